@@ -1,0 +1,62 @@
+"""Checks made once, at the edge: who, what must hold, what came."""
+
+import math
+from numbers import Integral, Real
+from typing import TypeVar
+
+from windvane.errors import SettingError
+
+Kind = TypeVar("Kind")
+
+
+def real(who: str, name: str, value: object) -> float:
+    """A finite number, as a float."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise SettingError(f"{who}: {name} must be a finite number, got {value!r}")
+    return float(value)
+
+
+def positive(who: str, name: str, value: object) -> float:
+    """A finite number above 0."""
+    number = real(who, name, value)
+    if number <= 0:
+        raise SettingError(f"{who}: {name} must be above 0, got {value!r}")
+    return number
+
+
+def not_negative(who: str, name: str, value: object) -> float:
+    """A finite number of at least 0."""
+    number = real(who, name, value)
+    if number < 0:
+        raise SettingError(f"{who}: {name} must be at least 0, got {value!r}")
+    return number
+
+
+def inside(who: str, name: str, value: object) -> float:
+    """A number strictly between 0 and 1."""
+    number = real(who, name, value)
+    if not 0 < number < 1:
+        raise SettingError(f"{who}: {name} must lie in (0, 1), got {value!r}")
+    return number
+
+
+def share(who: str, name: str, value: object) -> float:
+    """A number from 0 to 1, both included."""
+    number = real(who, name, value)
+    if not 0 <= number <= 1:
+        raise SettingError(f"{who}: {name} must lie in [0, 1], got {value!r}")
+    return number
+
+
+def whole(who: str, name: str, value: object, least: int = 1) -> int:
+    """A whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise SettingError(f"{who}: {name} must be a whole number >= {least}, got {value!r}")
+    return int(value)
+
+
+def of_kind(who: str, name: str, value: Kind, kind: type[Kind]) -> Kind:
+    """A value of the given class."""
+    if not isinstance(value, kind):
+        raise SettingError(f"{who}: {name} must be a {kind.__name__}, got {value!r}")
+    return value

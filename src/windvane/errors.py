@@ -1,0 +1,40 @@
+"""Every error that Windvane raises, as one small tree.
+
+WindvaneError
+├── SettingError   a memory, exploration, policy or formula given a value outside its range
+├── ArmsError      arms that cannot be scored: wrong shape, none at all, not finite
+├── RewardError    a reward that is not a finite number
+├── ChoiceError    a choice learned twice, or made by another policy
+├── BeliefError    two beliefs that cannot be merged, or one that does not fit its policy
+└── FileError      a saved policy that is truncated, foreign, tampered with or too new
+
+Each is also a ValueError. A call that raises one of them has changed nothing.
+"""
+
+
+class WindvaneError(ValueError):
+    """Whatever Windvane refuses."""
+
+
+class SettingError(WindvaneError):
+    """A value outside its range."""
+
+
+class ArmsError(WindvaneError):
+    """Arms that cannot be scored."""
+
+
+class RewardError(WindvaneError):
+    """A reward that is not a finite number."""
+
+
+class ChoiceError(WindvaneError):
+    """A choice learned twice, or made by another policy."""
+
+
+class BeliefError(WindvaneError):
+    """Beliefs that do not fit together."""
+
+
+class FileError(WindvaneError):
+    """A file that does not hold a policy."""

@@ -1,0 +1,163 @@
+"""Who would have been chosen, how often: the probability of each arm under one belief.
+
+Under a randomized width each arm is a line xᵀθ̂ + z‖x‖_{V⁻¹} in z. The arm played is the upper
+envelope of the lines at Z, so each arm's probability is that of the stretch of z on which its line
+is on top: exact, in O(K log K).
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from windvane import kernels, stream
+from windvane.arrays import Floats, Records
+from windvane.belief import Belief
+from windvane.compiling import compiled
+from windvane.rules import GRID, HALF_NORMAL, HISTORY, MEAN, POINT, SAMPLE
+
+ASIDE = 0x5DEECE66D  # turns a policy's key into that of the draws made only to count
+
+
+@compiled
+def chance_between(low: float, high: float) -> float:
+    """P(low < N(0, 1) < high), from whichever tail keeps its digits."""
+    root = math.sqrt(0.5)
+    if low > 0.0:
+        return 0.5 * (math.erfc(low * root) - math.erfc(high * root))
+    if high < 0.0:
+        return 0.5 * (math.erfc(-high * root) - math.erfc(-low * root))
+    return 1.0 - 0.5 * (math.erfc(-low * root) + math.erfc(high * root))
+
+
+@compiled
+def shares_at(means: Floats, widths: Floats, z: float, weight: float, shares: Floats) -> None:
+    """Give `weight` to the arm on top at z, in equal parts where several are."""
+    scores = means + z * widths
+    top = scores.max()
+    least = top - 1e-12 * abs(top)
+    equals = 0
+    for k in range(scores.size):
+        equals += scores[k] >= least
+    for k in range(scores.size):
+        if scores[k] >= least:
+            shares[k] += weight / equals
+
+
+@compiled
+def envelope(means: Floats, widths: Floats, scale: float, law: int) -> Floats:
+    """The probability of each arm for Z = scale·N(0, 1), or scale·|N(0, 1)|."""
+    count = means.size
+    shares = np.zeros(count)
+    start = 0.0 if law == HALF_NORMAL else -np.inf
+    full = 2.0 if law == HALF_NORMAL else 1.0
+    if scale == 0.0:
+        shares_at(means, widths, 0.0, 1.0, shares)
+        return shares
+    order = np.argsort(widths)
+    hull, begins = np.empty(count, np.int64), np.empty(count)
+    size = 0
+    for k in order:
+        begin = start
+        while size > 0:
+            top = hull[size - 1]
+            rise = widths[k] - widths[top]
+            if rise <= 1e-12 * widths[k]:  # parallel: the higher one stays
+                if means[k] <= means[top]:
+                    begin = np.inf
+                    break
+                size -= 1
+                continue
+            begin = max(start, (means[top] - means[k]) / (rise * scale))
+            if begin > begins[size - 1]:
+                break
+            size -= 1
+            begin = start
+        if begin < np.inf:
+            hull[size], begins[size] = k, begin
+            size += 1
+    for i in range(size):
+        end = begins[i + 1] if i + 1 < size else np.inf
+        line = hull[i]
+        chance = full * chance_between(begins[i], end)
+        share_twins(means, widths, line, chance, shares)
+    return shares
+
+
+@compiled
+def share_twins(means: Floats, widths: Floats, line: int, chance: float, shares: Floats) -> None:
+    """Split the chance of a line among the arms that have the very same line."""
+    near_mean, near_width = 1e-12 * abs(means[line]), 1e-12 * widths[line]
+    twins = 0
+    for k in range(means.size):
+        same = abs(means[k] - means[line]) <= near_mean
+        twins += same and abs(widths[k] - widths[line]) <= near_width
+    for k in range(means.size):
+        same = abs(means[k] - means[line]) <= near_mean
+        if same and abs(widths[k] - widths[line]) <= near_width:
+            shares[k] += chance / twins
+
+
+@compiled
+def atoms(means: Floats, widths: Floats, scale: float, weights: Floats) -> Floats:
+    """The probability of each arm when Z lies on an even grid from 0 to `scale`."""
+    shares = np.zeros(means.size)
+    last = max(weights.size - 1, 1)
+    for m in range(weights.size):
+        shares_at(means, widths, scale * m / last, weights[m], shares)
+    return shares
+
+
+def tallied(scores: Floats) -> Floats:
+    """The share of draws, one a row, in which each arm is on top; ties split."""
+    top = scores.max(axis=1, keepdims=True)
+    winners = scores >= top - 1e-12 * np.abs(top)
+    shares: Floats = (winners / winners.sum(axis=1, keepdims=True)).mean(axis=0)
+    return shares
+
+
+class Moment(NamedTuple):
+    """What a policy is about to choose with."""
+
+    rules: Records
+    tally: Records
+    block: Floats
+    past: Floats
+    belief: Belief
+
+
+def counted(rules: Records) -> bool:
+    """Whether the probabilities come from counting draws."""
+    return rules["style"][0] in (SAMPLE, HISTORY)
+
+
+def shares(now: Moment, arms: Floats, samples: int, key: int, round_: int) -> Floats:
+    """The probability of each arm, before any floor is mixed in, (K,)."""
+    rule = now.rules[0]
+    if counted(now.rules):
+        return tallied(samples_of(now, samples, key, round_) @ arms.T)
+    means = arms @ now.belief.theta
+    if rule["style"] == MEAN:
+        return atoms(means, np.zeros_like(means), 0.0, np.ones(1))
+    widths, scale = now.belief.widths(arms), kernels.scale_of(now.rules, now.tally)
+    if rule["law"] == POINT:
+        return atoms(means + scale * widths, np.zeros_like(means), 0.0, np.ones(1))
+    if rule["law"] == GRID:
+        return atoms(means, widths, scale, kernels.grid_weights(now.rules))
+    return envelope(means, widths, scale, int(rule["law"]))
+
+
+def samples_of(now: Moment, samples: int, key: int, round_: int) -> Floats:
+    """Draws of θ̃, (samples, d), from a stream of their own: no choice is changed by asking."""
+    start = np.uint64(stream.opening(np.uint64(key ^ ASIDE), round_))
+    belief, rule = now.belief, now.rules[0]
+    if rule["coins"]:
+        state = kernels.parts(now.rules, now.block)
+        starts = [np.uint64(stream.word(start, i)) for i in range(samples)]
+        return np.array(
+            [kernels.sampled(now.rules, now.tally, state, now.past, s) for s in starts]
+        )
+    z = np.empty(samples * belief.dim)
+    stream.normals(start, 0, z)
+    half = belief.solve(np.linalg.cholesky(belief.noise))  # (d, d), half·halfᵀ = V⁻¹
+    return belief.theta + float(rule["scale"]) * z.reshape(samples, -1) @ half.T

@@ -1,0 +1,117 @@
+"""What compiled code must know of a policy, as one flat record, and the counters it keeps."""
+
+import math
+
+import numpy as np
+
+from windvane.arrays import Records
+from windvane.exploration import Confidence, Exploration, Law
+from windvane.memory import Memory
+
+MEAN, WIDTH, SAMPLE, HISTORY = range(4)  # what an exploration asks of the belief
+STYLES = {
+    "greedy": MEAN,
+    "epsilon": MEAN,
+    "optimism": WIDTH,
+    "randomized": WIDTH,
+    "thompson": SAMPLE,
+    "perturbed_history": HISTORY,
+}
+POINT, NORMAL, HALF_NORMAL, GRID = range(4)  # where a confidence level comes from
+LAWS = {"point": POINT, "normal": NORMAL, "half_normal": HALF_NORMAL, "grid": GRID}
+
+RULES = np.dtype(
+    [
+        ("dim", "i8"),
+        ("ridge", "f8"),  # λ
+        ("gamma", "f8"),  # 1 where nothing fades
+        ("window", "i8"),  # 0 where nothing is dropped
+        ("refresh", "i8"),  # observations between two fresh inversions of W
+        ("style", "i8"),
+        ("mix", "f8"),  # the chance that any arm at all is played
+        ("law", "i8"),
+        ("scale", "f8"),  # of the law, of thompson or of the pseudo-rewards
+        ("grows", "i8"),  # 1 where the scale is a multiple of the radius
+        ("delta", "f8"),
+        ("anytime", "i8"),
+        ("noise", "f8"),  # σ
+        ("theta_norm", "f8"),  # S
+        ("arm_norm", "f8"),  # L
+        ("points", "i8"),
+        ("sigma", "f8"),
+        ("top", "f8"),
+        ("coins", "i8"),
+    ]
+)
+
+TALLY = np.dtype(
+    [
+        ("seen", "i8"),  # observations since the belief was blank
+        ("stale", "i8"),  # observations since W was last inverted
+        ("ridge", "f8"),  # the ridge in the matrix that `inverse` inverts
+        ("noise_ridge", "f8"),  # the same for the noise matrix
+        ("energy", "f8"),  # trace of the Gram matrix
+    ]
+)
+
+LAG = 0.025  # how far, in log, the ridge in `inverse` may fade before it is made afresh
+FADED = 1e-17  # a weight below this no longer moves a sum in double precision
+
+
+def rules_of(
+    dim: int, memory: Memory, exploration: Exploration, ridge: float, floor: float
+) -> Records:
+    """The record of a policy."""
+    law = exploration.law or Law("point", 0.0)
+    width = law.scale
+    radius = width if isinstance(width, Confidence) else Confidence(0.5, 0, 0, 1, "round", 1)
+    scale = radius.times if isinstance(width, Confidence) else width
+    record = np.zeros(1, RULES)
+    values = {
+        "dim": dim,
+        "ridge": ridge,
+        "gamma": memory.gamma,
+        "window": memory.rounds,
+        "refresh": _refresh(dim, memory.gamma),
+        "style": STYLES[exploration.name],
+        "mix": 1.0 - (1.0 - exploration.chance) * (1.0 - floor),
+        "law": LAWS[law.name],
+        "scale": scale if exploration.law else exploration.scale,
+        "grows": isinstance(width, Confidence),
+        "delta": radius.delta / radius.horizon,
+        "anytime": radius.when == "anytime",
+        "noise": radius.noise,
+        "theta_norm": radius.theta_norm,
+        "arm_norm": radius.arm_norm,
+        "points": law.points,
+        "sigma": law.sigma,
+        "top": law.top,
+        "coins": exploration.scale if exploration.pseudo == "coins" else 0,
+    }
+    for name, value in values.items():
+        record[name] = value
+    return record
+
+
+def _refresh(dim: int, gamma: float) -> int:
+    """Inverting anew costs d³: as rarely as rounding and the fading ridge allow."""
+    often = max(64, dim)
+    return often if gamma == 1.0 else min(often, int(LAG / -math.log(gamma)))
+
+
+def block_size(record: Records) -> int:
+    """How many numbers a belief takes: b, θ̂, S, W⁻¹ and, where needed, S̃, V⁻¹ and a root."""
+    fades, style = record["gamma"][0] < 1.0, record["style"][0]
+    widths = fades and style == WIDTH
+    samples = style == SAMPLE and record["window"][0] == 0
+    dim = int(record["dim"][0])
+    return 2 * dim + (2 + int(fades) + int(widths) + int(samples)) * dim * dim
+
+
+def history_limit(memory: Memory, exploration: Exploration) -> int | None:
+    """How many past observations must be at hand: None where there is no end to them."""
+    if memory.rounds:
+        return memory.rounds
+    if exploration.name != "perturbed_history":
+        return 0
+    return None if memory.gamma == 1.0 else math.ceil(math.log(FADED) / math.log(memory.gamma))
