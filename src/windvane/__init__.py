@@ -26,4 +26,38 @@ from windvane.exploration import (
     thompson,
 )
 from windvane.memory import Memory, discount, keep, restart, restart_at, window
+from windvane.names import named
 from windvane.policy import Choice, Policy
+
+__all__ = [
+    "ArmsError",
+    "Belief",
+    "BeliefError",
+    "Choice",
+    "ChoiceError",
+    "Confidence",
+    "Exploration",
+    "FileError",
+    "Law",
+    "Memory",
+    "Policy",
+    "RewardError",
+    "SettingError",
+    "WindvaneError",
+    "confidence",
+    "discount",
+    "epsilon",
+    "greedy",
+    "grid",
+    "half_normal",
+    "keep",
+    "named",
+    "normal",
+    "optimism",
+    "perturbed_history",
+    "randomized",
+    "restart",
+    "restart_at",
+    "thompson",
+    "window",
+]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from windvane.arrays import Floats
 from windvane.errors import BeliefError
@@ -66,6 +65,8 @@ class Belief:
 
     def solve(self, right: Floats) -> Floats:
         """W⁻¹ times a vector or the columns of a matrix."""
+        from scipy.linalg import cho_factor, cho_solve  # here, because it takes a while to load
+
         solution: Floats = cho_solve(cho_factor(self.precision, lower=True), right)
         return solution
 

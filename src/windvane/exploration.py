@@ -156,6 +156,10 @@ def grid(scale: Width, points: int = 20, sigma: float = 0.125, top: float = 1e-7
     )
 
 
+DETERMINISTIC = ("greedy", "optimism")  # the same belief and arms always give the same choice
+NEEDS_WIDTHS = ("optimism", "randomized")  # the others ask only for argmax xᵀθ over the arms
+
+
 @dataclass(frozen=True)
 class Exploration:
     """How doubt is spent; made by the functions below."""
@@ -165,16 +169,6 @@ class Exploration:
     scale: float = 0.0
     chance: float = 0.0
     pseudo: Literal["normal", "coins"] = "normal"
-
-    @property
-    def randomised(self) -> bool:
-        """Whether the same belief and arms can lead to different choices."""
-        return self.name not in ("greedy", "optimism")
-
-    @property
-    def oracle_efficient(self) -> bool:
-        """Whether argmax xᵀθ over the arms is all it asks for."""
-        return self.name not in ("optimism", "randomized")
 
     def __repr__(self) -> str:
         coins = ", pseudo='coins'" if self.pseudo == "coins" else ""

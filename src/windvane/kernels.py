@@ -21,6 +21,7 @@ MIX, ANY, TIE, DRAWS = 0, 1, 2, 3
 
 LARGEST = 1e100  # a squared norm beyond this counts as not finite
 CONDITION = 1e13  # trace(S)/λ beyond this would leave too few digits in W⁻¹
+FULL, AMPLE = 1e-13, 1e-10  # relative errors: of the estimate, of what is only compared
 NOT_FINITE, TOO_LARGE = -1, -2  # what a kernel answers when it refuses
 
 mass = compiled(exploration.mass)
@@ -96,8 +97,10 @@ def refresh(rules: Records, tally: Records, state: State) -> None:
 
 
 @compiled
-def solve(rules: Records, tally: Records, state: State, right: Floats, answer: Floats) -> None:
-    """Polish `answer` until W·answer = right.
+def solve(
+    rules: Records, tally: Records, state: State, right: Floats, answer: Floats, digits: float
+) -> None:
+    """Polish `answer` until W·answer = right, to a relative error of about `digits`.
 
     `inverse` is P = (W − (λ−Λ)I)⁻¹, so u ← P(right − (λ−Λ)u) closes in on the answer, by the
     factor |λ−Λ|/Λ at least in every step. The last step, against W itself, does so too and
@@ -118,7 +121,7 @@ def solve(rules: Records, tally: Records, state: State, right: Floats, answer: F
             answer[i] = step[i]
         if last < np.inf:
             shrink = min(shrink, moved / last)
-        if shrink * shrink * moved <= 1e-13 * largest or moved >= last:
+        if shrink * shrink * moved <= digits * largest or moved >= last:
             break
         last = moved
     times(state.gram, answer, missing)
@@ -244,7 +247,7 @@ def learn(
     counts.seen += 1
     if counts.stale >= rule.refresh or not exact:
         refresh(rules, tally, state)
-    solve(rules, tally, state, state.moment, state.theta)
+    solve(rules, tally, state, state.moment, state.theta, FULL)
     return 0
 
 
@@ -270,13 +273,14 @@ def learn_all(
 def scale_of(rules: Records, tally: Records) -> float:
     """The scale of the law: a number, or so many times the radius for what was seen."""
     rule, seen = rules[0], tally[0].seen
-    if rule.grows == 0:
-        return rule.scale
-    delta = anytime(rule.delta, seen) if rule.anytime else rule.delta
-    held = mass(seen, rule.gamma, rule.window)
-    return rule.scale * radius_of(
-        held, rule.dim, rule.ridge, delta, rule.noise, rule.theta_norm, rule.arm_norm
-    )
+    scale: float = rule.scale
+    if rule.grows:
+        delta = anytime(rule.delta, seen) if rule.anytime else rule.delta
+        held = mass(seen, rule.gamma, rule.window)
+        scale *= radius_of(
+            held, rule.dim, rule.ridge, delta, rule.noise, rule.theta_norm, rule.arm_norm
+        )
+    return scale
 
 
 @compiled
@@ -289,7 +293,8 @@ def level(rules: Records, scale: float, start: np.uint64) -> float:
         return scale * grid_level(rules, stream.uniform(start, DRAWS))
     draw = np.empty(1)
     stream.normals(start, DRAWS, draw)
-    return scale * (draw[0] if rule.law == NORMAL else abs(draw[0]))
+    z = float(draw[0])
+    return scale * (z if rule.law == NORMAL else abs(z))
 
 
 @compiled
@@ -320,9 +325,7 @@ def grid_weights(rules: Records) -> Floats:
 
 
 @compiled
-def sampled(
-    rules: Records, tally: Records, state: State, past: Floats, start: np.uint64
-) -> Floats:
+def sampled(rules: Records, tally: Records, state: State, past: Floats, start: np.uint64) -> Floats:
     """θ̃ = W⁻¹(b + a·ξ) with ξ ~ N(0, W̃), or with a freshly perturbed past."""
     rule = rules[0]
     d = rule.dim
@@ -344,14 +347,12 @@ def sampled(
                 right[i] += rule.scale * state.root[k, i] * z[k]
             right[k] += rule.scale * math.sqrt(rule.ridge) * z[d + k]
     answer = state.theta.copy()
-    solve(rules, tally, state, right, answer)
+    solve(rules, tally, state, right, answer, AMPLE)
     return answer
 
 
 @compiled
-def perturb(
-    rules: Records, tally: Records, past: Floats, start: np.uint64, right: Floats
-) -> None:
+def perturb(rules: Records, tally: Records, past: Floats, start: np.uint64, right: Floats) -> None:
     """Add a fresh pseudo-reward to every past reward: b ← b + Σ w·x·Z, and the ridge's share."""
     rule, seen = rules[0], tally[0].seen
     d, held = rule.dim, min(tally[0].seen, past.shape[0])
@@ -389,7 +390,7 @@ def exact_width(rules: Records, tally: Records, state: State, x: Floats) -> floa
     """‖x‖_{V⁻¹} = √(uᵀW̃u) with W·u = x."""
     u, image = np.empty(x.size), np.empty(x.size)
     times(state.inverse, x, u)
-    solve(rules, tally, state, x, u)
+    solve(rules, tally, state, x, u, AMPLE)
     times(state.noise, u, image)
     return math.sqrt(dot(u, image) + rules[0].ridge * dot(u, u))
 
@@ -404,8 +405,8 @@ def looseness(rules: Records, tally: Records) -> float:
     rule, counts = rules[0], tally[0]
     if rule.gamma == 1.0:
         return 0.0
-    lag = abs(rule.ridge - counts.ridge) / math.sqrt(rule.ridge * counts.noise_ridge)
-    noise_lag = abs(rule.ridge - counts.noise_ridge) / counts.noise_ridge
+    lag: float = abs(rule.ridge - counts.ridge) / math.sqrt(rule.ridge * counts.noise_ridge)
+    noise_lag: float = abs(rule.ridge - counts.noise_ridge) / counts.noise_ridge
     return lag + 1.0 - math.sqrt(max(1.0 - noise_lag, 0.0))
 
 
@@ -423,16 +424,39 @@ def linear_scores(arms: Floats, direction: Floats) -> Floats:
 
 
 @compiled
-def width_scores(
-    rules: Records, tally: Records, state: State, arms: Floats, z: float
-) -> Floats:
+def squared_widths(arms: Floats, spread: Floats) -> Floats:
+    """xᵀQx of every arm, four arms to each pass over the lower half of Q = `spread`."""
+    last = arms.shape[0] - 1
+    out = np.empty(last + 1)
+    for k in range(0, last + 1, 4):
+        k1, k2, k3 = min(k + 1, last), min(k + 2, last), min(k + 3, last)
+        x0, x1, x2, x3 = arms[k], arms[k1], arms[k2], arms[k3]
+        sum0, sum1, sum2, sum3 = 0.0, 0.0, 0.0, 0.0
+        for i in range(arms.shape[1]):
+            row, own = spread[i], 0.5 * spread[i, i]
+            part0, part1, part2, part3 = own * x0[i], own * x1[i], own * x2[i], own * x3[i]
+            for j in range(i):
+                part0 += row[j] * x0[j]
+                part1 += row[j] * x1[j]
+                part2 += row[j] * x2[j]
+                part3 += row[j] * x3[j]
+            sum0 += x0[i] * part0
+            sum1 += x1[i] * part1
+            sum2 += x2[i] * part2
+            sum3 += x3[i] * part3
+        out[k], out[k1], out[k2], out[k3] = 2.0 * sum0, 2.0 * sum1, 2.0 * sum2, 2.0 * sum3
+    return out
+
+
+@compiled
+def width_scores(rules: Records, tally: Records, state: State, arms: Floats, z: float) -> Floats:
     """xᵀθ̂ + z‖x‖_{V⁻¹} of every arm that could be the best; the others fall to -inf."""
     loose, grain = looseness(rules, tally), 1e-7 / math.sqrt(rules[0].ridge)
-    images = np.dot(arms, state.spread)
+    squares = squared_widths(arms, state.spread)
     scores, highest = linear_scores(arms, state.theta), np.empty(arms.shape[0])
     floor = -np.inf
     for k in range(arms.shape[0]):
-        width = math.sqrt(max(dot(arms[k], images[k]), 0.0))
+        width = math.sqrt(max(squares[k], 0.0))
         margin = abs(z) * (loose * width + grain * math.sqrt(dot(arms[k], arms[k])))
         highest[k] = scores[k] + z * width + margin
         floor = max(floor, highest[k] - 2.0 * margin)

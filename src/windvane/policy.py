@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import NamedTuple, NoReturn, cast
+from typing import NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +14,23 @@ from windvane.errors import ArmsError, BeliefError, ChoiceError, FileError, Rewa
 from windvane.exploration import Exploration
 from windvane.memory import Memory
 
+FLOAT64 = np.dtype(np.float64)
 LARGEST = 1e100  # a reward, or a squared norm, beyond this counts as not finite
 
 
-class Choice(NamedTuple):
+class Choice:
     """One choice: which arm, its features, and the round and policy that made it."""
 
-    index: int
-    features: Floats  # (d,)
-    round: int
-    key: int
+    __slots__ = ("features", "index", "key", "round")
+
+    def __init__(self, index: int, features: Floats, round_: int, key: int) -> None:
+        self.index = index
+        self.features = features  # (d,)
+        self.round = round_
+        self.key = key
+
+    def __repr__(self) -> str:
+        return f"Choice(index={self.index}, round={self.round})"
 
 
 class Policy:
@@ -99,7 +106,7 @@ class Policy:
         """Take in the reward of a choice, now or later and in any order, or of any features."""
         if type(reward) is not float or not -LARGEST <= reward <= LARGEST:
             reward = _reward(reward)
-        if type(choice) is not Choice:
+        if not isinstance(choice, Choice):
             self._fold(self._features(choice), reward)
             return
         self._check_open(choice)
@@ -116,13 +123,13 @@ class Policy:
             )
         for value in values.tolist():
             _reward(value)
-        made = [choice for choice in choices if type(choice) is Choice]
+        made = [choice for choice in choices if isinstance(choice, Choice)]
         for choice in made:
             self._check_open(choice)
         if len({choice.round for choice in made}) < len(made):
             raise ChoiceError("learn_many: a choice can be learned once, got one of them twice")
-        features = [c.features if type(c) is Choice else self._features(c) for c in choices]
-        held = [type(c) is not Choice or c.round >= self._born for c in choices]
+        features = [c.features if isinstance(c, Choice) else self._features(c) for c in choices]
+        held = [not isinstance(c, Choice) or c.round >= self._born for c in choices]
         rows = np.array(features).reshape(-1, self.dim)[held]
         self._make_room(len(rows))
         refused = self._kernels.learn_all(
@@ -289,7 +296,7 @@ class Policy:
         """The arms as rows that compiled code can read in place."""
         if (
             type(arms) is np.ndarray
-            and arms.dtype == np.float64
+            and arms.dtype is FLOAT64
             and arms.ndim == 2
             and arms.shape[1] == self.dim
             and arms.shape[0] > 0

@@ -154,10 +154,9 @@ def samples_of(now: Moment, samples: int, key: int, round_: int) -> Floats:
     if rule["coins"]:
         state = kernels.parts(now.rules, now.block)
         starts = [np.uint64(stream.word(start, i)) for i in range(samples)]
-        return np.array(
-            [kernels.sampled(now.rules, now.tally, state, now.past, s) for s in starts]
-        )
+        return np.array([kernels.sampled(now.rules, now.tally, state, now.past, s) for s in starts])
     z = np.empty(samples * belief.dim)
     stream.normals(start, 0, z)
-    half = belief.solve(np.linalg.cholesky(belief.noise))  # (d, d), half·halfᵀ = V⁻¹
+    root: Floats = np.linalg.cholesky(belief.noise).astype(np.float64)
+    half = belief.solve(root)  # (d, d), half·halfᵀ = V⁻¹
     return belief.theta + float(rule["scale"]) * z.reshape(samples, -1) @ half.T
