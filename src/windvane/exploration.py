@@ -171,13 +171,13 @@ class Exploration:
     pseudo: Literal["normal", "coins"] = "normal"
 
     def __repr__(self) -> str:
-        coins = ", pseudo='coins'" if self.pseudo == "coins" else ""
+        coins = self.pseudo == "coins"
         given = {
             "epsilon": f"{self.chance!r}",
             "optimism": f"{self.law.scale!r}" if self.law else "",
             "randomized": f"{self.law!r}",
             "thompson": f"{self.scale!r}",
-            "perturbed_history": f"{self.scale!r}{coins}",
+            "perturbed_history": f"{self.scale:.0f}, 'coins'" if coins else f"{self.scale!r}",
         }
         return f"{self.name}({given.get(self.name, '')})"
 

@@ -1,0 +1,36 @@
+"""The compiled heart: learn an observation, estimate, score the arms, choose."""
+
+from windvane.kernels.choosing import choose, choose_among
+from windvane.kernels.learning import (
+    CONDITION,
+    LARGEST,
+    NOT_FINITE,
+    TOO_LARGE,
+    learn,
+    learn_all,
+    learn_watching,
+)
+from windvane.kernels.sampling import grid_weights, level, sampled, scale_of
+from windvane.kernels.solving import blank, parts, refresh
+from windvane.kernels.widths import exact_width, squared_widths
+
+__all__ = [
+    "CONDITION",
+    "LARGEST",
+    "NOT_FINITE",
+    "TOO_LARGE",
+    "blank",
+    "choose",
+    "choose_among",
+    "exact_width",
+    "grid_weights",
+    "learn",
+    "learn_all",
+    "learn_watching",
+    "level",
+    "parts",
+    "refresh",
+    "sampled",
+    "scale_of",
+    "squared_widths",
+]

@@ -1,0 +1,199 @@
+"""Learn: fold an observation into the sums, and by rank-one steps into what is derived."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from windvane.arrays import Floats, Records
+from windvane.belief import State
+from windvane.compiling import compiled
+from windvane.kernels.solving import FULL, dot, parts, refresh, solve, times
+from windvane.kernels.widths import squared_widths
+from windvane.rules import SAMPLE, WIDTH
+
+LARGEST = 1e100  # a squared norm beyond this counts as not finite
+CONDITION = 1e13  # trace(S)/λ beyond this would leave too few digits in W⁻¹
+NOT_FINITE, TOO_LARGE = -1, -2  # what a kernel answers when it refuses
+
+
+class Step(NamedTuple):
+    """A rank-one step: P' = (P − ppᵀ/c)/γ and Q' = Q − (pqᵀ+qpᵀ)/c + (1+s)ppᵀ/c²."""
+
+    p: Floats  # (d,)  Px for P = `inverse`
+    q: Floats  # (d,)  Qx for Q = `spread`
+    c: float  # γ + xᵀp
+    s: float  # xᵀq
+
+
+@compiled
+def absorb(rules: Records, tally: Records, state: State, x: Floats, reward: float) -> Step:
+    """Add one observation to the sums and, by a rank-one step, to what is derived from them."""
+    rule, counts = rules[0], tally[0]
+    d, gamma = rule.dim, rule.gamma
+    p = np.empty(d)
+    times(state.inverse, x, p)
+    q = p
+    c = gamma + dot(x, p)
+    if gamma < 1.0:
+        fade = gamma * gamma
+        for i in range(d):
+            for j in range(d):
+                state.noise[i, j] = fade * state.noise[i, j] + x[i] * x[j]
+        if rule.style == WIDTH:
+            q = np.empty(d)
+            times(state.spread, x, q)
+            own = (1.0 + dot(x, q)) / (c * c)
+            for i in range(d):
+                for j in range(d):
+                    state.spread[i, j] += own * (p[i] * p[j]) - (p[i] * q[j] + q[i] * p[j]) / c
+    for i in range(d):
+        state.moment[i] = gamma * state.moment[i] + x[i] * reward
+        for j in range(d):
+            state.gram[i, j] = gamma * state.gram[i, j] + x[i] * x[j]
+            state.inverse[i, j] = (state.inverse[i, j] - (p[i] * p[j]) / c) / gamma
+    if rule.style == SAMPLE and rule.window == 0:
+        rotate(state.root, gamma, x)
+    counts.ridge *= gamma
+    counts.noise_ridge *= gamma * gamma
+    counts.energy = gamma * counts.energy + dot(x, x)
+    counts.stale += 1
+    return Step(p, q, c, dot(x, q))
+
+
+@compiled
+def rotate(root: Floats, gamma: float, x: Floats) -> None:
+    """RᵀR ← γ²RᵀR + xxᵀ by plane rotations, which work from R = 0 on."""
+    v = x.copy()
+    for k in range(v.size):
+        own = gamma * root[k, k]
+        length = math.sqrt(own * own + v[k] * v[k])
+        cosine, sine = (own / length, v[k] / length) if length > 0.0 else (1.0, 0.0)
+        root[k, k] = length
+        for i in range(k + 1, v.size):
+            old = gamma * root[k, i]
+            root[k, i] = cosine * old + sine * v[i]
+            v[i] = cosine * v[i] - sine * old
+
+
+@compiled
+def release(tally: Records, state: State, x: Floats, reward: float) -> bool:
+    """Take one observation of a window out again; False where too few digits would be left."""
+    d, counts = x.size, tally[0]
+    p = np.empty(d)
+    times(state.inverse, x, p)
+    c = 1.0 - dot(x, p)
+    if c < 1e-2:
+        return False
+    for i in range(d):
+        state.moment[i] -= x[i] * reward
+        for j in range(d):
+            state.gram[i, j] -= x[i] * x[j]
+            state.inverse[i, j] += (p[i] * p[j]) / c
+    counts.energy -= dot(x, x)
+    return True
+
+
+@compiled
+def sum_anew(tally: Records, state: State, past: Floats) -> None:
+    """The sums of a window from its observations, so that rounding never piles up."""
+    d = state.moment.size
+    features, rewards = past[:, :d].copy(), past[:, d].copy()
+    state.gram[:] = np.dot(features.T, features)
+    state.moment[:] = np.dot(features.T, rewards)
+    tally[0].energy = np.trace(state.gram)
+
+
+@compiled
+def acceptable(rules: Records, tally: Records, x: Floats) -> int:
+    """0, or why these features cannot be learned from."""
+    if not dot(x, x) <= LARGEST:
+        return NOT_FINITE
+    if tally[0].energy + dot(x, x) > CONDITION * rules[0].ridge:
+        return TOO_LARGE
+    return 0
+
+
+@compiled
+def follow(arms: Floats, squares: Floats, gamma: float, step: Step) -> None:
+    """Let the squared widths of arms that stay the same take the step too, in O(Kd)."""
+    for k in range(squares.size):
+        a = dot(arms[k], step.p)
+        b = dot(arms[k], step.q) if gamma < 1.0 else a
+        squares[k] += (a / step.c) * ((1.0 + step.s) * a / step.c - 2.0 * b)
+
+
+@compiled
+def learn(
+    rules: Records, tally: Records, block: Floats, past: Floats, x: Floats, reward: float
+) -> int:
+    """Fold one observation in and estimate θ̂ anew; 0, or why not, and then nothing changed."""
+    refused = acceptable(rules, tally, x)
+    if refused == 0:
+        state = parts(rules, block)
+        learn_watching(rules, tally, state, past, x, reward, state.gram[:0], state.moment[:0])
+    return refused
+
+
+@compiled
+def learn_watching(
+    rules: Records,
+    tally: Records,
+    state: State,
+    past: Floats,
+    x: Floats,
+    reward: float,
+    arms: Floats,
+    squares: Floats,
+) -> None:
+    """Fold one observation in, keeping the squared widths of some arms up to date."""
+    rule, counts = rules[0], tally[0]
+    step = absorb(rules, tally, state, x, reward)
+    exact = True
+    if past.shape[0] > 0:
+        exact = remember(rules, tally, state, past, x, reward)
+    counts.seen += 1
+    if counts.stale >= rule.refresh or not exact:
+        refresh(rules, tally, state)
+        exact = False
+    if squares.size > 0 and exact and rule.window == 0:
+        follow(arms, squares, rule.gamma, step)
+    elif squares.size > 0:
+        squares[:] = squared_widths(arms, state.spread)
+    solve(rules, tally, state, state.moment, state.theta, FULL)
+
+
+@compiled
+def remember(
+    rules: Records, tally: Records, state: State, past: Floats, x: Floats, reward: float
+) -> bool:
+    """Keep the observation itself, in place of the oldest; False where W must be inverted anew."""
+    d, window, seen = rules[0].dim, rules[0].window, tally[0].seen
+    slot = seen % past.shape[0]
+    oldest = past[slot].copy()
+    past[slot, :d] = x
+    past[slot, d] = reward
+    if window == 0 or seen < window:
+        return True
+    if release(tally, state, oldest[:d], oldest[d]) and slot < past.shape[0] - 1:
+        return True
+    sum_anew(tally, state, past)
+    return False
+
+
+@compiled
+def learn_all(
+    rules: Records, tally: Records, block: Floats, past: Floats, xs: Floats, rewards: Floats
+) -> int:
+    """Fold observations in, one after the other; 0, or why not, and then nothing changed."""
+    energy = tally[0].energy
+    for i in range(rewards.size):
+        size = dot(xs[i], xs[i])
+        if not size <= LARGEST:
+            return NOT_FINITE
+        energy += size
+    if energy > CONDITION * rules[0].ridge:
+        return TOO_LARGE
+    for i in range(rewards.size):
+        learn(rules, tally, block, past, xs[i], rewards[i])
+    return 0

@@ -1,0 +1,134 @@
+"""The draws of a round: a confidence level Z, or a parameter θ̃."""
+
+import math
+
+import numpy as np
+
+from windvane import exploration, stream
+from windvane.arrays import Floats, Records
+from windvane.belief import State
+from windvane.compiling import compiled
+from windvane.kernels.solving import AMPLE, solve
+from windvane.rules import GRID, HISTORY, NORMAL, POINT
+
+DRAWS = 3  # the first place of a round's stream that is free for these draws
+
+mass = compiled(exploration.mass)
+radius_of = compiled(exploration.radius)
+anytime = compiled(exploration.anytime)
+
+
+@compiled
+def scale_of(rules: Records, tally: Records) -> float:
+    """The scale of the law: a number, or so many times the radius for what was seen."""
+    rule, seen = rules[0], tally[0].seen
+    scale: float = rule.scale
+    if rule.grows:
+        delta = anytime(rule.delta, seen) if rule.anytime else rule.delta
+        held = mass(seen, rule.gamma, rule.window)
+        scale *= radius_of(
+            held, rule.dim, rule.ridge, delta, rule.noise, rule.theta_norm, rule.arm_norm
+        )
+    return scale
+
+
+@compiled
+def level(rules: Records, scale: float, start: np.uint64) -> float:
+    """Draw the confidence level Z of a round."""
+    rule = rules[0]
+    if rule.law == POINT:
+        return scale
+    if rule.law == GRID:
+        return scale * grid_level(rules, stream.uniform(start, DRAWS))
+    draw = np.empty(1)
+    stream.normals(start, DRAWS, draw)
+    z = float(draw[0])
+    return scale * (z if rule.law == NORMAL else abs(z))
+
+
+@compiled
+def grid_level(rules: Records, chance: float) -> float:
+    """The point of the unit grid at which the law's distribution function reaches `chance`."""
+    weights = grid_weights(rules)
+    reached = 0.0
+    for m in range(weights.size):
+        reached += weights[m]
+        if chance <= reached:
+            return m / (weights.size - 1)
+    return 1.0
+
+
+@compiled
+def grid_weights(rules: Records) -> Floats:
+    """The probability of each grid point: `top` for the last, a Gaussian shape for the rest."""
+    rule = rules[0]
+    weights = np.empty(rule.points)
+    total = 0.0
+    for m in range(rule.points - 1):
+        place = m / (rule.points - 1)
+        weights[m] = math.exp(-0.5 * (place / rule.sigma) ** 2)
+        total += weights[m]
+    weights[: rule.points - 1] *= (1.0 - rule.top) / total
+    weights[rule.points - 1] = rule.top
+    return weights
+
+
+@compiled
+def sampled(rules: Records, tally: Records, state: State, past: Floats, start: np.uint64) -> Floats:
+    """θ̃ = W⁻¹(b + a·ξ) with ξ ~ N(0, W̃), or with a freshly perturbed past."""
+    rule = rules[0]
+    d = rule.dim
+    right = state.moment.copy()
+    if rule.style == HISTORY:
+        perturb(rules, tally, past, start, right)
+    elif rule.window > 0:
+        ridged = state.gram.copy()
+        for i in range(d):
+            ridged[i, i] += rule.ridge
+        z = np.empty(d)
+        stream.normals(start, DRAWS, z)
+        right += rule.scale * np.dot(np.linalg.cholesky(ridged), z)
+    else:
+        z = np.empty(2 * d)
+        stream.normals(start, DRAWS, z)
+        for k in range(d):
+            for i in range(k, d):
+                right[i] += rule.scale * state.root[k, i] * z[k]
+            right[k] += rule.scale * math.sqrt(rule.ridge) * z[d + k]
+    answer = state.theta.copy()
+    solve(rules, tally, state, right, answer, AMPLE)
+    return answer
+
+
+@compiled
+def perturb(rules: Records, tally: Records, past: Floats, start: np.uint64, right: Floats) -> None:
+    """Add a fresh pseudo-reward to every past reward: b ← b + Σ w·x·Z, and the ridge's share."""
+    rule, seen = rules[0], tally[0].seen
+    d, held = rule.dim, min(tally[0].seen, past.shape[0])
+    z = np.empty(held + d)
+    if rule.coins > 0:
+        for i in range(held):
+            z[i] = heads(stream.word(start, DRAWS + i), rule.coins)
+        z[held:] = 0.0
+    else:
+        stream.normals(start, DRAWS, z)
+        z *= rule.scale
+    weight = 1.0
+    for age in range(held):
+        slot = (seen - 1 - age) % past.shape[0]
+        for i in range(d):
+            right[i] += weight * z[age] * past[slot, i]
+        weight *= rule.gamma
+    for i in range(d):
+        right[i] += math.sqrt(rule.ridge) * z[held + i]
+    if rule.coins > 0:
+        right /= rule.coins + 1.0
+
+
+@compiled
+def heads(bits: np.uint64, coins: int) -> float:
+    """How many of the first `coins` bits are set."""
+    count = 0.0
+    for k in range(coins):
+        count += np.float64((bits >> np.uint64(k)) & np.uint64(1))
+    return count

@@ -1,0 +1,118 @@
+"""Name the parts of a belief, forget it, and solve W·u = v.
+
+`inverse` is kept by rank-one steps and made afresh every few observations. Between two refreshes
+the ridge inside it fades with the rest, by a known small amount. So it serves as a guide, never as
+the truth: solutions are polished against W itself.
+"""
+
+import numpy as np
+
+from windvane.arrays import Floats, Records
+from windvane.belief import State
+from windvane.compiling import compiled
+from windvane.rules import SAMPLE, WIDTH
+
+FULL, AMPLE = 1e-13, 1e-10  # relative errors: of the estimate, of what is only compared
+
+
+@compiled
+def parts(rules: Records, block: Floats) -> State:
+    """Name the parts of a block of memory."""
+    rule = rules[0]
+    d, square = rule.dim, rule.dim * rule.dim
+    gram = block[2 * d : 2 * d + square].reshape(d, d)
+    inverse = block[2 * d + square : 2 * d + 2 * square].reshape(d, d)
+    noise, spread, root = gram, inverse, inverse
+    used = 2 * d + 2 * square
+    if rule.gamma < 1.0:
+        noise = block[used : used + square].reshape(d, d)
+        used += square
+        if rule.style == WIDTH:
+            spread = block[used : used + square].reshape(d, d)
+            used += square
+    if rule.style == SAMPLE and rule.window == 0:
+        root = block[used : used + square].reshape(d, d)
+    return State(block[:d], block[d : 2 * d], gram, inverse, noise, spread, root)
+
+
+@compiled
+def times(matrix: Floats, vector: Floats, out: Floats) -> None:
+    """Matrix times vector."""
+    for i in range(matrix.shape[0]):
+        total = 0.0
+        for j in range(matrix.shape[1]):
+            total += matrix[i, j] * vector[j]
+        out[i] = total
+
+
+@compiled
+def dot(left: Floats, right: Floats) -> float:
+    """Σ left·right."""
+    total = 0.0
+    for i in range(left.size):
+        total += left[i] * right[i]
+    return total
+
+
+@compiled
+def blank(rules: Records, tally: Records, block: Floats) -> None:
+    """Forget everything: W = W̃ = λI, b = 0."""
+    block[:] = 0.0
+    tally[0].seen = 0
+    tally[0].energy = 0.0
+    refresh(rules, tally, parts(rules, block))
+
+
+@compiled
+def refresh(rules: Records, tally: Records, state: State) -> None:
+    """Invert anew, with a ridge as much too large now as it will be too small at the next time."""
+    rule, counts = rules[0], tally[0]
+    ahead = rule.gamma ** (-0.5 * rule.refresh)
+    counts.ridge = rule.ridge * ahead
+    counts.noise_ridge = rule.ridge * ahead * ahead
+    counts.stale = 0
+    ridged = state.gram.copy()
+    for i in range(rule.dim):
+        ridged[i, i] += counts.ridge
+    state.inverse[:] = np.linalg.inv(ridged)
+    if rule.gamma < 1.0 and rule.style == WIDTH:
+        ridged[:] = state.noise
+        for i in range(rule.dim):
+            ridged[i, i] += counts.noise_ridge
+        state.spread[:] = np.dot(state.inverse, np.dot(ridged, state.inverse))
+
+
+@compiled
+def solve(
+    rules: Records, tally: Records, state: State, right: Floats, answer: Floats, digits: float
+) -> None:
+    """Polish `answer` until W·answer = right, to a relative error of about `digits`.
+
+    `inverse` is P = (W − (λ−Λ)I)⁻¹, so u ← P(right − (λ−Λ)u) closes in on the answer, by the
+    factor |λ−Λ|/Λ at least in every step. The last step, against W itself, does so too and
+    removes P's rounding.
+    """
+    rule, counts = rules[0], tally[0]
+    lag = rule.ridge - counts.ridge
+    shrink, last = abs(lag) / counts.ridge, np.inf
+    missing, step = np.empty_like(answer), np.empty_like(answer)
+    for _ in range(60):
+        for i in range(rule.dim):
+            missing[i] = right[i] - lag * answer[i]
+        times(state.inverse, missing, step)
+        largest, moved = 0.0, 0.0
+        for i in range(rule.dim):
+            largest = max(largest, abs(step[i]))
+            moved = max(moved, abs(step[i] - answer[i]))
+            answer[i] = step[i]
+        if last < np.inf:
+            shrink = min(shrink, moved / last)
+        if shrink * shrink * moved <= digits * largest or moved >= last:
+            break
+        last = moved
+    times(state.gram, answer, missing)
+    for i in range(rule.dim):
+        missing[i] = right[i] - missing[i] - rule.ridge * answer[i]
+    times(state.inverse, missing, step)
+    for i in range(rule.dim):
+        answer[i] += step[i]

@@ -1,0 +1,60 @@
+"""How much is in doubt about each arm: ‖x‖²_{V⁻¹} read off `spread`, exactly, and in step."""
+
+import math
+
+import numpy as np
+
+from windvane.arrays import Floats, Records
+from windvane.belief import State
+from windvane.compiling import compiled
+from windvane.kernels.solving import AMPLE, dot, solve, times
+
+
+@compiled
+def squared_widths(arms: Floats, spread: Floats) -> Floats:
+    """xᵀQx of every arm, four arms to each pass over the lower half of Q = `spread`."""
+    last = arms.shape[0] - 1
+    out = np.empty(last + 1)
+    for k in range(0, last + 1, 4):
+        k1, k2, k3 = min(k + 1, last), min(k + 2, last), min(k + 3, last)
+        x0, x1, x2, x3 = arms[k], arms[k1], arms[k2], arms[k3]
+        sum0, sum1, sum2, sum3 = 0.0, 0.0, 0.0, 0.0
+        for i in range(arms.shape[1]):
+            row, own = spread[i], 0.5 * spread[i, i]
+            part0, part1, part2, part3 = own * x0[i], own * x1[i], own * x2[i], own * x3[i]
+            for j in range(i):
+                part0 += row[j] * x0[j]
+                part1 += row[j] * x1[j]
+                part2 += row[j] * x2[j]
+                part3 += row[j] * x3[j]
+            sum0 += x0[i] * part0
+            sum1 += x1[i] * part1
+            sum2 += x2[i] * part2
+            sum3 += x3[i] * part3
+        out[k], out[k1], out[k2], out[k3] = 2.0 * sum0, 2.0 * sum1, 2.0 * sum2, 2.0 * sum3
+    return out
+
+
+@compiled
+def looseness(rules: Records, tally: Records) -> float:
+    """By what share of itself a width read off `spread` can be wrong.
+
+    For ridges Λ and Λ̃ left in `inverse` and `spread`, û = Px and ŵ² = xᵀQx:
+    ‖u−û‖_W ≤ |λ−Λ|·‖û‖/√λ, ‖û‖ ≤ ŵ/√Λ̃, and W̃ for W̃−(λ−Λ̃)I moves ŵ² by at most |λ−Λ̃|·‖û‖².
+    """
+    rule, counts = rules[0], tally[0]
+    if rule.gamma == 1.0:
+        return 0.0
+    lag: float = abs(rule.ridge - counts.ridge) / math.sqrt(rule.ridge * counts.noise_ridge)
+    noise_lag: float = abs(rule.ridge - counts.noise_ridge) / counts.noise_ridge
+    return lag + 1.0 - math.sqrt(max(1.0 - noise_lag, 0.0))
+
+
+@compiled
+def exact_width(rules: Records, tally: Records, state: State, x: Floats) -> float:
+    """‖x‖_{V⁻¹} = √(uᵀW̃u) with W·u = x."""
+    u, image = np.empty(x.size), np.empty(x.size)
+    times(state.inverse, x, u)
+    solve(rules, tally, state, x, u, AMPLE)
+    times(state.noise, u, image)
+    return math.sqrt(dot(u, image) + rules[0].ridge * dot(u, u))
