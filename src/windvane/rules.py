@@ -23,6 +23,7 @@ LAWS = {"point": POINT, "normal": NORMAL, "half_normal": HALF_NORMAL, "grid": GR
 RULES = np.dtype(
     [
         ("dim", "i8"),
+        ("space", "i8"),  # the dimension that the radius counts
         ("ridge", "f8"),  # λ
         ("gamma", "f8"),  # 1 where nothing fades
         ("window", "i8"),  # 0 where nothing is dropped
@@ -55,13 +56,19 @@ TALLY = np.dtype(
 )
 
 LAG = 0.025  # how far, in log, the ridge in `inverse` may fade before it is made afresh
+SMALL = 64  # up to this dimension an inversion costs less than the doubt that LAG leaves
 FADED = 1e-17  # a weight below this no longer moves a sum in double precision
 
 
 def rules_of(
-    dim: int, memory: Memory, exploration: Exploration, ridge: float, floor: float
+    dim: int,
+    memory: Memory,
+    exploration: Exploration,
+    ridge: float,
+    floor: float,
+    space: int | None = None,
 ) -> Records:
-    """The record of a policy."""
+    """The record of a policy; `space` is the whole dimension where only a part of it is played."""
     law = exploration.law or Law("point", 0.0)
     width = law.scale
     radius = width if isinstance(width, Confidence) else Confidence(0.5, 0, 0, 1, "round", 1)
@@ -69,10 +76,11 @@ def rules_of(
     record = np.zeros(1, RULES)
     values = {
         "dim": dim,
+        "space": space or dim,
         "ridge": ridge,
         "gamma": memory.gamma,
         "window": memory.rounds,
-        "refresh": _refresh(dim, memory.gamma),
+        "refresh": _refresh(dim, memory.gamma, STYLES[exploration.name]),
         "style": STYLES[exploration.name],
         "mix": 1.0 - (1.0 - exploration.chance) * (1.0 - floor),
         "law": LAWS[law.name],
@@ -93,10 +101,17 @@ def rules_of(
     return record
 
 
-def _refresh(dim: int, gamma: float) -> int:
-    """Inverting anew costs d³: as rarely as rounding and the fading ridge allow."""
-    often = max(64, dim)
-    return often if gamma == 1.0 else min(often, int(LAG / -math.log(gamma)))
+def _refresh(dim: int, gamma: float, style: int) -> int:
+    """How many observations apart to invert anew, which costs d³.
+
+    Rounding allows many. A fading ridge makes solutions slower to polish and, where widths are
+    compared, leaves more arms to be scored again: the two costs balance at about LAG.
+    """
+    often = max(SMALL, dim)
+    if gamma == 1.0:
+        return often
+    lag = LAG * min(often / 200, 1.0) if style == WIDTH else LAG
+    return min(often, int(lag / -math.log(gamma)))
 
 
 def block_size(record: Records) -> int:

@@ -27,7 +27,7 @@ def scale_of(rules: Records, tally: Records) -> float:
         delta = anytime(rule.delta, seen) if rule.anytime else rule.delta
         held = mass(seen, rule.gamma, rule.window)
         scale *= radius_of(
-            held, rule.dim, rule.ridge, delta, rule.noise, rule.theta_norm, rule.arm_norm
+            held, rule.space, rule.ridge, delta, rule.noise, rule.theta_norm, rule.arm_norm
         )
     return scale
 

@@ -1,0 +1,85 @@
+"""The command line: tables for people, JSON for machines, one line for a mistake."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from windvane import cli, theory
+from windvane.names import NAMES
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from windvane.cli import main; main()", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_policies_lists_the_papers_two_tables() -> None:
+    said = run("policies")
+    assert said.returncode == 0
+    assert said.stderr == ""
+    rows = {line.split()[0]: line for line in said.stdout.splitlines() if line}
+    assert all(name.name in rows for name in NAMES)
+    assert rows["LinUCB"].split() == ["LinUCB", "keep", "optimism", "d√T", "no", "no"]
+    assert rows["RandLinUCB"].split()[-2:] == ["yes", "no"]
+    assert rows["LinPHE"].split()[-2:] == ["yes", "yes"]
+    assert "d^7/8 (log K)^3/8 B^1/4 T^3/4  yes         yes" in rows["D-LinTS"]
+
+
+def test_policies_speaks_json() -> None:
+    worlds = json.loads(run("policies", "--json").stdout)
+    assert sum(len(rows) for rows in worlds.values()) == len(NAMES)
+    assert worlds["Drifting"][0]["oracle-efficient"] is False
+
+
+def test_theory_speaks_json_with_theorys_numbers() -> None:
+    words = "theory --dim 10 --horizon 10000 --drift 4 --arms 100 --json".split()
+    assert json.loads(run(*words).stdout) == theory.summary(10, 10_000, 4.0, 100)
+
+
+def test_theory_prints_the_bound_in_its_table() -> None:
+    said = run(*"theory --dim 10 --horizon 10000 --drift 4 --arms 100".split())
+    bound = theory.summary(10, 10_000, 4.0, 100)["Analysis"][0]["regret bound"]
+    assert f"{bound:,.0f}" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("theory --dim 10 --horizon 10 --drift 4 --arms 3", "horizon must be at least 19"),
+        ("theory --dim 10 --horizon 100", "Missing option"),
+        ("theory --dim ten --horizon 100 --drift 1 --arms 2", "Invalid value for '--dim'"),
+        ("polices", "No such command 'polices'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(words: str, sentence: str) -> None:
+    said = run(*words.split())
+    assert said.returncode == 2
+    assert said.stdout == ""
+    assert said.stderr.startswith("windvane: ")
+    assert sentence in said.stderr
+    assert said.stderr.count("\n") == 1
+
+
+def test_a_defect_is_not_mistaken_for_misuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli, "app", broken)
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
+
+
+def test_help_loads_no_compiler() -> None:
+    watch = (
+        "import sys; from windvane.cli import app\n"
+        "try: app(['--help'])\nexcept SystemExit: pass\n"
+        "assert not {'numba', 'scipy', 'matplotlib', 'polars'} & set(sys.modules), sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", watch], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()

@@ -1,0 +1,102 @@
+"""Names: each stands for its pair, tuned from theory."""
+
+import math
+
+import numpy as np
+import pytest
+
+import windvane as wv
+from windvane import theory
+from windvane.names import NAMES
+
+FACTS = {"horizon": 10_000, "drift": 4.0, "arms": 100, "noise": 0.4, "changes": [4000]}
+TABLE = {
+    "LinUCB": ("keep", "optimism"),
+    "LinTS": ("keep", "thompson"),
+    "Gaussian-LinTS": ("keep", "thompson"),
+    "LinPHE": ("keep", "perturbed_history"),
+    "RandLinUCB": ("keep", "randomized"),
+    "D-LinUCB": ("discount", "optimism"),
+    "SW-LinUCB": ("window", "optimism"),
+    "Restart-LinUCB": ("restart", "optimism"),
+    "D-RandLinUCB": ("discount", "randomized"),
+    "SW-RandLinUCB": ("window", "randomized"),
+    "Restart-RandLinUCB": ("restart", "randomized"),
+    "D-LinTS": ("discount", "thompson"),
+    "SW-LinTS": ("window", "thompson"),
+    "Restart-LinTS": ("restart", "thompson"),
+    "LinTS-OR": ("restart_at", "thompson"),
+    "LinUCB-OR": ("restart_at", "optimism"),
+    "RandLinUCB-OR": ("restart_at", "randomized"),
+}
+
+
+def make(name: str, **changed: object) -> wv.Policy:
+    return wv.named(name, dim=10, seed=1, **{**FACTS, **changed})  # type: ignore[arg-type]
+
+
+def test_every_row_of_the_table_has_its_name() -> None:
+    assert {row.name for row in NAMES} == set(TABLE)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_name_is_its_pair_and_plays(name: str) -> None:
+    policy = make(name)
+    assert (policy.memory.name, policy.exploration.name) == TABLE[name]
+    arms = np.eye(10)
+    for _ in range(30):
+        policy.learn(policy.choose(arms), 0.5)
+    assert policy.belief.seen == 30
+
+
+def test_discounts_are_theorys() -> None:
+    assert make("D-LinUCB").memory.gamma == theory.discount_for(10, 10_000, 4.0)
+    assert make("D-LinTS").memory.gamma == theory.discount_for(10, 10_000, 4.0, 100)
+    older = make("D-RandLinUCB", tuning="uncorrected").memory.gamma
+    assert older == theory.discount_for(10, 10_000, 4.0, tuning="uncorrected")
+
+
+def test_windows_and_epochs_are_theorys() -> None:
+    assert make("SW-LinTS").memory == wv.window(theory.span_for(10, 10_000, 4.0))
+    assert make("Restart-LinUCB").memory == wv.restart(theory.span_for(10, 10_000, 4.0))
+
+
+def test_oracle_restarts_come_at_the_known_changes() -> None:
+    assert make("LinTS-OR", changes=[7000, 4000]).memory == wv.restart_at([4000, 7000])
+
+
+def test_optimism_and_randomized_share_the_radius() -> None:
+    radius = wv.confidence(0.01, 0.4)
+    assert make("D-LinUCB").exploration == wv.optimism(radius)
+    assert make("D-RandLinUCB").exploration == wv.randomized(wv.half_normal(0.4 * radius))
+
+
+def test_thompson_takes_the_noise_or_one() -> None:
+    assert make("D-LinTS").exploration == wv.thompson(0.4)
+    assert make("D-LinTS", noise=None).exploration == wv.thompson(1.0)
+
+
+def test_only_lints_is_inflated() -> None:
+    expected = 0.4 * math.sqrt(9 * 10 * math.log(10_000 / 0.01))
+    assert make("LinTS").exploration.scale == pytest.approx(expected, rel=1e-12)
+    assert make("Gaussian-LinTS").exploration == wv.thompson(0.4)
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("D-LinUCB", "horizon"),
+        ("SW-LinTS", "drift"),
+        ("D-LinTS", "arms"),
+        ("LinTS", "horizon"),
+        ("LinTS-OR", "changes"),
+    ],
+)
+def test_a_missing_fact_is_asked_for(name: str, missing: str) -> None:
+    with pytest.raises(wv.SettingError, match=f"{name} .* {missing}, which must be given"):
+        make(name, **{missing: None})
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(wv.SettingError, match="'D-LinTs' is none of LinUCB, LinTS"):
+        make("D-LinTs")
