@@ -38,12 +38,14 @@ def test_policies_speaks_json() -> None:
 
 
 def test_theory_speaks_json_with_theorys_numbers() -> None:
-    words = "theory --dim 10 --horizon 10000 --drift 4 --arms 100 --json".split()
-    assert json.loads(run(*words).stdout) == theory.summary(10, 10_000, 4.0, 100)
+    facts = ["--dim", "10", "--horizon", "10000", "--drift", "4", "--arms", "100"]
+    assert json.loads(run("theory", *facts, "--json").stdout) == theory.summary(
+        10, 10_000, 4.0, 100
+    )
 
 
 def test_theory_prints_the_bound_in_its_table() -> None:
-    said = run(*"theory --dim 10 --horizon 10000 --drift 4 --arms 100".split())
+    said = run(*["theory", "--dim", "10", "--horizon", "10000", "--drift", "4", "--arms", "100"])
     bound = theory.summary(10, 10_000, 4.0, 100)["Analysis"][0]["regret bound"]
     assert f"{bound:,.0f}" in said.stdout
 

@@ -1,9 +1,9 @@
 """The text form: what is printed can be read back, and nothing else is run."""
 
 import pytest
-from grid import EXPLORATIONS, MEMORIES
 
 import windvane as wv
+from grid import EXPLORATIONS, MEMORIES
 from windvane import spec
 
 

@@ -69,11 +69,9 @@ def test_regret_bound_is_the_theorem_with_the_misprint_resolved() -> None:
 
 
 def test_regret_bound_grows_as_its_corollary_says() -> None:
-    """d^{7/8}·B^{1/4}·T^{3/4} up to logarithms: far from the linear growth of √c₃ left at √(c₃T)."""
+    """d^{7/8}·B^{1/4}·T^{3/4} up to logarithms; with √(c₃T) it would grow far more slowly."""
     near, far = 10**8, 10**12
-    bounds = [
-        theory.regret_bound(4, T, 2.0, theory.discount_for(4, T, 2.0)) for T in (near, far)
-    ]
+    bounds = [theory.regret_bound(4, T, 2.0, theory.discount_for(4, T, 2.0)) for T in (near, far)]
     slope = LOG(bounds[1] / bounds[0]) / LOG(far / near)
     assert 0.75 <= slope < 0.85
 
@@ -89,7 +87,7 @@ def test_regret_bound_is_defined_from_19_rounds_on() -> None:
 
 
 def test_regret_bound_refuses_a_ridge_below_the_theorems() -> None:
-    with pytest.raises(SettingError, match="ridge of at least 1, got 0.5"):
+    with pytest.raises(SettingError, match=r"ridge of at least 1, got 0\.5"):
         theory.regret_bound(2, 100, 1.0, 0.9, ridge=0.5)
 
 

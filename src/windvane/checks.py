@@ -2,7 +2,7 @@
 
 import math
 from numbers import Integral, Real
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from windvane.errors import SettingError
 
@@ -49,10 +49,11 @@ def share(who: str, name: str, value: object) -> float:
 
 
 def whole(who: str, name: str, value: object, least: int = 1) -> int:
-    """A whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+    """A whole number of at least `least` that fits into 64 bits."""
+    fits = isinstance(value, Integral) and not isinstance(value, bool)
+    if not fits or not least <= int(cast(int, value)) < 2**63:
         raise SettingError(f"{who}: {name} must be a whole number >= {least}, got {value!r}")
-    return int(value)
+    return int(cast(int, value))
 
 
 def of_kind(who: str, name: str, value: Kind, kind: type[Kind]) -> Kind:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from windvane.errors import WindvaneError
+from windvane.lab import commands as lab
 from windvane.tables import Cell, table
 
 app = typer.Typer(
@@ -58,6 +59,10 @@ def theory(
     from windvane.theory import summary
 
     _show(summary(dim, horizon, drift, arms, ridge, delta), as_json)
+
+
+for task in (lab.reproduce, lab.simulate, lab.tune, lab.plot):
+    app.command()(task)
 
 
 def _show(tables: Mapping[str, Sequence[Mapping[str, Cell]]], as_json: bool) -> None:

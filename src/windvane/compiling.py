@@ -1,11 +1,26 @@
 """One way to compile: cached on disk, without the interpreter's lock, blind to no bad number."""
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar, cast
 
 from numba import njit
 
 Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def _stamp() -> str:
+    """What the whole package says, in a few letters."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+# The cache looks only at the file of the function itself. What it calls is compiled into it, so
+# that a change there must make it anew as well.
+STAMP = _stamp()
 
 
 def compiled(function: Function) -> Function:
@@ -19,4 +34,7 @@ def compiled(function: Function) -> Function:
         error_model="numpy",
         fastmath={"reassoc", "contract", "nsz", "arcp"},
     )
-    return cast(Function, make(function))
+    made = make(function)
+    if hasattr(made, "_cache"):  # not where the compiler is switched off
+        made._cache._cache_file._source_stamp = STAMP
+    return cast(Function, made)

@@ -1,6 +1,7 @@
 """Policy: a memory times an exploration, with choose and learn."""
 
 from collections.abc import Sequence
+from numbers import Real
 from os import PathLike
 from typing import NoReturn, cast
 
@@ -10,7 +11,14 @@ import numpy.typing as npt
 from windvane import checks, rules, spec, storage
 from windvane.arrays import Floats, Records
 from windvane.belief import Belief
-from windvane.errors import ArmsError, BeliefError, ChoiceError, FileError, RewardError
+from windvane.errors import (
+    ArmsError,
+    BeliefError,
+    ChoiceError,
+    FileError,
+    RewardError,
+    SettingError,
+)
 from windvane.exploration import Exploration
 from windvane.memory import Memory
 
@@ -63,6 +71,8 @@ class Policy:
         self.memory = checks.of_kind("Policy", "memory", memory, Memory)
         self.exploration = checks.of_kind("Policy", "exploration", exploration, Exploration)
         self.ridge = checks.positive("Policy", "ridge", ridge)
+        if not 1.0 / LARGEST <= self.ridge <= LARGEST:
+            raise SettingError(f"Policy: ridge must lie in [1e-100, 1e100], got {ridge!r}")
         self.floor = checks.share("Policy", "floor", floor)
         self.key = _key(seed)
         self.round = 0
@@ -114,15 +124,16 @@ class Policy:
             self._fold(choice.features, reward)
         self._open.remove(choice.round)
 
-    def learn_many(self, choices: Sequence[Choice] | Floats, rewards: npt.ArrayLike) -> None:
+    def learn_many(
+        self, choices: Sequence[Choice] | Floats, rewards: Sequence[float] | Floats
+    ) -> None:
         """Take in many rewards in turn: all of them or, where one is refused, none."""
-        values = np.atleast_1d(np.asarray(rewards, dtype=np.float64))
-        if values.shape != (len(choices),):
+        given = list(rewards)
+        if len(given) != len(choices):
             raise RewardError(
-                f"learn_many: rewards must be one a choice, ({len(choices)},), got {values.shape}"
+                f"learn_many: rewards must be {len(choices)}, one a choice, got {len(given)}"
             )
-        for value in values.tolist():
-            _reward(value)
+        values = np.array([_reward(reward, "learn_many") for reward in given])
         made = [choice for choice in choices if isinstance(choice, Choice)]
         for choice in made:
             self._check_open(choice)
@@ -130,13 +141,12 @@ class Policy:
             raise ChoiceError("learn_many: a choice can be learned once, got one of them twice")
         features = [c.features if isinstance(c, Choice) else self._features(c) for c in choices]
         held = [not isinstance(c, Choice) or c.round >= self._born for c in choices]
-        rows = np.array(features).reshape(-1, self.dim)[held]
+        rows = np.array(features, dtype=np.float64).reshape(-1, self.dim)[held]
+        self._check_acceptable(rows)
         self._make_room(len(rows))
-        refused = self._kernels.learn_all(
+        self._kernels.learn_all(
             self._rules, self._tally, self._block, self._past, rows, values[held]
         )
-        if refused:
-            self._refuse_features(refused)
         self._open.difference_update(choice.round for choice in made)
 
     @property
@@ -151,14 +161,13 @@ class Policy:
 
     @belief.setter
     def belief(self, belief: Belief) -> None:
-        self._check_fits(belief)
+        values, vectors = self._check_fits(belief)
         state = self._kernels.parts(self._rules, self._block)
         state.gram[:] = belief.gram
         state.noise[:] = belief.noise_gram
         state.moment[:] = belief.moment
         state.theta[:] = belief.theta
         if self.exploration.name == "thompson":
-            values, vectors = np.linalg.eigh(belief.noise_gram)
             half = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
             state.root[:] = np.linalg.qr(half, mode="r")
         self._tally["seen"] = belief.seen
@@ -181,14 +190,14 @@ class Policy:
 
         rows = _finite(self._arms(arms))
         checks.whole("propensities", "samples", samples)
+        if chosen is not None and checks.whole("propensities", "chosen", chosen, 0) >= len(rows):
+            raise ArmsError(f"propensities: chosen must be below {len(rows)}, got {chosen}")
         due = self.round == self._next_restart
         tally, block = self._blank() if due else (self._tally, self._block)
         now = propensity.Moment(self._rules, tally, block, self._past, self._belief(tally, block))
         shares = propensity.shares(now, rows, samples, self.key, self.round)
         if chosen is not None and propensity.counted(self._rules):
-            shares *= samples
-            shares[range(len(rows))[chosen]] += 1.0
-            shares /= samples + 1.0
+            shares = (samples * shares + (np.arange(len(rows)) == chosen)) / (samples + 1.0)
         mix = float(self._rules["mix"][0])
         return (1.0 - mix) * shares + mix / len(rows)
 
@@ -203,6 +212,7 @@ class Policy:
             "key": self.key,
             "round": self.round,
             "born": self._born,
+            "next_restart": self._next_restart,
             "tally": {name: self._tally[name].item() for name in rules.TALLY.names or ()},
         }
         arrays = {
@@ -217,8 +227,11 @@ class Policy:
         """Go on from a saved file, bit for bit as if never stopped."""
         header, arrays = storage.read(path)
         try:
+            dim = checks.whole("load", "dim", header["dim"])
+            if arrays["block"].size < 2 * dim * dim:
+                raise ValueError(f"its belief is too small for dimension {dim}")
             policy = cls(
-                header["dim"],
+                dim,
                 spec.read_memory(header["memory"]),
                 spec.read_exploration(header["exploration"]),
                 header["ridge"],
@@ -247,14 +260,11 @@ class Policy:
         self._born = checks.whole("load", "born", header["born"], least=0)
         for name in rules.TALLY.names or ():
             self._tally[name] = header["tally"][name]
-        if not (self._tally["ridge"] > 0 and self._tally["seen"] >= 0):
+        counters = self._tally[0].item()
+        if not (np.isfinite(counters).all() and min(counters) >= 0 and self._tally["ridge"] > 0):
             raise ValueError("its counters are out of bounds")
         self._block, self._past, self._open = block, past, set(rounds.tolist())
-        self._next_restart = self._restart_after(self.round)
-
-    def _restart_after(self, round_: int) -> int:
-        """The next restart, for a policy about to play this round."""
-        return self.memory.next_restart(max(round_ - 1, self._born))
+        self._next_restart = checks.whole("load", "next_restart", header["next_restart"], -1)
 
     def _blank(self) -> tuple[Records, Floats]:
         tally, block = np.zeros(1, rules.TALLY), np.zeros(rules.block_size(self._rules))
@@ -275,10 +285,16 @@ class Policy:
 
     def _fold(self, features: Floats, reward: float) -> None:
         if self._limit != 0:
+            self._check_acceptable(features[None])
             self._make_room(1)
         refused = self._kernels.learn(
             self._rules, self._tally, self._block, self._past, features, reward
         )
+        if refused:
+            self._refuse_features(refused)
+
+    def _check_acceptable(self, rows: Floats) -> None:
+        refused = self._kernels.acceptable(self._rules, self._tally, self._past, rows)
         if refused:
             self._refuse_features(refused)
 
@@ -323,7 +339,8 @@ class Policy:
         return row
 
     def _check_open(self, choice: Choice) -> None:
-        if choice.key != self.key or choice.round >= self.round:
+        strange = choice.key != self.key or choice.features.shape != (self.dim,)
+        if strange or choice.round >= self.round:
             raise ChoiceError(
                 "learn: this choice was made by another policy; "
                 "to learn from it all the same, give its features: learn(choice.features, reward)"
@@ -331,7 +348,8 @@ class Policy:
         if choice.round not in self._open:
             raise ChoiceError(f"learn: the choice of round {choice.round} was learned already")
 
-    def _check_fits(self, belief: Belief) -> None:
+    def _check_fits(self, belief: Belief) -> tuple[Floats, Floats]:
+        """The eigenvalues and -vectors of the noise of a belief that this policy can hold."""
         mine = (self.memory, self.ridge, self.dim)
         given = (belief.memory, belief.ridge, belief.dim)
         if mine != given:
@@ -341,6 +359,14 @@ class Policy:
                 f"belief: {self.memory!r} with {self.exploration!r} needs the observations "
                 "themselves; only keep and discount can be given a belief"
             )
+        sums = (belief.gram, belief.noise_gram, belief.moment)
+        if belief.seen < 0 or not all(np.isfinite(part).all() for part in sums):
+            raise BeliefError("belief: sums must be finite and the count at least 0")
+        least = np.linalg.eigvalsh(belief.gram)[0]
+        values, vectors = np.linalg.eigh(belief.noise_gram)
+        if min(least, values[0]) < -0.5 * self.ridge:
+            raise BeliefError(f"belief: Gram matrices must not be negative, got {least:g}")
+        return values, vectors
 
     def _refuse_features(self, refused: int) -> NoReturn:
         if refused == self._kernels.NOT_FINITE:
@@ -360,13 +386,11 @@ def _key(seed: int | np.random.SeedSequence | None) -> int:
     return int(sequence.generate_state(1, np.uint64)[0]) >> 1
 
 
-def _reward(reward: object) -> float:
-    try:
-        value = float(cast(float, reward))
-    except (TypeError, ValueError):
-        value = float("nan")
+def _reward(reward: object, who: str = "learn") -> float:
+    number = isinstance(reward, Real) or (isinstance(reward, np.ndarray) and reward.ndim == 0)
+    value = float(cast(float, reward)) if number else float("nan")
     if not -LARGEST <= value <= LARGEST:
-        raise RewardError(f"learn: the reward must be a finite number, got {reward!r}")
+        raise RewardError(f"{who}: the reward must be a finite number, got {reward!r}")
     return value
 
 

@@ -14,6 +14,7 @@ from windvane import kernels, stream
 from windvane.arrays import Floats, Records
 from windvane.belief import Belief
 from windvane.compiling import compiled
+from windvane.kernels.choosing import ROUNDING
 from windvane.rules import GRID, HALF_NORMAL, HISTORY, MEAN, POINT, SAMPLE
 
 ASIDE = 0x5DEECE66D  # turns a policy's key into that of the draws made only to count
@@ -34,8 +35,7 @@ def chance_between(low: float, high: float) -> float:
 def shares_at(means: Floats, widths: Floats, z: float, weight: float, shares: Floats) -> None:
     """Give `weight` to the arm on top at z, in equal parts where several are."""
     scores = means + z * widths
-    top = scores.max()
-    least = top - 1e-12 * abs(top)
+    least = scores.max() - ROUNDING * np.abs(scores).max()
     equals = 0
     for k in range(scores.size):
         equals += scores[k] >= least
@@ -62,7 +62,7 @@ def envelope(means: Floats, widths: Floats, scale: float, law: int) -> Floats:
         while size > 0:
             top = hull[size - 1]
             rise = widths[k] - widths[top]
-            if rise <= 1e-12 * widths[k]:  # parallel: the higher one stays
+            if rise <= ROUNDING * widths[k]:  # parallel: the higher one stays
                 if means[k] <= means[top]:
                     begin = np.inf
                     break
@@ -87,7 +87,7 @@ def envelope(means: Floats, widths: Floats, scale: float, law: int) -> Floats:
 @compiled
 def share_twins(means: Floats, widths: Floats, line: int, chance: float, shares: Floats) -> None:
     """Split the chance of a line among the arms that have the very same line."""
-    near_mean, near_width = 1e-12 * abs(means[line]), 1e-12 * widths[line]
+    near_mean, near_width = ROUNDING * abs(means[line]), ROUNDING * widths[line]
     twins = 0
     for k in range(means.size):
         same = abs(means[k] - means[line]) <= near_mean
@@ -110,8 +110,8 @@ def atoms(means: Floats, widths: Floats, scale: float, weights: Floats) -> Float
 
 def tallied(scores: Floats) -> Floats:
     """The share of draws, one a row, in which each arm is on top; ties split."""
-    top = scores.max(axis=1, keepdims=True)
-    winners = scores >= top - 1e-12 * np.abs(top)
+    largest = np.abs(scores).max(axis=1, keepdims=True)
+    winners = scores >= scores.max(axis=1, keepdims=True) - ROUNDING * largest
     shares: Floats = (winners / winners.sum(axis=1, keepdims=True)).mean(axis=0)
     return shares
 
@@ -136,7 +136,7 @@ def shares(now: Moment, arms: Floats, samples: int, key: int, round_: int) -> Fl
     rule = now.rules[0]
     if counted(now.rules):
         return tallied(samples_of(now, samples, key, round_) @ arms.T)
-    means = arms @ now.belief.theta
+    means = kernels.linear_scores(arms, now.belief.theta)  # twins get the very same
     if rule["style"] == MEAN:
         return atoms(means, np.zeros_like(means), 0.0, np.ones(1))
     widths, scale = now.belief.widths(arms), kernels.scale_of(now.rules, now.tally)

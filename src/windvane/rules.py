@@ -52,6 +52,7 @@ TALLY = np.dtype(
         ("ridge", "f8"),  # the ridge in the matrix that `inverse` inverts
         ("noise_ridge", "f8"),  # the same for the noise matrix
         ("energy", "f8"),  # trace of the Gram matrix
+        ("peak", "f8"),  # the largest it has been since a window was last summed anew
     ]
 )
 

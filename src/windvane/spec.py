@@ -44,6 +44,8 @@ KNOWN: dict[str, Callable[..., Part]] = {**MEMORIES, **EXPLORATIONS, **PIECES}
 
 def read(text: str) -> Part:
     """The part that this text stands for."""
+    if not isinstance(text, str):
+        raise SettingError(f"spec: a text such as 'discount(0.99)' must be given, got {text!r}")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
         part = _value(tree)

@@ -12,6 +12,7 @@ import zipfile
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def write(path: str | PathLike[str], header: Header, arrays: Arrays) -> None:
     full = {"format": FORMAT, "version": VERSION, **header}
     full["sha256"] = _digest(full, packed)
     target = Path(path)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    draft = target.with_name(f".{target.name}.{uuid4().hex}.tmp")
     try:
         with zipfile.ZipFile(draft, "w", zipfile.ZIP_STORED) as file:
             file.writestr(HEADER, json.dumps(full))
@@ -51,7 +52,9 @@ def read(path: str | PathLike[str]) -> tuple[Header, Arrays]:
             if any(member.compress_type != zipfile.ZIP_STORED for member in file.infolist()):
                 raise FileError(f"{who} is not a policy that Windvane saved")
             content = {member.filename: file.read(member) for member in file.infolist()}
-    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError) as reason:
+    except FileError:
+        raise
+    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, ValueError) as reason:
         raise FileError(f"{who} is truncated or not a Windvane file ({reason})") from None
     header = _header(who, content.pop(HEADER, b""))
     if header.pop("sha256", None) != _digest(header, content):
@@ -82,7 +85,7 @@ def _pack(array: np.ndarray[Any, np.dtype[Any]]) -> bytes:
 def _unpack(who: str, content: bytes) -> np.ndarray[Any, np.dtype[Any]]:
     try:
         return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-    except (ValueError, EOFError, MemoryError) as reason:
+    except Exception as reason:  # a stranger's header can upset the reader in any way it likes
         raise FileError(f"{who} holds an array that cannot be read: {reason}") from None
 
 

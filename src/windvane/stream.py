@@ -42,12 +42,52 @@ def uniform(start: np.uint64, place: int) -> float:
     return (np.float64(word(start, place) >> np.uint64(11)) + 0.5) * 2.0**-53
 
 
+def layers(count: int, edge: float) -> Floats:
+    """The right ends of equal-area layers under exp(−x²/2), the lowest with the tail from `edge`.
+
+    The area of the lowest layer is that of every other one: edge·f(edge) + ∫_edge^∞ f.
+    """
+    area = edge * math.exp(-0.5 * edge * edge)
+    area += math.sqrt(0.5 * math.pi) * math.erfc(edge * math.sqrt(0.5))
+    ends = [area / math.exp(-0.5 * edge * edge), edge]
+    for _ in range(count - 2):
+        height = area / ends[-1] + math.exp(-0.5 * ends[-1] * ends[-1])
+        ends.append(math.sqrt(-2.0 * math.log(height)))
+    return np.array([*ends, 0.0])
+
+
+EDGE = 3.6541528853610088  # with it, 256 layers end exactly at the peak
+LAYERS = layers(256, EDGE)
+
+
+@compiled
+def beyond(layer: int, x: float, bits: np.uint64) -> float:
+    """The rare case that x may lie above the curve: a half-normal from more words."""
+    while True:
+        bits = word(bits, 1)
+        if layer == 0:
+            step = -math.log(uniform(bits, 1)) / EDGE
+            if -2.0 * math.log(uniform(bits, 2)) > step * step:
+                return EDGE + step
+        else:
+            low = math.exp(-0.5 * LAYERS[layer] ** 2)
+            high = math.exp(-0.5 * LAYERS[layer + 1] ** 2)
+            if low + uniform(bits, 1) * (high - low) < math.exp(-0.5 * x * x):
+                return x
+            bits = word(bits, 2)
+            layer = int(bits & np.uint64(255))
+            x = uniform(bits, 0) * LAYERS[layer]
+            if x < LAYERS[layer + 1]:
+                return x
+
+
 @compiled
 def normals(start: np.uint64, place: int, out: Floats) -> None:
-    """Fill `out` with standard normals from `place` on, two from every two uniforms."""
-    for i in range(0, out.size, 2):
-        length = math.sqrt(-2.0 * math.log(uniform(start, place + i)))
-        angle = 2.0 * math.pi * uniform(start, place + i + 1)
-        out[i] = length * math.cos(angle)
-        if i + 1 < out.size:
-            out[i + 1] = length * math.sin(angle)
+    """Fill `out` with standard normals, one from each place on, by the ziggurat."""
+    for i in range(out.size):
+        bits = word(start, place + i)
+        layer = int(bits & np.uint64(255))
+        x = np.float64(bits >> np.uint64(11)) * 2.0**-53 * LAYERS[layer]
+        if x >= LAYERS[layer + 1]:
+            x = beyond(layer, x, bits)
+        out[i] = x if bits & np.uint64(256) else -x

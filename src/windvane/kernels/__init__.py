@@ -1,11 +1,12 @@
 """The compiled heart: learn an observation, estimate, score the arms, choose."""
 
-from windvane.kernels.choosing import choose, choose_among
+from windvane.kernels.choosing import choose, choose_among, linear_scores
 from windvane.kernels.learning import (
     CONDITION,
     LARGEST,
     NOT_FINITE,
     TOO_LARGE,
+    acceptable,
     learn,
     learn_all,
     learn_watching,
@@ -19,6 +20,7 @@ __all__ = [
     "LARGEST",
     "NOT_FINITE",
     "TOO_LARGE",
+    "acceptable",
     "blank",
     "choose",
     "choose_among",
@@ -28,6 +30,7 @@ __all__ = [
     "learn_all",
     "learn_watching",
     "level",
+    "linear_scores",
     "parts",
     "refresh",
     "sampled",

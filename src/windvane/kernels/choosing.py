@@ -19,6 +19,7 @@ from windvane.rules import MEAN, WIDTH
 
 # Places of a round's stream: whether to play any arm at all, which one, which of equals.
 MIX, ANY, TIE = 0, 1, 2
+ROUNDING = 1e-12  # scores closer than this share of the largest count as equal
 
 
 @compiled
@@ -61,12 +62,13 @@ def width_scores(
 @compiled
 def best(scores: Floats, chance: float) -> int:
     """The place of the largest score, equals drawn by lot; NOT_FINITE where one is no number."""
-    top = -np.inf
+    top, largest = -np.inf, 0.0
     for k in range(scores.size):
         if math.isnan(scores[k]) or scores[k] == np.inf:
             return NOT_FINITE
-        top = max(top, scores[k])
-    least = top - 1e-12 * abs(top)
+        if scores[k] > -np.inf:
+            top, largest = max(top, scores[k]), max(largest, abs(scores[k]))
+    least = top - ROUNDING * largest
     equals = 0
     for k in range(scores.size):
         equals += scores[k] >= least

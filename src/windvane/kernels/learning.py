@@ -77,20 +77,21 @@ def rotate(root: Floats, gamma: float, x: Floats) -> None:
 
 
 @compiled
-def release(tally: Records, state: State, x: Floats, reward: float) -> bool:
+def release(rules: Records, tally: Records, state: State, x: Floats, reward: float) -> bool:
     """Take one observation of a window out again; False where too few digits would be left."""
     d, counts = x.size, tally[0]
     p = np.empty(d)
     times(state.inverse, x, p)
     c = 1.0 - dot(x, p)
-    if c < 1e-2:
+    counts.peak = max(counts.peak, counts.energy)
+    counts.energy -= dot(x, x)
+    if c < 1e-2 or counts.energy + rules[0].ridge < 1e-6 * counts.peak:
         return False
     for i in range(d):
         state.moment[i] -= x[i] * reward
         for j in range(d):
             state.gram[i, j] -= x[i] * x[j]
             state.inverse[i, j] += (p[i] * p[j]) / c
-    counts.energy -= dot(x, x)
     return True
 
 
@@ -102,15 +103,26 @@ def sum_anew(tally: Records, state: State, past: Floats) -> None:
     state.gram[:] = np.dot(features.T, features)
     state.moment[:] = np.dot(features.T, rewards)
     tally[0].energy = np.trace(state.gram)
+    tally[0].peak = tally[0].energy
 
 
 @compiled
-def acceptable(rules: Records, tally: Records, x: Floats) -> int:
-    """0, or why these features cannot be learned from."""
-    if not dot(x, x) <= LARGEST:
-        return NOT_FINITE
-    if tally[0].energy + dot(x, x) > CONDITION * rules[0].ridge:
-        return TOO_LARGE
+def acceptable(rules: Records, tally: Records, past: Floats, xs: Floats) -> int:
+    """0, or why these observations, one a row, cannot all be learned from in turn."""
+    rule, counts = rules[0], tally[0]
+    energy = counts.energy
+    for i in range(xs.shape[0]):
+        size = dot(xs[i], xs[i])
+        if not size <= LARGEST:
+            return NOT_FINITE
+        energy = rule.gamma * energy + size
+        if energy > CONDITION * rule.ridge:
+            return TOO_LARGE
+        if 0 < rule.window <= counts.seen + i:
+            left = (
+                xs[i - rule.window] if i >= rule.window else past[(counts.seen + i) % rule.window]
+            )
+            energy -= dot(left[: rule.dim], left[: rule.dim])
     return 0
 
 
@@ -128,7 +140,7 @@ def learn(
     rules: Records, tally: Records, block: Floats, past: Floats, x: Floats, reward: float
 ) -> int:
     """Fold one observation in and estimate θ̂ anew; 0, or why not, and then nothing changed."""
-    refused = acceptable(rules, tally, x)
+    refused = acceptable(rules, tally, past, x.reshape(1, -1))
     if refused == 0:
         state = parts(rules, block)
         learn_watching(rules, tally, state, past, x, reward, state.gram[:0], state.moment[:0])
@@ -175,7 +187,7 @@ def remember(
     past[slot, d] = reward
     if window == 0 or seen < window:
         return True
-    if release(tally, state, oldest[:d], oldest[d]) and slot < past.shape[0] - 1:
+    if release(rules, tally, state, oldest[:d], oldest[d]) and slot < past.shape[0] - 1:
         return True
     sum_anew(tally, state, past)
     return False
@@ -184,16 +196,10 @@ def remember(
 @compiled
 def learn_all(
     rules: Records, tally: Records, block: Floats, past: Floats, xs: Floats, rewards: Floats
-) -> int:
-    """Fold observations in, one after the other; 0, or why not, and then nothing changed."""
-    energy = tally[0].energy
+) -> None:
+    """Fold observations in that are known to be acceptable, one after the other."""
+    state = parts(rules, block)
     for i in range(rewards.size):
-        size = dot(xs[i], xs[i])
-        if not size <= LARGEST:
-            return NOT_FINITE
-        energy += size
-    if energy > CONDITION * rules[0].ridge:
-        return TOO_LARGE
-    for i in range(rewards.size):
-        learn(rules, tally, block, past, xs[i], rewards[i])
-    return 0
+        learn_watching(
+            rules, tally, state, past, xs[i], rewards[i], state.gram[:0], state.moment[:0]
+        )

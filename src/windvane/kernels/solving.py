@@ -60,7 +60,33 @@ def blank(rules: Records, tally: Records, block: Floats) -> None:
     block[:] = 0.0
     tally[0].seen = 0
     tally[0].energy = 0.0
+    tally[0].peak = 0.0
     refresh(rules, tally, parts(rules, block))
+
+
+@compiled
+def invert(matrix: Floats) -> None:
+    """Invert a positive definite matrix in place, sweeping one pivot after the other."""
+    d = matrix.shape[0]
+    row = np.empty(d)
+    for k in range(d):
+        pivot = 1.0 / matrix[k, k]
+        row[:k] = matrix[k, :k]
+        row[k] = 0.0
+        row[k + 1 :] = matrix[k + 1 :, k]
+        for i in range(d):  # only the lower half is kept up to date
+            factor = row[i] * pivot
+            for j in range(i + 1):
+                matrix[i, j] -= factor * row[j]
+        for i in range(k):
+            matrix[k, i] = row[i] * pivot
+        for i in range(k + 1, d):
+            matrix[i, k] = row[i] * pivot
+        matrix[k, k] = -pivot
+    for i in range(d):
+        for j in range(i + 1):
+            matrix[i, j] = -matrix[i, j]
+            matrix[j, i] = matrix[i, j]
 
 
 @compiled
@@ -74,7 +100,8 @@ def refresh(rules: Records, tally: Records, state: State) -> None:
     ridged = state.gram.copy()
     for i in range(rule.dim):
         ridged[i, i] += counts.ridge
-    state.inverse[:] = np.linalg.inv(ridged)
+    invert(ridged)
+    state.inverse[:] = ridged
     if rule.gamma < 1.0 and rule.style == WIDTH:
         ridged[:] = state.noise
         for i in range(rule.dim):

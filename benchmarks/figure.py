@@ -1,0 +1,135 @@
+"""Microseconds per round of the paper's five policies: the engine beside straightforward Python.
+
+The straightforward players are written as the literature's released code is: objects with a
+pseudo-inverse per update, a Python loop over the arms, and `sqrtm` for every sample. Both see the
+same panels of the released protocol, on one core each, in one run.
+
+`python benchmarks/figure.py` prints the table (about two minutes), `--whole` also times the whole
+figure with 100 replications on all cores.
+"""
+
+import math
+import subprocess
+import sys
+import tempfile
+from time import perf_counter
+
+import numpy as np
+from scipy.linalg import sqrtm
+
+from windvane.arrays import Floats
+from windvane.exploration import Confidence
+from windvane.lab import criteo, paper
+from windvane.lab.draws import Draw
+from windvane.lab.engine import Player, replay
+from windvane.lab.experiment import Experiment
+from windvane.tables import Cell, table
+
+SLOW_ROUNDS, GAMES = 60, 2
+
+
+class Straightforward:
+    """One policy of the figure, a line of the pseudo-code at a time."""
+
+    def __init__(self, player: Player, dim: int) -> None:
+        self.player, self.dim, self.gamma = player, dim, player.memory.gamma
+        self.rng = np.random.default_rng(1)
+        self.seen = 0
+        self.W, self.W_tilde = np.identity(dim), np.identity(dim)
+        self.inverse, self.b = np.identity(dim), np.zeros(dim)
+        self.theta = np.zeros(dim)
+
+    def beta(self) -> float:
+        """The radius, as the policy is given it."""
+        law = self.player.exploration.law
+        assert law is not None
+        assert isinstance(law.scale, Confidence)
+        radius = law.scale
+        held = (1 - self.gamma ** (2 * self.seen)) / (1 - self.gamma**2)
+        spread = self.dim * np.log(1 + radius.arm_norm**2 * held / self.dim)
+        root = np.sqrt(2 * math.log(1 / radius.delta) + spread)
+        return float(radius.times * (radius.theta_norm + radius.noise * root))
+
+    def choose(self, arms: list[Floats]) -> int:
+        """The arm with the largest score, one arm after the other."""
+        scores = np.zeros(len(arms))
+        if self.player.exploration.law is None:
+            for k, x in enumerate(arms):
+                scores[k] = np.dot(self.theta, x)
+        else:
+            drawn = self.player.exploration.name == "randomized"
+            level = self.beta() * (abs(self.rng.standard_normal()) if drawn else 1.0)
+            for k, x in enumerate(arms):
+                doubt = np.inner(self.inverse @ self.W_tilde @ self.inverse, x)
+                scores[k] = np.dot(self.theta, x) + level * np.sqrt(np.dot(x, doubt))
+        return int(np.lexsort((self.rng.random(len(arms)), scores))[-1])
+
+    def learn(self, x: Floats, reward: float) -> None:
+        """Update, invert, estimate and, where the policy samples, sample."""
+        square, eye = np.outer(x, x), np.identity(self.dim)
+        self.W = self.gamma * self.W + square + (1 - self.gamma) * eye
+        self.W_tilde = self.gamma**2 * self.W_tilde + square + (1 - self.gamma**2) * eye
+        self.b = self.gamma * self.b + reward * x
+        self.inverse = np.linalg.pinv(self.W)
+        right = self.b
+        if self.player.exploration.law is None:
+            z = self.rng.multivariate_normal(np.zeros(self.dim), eye)
+            right = self.b + self.player.exploration.scale * np.dot(sqrtm(self.W_tilde).real, z)
+        self.theta = np.inner(self.inverse, right)
+        self.seen += 1
+
+
+def straightforward(player: Player, draw: Draw) -> float:
+    """Seconds a round of the slow player."""
+    policy = Straightforward(player, draw.dim)
+    arms = [np.array(x) for x in draw.arms[draw.picks[0]]]
+    started = perf_counter()
+    for t in range(SLOW_ROUNDS):
+        means = [float(np.dot(x, draw.theta[draw.era[t]])) for x in arms]
+        chosen = policy.choose(arms)
+        policy.learn(arms[chosen], means[chosen] + float(draw.noise[t]))
+    return (perf_counter() - started) / SLOW_ROUNDS
+
+
+def measure(experiment: Experiment) -> tuple[float, float]:
+    """Seconds a round, mean of the five policies: straightforward, and the engine."""
+    marks = experiment.marks
+    slow, fast = [], []
+    for game in range(GAMES):
+        draw = experiment.world.draw(game)
+        for player in experiment.players:
+            replay(player, draw, game, marks)
+            started = perf_counter()
+            replay(player, draw, game, marks)
+            fast.append((perf_counter() - started) / draw.rounds)
+            slow.append(straightforward(player, draw))
+    return float(np.mean(slow)), float(np.mean(fast))
+
+
+def main() -> None:
+    """Measure every panel."""
+    pools = criteo.load()
+    rows: list[dict[str, Cell]] = []
+    for size in paper.PANELS:
+        slow, fast = measure(paper.experiment(size, "released", pools[size[0]], 1, 1))
+        rows.append(
+            {
+                "(d, K)": str(size),
+                "straightforward µs": round(slow * 1e6),
+                "engine µs": round(fast * 1e6, 2),
+                "×": round(slow / fast),
+            }
+        )
+    print(table(rows))
+    if "--whole" in sys.argv:
+        with tempfile.TemporaryDirectory() as out:
+            started = perf_counter()
+            words = ["reproduce", "--out", out, "--json"]
+            code = "from windvane.cli import main; main()"
+            subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True)
+            took = perf_counter() - started
+        print(f"\nthe whole figure, 100 replications, all cores, files written: {took:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The lab: worlds that drift, the paper's data, and the experiments played on them."""

@@ -1,0 +1,121 @@
+"""Chunks of an experiment on a Ray cluster: the same numbers as on threads, on more machines.
+
+A chunk is a task for one CPU; one whose worker is lost is sent out again. The machines need the
+same Windvane as this one, and the same kind of processor if the numbers are to agree to the bit.
+"""
+
+import logging
+import pickle
+import socket
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from windvane.arrays import Floats
+from windvane.errors import SettingError, WindvaneError
+from windvane.lab.experiment import Chunk, Runner, play_chunk
+
+TRIES = 4  # times a chunk is sent out before it is given up
+AHEAD = 2  # chunks in flight for each CPU, so that none waits for its next
+PATIENCE = 10.0  # seconds for a cluster to answer
+
+
+def on_ray(address: str | None = None) -> Runner:
+    """Play chunks on the Ray at an address; without one, on a Ray of this machine."""
+    try:
+        import ray  # noqa: F401
+    except ImportError:
+        raise SettingError("on_ray: Ray is missing: pip install 'windvane[ray]'") from None
+
+    def run(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
+        if chunks:
+            with connected(address):
+                yield from _spread(chunks)
+
+    return run
+
+
+@contextmanager
+def connected(address: str | None = None) -> Iterator[None]:
+    """Use the Ray that this process is on, or else join or start one and leave it at the end."""
+    import ray
+
+    if ray.is_initialized():
+        if address is not None:
+            raise SettingError(f"on_ray: already on a Ray, so leave out the address {address!r}")
+        yield
+        return
+    try:
+        _talk(False)
+        _connect(address)
+        yield
+    finally:
+        ray.shutdown()
+        _talk(True)
+
+
+def _connect(address: str | None) -> None:
+    import ray
+
+    quiet = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+    try:
+        host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+        if host:  # Ray itself would wait for minutes, and then end this process
+            socket.create_connection((host, int(port)), PATIENCE).close()
+        ray.init(address, include_dashboard=False, **quiet)
+    except (ImportError, OSError, RuntimeError, ValueError) as reason:
+        place = "on this machine" if address is None else f"at {address!r}"
+        raise SettingError(f"on_ray: no Ray {place}: {_line(reason)}") from None
+
+
+def _talk(aloud: bool) -> None:
+    """Let Ray print news of lost workers among our results, or not: it has no option for that."""
+    from ray._private import worker
+
+    worker._worker_logs_enabled = aloud
+
+
+def _spread(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
+    """Keep every CPU of the cluster busy, and hand over each chunk as it is done."""
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+
+    play = ray.remote(num_cpus=1, max_retries=0)(_play)  # retried here: Ray may do so for ever
+    experiments = {id(chunk.experiment): chunk.experiment for chunk in chunks}
+    # As bytes: arrays that Ray shares are read-only, and kernels would be compiled anew for them.
+    packed = {key: ray.put(ray.cloudpickle.dumps(each)) for key, each in experiments.items()}
+    todo = deque((chunk, 1) for chunk in chunks)
+    sent = {}
+    try:
+        while todo or sent:
+            room = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+            while todo and len(sent) < room:
+                chunk, tries = todo.popleft()
+                task = play.remote(packed[id(chunk.experiment)], chunk.first, chunk.last)
+                sent[task] = chunk, tries
+            [task], _ = ray.wait(list(sent))
+            chunk, tries = sent.pop(task)
+            try:
+                curves = np.array(ray.get(task))
+            except RayTaskError as error:
+                raise error.cause or WindvaneError(f"on_ray: {_line(error)}") from None
+            except RayError as reason:
+                if tries == TRIES:
+                    lost = f"replications {chunk.first} to {chunk.last - 1} were lost {tries} times"
+                    raise WindvaneError(f"on_ray: {lost}: {_line(reason)}") from None
+                todo.appendleft((chunk, tries + 1))
+                continue
+            yield chunk, curves
+    finally:
+        for task in sent:
+            ray.cancel(task, force=True)
+
+
+def _play(packed: bytes, first: int, last: int) -> Floats:
+    return play_chunk(Chunk(pickle.loads(packed), first, last))
+
+
+def _line(reason: Exception) -> str:
+    return next(iter(str(reason).strip().splitlines()), type(reason).__name__)

@@ -1,0 +1,142 @@
+"""What to simulate, from a TOML file or from flags.
+
+replications = 20
+seed = 1
+
+[[policies]]
+name = "D-LinTS"                  # a name of the literature, tuned for each world
+
+[[policies]]
+name = "mine"                     # or any memory and exploration
+memory = "discount(0.99)"
+exploration = "thompson(0.4)"
+
+[worlds.abrupt]                   # the keys of `windvane.lab.worlds`
+dim = 10
+arms = 20
+horizon = 5000
+drift = "abrupt([2500], flip=0.6)"
+"""
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from windvane import checks, names, spec
+from windvane.errors import FileError, SettingError
+from windvane.lab import worlds
+from windvane.lab.engine import Player
+from windvane.lab.experiment import Experiment
+from windvane.names import Problem
+
+POLICY_KEYS = ("name", "memory", "exploration", "ridge", "floor")
+
+
+class Plan(NamedTuple):
+    """Worlds by name, and what plays in each of them."""
+
+    worlds: dict[str, worlds.World]
+    policies: list[Mapping[str, object]]
+    replications: int
+    seed: int
+
+    def experiments(self) -> dict[str, Experiment]:
+        """One experiment a world, all with the same policies."""
+        return {
+            name: Experiment(
+                tuple(player(policy, world) for policy in self.policies),
+                world,
+                self.replications,
+                self.seed,
+            )
+            for name, world in self.worlds.items()
+        }
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a TOML file."""
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as reason:
+        raise FileError(f"simulate: {path} cannot be read: {reason}") from None
+    known = ("replications", "seed", "policies", "worlds")
+    if strange := sorted(set(table) - set(known)):
+        raise SettingError(f"simulate: unknown {', '.join(strange)}; keys are {', '.join(known)}")
+    places, policies = table.get("worlds"), table.get("policies")
+    if not isinstance(places, dict) or not places:
+        raise SettingError("simulate: at least one table [worlds.NAME] must be given")
+    if not isinstance(policies, list) or not policies:
+        raise SettingError("simulate: at least one table [[policies]] must be given")
+    return Plan(
+        {name: worlds.from_table(place) for name, place in places.items()},
+        policies,
+        checks.whole("simulate", "replications", table.get("replications", 20)),
+        checks.whole("simulate", "seed", table.get("seed", 1), least=0),
+    )
+
+
+def policies_from(words: Sequence[str]) -> list[Mapping[str, object]]:
+    """Policies from flags: a name of the literature, or "memory * exploration"."""
+    found: list[Mapping[str, object]] = []
+    for word in words:
+        first, times, second = (part.strip() for part in word.partition(" * "))
+        pair = {"memory": first, "exploration": second} if times else {}
+        found.append({"name": word, **pair})
+    return found
+
+
+def player(policy: Mapping[str, object], world: worlds.World) -> Player:
+    """A player for one world: tuned from theory if it has only a name."""
+    if strange := sorted(set(policy) - set(POLICY_KEYS)):
+        keys = ", ".join(POLICY_KEYS)
+        raise SettingError(f"simulate: unknown {', '.join(strange)}; keys of a policy are {keys}")
+    name = str(policy.get("name", "")) or f"{policy.get('memory')} * {policy.get('exploration')}"
+    ridge = checks.positive(name, "ridge", policy.get("ridge", 1.0))
+    floor = checks.share(name, "floor", policy.get("floor", 0.0))
+    if "memory" in policy or "exploration" in policy:
+        if not {"memory", "exploration"} <= set(policy):
+            raise SettingError(f"simulate: {name} must have both a memory and an exploration")
+        pair = (
+            spec.read_memory(str(policy["memory"])),
+            spec.read_exploration(str(policy["exploration"])),
+        )
+    else:
+        pair = names.pair(name, problem(world))
+    return Player(name, *pair, ridge, floor)
+
+
+def problem(world: worlds.World) -> Problem:
+    """What theory may know of a world, from one draw of it.
+
+    A world that never moves is tuned as if it moved by 1 in all.
+    """
+    draw = world.draw(0)
+    changes = tuple((np.flatnonzero(np.diff(draw.era)) + 1).tolist())
+    return Problem(
+        dim=world.dim,
+        horizon=world.horizon,
+        drift=draw.variation * draw.slope or 1.0,
+        arms=world.arms,
+        noise=noise_of(world.reward) or None,
+        delta=0.01,
+        theta_norm=draw.theta_norm * draw.slope,
+        arm_norm=draw.arm_norm,
+        changes=changes if len(changes) < 100 else None,
+        tuning="corrected",
+    )
+
+
+def noise_of(reward: worlds.Reward) -> float:
+    """σ for which the noise is σ-subgaussian."""
+    if isinstance(reward.given, str):
+        return 0.5
+    return math.sqrt(reward.given) if reward.law == "gaussian" else reward.given
+
+
+def changes_of(world: worlds.World) -> tuple[int, ...]:
+    """The rounds at which a world jumps, for the picture; none where it moves all the time."""
+    return problem(world).changes or ()

@@ -1,0 +1,232 @@
+"""The mathematics as written: plain NumPy, the whole history kept, nothing updated in place.
+
+Nothing here comes from Windvane but the fields of its memories and explorations.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from windvane.exploration import Confidence, Exploration, Law
+from windvane.memory import Memory
+
+Floats = npt.NDArray[np.float64]
+
+
+class History(NamedTuple):
+    """What was learned, in the order in which it was learned."""
+
+    xs: Floats  # (n, d)
+    ys: Floats  # (n,)
+    rounds: npt.NDArray[np.int64]  # (n,) the round in which each was chosen
+    now: int  # the last round that was chosen in
+
+
+class Estimate(NamedTuple):
+    """What follows from a history."""
+
+    W: Floats  # (d, d)
+    W_noise: Floats  # (d, d) W̃
+    b: Floats  # (d,)
+    theta: Floats  # (d,) θ̂
+    V_inverse: Floats  # (d, d)
+
+    def widths(self, arms: Floats) -> Floats:
+        """‖x‖_{V⁻¹} = √(xᵀV⁻¹x)."""
+        return np.array([np.sqrt(x @ self.V_inverse @ x) for x in arms])
+
+
+def observed(xs: Floats, ys: Floats) -> History:
+    """A history in which round t was chosen and learned before round t + 1."""
+    return History(xs, ys, np.arange(len(ys)), len(ys) - 1)
+
+
+def born(memory: Memory, now: int) -> int:
+    """The last round up to now before which everything was dropped."""
+    restarts = [0]
+    if memory.name == "restart":
+        restarts += [t for t in range(1, now + 1) if t % memory.every == 0]
+    if memory.name == "restart_at":
+        restarts += [t for t in memory.at if t <= now]
+    return max(restarts)
+
+
+def weights(memory: Memory, history: History) -> Floats:
+    """What each observation still counts, (n,)."""
+    ages = np.arange(len(history.ys))[::-1].astype(np.float64)
+    if memory.name == "discount":
+        return np.array([memory.gamma**age for age in ages])
+    if memory.name == "window":
+        return np.where(ages < memory.rounds, 1.0, 0.0)
+    return np.where(history.rounds >= born(memory, history.now), 1.0, 0.0)
+
+
+def solve(matrix: Floats, right: Floats) -> Floats:
+    """The u with matrix·u = right."""
+    return np.linalg.solve(matrix, right).astype(np.float64)
+
+
+def estimate(memory: Memory, ridge: float, history: History) -> Estimate:
+    """W = λI + Σ w·xxᵀ, W̃ = λI + Σ w²·xxᵀ, b = Σ w·xy, θ̂ = W⁻¹b, V⁻¹ = W⁻¹W̃W⁻¹."""
+    w, xs, ys = weights(memory, history), history.xs, history.ys
+    identity = np.eye(xs.shape[1])
+    W = ridge * identity + (w[:, None] * xs).T @ xs
+    W_noise = ridge * identity + (w[:, None] ** 2 * xs).T @ xs
+    b = (w[:, None] * xs).T @ ys
+    half = solve(W, W_noise)
+    return Estimate(W, W_noise, b, solve(W, b), solve(W, half.T))
+
+
+class Running:
+    """The same by the recursions of the paper's table, for histories too long to go through."""
+
+    def __init__(self, memory: Memory, ridge: float, dim: int) -> None:
+        self.memory, self.ridge = memory, ridge
+        self.W, self.W_noise = ridge * np.eye(dim), ridge * np.eye(dim)
+        self.b = np.zeros(dim)
+        self.kept: list[tuple[Floats, float]] = []
+
+    def tick(self, now: int) -> None:
+        """A round begins: restarts drop everything."""
+        if now > 0 and born(self.memory, now) == now:
+            self.__init__(self.memory, self.ridge, len(self.b))  # type: ignore[misc]
+
+    def learn(self, x: Floats, y: float) -> None:
+        """W ← γW + xxᵀ + (1−γ)λI, W̃ ← γ²W̃ + xxᵀ + (1−γ²)λI, b ← γb + xy."""
+        g, ridge = self.memory.gamma, self.ridge * np.eye(len(x))
+        self.W = g * self.W + np.outer(x, x) + (1 - g) * ridge
+        self.W_noise = g**2 * self.W_noise + np.outer(x, x) + (1 - g**2) * ridge
+        self.b = g * self.b + x * y
+        if self.memory.name == "window":
+            self.kept = [*self.kept, (x, y)][-self.memory.rounds :]
+            self.W = self.W_noise = ridge + sum(np.outer(x, x) for x, _ in self.kept)
+            self.b = np.sum([x * y for x, y in self.kept], axis=0)
+
+    def estimate(self) -> Estimate:
+        """What follows now."""
+        half = solve(self.W, self.W_noise)
+        theta = solve(self.W, self.b)
+        return Estimate(self.W, self.W_noise, self.b, theta, solve(self.W, half.T))
+
+
+def radius(memory: Memory, ridge: float, history: History, promise: Confidence) -> float:
+    """β_n = √λ·S + σ√(2·log(1/δ) + d·log(1 + L²·m_n/(λd))), m_n = Σ w²."""
+    w = weights(memory, history)
+    d = history.xs.shape[1]
+    m = float(np.sum(w**2))
+    n = max(np.count_nonzero(w) if "restart" in memory.name else len(w), 1)
+    delta = {
+        "round": promise.delta,
+        "horizon": promise.delta / promise.horizon,
+        "anytime": promise.delta / (2 * n * (1 + np.log(n)) ** 2),
+    }[promise.when]
+    inside = 2 * np.log(1 / delta) + d * np.log(1 + promise.arm_norm**2 * m / (ridge * d))
+    return float(np.sqrt(ridge) * promise.theta_norm + promise.noise * np.sqrt(inside))
+
+
+def scale(law: Law, memory: Memory, ridge: float, history: History) -> float:
+    """The scale of a law: a number, or so many times the radius."""
+    if isinstance(law.scale, Confidence):
+        return law.scale.times * radius(memory, ridge, history, law.scale)
+    return law.scale
+
+
+def grid_points(law: Law) -> tuple[Floats, Floats]:
+    """RandUCB's points on [0, 1] and their probabilities."""
+    points = np.linspace(0.0, 1.0, law.points)
+    shape = np.exp(-(points[:-1] ** 2) / (2 * law.sigma**2))
+    return points, np.append((1 - law.top) * shape / shape.sum(), law.top)
+
+
+def quantile(law: Law, u: Floats) -> Floats:
+    """The level below which the unit law lies with probability u."""
+    if law.name == "normal":
+        return np.asarray(stats.norm.ppf(u))
+    if law.name == "half_normal":
+        return np.asarray(stats.halfnorm.ppf(u))
+    points, chances = grid_points(law)
+    places = np.searchsorted(np.cumsum(chances), u)
+    return np.asarray(points[np.minimum(places, law.points - 1)])
+
+
+class Draws(NamedTuple):
+    """The randomness of one round, made outside."""
+
+    level: float = 0.0  # Z of the unit law
+    normals: Floats = np.zeros(0)  # z, (2d,)
+    pseudo: Floats = np.zeros(0)  # pseudo-rewards, newest first, then d for the ridge
+
+
+def sample(
+    exploration: Exploration, memory: Memory, ridge: float, history: History, draws: Draws
+) -> Floats:
+    """θ̃ = W⁻¹(b + a·ξ), ξ ~ N(0, W̃); or θ̂ refitted to rewards each with its pseudo-reward."""
+    now, a = estimate(memory, ridge, history), exploration.scale
+    d, n = history.xs.shape[1], len(history.ys)
+    if exploration.name == "thompson":
+        if memory.name == "window":
+            xi = np.linalg.cholesky(now.W) @ draws.normals[:d]
+        else:
+            root = upper_root(weights(memory, history)[:, None] * history.xs)
+            xi = root.T @ draws.normals[:d] + np.sqrt(ridge) * draws.normals[d:]
+        return solve(now.W, now.b + a * xi)
+    used = min(n, len(draws.pseudo) - d)
+    pseudo = np.zeros(n)
+    pseudo[n - used :] = draws.pseudo[:used][::-1]
+    wx = weights(memory, history)[:, None] * history.xs
+    if exploration.pseudo == "coins":
+        return solve(now.W, wx.T @ (history.ys + pseudo) / (a + 1))
+    zeta = draws.pseudo[used:]
+    return solve(now.W, wx.T @ (history.ys + a * pseudo) + a * np.sqrt(ridge) * zeta)
+
+
+def upper_root(rows: Floats) -> Floats:
+    """The upper triangular R with RᵀR = rowsᵀ·rows and no negative number on its diagonal."""
+    d = rows.shape[1]
+    R: Floats = np.asarray(np.linalg.qr(np.vstack([rows, np.zeros((d, d))]), mode="r"))
+    turned: Floats = np.where(np.diag(R) < 0, -1.0, 1.0)[:, None] * R
+    return turned
+
+
+def scores(
+    exploration: Exploration,
+    memory: Memory,
+    ridge: float,
+    history: History,
+    arms: Floats,
+    draws: Draws,
+) -> Floats:
+    """What the exploration maximises, (K,)."""
+    now = estimate(memory, ridge, history)
+    if exploration.name in ("greedy", "epsilon"):
+        return arms @ now.theta
+    if exploration.law is None:
+        return arms @ sample(exploration, memory, ridge, history, draws)
+    a = scale(exploration.law, memory, ridge, history)
+    if exploration.name == "optimism":
+        return arms @ now.theta + a * now.widths(arms)
+    return arms @ now.theta + a * draws.level * now.widths(arms)
+
+
+def shares_of(totals: Floats) -> Floats:
+    """Who is on top, a row a case, split in equal parts among equals."""
+    top = totals.max(axis=-1, keepdims=True)
+    winners = totals >= top - 1e-12 * np.abs(top)
+    return np.asarray(winners / winners.sum(axis=-1, keepdims=True))
+
+
+def propensities(means: Floats, widths: Floats, law: Law, scale: float) -> Floats:
+    """P(arm k is on top of mean + Z·width) by going through the law in two million even steps."""
+    if law.name == "grid":
+        points, chances = grid_points(law)
+        return np.asarray(
+            chances @ shares_of(means + scale * points[:, None] * widths), dtype=np.float64
+        )
+    steps, parts = 2_000_000, 50
+    total = np.zeros_like(means)
+    for u in np.array_split((np.arange(steps) + 0.5) / steps, parts):
+        z = scale * quantile(law, u)
+        total += shares_of(means + z[:, None] * widths).sum(axis=0)
+    return total / steps

@@ -1,0 +1,296 @@
+"""Beliefs: every memory's sums, estimate and widths against the formulas as written."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import naive
+import windvane as wv
+from grid import Floats, every_memory, every_mergeable, loosened, same_every_time, unit_rows
+from windvane import kernels
+from windvane.kernels.widths import looseness
+
+GAMMAS = [0.05, 0.5, 0.9, 0.99, 0.999, 0.9999]
+
+
+def learned(memory: wv.Memory, xs: Floats, ys: Floats, ridge: float = 1.0) -> wv.Policy:
+    """A policy that has chosen each row as its only arm and learned its reward."""
+    policy = wv.Policy(xs.shape[1], memory, wv.optimism(1.0), ridge=ridge, seed=0)
+    for x, y in zip(xs, ys, strict=True):
+        policy.learn(policy.choose(x[None, :]), float(y))
+    return policy
+
+
+def close(got: Floats, wanted: Floats, within: float = 1e-9) -> None:
+    """Equal to a share of the largest number that should be there."""
+    size = max(float(np.abs(wanted).max()), 1e-300)
+    np.testing.assert_allclose(got, wanted, rtol=0.0, atol=within * size)
+
+
+def agrees(policy: wv.Policy, history: naive.History, arms: Floats, within: float = 1e-9) -> None:
+    """W, W̃, b, θ̂, V⁻¹ and the widths are what the whole history says."""
+    wanted = naive.estimate(policy.memory, policy.ridge, history)
+    belief = policy.belief
+    close(belief.precision, wanted.W, within)
+    close(belief.noise, wanted.W_noise, within)
+    assert np.abs(belief.moment - wanted.b).max() <= within * (1.0 + np.abs(history.ys).max())
+    assert np.abs(policy.theta - wanted.theta).max() <= within * (1.0 + np.abs(wanted.theta).max())
+    assert np.abs(belief.theta - wanted.theta).max() <= within * (1.0 + np.abs(wanted.theta).max())
+    close(belief.covariance, wanted.V_inverse, within)
+    close(policy.widths(arms), wanted.widths(arms), within)
+    close(compiled_widths(policy, arms), wanted.widths(arms), within)
+
+
+def part(history: naive.History, start: int, stop: int) -> naive.History:
+    """Some of the observations in a row."""
+    return naive.observed(history.xs[start:stop], history.ys[start:stop])
+
+
+def compiled_widths(policy: wv.Policy, arms: Floats) -> Floats:
+    """The widths as `choose` works them out, by compiled code."""
+    state = kernels.parts(policy._rules, policy._block)
+    return np.array([kernels.exact_width(policy._rules, policy._tally, state, x) for x in arms])
+
+
+@every_memory
+@pytest.mark.parametrize("dim", [1, 2, 10, 50])
+def test_every_memory_agrees_with_the_formulas_over_thousands_of_rounds(
+    memory: wv.Memory, dim: int
+) -> None:
+    """The running sums never part from the whole history by more than 1e-9 of their size."""
+    random = np.random.default_rng(dim)
+    count = 3000
+    xs, arms = unit_rows(random, count, dim) * 1.7, unit_rows(random, 3, dim)
+    ys = xs @ random.standard_normal(dim) + random.standard_normal(count)
+    policy = wv.Policy(dim, memory, wv.optimism(1.0), ridge=0.5, seed=0)
+    for n in range(1, count + 1):
+        policy.learn(policy.choose(xs[n - 1 : n]), float(ys[n - 1]))
+        if (n < 70 and n % 3 == 0) or n % 211 == 0 or n == count:
+            agrees(policy, naive.observed(xs[:n], ys[:n]), arms)
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+@pytest.mark.parametrize("rarely", [False, True], ids=["", "inverting rarely"])
+def test_every_discount_agrees_with_the_formulas(gamma: float, rarely: bool) -> None:
+    """From a γ that forgets in one step to one that hardly forgets at all."""
+    random = np.random.default_rng(3)
+    xs, ys = random.standard_normal((700, 4)), random.standard_normal(700)
+    policy = wv.Policy(4, wv.discount(gamma), wv.optimism(1.0), ridge=2.0, seed=0)
+    if rarely:
+        loosened(policy)
+    for n in range(1, 701):
+        policy.learn(xs[n - 1], float(ys[n - 1]))
+        if n % 23 == 0:
+            agrees(policy, naive.observed(xs[:n], ys[:n]), np.eye(4))
+
+
+memories = st.one_of(
+    st.just(wv.keep()),
+    st.sampled_from(GAMMAS).map(wv.discount),
+    st.sampled_from([1, 2, 5, 1000]).map(wv.window),
+    st.sampled_from([1, 2, 7, 1000]).map(wv.restart),
+    st.lists(st.integers(0, 25), max_size=3).map(wv.restart_at),
+)
+
+
+@st.composite
+def histories(draw: st.DrawFn, least: int = 1) -> naive.History:
+    """Observations with zeros, repeats and multiples of one another among them."""
+    dim, count = draw(st.integers(1, 4)), draw(st.integers(least, 25))
+    number = st.integers(-8, 8).map(lambda eighths: eighths / 8)
+    pool = [np.zeros(dim), *(np.eye(dim)), -2.0 * np.ones(dim)]
+    pool += draw(st.lists(st.lists(number, min_size=dim, max_size=dim).map(np.array), max_size=3))
+    xs = np.array(draw(st.lists(st.sampled_from(pool), min_size=count, max_size=count)))
+    ys = np.array(draw(st.lists(number, min_size=count, max_size=count)))
+    return naive.observed(xs.reshape(count, dim), ys)
+
+
+@same_every_time
+@given(memory=memories, history=histories(), ridge=st.sampled_from([0.01, 1.0, 30.0]))
+def test_every_short_history_agrees_with_the_formulas(
+    memory: wv.Memory, history: naive.History, ridge: float
+) -> None:
+    """Zero vectors, repeats, too few directions, tiny and too large windows, restarts at once."""
+    policy = learned(memory, history.xs, history.ys, ridge)
+    arms = np.vstack([np.eye(history.xs.shape[1]), np.ones(history.xs.shape[1])])
+    agrees(policy, history, arms)
+
+
+@same_every_time
+@given(memory=memories, history=histories(), ridge=st.sampled_from([0.01, 1.0, 30.0]))
+def test_doubt_never_exceeds_that_of_a_blank_belief(
+    memory: wv.Memory, history: naive.History, ridge: float
+) -> None:
+    """V⁻¹ ≼ W⁻¹ ≼ I/λ."""
+    belief = learned(memory, history.xs, history.ys, ridge).belief
+    inverse = np.linalg.inv(belief.precision)
+    blank = np.eye(belief.dim) / ridge
+    assert np.linalg.eigvalsh(inverse - belief.covariance).min() >= -1e-9 / ridge
+    assert np.linalg.eigvalsh(blank - inverse).min() >= -1e-9 / ridge
+
+
+def test_a_window_forgets_large_observations_without_a_trace() -> None:
+    """Once they have left, what is left of W and θ̂ is that of the small ones alone."""
+    random = np.random.default_rng(0)
+    sizes = np.where(np.arange(120) < 14, 1e6 * 10.0 ** (-0.45 * np.arange(120)), 0.0)
+    xs = 0.3 * random.standard_normal((120, 3)) + sizes[:, None] / np.sqrt(3)
+    ys = random.standard_normal(120)
+    policy = wv.Policy(3, wv.window(60), wv.optimism(1.0), seed=0)
+    for n in range(1, 121):
+        policy.learn(xs[n - 1], float(ys[n - 1]))
+        wanted = naive.estimate(policy.memory, 1.0, naive.observed(xs[:n], ys[:n]))
+        if np.linalg.cond(wanted.W) < 100:
+            close(policy.theta, wanted.theta, 1e-8)
+
+
+@pytest.mark.parametrize(
+    "memory", [wv.keep(), wv.window(40), wv.discount(0.999), wv.discount(0.98)], ids=repr
+)
+@pytest.mark.parametrize("count", [1, 5, 8])
+def test_the_widths_of_arms_that_stay_are_kept_in_step(memory: wv.Memory, count: int) -> None:
+    """They are those that reading afresh would give, and as near the truth as is promised."""
+    random = np.random.default_rng(6)
+    xs, arms = random.standard_normal((500, 6)), random.standard_normal((count, 6))
+    policy = wv.Policy(6, memory, wv.optimism(1.0), seed=0)
+    if memory.gamma < 1:
+        loosened(policy)
+    policy._make_room(500)
+    state = kernels.parts(policy._rules, policy._block)
+    squares = kernels.squared_widths(arms, state.spread)
+    kept = (policy._rules, policy._tally, state, policy._past)
+    for x in xs:
+        kernels.learn_watching(*kept, x, 1.0, arms, squares)
+        fresh = np.einsum("kd,kd->k", arms @ state.spread, arms)
+        np.testing.assert_allclose(squares, fresh, rtol=1e-9)
+        off = np.abs(np.sqrt(squares) - policy.widths(arms))
+        assert (off <= looseness(policy._rules, policy._tally) * np.sqrt(squares) + 1e-9).all()
+
+
+@every_mergeable
+@same_every_time
+@given(history=histories(3), cuts=st.tuples(st.floats(0, 1), st.floats(0, 1)))
+def test_merge_is_associative_and_the_same_as_learning_in_turn(
+    memory: wv.Memory, history: naive.History, cuts: tuple[float, float]
+) -> None:
+    """(A ∘ B) ∘ C = A ∘ (B ∘ C) = all learned by one."""
+    n = len(history.ys)
+    first, second = sorted(round(cut * n) for cut in cuts)
+    pieces = [part(history, *ends) for ends in ((0, first), (first, second), (second, n))]
+    a, b, c = (learned(memory, piece.xs, piece.ys).belief for piece in pieces)
+    whole = learned(memory, history.xs, history.ys).belief
+    for merged in (a.merge(b).merge(c), a.merge(b.merge(c))):
+        assert merged.seen == whole.seen == n
+        np.testing.assert_allclose(merged.gram, whole.gram, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(merged.noise_gram, whole.noise_gram, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(merged.moment, whole.moment, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(merged.theta, whole.theta, rtol=0, atol=1e-11)
+
+
+@every_mergeable
+@same_every_time
+@given(history=histories())
+def test_a_blank_belief_changes_nothing_in_a_merge(
+    memory: wv.Memory, history: naive.History
+) -> None:
+    """It is the identity on either side, to the bit."""
+    blank = wv.Policy(history.xs.shape[1], memory, wv.greedy(), seed=0).belief
+    belief = learned(memory, history.xs, history.ys).belief
+    for merged in (blank.merge(belief), belief.merge(blank)):
+        assert merged.seen == belief.seen
+        np.testing.assert_array_equal(merged.gram, belief.gram)
+        np.testing.assert_array_equal(merged.noise_gram, belief.noise_gram)
+        np.testing.assert_array_equal(merged.moment, belief.moment)
+
+
+@every_mergeable
+def test_the_order_of_a_merge_matters_where_the_past_fades(memory: wv.Memory) -> None:
+    """Newer observations weigh more under a discount, and the same under keep."""
+    old = learned(memory, np.eye(2), np.ones(2)).belief
+    new = learned(memory, 2 * np.eye(2), np.ones(2)).belief
+    same = np.array_equal(old.merge(new).gram, new.merge(old).gram)
+    assert same == (memory.name == "keep")
+
+
+@every_mergeable
+@pytest.mark.parametrize(
+    "exploration",
+    [wv.greedy(), wv.optimism(0.5), wv.randomized(wv.normal(0.5)), wv.thompson(0.5)],
+    ids=repr,
+)
+def test_a_policy_given_a_merged_belief_goes_on_as_if_it_had_learned_all(
+    memory: wv.Memory, exploration: wv.Exploration
+) -> None:
+    """Its sums, estimate, widths, choices and what it samples from are those of one that had."""
+    random = np.random.default_rng(5)
+    xs, ys = random.standard_normal((300, 3)), random.standard_normal(300)
+    policies = [wv.Policy(3, memory, exploration, seed=4) for _ in range(3)]
+    half, rest, whole = policies
+    half.learn_many(xs[:120], ys[:120])
+    rest.learn_many(xs[120:], ys[120:])
+    whole.learn_many(xs, ys)
+    half.belief = half.belief.merge(rest.belief)
+    for _ in range(150):
+        arms = random.standard_normal((6, 3))
+        mine, theirs = half.choose(arms), whole.choose(arms)
+        assert exploration.name == "thompson" or mine.index == theirs.index
+        reward = float(random.standard_normal())
+        half.learn(mine.features, reward)
+        whole.learn(mine.features, reward)
+    np.testing.assert_allclose(half.theta, whole.theta, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(half.widths(xs), whole.widths(xs), rtol=0, atol=1e-11)
+    np.testing.assert_allclose(compiled_widths(half, xs), whole.widths(xs), rtol=0, atol=1e-11)
+    if exploration.name == "thompson":
+        root = kernels.parts(half._rules, half._block).root
+        np.testing.assert_allclose(np.triu(root), root, rtol=0, atol=0)
+        np.testing.assert_allclose(root.T @ root, whole.belief.noise_gram, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("memory", [wv.window(3), wv.restart(9), wv.restart_at([4])], ids=repr)
+def test_memories_that_drop_observations_cannot_be_merged(memory: wv.Memory) -> None:
+    """The sums alone do not say what to drop next."""
+    policy = wv.Policy(2, memory, wv.greedy(), seed=0)
+    with pytest.raises(wv.BeliefError, match="only beliefs of keep and discount can be merged"):
+        policy.belief.merge(policy.belief)
+    with pytest.raises(wv.BeliefError, match="only keep and discount can be given a belief"):
+        policy.belief = policy.belief
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        wv.Policy(2, wv.discount(0.8), wv.greedy(), seed=0),
+        wv.Policy(2, wv.keep(), wv.greedy(), seed=0),
+        wv.Policy(2, wv.discount(0.9), wv.greedy(), ridge=2.0, seed=0),
+        wv.Policy(3, wv.discount(0.9), wv.greedy(), seed=0),
+    ],
+    ids=repr,
+)
+def test_beliefs_of_other_settings_are_refused(other: wv.Policy) -> None:
+    """Another γ, memory, ridge or dimension can neither be merged nor given."""
+    policy = wv.Policy(2, wv.discount(0.9), wv.greedy(), seed=0)
+    with pytest.raises(wv.BeliefError, match="must be the same"):
+        policy.belief.merge(other.belief)
+    with pytest.raises(wv.BeliefError, match="this policy holds"):
+        policy.belief = other.belief
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf, -5.0])
+def test_a_belief_that_cannot_be_is_refused_and_changes_nothing(broken: float) -> None:
+    """A Gram matrix that is not finite, or negative, leaves the policy as it was."""
+    policy = learned(wv.discount(0.9), np.eye(2), np.ones(2))
+    before = policy._block.tobytes(), policy._tally.tobytes()
+    with pytest.raises(wv.BeliefError):
+        policy.belief = replace(policy.belief, gram=np.full((2, 2), broken))
+    assert (policy._block.tobytes(), policy._tally.tobytes()) == before
+
+
+def test_a_belief_is_a_copy_that_later_learning_leaves_alone() -> None:
+    """What was read off stays as it was."""
+    policy = learned(wv.keep(), np.eye(2), np.ones(2))
+    belief = policy.belief
+    policy.learn([1.0, 1.0], 1.0)
+    np.testing.assert_array_equal(belief.gram, np.eye(2))
+    np.testing.assert_array_equal(belief.moment, np.ones(2))
