@@ -23,7 +23,7 @@ PATIENCE = 10.0  # seconds for a cluster to answer
 
 
 def on_ray(address: str | None = None) -> Runner:
-    """Play chunks on the Ray at an address; without one, on a Ray of this machine."""
+    """Play chunks on the Ray at an address; without one, on a Ray of this machine's own."""
     try:
         import ray  # noqa: F401
     except ImportError:
@@ -41,40 +41,34 @@ def on_ray(address: str | None = None) -> Runner:
 def connected(address: str | None = None) -> Iterator[None]:
     """Use the Ray that this process is on, or else join or start one and leave it at the end."""
     import ray
+    from ray._private import worker
 
     if ray.is_initialized():
-        if address is not None:
+        if address:
             raise SettingError(f"on_ray: already on a Ray, so leave out the address {address!r}")
         yield
         return
     try:
-        _talk(False)
+        worker._worker_logs_enabled = False  # or it prints among our results who was lost
         _connect(address)
         yield
     finally:
         ray.shutdown()
-        _talk(True)
+        worker._worker_logs_enabled = True
 
 
 def _connect(address: str | None) -> None:
     import ray
 
-    quiet = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     try:
         host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-        if host:  # Ray itself would wait for minutes, and then end this process
+        if host:  # Ray itself would wait for minutes
             socket.create_connection((host, int(port)), PATIENCE).close()
-        ray.init(address, include_dashboard=False, **quiet)
+        quiet = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+        ray.init(address or "local", include_dashboard=False, **quiet)
     except (ImportError, OSError, RuntimeError, ValueError) as reason:
-        place = "on this machine" if address is None else f"at {address!r}"
-        raise SettingError(f"on_ray: no Ray {place}: {_line(reason)}") from None
-
-
-def _talk(aloud: bool) -> None:
-    """Let Ray print news of lost workers among our results, or not: it has no option for that."""
-    from ray._private import worker
-
-    worker._worker_logs_enabled = aloud
+        where = f"at {address!r}" if address else "on this machine"
+        raise SettingError(f"on_ray: no Ray {where}: {_line(reason)}") from None
 
 
 def _spread(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
@@ -87,7 +81,7 @@ def _spread(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
     # As bytes: arrays that Ray shares are read-only, and kernels would be compiled anew for them.
     packed = {key: ray.put(ray.cloudpickle.dumps(each)) for key, each in experiments.items()}
     todo = deque((chunk, 1) for chunk in chunks)
-    sent = {}
+    sent: dict[object, tuple[Chunk, int]] = {}
     try:
         while todo or sent:
             room = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -99,18 +93,27 @@ def _spread(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
             chunk, tries = sent.pop(task)
             try:
                 curves = np.array(ray.get(task))
-            except RayTaskError as error:
+            except RayTaskError as error:  # what the chunk itself raised
                 raise error.cause or WindvaneError(f"on_ray: {_line(error)}") from None
             except RayError as reason:
                 if tries == TRIES:
                     lost = f"replications {chunk.first} to {chunk.last - 1} were lost {tries} times"
                     raise WindvaneError(f"on_ray: {lost}: {_line(reason)}") from None
                 todo.appendleft((chunk, tries + 1))
-                continue
-            yield chunk, curves
+            else:
+                yield chunk, curves
     finally:
-        for task in sent:
+        _stop(list(sent))
+
+
+def _stop(tasks: list[object]) -> None:
+    """Ask until every task has ended: Ray overlooks one that is about to start."""
+    import ray
+
+    for _ in range(TRIES):
+        for task in tasks:
             ray.cancel(task, force=True)
+        _, tasks = ray.wait(tasks, num_returns=len(tasks), timeout=1.0) if tasks else ([], [])
 
 
 def _play(packed: bytes, first: int, last: int) -> Floats:

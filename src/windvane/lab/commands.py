@@ -74,8 +74,8 @@ def reproduce(
         print(json.dumps({**found, "pictures": [str(p) for p in pictures]}, indent=2))
         return
     print(f"Protocol: {protocol}. Data: {label}. {replications} replications.\n")
-    print(table(rows), "\n")
-    print(table(claims), "\n")
+    print(table(_rounded(rows)), "\n")
+    print(table(_rounded(claims)), "\n")
     print(f"The picture is {pictures[0]}")
 
 
@@ -195,7 +195,24 @@ def _tell(
     if as_json:
         print(json.dumps({**found, "pictures": [str(p) for p in pictures]}, indent=2))
     else:
-        print(table(rows), f"\n\nThe picture is {pictures[0]}", sep="")
+        print(table(_rounded(rows)), f"\n\nThe picture is {pictures[0]}", sep="")
+
+
+def _rounded(rows: list[dict[str, Cell]]) -> list[dict[str, Cell]]:
+    """Numbers as a reader wants them: whole where large, two digits where small."""
+    return [
+        {
+            name: value
+            if not isinstance(value, float)
+            else round(value)
+            if abs(value) >= 100
+            else float(f"{value:.2g}")
+            if name == "p"
+            else round(value, 6)
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
 
 
 def _play(experiments: Mapping[str, "Experiment"], out: Path, on: str) -> dict[str, "Result"]:

@@ -19,7 +19,7 @@ from windvane.tables import Cell
 from windvane.theory import TUNINGS, discount_for, span_for
 
 FAMILIES = ("discount", "window", "restart")
-THEORY, OLDER, BEST = "theory's choice", "older, uncorrected", "best"
+THEORY, OLDER, BEST = "theory's choice", "older, uncorrected choice", "best"
 AXES = {"discount": "discount γ", "window": "window w", "restart": "rounds between restarts H"}
 
 
@@ -42,7 +42,7 @@ class Curve(NamedTuple):
                 self.axis: float(value),
                 "end regret": float(mean),
                 "standard error": float(error),
-                "": ", ".join(named.get(float(value), [])),
+                "choice": "; ".join(named.get(float(value), [])),
             }
             for value, mean, error in zip(self.values, self.means, self.errors, strict=True)
         ]
