@@ -1,5 +1,5 @@
 # Two commands from a fresh machine with Python 3.11+, make and pip:
-#   make run     set up, then play the game
+#   make run     set up, then play the paper's experiment and draw its figure
 #   make test    set up, then lint, types, import rules and tests
 PYTHON ?= python3
 BIN := .venv/bin
@@ -7,17 +7,18 @@ BIN := .venv/bin
 .PHONY: run test bench clean
 
 run: .venv/ready
-	@$(BIN)/python examples/abrupt_change.py
+	@$(BIN)/python -m windvane reproduce
 
 test: .venv/ready
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
-	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -c "from importlinter.cli import lint_imports_command as lint; lint()" --no-cache
 	$(BIN)/python -m pytest -n 2
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/online.py
+	$(BIN)/python benchmarks/figure.py --whole
 
 # Made again when the dependencies change or the checkout has moved.
 .venv/ready: pyproject.toml

@@ -11,7 +11,7 @@ import naive
 import windvane as wv
 from grid import Floats, every_memory, every_mergeable, loosened, same_every_time, unit_rows
 from windvane import kernels
-from windvane.kernels.widths import looseness
+from windvane.kernels.widths import looseness, width_and_error
 
 GAMMAS = [0.05, 0.5, 0.9, 0.99, 0.999, 0.9999]
 
@@ -159,14 +159,23 @@ def test_the_widths_of_arms_that_stay_are_kept_in_step(memory: wv.Memory, count:
         loosened(policy)
     policy._make_room(500)
     state = kernels.parts(policy._rules, policy._block)
-    squares = kernels.squared_widths(arms, state.spread)
+    watched = kernels.Watched(arms, np.empty(count), np.empty(count))
+    kernels.look(state, watched)
     kept = (policy._rules, policy._tally, state, policy._past)
     for x in xs:
-        kernels.learn_watching(*kept, x, 1.0, arms, squares)
+        kernels.learn_watching(*kept, x, 1.0, watched)
         fresh = np.einsum("kd,kd->k", arms @ state.spread, arms)
-        np.testing.assert_allclose(squares, fresh, rtol=1e-9)
-        off = np.abs(np.sqrt(squares) - policy.widths(arms))
-        assert (off <= looseness(policy._rules, policy._tally) * np.sqrt(squares) + 1e-9).all()
+        np.testing.assert_allclose(watched.squares, fresh, rtol=1e-9)
+        loose = looseness(policy._rules, policy._tally)
+        rough = np.sqrt(watched.squares)
+        assert (np.abs(rough - policy.widths(arms)) <= loose * rough + 1e-9).all()
+        if memory.gamma == 1:
+            continue
+        lengths = np.sum((arms @ state.inverse) ** 2, axis=1)
+        np.testing.assert_allclose(watched.lengths, lengths, rtol=1e-9)
+        for k, true in enumerate(policy.widths(arms)):
+            width, error = width_and_error(policy._rules, policy._tally, watched, k, loose)
+            assert abs(width - true) <= error + 1e-9
 
 
 @every_mergeable

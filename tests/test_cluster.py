@@ -153,11 +153,18 @@ def test_chunk_lost_too_often_is_given_up(log: Path) -> None:
 
 
 @pytest.mark.usefixtures("two")
-def test_what_a_chunk_refuses_is_refused_here_in_its_words(log: Path) -> None:
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (SettingError("walk: never on a Sunday"), "walk: never on a Sunday"),
+        (KeyError("Sunday"), "on_ray: a worker failed: KeyError: 'Sunday'"),
+    ],
+)
+def test_what_a_chunk_raises_is_told_in_one_line(log: Path, raised: Exception, told: str) -> None:
     def refuse(_: int) -> None:
-        raise SettingError("walk: never on a Sunday")
+        raise raised
 
-    with pytest.raises(SettingError, match=r"^walk: never on a Sunday$"):
+    with pytest.raises(WindvaneError, match=f"^{told}$"):
         run(small(meddling(log, refuse)), on_ray())
 
 

@@ -13,13 +13,14 @@ from windvane.kernels.learning import (
 )
 from windvane.kernels.sampling import grid_weights, level, sampled, scale_of
 from windvane.kernels.solving import blank, parts, refresh
-from windvane.kernels.widths import exact_width, squared_widths
+from windvane.kernels.widths import Watched, exact_width, look, squared_widths
 
 __all__ = [
     "CONDITION",
     "LARGEST",
     "NOT_FINITE",
     "TOO_LARGE",
+    "Watched",
     "acceptable",
     "blank",
     "choose",
@@ -31,6 +32,7 @@ __all__ = [
     "learn_watching",
     "level",
     "linear_scores",
+    "look",
     "parts",
     "refresh",
     "sampled",

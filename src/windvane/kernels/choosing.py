@@ -14,7 +14,13 @@ from windvane.compiling import compiled
 from windvane.kernels.learning import LARGEST, NOT_FINITE
 from windvane.kernels.sampling import level, sampled, scale_of
 from windvane.kernels.solving import dot, parts
-from windvane.kernels.widths import exact_width, looseness, squared_widths
+from windvane.kernels.widths import (
+    Watched,
+    exact_width,
+    looseness,
+    squared_widths,
+    width_and_error,
+)
 from windvane.rules import MEAN, WIDTH
 
 # Places of a round's stream: whether to play any arm at all, which one, which of equals.
@@ -37,15 +43,16 @@ def linear_scores(arms: Floats, direction: Floats) -> Floats:
 
 @compiled
 def width_scores(
-    rules: Records, tally: Records, state: State, arms: Floats, squares: Floats, z: float
+    rules: Records, tally: Records, state: State, watched: Watched, z: float
 ) -> Floats:
     """xᵀθ̂ + z‖x‖_{V⁻¹} of every arm that could be the best; the others fall to -inf."""
+    arms = watched.arms
     loose, grain = looseness(rules, tally), 1e-7 / math.sqrt(rules[0].ridge)
     scores, highest = linear_scores(arms, state.theta), np.empty(arms.shape[0])
     floor = -np.inf
     for k in range(arms.shape[0]):
-        width = math.sqrt(max(squares[k], 0.0))
-        margin = abs(z) * (loose * width + grain * math.sqrt(dot(arms[k], arms[k])))
+        width, error = width_and_error(rules, tally, watched, k, loose)
+        margin = abs(z) * (error + grain * math.sqrt(dot(arms[k], arms[k])))
         highest[k] = scores[k] + z * width + margin
         floor = max(floor, highest[k] - 2.0 * margin)
     rivals = 0
@@ -95,7 +102,8 @@ def choose(
     state = parts(rules, block)
     start = stream.opening(np.uint64(key), round_)
     squares = squared_widths(arms, state.spread) if rules[0].style == WIDTH else state.moment
-    return choose_among(rules, tally, state, past, arms, squares, start)
+    watched = Watched(arms, squares, state.moment[:0])
+    return choose_among(rules, tally, state, past, watched, start)
 
 
 @compiled
@@ -104,19 +112,18 @@ def choose_among(
     tally: Records,
     state: State,
     past: Floats,
-    arms: Floats,
-    squares: Floats,
+    watched: Watched,
     start: np.uint64,
 ) -> int:
     """The arm to play, given the squared widths of all arms where the exploration asks for them."""
     rule = rules[0]
     if rule.style == MEAN:
-        scores = linear_scores(arms, state.theta)
+        scores = linear_scores(watched.arms, state.theta)
     elif rule.style == WIDTH:
         z = level(rules, scale_of(rules, tally), start)
-        scores = width_scores(rules, tally, state, arms, squares, z)
+        scores = width_scores(rules, tally, state, watched, z)
     else:
-        scores = linear_scores(arms, sampled(rules, tally, state, past, start))
+        scores = linear_scores(watched.arms, sampled(rules, tally, state, past, start))
     chosen = best(scores, stream.uniform(start, TIE))
     if chosen >= 0 and stream.uniform(start, MIX) < rule.mix:
         chosen = int(stream.uniform(start, ANY) * scores.size)

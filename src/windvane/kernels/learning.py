@@ -9,7 +9,7 @@ from windvane.arrays import Floats, Records
 from windvane.belief import State
 from windvane.compiling import compiled
 from windvane.kernels.solving import FULL, dot, parts, refresh, solve, times
-from windvane.kernels.widths import squared_widths
+from windvane.kernels.widths import Watched, look, nobody
 from windvane.rules import SAMPLE, WIDTH
 
 LARGEST = 1e100  # a squared norm beyond this counts as not finite
@@ -127,12 +127,28 @@ def acceptable(rules: Records, tally: Records, past: Floats, xs: Floats) -> int:
 
 
 @compiled
-def follow(arms: Floats, squares: Floats, gamma: float, step: Step) -> None:
-    """Let the squared widths of arms that stay the same take the step too, in O(Kd)."""
-    for k in range(squares.size):
-        a = dot(arms[k], step.p)
-        b = dot(arms[k], step.q) if gamma < 1.0 else a
-        squares[k] += (a / step.c) * ((1.0 + step.s) * a / step.c - 2.0 * b)
+def follow(rules: Records, state: State, watched: Watched, step: Step) -> None:
+    """Let what is known of arms that stay the same take the step too, in O(Kd).
+
+    w² ← w² − 2ab/c + (1+s)a²/c² and, for h = ‖Px‖², h ← (h − 2a·xᵀPp/c + a²‖p‖²/c²)/γ²,
+    with a = xᵀp and b = xᵀq; where nothing fades, Q = P and h is not needed.
+    """
+    gamma, c = rules[0].gamma, step.c
+    if gamma == 1.0:
+        for k in range(watched.squares.size):
+            a = dot(watched.arms[k], step.p)
+            watched.squares[k] -= a * a / c
+        return
+    own = dot(step.p, step.p) / c
+    image = np.empty_like(step.p)
+    times(state.inverse, step.p, image)
+    for i in range(image.size):
+        image[i] = gamma * image[i] + own * step.p[i]  # Pp for the P before the step
+    for k in range(watched.squares.size):
+        x = watched.arms[k]
+        a, b, r = dot(x, step.p) / c, dot(x, step.q), dot(x, image)
+        watched.squares[k] += a * ((1.0 + step.s) * a - 2.0 * b)
+        watched.lengths[k] = (watched.lengths[k] + a * (a * own * c - 2.0 * r)) / (gamma * gamma)
 
 
 @compiled
@@ -143,7 +159,7 @@ def learn(
     refused = acceptable(rules, tally, past, x.reshape(1, -1))
     if refused == 0:
         state = parts(rules, block)
-        learn_watching(rules, tally, state, past, x, reward, state.gram[:0], state.moment[:0])
+        learn_watching(rules, tally, state, past, x, reward, nobody(state))
     return refused
 
 
@@ -155,10 +171,9 @@ def learn_watching(
     past: Floats,
     x: Floats,
     reward: float,
-    arms: Floats,
-    squares: Floats,
+    watched: Watched,
 ) -> None:
-    """Fold one observation in, keeping the squared widths of some arms up to date."""
+    """Fold one observation in, keeping what is known of some arms up to date."""
     rule, counts = rules[0], tally[0]
     step = absorb(rules, tally, state, x, reward)
     exact = True
@@ -168,10 +183,11 @@ def learn_watching(
     if counts.stale >= rule.refresh or not exact:
         refresh(rules, tally, state)
         exact = False
-    if squares.size > 0 and exact and rule.window == 0:
-        follow(arms, squares, rule.gamma, step)
-    elif squares.size > 0:
-        squares[:] = squared_widths(arms, state.spread)
+    if watched.squares.size > 0:
+        if exact and rule.window == 0:
+            follow(rules, state, watched, step)
+        else:
+            look(state, watched)
     solve(rules, tally, state, state.moment, state.theta, FULL)
 
 
@@ -200,6 +216,4 @@ def learn_all(
     """Fold observations in that are known to be acceptable, one after the other."""
     state = parts(rules, block)
     for i in range(rewards.size):
-        learn_watching(
-            rules, tally, state, past, xs[i], rewards[i], state.gram[:0], state.moment[:0]
-        )
+        learn_watching(rules, tally, state, past, xs[i], rewards[i], nobody(state))

@@ -91,10 +91,12 @@ def sampled(rules: Records, tally: Records, state: State, past: Floats, start: n
     else:
         z = np.empty(2 * d)
         stream.normals(start, DRAWS, z)
+        z *= rule.scale
         for k in range(d):
-            for i in range(k, d):
-                right[i] += rule.scale * state.root[k, i] * z[k]
-            right[k] += rule.scale * math.sqrt(rule.ridge) * z[d + k]
+            row, own = state.root[k], z[k]
+            for i in range(d):  # left of the diagonal there are zeros
+                right[i] += own * row[i]
+            right[k] += math.sqrt(rule.ridge) * z[d + k]
     answer = state.theta.copy()
     solve(rules, tally, state, right, answer, AMPLE)
     return answer

@@ -1,6 +1,7 @@
 """How much is in doubt about each arm: ‖x‖²_{V⁻¹} read off `spread`, exactly, and in step."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,48 @@ def squared_widths(arms: Floats, spread: Floats) -> Floats:
             sum3 += x3[i] * part3
         out[k], out[k1], out[k2], out[k3] = 2.0 * sum0, 2.0 * sum1, 2.0 * sum2, 2.0 * sum3
     return out
+
+
+class Watched(NamedTuple):
+    """Arms that stay the same from round to round, and what is known of them all the time."""
+
+    arms: Floats  # (K, d)
+    squares: Floats  # (K,)  xᵀQx for Q = `spread`
+    lengths: Floats  # (K,)  ‖Px‖² for P = `inverse`; empty where only the squares are known
+
+
+@compiled
+def nobody(state: State) -> Watched:
+    """No arms at all."""
+    return Watched(state.gram[:0], state.moment[:0], state.moment[:0])
+
+
+@compiled
+def look(state: State, watched: Watched) -> None:
+    """Read everything afresh."""
+    watched.squares[:] = squared_widths(watched.arms, state.spread)
+    if watched.lengths.size > 0:
+        images = np.dot(watched.arms, state.inverse)
+        for k in range(watched.lengths.size):
+            watched.lengths[k] = dot(images[k], images[k])
+
+
+@compiled
+def width_and_error(
+    rules: Records, tally: Records, watched: Watched, k: int, loose: float
+) -> tuple[float, float]:
+    """A width as `spread` has it, and by how much it can be wrong.
+
+    Knowing h = ‖û‖² for û = Px, the noise part is exact, ŵ² = xᵀQx + (λ−Λ̃)h, and only
+    ‖u−û‖_W ≤ |λ−Λ|·√(h/λ) is left; else a share of the width, as `looseness` says.
+    """
+    ridge, counts = rules[0].ridge, tally[0]
+    if watched.lengths.size == 0 or loose == 0.0:
+        width = math.sqrt(max(watched.squares[k], 0.0))
+        return width, loose * width
+    length = max(watched.lengths[k], 0.0)
+    width = math.sqrt(max(watched.squares[k] + (ridge - counts.noise_ridge) * length, 0.0))
+    return width, abs(ridge - counts.ridge) * math.sqrt(length / ridge)
 
 
 @compiled

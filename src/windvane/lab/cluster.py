@@ -10,6 +10,7 @@ import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -19,15 +20,13 @@ from windvane.lab.experiment import Chunk, Runner, play_chunk
 
 TRIES = 4  # times a chunk is sent out before it is given up
 AHEAD = 2  # chunks in flight for each CPU, so that none waits for its next
-PATIENCE = 10.0  # seconds for a cluster to answer
+QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.CRITICAL}
 
 
 def on_ray(address: str | None = None) -> Runner:
     """Play chunks on the Ray at an address; without one, on a Ray of this machine's own."""
-    try:
-        import ray  # noqa: F401
-    except ImportError:
-        raise SettingError("on_ray: Ray is missing: pip install 'windvane[ray]'") from None
+    if find_spec("ray") is None:
+        raise SettingError("on_ray: Ray is missing: pip install 'windvane[ray]'")
 
     def run(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
         if chunks:
@@ -63,9 +62,8 @@ def _connect(address: str | None) -> None:
     try:
         host, _, port = (address or "").removeprefix("ray://").rpartition(":")
         if host:  # Ray itself would wait for minutes
-            socket.create_connection((host, int(port)), PATIENCE).close()
-        quiet = {"log_to_driver": False, "logging_level": logging.CRITICAL}
-        ray.init(address or "local", include_dashboard=False, **quiet)
+            socket.create_connection((host, int(port)), timeout=10.0).close()
+        ray.init(address or "local", **QUIET)
     except (ImportError, OSError, RuntimeError, ValueError) as reason:
         where = f"at {address!r}" if address else "on this machine"
         raise SettingError(f"on_ray: no Ray {where}: {_line(reason)}") from None
@@ -94,7 +92,9 @@ def _spread(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
             try:
                 curves = np.array(ray.get(task))
             except RayTaskError as error:  # what the chunk itself raised
-                raise error.cause or WindvaneError(f"on_ray: {_line(error)}") from None
+                if isinstance(error.cause, WindvaneError):
+                    raise error.cause from None
+                raise WindvaneError(f"on_ray: a worker failed: {_line(error, -1)}") from error
             except RayError as reason:
                 if tries == TRIES:
                     lost = f"replications {chunk.first} to {chunk.last - 1} were lost {tries} times"
@@ -103,22 +103,17 @@ def _spread(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
             else:
                 yield chunk, curves
     finally:
-        _stop(list(sent))
-
-
-def _stop(tasks: list[object]) -> None:
-    """Ask until every task has ended: Ray overlooks one that is about to start."""
-    import ray
-
-    for _ in range(TRIES):
-        for task in tasks:
-            ray.cancel(task, force=True)
-        _, tasks = ray.wait(tasks, num_returns=len(tasks), timeout=1.0) if tasks else ([], [])
+        left = list(sent)
+        for _ in range(TRIES):  # Ray overlooks a task that is about to start
+            for task in left:
+                ray.cancel(task, force=True)
+            if left:
+                _, left = ray.wait(left, num_returns=len(left), timeout=1.0)
 
 
 def _play(packed: bytes, first: int, last: int) -> Floats:
     return play_chunk(Chunk(pickle.loads(packed), first, last))
 
 
-def _line(reason: Exception) -> str:
-    return next(iter(str(reason).strip().splitlines()), type(reason).__name__)
+def _line(reason: Exception, which: int = 0) -> str:
+    return (str(reason).strip().splitlines() or [type(reason).__name__])[which]

@@ -14,14 +14,9 @@ from windvane import stream
 from windvane.arrays import Floats, Records
 from windvane.compiling import compiled
 from windvane.exploration import Exploration
-from windvane.kernels import (
-    blank,
-    choose_among,
-    learn_watching,
-    parts,
-    squared_widths,
-)
+from windvane.kernels import Watched, blank, choose_among, learn_watching, look, parts
 from windvane.kernels.solving import dot
+from windvane.kernels.widths import nobody
 from windvane.lab.draws import Draw, Marks
 from windvane.memory import Memory
 from windvane.rules import TALLY, WIDTH, block_size, history_limit, rules_of
@@ -110,7 +105,8 @@ def play(
     rounds, count, fixed = draw.era.size, draw.picks.shape[1], draw.picks.shape[0] == 1
     arms, means = np.empty((count, rules[0].dim)), np.empty(count)
     squares = np.empty(count if rules[0].style == WIDTH else 0)
-    watched = squares if fixed else squares[:0]
+    seen = Watched(arms, squares, np.empty(squares.size if fixed else 0))
+    kept = seen if fixed else nobody(state)
     restart, mark, era, regret, best = 0, 0, -1, 0.0, 0.0
     for t in range(rounds):
         if t == 0 or t == restarts[restart]:
@@ -119,7 +115,7 @@ def play(
         if t == 0 or not fixed:
             offer(draw, t, arms)
         if squares.size > 0 and (tally[0].seen == 0 or not fixed):
-            squares[:] = squared_widths(arms, state.spread)
+            look(state, seen)
         if era != draw.era[t] or not fixed:
             era = draw.era[t]
             best = mean_rewards(arms, draw.theta[era], draw, means)
@@ -127,10 +123,10 @@ def play(
         if t < any_first:
             chosen = int(stream.uniform(start, 1) * count)
         else:
-            chosen = choose_among(rules, tally, state, past, arms, squares, start)
+            chosen = choose_among(rules, tally, state, past, seen, start)
         mean, noise = means[chosen], draw.noise[t]
         reward = (1.0 if noise < mean else 0.0) if draw.binary else mean + noise
-        learn_watching(rules, tally, state, past, arms[chosen], reward, arms, watched)
+        learn_watching(rules, tally, state, past, arms[chosen], reward, kept)
         regret += best - mean
         if mark < marks.size and t + 1 == marks[mark]:
             curve[mark] = regret

@@ -1,0 +1,5 @@
+"""`python -m windvane` is the command line."""
+
+from windvane.cli import main
+
+main()
