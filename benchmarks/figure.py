@@ -36,7 +36,8 @@ class Straightforward:
         self.rng = np.random.default_rng(1)
         self.seen = 0
         self.W, self.W_tilde = np.identity(dim), np.identity(dim)
-        self.inverse, self.b = np.identity(dim), np.zeros(dim)
+        self.b = np.zeros(dim)
+        self.inverse: Floats = np.identity(dim)
         self.theta = np.zeros(dim)
 
     def beta(self) -> float:
@@ -70,7 +71,7 @@ class Straightforward:
         self.W = self.gamma * self.W + square + (1 - self.gamma) * eye
         self.W_tilde = self.gamma**2 * self.W_tilde + square + (1 - self.gamma**2) * eye
         self.b = self.gamma * self.b + reward * x
-        self.inverse = np.linalg.pinv(self.W)
+        self.inverse = np.asarray(np.linalg.pinv(self.W), np.float64)
         right = self.b
         if self.player.exploration.law is None:
             z = self.rng.multivariate_normal(np.zeros(self.dim), eye)

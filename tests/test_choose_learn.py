@@ -286,7 +286,7 @@ def test_a_reward_that_is_no_number_is_refused_and_changes_nothing(
             with pytest.raises(wv.RewardError, match=complaint):
                 policy.learn(what, reward)  # type: ignore[arg-type]
         with pytest.raises(wv.RewardError, match="learn"):
-            policy.learn_many([first, second], [0.5, reward])  # type: ignore[arg-type]
+            policy.learn_many([first, second], [0.5, reward])  # type: ignore[list-item]
     assert contents(policy, tmp_path) == before
     policy.learn(first, 0.5)
 
@@ -300,7 +300,7 @@ def test_what_is_no_number_is_no_reward(reward: object, tmp_path: Path) -> None:
     with pytest.raises(wv.RewardError, match=complaint):
         policy.learn(first, reward)  # type: ignore[arg-type]
     with pytest.raises(wv.RewardError, match="learn"):
-        policy.learn_many([first, second], [0.5, reward])  # type: ignore[arg-type]
+        policy.learn_many([first, second], [0.5, reward])  # type: ignore[list-item]
     assert contents(policy, tmp_path) == before
 
 
@@ -310,7 +310,7 @@ def test_there_must_be_one_reward_for_each_choice(tmp_path: Path) -> None:
     before = contents(policy, tmp_path)
     for rewards in ([0.5], [0.5, 0.5, 0.5], [[0.5], [0.5]], [[0.5], [0.5, 1.0]]):
         with pytest.raises(wv.RewardError, match="learn_many"):
-            policy.learn_many(choices, rewards)
+            policy.learn_many(choices, rewards)  # type: ignore[arg-type]
     assert contents(policy, tmp_path) == before
 
 

@@ -55,8 +55,8 @@ def refused(said: subprocess.CompletedProcess[str], sentence: str) -> None:
 
 def test_reproduce_leaves_picture_curves_and_summary(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = ["reproduce", "--panels", "10x10", "--replications", "3", "--out", out]
-    said = run(*words, home=tmp_path)
+    words = ["reproduce", "--panels", "10x10", "--replications", "3"]
+    said = run(*words, "--out", out, home=tmp_path)
     assert said.returncode == 0, said.stderr
     assert said.stderr == ""
     assert criteo.STAND_IN in said.stdout

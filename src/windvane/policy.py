@@ -29,13 +29,18 @@ LARGEST = 1e100  # a reward, or a squared norm, beyond this counts as not finite
 class Choice:
     """One choice: which arm, its features, and the round and policy that made it."""
 
-    __slots__ = ("features", "index", "key", "round")
+    __slots__ = ("_features", "index", "key", "round")
 
     def __init__(self, index: int, features: Floats, round_: int, key: int) -> None:
         self.index = index
-        self.features = features  # (d,)
+        self._features = features  # (d,)
         self.round = round_
         self.key = key
+
+    @property
+    def features(self) -> Floats:
+        """The features of the arm, (d,)."""
+        return self._features
 
     def __repr__(self) -> str:
         return f"Choice(index={self.index}, round={self.round})"
@@ -66,6 +71,7 @@ class Policy:
         floor: float = 0.0,
     ) -> None:
         from windvane import kernels  # here, because compiled code takes a while to load
+        from windvane.compiling import direct
 
         self.dim = checks.whole("Policy", "dim", dim)
         self.memory = checks.of_kind("Policy", "memory", memory, Memory)
@@ -83,6 +89,9 @@ class Policy:
         self._past = np.zeros((0 if self._limit == 0 else 1, self.dim + 1))
         self._open: set[int] = set()  # rounds chosen and not yet learned
         self._born = 0  # the round before which everything was dropped
+        state, row = (self._rules, self._tally, self._block, self._past), np.zeros(self.dim)
+        self._choose = direct(kernels.choose, *state, row[None], self.key, 0)
+        self._learn = direct(kernels.learn, *state, row, 0.0)
         self._next_restart = memory.next_restart(-1 if memory.at else 0)
 
     def __repr__(self) -> str:
@@ -98,7 +107,7 @@ class Policy:
         round_ = self.round
         if round_ == self._next_restart:
             self._restart(rows)
-        index = self._kernels.choose(
+        index = self._choose(
             self._rules, self._tally, self._block, self._past, rows, self.key, round_
         )
         if index < 0:
@@ -119,10 +128,12 @@ class Policy:
         if not isinstance(choice, Choice):
             self._fold(self._features(choice), reward)
             return
-        self._check_open(choice)
-        if choice.round >= self._born:
-            self._fold(choice.features, reward)
-        self._open.remove(choice.round)
+        round_ = choice.round
+        if round_ not in self._open or choice.key != self.key or choice._features.size != self.dim:
+            self._refuse_choice(choice)
+        if round_ >= self._born:
+            self._fold(choice._features, reward)
+        self._open.remove(round_)
 
     def learn_many(
         self, choices: Sequence[Choice] | Floats, rewards: Sequence[float] | Floats
@@ -136,10 +147,11 @@ class Policy:
         values = np.array([_reward(reward, "learn_many") for reward in given])
         made = [choice for choice in choices if isinstance(choice, Choice)]
         for choice in made:
-            self._check_open(choice)
+            if choice.round not in self._open or choice.key != self.key:
+                self._refuse_choice(choice)
         if len({choice.round for choice in made}) < len(made):
             raise ChoiceError("learn_many: a choice can be learned once, got one of them twice")
-        features = [c.features if isinstance(c, Choice) else self._features(c) for c in choices]
+        features = [self._features(c.features if isinstance(c, Choice) else c) for c in choices]
         held = [not isinstance(c, Choice) or c.round >= self._born for c in choices]
         rows = np.array(features, dtype=np.float64).reshape(-1, self.dim)[held]
         self._check_acceptable(rows)
@@ -287,9 +299,7 @@ class Policy:
         if self._limit != 0:
             self._check_acceptable(features[None])
             self._make_room(1)
-        refused = self._kernels.learn(
-            self._rules, self._tally, self._block, self._past, features, reward
-        )
+        refused = self._learn(self._rules, self._tally, self._block, self._past, features, reward)
         if refused:
             self._refuse_features(refused)
 
@@ -338,15 +348,14 @@ class Policy:
             raise ArmsError(f"learn: features must have shape ({self.dim},), got {row.shape}")
         return row
 
-    def _check_open(self, choice: Choice) -> None:
+    def _refuse_choice(self, choice: Choice) -> NoReturn:
         strange = choice.key != self.key or choice.features.shape != (self.dim,)
         if strange or choice.round >= self.round:
             raise ChoiceError(
                 "learn: this choice was made by another policy; "
                 "to learn from it all the same, give its features: learn(choice.features, reward)"
             )
-        if choice.round not in self._open:
-            raise ChoiceError(f"learn: the choice of round {choice.round} was learned already")
+        raise ChoiceError(f"learn: the choice of round {choice.round} was learned already")
 
     def _check_fits(self, belief: Belief) -> tuple[Floats, Floats]:
         """The eigenvalues and -vectors of the noise of a belief that this policy can hold."""

@@ -16,6 +16,7 @@ from windvane.kernels.sampling import level, sampled, scale_of
 from windvane.kernels.solving import dot, parts
 from windvane.kernels.widths import (
     Watched,
+    closer_width,
     exact_width,
     looseness,
     squared_widths,
@@ -25,6 +26,7 @@ from windvane.rules import MEAN, WIDTH
 
 # Places of a round's stream: whether to play any arm at all, which one, which of equals.
 MIX, ANY, TIE = 0, 1, 2
+ROUGH = 1e-7  # relative error that rounding may leave in a squared width, rooted
 ROUNDING = 1e-12  # scores closer than this share of the largest count as equal
 
 
@@ -42,28 +44,47 @@ def linear_scores(arms: Floats, direction: Floats) -> Floats:
 
 
 @compiled
+def rivals(highest: Floats, lowest: Floats) -> int:
+    """Drop the arms that cannot be the best to -inf, and count the others."""
+    floor, count = lowest.max(), 0
+    for k in range(highest.size):
+        if highest[k] < floor:
+            highest[k], lowest[k] = -np.inf, -np.inf
+        count += highest[k] > -np.inf
+    return count
+
+
+@compiled
 def width_scores(
     rules: Records, tally: Records, state: State, watched: Watched, z: float
 ) -> Floats:
-    """xᵀθ̂ + z‖x‖_{V⁻¹} of every arm that could be the best; the others fall to -inf."""
-    arms = watched.arms
-    loose, grain = looseness(rules, tally), 1e-7 / math.sqrt(rules[0].ridge)
-    scores, highest = linear_scores(arms, state.theta), np.empty(arms.shape[0])
-    floor = -np.inf
-    for k in range(arms.shape[0]):
+    """xᵀθ̂ + z‖x‖_{V⁻¹} of every arm that could be the best; the others fall to -inf.
+
+    Arms that the widths read off `spread` leave in doubt are looked at more closely, and those
+    that are still in doubt are scored exactly.
+    """
+    arms, loose = watched.arms, looseness(rules, tally)
+    grain = ROUGH / math.sqrt(rules[0].ridge)
+    means = linear_scores(arms, state.theta)
+    highest, lowest = np.empty(means.size), np.empty(means.size)
+    for k in range(means.size):
         width, error = width_and_error(rules, tally, watched, k, loose)
-        margin = abs(z) * (error + grain * math.sqrt(dot(arms[k], arms[k])))
-        highest[k] = scores[k] + z * width + margin
-        floor = max(floor, highest[k] - 2.0 * margin)
-    rivals = 0
-    for k in range(arms.shape[0]):
-        rivals += highest[k] >= floor
-    for k in range(arms.shape[0]):
-        if highest[k] < floor:
-            scores[k] = -np.inf
-        elif rivals > 1:
-            scores[k] += z * exact_width(rules, tally, state, arms[k])
-    return scores
+        error += grain * math.sqrt(dot(arms[k], arms[k]))
+        highest[k] = means[k] + z * width + abs(z) * error
+        lowest[k] = highest[k] - 2.0 * abs(z) * error
+    doubtful = rivals(highest, lowest)
+    if doubtful > 1 and loose > 0.0 and watched.lengths.size == 0:
+        for k in range(means.size):
+            if highest[k] > -np.inf:
+                width, error = closer_width(rules, tally, state, arms[k])
+                highest[k] = means[k] + z * width + abs(z) * error
+                lowest[k] = highest[k] - 2.0 * abs(z) * error
+        doubtful = rivals(highest, lowest)
+    if doubtful > 1:
+        for k in range(means.size):
+            if highest[k] > -np.inf:
+                highest[k] = means[k] + z * exact_width(rules, tally, state, arms[k])
+    return highest
 
 
 @compiled

@@ -65,6 +65,30 @@ def blank(rules: Records, tally: Records, block: Floats) -> None:
 
 
 @compiled
+def multiply(left: Floats, right: Floats, out: Floats) -> None:
+    """Matrix times matrix, four rows of `right` to each pass over a row of `out`."""
+    inner = left.shape[1]
+    for i in range(left.shape[0]):
+        out[i] = 0.0
+        row = out[i]
+        k = 0
+        while k + 4 <= inner:
+            a, b, c, d = left[i, k], left[i, k + 1], left[i, k + 2], left[i, k + 3]
+            for j in range(row.size):
+                row[j] += (
+                    a * right[k, j]
+                    + b * right[k + 1, j]
+                    + c * right[k + 2, j]
+                    + d * right[k + 3, j]
+                )
+            k += 4
+        while k < inner:
+            for j in range(row.size):
+                row[j] += left[i, k] * right[k, j]
+            k += 1
+
+
+@compiled
 def invert(matrix: Floats) -> None:
     """Invert a positive definite matrix in place, sweeping one pivot after the other."""
     d = matrix.shape[0]
@@ -106,7 +130,9 @@ def refresh(rules: Records, tally: Records, state: State) -> None:
         ridged[:] = state.noise
         for i in range(rule.dim):
             ridged[i, i] += counts.noise_ridge
-        state.spread[:] = np.dot(state.inverse, np.dot(ridged, state.inverse))
+        half = np.empty_like(ridged)
+        multiply(ridged, state.inverse, half)
+        multiply(state.inverse, half, state.spread)
 
 
 @compiled

@@ -8,7 +8,7 @@ import numpy as np
 from windvane.arrays import Floats, Records
 from windvane.belief import State
 from windvane.compiling import compiled
-from windvane.kernels.solving import AMPLE, dot, solve, times
+from windvane.kernels.solving import AMPLE, dot, multiply, solve, times
 
 
 @compiled
@@ -55,7 +55,8 @@ def look(state: State, watched: Watched) -> None:
     """Read everything afresh."""
     watched.squares[:] = squared_widths(watched.arms, state.spread)
     if watched.lengths.size > 0:
-        images = np.dot(watched.arms, state.inverse)
+        images = np.empty_like(watched.arms)
+        multiply(watched.arms, state.inverse, images)
         for k in range(watched.lengths.size):
             watched.lengths[k] = dot(images[k], images[k])
 
@@ -91,6 +92,18 @@ def looseness(rules: Records, tally: Records) -> float:
     lag: float = abs(rule.ridge - counts.ridge) / math.sqrt(rule.ridge * counts.noise_ridge)
     noise_lag: float = abs(rule.ridge - counts.noise_ridge) / counts.noise_ridge
     return lag + 1.0 - math.sqrt(max(1.0 - noise_lag, 0.0))
+
+
+@compiled
+def closer_width(rules: Records, tally: Records, state: State, x: Floats) -> tuple[float, float]:
+    """A width from û = Px, and by how much it can be wrong: |λ−Λ|·‖û‖/√λ."""
+    ridge, u, image = rules[0].ridge, np.empty(x.size), np.empty(x.size)
+    times(state.inverse, x, u)
+    times(state.noise, u, image)
+    length = dot(u, u)
+    error = abs(ridge - tally[0].ridge) * math.sqrt(length / ridge)
+    rounding = 1e-9 * math.sqrt(dot(x, x) / ridge)
+    return math.sqrt(dot(u, image) + ridge * length), error + rounding
 
 
 @compiled
