@@ -13,7 +13,7 @@ from windvane.belief import State
 from windvane.compiling import compiled
 from windvane.kernels.learning import LARGEST, NOT_FINITE
 from windvane.kernels.sampling import level, sampled, scale_of
-from windvane.kernels.solving import dot, parts
+from windvane.kernels.solving import parts
 from windvane.kernels.widths import (
     Watched,
     closer_width,
@@ -31,14 +31,18 @@ ROUNDING = 1e-12  # scores closer than this share of the largest count as equal
 
 
 @compiled
-def linear_scores(arms: Floats, direction: Floats) -> Floats:
-    """xᵀ·direction of every arm; NaN for an arm that is not finite or too large to square."""
+def linear_scores(arms: Floats, direction: Floats, sizes: Floats) -> Floats:
+    """xᵀ·direction of every arm; NaN for an arm that is not finite or too large to square.
+
+    What the squares sum to is left in `sizes`.
+    """
     scores = np.empty(arms.shape[0])
     for k in range(arms.shape[0]):
         total, size = 0.0, 0.0
         for i in range(arms.shape[1]):
             total += arms[k, i] * direction[i]
             size += arms[k, i] * arms[k, i]
+        sizes[k] = size
         scores[k] = total if size <= LARGEST else np.nan
     return scores
 
@@ -65,11 +69,11 @@ def width_scores(
     """
     arms, loose = watched.arms, looseness(rules, tally)
     grain = ROUGH / math.sqrt(rules[0].ridge)
-    means = linear_scores(arms, state.theta)
-    highest, lowest = np.empty(means.size), np.empty(means.size)
+    sizes, highest, lowest = np.empty((3, arms.shape[0]))
+    means = linear_scores(arms, state.theta, sizes)
     for k in range(means.size):
         width, error = width_and_error(rules, tally, watched, k, loose)
-        error += grain * math.sqrt(dot(arms[k], arms[k]))
+        error += grain * math.sqrt(sizes[k])
         highest[k] = means[k] + z * width + abs(z) * error
         lowest[k] = highest[k] - 2.0 * abs(z) * error
     doubtful = rivals(highest, lowest)
@@ -137,14 +141,14 @@ def choose_among(
     start: np.uint64,
 ) -> int:
     """The arm to play, given the squared widths of all arms where the exploration asks for them."""
-    rule = rules[0]
+    rule, sizes = rules[0], np.empty(watched.arms.shape[0])
     if rule.style == MEAN:
-        scores = linear_scores(watched.arms, state.theta)
+        scores = linear_scores(watched.arms, state.theta, sizes)
     elif rule.style == WIDTH:
         z = level(rules, scale_of(rules, tally), start)
         scores = width_scores(rules, tally, state, watched, z)
     else:
-        scores = linear_scores(watched.arms, sampled(rules, tally, state, past, start))
+        scores = linear_scores(watched.arms, sampled(rules, tally, state, past, start), sizes)
     chosen = best(scores, stream.uniform(start, TIE))
     if chosen >= 0 and stream.uniform(start, MIX) < rule.mix:
         chosen = int(stream.uniform(start, ANY) * scores.size)

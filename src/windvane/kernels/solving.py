@@ -12,7 +12,7 @@ from windvane.belief import State
 from windvane.compiling import compiled
 from windvane.rules import SAMPLE, WIDTH
 
-FULL, AMPLE = 1e-13, 1e-10  # relative errors: of the estimate, of what is only compared
+FULL, AMPLE = 1e-12, 1e-10  # relative errors: of the estimate, of what is only compared
 
 
 @compiled

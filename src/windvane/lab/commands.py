@@ -221,9 +221,8 @@ def _play(experiments: Mapping[str, "Experiment"], out: Path, on: str) -> dict[s
 
     kept = out / "chunks"
     results = {}
-    runner = _runner(on)
     try:
-        with _bars("replications") as bar:
+        with _runner(on) as runner, _bars("replications") as bar:
             started = {
                 name: bar(name, experiment.replications) for name, experiment in experiments.items()
             }
@@ -236,14 +235,19 @@ def _play(experiments: Mapping[str, "Experiment"], out: Path, on: str) -> dict[s
     return results
 
 
-def _runner(on: str) -> "Runner":
+@contextmanager
+def _runner(on: str) -> Iterator["Runner"]:
+    """Where replications are played; a Ray is joined once for all of them."""
     if on == "threads":
         from windvane.lab.experiment import on_threads
 
-        return on_threads()
-    from windvane.lab.cluster import on_ray
+        yield on_threads()
+        return
+    from windvane.lab.cluster import connected, on_ray
 
-    return on_ray(None if on == "ray" else on)
+    runner = on_ray()
+    with connected(None if on == "ray" else on):
+        yield runner
 
 
 class _Bar:

@@ -49,12 +49,15 @@ def replay(player: Player, draw: Draw, key: int, marks: Marks) -> Floats:
 
 
 def spanned(draw: Draw) -> Draw:
-    """The same replication in the space that its arms span, where that is smaller."""
-    if len(draw.picks) > 1 or len(draw.picks[0]) >= draw.dim:
+    """The same replication in the space that its fixed arms span, where that is smaller."""
+    if len(draw.picks) > 1:
         return draw
-    basis = np.linalg.qr(draw.arms[draw.picks[0]].T)[0]  # (d, K)
-    arms = np.ascontiguousarray(draw.arms @ basis)
-    return draw._replace(arms=arms, theta=np.ascontiguousarray(draw.theta @ basis))
+    arms, theta = draw.arms[draw.picks[0]], draw.theta
+    if len(arms) < draw.dim:
+        basis = np.linalg.qr(arms.T)[0]  # (d, K)
+        arms, theta = arms @ basis, theta @ basis
+    every = np.arange(len(arms), dtype=np.int32)[None]
+    return draw._replace(arms=arms, theta=theta, picks=every)
 
 
 def restart_rounds(memory: Memory, rounds: int) -> Marks:
