@@ -111,7 +111,7 @@ def _refresh(dim: int, gamma: float, style: int) -> int:
     often = max(SMALL, dim)
     if gamma == 1.0:
         return often
-    lag = LAG * min(often / 128, 1.0) if style == WIDTH else LAG
+    lag = LAG * often / 128 if style == WIDTH else LAG
     return min(often, int(lag / -math.log(gamma)))
 
 
