@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import windvane as wv
-from windvane.lab import criteo, paper
+from windvane.lab import criteo, paper, worlds
 from windvane.lab.criteo import Pools
+from windvane.lab.draws import Draw, means, offered, payoff
+from windvane.lab.engine import Player, replay
 from windvane.lab.experiment import Result, run
 
 
@@ -127,3 +129,53 @@ def test_panels_that_do_not_exist_are_refused(text: str) -> None:
 
 def test_panels_come_in_the_papers_order() -> None:
     assert paper.panel_sizes("50x100, 10X10") == [(10, 10), (50, 100)]
+
+
+def played_naively(player: Player, draw: Draw, seed: int) -> float:
+    """The end regret of a player of the figure, as the formulas say it."""
+    rng = np.random.default_rng(seed)
+    d, gamma, law = draw.dim, player.memory.gamma, player.exploration.law
+    W, W_tilde, b, seen, total = np.eye(d), np.eye(d), np.zeros(d), 0, 0.0
+    for t in range(draw.rounds):
+        if t in player.memory.at:
+            W, W_tilde, b, seen = np.eye(d), np.eye(d), np.zeros(d), 0
+        arms, mean = offered(draw, t), means(draw, t)
+        inverse = np.linalg.inv(W)
+        V_inverse = inverse @ W_tilde @ inverse
+        if law is None:
+            theta = rng.multivariate_normal(inverse @ b, player.exploration.scale**2 * V_inverse)
+            scores = arms @ theta
+        else:
+            assert isinstance(law.scale, wv.Confidence)
+            held = (1 - gamma ** (2 * seen)) / (1 - gamma**2)
+            spread = d * math.log(1 + law.scale.arm_norm**2 * held / d)
+            root = math.sqrt(2 * math.log(1 / law.scale.delta) + spread)
+            beta = law.scale.times * (law.scale.theta_norm + law.scale.noise * root)
+            level = beta * (abs(rng.standard_normal()) if law.name == "half_normal" else 1.0)
+            widths = np.sqrt(np.einsum("kd,de,ke->k", arms, V_inverse, arms))
+            scores = arms @ inverse @ b + level * widths
+        chosen = int(rng.integers(len(arms)) if t < player.any_first else np.argmax(scores))
+        x, y = arms[chosen], payoff(draw, t, chosen)
+        W = gamma * W + np.outer(x, x) + (1 - gamma) * np.eye(d)
+        W_tilde = gamma**2 * W_tilde + np.outer(x, x) + (1 - gamma**2) * np.eye(d)
+        b, seen = gamma * b + x * y, seen + 1
+        total += mean.max() - mean[chosen]
+    return total
+
+
+@pytest.mark.parametrize("protocol", ["released", "paper"])
+def test_every_policy_has_the_level_of_the_naive_formulas(protocol: str, pools: Pools) -> None:
+    """The figure's five players on its own pools, in a game a fiftieth as long."""
+    read, after = paper.reading(protocol), paper.flipped(pools.theta, protocol)
+    actions = worlds.pools(pools.clicked, pools.other, anew=read.anew)
+    drift = worlds.abrupt([80], to=after[None])
+    world = worlds.world(10, 10, 200, drift, actions, start=pools.theta)
+    drawn = [world.draw(seed) for seed in range(30)]
+    for player in paper.players((10, 10), read, 4.0, (2.0, 3.0)):
+        if player.memory.at:
+            player = player._replace(memory=wv.restart_at([80]))
+        fast = np.array([replay(player, d, i, np.array([200]))[0] for i, d in enumerate(drawn)])
+        slow = np.array([played_naively(player, d, i) for i, d in enumerate(drawn)])
+        gap = fast - slow
+        assert abs(gap.mean()) < 4 * gap.std(ddof=1) / math.sqrt(gap.size) + 1e-6, player.name
+        assert fast.mean() > 20

@@ -339,6 +339,7 @@ def packed(array: np.ndarray[Any, np.dtype[Any]]) -> bytes:
         pytest.param(packed(np.zeros(12, dtype="c16")), id="complex"),
         pytest.param(packed(np.array(["text"])), id="text"),
         pytest.param(packed(np.full((4, 3), np.nan)), id="nan"),
+        pytest.param(packed(np.zeros(12, dtype=">f8")), id="other byte order"),
         pytest.param(npy(sized(9)), id="no data"),
         pytest.param(npy(sized(2**70)), id="too large"),
         pytest.param(npy(sized(2**45)), id="terabytes"),
@@ -354,6 +355,16 @@ def test_arrays_that_do_not_fit_are_refused_whatever_the_checksum_says(
     """Of the wrong shape, kind or size, or not arrays at all."""
     rewrite(saved, files={f"{name}.npy": content})
     refused(saved)
+
+
+def test_an_array_in_another_order_is_read_as_what_it_says(saved: Path) -> None:
+    """Columns first in the file, rows first in memory."""
+    wanted = wv.Policy.load(saved)
+    rewrite(saved, files={"past.npy": packed(np.asfortranarray(wanted._past))})
+    loaded = wv.Policy.load(saved)
+    assert loaded._past.tobytes() == wanted._past.tobytes()
+    assert loaded._past.flags.carray
+    assert loaded._block.flags.carray
 
 
 class Trap:

@@ -21,9 +21,9 @@ from windvane.errors import (
 )
 from windvane.exploration import Exploration
 from windvane.memory import Memory
+from windvane.rules import LARGEST
 
 FLOAT64 = np.dtype(np.float64)
-LARGEST = 1e100  # a reward, or a squared norm, beyond this counts as not finite
 
 
 class Choice:
@@ -275,7 +275,8 @@ class Policy:
         counters = self._tally[0].item()
         if not (np.isfinite(counters).all() and min(counters) >= 0 and self._tally["ridge"] > 0):
             raise ValueError("its counters are out of bounds")
-        self._block, self._past, self._open = block, past, set(rounds.tolist())
+        self._block, self._past = (np.array(part, order="C") for part in (block, past))
+        self._open = set(rounds.tolist())
         self._next_restart = checks.whole("load", "next_restart", header["next_restart"], -1)
 
     def _blank(self) -> tuple[Records, Floats]:

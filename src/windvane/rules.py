@@ -56,6 +56,7 @@ TALLY = np.dtype(
     ]
 )
 
+LARGEST = 1e100  # a reward, or a squared norm, beyond this counts as not finite
 LAG = 0.025  # how far, in log, the ridge in `inverse` may fade before it is made afresh
 SMALL = 64  # up to this dimension an inversion costs less than the doubt that LAG leaves
 FADED = 1e-17  # a weight below this no longer moves a sum in double precision

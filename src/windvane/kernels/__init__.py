@@ -3,7 +3,6 @@
 from windvane.kernels.choosing import choose, choose_among, linear_scores
 from windvane.kernels.learning import (
     CONDITION,
-    LARGEST,
     NOT_FINITE,
     TOO_LARGE,
     acceptable,
@@ -17,7 +16,6 @@ from windvane.kernels.widths import Watched, exact_width, look, squared_widths
 
 __all__ = [
     "CONDITION",
-    "LARGEST",
     "NOT_FINITE",
     "TOO_LARGE",
     "Watched",

@@ -11,7 +11,7 @@ from windvane import stream
 from windvane.arrays import Floats, Records
 from windvane.belief import State
 from windvane.compiling import compiled
-from windvane.kernels.learning import LARGEST, NOT_FINITE
+from windvane.kernels.learning import NOT_FINITE
 from windvane.kernels.sampling import level, sampled, scale_of
 from windvane.kernels.solving import parts
 from windvane.kernels.widths import (
@@ -22,7 +22,7 @@ from windvane.kernels.widths import (
     squared_widths,
     width_and_error,
 )
-from windvane.rules import MEAN, WIDTH
+from windvane.rules import LARGEST, MEAN, WIDTH
 
 # Places of a round's stream: whether to play any arm at all, which one, which of equals.
 MIX, ANY, TIE = 0, 1, 2

@@ -10,9 +10,8 @@ from windvane.belief import State
 from windvane.compiling import compiled
 from windvane.kernels.solving import FULL, dot, parts, refresh, solve, times
 from windvane.kernels.widths import Watched, look, nobody
-from windvane.rules import SAMPLE, WIDTH
+from windvane.rules import LARGEST, SAMPLE, WIDTH
 
-LARGEST = 1e100  # a squared norm beyond this counts as not finite
 CONDITION = 1e13  # trace(S)/λ beyond this would leave too few digits in W⁻¹
 NOT_FINITE, TOO_LARGE = -1, -2  # what a kernel answers when it refuses
 

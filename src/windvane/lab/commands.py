@@ -14,6 +14,7 @@ from windvane.errors import SettingError
 from windvane.tables import Cell, table
 
 if TYPE_CHECKING:
+    from windvane.lab import worlds
     from windvane.lab.experiment import Experiment, Result, Runner
 
 Count = Annotated[int, typer.Option(min=1, help="Replications.")]
@@ -97,23 +98,14 @@ def simulate(
     as_json: AsJson = False,
 ) -> None:
     """Play any policies in any worlds; stopped and called again, it goes on where it was."""
-    from windvane.lab import figures, report, setup, worlds
+    from windvane.lab import figures, report, setup
 
     if (plan is None) == (not policy):
         raise SettingError("simulate: give either a TOML file or at least one --policy")
     if plan is not None:
         chosen = setup.read_plan(plan)
     else:
-        place = worlds.from_table(
-            {
-                "dim": dim,
-                "arms": arms,
-                "horizon": horizon,
-                "drift": drift,
-                "actions": actions,
-                "reward": reward,
-            }
-        )
+        place = _world(dim, arms, horizon, drift, actions, reward)
         chosen = setup.Plan({"world": place}, setup.policies_from(policy or []), 20, 1)
     chosen = chosen._replace(
         replications=replications or chosen.replications,
@@ -165,18 +157,9 @@ def tune(
     as_json: AsJson = False,
 ) -> None:
     """Draw the regret as a function of the memory, with theory's choices and the best marked."""
-    from windvane.lab import figures, tuning, worlds
+    from windvane.lab import figures, tuning
 
-    place = worlds.from_table(
-        {
-            "dim": dim,
-            "arms": arms,
-            "horizon": horizon,
-            "drift": drift,
-            "actions": actions,
-            "reward": reward,
-        }
-    )
+    place = _world(dim, arms, horizon, drift, actions, reward)
     search = tuning.search(memory, exploration, place, points)
     result = _play({"tuning": search.experiment(replications, seed)}, out, on)["tuning"]
     curve = search.curve(result)
@@ -187,6 +170,15 @@ def tune(
     found = {"world": repr(place), "exploration": exploration, "results": rows}
     (out / "tuning.json").write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     _tell(found, rows, pictures, as_json)
+
+
+def _world(
+    dim: int, arms: int, horizon: int, drift: str, actions: str, reward: str
+) -> "worlds.World":
+    from windvane.lab import worlds
+
+    sizes = {"dim": dim, "arms": arms, "horizon": horizon}
+    return worlds.from_table({**sizes, "drift": drift, "actions": actions, "reward": reward})
 
 
 def _tell(

@@ -15,6 +15,7 @@ from windvane.arrays import Floats, Records
 from windvane.compiling import compiled
 from windvane.exploration import Exploration
 from windvane.kernels import Watched, blank, choose_among, learn_watching, look, parts
+from windvane.kernels.choosing import ANY
 from windvane.kernels.solving import dot
 from windvane.kernels.widths import nobody
 from windvane.lab.draws import Draw, Marks
@@ -124,7 +125,7 @@ def play(
             best = mean_rewards(arms, draw.theta[era], draw, means)
         start = stream.opening(np.uint64(key), t)
         if t < any_first:
-            chosen = int(stream.uniform(start, 1) * count)
+            chosen = int(stream.uniform(start, ANY) * count)
         else:
             chosen = choose_among(rules, tally, state, past, seen, start)
         mean, noise = means[chosen], draw.noise[t]
