@@ -114,11 +114,13 @@ def test_a_difference_within_chance_is_undecided() -> None:
 
 def test_summary_stands_beside_the_published_numbers() -> None:
     ends = {name.replace("-", "_"): (1000.0, 1200.0) for name in paper.POLICIES}
-    row = paper.summary((50, 100), made(**ends), 4001)[0]
+    row = paper.summary((50, 100), made(**ends), paper.READINGS["released"])[0]
     assert row["end regret"] == 1100
     assert row["standard error"] == pytest.approx(100)
     assert row["at 5500"] == pytest.approx(605)
     assert row["published"] == 4480
+    other = paper.summary((50, 100), made(**ends), paper.READINGS["paper"]._replace(change=4001))
+    assert "published" not in other[0]
 
 
 @pytest.mark.parametrize("text", ["10", "10x11", "x", "10x10,", "50x100;10x10"])

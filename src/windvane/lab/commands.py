@@ -58,7 +58,7 @@ def reproduce(
     rows: list[dict[str, Cell]] = []
     claims: list[dict[str, Cell]] = []
     for size, result in zip(sizes, results.values(), strict=True):
-        rows += paper.summary(size, result, reading.change)
+        rows += paper.summary(size, result, reading)
         claims += paper.tally(paper.claims(size, result, reading.change))
     found = {
         "protocol": protocol,

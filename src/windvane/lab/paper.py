@@ -193,8 +193,11 @@ def _judge(
     return Claim(claim, f"{size[0]}x{size[1]}", verdict, mean, p)
 
 
-def summary(size: PanelSize, result: Result, change: int) -> list[dict[str, Cell]]:
-    """What the figure shows of one panel, a row a policy, the published end regret beside it."""
+def summary(size: PanelSize, result: Result, read: Reading) -> list[dict[str, Cell]]:
+    """What the figure shows of one panel, a row a policy.
+
+    The published end regret stands beside it under the reading that it was published for.
+    """
     rows: list[dict[str, Cell]] = []
     for p, name in enumerate(result.names):
         end = result.regret[p, :, -1]
@@ -204,12 +207,13 @@ def summary(size: PanelSize, result: Result, change: int) -> list[dict[str, Cell
                 "policy": name,
                 "end regret": float(end.mean()),
                 "standard error": standard_error(end),
-                "at the change": float(result.at(change)[p].mean()),
+                "at the change": float(result.at(read.change)[p].mean()),
                 f"at {EARLY}": float(result.at(EARLY)[p].mean()),
                 f"at {LATER}": float(result.at(LATER)[p].mean()),
-                "published": float(PUBLISHED[size][POLICIES.index(name)]),
             }
         )
+        if read == READINGS["released"]:
+            rows[-1]["published"] = PUBLISHED[size][POLICIES.index(name)]
     return rows
 
 
