@@ -159,7 +159,7 @@ def test_the_widths_of_arms_that_stay_are_kept_in_step(memory: wv.Memory, count:
         loosened(policy)
     policy._make_room(500)
     state = kernels.parts(policy._rules, policy._block)
-    watched = kernels.Watched(arms, np.empty(count), np.empty(count))
+    watched = kernels.Watched(arms, np.empty(count), np.empty(count), np.empty(count))
     kernels.look(state, watched)
     kept = (policy._rules, policy._tally, state, policy._past)
     for x in xs:

@@ -136,7 +136,7 @@ def shares(now: Moment, arms: Floats, samples: int, key: int, round_: int) -> Fl
     rule = now.rules[0]
     if counted(now.rules):
         return tallied(samples_of(now, samples, key, round_) @ arms.T)
-    means = kernels.linear_scores(arms, now.belief.theta, np.empty(len(arms)))  # as `choose` has
+    means = kernels.linear_scores(arms, now.belief.theta)  # as `choose` has them
     if rule["style"] == MEAN:
         return atoms(means, np.zeros_like(means), 0.0, np.ones(1))
     widths, scale = now.belief.widths(arms), kernels.scale_of(now.rules, now.tally)

@@ -13,13 +13,14 @@ from windvane.belief import State
 from windvane.compiling import compiled
 from windvane.kernels.learning import NOT_FINITE
 from windvane.kernels.sampling import level, sampled, scale_of
-from windvane.kernels.solving import parts
+from windvane.kernels.solving import parts, times
 from windvane.kernels.widths import (
     Watched,
     closer_width,
     exact_width,
+    look,
     looseness,
-    squared_widths,
+    squared_norms,
     width_and_error,
 )
 from windvane.rules import LARGEST, MEAN, WIDTH
@@ -31,19 +32,10 @@ ROUNDING = 1e-12  # scores closer than this share of the largest count as equal
 
 
 @compiled
-def linear_scores(arms: Floats, direction: Floats, sizes: Floats) -> Floats:
-    """xᵀ·direction of every arm; NaN for an arm that is not finite or too large to square.
-
-    What the squares sum to is left in `sizes`.
-    """
+def linear_scores(arms: Floats, direction: Floats) -> Floats:
+    """xᵀ·direction of every arm."""
     scores = np.empty(arms.shape[0])
-    for k in range(arms.shape[0]):
-        total, size = 0.0, 0.0
-        for i in range(arms.shape[1]):
-            total += arms[k, i] * direction[i]
-            size += arms[k, i] * arms[k, i]
-        sizes[k] = size
-        scores[k] = total if size <= LARGEST else np.nan
+    times(arms, direction, scores)
     return scores
 
 
@@ -69,11 +61,11 @@ def width_scores(
     """
     arms, loose = watched.arms, looseness(rules, tally)
     grain = ROUGH / math.sqrt(rules[0].ridge)
-    sizes, highest, lowest = np.empty((3, arms.shape[0]))
-    means = linear_scores(arms, state.theta, sizes)
+    highest, lowest = np.empty((2, arms.shape[0]))
+    means = linear_scores(arms, state.theta)
     for k in range(means.size):
         width, error = width_and_error(rules, tally, watched, k, loose)
-        error += grain * math.sqrt(sizes[k])
+        error += grain * math.sqrt(watched.sizes[k])
         highest[k] = means[k] + z * width + abs(z) * error
         lowest[k] = highest[k] - 2.0 * abs(z) * error
     doubtful = rivals(highest, lowest)
@@ -126,8 +118,12 @@ def choose(
     """The arm to play in a round, or NOT_FINITE where the arms hold no finite numbers."""
     state = parts(rules, block)
     start = stream.opening(np.uint64(key), round_)
-    squares = squared_widths(arms, state.spread) if rules[0].style == WIDTH else state.moment
-    watched = Watched(arms, squares, state.moment[:0])
+    watched = Watched(arms, squared_norms(arms), np.empty(arms.shape[0]), state.moment[:0])
+    for k in range(arms.shape[0]):
+        if not watched.sizes[k] <= LARGEST:
+            return NOT_FINITE
+    if rules[0].style == WIDTH:
+        look(state, watched)
     return choose_among(rules, tally, state, past, watched, start)
 
 
@@ -141,14 +137,14 @@ def choose_among(
     start: np.uint64,
 ) -> int:
     """The arm to play, given the squared widths of all arms where the exploration asks for them."""
-    rule, sizes = rules[0], np.empty(watched.arms.shape[0])
+    rule = rules[0]
     if rule.style == MEAN:
-        scores = linear_scores(watched.arms, state.theta, sizes)
+        scores = linear_scores(watched.arms, state.theta)
     elif rule.style == WIDTH:
         z = level(rules, scale_of(rules, tally), start)
         scores = width_scores(rules, tally, state, watched, z)
     else:
-        scores = linear_scores(watched.arms, sampled(rules, tally, state, past, start), sizes)
+        scores = linear_scores(watched.arms, sampled(rules, tally, state, past, start))
     chosen = best(scores, stream.uniform(start, TIE))
     if chosen >= 0 and stream.uniform(start, MIX) < rule.mix:
         chosen = int(stream.uniform(start, ANY) * scores.size)

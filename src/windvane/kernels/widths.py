@@ -12,6 +12,15 @@ from windvane.kernels.solving import AMPLE, dot, multiply, solve, times
 
 
 @compiled
+def squared_norms(arms: Floats) -> Floats:
+    """‖x‖² of every arm."""
+    sizes = np.empty(arms.shape[0])
+    for k in range(arms.shape[0]):
+        sizes[k] = dot(arms[k], arms[k])
+    return sizes
+
+
+@compiled
 def squared_widths(arms: Floats, spread: Floats) -> Floats:
     """xᵀQx of every arm, four arms to each pass over the lower half of Q = `spread`."""
     last = arms.shape[0] - 1
@@ -40,6 +49,7 @@ class Watched(NamedTuple):
     """Arms that stay the same from round to round, and what is known of them all the time."""
 
     arms: Floats  # (K, d)
+    sizes: Floats  # (K,)  ‖x‖²
     squares: Floats  # (K,)  xᵀQx for Q = `spread`
     lengths: Floats  # (K,)  ‖Px‖² for P = `inverse`; empty where only the squares are known
 
@@ -47,7 +57,8 @@ class Watched(NamedTuple):
 @compiled
 def nobody(state: State) -> Watched:
     """No arms at all."""
-    return Watched(state.gram[:0], state.moment[:0], state.moment[:0])
+    nothing = state.moment[:0]
+    return Watched(state.gram[:0], nothing, nothing, nothing)
 
 
 @compiled

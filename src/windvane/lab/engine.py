@@ -17,7 +17,7 @@ from windvane.exploration import Exploration
 from windvane.kernels import Watched, blank, choose_among, learn_watching, look, parts
 from windvane.kernels.choosing import ANY
 from windvane.kernels.solving import dot
-from windvane.kernels.widths import nobody
+from windvane.kernels.widths import nobody, squared_norms
 from windvane.lab.draws import Draw, Marks
 from windvane.memory import Memory
 from windvane.rules import TALLY, WIDTH, block_size, history_limit, rules_of
@@ -109,7 +109,7 @@ def play(
     rounds, count, fixed = draw.era.size, draw.picks.shape[1], draw.picks.shape[0] == 1
     arms, means = np.empty((count, rules[0].dim)), np.empty(count)
     squares = np.empty(count if rules[0].style == WIDTH else 0)
-    seen = Watched(arms, squares, np.empty(squares.size if fixed else 0))
+    seen = Watched(arms, np.empty(count), squares, np.empty(squares.size if fixed else 0))
     kept = seen if fixed else nobody(state)
     restart, mark, era, regret, best = 0, 0, -1, 0.0, 0.0
     for t in range(rounds):
@@ -118,6 +118,7 @@ def play(
             restart += t > 0
         if t == 0 or not fixed:
             offer(draw, t, arms)
+            seen.sizes[:] = squared_norms(arms)
         if squares.size > 0 and (tally[0].seen == 0 or not fixed):
             look(state, seen)
         if era != draw.era[t] or not fixed:
