@@ -146,7 +146,8 @@ def test_only_a_decoupled_law_plays_the_lesser_of_two_arms_that_are_as_doubtful(
             policy.memory, 1.0, 15, 4.0 * np.eye(3), 3.0 * np.eye(3), xs.T @ ys
         )
         arms = np.eye(3)
-        plays[exploration.name] = np.bincount([policy.choose(arms).index for _ in range(3000)])
+        played = [policy.choose(arms).index for _ in range(3000)]
+        plays[exploration.name] = np.bincount(played, minlength=3)
     assert plays["randomized"].tolist() == [0, 0, 3000]
     assert plays["thompson"].min() > 800
 
