@@ -1,6 +1,7 @@
 """Windvane: linear contextual bandits whose memory fades."""
 
 from windvane.belief import Belief
+from windvane.choices import Choice
 from windvane.errors import (
     ArmsError,
     BeliefError,
@@ -27,7 +28,7 @@ from windvane.exploration import (
 )
 from windvane.memory import Memory, discount, keep, restart, restart_at, window
 from windvane.names import named
-from windvane.policy import Choice, Policy
+from windvane.policy import Policy
 
 __all__ = [
     "ArmsError",

@@ -1,9 +1,7 @@
 """Policy: a memory times an exploration, with choose and learn."""
 
-from collections.abc import Sequence
-from numbers import Real
 from os import PathLike
-from typing import NoReturn, cast
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -11,42 +9,14 @@ import numpy.typing as npt
 from windvane import checks, rules, spec, storage
 from windvane.arrays import Floats, Records
 from windvane.belief import Belief
-from windvane.errors import (
-    ArmsError,
-    BeliefError,
-    ChoiceError,
-    FileError,
-    RewardError,
-    SettingError,
-)
+from windvane.choices import Choice, Chooser, finite, refuse_arms
+from windvane.errors import ArmsError, BeliefError, FileError, SettingError
 from windvane.exploration import Exploration
 from windvane.memory import Memory
 from windvane.rules import LARGEST
 
-FLOAT64 = np.dtype(np.float64)
 
-
-class Choice:
-    """One choice: which arm, its features, and the round and policy that made it."""
-
-    __slots__ = ("_features", "index", "key", "round")
-
-    def __init__(self, index: int, features: Floats, round_: int, key: int) -> None:
-        self.index = index
-        self._features = features  # (d,)
-        self.round = round_
-        self.key = key
-
-    @property
-    def features(self) -> Floats:
-        """The features of the arm, (d,)."""
-        return self._features
-
-    def __repr__(self) -> str:
-        return f"Choice(index={self.index}, round={self.round})"
-
-
-class Policy:
+class Policy(Chooser):
     """Chooses among arms and learns from rewards.
 
     With probability `floor` any arm at all is played, so that no propensity is below floor/K.
@@ -73,21 +43,18 @@ class Policy:
         from windvane import kernels  # here, because compiled code takes a while to load
         from windvane.compiling import direct
 
-        self.dim = checks.whole("Policy", "dim", dim)
+        super().__init__(dim, seed)
         self.memory = checks.of_kind("Policy", "memory", memory, Memory)
         self.exploration = checks.of_kind("Policy", "exploration", exploration, Exploration)
         self.ridge = checks.positive("Policy", "ridge", ridge)
         if not 1.0 / LARGEST <= self.ridge <= LARGEST:
             raise SettingError(f"Policy: ridge must lie in [1e-100, 1e100], got {ridge!r}")
         self.floor = checks.share("Policy", "floor", floor)
-        self.key = _key(seed)
-        self.round = 0
         self._kernels = kernels
         self._rules = rules.rules_of(self.dim, memory, exploration, self.ridge, self.floor)
         self._tally, self._block = self._blank()
         self._limit = rules.history_limit(memory, exploration)
         self._past = np.zeros((0 if self._limit == 0 else 1, self.dim + 1))
-        self._open: set[int] = set()  # rounds chosen and not yet learned
         self._born = 0  # the round before which everything was dropped
         state, row = (self._rules, self._tally, self._block, self._past), np.zeros(self.dim)
         self._choose = direct(kernels.choose, *state, row[None], self.key, 0)
@@ -111,55 +78,8 @@ class Policy:
             self._rules, self._tally, self._block, self._past, rows, self.key, round_
         )
         if index < 0:
-            _refuse_arms(rows)
-        self._open.add(round_)
-        self.round = round_ + 1
-        return Choice(index, rows[index].copy(), round_, self.key)
-
-    def choose_many(self, sets: Sequence[npt.ArrayLike] | Floats) -> list[Choice]:
-        """One choice from each arm set, a round each, with nothing learned in between."""
-        checked = [_finite(self._arms(arms)) for arms in sets]
-        return [self.choose(rows) for rows in checked]
-
-    def learn(self, choice: Choice | npt.ArrayLike, reward: float) -> None:
-        """Take in the reward of a choice, now or later and in any order, or of any features."""
-        if type(reward) is not float or not -LARGEST <= reward <= LARGEST:
-            reward = _reward(reward)
-        if not isinstance(choice, Choice):
-            self._fold(self._features(choice), reward)
-            return
-        round_ = choice.round
-        if round_ not in self._open or choice.key != self.key or choice._features.size != self.dim:
-            self._refuse_choice(choice)
-        if round_ >= self._born:
-            self._fold(choice._features, reward)
-        self._open.remove(round_)
-
-    def learn_many(
-        self, choices: Sequence[Choice] | Floats, rewards: Sequence[float] | Floats
-    ) -> None:
-        """Take in many rewards in turn: all of them or, where one is refused, none."""
-        given = list(rewards)
-        if len(given) != len(choices):
-            raise RewardError(
-                f"learn_many: rewards must be {len(choices)}, one a choice, got {len(given)}"
-            )
-        values = np.array([_reward(reward, "learn_many") for reward in given])
-        made = [choice for choice in choices if isinstance(choice, Choice)]
-        for choice in made:
-            if choice.round not in self._open or choice.key != self.key:
-                self._refuse_choice(choice)
-        if len({choice.round for choice in made}) < len(made):
-            raise ChoiceError("learn_many: a choice can be learned once, got one of them twice")
-        features = [self._features(c.features if isinstance(c, Choice) else c) for c in choices]
-        held = [not isinstance(c, Choice) or c.round >= self._born for c in choices]
-        rows = np.array(features, dtype=np.float64).reshape(-1, self.dim)[held]
-        self._check_acceptable(rows)
-        self._make_room(len(rows))
-        self._kernels.learn_all(
-            self._rules, self._tally, self._block, self._past, rows, values[held]
-        )
-        self._open.difference_update(choice.round for choice in made)
+            refuse_arms(rows)
+        return self._made(index, rows[index].copy())
 
     @property
     def theta(self) -> Floats:
@@ -188,7 +108,7 @@ class Policy:
 
     def widths(self, arms: npt.ArrayLike) -> Floats:
         """How much is in doubt about each arm: ‖x‖_{V⁻¹}, (K,)."""
-        return self.belief.widths(_finite(self._arms(arms)))
+        return self.belief.widths(finite(self._arms(arms)))
 
     def propensities(
         self, arms: npt.ArrayLike, samples: int = 200, chosen: int | None = None
@@ -200,7 +120,7 @@ class Policy:
         """
         from windvane import propensity
 
-        rows = _finite(self._arms(arms))
+        rows = finite(self._arms(arms))
         checks.whole("propensities", "samples", samples)
         if chosen is not None and checks.whole("propensities", "chosen", chosen, 0) >= len(rows):
             raise ArmsError(f"propensities: chosen must be below {len(rows)}, got {chosen}")
@@ -291,18 +211,27 @@ class Policy:
 
     def _restart(self, rows: Floats) -> None:
         """Drop everything before this round, once its arms are known to be good."""
-        _finite(rows)
+        finite(rows)
         self._kernels.blank(self._rules, self._tally, self._block)
         self._born = self.round
         self._next_restart = self.memory.next_restart(self.round)
 
-    def _fold(self, features: Floats, reward: float) -> None:
+    def _take_in(self, features: Floats, reward: float, round_: int) -> None:
+        if round_ < self._born:
+            return
         if self._limit != 0:
             self._check_acceptable(features[None])
             self._make_room(1)
         refused = self._learn(self._rules, self._tally, self._block, self._past, features, reward)
         if refused:
             self._refuse_features(refused)
+
+    def _take_all_in(self, rows: Floats, rewards: Floats, rounds: list[int]) -> None:
+        held = np.array(rounds, dtype=np.int64) >= self._born
+        rows, rewards = rows[held], rewards[held]
+        self._check_acceptable(rows)
+        self._make_room(len(rows))
+        self._kernels.learn_all(self._rules, self._tally, self._block, self._past, rows, rewards)
 
     def _check_acceptable(self, rows: Floats) -> None:
         refused = self._kernels.acceptable(self._rules, self._tally, self._past, rows)
@@ -318,45 +247,6 @@ class Policy:
         grown = np.zeros((size if self._limit is None else min(size, self._limit), self.dim + 1))
         grown[:room] = self._past
         self._past = grown
-
-    def _arms(self, arms: npt.ArrayLike) -> Floats:
-        """The arms as rows that compiled code can read in place."""
-        if (
-            type(arms) is np.ndarray
-            and arms.dtype is FLOAT64
-            and arms.ndim == 2
-            and arms.shape[1] == self.dim
-            and arms.shape[0] > 0
-            and arms.flags.carray
-        ):
-            return arms
-        try:
-            rows = np.array(arms, dtype=np.float64, order="C")
-        except (TypeError, ValueError) as reason:
-            raise ArmsError(f"choose: arms must be rows of numbers: {reason}") from None
-        if rows.ndim != 2 or rows.shape[1] != self.dim:
-            raise ArmsError(f"choose: arms must have shape (K, {self.dim}), got {rows.shape}")
-        if len(rows) == 0:
-            raise ArmsError("choose: there must be at least one arm, got none")
-        return rows
-
-    def _features(self, features: npt.ArrayLike) -> Floats:
-        try:
-            row = np.array(features, dtype=np.float64, order="C")
-        except (TypeError, ValueError) as reason:
-            raise ArmsError(f"learn: features must be numbers: {reason}") from None
-        if row.shape != (self.dim,):
-            raise ArmsError(f"learn: features must have shape ({self.dim},), got {row.shape}")
-        return row
-
-    def _refuse_choice(self, choice: Choice) -> NoReturn:
-        strange = choice.key != self.key or choice.features.shape != (self.dim,)
-        if strange or choice.round >= self.round:
-            raise ChoiceError(
-                "learn: this choice was made by another policy; "
-                "to learn from it all the same, give its features: learn(choice.features, reward)"
-            )
-        raise ChoiceError(f"learn: the choice of round {choice.round} was learned already")
 
     def _check_fits(self, belief: Belief) -> tuple[Floats, Floats]:
         """The eigenvalues and -vectors of the noise of a belief that this policy can hold."""
@@ -386,34 +276,3 @@ class Policy:
             f"learn: the squared features learned so far must sum to at most {most:g} times the "
             f"ridge ({self.ridge:g}), or too few digits are left; scale them to norm 1"
         )
-
-
-def _key(seed: int | np.random.SeedSequence | None) -> int:
-    """63 bits that start every stream of a policy."""
-    if seed is not None and not isinstance(seed, np.random.SeedSequence):
-        seed = checks.whole("Policy", "seed", seed, least=0)
-    sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
-    return int(sequence.generate_state(1, np.uint64)[0]) >> 1
-
-
-def _reward(reward: object, who: str = "learn") -> float:
-    number = isinstance(reward, Real) or (isinstance(reward, np.ndarray) and reward.ndim == 0)
-    value = float(cast(float, reward)) if number else float("nan")
-    if not -LARGEST <= value <= LARGEST:
-        raise RewardError(f"{who}: the reward must be a finite number, got {reward!r}")
-    return value
-
-
-def _finite(rows: Floats) -> Floats:
-    if not (np.einsum("kd,kd->k", rows, rows) <= LARGEST).all():
-        _refuse_arms(rows)
-    return rows
-
-
-def _refuse_arms(rows: Floats) -> NoReturn:
-    sizes = np.einsum("kd,kd->k", rows, rows)
-    arm = int(np.argmin(sizes <= LARGEST))
-    raise ArmsError(
-        f"choose: arms must be finite, with norm up to {LARGEST**0.5:g}; "
-        f"arm {arm} is {np.array2string(rows[arm], threshold=8)}"
-    )

@@ -1,0 +1,178 @@
+"""What every chooser has at its edge: choices, and checks of arms, features and rewards."""
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import NoReturn, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from windvane import checks
+from windvane.arrays import Floats
+from windvane.errors import ArmsError, ChoiceError, RewardError
+from windvane.rules import LARGEST
+
+FLOAT64 = np.dtype(np.float64)
+
+
+class Choice:
+    """One choice: which arm, its features, and the round and chooser that made it."""
+
+    __slots__ = ("_features", "index", "key", "round")
+
+    def __init__(self, index: int, features: Floats, round_: int, key: int) -> None:
+        self.index = index
+        self._features = features  # (d,)
+        self.round = round_
+        self.key = key
+
+    @property
+    def features(self) -> Floats:
+        """The features of the arm, (d,)."""
+        return self._features
+
+    def __repr__(self) -> str:
+        return f"Choice(index={self.index}, round={self.round})"
+
+
+class Chooser:
+    """Whatever chooses and learns: a key for its draws, a round, and choices that wait."""
+
+    def __init__(self, dim: int, seed: int | np.random.SeedSequence | None) -> None:
+        who = type(self).__name__
+        self.dim = checks.whole(who, "dim", dim)
+        self.key = _key(who, seed)
+        self.round = 0
+        self._open: set[int] = set()  # rounds chosen and not yet learned
+
+    def choose(self, arms: npt.ArrayLike) -> Choice:
+        """Pick one of the arms, given as rows of features (K, d)."""
+        raise NotImplementedError
+
+    def choose_many(self, sets: Sequence[npt.ArrayLike] | Floats) -> list[Choice]:
+        """One choice from each arm set, a round each, with nothing learned in between."""
+        checked = [finite(self._arms(arms)) for arms in sets]
+        return [self.choose(rows) for rows in checked]
+
+    def learn(self, choice: Choice | npt.ArrayLike, reward: float) -> None:
+        """Take in the reward of a choice, now or later and in any order, or of any features."""
+        if type(reward) is not float or not -LARGEST <= reward <= LARGEST:
+            reward = reward_of(reward)
+        if not isinstance(choice, Choice):
+            self._take_in(self._features(choice), reward, self.round)
+            return
+        round_ = choice.round
+        if round_ not in self._open or choice.key != self.key or choice._features.size != self.dim:
+            self._refuse_choice(choice)
+        self._take_in(choice._features, reward, round_)
+        self._open.remove(round_)
+
+    def learn_many(
+        self, choices: Sequence[Choice] | Floats, rewards: Sequence[float] | Floats
+    ) -> None:
+        """Take in many rewards in turn: all of them or, where one is refused, none."""
+        given = list(rewards)
+        if len(given) != len(choices):
+            raise RewardError(
+                f"learn_many: rewards must be {len(choices)}, one a choice, got {len(given)}"
+            )
+        values = np.array([reward_of(reward, "learn_many") for reward in given])
+        made = [choice for choice in choices if isinstance(choice, Choice)]
+        for choice in made:
+            if choice.round not in self._open or choice.key != self.key:
+                self._refuse_choice(choice)
+        if len({choice.round for choice in made}) < len(made):
+            raise ChoiceError("learn_many: a choice can be learned once, got one of them twice")
+        features = [self._features(c.features if isinstance(c, Choice) else c) for c in choices]
+        rows = np.array(features, dtype=np.float64).reshape(-1, self.dim)
+        rounds = [c.round if isinstance(c, Choice) else self.round for c in choices]
+        self._take_all_in(rows, values, rounds)
+        self._open.difference_update(choice.round for choice in made)
+
+    def _take_in(self, features: Floats, reward: float, round_: int) -> None:
+        """Learn what was chosen in a round, or refuse it and change nothing."""
+        raise NotImplementedError
+
+    def _take_all_in(self, rows: Floats, rewards: Floats, rounds: list[int]) -> None:
+        """Learn all in turn, or refuse them and change nothing."""
+        raise NotImplementedError
+
+    def _made(self, index: int, features: Floats) -> Choice:
+        """The choice of this round, which ends with it."""
+        round_ = self.round
+        self._open.add(round_)
+        self.round = round_ + 1
+        return Choice(index, features, round_, self.key)
+
+    def _arms(self, arms: npt.ArrayLike) -> Floats:
+        """The arms as rows that compiled code can read in place."""
+        if (
+            type(arms) is np.ndarray
+            and arms.dtype is FLOAT64
+            and arms.ndim == 2
+            and arms.shape[1] == self.dim
+            and arms.shape[0] > 0
+            and arms.flags.carray
+        ):
+            return arms
+        try:
+            rows = np.array(arms, dtype=np.float64, order="C")
+        except (TypeError, ValueError) as reason:
+            raise ArmsError(f"choose: arms must be rows of numbers: {reason}") from None
+        if rows.ndim != 2 or rows.shape[1] != self.dim:
+            raise ArmsError(f"choose: arms must have shape (K, {self.dim}), got {rows.shape}")
+        if len(rows) == 0:
+            raise ArmsError("choose: there must be at least one arm, got none")
+        return rows
+
+    def _features(self, features: npt.ArrayLike) -> Floats:
+        try:
+            row = np.array(features, dtype=np.float64, order="C")
+        except (TypeError, ValueError) as reason:
+            raise ArmsError(f"learn: features must be numbers: {reason}") from None
+        if row.shape != (self.dim,):
+            raise ArmsError(f"learn: features must have shape ({self.dim},), got {row.shape}")
+        return row
+
+    def _refuse_choice(self, choice: Choice) -> NoReturn:
+        strange = choice.key != self.key or choice.features.shape != (self.dim,)
+        if strange or choice.round >= self.round:
+            raise ChoiceError(
+                "learn: this choice was made by another policy; "
+                "to learn from it all the same, give its features: learn(choice.features, reward)"
+            )
+        raise ChoiceError(f"learn: the choice of round {choice.round} was learned already")
+
+
+def reward_of(reward: object, who: str = "learn") -> float:
+    """A reward as a finite float."""
+    number = isinstance(reward, Real) or (isinstance(reward, np.ndarray) and reward.ndim == 0)
+    value = float(cast(float, reward)) if number else float("nan")
+    if not -LARGEST <= value <= LARGEST:
+        raise RewardError(f"{who}: the reward must be a finite number, got {reward!r}")
+    return value
+
+
+def finite(rows: Floats) -> Floats:
+    """The same rows, seen to be finite."""
+    if not (np.einsum("kd,kd->k", rows, rows) <= LARGEST).all():
+        refuse_arms(rows)
+    return rows
+
+
+def refuse_arms(rows: Floats) -> NoReturn:
+    """Say which arm cannot be scored."""
+    sizes = np.einsum("kd,kd->k", rows, rows)
+    arm = int(np.argmin(sizes <= LARGEST))
+    raise ArmsError(
+        f"choose: arms must be finite, with norm up to {LARGEST**0.5:g}; "
+        f"arm {arm} is {np.array2string(rows[arm], threshold=8)}"
+    )
+
+
+def _key(who: str, seed: int | np.random.SeedSequence | None) -> int:
+    """63 bits that start every stream of a chooser."""
+    if seed is not None and not isinstance(seed, np.random.SeedSequence):
+        seed = checks.whole(who, "seed", seed, least=0)
+    sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+    return int(sequence.generate_state(1, np.uint64)[0]) >> 1
