@@ -24,6 +24,9 @@ MEMORIES = [
     wv.window(30),
     wv.restart(25),
     wv.restart_at([0, 10, 45]),
+    wv.discount(0.95, single=True),
+    wv.kalman(0.97, 0.5),
+    wv.detect(0.2, alarm=6.0),
 ]
 MERGEABLE = [memory for memory in MEMORIES if memory.name in ("keep", "discount")]
 
@@ -44,6 +47,7 @@ EXPLORATIONS = [
     wv.optimism(RADIUS),
     *(wv.randomized(law) for law in LAWS),
     *SAMPLED,
+    wv.inverse_gap(4.0),
 ]
 
 every_memory = pytest.mark.parametrize("memory", MEMORIES, ids=repr)

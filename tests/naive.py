@@ -53,11 +53,29 @@ def born(memory: Memory, now: int) -> int:
     return max(restarts)
 
 
-def weights(memory: Memory, history: History) -> Floats:
+def alarms(memory: Memory, ridge: float, xs: Floats, ys: Floats) -> list[int]:
+    """The observations that raised an alarm: a CUSUM over residuals, each from a refit."""
+    found: list[int] = []
+    first, surprise = 0, 0.0
+    for n, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        W = ridge * np.eye(len(x)) + xs[first:n].T @ xs[first:n]
+        u = solve(W, x)
+        miss = y - u @ (xs[first:n].T @ ys[first:n])
+        doubt = (memory.noise**2 + ridge * memory.theta_norm**2) * (x @ u)
+        surprise = max(0.0, surprise + min(miss**2 / (memory.noise**2 + doubt), 9.0) - memory.slack)
+        if surprise > memory.alarm:
+            found, first, surprise = [*found, n], n, 0.0
+    return found
+
+
+def weights(memory: Memory, history: History, ridge: float = 1.0) -> Floats:
     """What each observation still counts, (n,)."""
     ages = np.arange(len(history.ys))[::-1].astype(np.float64)
-    if memory.name == "discount":
-        return np.array([memory.gamma**age for age in ages])
+    if memory.name in ("discount", "kalman"):
+        return np.array([(memory.rho or memory.gamma) ** age for age in ages])
+    if memory.name == "detect":
+        first = max([0, *alarms(memory, ridge, history.xs, history.ys)])
+        return np.where(np.arange(len(ages)) >= first, 1.0, 0.0)
     if memory.name == "window":
         return np.where(ages < memory.rounds, 1.0, 0.0)
     return np.where(history.rounds >= born(memory, history.now), 1.0, 0.0)
@@ -70,13 +88,39 @@ def solve(matrix: Floats, right: Floats) -> Floats:
 
 def estimate(memory: Memory, ridge: float, history: History) -> Estimate:
     """W = λI + Σ w·xxᵀ, W̃ = λI + Σ w²·xxᵀ, b = Σ w·xy, θ̂ = W⁻¹b, V⁻¹ = W⁻¹W̃W⁻¹."""
-    w, xs, ys = weights(memory, history), history.xs, history.ys
+    w, xs, ys = weights(memory, history, ridge), history.xs, history.ys
     identity = np.eye(xs.shape[1])
+    if memory.name == "kalman":
+        mean, covariance = kalman(memory, ridge, xs, ys)
+        W = solve(covariance, identity)
+        return Estimate(W, W, W @ mean, mean, covariance)
     W = ridge * identity + (w[:, None] * xs).T @ xs
     W_noise = ridge * identity + (w[:, None] ** 2 * xs).T @ xs
     b = (w[:, None] * xs).T @ ys
+    if memory.single:
+        W_noise = W
     half = solve(W, W_noise)
     return Estimate(W, W_noise, b, solve(W, b), solve(W, half.T))
+
+
+def kalman(
+    memory: Memory, ridge: float, xs: Floats, ys: Floats, strays: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """The textbook filter of θ ← ρθ + N(0, (1−ρ²)I/λ), y = xᵀθ + N(0, σ²), in Joseph's form.
+
+    `strays`, (n + 1, d), are added to the first mean and, by (1−ρ²)^½, to that of every step.
+    """
+    identity, rho = np.eye(xs.shape[1]), memory.rho
+    strays = np.zeros((len(ys) + 1, xs.shape[1])) if strays is None else strays
+    mean, covariance = strays[0], identity / ridge
+    for x, y, stray in zip(xs, ys, strays[1:], strict=True):
+        mean = rho * mean + np.sqrt(1 - rho**2) * stray
+        covariance = rho**2 * covariance + (1 - rho**2) / ridge * identity
+        gain = covariance @ x / (x @ covariance @ x + memory.noise**2)
+        mean = mean + gain * (y - x @ mean)
+        left = identity - np.outer(gain, x)
+        covariance = left @ covariance @ left.T + memory.noise**2 * np.outer(gain, gain)
+    return mean, covariance
 
 
 class Running:
@@ -106,6 +150,8 @@ class Running:
 
     def estimate(self) -> Estimate:
         """What follows now."""
+        if self.memory.single:
+            self.W_noise = self.W
         half = solve(self.W, self.W_noise)
         theta = solve(self.W, self.b)
         return Estimate(self.W, self.W_noise, self.b, theta, solve(self.W, half.T))
@@ -113,10 +159,11 @@ class Running:
 
 def radius(memory: Memory, ridge: float, history: History, promise: Confidence) -> float:
     """β_n = √λ·S + σ√(2·log(1/δ) + d·log(1 + L²·m_n/(λd))), m_n = Σ w²."""
-    w = weights(memory, history)
+    w = weights(memory, history, ridge)
     d = history.xs.shape[1]
     m = float(np.sum(w**2))
-    n = max(np.count_nonzero(w) if "restart" in memory.name else len(w), 1)
+    drops = memory.name in ("restart", "restart_at", "detect")
+    n = max(np.count_nonzero(w) if drops else len(w), 1)
     delta = {
         "round": promise.delta,
         "horizon": promise.delta / promise.horizon,
@@ -165,21 +212,33 @@ def sample(
     """θ̃ = W⁻¹(b + a·ξ), ξ ~ N(0, W̃); or θ̂ refitted to rewards each with its pseudo-reward."""
     now, a = estimate(memory, ridge, history), exploration.scale
     d, n = history.xs.shape[1], len(history.ys)
+    if memory.name == "kalman" and exploration.name == "perturbed_history":
+        stirred, strays = draws.pseudo[:n][::-1], draws.pseudo[n:].reshape(n + 1, d)[::-1]
+        if exploration.pseudo == "coins":
+            return kalman(memory, ridge, history.xs, history.ys + stirred)[0] / (a + 1)
+        rewards = history.ys + a * memory.noise * stirred
+        return kalman(memory, ridge, history.xs, rewards, a * strays / np.sqrt(ridge))[0]
     if exploration.name == "thompson":
+        if memory.name == "kalman":
+            stray: Floats = np.linalg.cholesky(now.V_inverse) @ draws.normals[:d]
+            return now.theta + a * stray
         if memory.name == "window":
             xi = np.linalg.cholesky(now.W) @ draws.normals[:d]
         else:
-            root = upper_root(weights(memory, history)[:, None] * history.xs)
+            w = weights(memory, history, ridge)[:, None]
+            root = upper_root((np.sqrt(w) if memory.single else w) * history.xs)
             xi = root.T @ draws.normals[:d] + np.sqrt(ridge) * draws.normals[d:]
         return solve(now.W, now.b + a * xi)
     used = min(n, len(draws.pseudo) - d)
     pseudo = np.zeros(n)
     pseudo[n - used :] = draws.pseudo[:used][::-1]
-    wx = weights(memory, history)[:, None] * history.xs
+    w = weights(memory, history, ridge)[:, None]
+    wx = w * history.xs
     if exploration.pseudo == "coins":
         return solve(now.W, wx.T @ (history.ys + pseudo) / (a + 1))
     zeta = draws.pseudo[used:]
-    return solve(now.W, wx.T @ (history.ys + a * pseudo) + a * np.sqrt(ridge) * zeta)
+    sx = a * (np.sqrt(w) if memory.single else w) * history.xs
+    return solve(now.W, wx.T @ history.ys + sx.T @ pseudo + a * np.sqrt(ridge) * zeta)
 
 
 def upper_root(rows: Floats) -> Floats:
@@ -200,7 +259,7 @@ def scores(
 ) -> Floats:
     """What the exploration maximises, (K,)."""
     now = estimate(memory, ridge, history)
-    if exploration.name in ("greedy", "epsilon"):
+    if exploration.name in ("greedy", "epsilon", "inverse_gap"):
         return arms @ now.theta
     if exploration.law is None:
         return arms @ sample(exploration, memory, ridge, history, draws)
@@ -208,6 +267,14 @@ def scores(
     if exploration.name == "optimism":
         return arms @ now.theta + a * now.widths(arms)
     return arms @ now.theta + a * draws.level * now.widths(arms)
+
+
+def by_gap(scores: Floats, eta: float, chance: float) -> int:
+    """The arm at which the chances 1/(K + η·gap), with the rest for the leader last, reach u."""
+    gaps = scores.max() - scores
+    shares = np.where(gaps > 0, 1 / (len(scores) + eta * gaps), 0.0)
+    reached = np.flatnonzero(np.cumsum(shares) > chance)
+    return int(reached[0] if reached.size else np.argmax(scores))
 
 
 def shares_of(totals: Floats) -> Floats:

@@ -72,13 +72,14 @@ def test_every_memory_agrees_with_the_formulas_over_thousands_of_rounds(
             agrees(policy, naive.observed(xs[:n], ys[:n]), arms)
 
 
+@pytest.mark.parametrize("single", [False, True], ids=["", "single"])
 @pytest.mark.parametrize("gamma", GAMMAS)
 @pytest.mark.parametrize("rarely", [False, True], ids=["", "inverting rarely"])
-def test_every_discount_agrees_with_the_formulas(gamma: float, rarely: bool) -> None:
+def test_every_discount_agrees_with_the_formulas(gamma: float, rarely: bool, single: bool) -> None:
     """From a γ that forgets in one step to one that hardly forgets at all."""
     random = np.random.default_rng(3)
     xs, ys = random.standard_normal((700, 4)), random.standard_normal(700)
-    policy = wv.Policy(4, wv.discount(gamma), wv.optimism(1.0), ridge=2.0, seed=0)
+    policy = wv.Policy(4, wv.discount(gamma, single), wv.optimism(1.0), ridge=2.0, seed=0)
     if rarely:
         loosened(policy)
     for n in range(1, 701):
@@ -90,6 +91,9 @@ def test_every_discount_agrees_with_the_formulas(gamma: float, rarely: bool) -> 
 memories = st.one_of(
     st.just(wv.keep()),
     st.sampled_from(GAMMAS).map(wv.discount),
+    st.sampled_from(GAMMAS).map(lambda gamma: wv.discount(gamma, single=True)),
+    st.sampled_from([0.3, 0.9, 0.999]).map(lambda rho: wv.kalman(rho, 0.7)),
+    st.sampled_from([0.5, 3.0, 25.0]).map(lambda alarm: wv.detect(0.3, alarm=alarm)),
     st.sampled_from([1, 2, 5, 1000]).map(wv.window),
     st.sampled_from([1, 2, 7, 1000]).map(wv.restart),
     st.lists(st.integers(0, 25), max_size=3).map(wv.restart_at),
@@ -147,7 +151,17 @@ def test_a_window_forgets_large_observations_without_a_trace() -> None:
 
 
 @pytest.mark.parametrize(
-    "memory", [wv.keep(), wv.window(40), wv.discount(0.999), wv.discount(0.98)], ids=repr
+    "memory",
+    [
+        wv.keep(),
+        wv.window(40),
+        wv.discount(0.999),
+        wv.discount(0.98),
+        wv.discount(0.98, single=True),
+        wv.kalman(0.99, 0.5),
+        wv.detect(0.3, theta_norm=0.0, alarm=3.0),
+    ],
+    ids=repr,
 )
 @pytest.mark.parametrize("count", [1, 5, 8])
 def test_the_widths_of_arms_that_stay_are_kept_in_step(memory: wv.Memory, count: int) -> None:
@@ -159,7 +173,8 @@ def test_the_widths_of_arms_that_stay_are_kept_in_step(memory: wv.Memory, count:
         loosened(policy)
     policy._make_room(500)
     state = kernels.parts(policy._rules, policy._block)
-    watched = kernels.Watched(arms, np.empty(count), np.empty(count), np.empty(count))
+    sizes = np.einsum("kd,kd->k", arms, arms)
+    watched = kernels.Watched(arms, sizes, np.empty(count), np.empty(count))
     kernels.look(state, watched)
     kept = (policy._rules, policy._tally, state, policy._past)
     for x in xs:

@@ -45,8 +45,8 @@ def draws_of(policy: wv.Policy, history: naive.History) -> naive.Draws:
         normals = np.empty(2 * d if policy.memory.name != "window" else d)
         stream.normals(start, 3, normals)
         return naive.Draws(normals=normals)
-    held = np.count_nonzero(naive.weights(policy.memory, history))
-    pseudo = np.zeros(held + d)
+    held = np.count_nonzero(naive.weights(policy.memory, history, policy.ridge))
+    pseudo = np.zeros(held + d if policy.memory.name != "kalman" else held + (held + 1) * d)
     if exploration.pseudo == "coins":
         for i in range(held):
             bits = int(stream.word(start, 3 + i))
@@ -71,14 +71,16 @@ def test_every_pair_plays_as_the_formulas_say(
         choice = policy.choose(ARMS[t])
         if stream.uniform(start, 0) < exploration.chance:
             assert choice.index == int(6 * stream.uniform(start, 1))
+        elif exploration.name == "inverse_gap" and np.ptp(scores) > 0:
+            assert choice.index == naive.by_gap(scores, exploration.scale, stream.uniform(start, 3))
         else:
             assert scores[choice.index] >= scores.max() - 1e-9 * (1 + abs(scores.max()))
         policy.learn(choice, REWARDS[t])
         xs, ys = np.vstack([xs, ARMS[t, choice.index]]), np.append(ys, REWARDS[t])
 
 
-SCREENED = [m for m in MEMORIES if m.name != "discount"] + [
-    wv.discount(gamma) for gamma in (0.5, 0.9, 0.99, 0.999)
+SCREENED = [m for m in MEMORIES if m.name not in ("discount", "kalman", "detect")] + [
+    wv.discount(gamma, single) for gamma in (0.5, 0.9, 0.99, 0.999) for single in (False, True)
 ]
 
 
@@ -92,13 +94,15 @@ def test_screening_never_loses_the_best_arm(memory: wv.Memory, exploration: wv.E
     plays_the_best_of_fifty(wv.Policy(10, memory, exploration, seed=3))
 
 
+@pytest.mark.parametrize("single", [False, True], ids=["", "single"])
 @pytest.mark.parametrize("gamma", [0.9, 0.99, 0.999])
 @pytest.mark.parametrize("exploration", WIDTHS, ids=repr)
 def test_screening_by_a_poor_guide_never_loses_the_best_arm(
-    gamma: float, exploration: wv.Exploration
+    gamma: float, single: bool, exploration: wv.Exploration
 ) -> None:
     """Also where the widths at hand are far from the truth: their error is bounded, not hoped."""
-    plays_the_best_of_fifty(loosened(wv.Policy(10, wv.discount(gamma), exploration, seed=3)))
+    memory = wv.discount(gamma, single)
+    plays_the_best_of_fifty(loosened(wv.Policy(10, memory, exploration, seed=3)))
 
 
 def plays_the_best_of_fifty(policy: wv.Policy) -> None:

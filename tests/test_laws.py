@@ -18,6 +18,7 @@ from windvane.exploration import Confidence, anytime
 LEAST = 1e-4
 DRAWS = 20_000
 FADING = [wv.keep(), wv.discount(0.9), wv.window(15), wv.restart(30)]
+FADING += [wv.discount(0.9, single=True), wv.kalman(0.95, 0.8), wv.detect(0.1, alarm=5.0)]
 fading = pytest.mark.parametrize("memory", FADING, ids=repr)
 
 
@@ -88,12 +89,12 @@ def test_perturbed_history_draws_from_the_law_of_thompson(memory: wv.Memory) -> 
         assert stats.ks_2samp(perturbed @ direction, thompson @ direction).pvalue > LEAST
 
 
-@fading
+@pytest.mark.parametrize("memory", [m for m in FADING if m.name != "kalman"], ids=repr)
 @pytest.mark.parametrize("coins", [1, 4, 64])
 def test_coins_move_the_estimate_as_linphe_says(memory: wv.Memory, coins: int) -> None:
     """θ̃ = W⁻¹Σw·x(y + Bin(a, ½))/(a+1): mean W⁻¹Σw·x(y + a/2)/(a+1), covariance by a/4."""
     policy, history = learned(memory, wv.perturbed_history(coins, "coins"))
-    now, w = naive.estimate(memory, 1.5, history), naive.weights(memory, history)
+    now, w = naive.estimate(memory, 1.5, history), naive.weights(memory, history, 1.5)
     wx = w[:, None] * history.xs
     mean = np.linalg.solve(now.W, wx.T @ (history.ys + coins / 2)) / (coins + 1)
     half = np.linalg.solve(now.W, wx.T) * np.sqrt(coins / 4) / (coins + 1)

@@ -20,13 +20,14 @@ from windvane.exploration import (
     greedy,
     grid,
     half_normal,
+    inverse_gap,
     normal,
     optimism,
     perturbed_history,
     randomized,
     thompson,
 )
-from windvane.memory import Memory, discount, keep, restart, restart_at, window
+from windvane.memory import Memory, detect, discount, kalman, keep, restart, restart_at, window
 from windvane.names import named
 from windvane.policy import Policy
 
@@ -46,11 +47,14 @@ __all__ = [
     "SettingError",
     "WindvaneError",
     "confidence",
+    "detect",
     "discount",
     "epsilon",
     "greedy",
     "grid",
     "half_normal",
+    "inverse_gap",
+    "kalman",
     "keep",
     "named",
     "normal",

@@ -1,7 +1,8 @@
 """What a memory holds: sums over the past, and what is kept at hand to read them fast.
 
 The truth is three sums without the ridge: S = Σ w·xxᵀ, S̃ = Σ w²·xxᵀ and b = Σ w·xy, w the weight
-that the memory gives to each observation. Everything else is derived from them.
+that the memory gives to each observation. Everything else is derived from them. A Kalman filter
+holds its mean and covariance instead, as θ̂ and `inverse`, and is exact without any sums.
 """
 
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ class State(NamedTuple):
     theta: Floats  # (d,)    θ̂ = W⁻¹b
     gram: Floats  # (d, d)  S, so that W = S + λI
     inverse: Floats  # (d, d)  close to W⁻¹: exact but for a ridge that has faded a little
-    noise: Floats  # (d, d)  S̃, so that W̃ = S̃ + λI; S itself where nothing fades
-    spread: Floats  # (d, d)  close to V⁻¹ = W⁻¹W̃W⁻¹; `inverse` itself where nothing fades
+    noise: Floats  # (d, d)  S̃, so that W̃ = S̃ + λI; S itself where W̃ is W
+    spread: Floats  # (d, d)  close to V⁻¹ = W⁻¹W̃W⁻¹; `inverse` itself where W̃ is W
     root: Floats  # (d, d)  upper triangular R with RᵀR = S̃, where samples are drawn
 
 
@@ -80,7 +81,7 @@ class Belief:
         """This belief followed by a newer one, as if one had seen both in turn.
 
         (n₁, S₁, S̃₁, b₁) ∘ (n₂, S₂, S̃₂, b₂)
-            = (n₁+n₂, γ^{n₂}S₁+S₂, γ^{2n₂}S̃₁+S̃₂, γ^{n₂}b₁+b₂)
+            = (n₁+n₂, γ^{n₂}S₁+S₂, γ^{2n₂}S̃₁+S̃₂, γ^{n₂}b₁+b₂);  S̃ is S under a single Gram matrix
         """
         if self.memory.name not in ("keep", "discount"):
             raise BeliefError(
@@ -93,11 +94,12 @@ class Belief:
                 f"merge: memory, ridge and dim must be the same, got {mine!r} and {yours!r}"
             )
         fade = self.memory.gamma**newer.seen
+        noise_fade = fade if self.memory.single else fade * fade
         return Belief(
             self.memory,
             self.ridge,
             self.seen + newer.seen,
             fade * self.gram + newer.gram,
-            fade * fade * self.noise_gram + newer.noise_gram,
+            noise_fade * self.noise_gram + newer.noise_gram,
             fade * self.moment + newer.moment,
         )

@@ -27,7 +27,7 @@ def windvane() -> None:
 @app.command()
 def policies(as_json: AsJson = False) -> None:
     """List the policies of the literature: what each is made of and what it promises."""
-    from windvane.exploration import DETERMINISTIC, NEEDS_WIDTHS
+    from windvane.exploration import BY_ORACLE, DETERMINISTIC
     from windvane.names import NAMES
 
     worlds: dict[str, list[dict[str, Cell]]] = {}
@@ -39,7 +39,7 @@ def policies(as_json: AsJson = False) -> None:
                 "exploration": name.exploration,
                 "regret bound": name.bound or None,
                 "randomised": name.exploration not in DETERMINISTIC,
-                "oracle-efficient": name.exploration not in NEEDS_WIDTHS,
+                "oracle-efficient": name.exploration in BY_ORACLE,
             }
         )
     _show(worlds, as_json)

@@ -10,6 +10,7 @@ An exploration sees the estimate θ̂ = W⁻¹b and its doubt V⁻¹, never the 
 | `randomized(law)`          | xᵀθ̂ + Z‖x‖_{V⁻¹}, one Z ~ law a round for all arms            |
 | `thompson(a)`              | xᵀθ̃, θ̃ ~ N(θ̂, a²V⁻¹)                                          |
 | `perturbed_history(a)`     | xᵀθ̃, θ̃ refitted to past rewards, each with fresh noise        |
+| `inverse_gap(η)`           | xᵀθ̂ most often, each other arm the less the further it is off |
 """
 
 import math
@@ -157,7 +158,7 @@ def grid(scale: Width, points: int = 20, sigma: float = 0.125, top: float = 1e-7
 
 
 DETERMINISTIC = ("greedy", "optimism")  # the same belief and arms always give the same choice
-NEEDS_WIDTHS = ("optimism", "randomized")  # the others ask only for argmax xᵀθ over the arms
+BY_ORACLE = ("greedy", "thompson", "perturbed_history")  # ask only for argmax xᵀθ over the arms
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,7 @@ class Exploration:
         coins = self.pseudo == "coins"
         given = {
             "epsilon": f"{self.chance!r}",
+            "inverse_gap": f"{self.scale!r}",
             "optimism": f"{self.law.scale!r}" if self.law else "",
             "randomized": f"{self.law!r}",
             "thompson": f"{self.scale!r}",
@@ -227,3 +229,11 @@ def perturbed_history(
     elif pseudo != "normal":
         raise SettingError(f"{who}: pseudo must be 'normal' or 'coins', got {pseudo!r}")
     return Exploration(who, scale=checks.not_negative(who, "scale", scale), pseudo=pseudo)
+
+
+def inverse_gap(eta: float) -> Exploration:
+    """Play each arm the more rarely the further it seems to be off the best.
+
+    P(k) = 1/(K + η(x_bᵀθ̂ − x_kᵀθ̂)) for every arm k but the best b, which gets the rest.
+    """
+    return Exploration("inverse_gap", scale=checks.not_negative("inverse_gap", "eta", eta))

@@ -1,15 +1,18 @@
 """Memories: how the past fades.
 
-Every memory is three answers. By what factor does an observation fade when the next one comes?
+Most memories are three answers. By what factor does an observation fade when the next one comes?
 After how many observations is it dropped? Before which rounds is everything dropped?
 
-| memory          | fades by | dropped after | all dropped before round | its clock    |
+| memory          | fades by | dropped after | all dropped              | its clock    |
 |-----------------|----------|---------------|--------------------------|--------------|
 | `keep()`        | 1        | never         | never                    | none         |
 | `discount(γ)`   | γ        | never         | never                    | observations |
 | `window(w)`     | 1        | w             | never                    | observations |
-| `restart(H)`    | 1        | never         | H, 2H, 3H, …             | rounds       |
-| `restart_at(R)` | 1        | never         | each round in R          | rounds       |
+| `restart(H)`    | 1        | never         | before round H, 2H, 3H, … | rounds      |
+| `restart_at(R)` | 1        | never         | before each round in R   | rounds       |
+| `detect(σ)`     | 1        | never         | when an alarm is raised  | observations |
+
+`kalman(ρ, σ)` believes that the parameter itself wanders, and doubts the past accordingly.
 
 An observation is a reward that was learned, a round is an arm set that was chosen from. A round
 that never gets a reward is therefore invisible to keep, discount and window, and only its tick
@@ -26,13 +29,19 @@ from windvane import checks
 
 @dataclass(frozen=True)
 class Memory:
-    """How the past fades; made by `keep`, `discount`, `window`, `restart` and `restart_at`."""
+    """How the past fades; made by the functions below."""
 
     name: str
     gamma: float = 1.0
+    single: bool = False  # one Gram matrix, W, for estimate and doubt alike
     rounds: int = 0
     every: int = 0
     at: tuple[int, ...] = ()
+    rho: float = 0.0
+    noise: float = 0.0  # σ, where the memory must know it
+    theta_norm: float = 0.0  # S
+    slack: float = 0.0
+    alarm: float = 0.0
 
     def next_restart(self, after: int) -> int:
         """The first restart in a round later than `after`, or -1 where there is none."""
@@ -43,10 +52,12 @@ class Memory:
 
     def __repr__(self) -> str:
         given = {
-            "discount": f"{self.gamma!r}",
+            "discount": f"{self.gamma!r}{', single=True' if self.single else ''}",
             "window": f"{self.rounds}",
             "restart": f"{self.every}",
             "restart_at": f"{list(self.at)}",
+            "kalman": f"{self.rho!r}, {self.noise!r}",
+            "detect": f"{self.noise!r}, {self.theta_norm!r}, {self.slack!r}, {self.alarm!r}",
         }
         return f"{self.name}({given.get(self.name, '')})"
 
@@ -56,12 +67,17 @@ def keep() -> Memory:
     return Memory("keep")
 
 
-def discount(gamma: float) -> Memory:
+def discount(gamma: float, single: bool = False) -> Memory:
     """Let each observation fade by γ whenever a new one is learned.
 
     W ← γW + xxᵀ + (1−γ)λI,  W̃ ← γ²W̃ + xxᵀ + (1−γ²)λI,  b ← γb + xy
+
+    The doubt is V⁻¹ = W⁻¹W̃W⁻¹; with `single`, it is W⁻¹, as in LB-WeightUCB, and W̃ is not kept.
     """
-    return Memory("discount", gamma=checks.inside("discount", "gamma", gamma))
+    gamma = checks.inside("discount", "gamma", gamma)
+    return Memory(
+        "discount", gamma=gamma, single=checks.of_kind("discount", "single", single, bool)
+    )
 
 
 def window(rounds: int) -> Memory:
@@ -78,3 +94,33 @@ def restart_at(rounds: Iterable[int]) -> Memory:
     """Keep everything, and drop it all before each given round, counted from 0."""
     known = sorted({checks.whole("restart_at", "a round", r, least=0) for r in rounds})
     return Memory("restart_at", at=tuple(known))
+
+
+def kalman(rho: float, noise: float = 1.0) -> Memory:
+    """Believe that θ wanders, θ ← ρθ + N(0, (1−ρ²)I/λ), and follow it by a Kalman filter.
+
+    Σ ← ρ²Σ + (1−ρ²)I/λ,  μ ← ρμ;  then, with p = Σx and c = σ² + xᵀp:
+    μ ← μ + p(y − xᵀμ)/c,  Σ ← Σ − ppᵀ/c;  θ̂ = μ and V⁻¹ = Σ.
+    """
+    return Memory(
+        "kalman",
+        rho=checks.inside("kalman", "rho", rho),
+        noise=checks.positive("kalman", "noise", noise),
+    )
+
+
+def detect(
+    noise: float = 1.0, theta_norm: float = 1.0, slack: float = 1.4, alarm: float = 25.0
+) -> Memory:
+    """Keep everything until rewards stop being what was predicted, then drop it all.
+
+    r² = (y − xᵀθ̂)² / (σ² + (σ² + λS²)‖x‖²_{W⁻¹}),  C ← max(0, C + min(r², 9) − slack);
+    where C > alarm, all is dropped, and what raised the alarm is the first to be learned anew.
+    """
+    return Memory(
+        "detect",
+        noise=checks.positive("detect", "noise", noise),
+        theta_norm=checks.not_negative("detect", "theta_norm", theta_norm),
+        slack=checks.positive("detect", "slack", slack),
+        alarm=checks.positive("detect", "alarm", alarm),
+    )

@@ -160,7 +160,7 @@ class Policy(Chooser):
         header, arrays = storage.read(path)
         try:
             dim = checks.whole("load", "dim", header["dim"])
-            if arrays["block"].size < 2 * dim * dim:
+            if arrays["block"].size < dim * dim:
                 raise ValueError(f"its belief is too small for dimension {dim}")
             policy = cls(
                 dim,
@@ -206,6 +206,11 @@ class Policy(Chooser):
 
     def _belief(self, tally: Records, block: Floats) -> Belief:
         state = self._kernels.parts(self._rules, block)
+        if self.memory.name == "kalman":
+            precision = np.linalg.inv(state.inverse)
+            gram = 0.5 * (precision + precision.T) - self.ridge * np.eye(self.dim)
+            sums = gram, gram, precision @ state.theta
+            return Belief(self.memory, self.ridge, tally["seen"].item(), *sums)
         sums = state.gram.copy(), state.noise.copy(), state.moment.copy()
         return Belief(self.memory, self.ridge, tally["seen"].item(), *sums)
 

@@ -15,7 +15,7 @@ from windvane.arrays import Floats, Records
 from windvane.belief import Belief
 from windvane.compiling import compiled
 from windvane.kernels.choosing import ROUNDING
-from windvane.rules import GRID, HALF_NORMAL, HISTORY, MEAN, POINT, SAMPLE
+from windvane.rules import GAP, GRID, HALF_NORMAL, HISTORY, MEAN, POINT, SAMPLE
 
 ASIDE = 0x5DEECE66D  # turns a policy's key into that of the draws made only to count
 
@@ -116,6 +116,14 @@ def tallied(scores: Floats) -> Floats:
     return shares
 
 
+def by_gap(means: Floats, leading: Floats, eta: float) -> Floats:
+    """1/(K + η·gap) for each arm that does not lead, and the rest for the one that does."""
+    others: Floats = 1.0 / (means.size + eta * (means.max() - means))
+    rest = 1.0 - (others.sum() - others.max())  # those that lead by lot have no gap at all
+    shares: Floats = (1.0 - leading) * others + leading * rest
+    return shares
+
+
 class Moment(NamedTuple):
     """What a policy is about to choose with."""
 
@@ -137,8 +145,9 @@ def shares(now: Moment, arms: Floats, samples: int, key: int, round_: int) -> Fl
     if counted(now.rules):
         return tallied(samples_of(now, samples, key, round_) @ arms.T)
     means = kernels.linear_scores(arms, now.belief.theta)  # as `choose` has them
-    if rule["style"] == MEAN:
-        return atoms(means, np.zeros_like(means), 0.0, np.ones(1))
+    if rule["style"] in (MEAN, GAP):
+        leading = atoms(means, np.zeros_like(means), 0.0, np.ones(1))
+        return leading if rule["style"] == MEAN else by_gap(means, leading, float(rule["scale"]))
     widths, scale = now.belief.widths(arms), kernels.scale_of(now.rules, now.tally)
     if rule["law"] == POINT:
         return atoms(means + scale * widths, np.zeros_like(means), 0.0, np.ones(1))

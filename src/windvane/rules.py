@@ -8,7 +8,7 @@ from windvane.arrays import Records
 from windvane.exploration import Confidence, Exploration, Law
 from windvane.memory import Memory
 
-MEAN, WIDTH, SAMPLE, HISTORY = range(4)  # what an exploration asks of the belief
+MEAN, WIDTH, SAMPLE, HISTORY, GAP = range(5)  # what an exploration asks of the belief
 STYLES = {
     "greedy": MEAN,
     "epsilon": MEAN,
@@ -16,6 +16,7 @@ STYLES = {
     "randomized": WIDTH,
     "thompson": SAMPLE,
     "perturbed_history": HISTORY,
+    "inverse_gap": GAP,
 }
 POINT, NORMAL, HALF_NORMAL, GRID = range(4)  # where a confidence level comes from
 LAWS = {"point": POINT, "normal": NORMAL, "half_normal": HALF_NORMAL, "grid": GRID}
@@ -26,12 +27,18 @@ RULES = np.dtype(
         ("space", "i8"),  # the dimension that the radius counts
         ("ridge", "f8"),  # λ
         ("gamma", "f8"),  # 1 where nothing fades
+        ("twin", "i8"),  # 1 where W̃ is not W
         ("window", "i8"),  # 0 where nothing is dropped
+        ("rho", "f8"),  # 0 where no filter follows a wandering θ
+        ("variance", "f8"),  # σ² as the memory believes it, 1 where it does not ask
+        ("bias", "f8"),  # λS², as detection believes it
+        ("slack", "f8"),
+        ("alarm", "f8"),  # 0 where nothing is detected
         ("refresh", "i8"),  # observations between two fresh inversions of W
         ("style", "i8"),
         ("mix", "f8"),  # the chance that any arm at all is played
         ("law", "i8"),
-        ("scale", "f8"),  # of the law, of thompson or of the pseudo-rewards
+        ("scale", "f8"),  # of the law, of thompson, of the pseudo-rewards; or η
         ("grows", "i8"),  # 1 where the scale is a multiple of the radius
         ("delta", "f8"),
         ("anytime", "i8"),
@@ -52,6 +59,8 @@ TALLY = np.dtype(
         ("ridge", "f8"),  # the ridge in the matrix that `inverse` inverts
         ("noise_ridge", "f8"),  # the same for the noise matrix
         ("energy", "f8"),  # trace of the Gram matrix
+        ("surprise", "f8"),  # C, how far rewards have been off for a while
+        ("alarms", "i8"),  # how often everything was dropped for it
         ("peak", "f8"),  # the largest it has been since a window was last summed anew
     ]
 )
@@ -81,7 +90,13 @@ def rules_of(
         "space": space or dim,
         "ridge": ridge,
         "gamma": memory.gamma,
+        "twin": memory.gamma < 1.0 and not memory.single,
         "window": memory.rounds,
+        "rho": memory.rho,
+        "variance": memory.noise**2 or 1.0,
+        "bias": ridge * memory.theta_norm**2,
+        "slack": memory.slack,
+        "alarm": memory.alarm,
         "refresh": _refresh(dim, memory.gamma, STYLES[exploration.name]),
         "style": STYLES[exploration.name],
         "mix": 1.0 - (1.0 - exploration.chance) * (1.0 - floor),
@@ -118,11 +133,12 @@ def _refresh(dim: int, gamma: float, style: int) -> int:
 
 def block_size(record: Records) -> int:
     """How many numbers a belief takes: b, θ̂, S, W⁻¹ and, where needed, S̃, V⁻¹ and a root."""
-    fades, style = record["gamma"][0] < 1.0, record["style"][0]
-    widths = fades and style == WIDTH
-    samples = style == SAMPLE and record["window"][0] == 0
-    dim = int(record["dim"][0])
-    return 2 * dim + (2 + int(fades) + int(widths) + int(samples)) * dim * dim
+    rule, dim = record[0], int(record["dim"][0])
+    if rule["rho"] > 0.0:
+        return 2 * dim + dim * dim
+    widths = rule["twin"] and rule["style"] == WIDTH
+    samples = rule["style"] == SAMPLE and rule["window"] == 0
+    return 2 * dim + (2 + int(rule["twin"]) + int(widths) + int(samples)) * dim * dim
 
 
 def history_limit(memory: Memory, exploration: Exploration) -> int | None:
@@ -131,4 +147,5 @@ def history_limit(memory: Memory, exploration: Exploration) -> int | None:
         return memory.rounds
     if exploration.name != "perturbed_history":
         return 0
-    return None if memory.gamma == 1.0 else math.ceil(math.log(FADED) / math.log(memory.gamma))
+    fade = memory.rho or memory.gamma
+    return None if fade == 1.0 else math.ceil(math.log(FADED) / math.log(fade))

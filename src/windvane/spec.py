@@ -20,7 +20,15 @@ from windvane.memory import Memory
 Part = Memory | Exploration | Law | Confidence
 MEMORIES: dict[str, Callable[..., Memory]] = {
     f.__name__: f
-    for f in (memory.keep, memory.discount, memory.window, memory.restart, memory.restart_at)
+    for f in (
+        memory.keep,
+        memory.discount,
+        memory.window,
+        memory.restart,
+        memory.restart_at,
+        memory.kalman,
+        memory.detect,
+    )
 }
 EXPLORATIONS: dict[str, Callable[..., Exploration]] = {
     f.__name__: f
@@ -31,6 +39,7 @@ EXPLORATIONS: dict[str, Callable[..., Exploration]] = {
         exploration.randomized,
         exploration.thompson,
         exploration.perturbed_history,
+        exploration.inverse_gap,
     )
 }
 PIECES: dict[str, Callable[..., Law | Confidence]] = {

@@ -12,7 +12,7 @@ from windvane.arrays import Floats, Records
 from windvane.belief import State
 from windvane.compiling import compiled
 from windvane.kernels.learning import NOT_FINITE
-from windvane.kernels.sampling import level, sampled, scale_of
+from windvane.kernels.sampling import DRAWS, level, sampled, scale_of
 from windvane.kernels.solving import parts, times
 from windvane.kernels.widths import (
     Watched,
@@ -23,7 +23,7 @@ from windvane.kernels.widths import (
     squared_norms,
     width_and_error,
 )
-from windvane.rules import LARGEST, MEAN, WIDTH
+from windvane.rules import GAP, LARGEST, MEAN, WIDTH
 
 # Places of a round's stream: whether to play any arm at all, which one, which of equals.
 MIX, ANY, TIE = 0, 1, 2
@@ -106,6 +106,17 @@ def best(scores: Floats, chance: float) -> int:
 
 
 @compiled
+def by_gap(scores: Floats, leader: int, eta: float, chance: float) -> int:
+    """Each arm k but the leader with probability 1/(K + η·gap), and the leader with the rest."""
+    for k in range(scores.size):
+        if k != leader:
+            chance -= 1.0 / (scores.size + eta * max(scores[leader] - scores[k], 0.0))
+            if chance < 0.0:
+                return k
+    return leader
+
+
+@compiled
 def choose(
     rules: Records,
     tally: Records,
@@ -138,7 +149,7 @@ def choose_among(
 ) -> int:
     """The arm to play, given the squared widths of all arms where the exploration asks for them."""
     rule = rules[0]
-    if rule.style == MEAN:
+    if rule.style == MEAN or rule.style == GAP:
         scores = linear_scores(watched.arms, state.theta)
     elif rule.style == WIDTH:
         z = level(rules, scale_of(rules, tally), start)
@@ -146,6 +157,8 @@ def choose_among(
     else:
         scores = linear_scores(watched.arms, sampled(rules, tally, state, past, start))
     chosen = best(scores, stream.uniform(start, TIE))
+    if chosen >= 0 and rule.style == GAP:
+        chosen = by_gap(scores, chosen, rule.scale, stream.uniform(start, DRAWS))
     if chosen >= 0 and stream.uniform(start, MIX) < rule.mix:
         chosen = int(stream.uniform(start, ANY) * scores.size)
     return chosen

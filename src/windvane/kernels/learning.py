@@ -8,12 +8,13 @@ import numpy as np
 from windvane.arrays import Floats, Records
 from windvane.belief import State
 from windvane.compiling import compiled
-from windvane.kernels.solving import FULL, dot, parts, refresh, solve, times
+from windvane.kernels.solving import FULL, dot, forget, parts, refresh, solve, times
 from windvane.kernels.widths import Watched, look, nobody
 from windvane.rules import LARGEST, SAMPLE, WIDTH
 
 CONDITION = 1e13  # trace(S)/λ beyond this would leave too few digits in W⁻¹
 NOT_FINITE, TOO_LARGE = -1, -2  # what a kernel answers when it refuses
+MOST = 9.0  # one observation counts in a CUSUM as three standard deviations at most
 
 
 class Step(NamedTuple):
@@ -21,7 +22,7 @@ class Step(NamedTuple):
 
     p: Floats  # (d,)  Px for P = `inverse`
     q: Floats  # (d,)  Qx for Q = `spread`
-    c: float  # γ + xᵀp
+    c: float  # γ + xᵀp, or σ² + xᵀp in a filter
     s: float  # xᵀq
 
 
@@ -34,7 +35,7 @@ def absorb(rules: Records, tally: Records, state: State, x: Floats, reward: floa
     times(state.inverse, x, p)
     q = p
     c = gamma + dot(x, p)
-    if gamma < 1.0:
+    if rule.twin:
         fade = gamma * gamma
         for i in range(d):
             for j in range(d):
@@ -52,12 +53,50 @@ def absorb(rules: Records, tally: Records, state: State, x: Floats, reward: floa
             state.gram[i, j] = gamma * state.gram[i, j] + x[i] * x[j]
             state.inverse[i, j] = (state.inverse[i, j] - (p[i] * p[j]) / c) / gamma
     if rule.style == SAMPLE and rule.window == 0:
-        rotate(state.root, gamma, x)
+        rotate(state.root, gamma if rule.twin else math.sqrt(gamma), x)
     counts.ridge *= gamma
-    counts.noise_ridge *= gamma * gamma
+    counts.noise_ridge *= gamma * gamma if rule.twin else gamma
     counts.energy = gamma * counts.energy + dot(x, x)
     counts.stale += 1
     return Step(p, q, c, dot(x, q))
+
+
+@compiled
+def filtered(rules: Records, tally: Records, state: State, x: Floats, reward: float) -> Step:
+    """Let θ wander for one step, then correct what is believed of it by one observation."""
+    rule, counts = rules[0], tally[0]
+    d, fade, mean, covariance = rule.dim, rule.rho * rule.rho, state.theta, state.inverse
+    for i in range(d):
+        mean[i] *= rule.rho
+        for j in range(d):
+            covariance[i, j] *= fade
+        covariance[i, i] += (1.0 - fade) / rule.ridge
+    p = np.empty(d)
+    times(covariance, x, p)
+    c = rule.variance + dot(x, p)
+    miss = (reward - dot(x, mean)) / c
+    for i in range(d):
+        mean[i] += p[i] * miss
+        for j in range(d):
+            covariance[i, j] -= (p[i] * p[j]) / c
+    counts.energy = fade * counts.energy + dot(x, x) / rule.variance
+    return Step(p, p, c, dot(x, p))
+
+
+@compiled
+def alarmed(rules: Records, tally: Records, state: State, x: Floats, reward: float) -> bool:
+    """Whether rewards have been too far from what was predicted for too long, by a CUSUM.
+
+    r² = (y − xᵀθ̂)² / (σ² + (σ² + λS²)‖x‖²_{W⁻¹}),  C ← max(0, C + min(r², 9) − slack)
+    """
+    rule, counts = rules[0], tally[0]
+    p = np.empty(x.size)
+    times(state.inverse, x, p)
+    miss = reward - dot(x, state.theta)
+    expected = rule.variance + (rule.variance + rule.bias) * dot(x, p)
+    step = min(miss * miss / expected, MOST) - rule.slack
+    counts.surprise = max(0.0, counts.surprise + step)
+    return bool(counts.surprise > rule.alarm)
 
 
 @compiled
@@ -109,12 +148,14 @@ def sum_anew(tally: Records, state: State, past: Floats) -> None:
 def acceptable(rules: Records, tally: Records, past: Floats, xs: Floats) -> int:
     """0, or why these observations, one a row, cannot all be learned from in turn."""
     rule, counts = rules[0], tally[0]
-    energy = counts.energy
+    energy, fade, unit = counts.energy, rule.gamma, 1.0
+    if rule.rho > 0.0:
+        fade, unit = rule.rho * rule.rho, 1.0 / rule.variance
     for i in range(xs.shape[0]):
         size = dot(xs[i], xs[i])
         if not size <= LARGEST:
             return NOT_FINITE
-        energy = rule.gamma * energy + size
+        energy = fade * energy + unit * size
         if energy > CONDITION * rule.ridge:
             return TOO_LARGE
         if 0 < rule.window <= counts.seen + i:
@@ -130,9 +171,15 @@ def follow(rules: Records, state: State, watched: Watched, step: Step) -> None:
     """Let what is known of arms that stay the same take the step too, in O(Kd).
 
     w² ← w² − 2ab/c + (1+s)a²/c² and, for h = ‖Px‖², h ← (h − 2a·xᵀPp/c + a²‖p‖²/c²)/γ²,
-    with a = xᵀp and b = xᵀq; where nothing fades, Q = P and h is not needed.
+    with a = xᵀp and b = xᵀq; where W̃ is W, w² ← (w² − a²/c)/γ, and h counts only if γ < 1.
     """
-    gamma, c = rules[0].gamma, step.c
+    rule, gamma, c = rules[0], rules[0].gamma, step.c
+    if rule.rho > 0.0:
+        fade, more = rule.rho * rule.rho, (1.0 - rule.rho * rule.rho) / rule.ridge
+        for k in range(watched.squares.size):
+            a = dot(watched.arms[k], step.p)
+            watched.squares[k] = fade * watched.squares[k] + more * watched.sizes[k] - a * a / c
+        return
     if gamma == 1.0:
         for k in range(watched.squares.size):
             a = dot(watched.arms[k], step.p)
@@ -146,7 +193,10 @@ def follow(rules: Records, state: State, watched: Watched, step: Step) -> None:
     for k in range(watched.squares.size):
         x = watched.arms[k]
         a, b, r = dot(x, step.p) / c, dot(x, step.q), dot(x, image)
-        watched.squares[k] += a * ((1.0 + step.s) * a - 2.0 * b)
+        if rule.twin:
+            watched.squares[k] += a * ((1.0 + step.s) * a - 2.0 * b)
+        else:
+            watched.squares[k] = (watched.squares[k] - a * a * c) / gamma
         watched.lengths[k] = (watched.lengths[k] + a * (a * own * c - 2.0 * r)) / (gamma * gamma)
 
 
@@ -174,10 +224,17 @@ def learn_watching(
 ) -> None:
     """Fold one observation in, keeping what is known of some arms up to date."""
     rule, counts = rules[0], tally[0]
-    step = absorb(rules, tally, state, x, reward)
     exact = True
+    if rule.alarm > 0.0 and alarmed(rules, tally, state, x, reward):
+        forget(rules, tally, state)
+        counts.alarms += 1
+        exact = False
+    if rule.rho > 0.0:
+        step = filtered(rules, tally, state, x, reward)
+    else:
+        step = absorb(rules, tally, state, x, reward)
     if past.shape[0] > 0:
-        exact = remember(rules, tally, state, past, x, reward)
+        exact = remember(rules, tally, state, past, x, reward) and exact
     counts.seen += 1
     if counts.stale >= rule.refresh or not exact:
         refresh(rules, tally, state)
@@ -187,7 +244,8 @@ def learn_watching(
             follow(rules, state, watched, step)
         else:
             look(state, watched)
-    solve(rules, tally, state, state.moment, state.theta, FULL)
+    if rule.rho == 0.0:
+        solve(rules, tally, state, state.moment, state.theta, FULL)
 
 
 @compiled

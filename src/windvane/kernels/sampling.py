@@ -8,7 +8,8 @@ from windvane import exploration, stream
 from windvane.arrays import Floats, Records
 from windvane.belief import State
 from windvane.compiling import compiled
-from windvane.kernels.solving import AMPLE, solve
+from windvane.kernels.learning import filtered
+from windvane.kernels.solving import AMPLE, forget, parts, solve
 from windvane.rules import GRID, HISTORY, NORMAL, POINT
 
 DRAWS = 3  # the first place of a round's stream that is free for these draws
@@ -25,7 +26,7 @@ def scale_of(rules: Records, tally: Records) -> float:
     scale: float = rule.scale
     if rule.grows:
         delta = anytime(rule.delta, seen) if rule.anytime else rule.delta
-        held = mass(seen, rule.gamma, rule.window)
+        held = mass(seen, rule.rho if rule.rho > 0.0 else rule.gamma, rule.window)
         scale *= radius_of(
             held, rule.space, rule.ridge, delta, rule.noise, rule.theta_norm, rule.arm_norm
         )
@@ -78,6 +79,8 @@ def sampled(rules: Records, tally: Records, state: State, past: Floats, start: n
     """θ̃ = W⁻¹(b + a·ξ) with ξ ~ N(0, W̃), or with a freshly perturbed past."""
     rule = rules[0]
     d = rule.dim
+    if rule.rho > 0.0:
+        return wandered(rules, tally, state, past, start)
     right = state.moment.copy()
     if rule.style == HISTORY:
         perturb(rules, tally, past, start, right)
@@ -103,6 +106,45 @@ def sampled(rules: Records, tally: Records, state: State, past: Floats, start: n
 
 
 @compiled
+def wandered(
+    rules: Records, tally: Records, state: State, past: Floats, start: np.uint64
+) -> Floats:
+    """θ̃ = μ + a·Σ^{½}z under a filter, or the filter run again over a freshly perturbed past.
+
+    Run again, the past has its noise, its start and every step of its wandering drawn anew, so
+    that the mean strays by N(0, a²Σ), as it does in one step.
+    """
+    rule, d = rules[0], rules[0].dim
+    if rule.style != HISTORY:
+        z = np.empty(d)
+        stream.normals(start, DRAWS, z)
+        answer: Floats = state.theta + rule.scale * np.dot(np.linalg.cholesky(state.inverse), z)
+        return answer
+    held = min(tally[0].seen, past.shape[0])
+    z = np.zeros((held + 1) * (d + 1))
+    if rule.coins > 0:
+        for i in range(held):
+            z[i] = heads(stream.word(start, DRAWS + i), rule.coins)
+    else:
+        stream.normals(start, DRAWS, z)
+        z[:held] *= rule.scale * math.sqrt(rule.variance)
+        z[held:] *= rule.scale / math.sqrt(rule.ridge)
+    steps = z[held : held + held * d + d].reshape(held + 1, d)
+    counts, fresh = np.zeros_like(tally), np.zeros(2 * d + d * d)
+    again = parts(rules, fresh)
+    forget(rules, counts, again)
+    again.theta[:] = steps[held]
+    for age in range(held - 1, -1, -1):
+        slot = (tally[0].seen - 1 - age) % past.shape[0]
+        for i in range(d):  # the filter itself will take ρ of it
+            again.theta[i] += math.sqrt(1.0 - rule.rho * rule.rho) / rule.rho * steps[age, i]
+        filtered(rules, counts, again, past[slot, :d], past[slot, d] + z[age])
+    if rule.coins > 0:
+        again.theta[:] /= rule.coins + 1.0
+    return again.theta
+
+
+@compiled
 def perturb(rules: Records, tally: Records, past: Floats, start: np.uint64, right: Floats) -> None:
     """Add a fresh pseudo-reward to every past reward: b ← b + Σ w·x·Z, and the ridge's share."""
     rule, seen = rules[0], tally[0].seen
@@ -116,11 +158,12 @@ def perturb(rules: Records, tally: Records, past: Floats, start: np.uint64, righ
         stream.normals(start, DRAWS, z)
         z *= rule.scale
     weight = 1.0
+    fade = rule.gamma if rule.twin or rule.coins > 0 else math.sqrt(rule.gamma)
     for age in range(held):
         slot = (seen - 1 - age) % past.shape[0]
         for i in range(d):
             right[i] += weight * z[age] * past[slot, i]
-        weight *= rule.gamma
+        weight *= fade
     for i in range(d):
         right[i] += math.sqrt(rule.ridge) * z[held + i]
     if rule.coins > 0:

@@ -21,10 +21,12 @@ def parts(rules: Records, block: Floats) -> State:
     rule = rules[0]
     d, square = rule.dim, rule.dim * rule.dim
     gram = block[2 * d : 2 * d + square].reshape(d, d)
+    if rule.rho > 0.0:
+        return State(block[:d], block[d : 2 * d], gram, gram, gram, gram, gram)
     inverse = block[2 * d + square : 2 * d + 2 * square].reshape(d, d)
     noise, spread, root = gram, inverse, inverse
     used = 2 * d + 2 * square
-    if rule.gamma < 1.0:
+    if rule.twin:
         noise = block[used : used + square].reshape(d, d)
         used += square
         if rule.style == WIDTH:
@@ -57,11 +59,21 @@ def dot(left: Floats, right: Floats) -> float:
 @compiled
 def blank(rules: Records, tally: Records, block: Floats) -> None:
     """Forget everything: W = W̃ = λI, b = 0."""
-    block[:] = 0.0
+    forget(rules, tally, parts(rules, block))
+
+
+@compiled
+def forget(rules: Records, tally: Records, state: State) -> None:
+    """Forget everything, given its parts."""
+    for part in (state.gram, state.noise, state.root):
+        part[:] = 0.0
+    state.moment[:] = 0.0
+    state.theta[:] = 0.0
     tally[0].seen = 0
     tally[0].energy = 0.0
     tally[0].peak = 0.0
-    refresh(rules, tally, parts(rules, block))
+    tally[0].surprise = 0.0
+    refresh(rules, tally, state)
 
 
 @compiled
@@ -119,14 +131,18 @@ def refresh(rules: Records, tally: Records, state: State) -> None:
     rule, counts = rules[0], tally[0]
     ahead = rule.gamma ** (-0.5 * rule.refresh)
     counts.ridge = rule.ridge * ahead
-    counts.noise_ridge = rule.ridge * ahead * ahead
+    counts.noise_ridge = rule.ridge * (ahead * ahead if rule.twin else ahead)
     counts.stale = 0
+    if rule.rho > 0.0:  # the filter is its own truth, and needs this only at its start
+        for i in range(rule.dim):
+            state.inverse[i, i] = 1.0 / rule.ridge
+        return
     ridged = state.gram.copy()
     for i in range(rule.dim):
         ridged[i, i] += counts.ridge
     invert(ridged)
     state.inverse[:] = ridged
-    if rule.gamma < 1.0 and rule.style == WIDTH:
+    if rule.twin and rule.style == WIDTH:
         ridged[:] = state.noise
         for i in range(rule.dim):
             ridged[i, i] += counts.noise_ridge

@@ -122,6 +122,8 @@ def exact_width(rules: Records, tally: Records, state: State, x: Floats) -> floa
     """‖x‖_{V⁻¹} = √(uᵀW̃u) with W·u = x."""
     u, image = np.empty(x.size), np.empty(x.size)
     times(state.inverse, x, u)
+    if rules[0].rho > 0.0:
+        return math.sqrt(max(dot(x, u), 0.0))
     solve(rules, tally, state, x, u, AMPLE)
     times(state.noise, u, image)
     return math.sqrt(dot(u, image) + rules[0].ridge * dot(u, u))
