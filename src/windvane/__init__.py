@@ -1,5 +1,6 @@
 """Windvane: linear contextual bandits whose memory fades."""
 
+from windvane.adaptive import BanditsOverBandits, PredictiveMemory
 from windvane.belief import Belief
 from windvane.choices import Choice
 from windvane.errors import (
@@ -33,6 +34,7 @@ from windvane.policy import Policy
 
 __all__ = [
     "ArmsError",
+    "BanditsOverBandits",
     "Belief",
     "BeliefError",
     "Choice",
@@ -43,6 +45,7 @@ __all__ = [
     "Law",
     "Memory",
     "Policy",
+    "PredictiveMemory",
     "RewardError",
     "SettingError",
     "WindvaneError",

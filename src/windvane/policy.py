@@ -71,14 +71,7 @@ class Policy(Chooser):
     def choose(self, arms: npt.ArrayLike) -> Choice:
         """Pick one of the arms, given as rows of features (K, d)."""
         rows = self._arms(arms)
-        round_ = self.round
-        if round_ == self._next_restart:
-            self._restart(rows)
-        index = self._choose(
-            self._rules, self._tally, self._block, self._past, rows, self.key, round_
-        )
-        if index < 0:
-            refuse_arms(rows)
+        index = self._pick(rows)
         return self._made(index, rows[index].copy())
 
     @property
@@ -135,24 +128,15 @@ class Policy(Chooser):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything to one file of arrays and JSON."""
-        header = {
+        settings = {
             "dim": self.dim,
             "memory": repr(self.memory),
             "exploration": repr(self.exploration),
             "ridge": self.ridge,
             "floor": self.floor,
-            "key": self.key,
-            "round": self.round,
-            "born": self._born,
-            "next_restart": self._next_restart,
-            "tally": {name: self._tally[name].item() for name in rules.TALLY.names or ()},
         }
-        arrays = {
-            "block": self._block,
-            "past": self._past,
-            "open": np.array(sorted(self._open), dtype=np.int64),
-        }
-        storage.write(path, header, arrays)
+        header, arrays = self._contents()
+        storage.write(path, {**settings, **header}, arrays)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Policy":
@@ -173,6 +157,18 @@ class Policy(Chooser):
         except (KeyError, TypeError, ValueError, MemoryError, OverflowError) as reason:
             raise FileError(f"load: {path} holds no policy that fits together: {reason}") from None
         return policy
+
+    def _contents(self) -> tuple[storage.Header, storage.Arrays]:
+        """All that has happened to it, beyond its settings."""
+        header = {
+            "key": self.key,
+            "round": self.round,
+            "born": self._born,
+            "next_restart": self._next_restart,
+            "tally": {name: self._tally[name].item() for name in rules.TALLY.names or ()},
+        }
+        waiting = np.array(sorted(self._open), dtype=np.int64)
+        return header, {"block": self._block, "past": self._past, "open": waiting}
 
     def _resume(self, header: storage.Header, arrays: storage.Arrays) -> None:
         """Take over a saved state, once it is seen to fit these settings."""
@@ -214,9 +210,26 @@ class Policy(Chooser):
         sums = state.gram.copy(), state.noise.copy(), state.moment.copy()
         return Belief(self.memory, self.ridge, tally["seen"].item(), *sums)
 
-    def _restart(self, rows: Floats) -> None:
-        """Drop everything before this round, once its arms are known to be good."""
-        finite(rows)
+    def _pick(self, rows: Floats) -> int:
+        """The arm to play in this round."""
+        if self.round == self._next_restart:
+            finite(rows)  # a call that is refused must change nothing
+            self._restart()
+        index = self._choose(
+            self._rules, self._tally, self._block, self._past, rows, self.key, self.round
+        )
+        if index < 0:
+            refuse_arms(rows)
+        return index
+
+    def _pass(self) -> None:
+        """Let a round go by in which this policy is not asked."""
+        if self.round == self._next_restart:
+            self._restart()
+        self.round += 1
+
+    def _restart(self) -> None:
+        """Drop everything before this round."""
         self._kernels.blank(self._rules, self._tally, self._block)
         self._born = self.round
         self._next_restart = self.memory.next_restart(self.round)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import stream
+from windvane.adaptive import Adaptation
 from windvane.arrays import Floats, Records
 from windvane.compiling import compiled
 from windvane.exploration import Exploration
@@ -32,6 +33,7 @@ class Player(NamedTuple):
     ridge: float = 1.0
     floor: float = 0.0
     any_first: int = 0  # rounds played at random before the policy is asked
+    adaptation: Adaptation | None = None  # where it finds its memory as it goes
 
 
 def replay(player: Player, draw: Draw, key: int, marks: Marks) -> Floats:

@@ -1,0 +1,414 @@
+"""Memories chosen as one goes, where nobody knows how fast the world moves.
+
+Several policies that differ only in their memory stand ready, and one of them acts.
+
+- Bandits over bandits: EXP3 draws the one that acts for a block of rounds, and is paid what the
+  block earned. As in the paper, each block starts it from nothing; or, warm, all of them learn from
+  every observation and only take turns in acting.
+- Predictive memory: every memory can be judged on every observation by how well it predicted the
+  reward, whoever chose. The one that has predicted best of late acts, a longer one if in doubt.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from windvane import checks, spec, storage
+from windvane import memory as fade
+from windvane.arrays import Floats
+from windvane.choices import Choice, Chooser, finite
+from windvane.errors import FileError, SettingError
+from windvane.exploration import Exploration
+from windvane.memory import Memory
+from windvane.policy import Policy
+
+Family = Literal["discount", "window", "restart"]
+FAMILIES: tuple[Family, ...] = ("discount", "window", "restart")
+OVER = 0x9E3779B9  # turns a key into that of the draws among memories
+HANDICAP = 0.5  # nats by which a memory must predict better than the next longer one
+
+
+def block_length(dim: int, horizon: int) -> int:
+    """H = ⌊d^{1/4}·√T⌋, the rounds of a block."""
+    return max(1, math.floor(math.sqrt(math.sqrt(dim) * horizon)))
+
+
+def critical_windows(dim: int, horizon: int) -> list[int]:
+    """J = {⌊H^{k/Δ}⌋ : k = 0, …, Δ} with Δ = ⌊ln H⌋."""
+    H = block_length(dim, horizon)
+    steps = max(1, math.floor(math.log(H)))
+    return sorted({math.floor(H ** (k / steps) * (1 + 1e-12)) for k in range(steps + 1)})
+
+
+def exp3_rate(count: int, blocks: int) -> float:
+    """min{1, √(N·ln N/((e−1)·blocks))}."""
+    return min(1.0, math.sqrt(count * math.log(count) / ((math.e - 1.0) * blocks)))
+
+
+def feedback_scale(block: int, horizon: int, noise: float) -> float:
+    """Q = 2H + 4σ√(H·ln(T/√H)), so that ½ + ΣY/Q lies in [0, 1] but for rare noise."""
+    return 2.0 * block + 4.0 * noise * math.sqrt(block * math.log(horizon / math.sqrt(block)))
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """How the memory that acts is found among candidates."""
+
+    kind: Literal["bandits", "warm", "predictive"]
+    memories: tuple[Memory, ...]
+    span: int = 1  # rounds for which it acts
+    rate: float = 0.0  # of EXP3
+    largest: float = 1.0  # Q, by which a block's reward is divided
+    fade: float = 1.0  # of a predictive loss
+
+
+def bandits(
+    dim: int, horizon: int, family: Family, noise: float = 1.0, warm: bool = False
+) -> Adaptation:
+    """EXP3 over the critical windows of the paper; warm, over memories from d to T observations."""
+    who = "BanditsOverBandits"
+    d, T = checks.whole(who, "dim", dim), checks.whole(who, "horizon", horizon, least=8)
+    H, noise = block_length(d, T), checks.not_negative(who, "noise", noise)
+    if checks.of_kind(who, "warm", warm, bool):
+        steps = math.floor(math.log(T))
+        lengths = sorted({max(2, d, math.floor(T ** (k / steps))) for k in range(1, steps + 1)})
+        memories = tuple(_memory(who, family, D, 1.0 - 1.0 / D) for D in lengths)
+    else:
+        memories = tuple(_memory(who, family, D, T ** (-1.0 / D)) for D in critical_windows(d, T))
+    return Adaptation(
+        "warm" if warm else "bandits",
+        memories,
+        span=H,
+        rate=exp3_rate(len(memories), math.ceil(T / H)),
+        largest=feedback_scale(H, T, noise),
+    )
+
+
+def predictive(
+    family: Family, shortest: int = 20, longest: int = 5120, fading: float = 0.995
+) -> Adaptation:
+    """Memories of `shortest`, twice that, … up to `longest` observations, and one for all time."""
+    who = "PredictiveMemory"
+    least = checks.whole(who, "shortest", shortest, least=2)
+    most = checks.whole(who, "longest", longest, least=least)
+    lengths = [least << k for k in range((most // least).bit_length())]
+    memories = (*(_memory(who, family, D, 1.0 - 1.0 / D) for D in lengths), fade.keep())
+    return Adaptation("predictive", memories, fade=checks.inside(who, "fading", fading))
+
+
+def _memory(who: str, family: str, length: int, gamma: float) -> Memory:
+    if family not in FAMILIES:
+        raise SettingError(f"{who}: family must be one of {', '.join(FAMILIES)}, got {family!r}")
+    if family == "discount":
+        return fade.discount(gamma)
+    return fade.window(length) if family == "window" else fade.restart(length)
+
+
+def exp3_chances(scores: Floats, rate: float) -> Floats:
+    """p = (1−α)·s/Σs + α/N for weights s = e^scores."""
+    weights = np.exp(scores - scores.max())
+    chances: Floats = (1.0 - rate) * weights / weights.sum() + rate / scores.size
+    return chances
+
+
+def predictive_chances(losses: Floats, held: float) -> Floats:
+    """w ∝ e^{−L/2σ̂² − rank}: L the faded squared errors, σ̂² the least of them by what is held."""
+    least = losses.min()
+    weights = np.empty(losses.size)
+    for j in range(losses.size):
+        extra = 0.5 * held * (losses[j] - least) / least if least > 0.0 else 0.0
+        weights[j] = math.exp(-extra - HANDICAP * (losses.size - 1 - j))
+    chances: Floats = weights / weights.sum()
+    return chances
+
+
+def draw_from(chances: Floats, chance: float) -> int:
+    """The place at which the chances, added up, pass `chance`."""
+    for j in range(chances.size - 1):
+        chance -= chances[j]
+        if chance < 0.0:
+            return j
+    return chances.size - 1
+
+
+def credit(total: float, largest: float) -> float:
+    """What EXP3 is told of a block: ½ + ΣY/Q, cut to [0, 1]."""
+    return min(1.0, max(0.0, 0.5 + total / largest))
+
+
+class Adaptive(Chooser):
+    """Several policies that differ in their memory, and a way to find the one that should act."""
+
+    def __init__(
+        self,
+        dim: int,
+        adaptation: Adaptation,
+        exploration: Exploration,
+        ridge: float = 1.0,
+        seed: int | np.random.SeedSequence | None = None,
+        floor: float = 0.0,
+    ) -> None:
+        super().__init__(dim, seed)
+        self.adaptation = adaptation
+        self.exploration, self.ridge, self.floor = exploration, ridge, floor
+        self._bases = [self._base(memory) for memory in adaptation.memories]
+        self._scores = np.zeros(len(self._bases))  # of EXP3 in log, or faded squared errors
+        self._held = 0.0  # how many errors are in each of them
+        self._acting, self._chance = len(self._bases) - 1, 1.0
+        self._began, self._earned = 0, 0.0  # the first round of this block, and its reward
+
+    def __repr__(self) -> str:
+        kinds = sorted({memory.name for memory in self.candidates})
+        return (
+            f"{type(self).__name__}(dim={self.dim}, exploration={self.exploration!r}, "
+            f"{len(self.candidates)} memories of {' and '.join(kinds)})"
+        )
+
+    @property
+    def candidates(self) -> tuple[Memory, ...]:
+        """The memories among which it looks, the shortest first."""
+        return self.adaptation.memories
+
+    @property
+    def chances(self) -> Floats:
+        """How much it believes in each candidate; sums to 1."""
+        if self.adaptation.kind == "predictive":
+            return predictive_chances(self._scores, self._held)
+        return exp3_chances(self._scores, self.adaptation.rate)
+
+    @property
+    def memory(self) -> Memory:
+        """The memory that it believes in most."""
+        return self.candidates[int(self.chances.argmax())]
+
+    @property
+    def theta(self) -> Floats:
+        """The estimate of the policy that acts, (d,)."""
+        return self._bases[self._next()].theta
+
+    def choose(self, arms: npt.ArrayLike) -> Choice:
+        """Pick one of the arms, given as rows of features (K, d)."""
+        rows = self._arms(arms)
+        if self._opens_block():
+            finite(rows)  # a call that is refused must change nothing
+            self._open_block()
+        elif self.adaptation.kind == "predictive":
+            self._acting = self._next()
+        acting = self._bases[self._acting]
+        index = acting._pick(rows)
+        acting.round += 1
+        for base in self._bases if self._warm else ():
+            if base is not acting:
+                base._pass()
+        return self._made(index, rows[index].copy())
+
+    def propensities(
+        self, arms: npt.ArrayLike, samples: int = 200, chosen: int | None = None
+    ) -> Floats:
+        """The probability with which `choose` would play each arm now, (K,), as Policy has it."""
+        if not self._opens_block():
+            return self._bases[self._next()].propensities(arms, samples, chosen)
+        bases = self._bases if self._warm else [self._base(memory) for memory in self.candidates]
+        shares = [base.propensities(arms, samples, chosen) for base in bases]
+        mixed: Floats = self.chances @ np.array(shares)
+        return mixed
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write everything to one file of arrays and JSON."""
+        inner = [base._contents() for base in self._bases]
+        header = {
+            "kind": type(self).__name__,
+            "dim": self.dim,
+            "adaptation": {
+                **asdict(self.adaptation),
+                "memories": [repr(memory) for memory in self.candidates],
+            },
+            "exploration": repr(self.exploration),
+            "ridge": self.ridge,
+            "floor": self.floor,
+            "key": self.key,
+            "round": self.round,
+            "held": self._held,
+            "acting": self._acting,
+            "chance": self._chance,
+            "began": self._began,
+            "earned": self._earned,
+            "bases": [contents[0] for contents in inner],
+        }
+        arrays = {f"{j}-{name}": a for j, (_, own) in enumerate(inner) for name, a in own.items()}
+        arrays |= {"scores": self._scores, "open": np.array(sorted(self._open), dtype=np.int64)}
+        storage.write(path, header, arrays)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Go on from a saved file, bit for bit as if never stopped."""
+        header, arrays = storage.read(path)
+        try:
+            if header["kind"] != cls.__name__:
+                raise ValueError(f"it holds a {header['kind']}, not a {cls.__name__}")
+            given = dict(header["adaptation"])
+            given["memories"] = tuple(spec.read_memory(text) for text in given["memories"])
+            made = cls.__new__(cls)
+            Adaptive.__init__(
+                made,
+                header["dim"],
+                Adaptation(**given),
+                spec.read_exploration(header["exploration"]),
+                header["ridge"],
+                floor=header["floor"],
+            )
+            made._resume(header, arrays)
+        except (KeyError, TypeError, ValueError, MemoryError, OverflowError) as reason:
+            raise FileError(f"load: {path} holds nothing that fits together: {reason}") from None
+        return made
+
+    def _resume(self, header: storage.Header, arrays: storage.Arrays) -> None:
+        """Take over a saved state, once it is seen to fit these settings."""
+        count, scores, rounds = len(self._bases), arrays["scores"], arrays["open"]
+        if scores.shape != (count,) or scores.dtype != np.float64 or len(header["bases"]) != count:
+            raise ValueError(f"it needs {count} scores and policies")
+        if rounds.dtype != np.int64 or rounds.ndim != 1:
+            raise ValueError("its open rounds are out of bounds")
+        for j, base in enumerate(self._bases):
+            own = {name: arrays[f"{j}-{name}"] for name in ("block", "past", "open")}
+            base._resume(header["bases"][j], own)
+        self._scores = np.array(scores)
+        self._open = set(rounds.tolist())
+        self.key = checks.whole("load", "key", header["key"], least=0)
+        self.round = checks.whole("load", "round", header["round"], least=0)
+        self._held = checks.not_negative("load", "held", header["held"])
+        self._acting = checks.whole("load", "acting", header["acting"], least=0)
+        self._chance = checks.positive("load", "chance", header["chance"])
+        self._began = checks.whole("load", "began", header["began"], least=0)
+        self._earned = checks.real("load", "earned", header["earned"])
+        if self._acting >= count or not np.isfinite(self._scores).all():
+            raise ValueError("its counters are out of bounds")
+
+    @property
+    def _warm(self) -> bool:
+        return self.adaptation.kind != "bandits"
+
+    def _base(self, memory: Memory, block: int = 0) -> Policy:
+        base = Policy(self.dim, memory, self.exploration, self.ridge, 0, self.floor)
+        base.key = self.key if self._warm else block_key(self.key, block)
+        return base
+
+    def _opens_block(self) -> bool:
+        return self.adaptation.kind != "predictive" and self.round % self.adaptation.span == 0
+
+    def _next(self) -> int:
+        """Which policy acts in this round, unless a new block begins."""
+        if self.adaptation.kind == "predictive":
+            return int(self.chances.argmax())
+        return self._acting
+
+    def _open_block(self) -> None:
+        """Tell EXP3 what the last block earned, and draw who acts in this one."""
+        block = self.round // self.adaptation.span
+        if block > 0:
+            gained = credit(self._earned, self.adaptation.largest) / self._chance
+            self._scores[self._acting] += self.adaptation.rate / len(self._bases) * gained
+        chances = self.chances
+        self._acting = draw_from(chances, block_chance(self.key, block))
+        self._chance = float(chances[self._acting])
+        self._began, self._earned = self.round, 0.0
+        if not self._warm:
+            self._bases[self._acting] = self._base(self.candidates[self._acting], block)
+
+    def _take_in(self, features: Floats, reward: float, round_: int) -> None:
+        for base in self._bases:
+            base._check_acceptable(features[None])
+        if self.adaptation.kind == "predictive":
+            misses = [reward - float(features @ base.theta) for base in self._bases]
+            self._scores = self.adaptation.fade * self._scores + np.square(misses)
+            self._held = self.adaptation.fade * self._held + 1.0
+        elif self._began <= round_ < self.round:
+            self._earned += reward
+        if self._warm:
+            for base in self._bases:
+                base._take_in(features, reward, round_)
+        elif round_ >= self._began:
+            self._bases[self._acting]._take_in(features, reward, round_ - self._began)
+
+    def _take_all_in(self, rows: Floats, rewards: Floats, rounds: list[int]) -> None:
+        for base in self._bases:
+            base._check_acceptable(rows)
+        for features, reward, round_ in zip(rows, rewards.tolist(), rounds, strict=True):
+            self._take_in(features, reward, round_)
+
+
+def block_chance(key: int, block: int) -> float:
+    """Uniform on (0, 1), one for each block."""
+    from windvane import stream  # here, because compiled code takes a while to load
+
+    return stream.uniform(stream.opening(np.uint64(key ^ OVER), block), 0)
+
+
+def block_key(key: int, block: int) -> int:
+    """The key of the policy that starts anew with a block."""
+    from windvane import stream
+
+    return int(stream.word(stream.opening(np.uint64(key ^ OVER), block), 1) >> np.uint64(1))
+
+
+class BanditsOverBandits(Adaptive):
+    """EXP3 over memories: for a drift that nobody knows, as the paper's appendix has it.
+
+    H = ⌊d^{1/4}√T⌋ rounds a block; a critical window D from J = {⌊H^{k/Δ}⌋}, Δ = ⌊ln H⌋; with it a
+    fresh policy of memory γ = T^{−1/D}, w = D or one that restarts every D rounds. With `warm`, the
+    policies remember across blocks, and γ = 1 − 1/D.
+
+    >>> import windvane as wv
+    >>> bob = wv.BanditsOverBandits(dim=10, horizon=10_000, exploration=wv.thompson(0.4), seed=1)
+    >>> [round(memory.gamma, 4) for memory in bob.candidates]
+    [0.0001, 0.0464, 0.3162, 0.6579, 0.8639, 0.9493]
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        horizon: int,
+        exploration: Exploration,
+        family: Family = "discount",
+        *,
+        warm: bool = False,
+        noise: float = 1.0,
+        ridge: float = 1.0,
+        seed: int | np.random.SeedSequence | None = None,
+        floor: float = 0.0,
+    ) -> None:
+        adaptation = bandits(dim, horizon, family, noise, warm)
+        super().__init__(dim, adaptation, exploration, ridge, seed, floor)
+
+
+class PredictiveMemory(Adaptive):
+    """Acts with the memory that has predicted rewards best of late, a longer one if in doubt.
+
+    Memories of 20, 40, … 5120 observations and one for all time learn from everything. The weight
+    of each is w ∝ e^{−L/2σ̂²−rank}, L ← fading·L + (y − xᵀθ̂)², and the heaviest acts.
+
+    >>> import windvane as wv
+    >>> policy = wv.PredictiveMemory(dim=3, exploration=wv.thompson(0.4), seed=1)
+    >>> policy.memory                                  # before anything is seen
+    keep()
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        exploration: Exploration,
+        family: Family = "discount",
+        *,
+        shortest: int = 20,
+        longest: int = 5120,
+        fading: float = 0.995,
+        ridge: float = 1.0,
+        seed: int | np.random.SeedSequence | None = None,
+        floor: float = 0.0,
+    ) -> None:
+        adaptation = predictive(family, shortest, longest, fading)
+        super().__init__(dim, adaptation, exploration, ridge, seed, floor)
