@@ -1,7 +1,9 @@
 """Windvane: linear contextual bandits whose memory fades."""
 
+from windvane.actions import ActionSet, ball, box, ellipsoid, oracle, polytope, simplex
 from windvane.belief import Belief
 from windvane.choices import Choice
+from windvane.combinatorial import assignments, paths, subsets
 from windvane.errors import (
     ArmsError,
     BeliefError,
@@ -31,6 +33,7 @@ from windvane.names import named
 from windvane.policy import Policy
 
 __all__ = [
+    "ActionSet",
     "ArmsError",
     "Belief",
     "BeliefError",
@@ -45,8 +48,12 @@ __all__ = [
     "RewardError",
     "SettingError",
     "WindvaneError",
+    "assignments",
+    "ball",
+    "box",
     "confidence",
     "discount",
+    "ellipsoid",
     "epsilon",
     "greedy",
     "grid",
@@ -55,10 +62,15 @@ __all__ = [
     "named",
     "normal",
     "optimism",
+    "oracle",
+    "paths",
     "perturbed_history",
+    "polytope",
     "randomized",
     "restart",
     "restart_at",
+    "simplex",
+    "subsets",
     "thompson",
     "window",
 ]

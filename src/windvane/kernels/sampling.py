@@ -8,8 +8,8 @@ from windvane import exploration, stream
 from windvane.arrays import Floats, Records
 from windvane.belief import State
 from windvane.compiling import compiled
-from windvane.kernels.solving import AMPLE, solve
-from windvane.rules import GRID, HISTORY, NORMAL, POINT
+from windvane.kernels.solving import AMPLE, parts, solve
+from windvane.rules import GRID, HISTORY, MEAN, NORMAL, POINT
 
 DRAWS = 3  # the first place of a round's stream that is free for these draws
 
@@ -100,6 +100,17 @@ def sampled(rules: Records, tally: Records, state: State, past: Floats, start: n
     answer = state.theta.copy()
     solve(rules, tally, state, right, answer, AMPLE)
     return answer
+
+
+@compiled
+def direction(
+    rules: Records, tally: Records, block: Floats, past: Floats, key: int, round_: int
+) -> Floats:
+    """The θ by which a round chooses where no widths are asked for: θ̂, or a sample θ̃."""
+    state = parts(rules, block)
+    if rules[0].style == MEAN:
+        return state.theta.copy()
+    return sampled(rules, tally, state, past, stream.opening(np.uint64(key), round_))
 
 
 @compiled

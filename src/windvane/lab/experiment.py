@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -18,6 +19,7 @@ from windvane import checks
 from windvane.arrays import Floats
 from windvane.lab.draws import Marks
 from windvane.lab.engine import Player, replay
+from windvane.lab.oracle import replay_on
 from windvane.lab.worlds import World
 
 POINTS = 200  # a curve is kept at so many rounds, evenly spaced, unless asked otherwise
@@ -85,6 +87,8 @@ class Runner(Protocol):
 def play_chunk(chunk: Chunk) -> Floats:
     """The curves of a chunk, (players, replications, M)."""
     experiment = chunk.experiment
+    actions = experiment.world.action_set
+    game = replay if actions is None else partial(replay_on, actions)
     marks = experiment.marks
     curves = np.empty((len(experiment.players), chunk.last - chunk.first, marks.size))
     for r in range(chunk.first, chunk.last):
@@ -92,7 +96,7 @@ def play_chunk(chunk: Chunk) -> Floats:
         draw = experiment.world.draw(seed)
         key = int(seed.generate_state(1, np.uint64)[0]) >> 1
         for p, player in enumerate(experiment.players):
-            curves[p, r - chunk.first] = replay(player, draw, key, marks)
+            curves[p, r - chunk.first] = game(player, draw, key, marks)
     return curves
 
 
