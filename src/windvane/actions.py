@@ -135,8 +135,8 @@ class Simplex(ActionSet):
 def polytope(A: npt.ArrayLike, b: npt.ArrayLike) -> ActionSet:
     """The points with Ax ≤ b, of which there must be some, and none beyond all bounds.
 
-    >>> polytope([[-1, 0], [0, -1], [1, 1]], [0, 0, 1]).best([1.0, 2.0]).features
-    array([0., 1.])
+    >>> polytope([[1, 2], [2, 1], [-1, 0], [0, -1]], [3, 3, 0, 0]).best([1.0, 1.0]).features
+    array([1., 1.])
     """
     rows, limits = numbers("polytope", "A", A, 2), numbers("polytope", "b", b, 1)
     if len(rows) != len(limits):
