@@ -1,11 +1,12 @@
 """Action sets: every oracle against a naive enumeration, and every pair that may use them."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import combinations, permutations, product
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import windvane as wv
@@ -409,7 +410,7 @@ def test_a_set_that_cannot_be_is_refused(make: Callable[[], ActionSet], message:
         make()
 
 
-@pytest.mark.parametrize("theta", [[1.0, 2.0], [1.0, 2.0, NAN], [[1.0, 2.0, 3.0]]])
-def test_theta_must_fit_its_set(theta: Sequence[float]) -> None:
+@pytest.mark.parametrize("theta", [[1.0, 2.0], [1.0, 2.0, NAN], [[1.0, 2.0, 3.0]], "abc"])
+def test_theta_must_fit_its_set(theta: npt.ArrayLike) -> None:
     with pytest.raises(wv.ArmsError, match="best: theta must be 3 finite numbers"):
         wv.ball(3).best(theta)

@@ -43,7 +43,10 @@ class ActionSet:
 
     def best(self, theta: npt.ArrayLike) -> Best:
         """The action that earns most under θ: argmax ⟨x, θ⟩."""
-        direction = np.asarray(theta, dtype=np.float64)
+        try:
+            direction = np.asarray(theta, dtype=np.float64)
+        except (TypeError, ValueError):
+            direction = np.empty(0)
         if direction.shape != (self.dim,) or not np.isfinite(direction).all():
             raise ArmsError(f"best: theta must be {self.dim} finite numbers, got {theta!r}")
         return self._best(direction)
