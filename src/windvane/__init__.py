@@ -1,8 +1,10 @@
 """Windvane: linear contextual bandits whose memory fades."""
 
+from windvane.actions import ActionSet, ball, box, ellipsoid, oracle, polytope, simplex
 from windvane.adaptive import BanditsOverBandits, PredictiveMemory
 from windvane.belief import Belief
 from windvane.choices import Choice
+from windvane.combinatorial import assignments, paths, subsets
 from windvane.errors import (
     ArmsError,
     BeliefError,
@@ -33,6 +35,7 @@ from windvane.names import named
 from windvane.policy import Policy
 
 __all__ = [
+    "ActionSet",
     "ArmsError",
     "BanditsOverBandits",
     "Belief",
@@ -49,9 +52,13 @@ __all__ = [
     "RewardError",
     "SettingError",
     "WindvaneError",
+    "assignments",
+    "ball",
+    "box",
     "confidence",
     "detect",
     "discount",
+    "ellipsoid",
     "epsilon",
     "greedy",
     "grid",
@@ -62,10 +69,15 @@ __all__ = [
     "named",
     "normal",
     "optimism",
+    "oracle",
+    "paths",
     "perturbed_history",
+    "polytope",
     "randomized",
     "restart",
     "restart_at",
+    "simplex",
+    "subsets",
     "thompson",
     "window",
 ]

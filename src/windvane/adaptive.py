@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from windvane import checks, spec, storage
 from windvane import memory as fade
+from windvane.actions import ActionSet
 from windvane.arrays import Floats
 from windvane.choices import Choice, Chooser, finite
 from windvane.errors import FileError, SettingError
@@ -159,7 +160,7 @@ class Adaptive(Chooser):
         self._scores = np.zeros(len(self._bases))  # of EXP3 in log, or faded squared errors
         self._held = 0.0  # how many errors are in each of them
         self._acting, self._chance = len(self._bases) - 1, 1.0
-        self._began, self._earned = 0, 0.0  # the first round of this block, and its reward
+        self._block, self._earned = -1, 0.0  # which block is open, and its reward
 
     def __repr__(self) -> str:
         kinds = sorted({memory.name for memory in self.candidates})
@@ -187,31 +188,26 @@ class Adaptive(Chooser):
 
     @property
     def theta(self) -> Floats:
-        """The estimate of the policy that acts, (d,)."""
-        return self._bases[self._next()].theta
+        """The estimate of the policy whose memory it believes in most, (d,)."""
+        return self._bases[int(self.chances.argmax())].theta
 
-    def choose(self, arms: npt.ArrayLike) -> Choice:
-        """Pick one of the arms, given as rows of features (K, d)."""
-        rows = self._arms(arms)
-        if self._opens_block():
-            finite(rows)  # a call that is refused must change nothing
-            self._open_block()
-        elif self.adaptation.kind == "predictive":
-            self._acting = self._next()
-        acting = self._bases[self._acting]
-        index = acting._pick(rows)
-        acting.round += 1
-        for base in self._bases if self._warm else ():
-            if base is not acting:
-                base._pass()
+    def choose(self, arms: npt.ArrayLike | ActionSet) -> Choice:
+        """Pick one of the arms, given as rows of features (K, d), or the best of an action set."""
+        if isinstance(arms, ActionSet):
+            best = self._next()._best_of(arms)
+            self._pass_round()
+            return self._made(-1, best.features, best.action)
+        rows = finite(self._arms(arms))
+        index = self._next()._pick(rows)
+        self._pass_round()
         return self._made(index, rows[index].copy())
 
     def propensities(
         self, arms: npt.ArrayLike, samples: int = 200, chosen: int | None = None
     ) -> Floats:
         """The probability with which `choose` would play each arm now, (K,), as Policy has it."""
-        if not self._opens_block():
-            return self._bases[self._next()].propensities(arms, samples, chosen)
+        if not self._block_is_due():
+            return self._next().propensities(arms, samples, chosen)
         bases = self._bases if self._warm else [self._base(memory) for memory in self.candidates]
         shares = [base.propensities(arms, samples, chosen) for base in bases]
         mixed: Floats = self.chances @ np.array(shares)
@@ -235,7 +231,7 @@ class Adaptive(Chooser):
             "held": self._held,
             "acting": self._acting,
             "chance": self._chance,
-            "began": self._began,
+            "block": self._block,
             "earned": self._earned,
             "bases": [contents[0] for contents in inner],
         }
@@ -283,7 +279,7 @@ class Adaptive(Chooser):
         self._held = checks.not_negative("load", "held", header["held"])
         self._acting = checks.whole("load", "acting", header["acting"], least=0)
         self._chance = checks.positive("load", "chance", header["chance"])
-        self._began = checks.whole("load", "began", header["began"], least=0)
+        self._block = checks.whole("load", "block", header["block"], least=-1)
         self._earned = checks.real("load", "earned", header["earned"])
         if self._acting >= count or not np.isfinite(self._scores).all():
             raise ValueError("its counters are out of bounds")
@@ -292,32 +288,47 @@ class Adaptive(Chooser):
     def _warm(self) -> bool:
         return self.adaptation.kind != "bandits"
 
-    def _base(self, memory: Memory, block: int = 0) -> Policy:
-        base = Policy(self.dim, memory, self.exploration, self.ridge, 0, self.floor)
-        base.key = self.key if self._warm else block_key(self.key, block)
-        return base
+    def _base(self, memory: Memory) -> Policy:
+        return Policy(self.dim, memory, self.exploration, self.ridge, 0, self.floor)
 
-    def _opens_block(self) -> bool:
-        return self.adaptation.kind != "predictive" and self.round % self.adaptation.span == 0
+    @property
+    def _began(self) -> int:
+        """The first round of the block that is open."""
+        return self._block * self.adaptation.span
 
-    def _next(self) -> int:
-        """Which policy acts in this round, unless a new block begins."""
-        if self.adaptation.kind == "predictive":
-            return int(self.chances.argmax())
-        return self._acting
+    def _block_is_due(self) -> bool:
+        predicts = self.adaptation.kind == "predictive"
+        return not predicts and self.round // self.adaptation.span != self._block
 
-    def _open_block(self) -> None:
+    def _next(self) -> Policy:
+        """The policy that acts in this round."""
+        if self._block_is_due():
+            self._open_block(self.round // self.adaptation.span)
+        elif self.adaptation.kind == "predictive":
+            self._acting = int(self.chances.argmax())
+        acting = self._bases[self._acting]
+        acting.key = self.key if self._warm else block_key(self.key, self._block)
+        return acting
+
+    def _pass_round(self) -> None:
+        """Let the round go by for every policy, whether it was asked or not."""
+        acting = self._bases[self._acting]
+        acting.round += 1
+        for base in self._bases if self._warm else ():
+            if base is not acting:
+                base._pass()
+
+    def _open_block(self, block: int) -> None:
         """Tell EXP3 what the last block earned, and draw who acts in this one."""
-        block = self.round // self.adaptation.span
         if block > 0:
             gained = credit(self._earned, self.adaptation.largest) / self._chance
             self._scores[self._acting] += self.adaptation.rate / len(self._bases) * gained
         chances = self.chances
         self._acting = draw_from(chances, block_chance(self.key, block))
         self._chance = float(chances[self._acting])
-        self._began, self._earned = self.round, 0.0
+        self._block, self._earned = block, 0.0
         if not self._warm:
-            self._bases[self._acting] = self._base(self.candidates[self._acting], block)
+            self._bases[self._acting] = self._base(self.candidates[self._acting])
 
     def _take_in(self, features: Floats, reward: float, round_: int) -> None:
         for base in self._bases:
@@ -345,14 +356,14 @@ def block_chance(key: int, block: int) -> float:
     """Uniform on (0, 1), one for each block."""
     from windvane import stream  # here, because compiled code takes a while to load
 
-    return stream.uniform(stream.opening(np.uint64(key ^ OVER), block), 0)
+    return stream.uniform(np.uint64(stream.opening(np.uint64(key ^ OVER), block)), 0)
 
 
 def block_key(key: int, block: int) -> int:
     """The key of the policy that starts anew with a block."""
     from windvane import stream
 
-    return int(stream.word(stream.opening(np.uint64(key ^ OVER), block), 1) >> np.uint64(1))
+    return int(stream.word(np.uint64(stream.opening(np.uint64(key ^ OVER), block)), 1)) >> 1
 
 
 class BanditsOverBandits(Adaptive):

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import checks
+from windvane.actions import ActionSet
 from windvane.arrays import Floats
 from windvane.errors import ArmsError, ChoiceError, RewardError
 from windvane.rules import LARGEST
@@ -16,15 +17,27 @@ FLOAT64 = np.dtype(np.float64)
 
 
 class Choice:
-    """One choice: which arm, its features, and the round and chooser that made it."""
+    """One choice: which arm, its features, and the round and chooser that made it.
 
-    __slots__ = ("_features", "index", "key", "round")
+    From an action set: index −1, and `action`, what was chosen in the set's own terms (items,
+    edges, columns). It is None for a point of a continuous set, and for an arm.
+    """
 
-    def __init__(self, index: int, features: Floats, round_: int, key: int) -> None:
+    __slots__ = ("_features", "action", "index", "key", "round")
+
+    def __init__(
+        self,
+        index: int,
+        features: Floats,
+        round_: int,
+        key: int,
+        action: tuple[int, ...] | None = None,
+    ) -> None:
         self.index = index
         self._features = features  # (d,)
         self.round = round_
         self.key = key
+        self.action = action
 
     @property
     def features(self) -> Floats:
@@ -32,7 +45,8 @@ class Choice:
         return self._features
 
     def __repr__(self) -> str:
-        return f"Choice(index={self.index}, round={self.round})"
+        what = f"index={self.index}" if self.index >= 0 else f"action={self.action}"
+        return f"Choice({what}, round={self.round})"
 
 
 class Chooser:
@@ -97,12 +111,12 @@ class Chooser:
         """Learn all in turn, or refuse them and change nothing."""
         raise NotImplementedError
 
-    def _made(self, index: int, features: Floats) -> Choice:
+    def _made(self, index: int, features: Floats, action: tuple[int, ...] | None = None) -> Choice:
         """The choice of this round, which ends with it."""
         round_ = self.round
         self._open.add(round_)
         self.round = round_ + 1
-        return Choice(index, features, round_, self.key)
+        return Choice(index, features, round_, self.key, action)
 
     def _arms(self, arms: npt.ArrayLike) -> Floats:
         """The arms as rows that compiled code can read in place."""
@@ -115,6 +129,8 @@ class Chooser:
             and arms.flags.carray
         ):
             return arms
+        if isinstance(arms, ActionSet):
+            raise ArmsError(f"only choose takes an action set; here arms are listed, got {arms!r}")
         try:
             rows = np.array(arms, dtype=np.float64, order="C")
         except (TypeError, ValueError) as reason:

@@ -7,11 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import checks, rules, spec, storage
+from windvane.actions import ActionSet, Best
 from windvane.arrays import Floats, Records
 from windvane.belief import Belief
 from windvane.choices import Choice, Chooser, finite, refuse_arms
 from windvane.errors import ArmsError, BeliefError, FileError, SettingError
-from windvane.exploration import Exploration
+from windvane.exploration import BY_ORACLE, Exploration
 from windvane.memory import Memory
 from windvane.rules import LARGEST
 
@@ -68,8 +69,11 @@ class Policy(Chooser):
             f"ridge={self.ridge!r}{floor})"
         )
 
-    def choose(self, arms: npt.ArrayLike) -> Choice:
-        """Pick one of the arms, given as rows of features (K, d)."""
+    def choose(self, arms: npt.ArrayLike | ActionSet) -> Choice:
+        """Pick one of the arms, given as rows of features (K, d), or the best of an action set."""
+        if type(arms) is not np.ndarray and isinstance(arms, ActionSet):
+            best = self._best_of(arms)
+            return self._made(-1, best.features, best.action)
         rows = self._arms(arms)
         index = self._pick(rows)
         return self._made(index, rows[index].copy())
@@ -233,6 +237,35 @@ class Policy(Chooser):
         self._kernels.blank(self._rules, self._tally, self._block)
         self._born = self.round
         self._next_restart = self.memory.next_restart(self.round)
+
+    def _best_of(self, actions: ActionSet) -> Best:
+        """The best action for the θ of this round; nothing has changed where none is found."""
+        self._check_findable(actions)
+        due = self.round == self._next_restart
+        tally, block = self._blank() if due else (self._tally, self._block)
+        theta = self._kernels.direction(self._rules, tally, block, self._past, self.key, self.round)
+        best = actions.best(theta)
+        finite(best.features[None])
+        if due:
+            self._restart()
+        return best
+
+    def _check_findable(self, actions: ActionSet) -> None:
+        """Refuse what would need a list of the actions."""
+        works = "greedy(), thompson(scale) and perturbed_history(scale) need only the best action"
+        if self.exploration.chance or self.floor:
+            raise SettingError(
+                "choose: epsilon and a floor play any action at all, all equally likely, which "
+                f"needs a list of them; {works}, with floor=0"
+            )
+        if self.exploration.name not in BY_ORACLE:
+            asks = "the estimate" if self.exploration.name == "inverse_gap" else "the width"
+            raise SettingError(
+                f"choose: {self.exploration!r} needs {asks} of every action, which cannot be "
+                f"had where they cannot be listed; {works}"
+            )
+        if actions.dim != self.dim:
+            raise ArmsError(f"choose: actions must have dim {self.dim}, got {actions.dim}")
 
     def _take_in(self, features: Floats, reward: float, round_: int) -> None:
         if round_ < self._born:

@@ -10,7 +10,7 @@ from windvane.kernels.learning import (
     learn_all,
     learn_watching,
 )
-from windvane.kernels.sampling import grid_weights, level, sampled, scale_of
+from windvane.kernels.sampling import direction, grid_weights, level, sampled, scale_of
 from windvane.kernels.solving import blank, parts, refresh
 from windvane.kernels.widths import Watched, exact_width, look, squared_widths
 
@@ -23,6 +23,7 @@ __all__ = [
     "blank",
     "choose",
     "choose_among",
+    "direction",
     "exact_width",
     "grid_weights",
     "learn",

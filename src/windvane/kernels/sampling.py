@@ -10,7 +10,7 @@ from windvane.belief import State
 from windvane.compiling import compiled
 from windvane.kernels.learning import filtered
 from windvane.kernels.solving import AMPLE, forget, parts, solve
-from windvane.rules import GRID, HISTORY, NORMAL, POINT
+from windvane.rules import GRID, HISTORY, MEAN, NORMAL, POINT
 
 DRAWS = 3  # the first place of a round's stream that is free for these draws
 
@@ -142,6 +142,17 @@ def wandered(
     if rule.coins > 0:
         again.theta[:] /= rule.coins + 1.0
     return again.theta
+
+
+@compiled
+def direction(
+    rules: Records, tally: Records, block: Floats, past: Floats, key: int, round_: int
+) -> Floats:
+    """The θ by which a round chooses where no widths are asked for: θ̂, or a sample θ̃."""
+    state = parts(rules, block)
+    if rules[0].style == MEAN:
+        return state.theta.copy()
+    return sampled(rules, tally, state, past, stream.opening(np.uint64(key), round_))
 
 
 @compiled

@@ -26,7 +26,10 @@ Dim = Annotated[int, typer.Option(help="Dimension of the features.")]
 Arms = Annotated[int, typer.Option(help="Arms a round.")]
 Horizon = Annotated[int, typer.Option(help="Rounds.")]
 Drift = Annotated[str, typer.Option(help="How the parameter moves.")]
-Actions = Annotated[str, typer.Option(help="fresh() arms every round, or fixed().")]
+Actions = Annotated[
+    str,
+    typer.Option(help="fresh() or fixed() arms, or any of ball(RADIUS), routes(ROWS, COLUMNS)."),
+]
 Reward = Annotated[str, typer.Option(help="gaussian(VARIANCE), bounded(RADIUS) or bernoulli().")]
 
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -16,8 +17,10 @@ import numpy as np
 
 from windvane import checks
 from windvane.arrays import Floats
-from windvane.lab.draws import Marks
+from windvane.lab.adapting import replay_adaptive
+from windvane.lab.draws import Draw, Marks
 from windvane.lab.engine import Player, replay
+from windvane.lab.oracle import replay_on
 from windvane.lab.worlds import World
 
 POINTS = 200  # a curve is kept at so many rounds, evenly spaced, unless asked otherwise
@@ -92,8 +95,17 @@ def play_chunk(chunk: Chunk) -> Floats:
         draw = experiment.world.draw(seed)
         key = int(seed.generate_state(1, np.uint64)[0]) >> 1
         for p, player in enumerate(experiment.players):
-            curves[p, r - chunk.first] = replay(player, draw, key, marks)
+            curves[p, r - chunk.first] = _game(player, experiment.world)(draw, key, marks)
     return curves
+
+
+def _game(player: Player, world: World) -> Callable[[Draw, int, Marks], Floats]:
+    """How a player plays a replication of a world: its regret at the marks."""
+    if actions := world.action_set:
+        return partial(replay_on, actions, player)
+    if player.adaptation:
+        return partial(replay_adaptive, player, player.adaptation)
+    return partial(replay, player)
 
 
 def on_threads(threads: int | None = None) -> Runner:

@@ -19,7 +19,9 @@ The same world as a TOML table, for `from_table`; only the first three keys are 
 | `horizon` | T, a whole number                                                                  |
 | `drift`   | `"stationary()"`, `"abrupt([4000], flip=0.6)"`, `"rotation(3.14)"`, `"walk(4.0)"`, |
 |           | `"periodic(2000)"`                                                                 |
-| `actions` | `"fresh()"`, `"fixed()"`, `"fixed([[1, 0], [0, 1]])"`                              |
+| `actions` | `"fresh()"`, `"fixed()"`, `"fixed([[1, 0], [0, 1]])"`, `"ball()"`, `"ball(2.0)"`,  |
+|           | `"routes(4, 4)"`; from a ball or from routes there is no list of arms to choose:   |
+|           | K only tells theory how to tune                                                    |
 | `reward`  | `"gaussian(0.15)"`, `"bounded(1.0)"`, `"bernoulli()"`, `"bernoulli('clip')"`       |
 | `start`   | the first θ, or its norm when its direction is to be drawn; 1.0 unless given       |
 """
@@ -29,11 +31,13 @@ import math
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from windvane import actions as sets
 from windvane import checks
 from windvane.arrays import Floats
 from windvane.errors import SettingError
@@ -51,6 +55,7 @@ from windvane.lab.drift import (
     stationary,
     walk,
 )
+from windvane.lab.oracle import streets
 
 __all__ = [
     "Actions",
@@ -59,6 +64,7 @@ __all__ = [
     "Reward",
     "World",
     "abrupt",
+    "ball",
     "bernoulli",
     "bounded",
     "fixed",
@@ -72,6 +78,7 @@ __all__ = [
     "pools",
     "regret",
     "rotation",
+    "routes",
     "stationary",
     "walk",
     "world",
@@ -90,6 +97,9 @@ class Actions:
     given: Floats | None = field(default=None, compare=False)  # (N, d) pool after pool
     sizes: tuple[int, ...] = ()  # of the pools
     label: str = ""
+    # the set for a dimension, where arms are not listed
+    whole: Callable[[int], sets.ActionSet] | None = field(default=None, compare=False)
+    toll: float = 0.0  # what all of θ lies below 0, in units of its spread S/√d
 
     def __repr__(self) -> str:
         return self.text
@@ -118,6 +128,25 @@ def pools(*sets: npt.ArrayLike, anew: bool = True, label: str = "") -> Actions:
         f"pools({' + '.join(map(str, sizes))} arms #{zlib.crc32(given.tobytes()):08x}, anew={anew})"
     )
     return Actions(text, anew, given, sizes, label)
+
+
+def ball(radius: float = 1.0) -> Actions:
+    """Any point up to `radius` from 0."""
+    radius = checks.positive("ball", "radius", radius)
+    return Actions(f"ball({radius!r})", anew=False, whole=partial(sets.ball, radius=radius))
+
+
+def routes(rows: int, columns: int) -> Actions:
+    """Routes right and down through a grid of crossings, d = r(c−1) + c(r−1) streets.
+
+    A street pays θ_t = v_t − 3S/√d: a toll, and congestion v that starts and drifts as told, with
+    ‖v_0‖ = S. Three spreads of v make all but one street in a thousand cost something.
+    """
+    size = tuple(checks.whole("routes", "a side", side) for side in (rows, columns))
+    if max(size) < 2:
+        raise SettingError("routes: there must be at least two crossings, got one")
+    whole = partial(streets, rows=size[0], columns=size[1])
+    return Actions(f"routes{size}", anew=False, whole=whole, toll=3.0)
 
 
 @dataclass(frozen=True)
@@ -178,8 +207,17 @@ class World:
     def path(self, rng: Generator) -> Path:
         """One way the parameter may go."""
         if isinstance(self.start, tuple):
-            return self.drift.path(np.array(self.start), self.horizon, rng)
-        return self.drift.path(self.start * directions(rng, 1, self.dim)[0], self.horizon, rng)
+            first = np.array(self.start)
+        else:
+            first = self.start * directions(rng, 1, self.dim)[0]
+        theta, era = self.drift.path(first, self.horizon, rng)
+        spread = float(np.linalg.norm(first)) / math.sqrt(self.dim)
+        return theta - self.actions.toll * spread, era
+
+    @property
+    def action_set(self) -> sets.ActionSet | None:
+        """What is chosen from where arms are not listed."""
+        return self.actions.whole(self.dim) if self.actions.whole else None
 
     def __repr__(self) -> str:
         size = f"{self.dim}, {self.arms}, {self.horizon}"
@@ -214,7 +252,7 @@ def world(
 DRIFTS: dict[str, Callable[..., Drift]] = {
     f.__name__: f for f in (stationary, abrupt, rotation, walk, periodic)
 }
-ACTIONS: dict[str, Callable[..., Actions]] = {f.__name__: f for f in (fresh, fixed)}
+ACTIONS: dict[str, Callable[..., Actions]] = {f.__name__: f for f in (fresh, fixed, ball, routes)}
 REWARDS: dict[str, Callable[..., Reward]] = {f.__name__: f for f in (gaussian, bounded, bernoulli)}
 
 
@@ -265,6 +303,7 @@ def _start(start: float | npt.ArrayLike, dim: int) -> float | tuple[float, ...]:
 def _check_arms(place: World) -> None:
     given, sizes, count = place.actions.given, place.actions.sizes, place.arms
     if given is None:
+        _ = place.action_set  # one that does not fit says so now
         return
     if given.shape[1] != place.dim:
         raise SettingError(
@@ -286,6 +325,8 @@ def _stream(root: np.random.SeedSequence, place: int) -> Generator:
 
 
 def _offer(place: World, rng: Generator) -> tuple[Floats, Picks]:
+    if whole := place.action_set:  # one action stands for all: no other is longer
+        return whole.best(np.ones(place.dim)).features[None], np.zeros((1, 1), np.int32)
     rounds = place.horizon if place.actions.anew else 1
     arms, sizes = place.actions.given, place.actions.sizes
     if arms is None:

@@ -1,0 +1,61 @@
+"""Games without a list of arms: the streets of a town, and how a policy plays on an action set."""
+
+import numpy as np
+
+from windvane import combinatorial
+from windvane.actions import ActionSet
+from windvane.adaptive import Adaptive
+from windvane.arrays import Floats
+from windvane.errors import SettingError
+from windvane.lab.draws import Draw, Marks
+from windvane.lab.engine import Player
+from windvane.policy import Policy
+
+
+def streets(dim: int, rows: int, columns: int) -> ActionSet:
+    """Routes between opposite corners of a grid of crossings, right and down: a street an axis."""
+    number = np.arange(rows * columns).reshape(rows, columns)
+    right = np.stack([number[:, :-1].ravel(), number[:, 1:].ravel()], axis=1)
+    down = np.stack([number[:-1].ravel(), number[1:].ravel()], axis=1)
+    edges = np.concatenate([right, down])
+    if len(edges) != dim:
+        raise SettingError(f"world: dim must be {len(edges)}, the streets of routes, got {dim}")
+    return combinatorial.paths(edges, 0, rows * columns - 1)
+
+
+def replay_on(actions: ActionSet, player: Player, draw: Draw, key: int, marks: Marks) -> Floats:
+    """The cumulative regret of one player against the best action of each round, at the marks.
+
+    Σ_t max_x μ_t(x) − μ_t(x_t)
+    """
+    if player.any_first:
+        raise SettingError(f"{player.name}: no action can be drawn at random from {actions!r}")
+    policy = chooser(player, draw.dim, key)
+    regret, era, most = np.empty(draw.rounds), -1, 0.0
+    for t in range(draw.rounds):
+        theta = draw.theta[draw.era[t]]
+        if era != draw.era[t]:
+            era, most = int(draw.era[t]), mean_of(draw, actions.best(theta).features, theta)
+        choice = policy.choose(actions)
+        mean = mean_of(draw, choice.features, theta)
+        noise = float(draw.noise[t])
+        policy.learn(choice, float(noise < mean) if draw.binary else mean + noise)
+        regret[t] = most - mean
+    curve: Floats = np.cumsum(regret)[marks - 1]
+    return curve
+
+
+def chooser(player: Player, dim: int, key: int) -> Policy | Adaptive:
+    """A player as the library has it."""
+    given = (player.exploration, player.ridge, 0, player.floor)
+    made: Policy | Adaptive = Policy(dim, player.memory, *given)
+    if player.adaptation:
+        made = Adaptive(dim, player.adaptation, *given)
+    made.key = key
+    return made
+
+
+def mean_of(draw: Draw, features: Floats, theta: Floats) -> float:
+    """The mean reward of an action: μ(x) = centre + slope·⟨x, θ⟩, cut to [0, 1] for binary ones."""
+    mean = draw.centre + draw.slope * float(features @ theta)
+    return min(max(mean, 0.0), 1.0) if draw.binary else mean
