@@ -61,7 +61,7 @@ def theory(
     _show(summary(dim, horizon, drift, arms, ridge, delta), as_json)
 
 
-for task in (lab.reproduce, lab.simulate, lab.tune, lab.plot):
+for task in (lab.reproduce, lab.simulate, lab.tune, lab.leaderboard, lab.plot):
     app.command()(task)
 
 

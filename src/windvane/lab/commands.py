@@ -1,4 +1,4 @@
-"""The lab's commands: reproduce, simulate, tune, plot."""
+"""The lab's commands: reproduce, simulate, tune, leaderboard, plot."""
 
 import json
 import shutil
@@ -166,13 +166,41 @@ def tune(
     search = tuning.search(memory, exploration, place, points)
     result = _play({"tuning": search.experiment(replications, seed)}, out, on)["tuning"]
     curve = search.curve(result)
-    figure = figures.tuning(curve.values, curve.means, curve.errors, curve.marks, curve.axis)
+    figure = figures.tuning(
+        curve.values, curve.means, curve.errors, curve.marks, curve.axis, found=curve.found
+    )
     out.mkdir(parents=True, exist_ok=True)
     pictures = figures.save(figure, out, "tuning")
     rows = curve.rows()
     found = {"world": repr(place), "exploration": exploration, "results": rows}
     (out / "tuning.json").write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     _tell(found, rows, pictures, as_json)
+
+
+def leaderboard(
+    replications: Count = 20,
+    data: Annotated[Path | None, typer.Option(help="The Criteo file (.tsv.gz).")] = None,
+    seed: Seed = 1,
+    out: Out = Path("out/leaderboard"),
+    on: On = "threads",
+    as_json: AsJson = False,
+) -> None:
+    """Play every named policy on one suite of worlds, and rank them."""
+    from windvane.lab import criteo, figures, ranking
+    from windvane.lab import leaderboard as board
+
+    with _bars("bytes") as bar:
+        pools = criteo.load(data, [10], "released", seed, progress=bar("reading", 0).at)[10]
+    results = _play(board.experiments(pools, replications, seed), out, on)
+    found = board.standings(results)
+    rows = [standing.row(rank) for rank, standing in enumerate(found, 1)]
+    told = {"replications": replications, "seed": seed, "data": pools.source, "results": rows}
+    out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(told, indent=2, ensure_ascii=False)
+    (out / "leaderboard.json").write_text(text + "\n", "utf-8")
+    note = "" if data else f"ads: {pools.source}"
+    pictures = figures.save(ranking.ranking(found, note), out, "leaderboard")
+    _tell(told, rows, pictures, as_json)
 
 
 def _world(

@@ -104,10 +104,12 @@ def tuning(
     marks: Mapping[str, float],
     xlabel: str,
     note: str = "",
+    found: Mapping[str, tuple[float, float]] | None = None,
 ) -> Figure:
     """Regret over γ, w or H, mean ± error, with some choices marked.
 
-    The axis is logarithmic; values up to 1 are discounts, drawn at their memory 1/(1 − γ).
+    The axis is logarithmic; values up to 1 are discounts, drawn at their memory 1/(1 − γ). What is
+    `found` without a choice, as mean and error, is drawn across.
     """
     x, y, error = (np.asarray(given, dtype=np.float64) for given in (values, means, errors))
     if x.ndim != 1 or not x.size or not x.shape == y.shape == error.shape:
@@ -127,6 +129,7 @@ def tuning(
     axes.errorbar(x, y, error, color=blue, lw=1.5, marker="o", ms=4, elinewidth=1, capsize=2.5)
     text = _discount if discounts else _number
     _flag(axes, {f"{name}: {text(place)}": place for name, place in places.items()})
+    _across(axes, found or {})
     return _settled(figure, note)
 
 
@@ -238,6 +241,23 @@ def _flag(axes: Axes, flags: Mapping[str, float]) -> None:
         x, y = flags[name], 1.03 + 0.06 * level
         axes.plot([x, x], [0, y - 0.01], c=QUIET, lw=0.8, transform=across, clip_on=False, zorder=1)
         axes.text(x, y, name, transform=across, size=SMALL, color=INK, ha=side)
+
+
+def _across(axes: Axes, found: Mapping[str, tuple[float, float]]) -> None:
+    """Levels with their errors; one that would dwarf the curve is only told of."""
+    top = axes.get_ylim()[1]
+    keys = []
+    for (name, (mean, error)), style in zip(found.items(), OTHERS, strict=False):
+        beyond = mean > top
+        keys.append(_line([], [], style, f"{name}: {_number(mean)}{' ↑' if beyond else ''}"))
+        keys[-1].set_marker("")
+        if not beyond:
+            dashes = (0, style.dashes) if style.dashes else "-"
+            axes.axhline(mean, color=style.colour, lw=1.3, ls=dashes, zorder=1.5)
+            axes.axhspan(mean - error, mean + error, color=style.colour, alpha=0.12, lw=0)
+    axes.set_ylim(0, top)
+    if keys:
+        axes.legend(handles=keys, fontsize=SMALL, frameon=False, handlelength=3)
 
 
 def _settled(figure: Figure, note: str) -> Figure:

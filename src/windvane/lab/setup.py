@@ -112,7 +112,8 @@ def player(policy: Mapping[str, object], world: worlds.World) -> Player:
 def problem(world: worlds.World) -> Problem:
     """What theory may know of a world, from one draw of it.
 
-    A world that never moves is tuned as if it moved by 1 in all.
+    A world that never moves is tuned as if it moved by 1 in all; one that moves all the time has
+    no rounds at which to restart.
     """
     draw = world.draw(0)
     changes = tuple((np.flatnonzero(np.diff(draw.era)) + 1).tolist())
@@ -125,7 +126,7 @@ def problem(world: worlds.World) -> Problem:
         delta=0.01,
         theta_norm=draw.theta_norm * draw.slope,
         arm_norm=draw.arm_norm,
-        changes=changes if len(changes) < 100 else None,
+        changes=changes if len(changes) < 100 else (),
         tuning="corrected",
     )
 
