@@ -25,6 +25,8 @@ MEMORIES = [
     wv.restart(25),
     wv.restart_at([0, 10, 45]),
     wv.discount(0.95, single=True),
+    wv.half_life(20.0),
+    wv.half_life(0.4),
     wv.kalman(0.97, 0.5),
     wv.detect(0.2, alarm=6.0),
 ]

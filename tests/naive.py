@@ -76,6 +76,9 @@ def weights(memory: Memory, history: History, ridge: float = 1.0) -> Floats:
     if memory.name == "detect":
         first = max([0, *alarms(memory, ridge, history.xs, history.ys)])
         return np.where(np.arange(len(ages)) >= first, 1.0, 0.0)
+    if memory.name == "half_life":
+        newest = history.rounds.max() if len(history.rounds) else 0
+        return np.asarray(0.5 ** ((newest - history.rounds) / memory.span))
     if memory.name == "window":
         return np.where(ages < memory.rounds, 1.0, 0.0)
     return np.where(history.rounds >= born(memory, history.now), 1.0, 0.0)

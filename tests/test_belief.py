@@ -92,6 +92,7 @@ memories = st.one_of(
     st.just(wv.keep()),
     st.sampled_from(GAMMAS).map(wv.discount),
     st.sampled_from(GAMMAS).map(lambda gamma: wv.discount(gamma, single=True)),
+    st.sampled_from([0.01, 0.4, 3.0, 1e6]).map(wv.half_life),
     st.sampled_from([0.3, 0.9, 0.999]).map(lambda rho: wv.kalman(rho, 0.7)),
     st.sampled_from([0.5, 3.0, 25.0]).map(lambda alarm: wv.detect(0.3, alarm=alarm)),
     st.sampled_from([1, 2, 5, 1000]).map(wv.window),
@@ -158,6 +159,7 @@ def test_a_window_forgets_large_observations_without_a_trace() -> None:
         wv.discount(0.999),
         wv.discount(0.98),
         wv.discount(0.98, single=True),
+        wv.half_life(30.0),
         wv.kalman(0.99, 0.5),
         wv.detect(0.3, theta_norm=0.0, alarm=3.0),
     ],
@@ -177,14 +179,14 @@ def test_the_widths_of_arms_that_stay_are_kept_in_step(memory: wv.Memory, count:
     watched = kernels.Watched(arms, sizes, np.empty(count), np.empty(count))
     kernels.look(state, watched)
     kept = (policy._rules, policy._tally, state, policy._past)
-    for x in xs:
-        kernels.learn_watching(*kept, x, 1.0, watched)
+    for t, x in enumerate(xs):
+        kernels.learn_watching(*kept, x, 1.0, float(t), watched)
         fresh = np.einsum("kd,kd->k", arms @ state.spread, arms)
         np.testing.assert_allclose(watched.squares, fresh, rtol=1e-9)
         loose = looseness(policy._rules, policy._tally)
         rough = np.sqrt(watched.squares)
         assert (np.abs(rough - policy.widths(arms)) <= loose * rough + 1e-9).all()
-        if memory.gamma == 1:
+        if not policy._rules["fades"][0]:
             continue
         lengths = np.sum((arms @ state.inverse) ** 2, axis=1)
         np.testing.assert_allclose(watched.lengths, lengths, rtol=1e-9)
@@ -276,9 +278,9 @@ def test_a_policy_given_a_merged_belief_goes_on_as_if_it_had_learned_all(
 def test_memories_that_drop_observations_cannot_be_merged(memory: wv.Memory) -> None:
     """The sums alone do not say what to drop next."""
     policy = wv.Policy(2, memory, wv.greedy(), seed=0)
-    with pytest.raises(wv.BeliefError, match="only beliefs of keep and discount can be merged"):
+    with pytest.raises(wv.BeliefError, match="only beliefs of keep, discount, half_life can"):
         policy.belief.merge(policy.belief)
-    with pytest.raises(wv.BeliefError, match="only keep and discount can be given a belief"):
+    with pytest.raises(wv.BeliefError, match="only keep, discount, half_life can be given"):
         policy.belief = policy.belief
 
 

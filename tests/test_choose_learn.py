@@ -79,7 +79,7 @@ def test_every_pair_plays_as_the_formulas_say(
         xs, ys = np.vstack([xs, ARMS[t, choice.index]]), np.append(ys, REWARDS[t])
 
 
-SCREENED = [m for m in MEMORIES if m.name not in ("discount", "kalman", "detect")] + [
+SCREENED = [m for m in MEMORIES if m.name not in ("discount", "half_life", "kalman", "detect")] + [
     wv.discount(gamma, single) for gamma in (0.5, 0.9, 0.99, 0.999) for single in (False, True)
 ]
 
@@ -478,7 +478,7 @@ def test_rewards_may_come_late_and_in_any_order(memory: wv.Memory) -> None:
 
 @every_memory
 def test_a_round_without_reward_leaves_no_trace_but_its_tick(memory: wv.Memory) -> None:
-    """Nothing at all for keep, discount and window; only the count of rounds for restarts."""
+    """Nothing at all for keep, discount and window; its tick for restarts and half-lives."""
     policy = wv.Policy(3, memory, wv.optimism(1.0), seed=2)
     xs, ys, rounds = [], [], []
     for t in range(60):
@@ -491,7 +491,7 @@ def test_a_round_without_reward_leaves_no_trace_but_its_tick(memory: wv.Memory) 
     history = naive.History(np.array(xs), np.array(ys), np.array(rounds), 59)
     wanted = naive.estimate(memory, 1.0, history)
     np.testing.assert_allclose(policy.theta, wanted.theta, rtol=0, atol=1e-12)
-    if not memory.name.startswith("restart"):
+    if not memory.name.startswith(("restart", "half_life")):
         gapless = naive.estimate(memory, 1.0, naive.observed(history.xs, history.ys))
         np.testing.assert_array_equal(wanted.W, gapless.W)
 

@@ -18,7 +18,12 @@ from windvane.exploration import Confidence, anytime
 LEAST = 1e-4
 DRAWS = 20_000
 FADING = [wv.keep(), wv.discount(0.9), wv.window(15), wv.restart(30)]
-FADING += [wv.discount(0.9, single=True), wv.kalman(0.95, 0.8), wv.detect(0.1, alarm=5.0)]
+FADING += [
+    wv.half_life(9.0),
+    wv.discount(0.9, single=True),
+    wv.kalman(0.95, 0.8),
+    wv.detect(0.1, alarm=5.0),
+]
 fading = pytest.mark.parametrize("memory", FADING, ids=repr)
 
 

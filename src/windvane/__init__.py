@@ -30,7 +30,17 @@ from windvane.exploration import (
     randomized,
     thompson,
 )
-from windvane.memory import Memory, detect, discount, kalman, keep, restart, restart_at, window
+from windvane.memory import (
+    Memory,
+    detect,
+    discount,
+    half_life,
+    kalman,
+    keep,
+    restart,
+    restart_at,
+    window,
+)
 from windvane.names import named
 from windvane.policy import Policy
 
@@ -62,6 +72,7 @@ __all__ = [
     "epsilon",
     "greedy",
     "grid",
+    "half_life",
     "half_normal",
     "inverse_gap",
     "kalman",

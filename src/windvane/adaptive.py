@@ -330,7 +330,7 @@ class Adaptive(Chooser):
         if not self._warm:
             self._bases[self._acting] = self._base(self.candidates[self._acting])
 
-    def _take_in(self, features: Floats, reward: float, round_: int) -> None:
+    def _take_in(self, features: Floats, reward: float, round_: int, at: float) -> None:
         for base in self._bases:
             base._check_acceptable(features[None])
         if self.adaptation.kind == "predictive":
@@ -341,15 +341,16 @@ class Adaptive(Chooser):
             self._earned += reward
         if self._warm:
             for base in self._bases:
-                base._take_in(features, reward, round_)
+                base._take_in(features, reward, round_, at)
         elif round_ >= self._began:
-            self._bases[self._acting]._take_in(features, reward, round_ - self._began)
+            self._bases[self._acting]._take_in(features, reward, round_ - self._began, at)
 
-    def _take_all_in(self, rows: Floats, rewards: Floats, rounds: list[int]) -> None:
+    def _take_all_in(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
         for base in self._bases:
             base._check_acceptable(rows)
-        for features, reward, round_ in zip(rows, rewards.tolist(), rounds, strict=True):
-            self._take_in(features, reward, round_)
+        times = at.tolist()
+        for features, reward, round_, time in zip(rows, rewards, rounds, times, strict=True):
+            self._take_in(features, float(reward), round_, time)
 
 
 def block_chance(key: int, block: int) -> float:

@@ -14,6 +14,8 @@ from windvane.arrays import Floats
 from windvane.errors import BeliefError
 from windvane.memory import Memory
 
+MERGEABLE = ("keep", "discount", "half_life")  # memories whose beliefs can be merged
+
 
 class State(NamedTuple):
     """The parts of a belief as compiled code sees them, all views of one block of memory."""
@@ -37,6 +39,8 @@ class Belief:
     gram: Floats  # (d, d)  S
     noise_gram: Floats  # (d, d)  S̃
     moment: Floats  # (d,)    b
+    clock: float = 0.0  # when the newest observation was chosen, where ages count by a clock
+    held: float = 0.0  # Σ of the squared weights by that clock
 
     @property
     def dim(self) -> int:
@@ -82,24 +86,33 @@ class Belief:
 
         (n₁, S₁, S̃₁, b₁) ∘ (n₂, S₂, S̃₂, b₂)
             = (n₁+n₂, γ^{n₂}S₁+S₂, γ^{2n₂}S̃₁+S̃₂, γ^{n₂}b₁+b₂);  S̃ is S under a single Gram matrix
+
+        With a half-life each side fades by its own age, and the order does not matter.
         """
-        if self.memory.name not in ("keep", "discount"):
-            raise BeliefError(
-                f"merge: only beliefs of keep and discount can be merged, got {self.memory!r}"
-            )
+        if self.memory.name not in MERGEABLE:
+            known = ", ".join(MERGEABLE)
+            raise BeliefError(f"merge: only beliefs of {known} can be merged, got {self.memory!r}")
         mine = (self.memory, self.ridge, self.dim)
         yours = (newer.memory, newer.ridge, newer.dim)
         if mine != yours:
             raise BeliefError(
                 f"merge: memory, ridge and dim must be the same, got {mine!r} and {yours!r}"
             )
-        fade = self.memory.gamma**newer.seen
-        noise_fade = fade if self.memory.single else fade * fade
+        fade, other, clock = self.memory.gamma**newer.seen, 1.0, newer.clock
+        if self.memory.span > 0.0:
+            clock = max((each.clock for each in (self, newer) if each.seen), default=0.0)
+            fade, other = (
+                0.5 ** ((clock - each.clock) / self.memory.span) if each.seen else 1.0
+                for each in (self, newer)
+            )
+        power = 1 if self.memory.single else 2
         return Belief(
             self.memory,
             self.ridge,
             self.seen + newer.seen,
-            fade * self.gram + newer.gram,
-            noise_fade * self.noise_gram + newer.noise_gram,
-            fade * self.moment + newer.moment,
+            fade * self.gram + other * newer.gram,
+            fade**power * self.noise_gram + other**power * newer.noise_gram,
+            fade * self.moment + other * newer.moment,
+            clock,
+            fade**2 * self.held + other**2 * newer.held,
         )

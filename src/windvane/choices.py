@@ -10,7 +10,7 @@ import numpy.typing as npt
 from windvane import checks
 from windvane.actions import ActionSet
 from windvane.arrays import Floats
-from windvane.errors import ArmsError, ChoiceError, RewardError
+from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
 from windvane.rules import LARGEST
 
 FLOAT64 = np.dtype(np.float64)
@@ -68,21 +68,30 @@ class Chooser:
         checked = [finite(self._arms(arms)) for arms in sets]
         return [self.choose(rows) for rows in checked]
 
-    def learn(self, choice: Choice | npt.ArrayLike, reward: float) -> None:
-        """Take in the reward of a choice, now or later and in any order, or of any features."""
+    def learn(self, choice: Choice | npt.ArrayLike, reward: float, at: float | None = None) -> None:
+        """Take in the reward of a choice, now or later and in any order, or of any features.
+
+        `at` is when it was chosen, where a half-life is one of time; else the round counts.
+        """
         if type(reward) is not float or not -LARGEST <= reward <= LARGEST:
             reward = reward_of(reward)
+        if at is not None:
+            at = checks.real("learn", "at", at)
         if not isinstance(choice, Choice):
-            self._take_in(self._features(choice), reward, self.round)
+            row, now = self._features(choice), self.round
+            self._take_in(row, reward, now, float(now) if at is None else at)
             return
         round_ = choice.round
         if round_ not in self._open or choice.key != self.key or choice._features.size != self.dim:
             self._refuse_choice(choice)
-        self._take_in(choice._features, reward, round_)
+        self._take_in(choice._features, reward, round_, float(round_) if at is None else at)
         self._open.remove(round_)
 
     def learn_many(
-        self, choices: Sequence[Choice] | Floats, rewards: Sequence[float] | Floats
+        self,
+        choices: Sequence[Choice] | Floats,
+        rewards: Sequence[float] | Floats,
+        at: Sequence[float] | Floats | None = None,
     ) -> None:
         """Take in many rewards in turn: all of them or, where one is refused, none."""
         given = list(rewards)
@@ -100,14 +109,17 @@ class Chooser:
         features = [self._features(c.features if isinstance(c, Choice) else c) for c in choices]
         rows = np.array(features, dtype=np.float64).reshape(-1, self.dim)
         rounds = [c.round if isinstance(c, Choice) else self.round for c in choices]
-        self._take_all_in(rows, values, rounds)
+        times = rounds if at is None else [checks.real("learn_many", "at", time) for time in at]
+        if len(times) != len(rows):
+            raise SettingError(f"learn_many: at must be {len(rows)} times, got {len(times)}")
+        self._take_all_in(rows, values, rounds, np.array(times, dtype=np.float64))
         self._open.difference_update(choice.round for choice in made)
 
-    def _take_in(self, features: Floats, reward: float, round_: int) -> None:
+    def _take_in(self, features: Floats, reward: float, round_: int, at: float) -> None:
         """Learn what was chosen in a round, or refuse it and change nothing."""
         raise NotImplementedError
 
-    def _take_all_in(self, rows: Floats, rewards: Floats, rounds: list[int]) -> None:
+    def _take_all_in(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
         """Learn all in turn, or refuse them and change nothing."""
         raise NotImplementedError
 

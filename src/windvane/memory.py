@@ -11,6 +11,7 @@ After how many observations is it dropped? Before which rounds is everything dro
 | `restart(H)`    | 1        | never         | before round H, 2H, 3H, … | rounds      |
 | `restart_at(R)` | 1        | never         | before each round in R   | rounds       |
 | `detect(σ)`     | 1        | never         | when an alarm is raised  | observations |
+| `half_life(h)`  | ½ in h   | never         | never                    | rounds, or time |
 
 `kalman(ρ, σ)` believes that the parameter itself wanders, and doubts the past accordingly.
 
@@ -37,6 +38,7 @@ class Memory:
     rounds: int = 0
     every: int = 0
     at: tuple[int, ...] = ()
+    span: float = 0.0  # after which an observation counts half
     rho: float = 0.0
     noise: float = 0.0  # σ, where the memory must know it
     theta_norm: float = 0.0  # S
@@ -56,6 +58,7 @@ class Memory:
             "window": f"{self.rounds}",
             "restart": f"{self.every}",
             "restart_at": f"{list(self.at)}",
+            "half_life": f"{self.span!r}",
             "kalman": f"{self.rho!r}, {self.noise!r}",
             "detect": f"{self.noise!r}, {self.theta_norm!r}, {self.slack!r}, {self.alarm!r}",
         }
@@ -83,6 +86,15 @@ def discount(gamma: float, single: bool = False) -> Memory:
 def window(rounds: int) -> Memory:
     """Keep the last `rounds` observations and nothing before them."""
     return Memory("window", rounds=checks.whole("window", "rounds", rounds))
+
+
+def half_life(span: float) -> Memory:
+    """Let each observation count half after a span of rounds, or of time where it is told.
+
+    Its age is that of the choice, however late its reward comes: with w = 2^{−age/span},
+    W = λI + Σ w·xxᵀ,  W̃ = λI + Σ w²·xxᵀ,  b = Σ w·xy. Ages count from the newest one learned.
+    """
+    return Memory("half_life", span=checks.positive("half_life", "span", span))
 
 
 def restart(every: int) -> Memory:

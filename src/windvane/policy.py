@@ -9,7 +9,7 @@ import numpy.typing as npt
 from windvane import checks, rules, spec, storage
 from windvane.actions import ActionSet, Best
 from windvane.arrays import Floats, Records
-from windvane.belief import Belief
+from windvane.belief import MERGEABLE, Belief
 from windvane.choices import Choice, Chooser, finite, refuse_arms
 from windvane.errors import ArmsError, BeliefError, FileError, SettingError
 from windvane.exploration import BY_ORACLE, Exploration
@@ -55,11 +55,11 @@ class Policy(Chooser):
         self._rules = rules.rules_of(self.dim, memory, exploration, self.ridge, self.floor)
         self._tally, self._block = self._blank()
         self._limit = rules.history_limit(memory, exploration)
-        self._past = np.zeros((0 if self._limit == 0 else 1, self.dim + 1))
+        self._past = np.zeros((0 if self._limit == 0 else 1, rules.history_width(self.dim, memory)))
         self._born = 0  # the round before which everything was dropped
         state, row = (self._rules, self._tally, self._block, self._past), np.zeros(self.dim)
         self._choose = direct(kernels.choose, *state, row[None], self.key, 0)
-        self._learn = direct(kernels.learn, *state, row, 0.0)
+        self._learn = direct(kernels.learn, *state, row, 0.0, 0.0)
         self._next_restart = memory.next_restart(-1 if memory.at else 0)
 
     def __repr__(self) -> str:
@@ -100,6 +100,7 @@ class Policy(Chooser):
             half = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
             state.root[:] = np.linalg.qr(half, mode="r")
         self._tally["seen"] = belief.seen
+        self._tally["clock"], self._tally["held"] = belief.clock, belief.held
         self._tally["energy"] = np.trace(belief.gram)
         self._kernels.refresh(self._rules, self._tally, state)
 
@@ -181,7 +182,7 @@ class Policy(Chooser):
         most = len(past) if self._limit is None else self._limit
         if block.dtype != self._block.dtype or block.shape != self._block.shape:
             raise ValueError(f"its belief has shape {block.shape}, not {self._block.shape}")
-        if past.dtype != block.dtype or past.shape[1:] != (self.dim + 1,):
+        if past.dtype != block.dtype or past.shape[1:] != self._past.shape[1:]:
             raise ValueError(f"its history has shape {past.shape}")
         if not least <= len(past) <= most or rounds.dtype != np.int64 or rounds.ndim != 1:
             raise ValueError("its history or open rounds are out of bounds")
@@ -212,7 +213,8 @@ class Policy(Chooser):
             sums = gram, gram, precision @ state.theta
             return Belief(self.memory, self.ridge, tally["seen"].item(), *sums)
         sums = state.gram.copy(), state.noise.copy(), state.moment.copy()
-        return Belief(self.memory, self.ridge, tally["seen"].item(), *sums)
+        clock, held = tally["clock"].item(), tally["held"].item()
+        return Belief(self.memory, self.ridge, tally["seen"].item(), *sums, clock, held)
 
     def _pick(self, rows: Floats) -> int:
         """The arm to play in this round."""
@@ -267,22 +269,24 @@ class Policy(Chooser):
         if actions.dim != self.dim:
             raise ArmsError(f"choose: actions must have dim {self.dim}, got {actions.dim}")
 
-    def _take_in(self, features: Floats, reward: float, round_: int) -> None:
+    def _take_in(self, features: Floats, reward: float, round_: int, at: float) -> None:
         if round_ < self._born:
             return
         if self._limit != 0:
             self._check_acceptable(features[None])
             self._make_room(1)
-        refused = self._learn(self._rules, self._tally, self._block, self._past, features, reward)
+        state = self._rules, self._tally, self._block, self._past
+        refused = self._learn(*state, features, reward, at)
         if refused:
             self._refuse_features(refused)
 
-    def _take_all_in(self, rows: Floats, rewards: Floats, rounds: list[int]) -> None:
+    def _take_all_in(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
         held = np.array(rounds, dtype=np.int64) >= self._born
-        rows, rewards = rows[held], rewards[held]
+        rows = rows[held]
         self._check_acceptable(rows)
         self._make_room(len(rows))
-        self._kernels.learn_all(self._rules, self._tally, self._block, self._past, rows, rewards)
+        state = self._rules, self._tally, self._block, self._past
+        self._kernels.learn_all(*state, rows, rewards[held], at[held])
 
     def _check_acceptable(self, rows: Floats) -> None:
         refused = self._kernels.acceptable(self._rules, self._tally, self._past, rows)
@@ -295,7 +299,8 @@ class Policy(Chooser):
         if seen + more <= room or room == self._limit:
             return
         size = max(2 * room, seen + more, 64)
-        grown = np.zeros((size if self._limit is None else min(size, self._limit), self.dim + 1))
+        most = size if self._limit is None else min(size, self._limit)
+        grown = np.zeros((most, self._past.shape[1]))
         grown[:room] = self._past
         self._past = grown
 
@@ -305,10 +310,10 @@ class Policy(Chooser):
         given = (belief.memory, belief.ridge, belief.dim)
         if mine != given:
             raise BeliefError(f"belief: this policy holds {mine!r}, got {given!r}")
-        if self.memory.name not in ("keep", "discount") or self._limit != 0:
+        if self.memory.name not in MERGEABLE or self._limit != 0:
             raise BeliefError(
                 f"belief: {self.memory!r} with {self.exploration!r} needs the observations "
-                "themselves; only keep and discount can be given a belief"
+                f"themselves; only {', '.join(MERGEABLE)} can be given a belief"
             )
         sums = (belief.gram, belief.noise_gram, belief.moment)
         if belief.seen < 0 or not all(np.isfinite(part).all() for part in sums):

@@ -27,6 +27,8 @@ RULES = np.dtype(
         ("space", "i8"),  # the dimension that the radius counts
         ("ridge", "f8"),  # λ
         ("gamma", "f8"),  # 1 where nothing fades
+        ("span", "f8"),  # after which an observation counts half; 0 where it is γ that counts
+        ("fades", "i8"),  # 1 where either of them is there
         ("twin", "i8"),  # 1 where W̃ is not W
         ("window", "i8"),  # 0 where nothing is dropped
         ("rho", "f8"),  # 0 where no filter follows a wandering θ
@@ -35,6 +37,7 @@ RULES = np.dtype(
         ("slack", "f8"),
         ("alarm", "f8"),  # 0 where nothing is detected
         ("refresh", "i8"),  # observations between two fresh inversions of W
+        ("lead", "f8"),  # by what factor the ridge is too large just after one
         ("style", "i8"),
         ("mix", "f8"),  # the chance that any arm at all is played
         ("law", "i8"),
@@ -59,6 +62,8 @@ TALLY = np.dtype(
         ("ridge", "f8"),  # the ridge in the matrix that `inverse` inverts
         ("noise_ridge", "f8"),  # the same for the noise matrix
         ("energy", "f8"),  # trace of the Gram matrix
+        ("clock", "f8"),  # when the newest observation was chosen
+        ("held", "f8"),  # Σ of the squared weights by that clock
         ("surprise", "f8"),  # C, how far rewards have been off for a while
         ("alarms", "i8"),  # how often everything was dropped for it
         ("peak", "f8"),  # the largest it has been since a window was last summed anew
@@ -84,20 +89,25 @@ def rules_of(
     width = law.scale
     radius = width if isinstance(width, Confidence) else Confidence(0.5, 0, 0, 1, "round", 1)
     scale = radius.times if isinstance(width, Confidence) else width
+    fades = memory.gamma < 1.0 or memory.span > 0.0
+    refresh, lead = _refresh(dim, memory, STYLES[exploration.name])
     record = np.zeros(1, RULES)
     values = {
         "dim": dim,
         "space": space or dim,
         "ridge": ridge,
         "gamma": memory.gamma,
-        "twin": memory.gamma < 1.0 and not memory.single,
+        "span": memory.span,
+        "fades": fades,
+        "twin": fades and not memory.single,
         "window": memory.rounds,
         "rho": memory.rho,
         "variance": memory.noise**2 or 1.0,
         "bias": ridge * memory.theta_norm**2,
         "slack": memory.slack,
         "alarm": memory.alarm,
-        "refresh": _refresh(dim, memory.gamma, STYLES[exploration.name]),
+        "refresh": refresh,
+        "lead": lead,
         "style": STYLES[exploration.name],
         "mix": 1.0 - (1.0 - exploration.chance) * (1.0 - floor),
         "law": LAWS[law.name],
@@ -118,17 +128,21 @@ def rules_of(
     return record
 
 
-def _refresh(dim: int, gamma: float, style: int) -> int:
-    """How many observations apart to invert anew, which costs d³.
+def _refresh(dim: int, memory: Memory, style: int) -> tuple[int, float]:
+    """How many observations apart to invert anew, which costs d³, and how far the ridge then leads.
 
     Rounding allows many. A fading ridge makes solutions slower to polish and, where widths are
-    compared, leaves more arms to be scored again: the two costs balance at about LAG.
+    compared, leaves more arms to be scored again: the two costs balance at about LAG. It leads by
+    half of what it will have lost by the next time.
     """
     often = max(SMALL, dim)
-    if gamma == 1.0:
-        return often
     lag = LAG * often / 128 if style == WIDTH else LAG
-    return min(often, int(lag / -math.log(gamma)))
+    if memory.span > 0.0:
+        return often, math.exp(0.5 * lag)
+    if memory.gamma == 1.0:
+        return often, 1.0
+    apart = min(often, int(lag / -math.log(memory.gamma)))
+    return apart, memory.gamma ** (-0.5 * apart)
 
 
 def block_size(record: Records) -> int:
@@ -148,4 +162,11 @@ def history_limit(memory: Memory, exploration: Exploration) -> int | None:
     if exploration.name != "perturbed_history":
         return 0
     fade = memory.rho or memory.gamma
+    if memory.span > 0.0:
+        return None
     return None if fade == 1.0 else math.ceil(math.log(FADED) / math.log(fade))
+
+
+def history_width(dim: int, memory: Memory) -> int:
+    """How many numbers of a past observation are kept: x, y and, where ages count, its time."""
+    return dim + (2 if memory.span > 0.0 else 1)

@@ -26,6 +26,7 @@ MEMORIES: dict[str, Callable[..., Memory]] = {
         memory.window,
         memory.restart,
         memory.restart_at,
+        memory.half_life,
         memory.kalman,
         memory.detect,
     )

@@ -14,32 +14,62 @@ from windvane.rules import LARGEST, SAMPLE, WIDTH
 
 CONDITION = 1e13  # trace(S)/λ beyond this would leave too few digits in W⁻¹
 NOT_FINITE, TOO_LARGE = -1, -2  # what a kernel answers when it refuses
+LEAST = 0.5  # a past that fades by more in one step is not followed by a step
+TINY = 1e-300  # a weight that is not 0
 MOST = 9.0  # one observation counts in a CUSUM as three standard deviations at most
 
 
 class Step(NamedTuple):
-    """A rank-one step: P' = (P − ppᵀ/c)/γ and Q' = Q − (pqᵀ+qpᵀ)/c + (1+s)ppᵀ/c²."""
+    """A rank-one step: P' = (P − ppᵀ/c)/f and Q' = Q − (pqᵀ+qpᵀ)/c + (1+s)ppᵀ/c²."""
 
     p: Floats  # (d,)  Px for P = `inverse`
     q: Floats  # (d,)  Qx for Q = `spread`
-    c: float  # γ + xᵀp, or σ² + xᵀp in a filter
+    c: float  # f/w + xᵀp for an observation of weight w, or σ² + xᵀp in a filter
     s: float  # xᵀq
+    f: float  # by what factor the past fades
 
 
 @compiled
-def absorb(rules: Records, tally: Records, state: State, x: Floats, reward: float) -> Step:
-    """Add one observation to the sums and, by a rank-one step, to what is derived from them."""
+def aged(rules: Records, tally: Records, at: float) -> tuple[float, float]:
+    """By what factor the past fades, and how much an observation chosen at that time counts."""
     rule, counts = rules[0], tally[0]
-    d, gamma = rule.dim, rule.gamma
+    if rule.span == 0.0:
+        return rule.gamma, 1.0
+    if counts.seen == 0:
+        counts.clock = at
+    fade, weight = 1.0, 1.0
+    if at >= counts.clock:
+        fade = 0.5 ** ((at - counts.clock) / rule.span)
+        counts.clock = at
+    else:
+        weight = 0.5 ** ((counts.clock - at) / rule.span)
+    counts.held = fade * fade * counts.held + weight * weight
+    return fade, weight
+
+
+@compiled
+def absorb(
+    rules: Records, tally: Records, state: State, x: Floats, reward: float, at: float
+) -> Step:
+    """Add one observation to the sums and, by a rank-one step, to what is derived from them.
+
+    W ← fW + w·xxᵀ,  W̃ ← f²W̃ + w²·xxᵀ,  b ← fb + w·xy, each without its ridge
+    """
+    rule, counts = rules[0], tally[0]
+    d = rule.dim
+    gamma, weight = aged(rules, tally, at)
+    if gamma < LEAST:  # too little is left of the past for a step: invert anew
+        counts.stale = rule.refresh
+    safe = max(gamma, LEAST)
     p = np.empty(d)
     times(state.inverse, x, p)
     q = p
-    c = gamma + dot(x, p)
+    c = gamma / max(weight, TINY) + dot(x, p)
     if rule.twin:
-        fade = gamma * gamma
+        fade, own = gamma * gamma, weight * weight
         for i in range(d):
             for j in range(d):
-                state.noise[i, j] = fade * state.noise[i, j] + x[i] * x[j]
+                state.noise[i, j] = fade * state.noise[i, j] + own * (x[i] * x[j])
         if rule.style == WIDTH:
             q = np.empty(d)
             times(state.spread, x, q)
@@ -48,17 +78,17 @@ def absorb(rules: Records, tally: Records, state: State, x: Floats, reward: floa
                 for j in range(d):
                     state.spread[i, j] += own * (p[i] * p[j]) - (p[i] * q[j] + q[i] * p[j]) / c
     for i in range(d):
-        state.moment[i] = gamma * state.moment[i] + x[i] * reward
+        state.moment[i] = gamma * state.moment[i] + weight * (x[i] * reward)
         for j in range(d):
-            state.gram[i, j] = gamma * state.gram[i, j] + x[i] * x[j]
-            state.inverse[i, j] = (state.inverse[i, j] - (p[i] * p[j]) / c) / gamma
+            state.gram[i, j] = gamma * state.gram[i, j] + weight * (x[i] * x[j])
+            state.inverse[i, j] = (state.inverse[i, j] - (p[i] * p[j]) / c) / safe
     if rule.style == SAMPLE and rule.window == 0:
-        rotate(state.root, gamma if rule.twin else math.sqrt(gamma), x)
+        rotate(state.root, gamma if rule.twin else math.sqrt(gamma), x, weight)
     counts.ridge *= gamma
     counts.noise_ridge *= gamma * gamma if rule.twin else gamma
-    counts.energy = gamma * counts.energy + dot(x, x)
+    counts.energy = gamma * counts.energy + weight * dot(x, x)
     counts.stale += 1
-    return Step(p, q, c, dot(x, q))
+    return Step(p, q, c, dot(x, q), gamma)
 
 
 @compiled
@@ -80,7 +110,7 @@ def filtered(rules: Records, tally: Records, state: State, x: Floats, reward: fl
         for j in range(d):
             covariance[i, j] -= (p[i] * p[j]) / c
     counts.energy = fade * counts.energy + dot(x, x) / rule.variance
-    return Step(p, p, c, dot(x, p))
+    return Step(p, p, c, dot(x, p), fade)
 
 
 @compiled
@@ -100,9 +130,9 @@ def alarmed(rules: Records, tally: Records, state: State, x: Floats, reward: flo
 
 
 @compiled
-def rotate(root: Floats, gamma: float, x: Floats) -> None:
-    """RᵀR ← γ²RᵀR + xxᵀ by plane rotations, which work from R = 0 on."""
-    v = x.copy()
+def rotate(root: Floats, gamma: float, x: Floats, weight: float) -> None:
+    """RᵀR ← γ²RᵀR + w²·xxᵀ by plane rotations, which work from R = 0 on."""
+    v = weight * x
     for k in range(v.size):
         own = gamma * root[k, k]
         length = math.sqrt(own * own + v[k] * v[k])
@@ -173,14 +203,14 @@ def follow(rules: Records, state: State, watched: Watched, step: Step) -> None:
     w² ← w² − 2ab/c + (1+s)a²/c² and, for h = ‖Px‖², h ← (h − 2a·xᵀPp/c + a²‖p‖²/c²)/γ²,
     with a = xᵀp and b = xᵀq; where W̃ is W, w² ← (w² − a²/c)/γ, and h counts only if γ < 1.
     """
-    rule, gamma, c = rules[0], rules[0].gamma, step.c
+    rule, gamma, c = rules[0], step.f, step.c
     if rule.rho > 0.0:
         fade, more = rule.rho * rule.rho, (1.0 - rule.rho * rule.rho) / rule.ridge
         for k in range(watched.squares.size):
             a = dot(watched.arms[k], step.p)
             watched.squares[k] = fade * watched.squares[k] + more * watched.sizes[k] - a * a / c
         return
-    if gamma == 1.0:
+    if not rule.fades:
         for k in range(watched.squares.size):
             a = dot(watched.arms[k], step.p)
             watched.squares[k] -= a * a / c
@@ -202,13 +232,13 @@ def follow(rules: Records, state: State, watched: Watched, step: Step) -> None:
 
 @compiled
 def learn(
-    rules: Records, tally: Records, block: Floats, past: Floats, x: Floats, reward: float
+    rules: Records, tally: Records, block: Floats, past: Floats, x: Floats, reward: float, at: float
 ) -> int:
     """Fold one observation in and estimate θ̂ anew; 0, or why not, and then nothing changed."""
     refused = acceptable(rules, tally, past, x.reshape(1, -1))
     if refused == 0:
         state = parts(rules, block)
-        learn_watching(rules, tally, state, past, x, reward, nobody(state))
+        learn_watching(rules, tally, state, past, x, reward, at, nobody(state))
     return refused
 
 
@@ -220,6 +250,7 @@ def learn_watching(
     past: Floats,
     x: Floats,
     reward: float,
+    at: float,
     watched: Watched,
 ) -> None:
     """Fold one observation in, keeping what is known of some arms up to date."""
@@ -232,11 +263,12 @@ def learn_watching(
     if rule.rho > 0.0:
         step = filtered(rules, tally, state, x, reward)
     else:
-        step = absorb(rules, tally, state, x, reward)
+        step = absorb(rules, tally, state, x, reward, at)
     if past.shape[0] > 0:
-        exact = remember(rules, tally, state, past, x, reward) and exact
+        exact = remember(rules, tally, state, past, x, reward, at) and exact
     counts.seen += 1
-    if counts.stale >= rule.refresh or not exact:
+    behind = counts.ridge * rule.lead < (1.0 - 1e-9) * rule.ridge
+    if counts.stale >= rule.refresh or behind or not exact:
         refresh(rules, tally, state)
         exact = False
     if watched.squares.size > 0:
@@ -250,7 +282,7 @@ def learn_watching(
 
 @compiled
 def remember(
-    rules: Records, tally: Records, state: State, past: Floats, x: Floats, reward: float
+    rules: Records, tally: Records, state: State, past: Floats, x: Floats, reward: float, at: float
 ) -> bool:
     """Keep the observation itself, in place of the oldest; False where W must be inverted anew."""
     d, window, seen = rules[0].dim, rules[0].window, tally[0].seen
@@ -258,6 +290,8 @@ def remember(
     oldest = past[slot].copy()
     past[slot, :d] = x
     past[slot, d] = reward
+    if rules[0].span > 0.0:
+        past[slot, d + 1] = at
     if window == 0 or seen < window:
         return True
     if release(rules, tally, state, oldest[:d], oldest[d]) and slot < past.shape[0] - 1:
@@ -268,9 +302,15 @@ def remember(
 
 @compiled
 def learn_all(
-    rules: Records, tally: Records, block: Floats, past: Floats, xs: Floats, rewards: Floats
+    rules: Records,
+    tally: Records,
+    block: Floats,
+    past: Floats,
+    xs: Floats,
+    rewards: Floats,
+    at: Floats,
 ) -> None:
     """Fold observations in that are known to be acceptable, one after the other."""
     state = parts(rules, block)
     for i in range(rewards.size):
-        learn_watching(rules, tally, state, past, xs[i], rewards[i], nobody(state))
+        learn_watching(rules, tally, state, past, xs[i], rewards[i], at[i], nobody(state))

@@ -26,7 +26,9 @@ def scale_of(rules: Records, tally: Records) -> float:
     scale: float = rule.scale
     if rule.grows:
         delta = anytime(rule.delta, seen) if rule.anytime else rule.delta
-        held = mass(seen, rule.rho if rule.rho > 0.0 else rule.gamma, rule.window)
+        held = tally[0].held
+        if rule.span == 0.0:
+            held = mass(seen, rule.rho if rule.rho > 0.0 else rule.gamma, rule.window)
         scale *= radius_of(
             held, rule.space, rule.ridge, delta, rule.noise, rule.theta_norm, rule.arm_norm
         )
@@ -172,6 +174,8 @@ def perturb(rules: Records, tally: Records, past: Floats, start: np.uint64, righ
     fade = rule.gamma if rule.twin or rule.coins > 0 else math.sqrt(rule.gamma)
     for age in range(held):
         slot = (seen - 1 - age) % past.shape[0]
+        if rule.span > 0.0:
+            weight = 0.5 ** ((tally[0].clock - past[slot, d + 1]) / rule.span)
         for i in range(d):
             right[i] += weight * z[age] * past[slot, i]
         weight *= fade

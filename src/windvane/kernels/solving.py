@@ -73,6 +73,8 @@ def forget(rules: Records, tally: Records, state: State) -> None:
     tally[0].energy = 0.0
     tally[0].peak = 0.0
     tally[0].surprise = 0.0
+    tally[0].clock = 0.0
+    tally[0].held = 0.0
     refresh(rules, tally, state)
 
 
@@ -129,9 +131,8 @@ def invert(matrix: Floats) -> None:
 def refresh(rules: Records, tally: Records, state: State) -> None:
     """Invert anew, with a ridge as much too large now as it will be too small at the next time."""
     rule, counts = rules[0], tally[0]
-    ahead = rule.gamma ** (-0.5 * rule.refresh)
-    counts.ridge = rule.ridge * ahead
-    counts.noise_ridge = rule.ridge * (ahead * ahead if rule.twin else ahead)
+    counts.ridge = rule.ridge * rule.lead
+    counts.noise_ridge = rule.ridge * (rule.lead * rule.lead if rule.twin else rule.lead)
     counts.stale = 0
     if rule.rho > 0.0:  # the filter is its own truth, and needs this only at its start
         for i in range(rule.dim):

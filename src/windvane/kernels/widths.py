@@ -98,7 +98,7 @@ def looseness(rules: Records, tally: Records) -> float:
     ‖u−û‖_W ≤ |λ−Λ|·‖û‖/√λ, ‖û‖ ≤ ŵ/√Λ̃, and W̃ for W̃−(λ−Λ̃)I moves ŵ² by at most |λ−Λ̃|·‖û‖².
     """
     rule, counts = rules[0], tally[0]
-    if rule.gamma == 1.0:
+    if not rule.fades:
         return 0.0
     lag: float = abs(rule.ridge - counts.ridge) / math.sqrt(rule.ridge * counts.noise_ridge)
     noise_lag: float = abs(rule.ridge - counts.noise_ridge) / counts.noise_ridge

@@ -77,12 +77,12 @@ def bases_of(player: Player, adaptation: Adaptation, small: Draw, space: int) ->
 
 
 @compiled
-def learn_as(bases: Bases, j: int, x: Floats, reward: float) -> None:
+def learn_as(bases: Bases, j: int, x: Floats, reward: float, at: float) -> None:
     """Let one of the policies learn."""
     rules, tally = bases.rules[j : j + 1], bases.tally[j : j + 1]
     state = parts(rules, bases.blocks[j])
     past = bases.past[bases.places[j] : bases.places[j + 1]]
-    learn_watching(rules, tally, state, past, x, reward, nobody(state))
+    learn_watching(rules, tally, state, past, x, reward, at, nobody(state))
 
 
 @compiled
@@ -159,7 +159,7 @@ def play(
         earned += reward
         for j in range(size):
             if not finding.fresh or j == acting:
-                learn_as(bases, j, x, reward)
+                learn_as(bases, j, x, reward, float(t))
         regret += best - mean
         if mark < marks.size and t + 1 == marks[mark]:
             curve[mark] = regret

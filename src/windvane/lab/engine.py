@@ -21,7 +21,7 @@ from windvane.kernels.solving import dot
 from windvane.kernels.widths import nobody, squared_norms
 from windvane.lab.draws import Draw, Marks
 from windvane.memory import Memory
-from windvane.rules import TALLY, WIDTH, block_size, history_limit, rules_of
+from windvane.rules import TALLY, WIDTH, block_size, history_limit, history_width, rules_of
 
 
 class Player(NamedTuple):
@@ -45,7 +45,8 @@ def replay(player: Player, draw: Draw, key: int, marks: Marks) -> Floats:
     limit = history_limit(player.memory, player.exploration)
     kept = draw.rounds if limit is None else min(limit, draw.rounds)
     restarts = restart_rounds(player.memory, draw.rounds)
-    state = (np.zeros(1, TALLY), np.zeros(block_size(rules)), np.zeros((kept, small.dim + 1)))
+    past = np.zeros((kept, history_width(small.dim, player.memory)))
+    state = (np.zeros(1, TALLY), np.zeros(block_size(rules)), past)
     curve = np.empty(len(marks))
     play(rules, *state, restarts, small, player.any_first, key, marks, curve)
     return curve
@@ -133,7 +134,7 @@ def play(
             chosen = choose_among(rules, tally, state, past, seen, start)
         mean, noise = means[chosen], draw.noise[t]
         reward = (1.0 if noise < mean else 0.0) if draw.binary else mean + noise
-        learn_watching(rules, tally, state, past, arms[chosen], reward, kept)
+        learn_watching(rules, tally, state, past, arms[chosen], reward, float(t), kept)
         regret += best - mean
         if mark < marks.size and t + 1 == marks[mark]:
             curve[mark] = regret

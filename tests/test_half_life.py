@@ -1,0 +1,109 @@
+"""A half-life: the age of a choice counts, whenever its reward comes and in whatever order."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import naive
+import windvane as wv
+from grid import Floats, same_every_time
+
+DAY = 86_400.0
+WEEK = wv.half_life(7 * DAY)
+
+
+def refit(xs: Floats, ys: Floats, times: Floats, memory: wv.Memory, ridge: float) -> naive.Estimate:
+    """W = λI + Σ w·xxᵀ, W̃ = λI + Σ w²·xxᵀ, b = Σ w·xy with w = 2^{−age/span}, as written."""
+    w = 0.5 ** ((times.max() - times) / memory.span)
+    W = ridge * np.eye(xs.shape[1]) + (w[:, None] * xs).T @ xs
+    W_noise = ridge * np.eye(xs.shape[1]) + (w[:, None] ** 2 * xs).T @ xs
+    b = (w[:, None] * xs).T @ ys
+    half = naive.solve(W, W_noise)
+    return naive.Estimate(W, W_noise, b, naive.solve(W, b), naive.solve(W, half.T))
+
+
+def observations(seed: int, count: int, days: float) -> tuple[Floats, Floats, Floats]:
+    random = np.random.default_rng(seed)
+    xs, ys = random.standard_normal((count, 4)), random.standard_normal(count)
+    return xs, ys, 1.7e9 + days * DAY * np.sort(random.random(count))
+
+
+@pytest.mark.parametrize("exploration", [wv.optimism(1.0), wv.thompson(0.5)], ids=repr)
+@pytest.mark.parametrize("days", [0.01, 3.0, 300.0, 1e5])
+def test_rewards_in_any_order_of_time_give_the_weighted_refit(
+    days: float, exploration: wv.Exploration
+) -> None:
+    """From all at once to gaps of many half-lives, to 1e-9."""
+    xs, ys, times = observations(1, 200, days)
+    order = np.random.default_rng(2).permutation(200)
+    policy = wv.Policy(4, WEEK, exploration, ridge=0.7, seed=0)
+    for n, i in enumerate(order, 1):
+        policy.learn(xs[i], float(ys[i]), at=float(times[i]))
+        if n % 20 == 0:
+            seen = order[:n]
+            wanted = refit(xs[seen], ys[seen], times[seen], WEEK, 0.7)
+            np.testing.assert_allclose(policy.belief.precision, wanted.W, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(policy.belief.noise, wanted.W_noise, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(policy.theta, wanted.theta, rtol=1e-8, atol=1e-12)
+            arms = np.eye(4)
+            np.testing.assert_allclose(policy.widths(arms), wanted.widths(arms), rtol=1e-9)
+
+
+@same_every_time
+@given(cut=st.integers(0, 40), seed=st.integers(0, 5))
+def test_merging_commutes_and_is_the_same_as_learning_all(cut: int, seed: int) -> None:
+    xs, ys, times = observations(seed, 40, 20.0)
+    policies = [wv.Policy(4, WEEK, wv.optimism(1.0), seed=0) for _ in range(3)]
+    for policy, part in zip(
+        policies, (slice(None, cut), slice(cut, None), slice(None)), strict=True
+    ):
+        policy.learn_many(xs[part], ys[part], at=times[part])
+    one, other, whole = (policy.belief for policy in policies)
+    for merged in (one.merge(other), other.merge(one)):
+        for found, wanted in (
+            (merged.gram, whole.gram),
+            (merged.noise_gram, whole.noise_gram),
+            (merged.moment, whole.moment),
+        ):
+            np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-12)
+        assert merged.clock == whole.clock
+        assert merged.held == pytest.approx(whole.held, rel=1e-10)
+
+
+def test_a_late_reward_enters_at_the_age_of_its_choice() -> None:
+    """Learned last, but chosen four rounds ago: it counts ½ under a half-life of four rounds."""
+    policy = wv.Policy(1, wv.half_life(4), wv.greedy(), ridge=1.0, seed=0)
+    late = policy.choose([[1.0]])
+    for _ in range(3):
+        policy.choose([[1.0]])
+    policy.learn(policy.choose([[1.0]]), 0.0)
+    policy.learn(late, 1.0)
+    assert policy.belief.precision[0, 0] == pytest.approx(1 + 1 + 0.5)
+    assert policy.theta[0] == pytest.approx(0.5 / 2.5)
+    assert policy.belief.noise[0, 0] == pytest.approx(1 + 1 + 0.25)
+
+
+def test_the_radius_counts_what_is_held() -> None:
+    """m = Σ w², as for a discount of the same pace when every round is learned at once."""
+    promise = wv.confidence(0.05, noise=0.5)
+    timed = wv.Policy(2, wv.half_life(5), wv.optimism(promise), seed=0)
+    faded = wv.Policy(2, wv.discount(0.5 ** (1 / 5)), wv.optimism(promise), seed=0)
+    random = np.random.default_rng(0)
+    for _ in range(60):
+        arms = random.standard_normal((5, 2))
+        ours, theirs = timed.choose(arms), faded.choose(arms)
+        assert ours.index == theirs.index
+        timed.learn(ours, float(arms[0, 0]))
+        faded.learn(theirs, float(arms[0, 0]))
+    np.testing.assert_allclose(timed.theta, faded.theta, rtol=1e-9)
+
+
+@pytest.mark.parametrize("at", [float("nan"), float("inf"), "now"])
+def test_a_time_that_is_none_is_refused(at: object) -> None:
+    policy = wv.Policy(2, WEEK, wv.greedy(), seed=0)
+    with pytest.raises(wv.SettingError, match="at must be a finite number"):
+        policy.learn([1.0, 0.0], 1.0, at=at)  # type: ignore[arg-type]
+    with pytest.raises(wv.SettingError, match="at must be 1 times, got 2"):
+        policy.learn_many(np.eye(2)[:1], [1.0], at=[1.0, 2.0])
+    assert policy.belief.seen == 0
