@@ -26,6 +26,7 @@ from windvane.exploration import (
     randomized,
     thompson,
 )
+from windvane.many import Finite, finite
 from windvane.memory import Memory, discount, keep, restart, restart_at, window
 from windvane.names import named
 from windvane.policy import Policy
@@ -39,6 +40,7 @@ __all__ = [
     "Confidence",
     "Exploration",
     "FileError",
+    "Finite",
     "Law",
     "Memory",
     "Policy",
@@ -48,6 +50,7 @@ __all__ = [
     "confidence",
     "discount",
     "epsilon",
+    "finite",
     "greedy",
     "grid",
     "half_normal",

@@ -12,6 +12,7 @@ from windvane.belief import Belief
 from windvane.choices import Choice, Chooser, finite, refuse_arms
 from windvane.errors import ArmsError, BeliefError, FileError, SettingError
 from windvane.exploration import Exploration
+from windvane.many import Finite, screen
 from windvane.memory import Memory
 from windvane.rules import LARGEST
 
@@ -69,11 +70,13 @@ class Policy(Chooser):
         )
 
     def choose(self, arms: npt.ArrayLike) -> Choice:
-        """Pick one of the arms, given as rows of features (K, d)."""
+        """Pick one of the arms, given as rows of features (K, d), or prepared by `finite`."""
         rows = self._arms(arms)
         round_ = self.round
         if round_ == self._next_restart:
             self._restart(rows)
+        if rows is not arms and isinstance(arms, Finite):
+            return self._choose_prepared(arms)
         index = self._choose(
             self._rules, self._tally, self._block, self._past, rows, self.key, round_
         )
@@ -208,6 +211,21 @@ class Policy(Chooser):
         state = self._kernels.parts(self._rules, block)
         sums = state.gram.copy(), state.noise.copy(), state.moment.copy()
         return Belief(self.memory, self.ridge, tally["seen"].item(), *sums)
+
+    def _choose_prepared(self, arms: Finite) -> Choice:
+        """The same choice as from the rows, made among those that can be the best."""
+        state, rows = (self._rules, self._tally, self._block, self._past), arms.rows
+        places = screen(arms, *state, self.key, self.round)
+        few = rows if places is None else rows[places]
+        index = self._choose(*state, few, self.key, self.round)
+        if index < 0:
+            refuse_arms(rows)
+        index = index if places is None else int(places[index])
+        return self._made(index, rows[index].copy())
+
+    def _checked(self, arms: npt.ArrayLike) -> npt.ArrayLike:
+        rows = self._arms(arms)
+        return arms if isinstance(arms, Finite) else finite(rows)
 
     def _restart(self, rows: Floats) -> None:
         """Drop everything before this round, once its arms are known to be good."""
