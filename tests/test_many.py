@@ -9,6 +9,7 @@ import pytest
 import windvane as wv
 from grid import Floats, contents, every_exploration, every_memory, loosened, unit_rows
 from windvane import kernels, many
+from windvane.kernels import screening
 
 DIM, COUNT = 6, 5000
 WIDE = wv.confidence(0.01, noise=0.4)
@@ -85,15 +86,13 @@ def test_widths_read_off_a_stale_inverse_are_screened_as_loosely(
 def test_splits_of_the_spectrum_leave_the_choice_as_it_is(
     law: wv.Law, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In more dimensions, in small blocks, with every width of a split in turn."""
-    monkeypatch.setattr(many, "BLOCK", 1000)
-    monkeypatch.setattr(many, "MANY", 0.0)
-    rows = unit_rows(np.random.default_rng(6), 20_000, 20)
-    for tries in [(1,), (3,), (8,), (19,), ()]:
-        monkeypatch.setattr(many, "TRIES", tries)
-        monkeypatch.setattr(many, "PASS", -1000.0)
-        one, two = (wv.Policy(20, wv.discount(0.98), wv.randomized(law), seed=1) for _ in range(2))
-        together(one, two, rows, 40)
+    """In more dimensions, a few blocks at once and a rest."""
+    monkeypatch.setattr(many, "BLOCK", 1500)
+    monkeypatch.setattr(many, "WORKERS", 3)
+    for dim in (19, 22):
+        rows = unit_rows(np.random.default_rng(6), 20_000, dim)
+        one, two = (wv.Policy(dim, wv.discount(0.98), wv.randomized(law), seed=1) for _ in "12")
+        together(one, two, rows, 60)
 
 
 def scores_of(policy: wv.Policy, rows: Floats) -> Floats:
@@ -128,16 +127,16 @@ def test_every_upper_bound_lies_above_the_score(sign: float) -> None:
     bounds = many.Bounds(arms, state, many.Band(sign, sign, 0.0))
     scores = rows @ policy.theta + sign * policy.widths(rows)
     scores /= bounds.scale * arms.unit
-    means = np.dot(bounds.theta.astype(np.float32), arms.table)
-    assert np.all(bounds.wide(means, arms.norms) >= scores)
-    for first in range(DIM + 1):
-        for last in range(DIM + 1 - first):
-            split = bounds.split(first, last)
-            factor = (split.roots * split.vectors).T.astype(np.float32)
-            closer = bounds.closer(means, arms.norms, factor @ arms.table, split)
-            assert np.all(closer >= scores)
-            if first + last == DIM:
-                np.testing.assert_array_less(closer - scores, 2e-2 * arms.norms + 1e-12)
+    means = np.dot((policy.theta / bounds.scale).astype(np.float32), arms.table)
+    ladder = bounds.ladder(np.arange(0, COUNT, 10))
+    given = (arms.table, arms.norms, means, 0, -np.inf)  # nothing is out of the question
+    spans = []
+    for rungs in range(1, ladder.rests.size + 1):
+        upper = screening.upper_bounds(ladder._replace(rests=ladder.rests[:rungs]), *given)
+        assert np.all(upper >= scores)
+        spans.append(np.mean((upper - scores) / arms.norms))
+    assert spans == sorted(spans, reverse=True)
+    assert spans[-1] < 1e-3
     high, low = bounds.tight(np.arange(COUNT))
     assert np.all(high >= scores)
     assert np.all(low <= scores)

@@ -4,7 +4,9 @@ The screen only tells which arms can be the best. Its margins bound every roundi
 arms left over contain all that `choose` would look at, and `choose` itself decides among them.
 """
 
-from typing import NamedTuple
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +17,17 @@ from windvane.choices import refuse_arms
 from windvane.errors import ArmsError
 from windvane.rules import LARGEST, MEAN, WIDTH
 
+if TYPE_CHECKING:
+    from windvane.kernels.screening import Ladder
+
 Singles = npt.NDArray[np.float32]
 Places = npt.NDArray[np.intp]
 
 FEW = 4096  # up to so many arms it is as fast to score them all
 SAMPLE = 2048  # arms scored first, to see how well the bounds will part the rest
 BLOCK = 32_768  # arms at a time
+WORKERS = min(os.cpu_count() or 1, 8)  # blocks at once
 CROWD = 0.25  # the share of the arms from which on all are scored instead
-MANY = 0.05  # the share of the arms from which on a split may be worth its products
-TRIES = (4, 8, 12, 16, 24, 32)  # sizes of splits
-PASS, PRODUCT, SCORE = 15.0, 1.0, 250.0  # what they cost, in nanoseconds an arm, at d = 50
-
 HALF_ULP = 2.0**-24  # relative error of one rounding to float32
 TINY = 1e-17  # more than float32 can lose below its smallest numbers, the largest norm being 1
 EQUAL = 4e-12  # more than the differences at which scores count as equal
@@ -160,20 +162,6 @@ def band(rules: Records, tally: Records, z: float) -> Band:
     return Band(z + loose, z - loose, abs(z) * ROUGH / float(rules["ridge"][0]) ** 0.5)
 
 
-class Split(NamedTuple):
-    """Some eigenvectors from both ends apart, and one eigenvalue for what is left of ‖x‖².
-
-    With `first` and `last` such vectors v, each times √|λ−rest|, w² is bounded by
-    rest·‖x‖² ± (Σ over first (xᵀv)² − Σ over last (xᵀv)²).
-    """
-
-    first: int
-    last: int
-    rest: float
-    roots: Floats  # (first + last,)
-    vectors: Floats  # (d, first + last)
-
-
 class Bounds:
     """Upper and lower bounds of the scores of prepared arms, from cheap and wide to tight.
 
@@ -189,50 +177,56 @@ class Bounds:
         widest = abs(span.high) * float(np.abs(values).max()) ** 0.5
         self.scale = max(float(np.linalg.norm(state.theta)), widest)
         share = span.high / self.scale if self.scale > 0.0 else 0.0
-        self.arms = arms
-        self.theta = state.theta / (self.scale or 1.0)
+        self.arms, self.state, self.span = arms, state, span
         self.values = np.maximum(values, 0.0) * share * share  # (d,), the one that bounds w first
         self.vectors = vectors  # (d, d)
-        self.factor = vectors * np.sqrt(self.values)  # (d, d)
-        self.ratio = span.low / abs(span.high) if span.high else 0.0
         digits = arms.dim * 2.0**-50
         clipped = max(-float(values.min()), 0.0) ** 0.5 * abs(share)
-        self.slack = digits + (1.0 + abs(self.ratio)) * (digits**0.5 + clipped)
-        self.slack += span.grain / (self.scale or 1.0)
+        self.slack = digits + digits**0.5 + clipped + span.grain / (self.scale or 1.0)
         self.error = (arms.dim + 16) * HALF_ULP
 
     def tight(self, places: Places) -> tuple[Floats, Floats]:
-        """Upper and lower bounds in float64."""
-        rows = self.arms.rows[places] / self.arms.unit
-        means, images = rows @ self.theta, rows @ self.factor
-        widths = np.sqrt(np.einsum("kd,kd->k", images, images))
+        """Upper and lower bounds in float64, as `choose` has them."""
+        from windvane.kernels import linear_scores, squared_widths
+
+        rows, size = self.arms.rows[places], self.scale * self.arms.unit
+        widths = np.sqrt(np.maximum(squared_widths(rows, self.state.spread), 0.0)) / size
+        means = linear_scores(rows, self.state.theta) / size
         slack = self.slack * self.arms.norms[places] + TINY
-        return means + self.sign * widths + slack, means + self.ratio * widths - slack
+        return means + self.span.high * widths + slack, means + self.span.low * widths - slack
 
-    def wide(self, means: Singles, norms: Singles) -> Singles:
-        """Upper bounds from ‖x‖ alone: w² ≤ λ‖x‖² for the largest λ, or ≥ for the smallest."""
-        slope = self.sign * float(self.values[0]) ** 0.5 + 4.0 * self.error + self.slack
-        return means + np.float32(slope) * norms + np.float32(TINY)
+    def ladder(self, places: Places) -> "Ladder":
+        """The eigenvectors in the order that bounds w² best for some typical arms.
 
-    def closer(self, means: Singles, norms: Singles, images: Singles, split: Split) -> Singles:
-        """Upper bounds from ‖x‖ and the products with a split, (first + last, K)."""
-        loss = 2.0 * self.error * (1.0 + float(np.linalg.norm(split.roots)))
-        squares = np.float32(split.rest + self.sign * loss) * norms * norms
-        ends = images[: split.first], images[split.first :]
-        more, less = (np.einsum("rk,rk->k", end, end) for end in ends)
-        squares += np.float32(self.sign) * (more - less)
-        widths = np.sqrt(np.maximum(squares, np.float32(0.0)))
-        slope = np.float32(4.0 * self.error + self.slack)
-        upper: Singles = means + np.float32(self.sign) * widths + slope * norms + np.float32(TINY)
-        return upper
+        Each rung takes so many from either end of the spectrum that the mean of the bound,
+        Σ over both ends λ(xᵀv)² and rest·Σ(xᵀv)² in between, comes closest to that of w².
+        """
+        from windvane.kernels.screening import RUNG, Ladder
 
-    def split(self, first: int, last: int) -> Split:
-        """So many eigenvectors from either end."""
-        count = self.values.size
-        apart = np.r_[0:first, count - last : count]
-        rest = float(self.values[min(first, count - 1)])
-        roots = np.sqrt(np.abs(self.values[apart] - rest))
-        return Split(first, last, rest, roots, self.vectors[:, apart])
+        dim, values = self.arms.dim, np.append(self.values, self.values[-1])
+        squares = np.square((self.arms.rows[places] / self.arms.unit) @ self.vectors).mean(axis=0)
+        held = np.concatenate([[0.0], np.cumsum(squares)])
+        weighed = np.concatenate([[0.0], np.cumsum(self.values * squares)])
+        first, end, order, rests = 0, dim, [], [values[0]]
+        while first < end:
+            step = min(RUNG, end - first)
+            firsts = first + np.arange(step + 1)
+            ends = end - step + np.arange(step + 1)
+            means = weighed[firsts] - weighed[ends] + values[firsts] * (held[ends] - held[firsts])
+            best = int(np.argmin(self.sign * means))
+            order += [*range(first, firsts[best]), *range(ends[best], end)]
+            first, end = int(firsts[best]), int(ends[best])
+            rests.append(values[first])
+        empty = -dim % RUNG
+        return Ladder(
+            np.pad(self.vectors[:, order].T, (0, empty)).astype(np.float32, order="C"),
+            np.pad(self.values[order], (0, empty)).astype(np.float32),
+            np.array(rests, dtype=np.float32),
+            self.sign,
+            loss=4.0 * self.error * (1.0 + dim**0.5),
+            slope=4.0 * self.error + self.slack,
+            tiny=TINY,
+        )
 
 
 def rivals(arms: Finite, state: State, span: Band) -> Places | None:
@@ -240,69 +234,34 @@ def rivals(arms: Finite, state: State, span: Band) -> Places | None:
 
     From block to block the best lower bound rises, and fewer and fewer arms reach it.
     """
+    from windvane.kernels.screening import upper_bounds
+
     bounds = Bounds(arms, state, span)
-    if not 1e-250 < bounds.scale < 1e250 or (span.high == 0.0 and span.low != 0.0):
+    if not 1e-150 < bounds.scale < 1e150 or arms.unit < 1e-150:
         return None
     sample = np.arange(0, len(arms), max(len(arms) // SAMPLE, 1))
     high, low = bounds.tight(sample)
     least = float(low.max())
     if np.mean(high >= least) >= CROWD:
         return None
-    split = cheapest(bounds, sample, least)
-    factor = (split.roots * split.vectors).T.astype(np.float32)
-    means: Singles = np.dot(bounds.theta.astype(np.float32), arms.table)
-    kept, tops, count = [], [], 0
-    for begin in range(0, len(arms), BLOCK):
+    ladder, norms = bounds.ladder(sample), arms.norms
+    means: Singles = np.dot((state.theta / bounds.scale).astype(np.float32), arms.table)
+
+    def upper(begin: int) -> Singles:
         part = slice(begin, begin + BLOCK)
-        upper = bounds.wide(means[part], arms.norms[part])
-        if len(factor) and np.mean(upper >= least) > MANY:
-            images: Singles = np.dot(factor, arms.table[:, part])
-            upper = bounds.closer(means[part], arms.norms[part], images, split)
-        places = begin + np.flatnonzero(upper >= least)
-        if places.size:
-            high, low = bounds.tight(places)
-            least = max(least, float(low.max()))
-            kept.append(places[high >= least])
-            tops.append(high[high >= least])
-            count += kept[-1].size
-        if count > CROWD * len(arms):
-            return None
+        return upper_bounds(ladder, arms.table, norms[part], means[part], begin, least)
+
+    kept, tops, count = [], [], 0
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for start in range(0, len(arms), WORKERS * BLOCK):
+            begins = range(start, min(start + WORKERS * BLOCK, len(arms)), BLOCK)
+            places = start + np.flatnonzero(np.concatenate([*pool.map(upper, begins)]) >= least)
+            if places.size:
+                high, low = bounds.tight(places)
+                least = max(least, float(low.max()))
+                kept.append(places[high >= least])
+                tops.append(high[high >= least])
+                count += kept[-1].size
+            if count > CROWD * len(arms):
+                return None
     return np.concatenate(kept)[np.concatenate(tops) >= least]
-
-
-def cheapest(bounds: Bounds, sample: Places, least: float) -> Split:
-    """The split that costs least: its products, and scores of the arms that it leaves in doubt."""
-    rows = bounds.arms.rows[sample] / bounds.arms.unit
-    means, norms = (rows @ bounds.theta).astype(np.float32), bounds.arms.norms[sample]
-    found, dim = bounds.split(0, 0), bounds.values.size
-    price = SCORE * float(np.mean(bounds.wide(means, norms) >= least))
-    if price <= SCORE * MANY:
-        return found
-    images = (rows @ bounds.vectors).T.astype(np.float32)
-    squares = np.square(images).mean(axis=1)
-    for count in sorted({*TRIES, dim}):
-        if count > dim:
-            break
-        split = bounds.split(*ends(bounds, squares, count))
-        apart = np.r_[0 : split.first, dim - split.last : dim]
-        products = images[apart] * split.roots[:, None].astype(np.float32)
-        left = float(np.mean(bounds.closer(means, norms, products, split) >= least))
-        cost = PASS + PRODUCT * count + SCORE * left
-        if cost < price:
-            found, price = split, cost
-    return found
-
-
-def ends(bounds: Bounds, squares: Floats, count: int) -> tuple[int, int]:
-    """How many eigenvectors to take from either end, given the mean of (xᵀv)² for each.
-
-    Those that bound the mean of w² best: Σ over both ends λ(xᵀv)², and rest·Σ(xᵀv)² in between.
-    """
-    held = np.concatenate([[0.0], np.cumsum(squares)])
-    weighed = np.concatenate([[0.0], np.cumsum(bounds.values * squares)])
-    first = np.arange(count + 1)
-    end = squares.size - count + first
-    rest = bounds.values[np.minimum(first, squares.size - 1)]
-    mean = weighed[first] + weighed[-1] - weighed[end] + rest * (held[end] - held[first])
-    best = int(np.argmin(bounds.sign * mean))
-    return best, count - best
