@@ -23,16 +23,25 @@ import windvane as wv
 from windvane.arrays import Floats
 from windvane.tables import table
 
-DIM, NOISE, TURNS = 50, 0.4, 7
+DIM, NOISE = 50, 0.4
+TURNS, SLOW_TURNS = 7, 2
 BETA = wv.confidence(0.01, noise=NOISE)
-MEMORIES = [wv.discount(0.999), wv.keep()]
+BELIEFS = [
+    (wv.discount(0.999), 200, "random"),
+    (wv.discount(0.999), 2000, "random"),
+    (wv.discount(0.999), 20_000, "random"),
+    (wv.discount(0.999), 2000, "own"),
+    (wv.keep(), 200, "random"),
+    (wv.keep(), 2000, "random"),
+    (wv.keep(), 20_000, "random"),
+    (wv.keep(), 2000, "own"),
+]
 EXPLORATIONS = {
     "thompson": wv.thompson(NOISE),
     "optimism, width 1": wv.optimism(1.0),
     "optimism, radius β": wv.optimism(BETA),
     "randomized, 0.4β|N|": wv.randomized(wv.half_normal(0.4 * BETA)),
 }
-BELIEFS = [("random", 200), ("random", 2000), ("random", 20_000), ("own", 200), ("own", 2000)]
 BLOCK = 4096
 
 
@@ -101,9 +110,9 @@ def measure(
         choice = policy.choose(arms)
         times["prepared"].append((perf_counter() - started) * 1e3)
         policy.learn(choice, float(choice.features @ theta + NOISE * random.standard_normal()))
-        if turn < 3:
+        if turn < SLOW_TURNS:
             slow["rows"].append(took(lambda: policy.choose(rows)))
-        if width and turn < 3:
+        if width and turn < SLOW_TURNS:
             factor = np.linalg.cholesky(policy.belief.covariance)
             given = (rows, policy.theta, factor, 1.0)
             slow["at once"].append(took(lambda given=given: at_once(*given)))  # type: ignore[misc]
@@ -128,13 +137,11 @@ def main() -> None:
     theta, rows = unit_rows(random, 1)[0], unit_rows(random, count)
     arms = wv.finite(rows)
     found: list[dict[str, float | str]] = []
-    for memory in MEMORIES:
-        for source, seen in BELIEFS:
-            for name, exploration in EXPLORATIONS.items():
-                policy = learned(memory, exploration, source, seen, theta)
-                belief = f"{memory!r}, {seen} {source}"
-                found.append({"belief": belief, "exploration": name})
-                found[-1].update(measure(policy, rows, arms, theta))
+    for memory, seen, source in BELIEFS:
+        for name, exploration in EXPLORATIONS.items():
+            policy = learned(memory, exploration, source, seen, theta)
+            found.append({"belief": f"{memory!r}, {seen} {source}", "exploration": name})
+            found[-1].update(measure(policy, rows, arms, theta))
     print(json.dumps(found, indent=2) if "--json" in sys.argv else table(found))
 
 

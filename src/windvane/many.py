@@ -27,6 +27,7 @@ FEW = 4096  # up to so many arms it is as fast to score them all
 SAMPLE = 2048  # arms scored first, to see how well the bounds will part the rest
 BLOCK = 32_768  # arms at a time
 WORKERS = min(os.cpu_count() or 1, 8)  # blocks at once
+STEEP = 0.1  # the share of the arms from which on eigenvectors are worth their products
 CROWD = 0.25  # the share of the arms from which on all are scored instead
 HALF_ULP = 2.0**-24  # relative error of one rounding to float32
 TINY = 1e-17  # more than float32 can lose below its smallest numbers, the largest norm being 1
@@ -244,18 +245,23 @@ def rivals(arms: Finite, state: State, span: Band) -> Places | None:
     least = float(low.max())
     if np.mean(high >= least) >= CROWD:
         return None
-    ladder, norms = bounds.ladder(sample), arms.norms
+    ladder = bounds.ladder(sample)
+    ground = ladder._replace(rests=ladder.rests[:1])  # ‖x‖ alone
     means: Singles = np.dot((state.theta / bounds.scale).astype(np.float32), arms.table)
 
-    def upper(begin: int) -> Singles:
-        part = slice(begin, begin + BLOCK)
-        return upper_bounds(ladder, arms.table, norms[part], means[part], begin, least)
+    def upper(ladder: "Ladder", begin: int, end: int) -> Singles:
+        part = slice(begin, min(end, len(arms)))
+        return upper_bounds(ladder, arms.table, arms.norms[part], means[part], begin, least)
 
-    kept, tops, count = [], [], 0
+    kept, tops, count, stride = [], [], 0, WORKERS * BLOCK
     with ThreadPoolExecutor(WORKERS) as pool:
-        for start in range(0, len(arms), WORKERS * BLOCK):
-            begins = range(start, min(start + WORKERS * BLOCK, len(arms)), BLOCK)
-            places = start + np.flatnonzero(np.concatenate([*pool.map(upper, begins)]) >= least)
+        for begin in range(0, len(arms), stride):
+            highest = upper(ground, begin, begin + stride)
+            if np.mean(highest >= least) > STEEP:
+                starts = range(begin, begin + highest.size, BLOCK)
+                parts = pool.map(lambda start: upper(ladder, start, start + BLOCK), starts)
+                highest = np.concatenate([*parts])
+            places = begin + np.flatnonzero(highest >= least)
             if places.size:
                 high, low = bounds.tight(places)
                 least = max(least, float(low.max()))

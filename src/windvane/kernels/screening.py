@@ -11,7 +11,7 @@ Singles = npt.NDArray[np.float32]
 
 RUNG = 4  # eigenvectors at a time
 CHUNK = 1024  # arms at a time, so that their columns stay in the cache
-FIRST, NEXT = 0.1, 0.03  # shares of arms in doubt up to which another rung does not pay
+FEW = 0.03  # the share of arms in doubt up to which another rung does not pay
 
 
 class Ladder(NamedTuple):
@@ -86,8 +86,7 @@ def upper_bounds(
             doubtful = 0
             for k in range(low, high):
                 doubtful += upper[k] >= bar
-            most = FIRST if rung == 0 else NEXT
-            if doubtful <= most * (high - low) or rung == last:
+            if doubtful <= FEW * (high - low) or rung == last:
                 break
             climb(ladder, rung, table, begin + low, sums, high - low)
     return upper
