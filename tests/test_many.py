@@ -86,9 +86,8 @@ def test_widths_read_off_a_stale_inverse_are_screened_as_loosely(
 def test_splits_of_the_spectrum_leave_the_choice_as_it_is(
     law: wv.Law, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In more dimensions, a few blocks at once and a rest."""
+    """In more dimensions, several blocks and a rest."""
     monkeypatch.setattr(many, "BLOCK", 1500)
-    monkeypatch.setattr(many, "WORKERS", 3)
     for dim in (19, 22):
         rows = unit_rows(np.random.default_rng(6), 20_000, dim)
         one, two = (wv.Policy(dim, wv.discount(0.98), wv.randomized(law), seed=1) for _ in "12")

@@ -4,8 +4,6 @@ The screen only tells which arms can be the best. Its margins bound every roundi
 arms left over contain all that `choose` would look at, and `choose` itself decides among them.
 """
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -26,7 +24,6 @@ Places = npt.NDArray[np.intp]
 FEW = 4096  # up to so many arms it is as fast to score them all
 SAMPLE = 2048  # arms scored first, to see how well the bounds will part the rest
 BLOCK = 32_768  # arms at a time
-WORKERS = min(os.cpu_count() or 1, 8)  # blocks at once
 STEEP = 0.1  # the share of the arms from which on eigenvectors are worth their products
 CROWD = 0.25  # the share of the arms from which on all are scored instead
 HALF_ULP = 2.0**-24  # relative error of one rounding to float32
@@ -245,29 +242,24 @@ def rivals(arms: Finite, state: State, span: Band) -> Places | None:
     least = float(low.max())
     if np.mean(high >= least) >= CROWD:
         return None
-    ladder = bounds.ladder(sample)
+    ladder = bounds.ladder(sample[::8])
     ground = ladder._replace(rests=ladder.rests[:1])  # ‖x‖ alone
     means: Singles = np.dot((state.theta / bounds.scale).astype(np.float32), arms.table)
 
-    def upper(ladder: "Ladder", begin: int, end: int) -> Singles:
-        part = slice(begin, min(end, len(arms)))
-        return upper_bounds(ladder, arms.table, arms.norms[part], means[part], begin, least)
-
-    kept, tops, count, stride = [], [], 0, WORKERS * BLOCK
-    with ThreadPoolExecutor(WORKERS) as pool:
-        for begin in range(0, len(arms), stride):
-            highest = upper(ground, begin, begin + stride)
-            if np.mean(highest >= least) > STEEP:
-                starts = range(begin, begin + highest.size, BLOCK)
-                parts = pool.map(lambda start: upper(ladder, start, start + BLOCK), starts)
-                highest = np.concatenate([*parts])
-            places = begin + np.flatnonzero(highest >= least)
-            if places.size:
-                high, low = bounds.tight(places)
-                least = max(least, float(low.max()))
-                kept.append(places[high >= least])
-                tops.append(high[high >= least])
-                count += kept[-1].size
-            if count > CROWD * len(arms):
-                return None
+    kept, tops, count = [], [], 0
+    for begin in range(0, len(arms), BLOCK):
+        part = slice(begin, begin + BLOCK)
+        given = (arms.table, arms.norms[part], means[part], begin, least)
+        upper = upper_bounds(ground, *given)
+        if np.mean(upper >= least) > STEEP:
+            upper = upper_bounds(ladder, *given)
+        places = begin + np.flatnonzero(upper >= least)
+        if places.size:
+            high, low = bounds.tight(places)
+            least = max(least, float(low.max()))
+            kept.append(places[high >= least])
+            tops.append(high[high >= least])
+            count += kept[-1].size
+        if count > CROWD * len(arms):
+            return None
     return np.concatenate(kept)[np.concatenate(tops) >= least]
