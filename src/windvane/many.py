@@ -78,7 +78,7 @@ def finite(arms: npt.ArrayLike) -> Finite:
     >>> import numpy as np, windvane as wv
     >>> arms = wv.finite(np.eye(3))
     >>> wv.Policy(3, wv.keep(), wv.thompson(1.0), seed=7).choose(arms).index
-    2
+    0
     """
     try:
         rows = np.array(arms, dtype=np.float64, order="C")
