@@ -18,6 +18,7 @@ test: .venv/ready
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/online.py
+	$(BIN)/python benchmarks/many_arms.py
 	$(BIN)/python benchmarks/figure.py --whole
 
 # Made again when the dependencies change or the checkout has moved.

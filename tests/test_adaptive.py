@@ -251,7 +251,7 @@ def test_propensities_are_how_often_each_arm_is_played_when_a_block_begins() -> 
         )
         scores = policy._scores.copy()
         base = policy._next()
-        counts[base._pick(arms)] += 1
+        counts[base._pick(arms, arms)] += 1
         policy._block, policy._acting, policy._chance = block, acting, chance
         policy._earned, policy._scores = earned, scores
     assert wanted.sum() == pytest.approx(1.0)

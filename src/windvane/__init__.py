@@ -30,6 +30,7 @@ from windvane.exploration import (
     randomized,
     thompson,
 )
+from windvane.many import Finite, finite
 from windvane.memory import (
     Memory,
     detect,
@@ -55,6 +56,7 @@ __all__ = [
     "Confidence",
     "Exploration",
     "FileError",
+    "Finite",
     "Law",
     "Memory",
     "Policy",
@@ -70,6 +72,7 @@ __all__ = [
     "discount",
     "ellipsoid",
     "epsilon",
+    "finite",
     "greedy",
     "grid",
     "half_life",

@@ -21,7 +21,7 @@ from windvane import checks, spec, storage
 from windvane import memory as fade
 from windvane.actions import ActionSet
 from windvane.arrays import Floats
-from windvane.choices import Choice, Chooser, finite
+from windvane.choices import Choice, Chooser
 from windvane.errors import FileError, SettingError
 from windvane.exploration import Exploration
 from windvane.memory import Memory
@@ -197,8 +197,9 @@ class Adaptive(Chooser):
             best = self._next()._best_of(arms)
             self._pass_round()
             return self._made(-1, best.features, best.action)
-        rows = finite(self._arms(arms))
-        index = self._next()._pick(rows)
+        self._checked(arms)
+        rows = self._arms(arms)
+        index = self._next()._pick(rows, arms)
         self._pass_round()
         return self._made(index, rows[index].copy())
 

@@ -49,6 +49,12 @@ class Choice:
         return f"Choice({what}, round={self.round})"
 
 
+class Prepared:
+    """Arms that stay the same, checked once."""
+
+    rows: Floats  # (K, d)
+
+
 class Chooser:
     """Whatever chooses and learns: a key for its draws, a round, and choices that wait."""
 
@@ -65,8 +71,8 @@ class Chooser:
 
     def choose_many(self, sets: Sequence[npt.ArrayLike] | Floats) -> list[Choice]:
         """One choice from each arm set, a round each, with nothing learned in between."""
-        checked = [finite(self._arms(arms)) for arms in sets]
-        return [self.choose(rows) for rows in checked]
+        checked = [self._checked(arms) for arms in sets]
+        return [self.choose(arms) for arms in checked]
 
     def learn(self, choice: Choice | npt.ArrayLike, reward: float, at: float | None = None) -> None:
         """Take in the reward of a choice, now or later and in any order, or of any features.
@@ -144,14 +150,21 @@ class Chooser:
         if isinstance(arms, ActionSet):
             raise ArmsError(f"only choose takes an action set; here arms are listed, got {arms!r}")
         try:
-            rows = np.array(arms, dtype=np.float64, order="C")
+            rows = np.asarray(arms, dtype=np.float64)
         except (TypeError, ValueError) as reason:
             raise ArmsError(f"choose: arms must be rows of numbers: {reason}") from None
+        if not rows.flags.carray:
+            rows = np.array(rows, order="C")
         if rows.ndim != 2 or rows.shape[1] != self.dim:
             raise ArmsError(f"choose: arms must have shape (K, {self.dim}), got {rows.shape}")
         if len(rows) == 0:
             raise ArmsError("choose: there must be at least one arm, got none")
         return rows
+
+    def _checked(self, arms: npt.ArrayLike) -> npt.ArrayLike:
+        """The arms, seen to be good before anything is chosen."""
+        rows = self._arms(arms)
+        return arms if isinstance(arms, Prepared) else finite(rows)
 
     def _features(self, features: npt.ArrayLike) -> Floats:
         try:
@@ -188,12 +201,12 @@ def finite(rows: Floats) -> Floats:
     return rows
 
 
-def refuse_arms(rows: Floats) -> NoReturn:
+def refuse_arms(rows: Floats, who: str = "choose") -> NoReturn:
     """Say which arm cannot be scored."""
     sizes = np.einsum("kd,kd->k", rows, rows)
     arm = int(np.argmin(sizes <= LARGEST))
     raise ArmsError(
-        f"choose: arms must be finite, with norm up to {LARGEST**0.5:g}; "
+        f"{who}: arms must be finite, with norm up to {LARGEST**0.5:g}; "
         f"arm {arm} is {np.array2string(rows[arm], threshold=8)}"
     )
 

@@ -13,6 +13,7 @@ from windvane.belief import MERGEABLE, Belief
 from windvane.choices import Choice, Chooser, finite, refuse_arms
 from windvane.errors import ArmsError, BeliefError, FileError, SettingError
 from windvane.exploration import BY_ORACLE, Exploration
+from windvane.many import Finite, screen
 from windvane.memory import Memory
 from windvane.rules import LARGEST
 
@@ -70,12 +71,12 @@ class Policy(Chooser):
         )
 
     def choose(self, arms: npt.ArrayLike | ActionSet) -> Choice:
-        """Pick one of the arms, given as rows of features (K, d), or the best of an action set."""
+        """Pick one of the arms: rows of features (K, d), prepared by `finite`, or an action set."""
         if type(arms) is not np.ndarray and isinstance(arms, ActionSet):
             best = self._best_of(arms)
             return self._made(-1, best.features, best.action)
         rows = self._arms(arms)
-        index = self._pick(rows)
+        index = self._pick(rows, arms)
         return self._made(index, rows[index].copy())
 
     @property
@@ -216,17 +217,19 @@ class Policy(Chooser):
         clock, held = tally["clock"].item(), tally["held"].item()
         return Belief(self.memory, self.ridge, tally["seen"].item(), *sums, clock, held)
 
-    def _pick(self, rows: Floats) -> int:
-        """The arm to play in this round."""
+    def _pick(self, rows: Floats, arms: npt.ArrayLike) -> int:
+        """The arm to play in this round; of prepared ones, among those that can be the best."""
         if self.round == self._next_restart:
             finite(rows)  # a call that is refused must change nothing
             self._restart()
-        index = self._choose(
-            self._rules, self._tally, self._block, self._past, rows, self.key, self.round
-        )
+        state, places = (self._rules, self._tally, self._block, self._past), None
+        if rows is not arms and isinstance(arms, Finite):
+            places = screen(arms, *state, self.key, self.round)
+        few = rows if places is None else rows[places]
+        index = self._choose(*state, few, self.key, self.round)
         if index < 0:
             refuse_arms(rows)
-        return index
+        return index if places is None else int(places[index])
 
     def _pass(self) -> None:
         """Let a round go by in which this policy is not asked."""
