@@ -7,6 +7,7 @@ from windvane.errors import (
     BeliefError,
     ChoiceError,
     FileError,
+    FitError,
     RewardError,
     SettingError,
     WindvaneError,
@@ -26,6 +27,7 @@ from windvane.exploration import (
     randomized,
     thompson,
 )
+from windvane.glm import GeneralizedPolicy
 from windvane.memory import Memory, discount, keep, restart, restart_at, window
 from windvane.names import named
 from windvane.policy import Policy
@@ -39,6 +41,8 @@ __all__ = [
     "Confidence",
     "Exploration",
     "FileError",
+    "FitError",
+    "GeneralizedPolicy",
     "Law",
     "Memory",
     "Policy",
