@@ -7,7 +7,7 @@ import pytest
 
 import windvane as wv
 from windvane import theory
-from windvane.names import NAMES
+from windvane.names import NAMES, row
 
 FACTS = {"horizon": 10_000, "drift": 4.0, "arms": 100, "noise": 0.4, "changes": [4000]}
 TABLE = {
@@ -15,6 +15,7 @@ TABLE = {
     "LinTS": ("keep", "thompson"),
     "Gaussian-LinTS": ("keep", "thompson"),
     "LinPHE": ("keep", "perturbed_history"),
+    "FPL-GLM": ("keep", "perturbed_history"),
     "RandLinUCB": ("keep", "randomized"),
     "D-LinUCB": ("discount", "optimism"),
     "SW-LinUCB": ("window", "optimism"),
@@ -25,6 +26,8 @@ TABLE = {
     "D-LinTS": ("discount", "thompson"),
     "SW-LinTS": ("window", "thompson"),
     "Restart-LinTS": ("restart", "thompson"),
+    "D-FPL-GLM": ("discount", "perturbed_history"),
+    "SW-FPL-GLM": ("window", "perturbed_history"),
     "LinTS-OR": ("restart_at", "thompson"),
     "LinUCB-OR": ("restart_at", "optimism"),
     "RandLinUCB-OR": ("restart_at", "randomized"),
@@ -39,7 +42,7 @@ def test_every_row_of_the_table_has_its_name() -> None:
     assert {row.name for row in NAMES} == set(TABLE)
 
 
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", [name for name in TABLE if not row(name).linked])
 def test_a_name_is_its_pair_and_plays(name: str) -> None:
     policy = make(name)
     assert (policy.memory.name, policy.exploration.name) == TABLE[name]
@@ -47,6 +50,24 @@ def test_a_name_is_its_pair_and_plays(name: str) -> None:
     for _ in range(30):
         policy.learn(policy.choose(arms), 0.5)
     assert policy.belief.seen == 30
+
+
+def test_names_with_a_link_are_tuned_as_the_linear_ones_of_the_same_memory() -> None:
+    facts = {name: FACTS[name] for name in ("horizon", "drift", "arms", "noise")}
+    for name, like in [("FPL-GLM", "Gaussian-LinTS"), ("D-FPL-GLM", "D-LinTS")]:
+        policy, linear = wv.named_glm(name, "poisson", dim=10, **facts), make(like)  # type: ignore[arg-type]
+        assert (policy.link, policy.memory) == ("poisson", linear.memory)
+        assert policy.scale == linear.exploration.scale
+    assert wv.named_glm("SW-FPL-GLM", "logistic", dim=10, **facts).memory == make("SW-LinTS").memory  # type: ignore[arg-type]
+
+
+def test_who_has_a_link_and_who_has_none_is_said() -> None:
+    with pytest.raises(wv.SettingError, match=r"FPL-GLM has a link; named_glm\('FPL-GLM', link"):
+        make("FPL-GLM")
+    with pytest.raises(wv.SettingError, match=r"D-LinTS has no link; named\('D-LinTS'"):
+        wv.named_glm("D-LinTS", "logistic", dim=10)
+    with pytest.raises(wv.SettingError, match="link must be one of identity, logistic, poisson"):
+        wv.named_glm("FPL-GLM", "probit", dim=10)
 
 
 def test_discounts_are_theorys() -> None:

@@ -29,7 +29,7 @@ from windvane.exploration import (
 )
 from windvane.glm import GeneralizedPolicy
 from windvane.memory import Memory, discount, keep, restart, restart_at, window
-from windvane.names import named
+from windvane.names import named, named_glm
 from windvane.policy import Policy
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "half_normal",
     "keep",
     "named",
+    "named_glm",
     "normal",
     "optimism",
     "perturbed_history",

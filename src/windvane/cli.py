@@ -40,6 +40,7 @@ def policies(as_json: AsJson = False) -> None:
                 "regret bound": name.bound or None,
                 "randomised": name.exploration not in DETERMINISTIC,
                 "oracle-efficient": name.exploration not in NEEDS_WIDTHS,
+                "any link": name.linked,
             }
         )
     _show(worlds, as_json)

@@ -58,7 +58,9 @@ class GeneralizedPolicy(Chooser):
         self._kernels = kernels
         self._limit = room_for(memory)
         self._held = blank(self.dim, self.ridge, 1)
-        self._choose = direct(kernels.choose, self._model, self._held, np.eye(dim), self.key, 0)
+        state, row = (self._model, self._held), np.zeros((1, self.dim))
+        self._choose = direct(kernels.choose, *state, row, self.key, 0)
+        self._learn = direct(kernels.learn, *state, row, np.zeros(1))
 
     def __repr__(self) -> str:
         floor = f", floor={self.floor!r}" if self.floor else ""
@@ -163,31 +165,31 @@ class GeneralizedPolicy(Chooser):
             if not np.isfinite(given).all():
                 raise ValueError("it holds a number that is not finite")
         seen, stale = held.tally.tolist()
-        if not 0 <= stale <= seen or not 1 <= room or (self._limit and room > self._limit):
+        if not 0 <= stale <= seen or room < 1 or (self._limit and room > self._limit):
             raise ValueError("its counters or its history are out of bounds")
         if seen > room and room != self._limit:
             raise ValueError(f"its history has room for {room} of {seen} observations")
         if rounds.dtype != np.int64 or rounds.ndim != 1:
             raise ValueError("its open rounds are out of bounds")
-        links.check_rewards("load", self.link, held.past[-1, : min(seen, room)])
+        links.check_rewards("load", self.link, held.past[-1, : min(seen, room)].tolist())
         self.key = checks.whole("load", "key", header["key"], least=0)
         self.round = checks.whole("load", "round", header["round"], least=0)
         self._held = held
         self._open = set(rounds.tolist())
 
     def _take_in(self, features: Floats, reward: float, round_: int) -> None:
-        self._learn("learn", features[None], np.array([reward]))
+        self._fit("learn", features[None], [reward])
 
     def _take_all_in(self, rows: Floats, rewards: Floats, rounds: list[int]) -> None:
         if len(rows):
-            self._learn("learn_many", rows, rewards)
+            self._fit("learn_many", rows, rewards.tolist())
 
-    def _learn(self, who: str, rows: Floats, rewards: Floats) -> None:
+    def _fit(self, who: str, rows: Floats, rewards: list[float]) -> None:
         links.check_rewards(who, self.link, rewards)
         if not (np.einsum("nd,nd->n", rows, rows) <= LARGEST).all():
             raise ArmsError(f"{who}: features must be finite, with norm up to {LARGEST**0.5:g}")
         self._make_room(len(rows))
-        if not self._kernels.learn(self._model, self._held, rows, rewards):
+        if not self._learn(self._model, self._held, rows, np.array(rewards)):
             refuse_fit(who, self.link)
 
     def _make_room(self, more: int) -> None:

@@ -8,10 +8,8 @@
 """
 
 import math
+from collections.abc import Iterable
 
-import numpy as np
-
-from windvane.arrays import Floats
 from windvane.errors import RewardError, SettingError
 
 IDENTITY, LOGISTIC, POISSON = range(3)
@@ -36,6 +34,16 @@ def steepness(link: int, mean: float) -> float:
     return mean if link == POISSON else 1.0
 
 
+def potential(link: int, score: float) -> float:
+    """A(u) with A' = μ; its line goes on straight where `mean` is cut."""
+    if link == LOGISTIC:
+        return max(score, 0.0) + math.log1p(math.exp(-min(abs(score), STEEPEST)))
+    if link == POISSON:
+        steep = math.exp(min(score, STEEPEST))
+        return steep * (1.0 + max(score - STEEPEST, 0.0))
+    return 0.5 * score * score
+
+
 def code(who: str, link: str) -> int:
     """The number by which compiled code knows a link."""
     if link not in LINKS:
@@ -43,11 +51,12 @@ def code(who: str, link: str) -> int:
     return LINKS[link]
 
 
-def check_rewards(who: str, link: str, rewards: Floats) -> None:
+def check_rewards(who: str, link: str, rewards: Iterable[float]) -> None:
     """Refuse rewards that no mean of the link can explain."""
     low, high = RANGES[link]
-    outside = (rewards < low) | (rewards > high)
-    if outside.any():
-        range_ = f"lie in [{low:g}, {high:g}]" if high < math.inf else f"be at least {low:g}"
-        worst = float(rewards[int(np.argmax(outside))])
-        raise RewardError(f"{who}: a reward under the {link} link must {range_}, got {worst!r}")
+    for reward in rewards:
+        if not low <= reward <= high:
+            range_ = f"lie in [{low:g}, {high:g}]" if high < math.inf else f"be at least {low:g}"
+            raise RewardError(
+                f"{who}: a reward under the {link} link must {range_}, got {reward!r}"
+            )

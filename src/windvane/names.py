@@ -1,4 +1,7 @@
-"""The literature's names: each stands for a memory times an exploration, tuned from theory."""
+"""The literature's names: each stands for a memory times an exploration, tuned from theory.
+
+A few also have a link and stand for a generalised policy.
+"""
 
 import math
 from collections.abc import Callable, Iterable
@@ -11,6 +14,7 @@ from windvane import exploration as spend
 from windvane import memory as fade
 from windvane.errors import SettingError
 from windvane.exploration import Exploration
+from windvane.glm import GeneralizedPolicy
 from windvane.memory import Memory
 from windvane.policy import Policy
 from windvane.theory import Tuning, discount_for, span_for
@@ -40,6 +44,7 @@ class Name(NamedTuple):
     bound: str
     world: str  # stationary, drifting, or with known changes
     inflated: bool = False
+    linked: bool = False  # a generalised policy, under the link that is given
 
 
 STATIONARY, DRIFTING, KNOWN_CHANGES = "Stationary", "Drifting", "Changing at known rounds"
@@ -51,6 +56,7 @@ NAMES = [
     Name("LinTS", "keep", "thompson", "d^3/2 √T", STATIONARY, inflated=True),
     Name("Gaussian-LinTS", "keep", "thompson", WITH_ARMS, STATIONARY),
     Name("LinPHE", "keep", "perturbed_history", WITH_ARMS, STATIONARY),
+    Name("FPL-GLM", "keep", "perturbed_history", WITH_ARMS, STATIONARY, linked=True),
     Name("RandLinUCB", "keep", "randomized", MINIMAX, STATIONARY),
     Name("D-LinUCB", "discount", "optimism", DYNAMIC, DRIFTING),
     Name("SW-LinUCB", "window", "optimism", DYNAMIC, DRIFTING),
@@ -61,6 +67,8 @@ NAMES = [
     Name("D-LinTS", "discount", "thompson", DYNAMIC_WITH_ARMS, DRIFTING),
     Name("SW-LinTS", "window", "thompson", DYNAMIC_WITH_ARMS, DRIFTING),
     Name("Restart-LinTS", "restart", "thompson", DYNAMIC_WITH_ARMS, DRIFTING),
+    Name("D-FPL-GLM", "discount", "perturbed_history", "", DRIFTING, linked=True),
+    Name("SW-FPL-GLM", "window", "perturbed_history", "", DRIFTING, linked=True),
     Name("LinUCB-OR", "restart_at", "optimism", "", KNOWN_CHANGES),
     Name("LinTS-OR", "restart_at", "thompson", "", KNOWN_CHANGES),
     Name("RandLinUCB-OR", "restart_at", "randomized", "", KNOWN_CHANGES),
@@ -100,7 +108,35 @@ confidence(0.01, 0.5, 1.0, 1.0))), ridge=1.0)
     """
     known = tuple(changes) if changes is not None else None
     problem = Problem(dim, horizon, drift, arms, noise, delta, theta_norm, arm_norm, known, tuning)
+    if row(name).linked:
+        raise SettingError(f"named: {name} has a link; named_glm({name!r}, link, ...) makes it")
     return Policy(dim, *pair(name, problem), ridge=ridge, seed=seed, floor=floor)
+
+
+def named_glm(
+    name: str,
+    link: str,
+    *,
+    dim: int,
+    horizon: int | None = None,
+    drift: float | None = None,
+    arms: int | None = None,
+    noise: float | None = None,
+    tuning: Tuning = "corrected",
+    ridge: float = 1.0,
+    seed: int | np.random.SeedSequence | None = None,
+    floor: float = 0.0,
+) -> GeneralizedPolicy:
+    """A generalised policy by its name, tuned as the linear policy of the same memory is.
+
+    >>> named_glm("FPL-GLM", "logistic", dim=10, noise=0.5, seed=1)
+    GeneralizedPolicy(dim=10, link='logistic', memory=keep(), scale=0.5, ridge=1.0)
+    """
+    if not row(name).linked:
+        raise SettingError(f"named_glm: {name} has no link; named({name!r}, ...) makes it")
+    problem = Problem(dim, horizon, drift, arms, noise, 0.01, 1.0, 1.0, None, tuning)
+    memory, exploration = pair(name, problem)
+    return GeneralizedPolicy(dim, link, memory, exploration.scale, ridge, seed, floor)
 
 
 def pair(name: str, problem: Problem) -> tuple[Memory, Exploration]:
@@ -118,7 +154,8 @@ def _need(found: Name, problem: Problem, field: str) -> float:
 
 def _discount(found: Name, problem: Problem) -> Memory:
     horizon, drift = int(_need(found, problem, "horizon")), _need(found, problem, "drift")
-    arms = int(_need(found, problem, "arms")) if found.exploration == "thompson" else None
+    by_arms = found.exploration in ("thompson", "perturbed_history")
+    arms = int(_need(found, problem, "arms")) if by_arms else None
     return fade.discount(discount_for(problem.dim, horizon, drift, arms, problem.tuning))
 
 
@@ -151,6 +188,13 @@ def _thompson(found: Name, problem: Problem) -> Exploration:
     return spend.thompson(scale)
 
 
+def _perturbed_history(found: Name, problem: Problem) -> Exploration:
+    """LinPHE's one coin; under a link normal, of the scale that thompson would have."""
+    if not found.linked:
+        return spend.perturbed_history(1, pseudo="coins")
+    return spend.perturbed_history(1.0 if problem.noise is None else problem.noise)
+
+
 MEMORIES: dict[str, Callable[[Name, Problem], Memory]] = {
     "keep": lambda found, problem: fade.keep(),
     "discount": _discount,
@@ -164,5 +208,5 @@ EXPLORATIONS: dict[str, Callable[[Name, Problem], Exploration]] = {
         spend.half_normal(0.4 * _radius(problem))
     ),
     "thompson": _thompson,
-    "perturbed_history": lambda found, problem: spend.perturbed_history(1, pseudo="coins"),
+    "perturbed_history": _perturbed_history,
 }

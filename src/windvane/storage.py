@@ -25,9 +25,7 @@ Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 Header = dict[str, Any]
 
 
-def write(
-    path: str | PathLike[str], header: Header, arrays: Arrays, kind: str = "Policy"
-) -> None:
+def write(path: str | PathLike[str], header: Header, arrays: Arrays, kind: str = "Policy") -> None:
     """Write a file whole or not at all: a reader never sees half of it."""
     packed = {f"{name}.npy": _pack(array) for name, array in arrays.items()}
     full = {"format": FORMATS[kind], "version": VERSION, **header}
@@ -69,12 +67,11 @@ def _header(who: str, text: bytes, kind: str) -> Header:
         header = json.loads(text)
     except (ValueError, RecursionError):
         raise FileError(f"{who} is not a policy that Windvane saved") from None
-    kinds = [name for name, text in FORMATS.items() if isinstance(header, dict)
-             and header.get("format") == text]
-    if not kinds:
+    if not isinstance(header, dict) or header.get("format") not in FORMATS.values():
         raise FileError(f"{who} is not a policy that Windvane saved")
-    if kinds != [kind]:
-        raise FileError(f"{who} holds a {kinds[0]}, not a {kind}: {kinds[0]}.load reads it")
+    found = next(name for name, format_ in FORMATS.items() if format_ == header["format"])
+    if found != kind:
+        raise FileError(f"{who} holds a {found}, not a {kind}: {found}.load reads it")
     if header.get("version") != VERSION:
         raise FileError(
             f"{who} has format version {header.get('version')!r}, this Windvane reads {VERSION}"

@@ -1,8 +1,9 @@
 """Generalised linear estimates: the root θ of Σ w·x·μ(xᵀθ) + λθ = c.
 
-It is the lowest point of a strictly convex function. Newton's method goes there, from the last
+It is the lowest point of a strictly convex function. Newton's method goes there from the last
 estimate, with a curvature that is kept from observation to observation and corrected by every step
-it takes (BFGS), so that a step costs O(nd). A step that would go too far is halved.
+it takes (BFGS), so that a step costs O(nd). Where that does not get there, which is rare, each
+step has the curvature of its own place, in O(nd²), and is halved until it leads down.
 """
 
 import math
@@ -23,9 +24,9 @@ from windvane.links import IDENTITY, LOGISTIC, STEEPEST
 from windvane.rules import LARGEST
 
 CLOSE, NEAR = 1e-10, 1e-8  # the last step relative to the root: of the estimate, of a draw
-STEPS, HALVINGS = 200, 60  # more are never needed where numbers have digits to spare
-PATIENCE = 10  # steps after which it is asked whether rounding allows any more
+QUICK, STEPS, HALVINGS = 12, 200, 60  # at most so many are tried
 GRAIN = 1e-13  # a sum of terms of size 1 is not known more closely
+LEVEL = 1e-9  # heights that differ by less than this share count as equal
 UNSOLVED = -3  # what a kernel answers where no root was reached
 
 SERIES = np.array([1.0 / math.factorial(m) for m in range(13, 1, -1)])
@@ -33,6 +34,7 @@ LN2_HIGH, LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10  # their
 
 mean = compiled(links.mean)
 steepness = compiled(links.steepness)
+potential = compiled(links.potential)
 
 
 class Model(NamedTuple):
@@ -55,15 +57,22 @@ class Held(NamedTuple):
     past: Floats  # (d + 1, room) features, then rewards
 
 
+class Equation(NamedTuple):
+    """Σ w·x·μ(xᵀθ) + λθ = c."""
+
+    past: Floats  # (d + 1, room) features, then rewards
+    weight: Floats  # (n,) w
+    right: Floats  # (d,) c
+
+
 @compiled
 def weights(model: Model, held: Held) -> Floats:
     """What each held observation still counts: γ^age."""
     seen, room = held.tally[0], held.past.shape[1]
     count = min(seen, room)
     weight = np.ones(count)
-    if model.gamma < 1.0 and count > 0:
+    if model.gamma < 1.0:
         slot = (seen - 1) % room
-        weight[slot] = 1.0
         for _ in range(count - 1):
             older = slot - 1 if slot > 0 else room - 1
             weight[older] = model.gamma * weight[slot]
@@ -84,20 +93,24 @@ def summed(past: Floats, factors: Floats) -> Floats:
 
 
 @compiled
-def aim(held: Held, weight: Floats) -> Floats:
-    """c = Σ w·xy."""
-    return summed(held.past, weight * held.past[-1, : weight.size])
+def plain(model: Model, held: Held) -> Equation:
+    """What θ̂ solves: c = Σ w·xy."""
+    weight = weights(model, held)
+    right = summed(held.past, weight * held.past[-1, : weight.size])
+    return Equation(held.past, weight, right)
 
 
 @compiled
-def perturbed_aim(model: Model, held: Held, weight: Floats, start: np.uint64) -> Floats:
-    """c = Σ w·x(y + a·z) + a√λ·ζ, z and ζ standard normal."""
-    d, n = held.theta.size, weight.size
-    z = np.empty(n + d)
+def perturbed(model: Model, held: Held, start: np.uint64) -> Equation:
+    """What θ̃ solves: c = Σ w·x(y + a·z) + a√λ·ζ, z and ζ standard normal."""
+    weight = weights(model, held)
+    n = weight.size
+    z = np.empty(n + held.theta.size)
     stream.normals(start, DRAWS, z)
     z *= model.scale
-    rewards = held.past[d, :n] + z[:n]
-    return summed(held.past, weight * rewards) + math.sqrt(model.ridge) * z[n:]
+    right = summed(held.past, weight * (held.past[-1, :n] + z[:n]))
+    right += math.sqrt(model.ridge) * z[n:]
+    return Equation(held.past, weight, right)
 
 
 @compiled
@@ -122,68 +135,79 @@ def exponentials(values: Floats) -> None:
 
 
 @compiled
-def fill_means(model: Model, past: Floats, theta: Floats, out: Floats) -> None:
-    """μ(xᵀθ) of every held observation."""
-    out[:] = 0.0
+def scores_of(equation: Equation, theta: Floats) -> Floats:
+    """xᵀθ of every held observation."""
+    scores = np.zeros(equation.weight.size)
     for j in range(theta.size):
-        row, own = past[j], theta[j]
-        for i in range(out.size):
-            out[i] += own * row[i]
+        row, own = equation.past[j], theta[j]
+        for i in range(scores.size):
+            scores[i] += own * row[i]
+    return scores
+
+
+@compiled
+def means_of(model: Model, equation: Equation, theta: Floats) -> Floats:
+    """μ(xᵀθ) of every held observation."""
+    values = scores_of(equation, theta)
     if model.link == IDENTITY:
-        return
+        return values
     sign = -1.0 if model.link == LOGISTIC else 1.0
-    for i in range(out.size):
-        out[i] = min(max(sign * out[i], -STEEPEST), STEEPEST)
-    exponentials(out)
+    for i in range(values.size):
+        values[i] = min(max(sign * values[i], -STEEPEST), STEEPEST)
+    exponentials(values)
     if model.link == LOGISTIC:
-        for i in range(out.size):
-            out[i] = 1.0 / (1.0 + out[i])
+        for i in range(values.size):
+            values[i] = 1.0 / (1.0 + values[i])
+    return values
 
 
 @compiled
-def fill_slopes(
-    model: Model, past: Floats, weight: Floats, right: Floats, theta: Floats, out: Floats
-) -> None:
-    """Σ w·x·μ(xᵀθ) + λθ − c."""
-    means = np.empty(weight.size)
-    fill_means(model, past, theta, means)
-    out[:] = summed(past, weight * means) + model.ridge * theta - right
+def slopes_at(model: Model, equation: Equation, theta: Floats) -> Floats:
+    """g = Σ w·x·μ(xᵀθ) + λθ − c."""
+    pulls = equation.weight * means_of(model, equation, theta)
+    return summed(equation.past, pulls) + model.ridge * theta - equation.right
 
 
 @compiled
-def curvature(model: Model, past: Floats, weight: Floats, theta: Floats) -> Floats:
-    """λI + Σ w·μ'(xᵀθ)·xxᵀ."""
-    d = theta.size
-    bend = np.empty(weight.size)
-    fill_means(model, past, theta, bend)
-    for i in range(bend.size):
-        bend[i] = weight[i] * steepness(model.link, bend[i])
-    matrix = np.empty((d, d))
-    for j in range(d):
-        matrix[j] = summed(past, bend * past[j, : bend.size])
+def inverse_at(model: Model, equation: Equation, theta: Floats) -> Floats:
+    """P = (λI + Σ w·μ'(xᵀθ)·xxᵀ)⁻¹."""
+    bends = means_of(model, equation, theta)
+    for i in range(bends.size):
+        bends[i] = equation.weight[i] * steepness(model.link, bends[i])
+    matrix = np.empty((theta.size, theta.size))
+    for j in range(theta.size):
+        matrix[j] = summed(equation.past, bends * equation.past[j, : bends.size])
         matrix[j, j] += model.ridge
+    invert(matrix)
     return matrix
 
 
 @compiled
-def at_the_grain(
-    model: Model, past: Floats, weight: Floats, right: Floats, theta: Floats, slopes: Floats
-) -> bool:
+def height_at(model: Model, equation: Equation, theta: Floats) -> float:
+    """Σ w·A(xᵀθ) + ½λ‖θ‖² − cᵀθ with A' = μ, whose slopes are g."""
+    scores = scores_of(equation, theta)
+    height = 0.5 * model.ridge * dot(theta, theta) - dot(equation.right, theta)
+    for i in range(scores.size):
+        height += equation.weight[i] * potential(model.link, scores[i])
+    return height
+
+
+@compiled
+def at_the_grain(model: Model, equation: Equation, theta: Floats, slopes: Floats) -> bool:
     """Whether the slopes are as near to 0 as the rounding of their own sums lets them come."""
-    size = np.empty(weight.size)
-    fill_means(model, past, theta, size)
+    means = means_of(model, equation, theta)
     for j in range(theta.size):
-        total = model.ridge * abs(theta[j]) + abs(right[j])
-        for i in range(size.size):
-            total += weight[i] * abs(past[j, i] * size[i])
-        if not abs(slopes[j]) <= GRAIN * total:
+        size = model.ridge * abs(theta[j]) + abs(equation.right[j])
+        for i in range(means.size):
+            size += equation.weight[i] * abs(equation.past[j, i] * means[i])
+        if not abs(slopes[j]) <= GRAIN * size:
             return False
     return True
 
 
 @compiled
 def correct(inverse: Floats, step: Floats, change: Floats) -> None:
-    """Let the inverse curvature send a change of slopes to the step that made it (BFGS).
+    """Let P send a change of slopes y to the step s that made it (BFGS).
 
     P ← (I − s·yᵀ/yᵀs) P (I − y·sᵀ/yᵀs) + s·sᵀ/yᵀs
     """
@@ -200,48 +224,68 @@ def correct(inverse: Floats, step: Floats, change: Floats) -> None:
 
 
 @compiled
-def descend(
-    model: Model,
-    past: Floats,
-    weight: Floats,
-    right: Floats,
-    theta: Floats,
-    inverse: Floats,
-    digits: float,
-) -> bool:
-    """Move θ to the root, until a step is no longer than `digits` times θ; False if it is not.
+def newton_step(inverse: Floats, slopes: Floats) -> Floats:
+    """s = −Pg."""
+    step = np.empty_like(slopes)
+    times(inverse, slopes, step)
+    return -step
 
-    Along a step s the slope sᵀg only ever rises, from below 0 to above. A step is halved until
-    what it climbs again at its end is at most half of what it fell at its start.
+
+@compiled
+def small(step: Floats, theta: Floats, digits: float) -> bool:
+    """Whether a step from θ moves nothing by more than this share of the largest."""
+    return bool(np.abs(step).max() <= digits * np.abs(theta + step).max())
+
+
+@compiled
+def glide(model: Model, equation: Equation, theta: Floats, inverse: Floats, digits: float) -> bool:
+    """A few whole steps with a P that each of them corrects; False where they do not suffice.
+
+    Along a step s the slope sᵀg only ever rises. One that ends half as steep as it began, or
+    steeper, has gone too far.
     """
-    d = theta.size
-    slopes, ahead, step, trial = np.empty((4, d))
-    fill_slopes(model, past, weight, right, theta, slopes)
-    for count in range(STEPS):
-        times(inverse, slopes, step)
-        for j in range(d):
-            step[j] = -step[j]
-            trial[j] = theta[j] + step[j]
-        if np.abs(step).max() <= digits * np.abs(trial).max():
-            theta[:] = trial
+    slopes = slopes_at(model, equation, theta)
+    for _ in range(QUICK):
+        step = newton_step(inverse, slopes)
+        if small(step, theta, digits):
+            theta += step
             return True
-        fall = -dot(step, slopes)
-        if count >= PATIENCE and at_the_grain(model, past, weight, right, theta, slopes):
-            return True
-        for _ in range(HALVINGS):
-            fill_slopes(model, past, weight, right, trial, ahead)
-            if dot(step, ahead) <= 0.5 * fall:
-                break
-            fall *= 0.5
-            for j in range(d):
-                step[j] *= 0.5
-                trial[j] = theta[j] + step[j]
-        for j in range(d):
-            theta[j] = trial[j]
-            slopes[j], ahead[j] = ahead[j], ahead[j] - slopes[j]
-        correct(inverse, step, ahead)
+        ahead = slopes_at(model, equation, theta + step)
+        if not dot(step, ahead) <= -0.5 * dot(step, slopes):
+            return False
+        theta += step
+        correct(inverse, step, ahead - slopes)
+        slopes = ahead
     return False
 
+
+@compiled
+def descend(
+    model: Model, equation: Equation, theta: Floats, inverse: Floats, digits: float
+) -> bool:
+    """Move θ to the root, to a last step of at most `digits` times θ; False if it is not reached.
+
+    Where gliding does not do it, by Newton's steps with the curvature of each place, halved until
+    they lead down.
+    """
+    if glide(model, equation, theta, inverse, digits):
+        return True
+    height = height_at(model, equation, theta)
+    for _ in range(STEPS):
+        slopes = slopes_at(model, equation, theta)
+        inverse[:] = inverse_at(model, equation, theta)
+        step = newton_step(inverse, slopes)
+        if small(step, theta, digits) or at_the_grain(model, equation, theta, slopes):
+            theta += step
+            return bool(np.isfinite(theta).all())
+        for _ in range(HALVINGS):
+            lower = height_at(model, equation, theta + step)
+            if lower <= height + LEVEL * abs(height):
+                break
+            step *= 0.5
+        theta += step
+        height = lower
+    return False
 
 
 @compiled
@@ -253,19 +297,17 @@ def sampled(model: Model, held: Held, start: np.uint64, out: Floats) -> bool:
     out[:] = held.theta
     if model.scale == 0.0:
         return True
-    weight = weights(model, held)
-    right = perturbed_aim(model, held, weight, start)
-    return descend(model, held.past, weight, right, out, held.inverse.copy(), NEAR)
+    return descend(model, perturbed(model, held, start), out, held.inverse.copy(), NEAR)
 
 
 @compiled
 def sample_aside(model: Model, held: Held, key: int, round_: int, out: Floats) -> bool:
     """Draws of θ̃, one a row, each from a stream of its own."""
     start = stream.opening(np.uint64(key), round_)
+    reached = True
     for i in range(out.shape[0]):
-        if not sampled(model, held, stream.word(start, i), out[i]):
-            return False
-    return True
+        reached &= sampled(model, held, stream.word(start, i), out[i])
+    return reached
 
 
 @compiled
@@ -313,13 +355,11 @@ def learn(model: Model, held: Held, xs: Floats, rewards: Floats) -> bool:
     for i in range(rewards.size):
         replaced[i] = held.past[:, held.tally[0] % room]
         absorb(model, held, xs[i], rewards[i])
-    weight = weights(model, held)
+    equation = plain(model, held)
     if held.tally[1] >= model.refresh:
-        held.inverse[:] = curvature(model, held.past, weight, held.theta)
-        invert(held.inverse)
+        held.inverse[:] = inverse_at(model, equation, held.theta)
         held.tally[1] = 0
-    right = aim(held, weight)
-    if descend(model, held.past, weight, right, held.theta, held.inverse, CLOSE):
+    if descend(model, equation, held.theta, held.inverse, CLOSE):
         return True
     for i in range(rewards.size - 1, -1, -1):
         held.past[:, (first + i) % room] = replaced[i]

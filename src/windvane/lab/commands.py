@@ -27,7 +27,9 @@ Arms = Annotated[int, typer.Option(help="Arms a round.")]
 Horizon = Annotated[int, typer.Option(help="Rounds.")]
 Drift = Annotated[str, typer.Option(help="How the parameter moves.")]
 Actions = Annotated[str, typer.Option(help="fresh() arms every round, or fixed().")]
-Reward = Annotated[str, typer.Option(help="gaussian(VARIANCE), bounded(RADIUS) or bernoulli().")]
+Reward = Annotated[
+    str, typer.Option(help="gaussian(VARIANCE), bounded(RADIUS), bernoulli(), poisson().")
+]
 
 
 def reproduce(
