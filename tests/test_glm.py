@@ -320,13 +320,36 @@ def test_features_that_are_not_finite_are_refused_and_change_nothing(tmp_path: P
     assert contents(policy, tmp_path) == before
 
 
-def test_an_estimate_that_is_not_reached_is_an_error_and_changes_nothing(tmp_path: Path) -> None:
-    policy = wv.GeneralizedPolicy(2, "poisson", wv.window(3), ridge=1e-90, seed=1)
-    policy.learn([1.0, 0.0], 1.0)
-    before = contents(policy, tmp_path)
-    with pytest.raises(wv.FitError, match="learn_many: the poisson estimate was not reached"):
-        policy.learn_many([[1e49, 1.0], [-1e49, 1.0]] * 3, [1e90, 1.0] * 3)
-    assert contents(policy, tmp_path) == before
+@pytest.mark.parametrize("room", [3, 8, 20])
+def test_an_estimate_that_is_not_reached_is_an_error_and_changes_nothing(
+    room: int, tmp_path: Path
+) -> None:
+    """Counts of 1e86 beside none, with features of norm 2000, leave too few digits for some."""
+    refused = 0
+    for seed in range(8):
+        policy = wv.GeneralizedPolicy(5, "poisson", wv.window(room), seed=1)
+        policy.learn_many(np.eye(5), np.arange(5.0))
+        before = contents(policy, tmp_path)
+        xs = 1000 * np.random.default_rng(seed).standard_normal((10, 5))
+        try:
+            policy.learn_many(xs, np.where(xs[:, 0] > 0, 1e86, 0.0))
+        except wv.FitError as refusal:
+            assert "learn_many: the poisson estimate was not reached" in str(refusal)
+            assert contents(policy, tmp_path) == before
+            refused += 1
+    assert refused > 0
+
+
+def test_a_draw_that_is_not_reached_is_an_error_and_ends_no_round() -> None:
+    """Noise of 10 on clicks under a ridge of 1e-8 asks for parameters of size 1e9."""
+    policy = wv.GeneralizedPolicy(5, "logistic", wv.keep(), scale=10.0, ridge=1e-8, seed=1)
+    xs = 5 * np.random.default_rng(1).standard_normal((60, 5))
+    policy.learn_many(xs, (xs[:, 0] > 0).astype(np.float64))
+    rounds = 0
+    with pytest.raises(wv.FitError, match="choose: the logistic estimate was not reached"):
+        for rounds in range(200):
+            policy.choose(xs[:4])
+    assert policy.round == rounds
 
 
 @pytest.mark.parametrize(

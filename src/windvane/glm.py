@@ -188,20 +188,21 @@ class GeneralizedPolicy(Chooser):
         links.check_rewards(who, self.link, rewards)
         if not (np.einsum("nd,nd->n", rows, rows) <= LARGEST).all():
             raise ArmsError(f"{who}: features must be finite, with norm up to {LARGEST**0.5:g}")
-        self._make_room(len(rows))
-        if not self._learn(self._model, self._held, rows, np.array(rewards)):
+        held = self._with_room(len(rows))
+        if not self._learn(self._model, held, rows, np.array(rewards)):
             refuse_fit(who, self.link)
+        self._held = held
 
-    def _make_room(self, more: int) -> None:
-        """Let the kept observations grow, up to as many as the memory can reach."""
+    def _with_room(self, more: int) -> "Held":
+        """What is held, with space for more observations, up to all that the memory can reach."""
         past, seen = self._held.past, self.seen
         room = past.shape[1]
         if seen + more <= room or room == self._limit:
-            return
+            return self._held
         size = max(2 * room, seen + more, 64)
         grown = np.zeros((self.dim + 1, size if self._limit is None else min(size, self._limit)))
         grown[:, :room] = past
-        self._held = self._held._replace(past=grown)
+        return self._held._replace(past=grown)
 
 
 def model_of(link: str, memory: Memory, scale: float, ridge: float, floor: float) -> "Model":

@@ -24,9 +24,8 @@ from windvane.links import IDENTITY, LOGISTIC, STEEPEST
 from windvane.rules import LARGEST
 
 CLOSE, NEAR = 1e-10, 1e-8  # the last step relative to the root: of the estimate, of a draw
-QUICK, STEPS, HALVINGS = 12, 200, 60  # at most so many are tried
+QUICK, STEPS, HALVINGS = 12, 200, 400  # at most so many are tried
 GRAIN = 1e-13  # a sum of terms of size 1 is not known more closely
-LEVEL = 1e-9  # heights that differ by less than this share count as equal
 UNSOLVED = -3  # what a kernel answers where no root was reached
 
 SERIES = np.array([1.0 / math.factorial(m) for m in range(13, 1, -1)])
@@ -183,13 +182,13 @@ def inverse_at(model: Model, equation: Equation, theta: Floats) -> Floats:
 
 
 @compiled
-def height_at(model: Model, equation: Equation, theta: Floats) -> float:
-    """Σ w·A(xᵀθ) + ½λ‖θ‖² − cᵀθ with A' = μ, whose slopes are g."""
+def height_at(model: Model, equation: Equation, theta: Floats) -> tuple[float, float]:
+    """Σ w·A(xᵀθ) + ½λ‖θ‖² − cᵀθ with A' = μ, whose slopes are g; and how far rounding blurs it."""
     scores = scores_of(equation, theta)
-    height = 0.5 * model.ridge * dot(theta, theta) - dot(equation.right, theta)
+    lift, aimed = 0.5 * model.ridge * dot(theta, theta), dot(equation.right, theta)
     for i in range(scores.size):
-        height += equation.weight[i] * potential(model.link, scores[i])
-    return height
+        lift += equation.weight[i] * potential(model.link, scores[i])
+    return lift - aimed, GRAIN * (lift + abs(aimed))  # A is nowhere below 0
 
 
 @compiled
@@ -233,8 +232,8 @@ def newton_step(inverse: Floats, slopes: Floats) -> Floats:
 
 @compiled
 def small(step: Floats, theta: Floats, digits: float) -> bool:
-    """Whether a step from θ moves nothing by more than this share of the largest."""
-    return bool(np.abs(step).max() <= digits * np.abs(theta + step).max())
+    """Whether a step from θ moves nothing by more than this share of the largest, or at all."""
+    return bool(np.abs(step).max() <= digits * np.abs(theta + step).max() + 1.0 / LARGEST)
 
 
 @compiled
@@ -266,11 +265,14 @@ def descend(
     """Move θ to the root, to a last step of at most `digits` times θ; False if it is not reached.
 
     Where gliding does not do it, by Newton's steps with the curvature of each place, halved until
-    they lead down.
+    they lead down; and from 0 where that is a better start.
     """
     if glide(model, equation, theta, inverse, digits):
         return True
-    height = height_at(model, equation, theta)
+    height, blur = height_at(model, equation, theta)
+    if not height <= height_at(model, equation, np.zeros(theta.size))[0]:
+        theta[:] = 0.0
+        height, blur = height_at(model, equation, theta)
     for _ in range(STEPS):
         slopes = slopes_at(model, equation, theta)
         inverse[:] = inverse_at(model, equation, theta)
@@ -279,12 +281,14 @@ def descend(
             theta += step
             return bool(np.isfinite(theta).all())
         for _ in range(HALVINGS):
-            lower = height_at(model, equation, theta + step)
-            if lower <= height + LEVEL * abs(height):
+            lower, own = height_at(model, equation, theta + step)
+            if lower <= height + blur + own:
                 break
             step *= 0.5
+        if not lower <= height + blur + own:
+            return False
         theta += step
-        height = lower
+        height, blur = lower, own
     return False
 
 
