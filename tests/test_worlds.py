@@ -246,7 +246,7 @@ def test_logistic_means_are_those_of_the_link() -> None:
 
 
 def test_counts_are_the_quantiles_of_the_poisson_law_of_their_mean() -> None:
-    arms = fixed([[1, 0], [-3, 0], [2.5, 1]])
+    arms = fixed(np.array([[1, 0], [-3, 0], [2.5, 1]]))
     draw = world(2, 3, 3000, actions=arms, reward=poisson(), start=[2, 0]).draw(0)
     assert means(draw, 0) == pytest.approx([math.exp(2), math.exp(-6), math.exp(5)])
     for arm, mean in enumerate(means(draw, 0)):

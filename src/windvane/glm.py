@@ -1,6 +1,7 @@
 """GeneralizedPolicy: clicks, counts and other rewards whose mean bends with the score (FPL-GLM)."""
 
 import math
+from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, NoReturn
 
@@ -15,7 +16,8 @@ from windvane.memory import Memory
 from windvane.rules import LARGEST
 
 if TYPE_CHECKING:
-    from windvane.kernels.generalized import Held, Model
+    from windvane.kernels.descent import Model
+    from windvane.kernels.generalized import Held
 
 FADED = 1e-12  # an observation that counts less than this is dropped
 OFTEN = 32  # observations between two fresh inversions of the curvature, at most
@@ -78,6 +80,16 @@ class GeneralizedPolicy(Chooser):
         if index < 0:
             refuse_arms(rows)
         return self._made(index, rows[index].copy())
+
+    def choose_many(self, sets: Sequence[npt.ArrayLike] | Floats) -> list[Choice]:
+        """One choice from each arm set, a round each, or none where one is refused."""
+        first = self.round
+        try:
+            return super().choose_many(sets)
+        except FitError:
+            self._open.difference_update(range(first, self.round))
+            self.round = first
+            raise
 
     @property
     def theta(self) -> Floats:
@@ -207,7 +219,7 @@ class GeneralizedPolicy(Chooser):
 
 def model_of(link: str, memory: Memory, scale: float, ridge: float, floor: float) -> "Model":
     """The settings of a generalised policy, checked, as compiled code reads them."""
-    from windvane.kernels.generalized import Model
+    from windvane.kernels.descent import Model
 
     who = "GeneralizedPolicy"
     code = links.code(who, link)

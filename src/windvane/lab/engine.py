@@ -18,8 +18,7 @@ from windvane.kernels import Watched, blank, choose_among, learn_watching, look,
 from windvane.kernels.choosing import ANY
 from windvane.kernels.solving import dot
 from windvane.kernels.widths import nobody, squared_norms
-from windvane.lab import draws
-from windvane.lab.draws import Draw, Marks
+from windvane.lab.draws import Draw, Marks, count
 from windvane.links import POISSON
 from windvane.memory import Memory
 from windvane.rules import TALLY, WIDTH, block_size, history_limit, rules_of
@@ -38,7 +37,7 @@ class Player(NamedTuple):
 
 
 mean_under = compiled(links.mean)
-count = compiled(draws.count)
+count_of = compiled(count)
 
 
 def replay(player: Player, draw: Draw, key: int, marks: Marks) -> Floats:
@@ -100,7 +99,7 @@ def reward_for(draw: Draw, mean: float, noise: float) -> float:
     """The reward that the noise of a round makes of a mean."""
     if draw.binary:
         return 1.0 if noise < mean else 0.0
-    return count(mean, noise) if draw.link == POISSON else mean + noise
+    return count_of(mean, noise) if draw.link == POISSON else mean + noise
 
 
 @compiled

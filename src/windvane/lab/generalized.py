@@ -7,7 +7,8 @@ from windvane.arrays import Floats
 from windvane.compiling import compiled
 from windvane.errors import FitError
 from windvane.kernels.choosing import ANY
-from windvane.kernels.generalized import Held, Model, choose, learn
+from windvane.kernels.descent import Model
+from windvane.kernels.generalized import Held, choose, learn
 from windvane.lab.draws import Draw, Marks
 from windvane.lab.engine import Player, mean_rewards, offer, reward_for, spanned
 
