@@ -3,7 +3,8 @@
 It is the lowest point of a strictly convex function. Newton's method goes there from the last
 estimate, with a curvature that is kept from observation to observation and corrected by every step
 it takes (BFGS), so that a step costs O(nd). Where that does not get there, which is rare, each
-step has the curvature of its own place, in O(nd²), and is halved until it leads down.
+step has the curvature of its own place, in O(nd²), and is halved until it leads down; and where
+not even that does, the ridge is first taken large and then lowered step by step.
 """
 
 import math
@@ -19,7 +20,9 @@ from windvane.links import IDENTITY, LOGISTIC, STEEPEST
 from windvane.rules import LARGEST
 
 CLOSE, NEAR = 1e-10, 1e-8  # the last step relative to the root: of the estimate, of a draw
-QUICK, STEPS, HALVINGS = 12, 200, 400  # at most so many are tried
+QUICK, STEPS, HALVINGS = 12, 50, 100  # at most so many are tried
+FALL = 0.2  # the share of the fall that its first slope promises which a step must keep
+ROUGH = 1e-2  # the last step where only the next start is sought
 GRAIN = 1e-13  # a sum of terms of size 1 is not known more closely
 
 SERIES = np.array([1.0 / math.factorial(m) for m in range(13, 1, -1)])
@@ -207,20 +210,11 @@ def glide(model: Model, equation: Equation, theta: Floats, inverse: Floats, digi
 
 
 @compiled
-def descend(
+def walk_down(
     model: Model, equation: Equation, theta: Floats, inverse: Floats, digits: float
 ) -> bool:
-    """Move θ to the root, to a last step of at most `digits` times θ; False if it is not reached.
-
-    Where gliding does not do it, by Newton's steps with the curvature of each place, halved until
-    they lead down; and from 0 where that is a better start.
-    """
-    if glide(model, equation, theta, inverse, digits):
-        return True
+    """Newton's steps with the curvature of each place, halved until they lead down far enough."""
     height, blur = height_at(model, equation, theta)
-    if not height <= height_at(model, equation, np.zeros(theta.size))[0]:
-        theta[:] = 0.0
-        height, blur = height_at(model, equation, theta)
     for _ in range(STEPS):
         slopes = slopes_at(model, equation, theta)
         inverse[:] = inverse_at(model, equation, theta)
@@ -228,13 +222,51 @@ def descend(
         if small(step, theta, digits) or at_the_grain(model, equation, theta, slopes):
             theta += step
             return bool(np.isfinite(theta).all())
+        down = False
         for _ in range(HALVINGS):
             lower, own = height_at(model, equation, theta + step)
-            if lower <= height + blur + own:
+            down = lower - height <= blur + own + FALL * dot(step, slopes)
+            if down:
                 break
             step *= 0.5
-        if not lower <= height + blur + own:
+        if not down:
             return False
         theta += step
         height, blur = lower, own
     return False
+
+
+@compiled
+def come_from_far(
+    model: Model, equation: Equation, theta: Floats, inverse: Floats, digits: float
+) -> bool:
+    """Start under a ridge so large that 0 is near, and halve it down to the one that is meant.
+
+    Means near their ends leave no curvature to follow; λθ, though, then moves little with λ.
+    """
+    energy, far = 0.0, 0
+    for j in range(theta.size):
+        energy += dot(equation.weight, equation.past[j, : equation.weight.size] ** 2)
+    while model.ridge * 2.0**far < energy:
+        far += 1
+    theta[:] = 0.0
+    for k in range(far, -1, -1):
+        ridge, last = model.ridge * 2.0**k, digits if k == 0 else ROUGH
+        eased = Model(model.link, model.gamma, ridge, model.scale, model.mix, model.refresh)
+        if height_at(eased, equation, 2.0 * theta)[0] < height_at(eased, equation, theta)[0]:
+            theta *= 2.0
+        if not walk_down(eased, equation, theta, inverse, last):
+            return False
+    return True
+
+
+@compiled
+def descend(
+    model: Model, equation: Equation, theta: Floats, inverse: Floats, digits: float
+) -> bool:
+    """Move θ to the root, to a last step of `digits` times θ; False where it is not reached."""
+    return (
+        glide(model, equation, theta, inverse, digits)
+        or walk_down(model, equation, theta, inverse, digits)
+        or come_from_far(model, equation, theta, inverse, digits)
+    )
