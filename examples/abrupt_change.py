@@ -13,12 +13,12 @@ DIM, ARMS, ROUNDS, CHANGE, NOISE, GAMES = 5, 20, 2000, 1000, 0.3, 20
 THETA = np.array([0.8, 0.6, 0.0, 0.0, 0.0])  # of norm 1
 
 
-def make(name: str, seed: int) -> wv.Policy:
+def make(name: str, seed: int) -> wv.Chooser:
     """A policy tuned from theory for this world, whose direction moves by 2 in all."""
     return wv.named(name, dim=DIM, horizon=ROUNDS, drift=2.0, arms=ARMS, noise=NOISE, seed=seed)
 
 
-def play(policy: wv.Policy, seed: int) -> tuple[float, float]:
+def play(policy: wv.Chooser, seed: int) -> tuple[float, float]:
     """The regret before and after the change."""
     rng = np.random.default_rng(seed)
     regret = np.zeros(ROUNDS)

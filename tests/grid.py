@@ -74,7 +74,7 @@ def loosened(policy: wv.Policy) -> wv.Policy:
     return policy
 
 
-def contents(policy: wv.Policy, folder: Path) -> dict[str, bytes]:
+def contents(policy: wv.Policy | wv.GeneralizedPolicy, folder: Path) -> dict[str, bytes]:
     """Everything that a policy saves, by name."""
     path = folder / "contents.npz"
     policy.save(path)

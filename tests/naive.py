@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import optimize, special, stats
 
 from windvane.exploration import Confidence, Exploration, Law
 from windvane.memory import Memory
@@ -300,3 +300,61 @@ def propensities(means: Floats, widths: Floats, law: Law, scale: float) -> Float
         z = scale * quantile(law, u)
         total += shares_of(means + z[:, None] * widths).sum(axis=0)
     return total / steps
+
+
+def mean(link: str, scores: Floats) -> Floats:
+    """μ(u)."""
+    return np.asarray(
+        {"identity": np.array, "logistic": special.expit, "poisson": np.exp}[link](scores)
+    )
+
+
+def generalized_slopes(
+    link: str,
+    memory: Memory,
+    ridge: float,
+    history: History,
+    theta: Floats,
+    pseudo: Floats | float = 0.0,
+    zeta: Floats | float = 0.0,
+) -> Floats:
+    """Σ w·x(μ(xᵀθ) − y − pseudo) + λθ − √λ·ζ, which is 0 at the estimate."""
+    w, xs = weights(memory, history), history.xs
+    missed = mean(link, xs @ theta) - history.ys - pseudo
+    return np.asarray((w * missed) @ xs + ridge * theta - np.sqrt(ridge) * zeta)
+
+
+def generalized(
+    link: str,
+    memory: Memory,
+    ridge: float,
+    history: History,
+    pseudo: Floats | float = 0.0,
+    zeta: Floats | float = 0.0,
+) -> Floats:
+    """The penalised maximum-likelihood estimate, found by SciPy from 0."""
+    w, xs = weights(memory, history), history.xs
+
+    def height(theta: Floats) -> float:
+        u = xs @ theta
+        potential = {
+            "identity": u**2 / 2,
+            "logistic": np.logaddexp(0.0, u),
+            "poisson": np.exp(u),
+        }[link]
+        fit = float(w @ (potential - (history.ys + pseudo) * u))
+        return fit + float(ridge * theta @ theta / 2 - np.sum(np.sqrt(ridge) * zeta * theta))
+
+    def slopes(theta: Floats) -> Floats:
+        return generalized_slopes(link, memory, ridge, history, theta, pseudo, zeta)
+
+    def bend(theta: Floats) -> Floats:
+        mu = mean(link, xs @ theta)
+        rate = {"identity": np.ones_like(mu), "logistic": mu * (1 - mu), "poisson": mu}[link]
+        return np.asarray(ridge * np.eye(xs.shape[1]) + ((w * rate)[:, None] * xs).T @ xs)
+
+    start = np.zeros(xs.shape[1])
+    low = optimize.minimize(height, start, jac=slopes, hess=bend, method="trust-exact")
+    found = optimize.root(slopes, low.x, jac=bend, tol=1e-14)
+    assert np.abs(slopes(found.x)).max() < 1e-9 * (1 + np.abs(xs).sum())
+    return np.asarray(found.x)

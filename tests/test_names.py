@@ -7,7 +7,8 @@ import pytest
 
 import windvane as wv
 from windvane import theory
-from windvane.names import NAMES
+from windvane.adaptive import Adaptive
+from windvane.names import NAMES, row
 
 FACTS = {"horizon": 10_000, "drift": 4.0, "arms": 100, "noise": 0.4, "changes": [4000]}
 TABLE = {
@@ -15,6 +16,7 @@ TABLE = {
     "LinTS": ("keep", "thompson"),
     "Gaussian-LinTS": ("keep", "thompson"),
     "LinPHE": ("keep", "perturbed_history"),
+    "FPL-GLM": ("keep", "perturbed_history"),
     "RandLinUCB": ("keep", "randomized"),
     "D-LinUCB": ("discount", "optimism"),
     "SW-LinUCB": ("window", "optimism"),
@@ -25,21 +27,56 @@ TABLE = {
     "D-LinTS": ("discount", "thompson"),
     "SW-LinTS": ("window", "thompson"),
     "Restart-LinTS": ("restart", "thompson"),
+    "D-FPL-GLM": ("discount", "perturbed_history"),
+    "SW-FPL-GLM": ("window", "perturbed_history"),
     "LinTS-OR": ("restart_at", "thompson"),
     "LinUCB-OR": ("restart_at", "optimism"),
     "RandLinUCB-OR": ("restart_at", "randomized"),
+    "SquareCB": ("keep", "inverse_gap"),
+    "D-SquareCB": ("discount", "inverse_gap"),
+    "LB-WeightUCB": ("discount", "optimism"),
+    "Kalman-LinTS": ("kalman", "thompson"),
+    "CUSUM-LinUCB": ("detect", "optimism"),
+    "CUSUM-RandLinUCB": ("detect", "randomized"),
+    "CUSUM-LinTS": ("detect", "thompson"),
+}
+SPENDING = {"LinUCB": "optimism", "RandLinUCB": "randomized", "LinTS": "thompson"}
+FINDING = {
+    **{f"BOB D-{base}": ("bandits", "discount", name) for base, name in SPENDING.items()},
+    **{f"BOB SW-{base}": ("bandits", "window", name) for base, name in SPENDING.items()},
+    **{f"BOB Restart-{base}": ("bandits", "restart", name) for base, name in SPENDING.items()},
+    **{f"Warm BOB D-{base}": ("warm", "discount", name) for base, name in SPENDING.items()},
+    **{f"Predictive D-{base}": ("predictive", "discount", name) for base, name in SPENDING.items()},
 }
 
 
-def make(name: str, **changed: object) -> wv.Policy:
+def named(name: str, **changed: object) -> wv.Chooser:
     return wv.named(name, dim=10, seed=1, **{**FACTS, **changed})  # type: ignore[arg-type]
 
 
+def make(name: str, **changed: object) -> wv.Policy:
+    policy = named(name, **changed)
+    assert isinstance(policy, wv.Policy)
+    return policy
+
+
 def test_every_row_of_the_table_has_its_name() -> None:
-    assert {row.name for row in NAMES} == set(TABLE)
+    assert {row.name for row in NAMES} == {*TABLE, *FINDING}
 
 
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", FINDING)
+def test_a_name_that_finds_its_memory_looks_in_its_family_and_plays(name: str) -> None:
+    policy = named(name)
+    assert isinstance(policy, Adaptive)
+    kind, family, exploration = FINDING[name]
+    assert (policy.adaptation.kind, policy.exploration.name) == (kind, exploration)
+    assert {memory.name for memory in policy.candidates} - {"keep"} == {family}
+    for _ in range(30):
+        policy.learn(policy.choose(np.eye(10)), 0.5)
+    assert policy.memory in policy.candidates
+
+
+@pytest.mark.parametrize("name", [name for name in TABLE if not row(name).linked])
 def test_a_name_is_its_pair_and_plays(name: str) -> None:
     policy = make(name)
     assert (policy.memory.name, policy.exploration.name) == TABLE[name]
@@ -47,6 +84,34 @@ def test_a_name_is_its_pair_and_plays(name: str) -> None:
     for _ in range(30):
         policy.learn(policy.choose(arms), 0.5)
     assert policy.belief.seen == 30
+
+
+def test_names_with_a_link_are_tuned_as_the_linear_ones_of_the_same_memory() -> None:
+    for name, like in [("FPL-GLM", "Gaussian-LinTS"), ("D-FPL-GLM", "D-LinTS")]:
+        policy, linear = named(name, link="poisson"), make(like)
+        assert isinstance(policy, wv.GeneralizedPolicy)
+        assert (policy.link, policy.memory) == ("poisson", linear.memory)
+        assert policy.scale == linear.exploration.scale
+    assert named("SW-FPL-GLM", link="logistic").memory == make("SW-LinTS").memory
+
+
+def test_who_has_a_link_and_who_has_none_is_said() -> None:
+    with pytest.raises(wv.SettingError, match="FPL-GLM needs a link, such as link='logistic'"):
+        named("FPL-GLM")
+    with pytest.raises(wv.SettingError, match="D-LinTS has no link, got 'logistic'"):
+        named("D-LinTS", link="logistic")
+    with pytest.raises(wv.SettingError, match="link must be one of identity, logistic, poisson"):
+        named("FPL-GLM", link="probit")
+
+
+def test_a_filter_forgets_at_the_pace_of_theory() -> None:
+    """Q = (1−γ)²σ²d a round: its steady gain in one direction, seen every d rounds, is 1 − γ."""
+    memory = make("Kalman-LinTS").memory
+    step = 1 - theory.discount_for(10, 10_000, 4.0)
+    assert 1 - memory.rho**2 == pytest.approx(step**2 * 0.16 * 10, rel=1e-9)
+    assert make("Kalman-LinTS").exploration == wv.thompson(1.0)
+    assert make("CUSUM-LinTS").memory == wv.detect(0.4, 1.0)
+    assert make("LB-WeightUCB").memory == wv.discount(1 - step, single=True)
 
 
 def test_discounts_are_theorys() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from windvane import SettingError
 from windvane.lab.worlds import (
@@ -23,6 +24,7 @@ from windvane.lab.worlds import (
     offered,
     payoff,
     periodic,
+    poisson,
     pools,
     regret,
     rotation,
@@ -32,7 +34,14 @@ from windvane.lab.worlds import (
 )
 
 DRIFTS = [stationary(), abrupt([30, 70], flip=0.6), rotation(2.0), walk(3.0), periodic(40)]
-REWARDS = [gaussian(0.15), bounded(0.5), bernoulli(), bernoulli("clip")]
+REWARDS = [
+    gaussian(0.15),
+    bounded(0.5),
+    bernoulli(),
+    bernoulli("clip"),
+    bernoulli("logistic"),
+    poisson(),
+]
 
 
 def same(one: tuple[object, ...], two: tuple[object, ...]) -> bool:
@@ -220,7 +229,7 @@ def test_bernoulli_means_map_the_widest_range_onto_0_and_1() -> None:
     assert means(cut, 0) == pytest.approx([0.6, 0, 0])
 
 
-@pytest.mark.parametrize("mean", ["affine", "clip"])
+@pytest.mark.parametrize("mean", ["affine", "clip", "logistic"])
 def test_bernoulli_rewards_are_0_or_1_with_their_mean(mean: str) -> None:
     arms = fixed([[0.2, 0.1], [0.9, 0.1]])
     draw = world(2, 2, 20_000, actions=arms, reward=bernoulli(mean), start=[0.7, 0.7]).draw(0)
@@ -228,6 +237,32 @@ def test_bernoulli_rewards_are_0_or_1_with_their_mean(mean: str) -> None:
     assert set(rewards) == {0.0, 1.0}
     for arm in (0, 1):
         assert np.mean(rewards[arm::2]) == pytest.approx(means(draw, 0)[arm], abs=5 * 0.5 / 100)
+
+
+def test_logistic_means_are_those_of_the_link() -> None:
+    arms = fixed([[2, 0], [-2, 0], [0, 1]])
+    draw = world(2, 3, 9, actions=arms, reward=bernoulli("logistic"), start=[3, 0]).draw(0)
+    assert means(draw, 0) == pytest.approx([1 / (1 + math.exp(-6)), 1 / (1 + math.exp(6)), 0.5])
+
+
+def test_counts_are_the_quantiles_of_the_poisson_law_of_their_mean() -> None:
+    arms = fixed(np.array([[1, 0], [-3, 0], [2.5, 1]]))
+    draw = world(2, 3, 3000, actions=arms, reward=poisson(), start=[2, 0]).draw(0)
+    assert means(draw, 0) == pytest.approx([math.exp(2), math.exp(-6), math.exp(5)])
+    for arm, mean in enumerate(means(draw, 0)):
+        counts = [payoff(draw, t, arm) for t in range(3000)]
+        assert counts == stats.poisson.ppf(draw.noise, mean).tolist()
+        assert np.mean(counts) == pytest.approx(mean, abs=5 * math.sqrt(mean / 3000))
+
+
+def test_counts_too_large_to_draw_are_refused() -> None:
+    with pytest.raises(SettingError, match="poisson: ⟨x, θ⟩ must be at most 6, but could be 7"):
+        world(2, 3, 9, reward=poisson(), start=7.0).draw(0)
+
+
+@pytest.mark.parametrize("reward", REWARDS, ids=repr)
+def test_what_a_reward_prints_can_be_read_back(reward: Reward) -> None:
+    assert from_table({"dim": 2, "arms": 2, "horizon": 9, "reward": repr(reward)}).reward == reward
 
 
 def test_regret_counts_missed_means() -> None:
@@ -289,7 +324,10 @@ def test_what_a_drift_prints_can_be_read_back(drift: Drift) -> None:
         ({"drift": "walk(open('x'))"}, "cannot be read"),
         ({"drift": "walk("}, "cannot be read"),
         ({"reward": "gaussian(-1)"}, "gaussian: variance must be at least 0, got -1"),
-        ({"reward": "bernoulli('odd')"}, "bernoulli: mean must be 'affine' or 'clip', got 'odd'"),
+        (
+            {"reward": "bernoulli('odd')"},
+            "bernoulli: mean must be 'affine', 'clip' or 'logistic', got",
+        ),
         ({"actions": "fixed([[1, 0]])"}, "world: arms is 2, but fixed gives 1"),
         ({"actions": "fixed([[1], [1]])"}, "world: dim is 2, but the arms have 1 features"),
         ({"actions": "fixed([[1, 0], [1]])"}, "fixed: arms must be rows of finite numbers"),

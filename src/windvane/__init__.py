@@ -3,13 +3,14 @@
 from windvane.actions import ActionSet, ball, box, ellipsoid, oracle, polytope, simplex
 from windvane.adaptive import BanditsOverBandits, PredictiveMemory
 from windvane.belief import Belief
-from windvane.choices import Choice
+from windvane.choices import Choice, Chooser
 from windvane.combinatorial import assignments, paths, subsets
 from windvane.errors import (
     ArmsError,
     BeliefError,
     ChoiceError,
     FileError,
+    FitError,
     RewardError,
     SettingError,
     WindvaneError,
@@ -30,6 +31,7 @@ from windvane.exploration import (
     randomized,
     thompson,
 )
+from windvane.glm import GeneralizedPolicy
 from windvane.many import Finite, finite
 from windvane.memory import (
     Memory,
@@ -53,10 +55,13 @@ __all__ = [
     "BeliefError",
     "Choice",
     "ChoiceError",
+    "Chooser",
     "Confidence",
     "Exploration",
     "FileError",
     "Finite",
+    "FitError",
+    "GeneralizedPolicy",
     "Law",
     "Memory",
     "Policy",

@@ -238,12 +238,12 @@ class Adaptive(Chooser):
         }
         arrays = {f"{j}-{name}": a for j, (_, own) in enumerate(inner) for name, a in own.items()}
         arrays |= {"scores": self._scores, "open": np.array(sorted(self._open), dtype=np.int64)}
-        storage.write(path, header, arrays)
+        storage.write(path, header, arrays, "Adaptive")
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Go on from a saved file, bit for bit as if never stopped."""
-        header, arrays = storage.read(path)
+        header, arrays = storage.read(path, "Adaptive")
         try:
             if header["kind"] != cls.__name__:
                 raise ValueError(f"it holds a {header['kind']}, not a {cls.__name__}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from numbers import Real
+from os import PathLike
 from typing import NoReturn, cast
 
 import numpy as np
@@ -11,6 +12,7 @@ from windvane import checks
 from windvane.actions import ActionSet
 from windvane.arrays import Floats
 from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
+from windvane.memory import Memory
 from windvane.rules import LARGEST
 
 FLOAT64 = np.dtype(np.float64)
@@ -65,8 +67,28 @@ class Chooser:
         self.round = 0
         self._open: set[int] = set()  # rounds chosen and not yet learned
 
+    @property
+    def memory(self) -> Memory:
+        """How its past fades; where it finds that out itself, what it believes in most."""
+        raise NotImplementedError
+
+    @property
+    def theta(self) -> Floats:
+        """The current estimate θ̂, (d,)."""
+        raise NotImplementedError
+
     def choose(self, arms: npt.ArrayLike) -> Choice:
         """Pick one of the arms, given as rows of features (K, d)."""
+        raise NotImplementedError
+
+    def propensities(
+        self, arms: npt.ArrayLike, samples: int = 200, chosen: int | None = None
+    ) -> Floats:
+        """The probability with which `choose` would play each arm now, (K,)."""
+        raise NotImplementedError
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write everything to one file of arrays and JSON."""
         raise NotImplementedError
 
     def choose_many(self, sets: Sequence[npt.ArrayLike] | Floats) -> list[Choice]:

@@ -3,13 +3,16 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from windvane.errors import WindvaneError
 from windvane.lab import commands as lab
 from windvane.tables import Cell, table
+
+if TYPE_CHECKING:
+    from windvane.names import Name
 
 app = typer.Typer(
     add_completion=False,
@@ -35,14 +38,21 @@ def policies(as_json: AsJson = False) -> None:
         worlds.setdefault(name.world, []).append(
             {
                 "policy": name.name,
-                "memory": name.memory,
+                "memory": _memory(name),
                 "exploration": name.exploration,
                 "regret bound": name.bound or None,
-                "randomised": name.exploration not in DETERMINISTIC,
+                "randomised": name.exploration not in DETERMINISTIC or "EXP3" in _memory(name),
                 "oracle-efficient": name.exploration in BY_ORACLE,
+                "any link": name.linked,
             }
         )
     _show(worlds, as_json)
+
+
+def _memory(name: "Name") -> str:
+    found = {"bandits": ", found by EXP3", "warm": ", found by EXP3, warm"}
+    rest = found.get(name.finding, ", found by prediction" if name.finding else "")
+    return name.memory + (" (one Gram matrix)" if name.single else rest)
 
 
 @app.command()

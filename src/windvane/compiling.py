@@ -11,7 +11,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 # Files without compiled functions that compiled functions take something from.
-SOURCES = ("arrays.py", "belief.py", "exploration.py", "rules.py", "draws.py")
+SOURCES = ("arrays.py", "belief.py", "exploration.py", "rules.py", "draws.py", "links.py")
 
 
 def _stamp() -> str:

@@ -3,9 +3,10 @@
 WindvaneError
 ├── SettingError   a memory, exploration, policy or formula given a value outside its range
 ├── ArmsError      arms that cannot be scored: wrong shape, none at all, not finite
-├── RewardError    a reward that is not a finite number
+├── RewardError    a reward that is not a finite number, or that its link cannot explain
 ├── ChoiceError    a choice learned twice, or made by another policy
 ├── BeliefError    two beliefs that cannot be merged, or one that does not fit its policy
+├── FitError       an estimate that could not be reached, for want of digits
 └── FileError      a saved policy that is truncated, foreign, tampered with or too new
 
 Each is also a ValueError. A call that raises one of them has changed nothing.
@@ -25,7 +26,7 @@ class ArmsError(WindvaneError):
 
 
 class RewardError(WindvaneError):
-    """A reward that is not a finite number."""
+    """A reward that is not a finite number, or outside the range of its link."""
 
 
 class ChoiceError(WindvaneError):
@@ -34,6 +35,10 @@ class ChoiceError(WindvaneError):
 
 class BeliefError(WindvaneError):
     """Beliefs that do not fit together."""
+
+
+class FitError(WindvaneError):
+    """An estimate that could not be reached."""
 
 
 class FileError(WindvaneError):

@@ -46,7 +46,7 @@ class Policy(Chooser):
         from windvane.compiling import direct
 
         super().__init__(dim, seed)
-        self.memory = checks.of_kind("Policy", "memory", memory, Memory)
+        self._memory = checks.of_kind("Policy", "memory", memory, Memory)
         self.exploration = checks.of_kind("Policy", "exploration", exploration, Exploration)
         self.ridge = checks.positive("Policy", "ridge", ridge)
         if not 1.0 / LARGEST <= self.ridge <= LARGEST:
@@ -70,6 +70,11 @@ class Policy(Chooser):
             f"ridge={self.ridge!r}{floor})"
         )
 
+    @property
+    def memory(self) -> Memory:
+        """How its past fades."""
+        return self._memory
+
     def choose(self, arms: npt.ArrayLike | ActionSet) -> Choice:
         """Pick one of the arms: rows of features (K, d), prepared by `finite`, or an action set."""
         if type(arms) is not np.ndarray and isinstance(arms, ActionSet):
@@ -83,6 +88,11 @@ class Policy(Chooser):
     def theta(self) -> Floats:
         """The current estimate θ̂, (d,)."""
         return self._block[self.dim : 2 * self.dim].copy()
+
+    @property
+    def alarms(self) -> int:
+        """How often `detect` has dropped everything because rewards were not what they had been."""
+        return int(self._tally["alarms"][0])
 
     @property
     def belief(self) -> Belief:

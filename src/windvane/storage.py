@@ -18,17 +18,21 @@ import numpy as np
 
 from windvane.errors import FileError
 
-FORMAT = "windvane policy"
+FORMATS = {
+    "Policy": "windvane policy",
+    "GeneralizedPolicy": "windvane generalized policy",
+    "Adaptive": "windvane adaptive policy",
+}
 VERSION = 1
 HEADER = "policy.json"
 Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 Header = dict[str, Any]
 
 
-def write(path: str | PathLike[str], header: Header, arrays: Arrays) -> None:
+def write(path: str | PathLike[str], header: Header, arrays: Arrays, kind: str = "Policy") -> None:
     """Write a file whole or not at all: a reader never sees half of it."""
     packed = {f"{name}.npy": _pack(array) for name, array in arrays.items()}
-    full = {"format": FORMAT, "version": VERSION, **header}
+    full = {"format": FORMATS[kind], "version": VERSION, **header}
     full["sha256"] = _digest(full, packed)
     target = Path(path)
     draft = target.with_name(f".{target.name}.{uuid4().hex}.tmp")
@@ -42,8 +46,8 @@ def write(path: str | PathLike[str], header: Header, arrays: Arrays) -> None:
         draft.unlink(missing_ok=True)
 
 
-def read(path: str | PathLike[str]) -> tuple[Header, Arrays]:
-    """The header and arrays of a file that is whole, ours, and as it was written."""
+def read(path: str | PathLike[str], kind: str = "Policy") -> tuple[Header, Arrays]:
+    """The header and arrays of a file that is whole, of this kind, and as it was written."""
     who = f"load: {os.fspath(path)}"
     if not os.path.exists(path):
         raise FileError(f"{who} does not exist")
@@ -56,19 +60,22 @@ def read(path: str | PathLike[str]) -> tuple[Header, Arrays]:
         raise
     except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, ValueError) as reason:
         raise FileError(f"{who} is truncated or not a Windvane file ({reason})") from None
-    header = _header(who, content.pop(HEADER, b""))
+    header = _header(who, content.pop(HEADER, b""), kind)
     if header.pop("sha256", None) != _digest(header, content):
         raise FileError(f"{who} was changed after it was saved: its checksum does not fit")
     return header, {name.removesuffix(".npy"): _unpack(who, c) for name, c in content.items()}
 
 
-def _header(who: str, text: bytes) -> Header:
+def _header(who: str, text: bytes, kind: str) -> Header:
     try:
         header = json.loads(text)
     except (ValueError, RecursionError):
         raise FileError(f"{who} is not a policy that Windvane saved") from None
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
+    if not isinstance(header, dict) or header.get("format") not in FORMATS.values():
         raise FileError(f"{who} is not a policy that Windvane saved")
+    found = next(name for name, format_ in FORMATS.items() if format_ == header["format"])
+    if found != kind:
+        raise FileError(f"{who} holds a {found}, not a {kind}: {found}.load reads it")
     if header.get("version") != VERSION:
         raise FileError(
             f"{who} has format version {header.get('version')!r}, this Windvane reads {VERSION}"

@@ -12,7 +12,7 @@ from windvane.kernels import Watched, blank, choose_among, learn_watching, look,
 from windvane.kernels.solving import dot
 from windvane.kernels.widths import nobody, squared_norms
 from windvane.lab.draws import Draw, Marks
-from windvane.lab.engine import Player, mean_rewards, offer, spanned
+from windvane.lab.engine import Player, mean_rewards, offer, reward_for, spanned
 from windvane.rules import TALLY, WIDTH, block_size, history_limit, rules_of
 
 exp3_chances = compiled(adaptive.exp3_chances)
@@ -148,9 +148,8 @@ def play(
             chosen = int(stream.uniform(stream.opening(np.uint64(key), t), 1) * count)
         else:
             chosen = choose_as(bases, acting, seen, stream.opening(own_key, t - first))
-        mean, noise = means[chosen], draw.noise[t]
-        reward = (1.0 if noise < mean else 0.0) if draw.binary else mean + noise
-        x = arms[chosen]
+        mean, x = means[chosen], arms[chosen]
+        reward = reward_for(draw, mean, draw.noise[t])
         if finding.predicts:
             for j in range(size):
                 miss = reward - dot(x, parts(bases.rules[j : j + 1], bases.blocks[j]).theta)

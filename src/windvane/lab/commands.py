@@ -30,7 +30,9 @@ Actions = Annotated[
     str,
     typer.Option(help="fresh() or fixed() arms, or any of ball(RADIUS), routes(ROWS, COLUMNS)."),
 ]
-Reward = Annotated[str, typer.Option(help="gaussian(VARIANCE), bounded(RADIUS) or bernoulli().")]
+Reward = Annotated[
+    str, typer.Option(help="gaussian(VARIANCE), bounded(RADIUS), bernoulli(), poisson().")
+]
 
 
 def reproduce(

@@ -1,5 +1,6 @@
 """Draws: one replication of a world, and how a round of it is played in plain NumPy."""
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -8,6 +9,7 @@ import numpy.typing as npt
 
 from windvane.arrays import Floats
 from windvane.lab.drift import Eras
+from windvane.links import IDENTITY, POISSON, mean
 
 Picks = npt.NDArray[np.int32]
 Marks = npt.NDArray[np.int64]
@@ -20,10 +22,11 @@ class Draw(NamedTuple):
     era: Eras  # (T,) the row of theta that holds in a round
     arms: Floats  # (N, d) every vector that may be offered
     picks: Picks  # (T, K) the rows of arms offered in a round; (1, K) when they never change
-    noise: Floats  # (T,) added to the mean; for binary rewards, uniform on [0, 1)
+    noise: Floats  # (T,) added to the mean; for clicks and counts, uniform on [0, 1)
     binary: bool  # the reward is 1 where noise < mean, else 0
-    centre: float  # mean = centre + slope·⟨x, θ⟩, cut to [0, 1] for binary rewards
+    centre: float  # mean = μ(centre + slope·⟨x, θ⟩), cut to [0, 1] for binary rewards
     slope: float
+    link: int = IDENTITY  # of μ; a Poisson link draws counts
 
     @property
     def rounds(self) -> int:
@@ -60,18 +63,32 @@ def offered(draw: Draw, t: int) -> Floats:
 
 
 def means(draw: Draw, t: int) -> Floats:
-    """The mean reward of each arm in round t: μ_t(x) = centre + slope·⟨x, θ_t⟩."""
-    mean: Floats = draw.centre + draw.slope * (offered(draw, t) @ draw.theta[draw.era[t]])
-    return np.clip(mean, 0.0, 1.0) if draw.binary else mean
+    """The mean reward of each arm in round t: μ_t(x) = μ(centre + slope·⟨x, θ_t⟩)."""
+    scores = draw.centre + draw.slope * (offered(draw, t) @ draw.theta[draw.era[t]])
+    found = np.array([mean(draw.link, score) for score in scores.tolist()])
+    return np.clip(found, 0.0, 1.0) if draw.binary else found
 
 
 def payoff(draw: Draw, t: int, arm: int) -> float:
     """The reward of an arm in round t."""
-    mean = float(means(draw, t)[arm])
-    return float(draw.noise[t] < mean) if draw.binary else mean + float(draw.noise[t])
+    expected, noise = float(means(draw, t)[arm]), float(draw.noise[t])
+    if draw.binary:
+        return float(noise < expected)
+    return count(expected, noise) if draw.link == POISSON else expected + noise
+
+
+def count(mean: float, chance: float) -> float:
+    """The least k at which the distribution function of a Poisson law exceeds `chance`."""
+    k, mass = 0.0, math.exp(-mean)
+    reached = mass
+    while reached <= chance and mass > 0.0:
+        k += 1.0
+        mass *= mean / k
+        reached += mass
+    return k
 
 
 def regret(draw: Draw, played: Iterable[int]) -> Floats:
     """What the arms played fell short, round by round: max_x μ_t(x) − μ_t(x_t)."""
     rounds = ((means(draw, t), arm) for t, arm in enumerate(played))
-    return np.array([mean.max() - mean[arm] for mean, arm in rounds])
+    return np.array([found.max() - found[arm] for found, arm in rounds])

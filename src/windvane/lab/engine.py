@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane import stream
+from windvane import links, stream
 from windvane.adaptive import Adaptation
 from windvane.arrays import Floats, Records
 from windvane.compiling import compiled
@@ -19,7 +19,8 @@ from windvane.kernels import Watched, blank, choose_among, learn_watching, look,
 from windvane.kernels.choosing import ANY
 from windvane.kernels.solving import dot
 from windvane.kernels.widths import nobody, squared_norms
-from windvane.lab.draws import Draw, Marks
+from windvane.lab.draws import Draw, Marks, count
+from windvane.links import POISSON
 from windvane.memory import Memory
 from windvane.rules import TALLY, WIDTH, block_size, history_limit, history_width, rules_of
 
@@ -34,6 +35,11 @@ class Player(NamedTuple):
     floor: float = 0.0
     any_first: int = 0  # rounds played at random before the policy is asked
     adaptation: Adaptation | None = None  # where it finds its memory as it goes
+    link: str = ""  # of a generalised policy; then `exploration` is perturbed_history
+
+
+mean_under = compiled(links.mean)
+count_of = compiled(count)
 
 
 def replay(player: Player, draw: Draw, key: int, marks: Marks) -> Floats:
@@ -79,12 +85,20 @@ def mean_rewards(arms: Floats, theta: Floats, draw: Draw, out: Floats) -> float:
     """Fill in the mean reward of each arm, and return the best."""
     best = -np.inf
     for k in range(arms.shape[0]):
-        mean = draw.centre + draw.slope * dot(arms[k], theta)
+        mean = mean_under(draw.link, draw.centre + draw.slope * dot(arms[k], theta))
         if draw.binary:
             mean = min(max(mean, 0.0), 1.0)
         out[k] = mean
         best = max(best, mean)
     return best
+
+
+@compiled
+def reward_for(draw: Draw, mean: float, noise: float) -> float:
+    """The reward that the noise of a round makes of a mean."""
+    if draw.binary:
+        return 1.0 if noise < mean else 0.0
+    return count_of(mean, noise) if draw.link == POISSON else mean + noise
 
 
 @compiled
@@ -132,8 +146,8 @@ def play(
             chosen = int(stream.uniform(start, ANY) * count)
         else:
             chosen = choose_among(rules, tally, state, past, seen, start)
-        mean, noise = means[chosen], draw.noise[t]
-        reward = (1.0 if noise < mean else 0.0) if draw.binary else mean + noise
+        mean = means[chosen]
+        reward = reward_for(draw, mean, draw.noise[t])
         learn_watching(rules, tally, state, past, arms[chosen], reward, float(t), kept)
         regret += best - mean
         if mark < marks.size and t + 1 == marks[mark]:

@@ -20,6 +20,7 @@ from windvane.arrays import Floats
 from windvane.lab.adapting import replay_adaptive
 from windvane.lab.draws import Draw, Marks
 from windvane.lab.engine import Player, replay
+from windvane.lab.generalized import replay_generalized
 from windvane.lab.oracle import replay_on
 from windvane.lab.worlds import World
 
@@ -105,6 +106,8 @@ def _game(player: Player, world: World) -> Callable[[Draw, int, Marks], Floats]:
         return partial(replay_on, actions, player)
     if player.adaptation:
         return partial(replay_adaptive, player, player.adaptation)
+    if player.link:
+        return partial(replay_generalized, player)
     return partial(replay, player)
 
 

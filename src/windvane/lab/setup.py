@@ -11,6 +11,12 @@ name = "mine"                     # or any memory and exploration
 memory = "discount(0.99)"
 exploration = "thompson(0.4)"
 
+[[policies]]
+name = "clicks"                   # with a link, a generalised policy (FPL-GLM)
+memory = "discount(0.99)"
+exploration = "perturbed_history(0.5)"
+link = "logistic"
+
 [worlds.abrupt]                   # the keys of `windvane.lab.worlds`
 dim = 10
 arms = 20
@@ -26,14 +32,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane import checks, names, spec
+from windvane import checks, glm, names, spec
 from windvane.errors import FileError, SettingError
+from windvane.exploration import Exploration
 from windvane.lab import worlds
 from windvane.lab.engine import Player
 from windvane.lab.experiment import Experiment
+from windvane.memory import Memory
 from windvane.names import Problem
 
-POLICY_KEYS = ("name", "memory", "exploration", "ridge", "floor")
+POLICY_KEYS = ("name", "memory", "exploration", "ridge", "floor", "link")
 
 
 class Plan(NamedTuple):
@@ -104,9 +112,28 @@ def player(policy: Mapping[str, object], world: worlds.World) -> Player:
             spec.read_memory(str(policy["memory"])),
             spec.read_exploration(str(policy["exploration"])),
         )
+        link = str(policy.get("link", ""))
     else:
-        pair = names.pair(name, problem(world))
-    return Player(name, *pair, ridge, floor)
+        found, facts = names.row(name), problem(world)
+        if found.finding:
+            explores = names.EXPLORATIONS[found.exploration](found, facts)
+            how = names.adaptation(name, facts)
+            return Player(name, how.memories[-1], explores, ridge, floor, adaptation=how)
+        pair = names.pair(name, facts)
+        link = str(policy.get("link", world.reward.link if found.linked else ""))
+    if link:
+        check_link(name, link, *pair)
+    return Player(name, *pair, ridge, floor, link=link)
+
+
+def check_link(name: str, link: str, memory: Memory, exploration: Exploration) -> None:
+    """Refuse a link beside a memory or an exploration that it does not go with."""
+    glm.model_of(link, memory, exploration.scale, 1.0, 0.0)
+    if exploration.name != "perturbed_history" or exploration.pseudo != "normal":
+        raise SettingError(
+            f"simulate: {name} has a link, so its exploration must be perturbed_history(scale), "
+            f"got {exploration!r}"
+        )
 
 
 def problem(world: worlds.World) -> Problem:
@@ -132,7 +159,9 @@ def problem(world: worlds.World) -> Problem:
 
 
 def noise_of(reward: worlds.Reward) -> float:
-    """σ for which the noise is σ-subgaussian."""
+    """σ for which the noise is σ-subgaussian; counts have none, and get that of mean 1."""
+    if reward.law == "poisson":
+        return 1.0
     if isinstance(reward.given, str):
         return 0.5
     return math.sqrt(reward.given) if reward.law == "gaussian" else reward.given

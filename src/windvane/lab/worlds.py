@@ -22,7 +22,8 @@ The same world as a TOML table, for `from_table`; only the first three keys are 
 | `actions` | `"fresh()"`, `"fixed()"`, `"fixed([[1, 0], [0, 1]])"`, `"ball()"`, `"ball(2.0)"`,  |
 |           | `"routes(4, 4)"`; from a ball or from routes there is no list of arms to choose:   |
 |           | K only tells theory how to tune                                                    |
-| `reward`  | `"gaussian(0.15)"`, `"bounded(1.0)"`, `"bernoulli()"`, `"bernoulli('clip')"`       |
+| `reward`  | `"gaussian(0.15)"`, `"bounded(1.0)"`, `"bernoulli()"`, `"bernoulli('clip')"`,      |
+|           | `"bernoulli('logistic')"`, `"poisson()"`                                           |
 | `start`   | the first θ, or its norm when its direction is to be drawn; 1.0 unless given       |
 """
 
@@ -56,6 +57,7 @@ from windvane.lab.drift import (
     walk,
 )
 from windvane.lab.oracle import streets
+from windvane.links import LINKS
 
 __all__ = [
     "Actions",
@@ -75,6 +77,7 @@ __all__ = [
     "offered",
     "payoff",
     "periodic",
+    "poisson",
     "pools",
     "regret",
     "rotation",
@@ -85,6 +88,7 @@ __all__ = [
 ]
 
 Part = TypeVar("Part")
+LARGEST_SCORE = 6.0  # of a count, whose mean is then up to 400
 POOL = 20_000  # fresh arms come from at most so many vectors: memory stays bounded
 
 
@@ -156,8 +160,19 @@ class Reward:
     law: str
     given: float | str
 
+    @property
+    def link(self) -> str:
+        """The link under which the mean is that of ⟨x, θ⟩, but for a shift and a scale."""
+        return (
+            "logistic"
+            if self.given == "logistic"
+            else "poisson"
+            if self.given == "exp"
+            else "identity"
+        )
+
     def __repr__(self) -> str:
-        return f"{self.law}({self.given!r})"
+        return "poisson()" if self.law == "poisson" else f"{self.law}({self.given!r})"
 
 
 def gaussian(variance: float) -> Reward:
@@ -174,10 +189,16 @@ def bernoulli(mean: str = "affine") -> Reward:
     """1 with probability μ, else 0; regret counts μ.
 
     affine: μ = ½ + ⟨x, θ⟩/(2SL), in [0, 1] by itself;  clip: μ = min(1, max(0, ⟨x, θ⟩))
+    logistic: μ = 1/(1 + exp(−⟨x, θ⟩))
     """
-    if mean not in ("affine", "clip"):
-        raise SettingError(f"bernoulli: mean must be 'affine' or 'clip', got {mean!r}")
+    if mean not in ("affine", "clip", "logistic"):
+        raise SettingError(f"bernoulli: mean must be 'affine', 'clip' or 'logistic', got {mean!r}")
     return Reward("bernoulli", mean)
+
+
+def poisson() -> Reward:
+    """A count of mean μ = exp(⟨x, θ⟩); regret counts μ."""
+    return Reward("poisson", "exp")
 
 
 @dataclass(frozen=True)
@@ -198,7 +219,13 @@ class World:
         theta, era = self.path(_stream(root, 0))
         arms, picks = _offer(self, _stream(root, 1))
         noise = _noise(self.reward, self.horizon, _stream(root, 2))
-        draw = Draw(theta, era, arms, picks, noise, self.reward.law == "bernoulli", 0.0, 1.0)
+        binary, link = self.reward.law == "bernoulli", LINKS[self.reward.link]
+        draw = Draw(theta, era, arms, picks, noise, binary, 0.0, 1.0, link)
+        largest = draw.theta_norm * draw.arm_norm
+        if self.reward.law == "poisson" and largest > LARGEST_SCORE:
+            raise SettingError(
+                f"poisson: ⟨x, θ⟩ must be at most {LARGEST_SCORE:g}, but could be {largest:g}"
+            )
         if self.reward.given == "affine":
             slope = 0.5 / (draw.theta_norm * draw.arm_norm)
             draw = draw._replace(centre=0.5, slope=slope)
@@ -253,7 +280,9 @@ DRIFTS: dict[str, Callable[..., Drift]] = {
     f.__name__: f for f in (stationary, abrupt, rotation, walk, periodic)
 }
 ACTIONS: dict[str, Callable[..., Actions]] = {f.__name__: f for f in (fresh, fixed, ball, routes)}
-REWARDS: dict[str, Callable[..., Reward]] = {f.__name__: f for f in (gaussian, bounded, bernoulli)}
+REWARDS: dict[str, Callable[..., Reward]] = {
+    f.__name__: f for f in (gaussian, bounded, bernoulli, poisson)
+}
 
 
 def from_table(table: Mapping[str, object]) -> World:
