@@ -23,13 +23,15 @@ def test_policies_lists_the_papers_two_tables() -> None:
     said = run("policies")
     assert said.returncode == 0
     assert said.stderr == ""
-    rows = {line.split()[0]: line for line in said.stdout.splitlines() if line}
+    rows = {line.split("  ")[0]: line for line in said.stdout.splitlines() if line}
     assert all(name.name in rows for name in NAMES)
     assert rows["LinUCB"].split() == ["LinUCB", "keep", "optimism", "d√T", "no", "no", "no"]
     assert rows["RandLinUCB"].split()[-3:] == ["yes", "no", "no"]
     assert rows["LinPHE"].split()[-3:] == ["yes", "yes", "no"]
     assert rows["FPL-GLM"].split()[-3:] == ["yes", "yes", "yes"]
     assert "d^7/8 (log K)^3/8 B^1/4 T^3/4  yes         yes" in rows["D-LinTS"]
+    assert "  window, found by EXP3  " in rows["BOB SW-LinUCB"]
+    assert rows["BOB SW-LinUCB"].split()[-3:] == ["yes", "no", "no"]  # EXP3 draws
 
 
 def test_policies_speaks_json() -> None:

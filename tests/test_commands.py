@@ -148,8 +148,13 @@ def test_tune_marks_theory_and_the_best(tmp_path: Path) -> None:
         rows = json.loads(said.stdout)["results"]
         named = {name.strip() for row in rows for name in row["choice"].split(";")}
         assert named >= {"theory's choice", "older, uncorrected choice", "best"}
-        best = min(rows, key=lambda row: row["end regret"])
+        fixed, found = rows[:-3], rows[-3:]
+        best = min(fixed, key=lambda row: row["end regret"])
         assert "best" in best["choice"]
+        assert best["to the best"] == 1.0
+        finders = ["bandits over bandits", "the same, warm", "predictive memory"]
+        assert [row["choice"] for row in found] == finders
+        assert all(row["end regret"] > 0 for row in found)
         assert (out / "tuning.png").exists()
         assert (out / "tuning.pdf").exists()
 

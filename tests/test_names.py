@@ -107,11 +107,12 @@ def test_who_has_a_link_and_who_has_none_is_said() -> None:
 def test_a_filter_forgets_at_the_pace_of_theory() -> None:
     """Q = (1−γ)²σ²d a round: its steady gain in one direction, seen every d rounds, is 1 − γ."""
     memory = make("Kalman-LinTS").memory
-    step = 1 - theory.discount_for(10, 10_000, 4.0)
+    step = 1 - theory.discount_for(10, 10_000, 4.0, 100)
     assert 1 - memory.rho**2 == pytest.approx(step**2 * 0.16 * 10, rel=1e-9)
     assert make("Kalman-LinTS").exploration == wv.thompson(1.0)
     assert make("CUSUM-LinTS").memory == wv.detect(0.4, 1.0)
-    assert make("LB-WeightUCB").memory == wv.discount(1 - step, single=True)
+    gamma = theory.discount_for(10, 10_000, 4.0)
+    assert make("LB-WeightUCB").memory == wv.discount(gamma, single=True)
 
 
 def test_discounts_are_theorys() -> None:

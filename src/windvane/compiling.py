@@ -11,7 +11,15 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 # Files without compiled functions that compiled functions take something from.
-SOURCES = ("arrays.py", "belief.py", "exploration.py", "rules.py", "draws.py", "links.py")
+SOURCES = (
+    "adaptive.py",
+    "arrays.py",
+    "belief.py",
+    "exploration.py",
+    "rules.py",
+    "draws.py",
+    "links.py",
+)
 
 
 def _stamp() -> str:

@@ -16,7 +16,7 @@ from windvane.lab.paper import standard_error
 from windvane.lab.setup import noise_of, problem
 from windvane.lab.worlds import World
 from windvane.memory import Memory
-from windvane.tables import Cell, text
+from windvane.tables import Cell
 from windvane.theory import TUNINGS, discount_for, span_for
 
 THEORY, OLDER, BEST = "theory's choice", "older, uncorrected choice", "best"
@@ -38,11 +38,11 @@ class Curve(NamedTuple):
         named: dict[float, list[str]] = {}
         for name, value in self.marks.items():
             named.setdefault(value, []).append(name)
-        listed = [
-            (text(float(value)), float(mean), float(error), "; ".join(named.get(float(value), [])))
+        listed: list[tuple[float | None, float, float, str]] = [
+            (float(value), float(mean), float(error), "; ".join(named.get(float(value), [])))
             for value, mean, error in zip(self.values, self.means, self.errors, strict=True)
         ]
-        listed += [("", mean, error, name) for name, (mean, error) in self.found.items()]
+        listed += [(None, mean, error, name) for name, (mean, error) in self.found.items()]
         return [
             {
                 self.axis: value,
