@@ -601,3 +601,16 @@ def test_any_real_number_is_a_reward(reward: float) -> None:
     policy = wv.Policy(1, wv.keep(), wv.greedy(), seed=0)
     policy.learn([1.0], reward)
     assert policy.theta.tolist() == [0.5]
+
+
+def test_a_choice_may_be_dismissed_once() -> None:
+    """It leaves nothing to wait for, and cannot be learned or dismissed again."""
+    policy = wv.Policy(2, wv.keep(), wv.greedy(), seed=0)
+    choice, other = policy.choose(np.eye(2)), policy.choose(np.eye(2))
+    policy.dismiss(choice)
+    assert policy._open == {other.round}
+    for again in (policy.dismiss, lambda made: policy.learn(made, 1.0)):
+        with pytest.raises(wv.ChoiceError):
+            again(choice)
+    with pytest.raises(wv.ChoiceError, match="another policy"):
+        wv.Policy(2, wv.keep(), wv.greedy(), seed=1).dismiss(other)

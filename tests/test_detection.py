@@ -40,7 +40,7 @@ def test_a_world_that_does_not_change_raises_hardly_an_alarm(size: float) -> Non
     assert sum(map(len, runs)) <= 2
 
 
-@pytest.mark.parametrize(("size", "delay"), [(0.5, 60), (1.0, 15), (3.0, 6)])
+@pytest.mark.parametrize(("size", "delay"), [(0.5, 20), (1.0, 8), (3.0, 5)])
 def test_a_change_is_found_soon(size: float, delay: int) -> None:
     """Once each time, on average within so many rounds: the larger the jump, the sooner."""
     runs = [alarm_rounds(size * np.eye(5)[0], 1500, 1000, seed) for seed in range(10)]

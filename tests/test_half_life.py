@@ -107,3 +107,20 @@ def test_a_time_that_is_none_is_refused(at: object) -> None:
     with pytest.raises(wv.SettingError, match="at must be 1 times, got 2"):
         policy.learn_many(np.eye(2)[:1], [1.0], at=[1.0, 2.0])
     assert policy.belief.seen == 0
+
+
+@pytest.mark.parametrize("memory", [wv.keep(), WEEK], ids=repr)
+def test_a_reward_may_come_in_parts(memory: wv.Memory) -> None:
+    """Amended, the estimate is that of the whole reward learned at once."""
+    xs, ys, times = observations(3, 50, 10.0)
+    parts, whole = (wv.Policy(4, memory, wv.optimism(1.0), seed=0) for _ in range(2))
+    whole.learn_many(xs, ys, at=times)
+    parts.learn_many(xs, 0.25 * ys, at=times)
+    for x, y, time in zip(xs, ys, times, strict=True):
+        parts.amend(x, 0.75 * float(y), at=float(time))
+    np.testing.assert_allclose(parts.theta, whole.theta, rtol=1e-10)
+    np.testing.assert_allclose(parts.belief.precision, whole.belief.precision, rtol=1e-12)
+    with pytest.raises(wv.SettingError, match="amend: only keep and half_life"):
+        wv.Policy(4, wv.discount(0.9), wv.greedy()).amend(xs[0], 1.0)
+    with pytest.raises(wv.RewardError, match="amend"):
+        parts.amend(xs[0], float("nan"))

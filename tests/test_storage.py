@@ -1,5 +1,6 @@
 """Saved policies: going on bit for bit, and refusing every file that is not one."""
 
+import io
 import json
 import pickle
 import tracemalloc
@@ -468,3 +469,15 @@ def test_a_path_may_be_a_text(tmp_path: Path) -> None:
     """As open() takes it."""
     wv.Policy(2, wv.keep(), wv.greedy(), seed=0).save(str(tmp_path / "p.npz"))
     assert wv.Policy.load(str(tmp_path / "p.npz")).dim == 2
+
+
+def test_an_open_file_will_do_in_place_of_a_path() -> None:
+    """Saved into memory and loaded from it, a policy is the same."""
+    policy = wv.Policy(3, wv.discount(0.9), wv.thompson(0.5), seed=3)
+    policy.learn(policy.choose(np.eye(3)), 0.5)
+    file = io.BytesIO()
+    policy.save(file)
+    loaded = wv.Policy.load(file)
+    assert loaded._block.tobytes() == policy._block.tobytes()
+    with pytest.raises(wv.FileError, match="load: the file is truncated or not"):
+        wv.Policy.load(io.BytesIO(file.getvalue()[:100]))

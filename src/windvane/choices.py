@@ -115,6 +115,12 @@ class Chooser:
         self._take_in(choice._features, reward, round_, float(round_) if at is None else at)
         self._open.remove(round_)
 
+    def dismiss(self, choice: Choice) -> None:
+        """Stop waiting for the reward of a choice."""
+        if choice.round not in self._open or choice.key != self.key:
+            self._refuse_choice(choice)
+        self._open.remove(choice.round)
+
     def learn_many(
         self,
         choices: Sequence[Choice] | Floats,

@@ -1,7 +1,7 @@
 """Policy: a memory times an exploration, with choose and learn."""
 
 from os import PathLike
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ from windvane import checks, rules, spec, storage
 from windvane.actions import ActionSet, Best
 from windvane.arrays import Floats, Records
 from windvane.belief import MERGEABLE, Belief
-from windvane.choices import Choice, Chooser, finite, refuse_arms
+from windvane.choices import Choice, Chooser, finite, refuse_arms, reward_of
 from windvane.errors import ArmsError, BeliefError, FileError, SettingError
 from windvane.exploration import BY_ORACLE, Exploration
 from windvane.many import Finite, screen
@@ -84,6 +84,22 @@ class Policy(Chooser):
         index = self._pick(rows, arms)
         return self._made(index, rows[index].copy())
 
+    def amend(self, features: npt.ArrayLike, more: float, at: float | None = None) -> None:
+        """Add to the reward of what was learned before, chosen `at` a time or round.
+
+        b ← b + w·x·more, so that a reward may come in parts. Only under keep and half_life, where
+        the weight of an observation is known from its age.
+        """
+        if self.memory.name not in ("keep", "half_life") or self._limit != 0:
+            raise SettingError(
+                f"amend: only keep and half_life know how much an observation still counts, "
+                f"got {self.memory!r} with {self.exploration!r}"
+            )
+        row, extra = self._features(features), reward_of(more, "amend")
+        when = float(self.round) if at is None else checks.real("amend", "at", at)
+        finite(row[None])
+        self._kernels.amend(self._rules, self._tally, self._block, row, extra, when)
+
     @property
     def theta(self) -> Floats:
         """The current estimate θ̂, (d,)."""
@@ -142,7 +158,7 @@ class Policy(Chooser):
         mix = float(self._rules["mix"][0])
         return (1.0 - mix) * shares + mix / len(rows)
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: str | PathLike[str] | BinaryIO) -> None:
         """Write everything to one file of arrays and JSON."""
         settings = {
             "dim": self.dim,
@@ -155,7 +171,7 @@ class Policy(Chooser):
         storage.write(path, {**settings, **header}, arrays)
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> "Policy":
+    def load(cls, path: str | PathLike[str] | BinaryIO) -> "Policy":
         """Go on from a saved file, bit for bit as if never stopped."""
         header, arrays = storage.read(path)
         try:

@@ -11,7 +11,7 @@ import os
 import zipfile
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 import numpy as np
@@ -29,28 +29,39 @@ Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 Header = dict[str, Any]
 
 
-def write(path: str | PathLike[str], header: Header, arrays: Arrays, kind: str = "Policy") -> None:
-    """Write a file whole or not at all: a reader never sees half of it."""
+def write(
+    path: str | PathLike[str] | BinaryIO, header: Header, arrays: Arrays, kind: str = "Policy"
+) -> None:
+    """Write a file whole or not at all: a reader never sees half of it. An open file is filled."""
     packed = {f"{name}.npy": _pack(array) for name, array in arrays.items()}
     full = {"format": FORMATS[kind], "version": VERSION, **header}
     full["sha256"] = _digest(full, packed)
+    if not isinstance(path, str | PathLike):
+        _zip(path, full, packed)
+        return
     target = Path(path)
     draft = target.with_name(f".{target.name}.{uuid4().hex}.tmp")
     try:
-        with zipfile.ZipFile(draft, "w", zipfile.ZIP_STORED) as file:
-            file.writestr(HEADER, json.dumps(full))
-            for name, content in packed.items():
-                file.writestr(name, content)
+        _zip(draft, full, packed)
         os.replace(draft, target)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def read(path: str | PathLike[str], kind: str = "Policy") -> tuple[Header, Arrays]:
+def _zip(target: Path | BinaryIO, header: Header, packed: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as file:
+        file.writestr(HEADER, json.dumps(header))
+        for name, content in packed.items():
+            file.writestr(name, content)
+
+
+def read(path: str | PathLike[str] | BinaryIO, kind: str = "Policy") -> tuple[Header, Arrays]:
     """The header and arrays of a file that is whole, of this kind, and as it was written."""
-    who = f"load: {os.fspath(path)}"
-    if not os.path.exists(path):
-        raise FileError(f"{who} does not exist")
+    who = "load: the file"
+    if isinstance(path, str | PathLike):
+        who = f"load: {os.fspath(path)}"
+        if not os.path.exists(path):
+            raise FileError(f"{who} does not exist")
     try:
         with zipfile.ZipFile(path) as file:
             if any(member.compress_type != zipfile.ZIP_STORED for member in file.infolist()):

@@ -281,6 +281,17 @@ def learn_watching(
 
 
 @compiled
+def amend(rules: Records, tally: Records, block: Floats, x: Floats, more: float, at: float) -> None:
+    """Add to the reward of an observation that was learned before: b ← b + w·x·more."""
+    state, weight = parts(rules, block), 1.0
+    if rules[0].span > 0.0:
+        weight = 0.5 ** (max(tally[0].clock - at, 0.0) / rules[0].span)
+    for i in range(x.size):
+        state.moment[i] += weight * (x[i] * more)
+    solve(rules, tally, state, state.moment, state.theta, FULL)
+
+
+@compiled
 def remember(
     rules: Records, tally: Records, state: State, past: Floats, x: Floats, reward: float, at: float
 ) -> bool:
