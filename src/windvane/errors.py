@@ -4,6 +4,7 @@ WindvaneError
 ├── SettingError   a memory, exploration, policy or formula given a value outside its range
 ├── ArmsError      arms that cannot be scored: wrong shape, none at all, not finite
 ├── RewardError    a reward that is not a finite number
+├── FeatureError   features in JSON that cannot be encoded: nested too deep, too many, not finite
 ├── ChoiceError    a choice learned twice, or made by another policy
 ├── BeliefError    two beliefs that cannot be merged, or one that does not fit its policy
 └── FileError      a saved policy that is truncated, foreign, tampered with or too new
@@ -26,6 +27,10 @@ class ArmsError(WindvaneError):
 
 class RewardError(WindvaneError):
     """A reward that is not a finite number."""
+
+
+class FeatureError(WindvaneError):
+    """Features in JSON that cannot be encoded."""
 
 
 class ChoiceError(WindvaneError):
