@@ -44,12 +44,16 @@ def compiled(function: Function) -> Function:
 
     Sums may be reordered, so that they fill vector registers; NaN and infinity keep their meaning.
     """
-    make = njit(
-        cache=True,
-        nogil=True,
-        error_model="numpy",
-        fastmath={"reassoc", "contract", "nsz", "arcp"},
-    )
+    return _made(function, {"reassoc", "contract", "nsz", "arcp"})
+
+
+def compiled_in_order(function: Function) -> Function:
+    """Compile so that every step is rounded as it is written: the same bits on every machine."""
+    return _made(function, set())
+
+
+def _made(function: Function, liberties: set[str]) -> Function:
+    make = njit(cache=True, nogil=True, error_model="numpy", fastmath=liberties)
     made = make(function)
     if hasattr(made, "_cache"):  # not where the compiler is switched off
         made._cache._cache_file._source_stamp = STAMP

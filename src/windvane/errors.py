@@ -4,6 +4,7 @@ WindvaneError
 ├── SettingError   a memory, exploration, policy or formula given a value outside its range
 ├── ArmsError      arms that cannot be scored: wrong shape, none at all, not finite
 ├── RewardError    a reward that is not a finite number, or that its link cannot explain
+├── FeatureError   features in JSON that cannot be encoded: nested too deep, too many, not finite
 ├── ChoiceError    a choice learned twice, or made by another policy
 ├── BeliefError    two beliefs that cannot be merged, or one that does not fit its policy
 ├── FitError       an estimate that could not be reached, for want of digits
@@ -27,6 +28,10 @@ class ArmsError(WindvaneError):
 
 class RewardError(WindvaneError):
     """A reward that is not a finite number, or outside the range of its link."""
+
+
+class FeatureError(WindvaneError):
+    """Features in JSON that cannot be encoded."""
 
 
 class ChoiceError(WindvaneError):
