@@ -1,0 +1,1 @@
+"""Choices over HTTP: durable, and at home with the clients of a retired service."""
