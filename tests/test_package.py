@@ -22,7 +22,7 @@ def test_every_file_is_on_the_map() -> None:
     for file in package.glob("*.py"):
         if not file.name.startswith("__"):
             assert re.search(rf"^  {file.name} ", drawn, re.MULTILINE), file.name
-    for folder in ("kernels", "lab"):
+    for folder in ("kernels", "lab", "service"):
         for file in (package / folder).glob("*.py"):
             if not file.name.startswith("__"):
                 assert re.search(rf"\b{file.stem}\b", drawn), f"{folder}/{file.name}"

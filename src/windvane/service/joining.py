@@ -98,7 +98,7 @@ def _insert(work: Work, loop: int, fresh: list[Decision]) -> dict[str, int]:
         del row["id"]
         row["activated_at"] = None if decision.deferred else decision.at
         rows.append(row)
-    ids: dict[str, int] = dict(work.connection.execute(_PUT_DECISIONS, rows).tuples().all())
+    ids: dict[str, int] = dict(work.connection.execute(_PUT_DECISIONS, rows).all())
     work.counts[loop, "ranked"] += len(fresh)
     work.counts[loop, "activated"] += sum(not decision.deferred for decision in fresh)
     wait = [
@@ -193,7 +193,11 @@ class PutReward(Operation[Rewarded]):
         loop = batch[0].loop
         named = list({put.event_id for put in batch if put.request_id is not None})
         asked = {"loop": loop, "events": named}
-        seen = set(work.connection.execute(_SEEN, asked).tuples()) if named else set()
+        seen: set[tuple[str, str | None]] = set()
+        if named:
+            seen.update(
+                (event, request) for event, request in work.connection.execute(_SEEN, asked)
+            )
         theirs = known(work, loop, (put.event_id for put in batch))
         statuses, rows, drafts = [], [], []
         for put in batch:

@@ -26,7 +26,7 @@ FILE = "windvane.db"
 PATIENCE = 500  # milliseconds to wait for a lock that someone else holds
 SERVER = (
     f"-c lock_timeout={PATIENCE} -c statement_timeout=30000 -c synchronous_commit=on "
-    "-c timezone=UTC"
+    "-c plan_cache_mode=force_custom_plan"  # one plan for every time range is a poor one for most
 )
 
 
@@ -37,7 +37,7 @@ def location(where: str | PathLike[str]) -> URL:
         return URL.create("sqlite", database=str(Path(text) / FILE))
     try:
         url = make_url(text)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise StoreError(f"store: {text.split('://')[0]}://... is not a URL", "refused") from None
     kind = url.get_backend_name()
     if kind in ("postgresql", "postgres"):
@@ -61,9 +61,11 @@ def engine(url: URL, writes: bool) -> Engine:
         if writes:
             event.listen(made, "begin", _begin_at_once)
         return made
+    own = url.query.get("options", "")
+    options = f"{SERVER} {own if isinstance(own, str) else ' '.join(own)}".strip()
     return create_engine(
         url,
-        connect_args={"options": SERVER, "connect_timeout": 5, "tcp_user_timeout": 10000},
+        connect_args={"options": options, "connect_timeout": 5, "tcp_user_timeout": 10000},
         isolation_level="READ COMMITTED" if writes else "AUTOCOMMIT",
         pool_pre_ping=True,
         **_pool(writes),

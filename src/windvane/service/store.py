@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
-from sqlalchemy import Executable, func, select
+from sqlalchemy import Executable, func, inspect, select
 
 from windvane.errors import StoreError
 from windvane.service.failures import explained
@@ -36,6 +36,7 @@ from windvane.service.tables import (
     lessons,
     loops,
     rewards,
+    schema,
     settings_log,
     snapshots,
 )
@@ -152,8 +153,10 @@ class Store:
 
     def span(self, loop: int) -> Span | None:
         """From when to when the log of a loop reaches."""
-        query = select(func.min(decisions.c.at), func.max(decisions.c.at))
-        since, until = self._read(query.where(decisions.c.loop == loop))[0]
+        ends = (func.min(decisions.c.at), func.max(decisions.c.at))  # as two questions: by index
+        ours = decisions.c.loop == loop
+        query = select(*(select(end).where(ours).scalar_subquery() for end in ends))
+        ((since, until),) = self._read(query)
         return None if since is None else Span(since, until)
 
     def log(
@@ -173,8 +176,8 @@ class Store:
             ours &= decisions.c.at >= since
         if until is not None:
             ours &= decisions.c.at < until
-        query = select(func.min(decisions.c.id), func.max(decisions.c.id))
-        first, last = self._read(query.where(ours))[0]
+        ends = select(func.min(decisions.c.id), func.max(decisions.c.id)).where(ours)
+        ((first, last),) = self._read(ends)
         if first is None:
             return
         fields = [name for name in Decision._fields if whole or name not in HEAVY]
@@ -271,6 +274,8 @@ def _check(path: Path) -> None:
         with reading.connect() as connection:
             if connection.exec_driver_sql("PRAGMA quick_check(1)").scalar() != "ok":
                 raise StoreError(f"store: {path} is damaged", "broken")
+            if not inspect(connection).has_table(schema.name):
+                raise StoreError(f"store: {path} is not a log of Windvane", "foreign")
             check_version(connection, str(path))
     except Exception as error:
         raise explained(error) from None
