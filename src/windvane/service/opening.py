@@ -1,0 +1,116 @@
+"""Finding, opening and creating the database of a store."""
+
+import os
+from os import PathLike
+from pathlib import Path
+
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    make_url,
+    select,
+)
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from windvane.errors import StoreError
+from windvane.service.tables import VERSION, metadata, schema
+
+FILE = "windvane.db"
+PATIENCE = 500  # milliseconds to wait for a lock that someone else holds
+SERVER = (
+    f"-c lock_timeout={PATIENCE} -c statement_timeout=30000 -c synchronous_commit=on "
+    "-c plan_cache_mode=force_custom_plan"  # one plan for every time range is a poor one for most
+)
+
+
+def location(where: str | PathLike[str]) -> URL:
+    """The database of a directory, or of a URL."""
+    text = os.fspath(where)
+    if "://" not in text:
+        return URL.create("sqlite", database=str(Path(text) / FILE))
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        raise StoreError(f"store: {text.split('://')[0]}://... is not a URL", "refused") from None
+    kind = url.get_backend_name()
+    if kind in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+psycopg")
+    if kind == "sqlite" and url.database:
+        return url
+    message = f"store: a URL must start with postgresql:// or sqlite:///FILE, got {kind}://"
+    raise StoreError(message, "refused")
+
+
+def engine(url: URL, writes: bool) -> Engine:
+    """For the writer: one connection, transactions. For readers: several, none."""
+    if url.get_backend_name() == "sqlite":
+        made = create_engine(
+            url,
+            connect_args={"timeout": PATIENCE / 1000, "check_same_thread": False},
+            isolation_level=None if writes else "AUTOCOMMIT",
+            **_pool(writes),
+        )
+        event.listen(made, "connect", _pragmas)
+        if writes:
+            event.listen(made, "begin", _begin_at_once)
+        return made
+    own = url.query.get("options", "")
+    options = f"{SERVER} {own if isinstance(own, str) else ' '.join(own)}".strip()
+    return create_engine(
+        url,
+        connect_args={"options": options, "connect_timeout": 5, "tcp_user_timeout": 10000},
+        isolation_level="READ COMMITTED" if writes else "AUTOCOMMIT",
+        pool_pre_ping=True,
+        **_pool(writes),
+    )
+
+
+def prepare(writing: Engine) -> None:
+    """Create what is missing; refuse a database that is newer, or someone else's."""
+    shown = writing.url.render_as_string(hide_password=True)
+    with writing.begin() as connection:
+        there = set(inspect(connection).get_table_names())
+        if schema.name in there:
+            check_version(connection, shown)
+        elif taken := sorted(there & set(metadata.tables)):
+            message = f"store: {shown} has a table {taken[0]} that is not Windvane's: take another"
+            raise StoreError(message, "foreign")
+        else:
+            metadata.create_all(connection)
+            connection.execute(insert(schema), {"version": VERSION})
+
+
+def check_version(connection: Connection, shown: str) -> None:
+    """Refuse a database that a later Windvane wrote."""
+    version = connection.scalar(select(schema.c.version)) or 0
+    if version > VERSION:
+        message = f"store: {shown} has version {version}, this Windvane reads up to {VERSION}"
+        raise StoreError(message, "newer")
+
+
+def _pool(writes: bool) -> dict[str, int]:
+    return {"pool_size": 1 if writes else 4, "max_overflow": 0 if writes else 12, "pool_timeout": 5}
+
+
+def _pragmas(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    cursor = connection.cursor()
+    for pragma in (
+        "journal_mode = WAL",
+        "synchronous = FULL",  # a commit is on disk
+        "foreign_keys = ON",
+        "wal_autocheckpoint = 4000",  # pages; rarer stalls than the usual 1000
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+    connection.isolation_level = None  # the driver begins no transaction behind our back
+
+
+def _begin_at_once(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -1,0 +1,303 @@
+"""The durable log of the service, on SQLite or PostgreSQL with the same queries.
+
+Writing goes through `submit` and is grouped (writer.py); reading happens at once, in the caller's
+thread, whichever it is. The store reads no clock.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from uuid import uuid4
+
+from sqlalchemy import Executable, func, inspect, select
+
+from windvane.errors import StoreError
+from windvane.service.failures import explained
+from windvane.service.opening import check_version, engine, location, prepare
+from windvane.service.tables import (
+    Change,
+    Decision,
+    Funnel,
+    Key,
+    Lesson,
+    Logged,
+    Loop,
+    Reward,
+    Snapshot,
+    counters,
+    decisions,
+    keys,
+    lessons,
+    loops,
+    rewards,
+    schema,
+    settings_log,
+    snapshots,
+)
+from windvane.service.writer import Deliver, Operation, Result, Writer
+
+HEAVY = ("actions", "answer", "request")  # what a log of many decisions can do without
+
+
+class Span(NamedTuple):
+    """The times of the first and the last decision of a loop."""
+
+    since: int
+    until: int
+
+
+class Store:
+    """The log in a directory, or at a URL such as postgresql://user@host/name.
+
+    `deliver`, often an event loop's `call_soon_threadsafe`, says where futures are resolved.
+    """
+
+    def __init__(self, where: str | PathLike[str], deliver: Deliver | None = None) -> None:
+        self.url = location(where)
+        if self.url.get_backend_name() == "sqlite":
+            _make_directory(Path(self.url.database or ""))
+        self._writing = engine(self.url, writes=True)
+        self._reading = engine(self.url, writes=False)
+        try:
+            prepare(self._writing)
+        except Exception as error:
+            self._writing.dispose()
+            raise explained(error) from None
+        self._writer = Writer(self._writing, deliver)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what waits, then let go of the database."""
+        self._writer.close()
+        self._writing.dispose()
+        self._reading.dispose()
+
+    @property
+    def commits(self) -> int:
+        """How many groups were written."""
+        return self._writer.commits
+
+    @property
+    def waiting(self) -> int:
+        """How many operations wait to be written."""
+        return self._writer.waiting
+
+    def submit(self, operation: Operation[Result]) -> Future[Result]:
+        """Have it written; the future resolves once it is on disk, or fails with a StoreError.
+
+        It cannot be cancelled. With too many waiting, or closed, this raises the error at once.
+        """
+        return self._writer.submit(operation)
+
+    def loop(self, name: str) -> Loop | None:
+        """The loop of a name."""
+        query = select(loops).where(loops.c.name == name)
+        return next((Loop(*row) for row in self._read(query)), None)
+
+    def loops(self) -> list[Loop]:
+        """All loops, oldest first."""
+        return [Loop(*row) for row in self._read(select(loops).order_by(loops.c.id))]
+
+    def changes(self, loop: int) -> list[Change]:
+        """Every setting that a loop ever had, oldest first."""
+        columns = settings_log.c["id", "at", "settings", "by", "lesson"]
+        query = select(*columns).where(settings_log.c.loop == loop).order_by(settings_log.c.id)
+        return [Change(*row) for row in self._read(query)]
+
+    def funnel(self, loop: int) -> Funnel:
+        """What became of all decisions and rewards."""
+        query = select(*counters.c[Funnel._fields]).where(counters.c.loop == loop)
+        return next((Funnel(*row) for row in self._read(query)), Funnel())
+
+    def decision(self, loop: int, event_id: str) -> Decision | None:
+        """The decision of an event."""
+        query = select(*decisions.c[Decision._fields]).where(
+            decisions.c.loop == loop, decisions.c.event_id == event_id
+        )
+        return next((Decision(*row) for row in self._read(query)), None)
+
+    def rewards(self, loop: int, event_id: str) -> list[Reward]:
+        """All rewards that came for an event, whatever became of them."""
+        query = (
+            select(*rewards.c[Reward._fields])
+            .where(rewards.c.loop == loop, rewards.c.event_id == event_id)
+            .order_by(rewards.c.id)
+        )
+        return [Reward(*row) for row in self._read(query)]
+
+    def last_round(self, loop: int) -> int | None:
+        """The round of the last decision in the log; deleted ones are forgotten."""
+        query = (
+            select(decisions.c.round)
+            .where(decisions.c.loop == loop)
+            .order_by(decisions.c.id.desc())
+            .limit(1)
+        )
+        return next((row[0] for row in self._read(query)), None)
+
+    def span(self, loop: int) -> Span | None:
+        """From when to when the log of a loop reaches."""
+        ends = (func.min(decisions.c.at), func.max(decisions.c.at))  # as two questions: by index
+        ours = decisions.c.loop == loop
+        query = select(*(select(end).where(ours).scalar_subquery() for end in ends))
+        ((since, until),) = self._read(query)
+        return None if since is None else Span(since, until)
+
+    def log(
+        self,
+        loop: int,
+        since: int | None = None,
+        until: int | None = None,
+        whole: bool = True,
+        batch: int = 1000,
+    ) -> Iterator[list[Logged]]:
+        """Decisions made in [since, until) with what was learned from them, in batches by id.
+
+        Without `whole` the texts and the answer are left empty, which is faster by far.
+        """
+        ours = decisions.c.loop == loop
+        if since is not None:
+            ours &= decisions.c.at >= since
+        if until is not None:
+            ours &= decisions.c.at < until
+        ends = select(func.min(decisions.c.id), func.max(decisions.c.id)).where(ours)
+        ((first, last),) = self._read(ends)
+        if first is None:
+            return
+        fields = [name for name in Decision._fields if whole or name not in HEAVY]
+        of_it = lessons.c.decision == decisions.c.id
+        query = (
+            select(
+                *decisions.c[tuple(fields)],
+                select(func.sum(lessons.c.value)).where(of_it).scalar_subquery(),
+                select(func.min(lessons.c.kind)).where(of_it).scalar_subquery(),
+            )
+            .where(ours, decisions.c.id <= last)
+            .order_by(decisions.c.id)
+            .limit(batch)
+        )
+        blank: dict[str, Any] = {} if whole else {"actions": "", "answer": b"", "request": ""}
+        after = first - 1
+        while rows := self._read(query.where(decisions.c.id > after)):
+            yield [
+                Logged(
+                    Decision(**blank, **dict(zip(fields, row, strict=False))),
+                    reward=row[-2],
+                    defaulted=row[-1] == "default",
+                )
+                for row in rows
+            ]
+            after = rows[-1].id
+
+    def lessons(self, loop: int, after: int = 0, batch: int = 1000) -> Iterator[list[Lesson]]:
+        """What is to be learned after a lesson, in order, in batches."""
+        query = (
+            select(
+                *lessons.c["id", "decision", "kind", "value", "at"],
+                *decisions.c["round", "at", "features"],
+            )
+            .join(decisions, decisions.c.id == lessons.c.decision)
+            .where(lessons.c.loop == loop)
+            .order_by(lessons.c.id)
+            .limit(batch)
+        )
+        while rows := self._read(query.where(lessons.c.id > after)):
+            yield [Lesson(*row) for row in rows]
+            after = rows[-1].id
+
+    def snapshot(self, loop: int) -> Snapshot | None:
+        """The last snapshot that was taken."""
+        query = (
+            select(*snapshots.c["lesson", "blob", "at"])
+            .where(snapshots.c.loop == loop)
+            .order_by(snapshots.c.id.desc())
+            .limit(1)
+        )
+        return next((Snapshot(*row) for row in self._read(query)), None)
+
+    def keys(self) -> list[Key]:
+        """All keys, expired ones too."""
+        return [Key(*row) for row in self._read(select(keys).order_by(keys.c.id))]
+
+    def backup(self, path: str | PathLike[str]) -> None:
+        """Copy the log as it is at one moment, while others go on; a file is whole or not there."""
+        if self.url.get_backend_name() != "sqlite":
+            message = "store: a PostgreSQL database is backed up with pg_dump"
+            raise StoreError(message, "unsupported")
+        _copy(Path(self.url.database or ""), Path(path))
+
+    def _read(self, query: Executable) -> Sequence[Any]:
+        try:
+            with self._reading.connect() as connection:
+                return connection.execute(query).all()
+        except Exception as error:
+            raise explained(error) from None
+
+
+def restore(backup: str | PathLike[str], where: str | PathLike[str]) -> None:
+    """Make a backup the log of a directory that has none."""
+    source, url = Path(backup), location(where)
+    if url.get_backend_name() != "sqlite":
+        message = "store: a PostgreSQL database is restored with pg_restore or psql"
+        raise StoreError(message, "unsupported")
+    target = Path(url.database or "")
+    if not source.is_file():
+        raise StoreError(f"store: there is no backup {source}", "unreachable")
+    if target.exists():
+        message = f"store: {target} exists; a backup is restored where there is no log yet"
+        raise StoreError(message, "refused")
+    _check(source)
+    _make_directory(target)
+    _copy(source, target)
+
+
+def _check(path: Path) -> None:
+    """Refuse a file that is damaged, foreign or too new."""
+    reading = engine(location(f"sqlite:///{path}"), writes=False)
+    try:
+        with reading.connect() as connection:
+            if connection.exec_driver_sql("PRAGMA quick_check(1)").scalar() != "ok":
+                raise StoreError(f"store: {path} is damaged", "broken")
+            if not inspect(connection).has_table(schema.name):
+                raise StoreError(f"store: {path} is not a log of Windvane", "foreign")
+            check_version(connection, str(path))
+    except Exception as error:
+        raise explained(error) from None
+    finally:
+        reading.dispose()
+
+
+def _copy(source: Path, target: Path) -> None:
+    draft = target.with_name(f".{target.name}.{uuid4().hex}.tmp")
+    try:
+        with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(draft)) as new:
+            old.backup(new)  # in one step: of one moment, and no writer waits for it
+        os.replace(draft, target)
+    except Exception as error:
+        raise explained(error) from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as reason:
+        message = f"store: {path.parent} cannot be made ({reason.strerror})"
+        raise StoreError(message, "unreachable") from None
