@@ -16,6 +16,7 @@ from sqlalchemy import text
 
 from logs import SECOND, decision, new_loop, rank, recounted, reward, summed
 from windvane.errors import StoreError
+from windvane.service.backup import restore
 from windvane.service.joining import Expire
 from windvane.service.keeping import (
     DeleteLogs,
@@ -24,7 +25,7 @@ from windvane.service.keeping import (
     PutSettings,
     PutSnapshot,
 )
-from windvane.service.store import Span, Store, restore
+from windvane.service.store import Span, Store
 from windvane.service.tables import Lesson
 
 WRITES_AND_TELLS = """
@@ -77,6 +78,14 @@ def test_what_was_acknowledged_is_there_after_a_kill(where: str) -> None:
             learned = [lesson.id for batch in store.lessons(loop) for lesson in batch]
             assert store.funnel(loop) == recounted(store, loop)
             assert len(learned) == store.funnel(loop).learned
+
+
+def test_a_commit_waits_for_the_disk(where: str) -> None:
+    with Store(where) as store, store._writing.connect() as connection:
+        ask, full = (
+            ("PRAGMA synchronous", 2) if "://" not in where else ("SHOW synchronous_commit", "on")
+        )
+        assert connection.exec_driver_sql(ask).scalar() == full
 
 
 def test_settings_are_changed_and_every_change_is_recorded(where: str) -> None:

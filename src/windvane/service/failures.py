@@ -1,5 +1,6 @@
 """What went wrong in a database: the driver's many errors as one sentence and one word."""
 
+import errno
 import sqlite3
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -65,6 +66,8 @@ def is_everyones(error: StoreError) -> bool:
 def _kind(error: Exception, cause: BaseException | None) -> str:
     if isinstance(cause, sqlite3.Error):
         return SQLITE.get(getattr(cause, "sqlite_errorcode", 0) & 0xFF, "refused")
+    if isinstance(cause, OSError):
+        return "full" if cause.errno == errno.ENOSPC else "disk"
     if isinstance(error, NoConnectionError):
         return "locked"
     if not isinstance(error, SQLAlchemyError):

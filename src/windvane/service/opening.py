@@ -78,7 +78,7 @@ def prepare(writing: Engine) -> None:
     with writing.begin() as connection:
         there = set(inspect(connection).get_table_names())
         if schema.name in there:
-            check_version(connection, shown)
+            check_version(connection.scalar(select(schema.c.version)) or 0, shown)
         elif taken := sorted(there & set(metadata.tables)):
             message = f"store: {shown} has a table {taken[0]} that is not Windvane's: take another"
             raise StoreError(message, "foreign")
@@ -87,9 +87,17 @@ def prepare(writing: Engine) -> None:
             connection.execute(insert(schema), {"version": VERSION})
 
 
-def check_version(connection: Connection, shown: str) -> None:
+def make_directory(path: Path) -> None:
+    """A place for the file of a database."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as reason:
+        message = f"store: {path.parent} cannot be made ({reason.strerror})"
+        raise StoreError(message, "unreachable") from None
+
+
+def check_version(version: int, shown: str) -> None:
     """Refuse a database that a later Windvane wrote."""
-    version = connection.scalar(select(schema.c.version)) or 0
     if version > VERSION:
         message = f"store: {shown} has version {version}, this Windvane reads up to {VERSION}"
         raise StoreError(message, "newer")
@@ -105,7 +113,7 @@ def _pragmas(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
         "journal_mode = WAL",
         "synchronous = FULL",  # a commit is on disk
         "foreign_keys = ON",
-        "wal_autocheckpoint = 4000",  # pages; rarer stalls than the usual 1000
+        "wal_autocheckpoint = 16000",  # pages; see checkpoint.py
     ):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()

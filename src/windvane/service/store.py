@@ -4,22 +4,20 @@ Writing goes through `submit` and is grouped (writer.py); reading happens at onc
 thread, whichever it is. The store reads no clock.
 """
 
-import os
-import sqlite3
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
-from uuid import uuid4
 
-from sqlalchemy import Executable, func, inspect, select
+from sqlalchemy import Executable, func, select
 
 from windvane.errors import StoreError
+from windvane.service.backup import copy
+from windvane.service.checkpoint import Checkpointer
 from windvane.service.failures import explained
-from windvane.service.opening import check_version, engine, location, prepare
+from windvane.service.opening import engine, location, make_directory, prepare
 from windvane.service.tables import (
     Change,
     Decision,
@@ -36,7 +34,6 @@ from windvane.service.tables import (
     lessons,
     loops,
     rewards,
-    schema,
     settings_log,
     snapshots,
 )
@@ -61,7 +58,7 @@ class Store:
     def __init__(self, where: str | PathLike[str], deliver: Deliver | None = None) -> None:
         self.url = location(where)
         if self.url.get_backend_name() == "sqlite":
-            _make_directory(Path(self.url.database or ""))
+            make_directory(Path(self.url.database or ""))
         self._writing = engine(self.url, writes=True)
         self._reading = engine(self.url, writes=False)
         try:
@@ -70,6 +67,9 @@ class Store:
             self._writing.dispose()
             raise explained(error) from None
         self._writer = Writer(self._writing, deliver)
+        self._checkpointer = None
+        if self.url.get_backend_name() == "sqlite":
+            self._checkpointer = Checkpointer(self._reading, self._writer.committed)
 
     def __enter__(self) -> Self:
         return self
@@ -85,6 +85,8 @@ class Store:
     def close(self) -> None:
         """Write what waits, then let go of the database."""
         self._writer.close()
+        if self._checkpointer is not None:
+            self._checkpointer.close()
         self._writing.dispose()
         self._reading.dispose()
 
@@ -240,7 +242,7 @@ class Store:
         if self.url.get_backend_name() != "sqlite":
             message = "store: a PostgreSQL database is backed up with pg_dump"
             raise StoreError(message, "unsupported")
-        _copy(Path(self.url.database or ""), Path(path))
+        copy(Path(self.url.database or ""), Path(path))
 
     def _read(self, query: Executable) -> Sequence[Any]:
         try:
@@ -248,56 +250,3 @@ class Store:
                 return connection.execute(query).all()
         except Exception as error:
             raise explained(error) from None
-
-
-def restore(backup: str | PathLike[str], where: str | PathLike[str]) -> None:
-    """Make a backup the log of a directory that has none."""
-    source, url = Path(backup), location(where)
-    if url.get_backend_name() != "sqlite":
-        message = "store: a PostgreSQL database is restored with pg_restore or psql"
-        raise StoreError(message, "unsupported")
-    target = Path(url.database or "")
-    if not source.is_file():
-        raise StoreError(f"store: there is no backup {source}", "unreachable")
-    if target.exists():
-        message = f"store: {target} exists; a backup is restored where there is no log yet"
-        raise StoreError(message, "refused")
-    _check(source)
-    _make_directory(target)
-    _copy(source, target)
-
-
-def _check(path: Path) -> None:
-    """Refuse a file that is damaged, foreign or too new."""
-    reading = engine(location(f"sqlite:///{path}"), writes=False)
-    try:
-        with reading.connect() as connection:
-            if connection.exec_driver_sql("PRAGMA quick_check(1)").scalar() != "ok":
-                raise StoreError(f"store: {path} is damaged", "broken")
-            if not inspect(connection).has_table(schema.name):
-                raise StoreError(f"store: {path} is not a log of Windvane", "foreign")
-            check_version(connection, str(path))
-    except Exception as error:
-        raise explained(error) from None
-    finally:
-        reading.dispose()
-
-
-def _copy(source: Path, target: Path) -> None:
-    draft = target.with_name(f".{target.name}.{uuid4().hex}.tmp")
-    try:
-        with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(draft)) as new:
-            old.backup(new)  # in one step: of one moment, and no writer waits for it
-        os.replace(draft, target)
-    except Exception as error:
-        raise explained(error) from None
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _make_directory(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as reason:
-        message = f"store: {path.parent} cannot be made ({reason.strerror})"
-        raise StoreError(message, "unreachable") from None

@@ -73,6 +73,7 @@ class Writer:
         self._queue: list[Entry] = []
         self._closing = False
         self.commits = 0
+        self.committed = threading.Event()  # for whoever cares, and clears it
         self._thread = threading.Thread(target=self._work, name="windvane writer", daemon=True)
         self._thread.start()
 
@@ -132,6 +133,7 @@ class Writer:
             outcomes = list(how(work, group))
             _count(work)
         self.commits += 1
+        self.committed.set()
         return outcomes
 
     def _resolve(self, outcomes: list[Outcome]) -> None:

@@ -1,0 +1,393 @@
+"""The service over HTTP: parse, call the loop, make it durable, answer."""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from windvane.errors import SettingError, StoreError, WindvaneError
+from windvane.service import settings as told
+from windvane.service.joining import Activate, Activated, Expire, PutDecision, PutReward, Rewarded
+from windvane.service.joining import Ranked as Kept
+from windvane.service.keeping import DeleteLogs, PutLoop, PutSettings, PutSnapshot
+from windvane.service.loop import OFTEN, Loop, now
+from windvane.service.settings import Settings
+from windvane.service.store import Store
+from windvane.service.wire import RankRequest, RewardRequest, WireError, bad
+from windvane.service.writer import Operation
+
+MOST_BYTES = 1 << 20  # of a body
+PATIENCE = 2.0  # seconds after which a rank is answered without the log
+SWEEP = 0.5  # seconds between two looks for decisions whose wait is over
+VERSIONS = ("v1.0", "v1.1-preview.1", "v1.1-preview.2", "v1.1-preview.3")
+JSON = "application/json; charset=utf-8"
+NOT_BUILT = {
+    "multislot": "multi-slot ranking is not offered; rank each slot as a loop of its own",
+    "evaluations": "offline evaluations are not offered; export the log with its propensities",
+    "applyFromEvaluation": "offline evaluations are not offered",
+}
+
+Result = TypeVar("Result")
+Handler = Callable[[Request], Awaitable[Response]]
+read_rank = msgspec.json.Decoder(RankRequest).decode
+read_reward = msgspec.json.Decoder(RewardRequest).decode
+
+
+class Service:
+    """All loops of one store, and how requests reach them."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.loops: dict[str, Loop] = {}
+        self.degraded: str | None = None  # why ranks are answered without the log
+        for row in store.loops():
+            self.loops[row.name] = Loop(row, told.read(row.settings), store)
+
+    async def create(self, name: str, settings: Settings, by: str) -> Loop:
+        """A new loop."""
+        row = await self.write(PutLoop(name, told.write(settings), now(), by))
+        self.loops[name] = Loop(row, settings, self.store)
+        return self.loops[name]
+
+    def loop(self, name: str) -> Loop:
+        """The loop of a name."""
+        if name not in self.loops:
+            raise WireError(404, "ResourceNotFound", f"there is no loop {name!r}", "loop")
+        return self.loops[name]
+
+    async def write(self, operation: Operation[Result], loop: Loop | None = None) -> Result:
+        """Have it written, and let the loop learn what comes of it, in the order of the log."""
+        future = self.store.submit(operation)
+        if loop is not None:
+            future.add_done_callback(partial(teach, loop))
+        return await asyncio.wrap_future(future)
+
+    async def rank(self, name: str, request: RankRequest) -> bytes:
+        """The answer to a rank, once it is on disk; the first action where it cannot be."""
+        loop = self.loop(name)
+        if request.event_id is not None:
+            known = self.store.decision(loop.id, request.event_id) if not self.degraded else None
+            if known is not None:
+                return known.answer
+        try:
+            decision = loop.decide(request)
+            kept = await asyncio.wait_for(
+                self.write(PutDecision(decision, loop.terms), loop), PATIENCE
+            )
+        except (StoreError, TimeoutError, MemoryError) as reason:
+            self.degraded = str(reason) or "the log takes too long"
+            return loop.decide(request, degraded=True).answer
+        self.degraded = None
+        return kept.answer
+
+    async def sweep(self) -> None:
+        """Close decisions whose wait is over, and take snapshots, for ever."""
+        since: dict[str, int] = {}
+        while True:
+            await asyncio.sleep(SWEEP)
+            for loop in list(self.loops.values()):
+                with contextlib.suppress(StoreError):
+                    await self.expire(loop)
+                    if loop.lesson - since.setdefault(loop.name, loop.lesson) >= OFTEN:
+                        since[loop.name] = loop.lesson
+                        await self.write(PutSnapshot(loop.id, loop.lesson, loop.snapshot(), now()))
+
+    async def expire(self, loop: Loop) -> None:
+        """Learn the default reward where none came in time."""
+        given = loop.settings
+        while True:
+            at = now()
+            expire = Expire(loop.id, at - given.wait, given.default_reward, at)
+            closed = await self.write(expire, loop)
+            if len(closed) < expire.limit:
+                return
+
+
+def teach(loop: Loop, done: "Future[Any]") -> None:
+    """Let a loop learn what writing has taught, at once and in the order of the log."""
+    if done.exception() is not None:
+        return
+    result = done.result()
+    if isinstance(result, Kept | Rewarded | Activated):
+        loop.learn(result.lessons)
+    elif isinstance(result, tuple):
+        loop.learn(result)
+
+
+async def body_of(request: Request) -> bytes:
+    """The body, unless it is too large."""
+    body = await request.body()
+    if len(body) > MOST_BYTES:
+        message = f"the body must have at most {MOST_BYTES} bytes, got {len(body)}"
+        raise bad("PayloadSizeExceeded", message)
+    return body
+
+
+def service_of(request: Request) -> Service:
+    """The service behind a request."""
+    service: Service = request.app.state.service
+    return service
+
+
+def loop_of(request: Request) -> str:
+    """The name of the loop that is asked."""
+    return str(request.path_params.get("loop", "default"))
+
+
+def parsed(read: Callable[[bytes], Result], body: bytes, code: str) -> Result:
+    """What a body says, or a sentence on why it says nothing."""
+    try:
+        return read(body)
+    except msgspec.ValidationError as reason:
+        raise bad(code, str(reason)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
+        raise bad(code, f"the body is not JSON: {reason}") from None
+
+
+async def rank(request: Request) -> Response:
+    """POST rank."""
+    wanted = parsed(read_rank, await body_of(request), "InvalidRankRequest")
+    answer = await service_of(request).rank(loop_of(request), wanted)
+    return Response(answer, 201, media_type=JSON)
+
+
+async def reward(request: Request) -> Response:
+    """POST events/{eventId}/reward."""
+    given = parsed(read_reward, await body_of(request), "InvalidRewardRequest")
+    if not math.isfinite(given.value):
+        raise bad("InvalidRewardRequest", "value must be a number")
+    service = service_of(request)
+    loop = service.loop(loop_of(request))
+    again = request.headers.get("x-ms-client-request-id")
+    put = PutReward(loop.id, event_of(request), given.value, now(), loop.terms, again)
+    await service.write(put, loop)
+    return Response(status_code=204)
+
+
+async def activate(request: Request) -> Response:
+    """POST events/{eventId}/activate."""
+    service = service_of(request)
+    loop = service.loop(loop_of(request))
+    event = event_of(request)
+    done = await service.write(Activate(loop.id, event, now(), loop.terms), loop)
+    if done.status == "unknown":
+        raise bad("InvalidEventIdToActivate", f"no decision has the event id {event!r}", "eventId")
+    return Response(status_code=204)
+
+
+def event_of(request: Request) -> str:
+    """The event id of a path."""
+    event = str(request.path_params["event"])
+    if len(event) > 256:
+        raise bad("BadRequest", "eventId must have at most 256 characters", "eventId")
+    return event
+
+
+async def service_configuration(request: Request) -> Response:
+    """GET and PUT configurations/service."""
+    service = service_of(request)
+    loop = service.loop(loop_of(request))
+    if request.method == "PUT":
+        body = await body_of(request)
+        given = parsed(msgspec.json.decode, body, "InvalidServiceConfiguration")
+        await configure(service, loop, given)
+    return Response(msgspec.json.encode(loop.settings), media_type=JSON)
+
+
+async def configure(service: Service, loop: Loop, given: object) -> None:
+    """Take over the settings that are given and known; the others stay."""
+    if not isinstance(given, dict):
+        raise bad("InvalidServiceConfiguration", "the body must be an object")
+    fields = {f.name for f in msgspec.structs.fields(Settings)}
+    known = {name: value for name, value in given.items() if name in fields and value is not None}
+    merged = {**msgspec.structs.asdict(loop.settings), **known}
+    fixed = [
+        name for name in ("dim", "ridge", "seed") if merged[name] != getattr(loop.settings, name)
+    ]
+    if fixed:
+        message = f"{fixed[0]} is fixed when a loop is made: what was learned depends on it"
+        raise bad("InvalidServiceConfiguration", message, fixed[0])
+    try:
+        changed = msgspec.convert(merged, Settings)
+    except (msgspec.ValidationError, SettingError) as reason:
+        raise bad("InvalidServiceConfiguration", str(reason)) from None
+    await service.write(PutSettings(loop.id, told.write(changed), now(), "http"))
+    loop.change(changed)
+
+
+async def policy_configuration(request: Request) -> Response:
+    """GET configurations/policy."""
+    loop = service_of(request).loop(loop_of(request))
+    if request.method != "GET":
+        message = "the policy follows from the service configuration: halfLife, width, noise"
+        raise WireError(403, "InvalidApiAccess", message)
+    answer = {"name": "windvane", "arguments": repr(loop.policy)}
+    return Response(msgspec.json.encode(answer), media_type=JSON)
+
+
+async def model(request: Request) -> Response:
+    """GET and DELETE model."""
+    service = service_of(request)
+    loop = service.loop(loop_of(request))
+    if request.method == "DELETE":
+        loop.policy = loop._blank()
+        await service.write(PutSnapshot(loop.id, loop.lesson, loop.snapshot(), now()))
+        return Response(status_code=204)
+    return Response(loop.snapshot(), media_type="application/octet-stream")
+
+
+def date(at: int) -> str:
+    """Microseconds as ISO 8601."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(at / 1e6, UTC).isoformat().replace("+00:00", "Z")
+
+
+async def model_properties(request: Request) -> Response:
+    """GET model/properties."""
+    loop = service_of(request).loop(loop_of(request))
+    span = loop.store.span(loop.id)
+    changed = date(span.until if span else loop.created)
+    answer = {"creationTime": date(loop.created), "lastModifiedTime": changed}
+    return Response(msgspec.json.encode(answer), media_type=JSON)
+
+
+async def logs(request: Request) -> Response:
+    """DELETE logs; what was learned stays."""
+    service = service_of(request)
+    loop = service.loop(loop_of(request))
+    await service.write(PutSnapshot(loop.id, loop.lesson, loop.snapshot(), now()))
+    while await service.write(DeleteLogs(loop.id, None)):
+        pass
+    return Response(status_code=204)
+
+
+async def logs_properties(request: Request) -> Response:
+    """GET logs/properties."""
+    loop = service_of(request).loop(loop_of(request))
+    span = loop.store.span(loop.id)
+    dates = {"from": date(span.since), "to": date(span.until)} if span else None
+    return Response(msgspec.json.encode({"dateRange": dates}), media_type=JSON)
+
+
+async def not_built(request: Request) -> Response:
+    """What the retired service had and this one has not."""
+    part = next((reason for word, reason in NOT_BUILT.items() if word in request.url.path), "")
+    raise WireError(403, "InvalidApiAccess", part or "this is not offered")
+
+
+ROUTES: tuple[tuple[str, Handler, tuple[str, ...]], ...] = (
+    ("/rank", rank, ("POST",)),
+    ("/events/{event:path}/reward", reward, ("POST",)),
+    ("/events/{event:path}/activate", activate, ("POST",)),
+    ("/configurations/service", service_configuration, ("GET", "PUT")),
+    ("/configurations/policy", policy_configuration, ("GET", "PUT", "DELETE")),
+    ("/configurations/applyFromEvaluation", not_built, ("POST",)),
+    ("/multislot/{rest:path}", not_built, ("POST",)),
+    ("/evaluations", not_built, ("GET", "POST")),
+    ("/evaluations/{rest:path}", not_built, ("GET", "DELETE")),
+    ("/model", model, ("GET", "DELETE")),
+    ("/model/properties", model_properties, ("GET",)),
+    ("/logs", logs, ("DELETE",)),
+    ("/logs/properties", logs_properties, ("GET",)),
+)
+
+
+def routes() -> list[Route]:
+    """Every path of the wire API, for the default loop and for a named one, in every version."""
+    found = []
+    for loop in ("", "/loops/{loop}"):
+        for version in (*VERSIONS, ""):
+            base = f"{loop}/personalizer" + (f"/{version}" if version else "")
+            found += [Route(base + path, call, methods=list(how)) for path, call, how in ROUTES]
+    return found
+
+
+def original(request: Request) -> str:
+    """The address that was asked, without the version: one client's types go by it."""
+    path = request.url.path
+    for version in VERSIONS:
+        path = path.replace(f"/personalizer/{version}/", "/", 1)
+    return f"{request.url.scheme}://{request.url.netloc}{quote(path, safe='/%')}"
+
+
+def fault_of(error: Exception) -> WireError:
+    """Any failure as the envelope has it."""
+    if isinstance(error, WireError):
+        return error
+    if isinstance(error, HTTPException):
+        code = "ResourceNotFound" if error.status_code == 404 else "BadRequest"
+        return WireError(error.status_code, code, str(error.detail))
+    if isinstance(error, StoreError):
+        return WireError(503, "OperationNotAllowed", str(error))
+    if isinstance(error, WindvaneError):
+        return bad("BadRequest", str(error))
+    return WireError(500, "InternalServerError", "the service failed; its log says why")
+
+
+def refuse(request: Request, error: Exception) -> Response:
+    """The envelope of an error."""
+    fault = fault_of(error)
+    headers = {"x-ms-error-code": fault.code}
+    return Response(fault.body(), fault.status, headers, media_type=JSON)
+
+
+class Traced:
+    """Adds to each answer where it was asked, as one client wants it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        asked = original(Request(scope)).encode("ascii", "replace")
+
+        async def answer(message: dict[str, object]) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"].append((b"x-ms-original-url", asked))  # type: ignore[attr-defined]
+            await send(message)
+
+        await self.app(scope, receive, answer)  # type: ignore[arg-type]
+
+
+def make(where: str, default: Settings | None = None) -> Starlette:
+    """The application over a store; a loop `default` is there from the start."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        with Store(where, deliver=loop.call_soon_threadsafe) as store:
+            service = Service(store)
+            app.state.service = service
+            if "default" not in service.loops:
+                await service.create("default", default or Settings(), "service")
+            sweeping = asyncio.create_task(service.sweep())
+            yield
+            sweeping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await sweeping
+            for each in service.loops.values():
+                await service.write(PutSnapshot(each.id, each.lesson, each.snapshot(), now()))
+
+    app = Starlette(
+        routes=routes(),
+        lifespan=lifespan,
+        exception_handlers={WireError: refuse, HTTPException: refuse, WindvaneError: refuse},
+    )
+    app.add_exception_handler(Exception, refuse)
+    app.add_middleware(Traced)
+    return app

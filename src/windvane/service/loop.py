@@ -1,0 +1,177 @@
+"""A loop: one decision made again and again, and what it has learned.
+
+What is durable is the store's. The belief is a fold over its lessons, in the order of their ids,
+and nothing else moves it: loaded from a snapshot and folded on, it has the same bits.
+"""
+
+import io
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from uuid import uuid4
+
+import msgspec
+import numpy as np
+
+from windvane.arrays import Floats
+from windvane.errors import FeatureError
+from windvane.policy import Policy
+from windvane.service.features import Encoder
+from windvane.service.settings import MICRO, Settings
+from windvane.service.settling import Terms
+from windvane.service.store import Store
+from windvane.service.tables import Decision, Lesson
+from windvane.service.tables import Loop as Row
+from windvane.service.wire import Action, Ranked, RankRequest, RankResponse, bad
+
+OFTEN = 1000  # lessons between two snapshots
+encode_json = msgspec.json.Encoder().encode
+
+
+def now() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+class Loop:
+    """One loop in memory: it decides and learns; what it says is durable once the store says so."""
+
+    def __init__(self, row: Row, settings: Settings, store: Store) -> None:
+        self.id, self.name, self.created = row.id, row.name, row.created
+        self.store = store
+        self.settings = settings
+        self.encoder = Encoder(settings.dim)
+        self.policy = self._blank()
+        self.lesson = 0  # the last one learned
+        self.agreed = 0  # decisions as an apprentice in which the first action was its own choice
+        self.asked = 0
+        self.restore()
+
+    def _blank(self) -> Policy:
+        given = self.settings
+        return Policy(
+            given.dim,
+            given.memory(),
+            given.exploration(),
+            given.ridge,
+            seed=given.seed,
+            floor=given.exploration_percentage,
+        )
+
+    def restore(self) -> None:
+        """Load the last snapshot, and learn what came after it."""
+        if snapshot := self.store.snapshot(self.id):
+            self.policy = self._with_settings(Policy.load(io.BytesIO(snapshot.blob)))
+            self.lesson = snapshot.lesson
+        for lessons in self.store.lessons(self.id, self.lesson):
+            self.learn(lessons)
+        last = self.store.last_round(self.id)
+        self.policy.round = max(self.policy.round, 0 if last is None else last + 1)
+
+    def change(self, settings: Settings) -> None:
+        """Take over new settings; what was learned stays."""
+        self.settings = settings
+        self.policy = self._with_settings(self.policy)
+
+    def _with_settings(self, old: Policy) -> Policy:
+        """A policy of these settings that believes what the old one does."""
+        fresh = self._blank()
+        if repr(fresh) == repr(old):
+            return old
+        same = (fresh.dim, fresh.ridge) == (old.dim, old.ridge)
+        if same and old.belief.seen:
+            fresh.belief = replace(old.belief, memory=fresh.memory)
+        fresh.key, fresh.round = old.key, old.round
+        return fresh
+
+    def decide(self, request: RankRequest, degraded: bool = False) -> Decision:
+        """A decision, ready for the store; degraded, the first action and nothing to learn."""
+        event, at = request.event_id or uuid4().hex, now()
+        open_ = self._open(request)
+        chosen, shares, features = open_[0], np.zeros(len(request.actions)), None
+        mode = self.settings.learning_mode
+        if degraded:
+            shares[chosen] = 1.0
+        else:
+            place, chances, rows = self._choose(request, open_)
+            shares[open_] = chances
+            chosen = open_[place]
+            features = None if mode == "LoggingOnly" else rows[place].tobytes()
+        round_ = self.policy.round - (0 if degraded else 1)
+        ranking = [
+            Ranked(action.id, share)
+            for action, share in zip(request.actions, shares.tolist(), strict=True)
+        ]
+        answer = RankResponse(ranking, event, request.actions[chosen].id, degraded)
+        return Decision(
+            loop=self.id,
+            event_id=event,
+            round=round_,
+            at=at,
+            mode=mode,
+            deferred=request.defer_activation,
+            degraded=degraded,
+            chosen=chosen,
+            features=features,
+            probabilities=shares.tobytes(),
+            actions=encode_json([action.id for action in request.actions]).decode(),
+            answer=encode_json(answer),
+            request=encode_json(request).decode(),
+        )
+
+    def _open(self, request: RankRequest) -> list[int]:
+        """The places of the actions that are not excluded."""
+        ids = [action.id for action in request.actions]
+        if len(set(ids)) < len(ids):
+            raise bad("InvalidRankRequest", "actions: every id must be there once", "actions")
+        excluded = set(request.excluded_actions)
+        if excluded - set(ids):
+            strange = sorted(excluded - set(ids))[0]
+            message = f"excludedActions: {strange!r} is not among the actions"
+            raise bad("InvalidRankRequest", message, "excludedActions")
+        places = [k for k, name in enumerate(ids) if name not in excluded]
+        if not places:
+            raise bad("InvalidRankRequest", "actions: all are excluded", "excludedActions")
+        return places
+
+    def _choose(self, request: RankRequest, open_: list[int]) -> tuple[int, Floats, Floats]:
+        """The place of the action to take among the open ones, all chances, and all features."""
+        actions: Sequence[Action] = [request.actions[k] for k in open_]
+        try:
+            rows = self.encoder.encode(request.context_features, actions)
+        except FeatureError as reason:
+            raise bad("InvalidRankRequest", str(reason), "features") from None
+        chances = self.policy.propensities(rows)
+        choice = self.policy.choose(rows)
+        self.policy.dismiss(choice)
+        if self.settings.learning_mode == "Apprentice":
+            self.asked += 1
+            self.agreed += choice.index == 0
+            baseline = np.zeros(len(rows))
+            baseline[0] = 1.0
+            return 0, baseline, rows
+        return choice.index, chances, rows
+
+    @property
+    def terms(self) -> Terms:
+        """On which terms rewards are taken."""
+        return Terms(self.settings.wait, self.settings.adds)
+
+    def learn(self, lessons: Iterable[Lesson]) -> None:
+        """Learn in the order of the log."""
+        in_rounds = self.settings.in_rounds
+        for lesson in lessons:
+            features = np.frombuffer(lesson.features)
+            at = float(lesson.round) if in_rounds else lesson.ranked_at / MICRO
+            if features.size == self.policy.dim:
+                if lesson.kind == "amend":
+                    self.policy.amend(features, lesson.value, at)
+                else:
+                    self.policy.learn(features, lesson.value, at)
+            self.lesson = lesson.id
+
+    def snapshot(self) -> bytes:
+        """The belief as bytes."""
+        file = io.BytesIO()
+        self.policy.save(file)
+        return file.getvalue()
