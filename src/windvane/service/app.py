@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
@@ -19,17 +20,26 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from windvane.errors import SettingError, StoreError, WindvaneError
 from windvane.service import settings as told
-from windvane.service.joining import Activate, Activated, Expire, PutDecision, PutReward, Rewarded
+from windvane.service.joining import (
+    Activate,
+    Activated,
+    Expire,
+    PutDecision,
+    PutReward,
+    Rewarded,
+    Withdraw,
+)
 from windvane.service.joining import Ranked as Kept
 from windvane.service.keeping import DeleteLogs, PutLoop, PutSettings, PutSnapshot
-from windvane.service.loop import OFTEN, Loop, now
+from windvane.service.loop import FORGET, OFTEN, Loop, now
 from windvane.service.settings import Settings
 from windvane.service.store import Store
+from windvane.service.tables import Change, Decision
 from windvane.service.wire import RankRequest, RewardRequest, WireError, bad
 from windvane.service.writer import Operation
 
 MOST_BYTES = 1 << 20  # of a body
-PATIENCE = 2.0  # seconds after which a rank is answered without the log
+PATIENCE, HURRY = 2.0, 0.2  # seconds after which a rank is answered without the log
 SWEEP = 0.5  # seconds between two looks for decisions whose wait is over
 VERSIONS = ("v1.0", "v1.1-preview.1", "v1.1-preview.2", "v1.1-preview.3")
 JSON = "application/json; charset=utf-8"
@@ -41,6 +51,7 @@ NOT_BUILT = {
 
 Result = TypeVar("Result")
 Handler = Callable[[Request], Awaitable[Response]]
+log = logging.getLogger("windvane.service")
 read_rank = msgspec.json.Decoder(RankRequest).decode
 read_reward = msgspec.json.Decoder(RewardRequest).decode
 
@@ -53,12 +64,12 @@ class Service:
         self.loops: dict[str, Loop] = {}
         self.degraded: str | None = None  # why ranks are answered without the log
         for row in store.loops():
-            self.loops[row.name] = Loop(row, told.read(row.settings), store)
+            self.loops[row.name] = Loop(row, store)
 
     async def create(self, name: str, settings: Settings, by: str) -> Loop:
         """A new loop."""
         row = await self.write(PutLoop(name, told.write(settings), now(), by))
-        self.loops[name] = Loop(row, settings, self.store)
+        self.loops[name] = Loop(row, self.store)
         return self.loops[name]
 
     def loop(self, name: str) -> Loop:
@@ -76,21 +87,29 @@ class Service:
 
     async def rank(self, name: str, request: RankRequest) -> bytes:
         """The answer to a rank, once it is on disk; the first action where it cannot be."""
-        loop = self.loop(name)
-        if request.event_id is not None:
-            known = self.store.decision(loop.id, request.event_id) if not self.degraded else None
-            if known is not None:
-                return known.answer
+        loop, decision = self.loop(name), None
         try:
             decision = loop.decide(request)
-            kept = await asyncio.wait_for(
-                self.write(PutDecision(decision, loop.terms), loop), PATIENCE
-            )
-        except (StoreError, TimeoutError, MemoryError) as reason:
-            self.degraded = str(reason) or "the log takes too long"
-            return loop.decide(request, degraded=True).answer
+            writing = self.write(PutDecision(decision, loop.terms), loop)
+            kept = await asyncio.wait_for(writing, HURRY if self.degraded else PATIENCE)
+        except WireError:
+            raise
+        except Exception as reason:
+            return self.first(loop, request, decision, reason)
         self.degraded = None
         return kept.answer
+
+    def first(
+        self, loop: Loop, request: RankRequest, decision: Decision | None, reason: Exception
+    ) -> bytes:
+        """The first action, where nothing better can be had; a decision still under way is void."""
+        self.degraded = str(reason) or "the log takes too long"
+        log.warning("rank degraded", exc_info=not isinstance(reason, StoreError | TimeoutError))
+        instead = loop.decide(request, degraded=True)
+        if decision is not None and isinstance(reason, TimeoutError):
+            with contextlib.suppress(StoreError):
+                self.store.submit(Withdraw(loop.id, decision.event_id, instead.answer))
+        return instead.answer
 
     async def sweep(self) -> None:
         """Close decisions whose wait is over, and take snapshots, for ever."""
@@ -122,6 +141,8 @@ def teach(loop: Loop, done: "Future[Any]") -> None:
     result = done.result()
     if isinstance(result, Kept | Rewarded | Activated):
         loop.learn(result.lessons)
+    elif isinstance(result, Change):
+        loop.change(result)
     elif isinstance(result, tuple):
         loop.learn(result)
 
@@ -210,12 +231,10 @@ async def configure(service: Service, loop: Loop, given: object) -> None:
     """Take over the settings that are given and known; the others stay."""
     if not isinstance(given, dict):
         raise bad("InvalidServiceConfiguration", "the body must be an object")
-    fields = {f.name for f in msgspec.structs.fields(Settings)}
-    known = {name: value for name, value in given.items() if name in fields and value is not None}
-    merged = {**msgspec.structs.asdict(loop.settings), **known}
-    fixed = [
-        name for name in ("dim", "ridge", "seed") if merged[name] != getattr(loop.settings, name)
-    ]
+    old = msgspec.to_builtins(loop.settings)
+    known = {name: value for name, value in given.items() if name in old and value is not None}
+    merged = {**old, **known}
+    fixed = [name for name in ("dim", "ridge", "seed") if merged[name] != old[name]]
     if fixed:
         message = f"{fixed[0]} is fixed when a loop is made: what was learned depends on it"
         raise bad("InvalidServiceConfiguration", message, fixed[0])
@@ -223,8 +242,7 @@ async def configure(service: Service, loop: Loop, given: object) -> None:
         changed = msgspec.convert(merged, Settings)
     except (msgspec.ValidationError, SettingError) as reason:
         raise bad("InvalidServiceConfiguration", str(reason)) from None
-    await service.write(PutSettings(loop.id, told.write(changed), now(), "http"))
-    loop.change(changed)
+    await service.write(PutSettings(loop.id, told.write(changed), now(), "http"), loop)
 
 
 async def policy_configuration(request: Request) -> Response:
@@ -242,9 +260,12 @@ async def model(request: Request) -> Response:
     service = service_of(request)
     loop = service.loop(loop_of(request))
     if request.method == "DELETE":
-        loop.policy = loop._blank()
-        await service.write(PutSnapshot(loop.id, loop.lesson, loop.snapshot(), now()))
+        settings = told.write(loop.settings)
+        await service.write(PutSettings(loop.id, settings, now(), FORGET), loop)
         return Response(status_code=204)
+    if request.method == "PUT":
+        message = "a model cannot be put in place of another; restore a backup instead"
+        raise WireError(403, "InvalidApiAccess", message)
     return Response(loop.snapshot(), media_type="application/octet-stream")
 
 
@@ -298,7 +319,7 @@ ROUTES: tuple[tuple[str, Handler, tuple[str, ...]], ...] = (
     ("/multislot/{rest:path}", not_built, ("POST",)),
     ("/evaluations", not_built, ("GET", "POST")),
     ("/evaluations/{rest:path}", not_built, ("GET", "DELETE")),
-    ("/model", model, ("GET", "DELETE")),
+    ("/model", model, ("GET", "PUT", "DELETE")),
     ("/model/properties", model_properties, ("GET",)),
     ("/logs", logs, ("DELETE",)),
     ("/logs/properties", logs_properties, ("GET",)),

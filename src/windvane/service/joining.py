@@ -162,6 +162,21 @@ class Activate(Operation[Activated]):
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class Withdraw(Operation[None]):
+    """A decision that took too long and was answered otherwise: nothing is learned of it."""
+
+    loop: int
+    event_id: str
+    answer: bytes
+
+    def do(self, work: Work) -> None:
+        this = (decisions.c.loop == self.loop) & (decisions.c.event_id == self.event_id)
+        close(work, self.loop, list(work.connection.scalars(select(decisions.c.id).where(this))))
+        changed = {"features": None, "degraded": True, "chosen": 0, "answer": self.answer}
+        work.connection.execute(update(decisions).where(this).values(changed))
+
+
 _SEEN = select(*rewards.c["event_id", "request_id"]).where(
     rewards.c.loop == bindparam("loop"),
     rewards.c.event_id.in_(bindparam("events", expanding=True)),

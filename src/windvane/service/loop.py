@@ -16,15 +16,17 @@ import numpy as np
 from windvane.arrays import Floats
 from windvane.errors import FeatureError
 from windvane.policy import Policy
+from windvane.service import settings as told
 from windvane.service.features import Encoder
-from windvane.service.settings import MICRO, Settings
+from windvane.service.settings import MICRO
 from windvane.service.settling import Terms
 from windvane.service.store import Store
-from windvane.service.tables import Decision, Lesson
+from windvane.service.tables import Change, Decision, Lesson
 from windvane.service.tables import Loop as Row
 from windvane.service.wire import Action, Ranked, RankRequest, RankResponse, bad
 
 OFTEN = 1000  # lessons between two snapshots
+FORGET = "forget"  # who changed settings, where all that was learned is to go
 encode_json = msgspec.json.Encoder().encode
 
 
@@ -33,16 +35,27 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
+class Packed(msgspec.Struct, frozen=True):
+    """A snapshot."""
+
+    policy: bytes
+    newest: tuple[int, int]
+
+
+unpack = msgspec.msgpack.Decoder(Packed).decode
+
+
 class Loop:
     """One loop in memory: it decides and learns; what it says is durable once the store says so."""
 
-    def __init__(self, row: Row, settings: Settings, store: Store) -> None:
+    def __init__(self, row: Row, store: Store) -> None:
         self.id, self.name, self.created = row.id, row.name, row.created
         self.store = store
-        self.settings = settings
-        self.encoder = Encoder(settings.dim)
+        self.settings = told.read(row.settings)
+        self.encoder = Encoder(self.settings.dim)
         self.policy = self._blank()
         self.lesson = 0  # the last one learned
+        self.newest = 0, 0  # the round and the time of the newest decision learned from
         self.agreed = 0  # decisions as an apprentice in which the first action was its own choice
         self.asked = 0
         self.restore()
@@ -59,30 +72,49 @@ class Loop:
         )
 
     def restore(self) -> None:
-        """Load the last snapshot, and learn what came after it."""
-        if snapshot := self.store.snapshot(self.id):
-            self.policy = self._with_settings(Policy.load(io.BytesIO(snapshot.blob)))
+        """Load the last snapshot, and go through the lessons and settings that came after it."""
+        changes = self.store.changes(self.id)
+        snapshot = self.store.snapshot(self.id)
+        if snapshot is not None:
+            packed = unpack(snapshot.blob)
+            self.policy, self.newest = Policy.load(io.BytesIO(packed.policy)), packed.newest
             self.lesson = snapshot.lesson
+        else:
+            self.settings = told.read(changes[0].settings)
+            self.policy = self._blank()
+        due = [change for change in changes if change.lesson >= self.lesson]
+        before = [change for change in changes if change.lesson < self.lesson]
+        if before:
+            self.settings = told.read(before[-1].settings)
         for lessons in self.store.lessons(self.id, self.lesson):
-            self.learn(lessons)
+            for lesson in lessons:
+                while due and due[0].lesson < lesson.id:
+                    self.change(due.pop(0))
+                self.learn([lesson])
+        for change in due:
+            self.change(change)
         last = self.store.last_round(self.id)
         self.policy.round = max(self.policy.round, 0 if last is None else last + 1)
 
-    def change(self, settings: Settings) -> None:
-        """Take over new settings; what was learned stays."""
-        self.settings = settings
-        self.policy = self._with_settings(self.policy)
-
-    def _with_settings(self, old: Policy) -> Policy:
-        """A policy of these settings that believes what the old one does."""
-        fresh = self._blank()
-        if repr(fresh) == repr(old):
-            return old
-        same = (fresh.dim, fresh.ridge) == (old.dim, old.ridge)
-        if same and old.belief.seen:
-            fresh.belief = replace(old.belief, memory=fresh.memory)
+    def change(self, change: Change) -> None:
+        """Take over new settings; what was learned stays, unless it is to be forgotten."""
+        in_rounds = self.settings.in_rounds
+        self.settings = told.read(change.settings)
+        old, fresh = self.policy, self._blank()
         fresh.key, fresh.round = old.key, old.round
-        return fresh
+        if change.by == FORGET:
+            self.policy = fresh
+        elif repr(fresh) != repr(old):
+            belief = replace(old.belief, memory=fresh.memory)
+            if in_rounds != self.settings.in_rounds:
+                belief = replace(belief, clock=self._clock(*self.newest))
+            if belief.seen:
+                fresh.belief = belief
+            self.policy = fresh
+
+    def _clock(self, round_: int, at: int) -> float:
+        """When something was decided, as the memory counts it."""
+        return float(round_) if self.settings.in_rounds else at / MICRO
 
     def decide(self, request: RankRequest, degraded: bool = False) -> Decision:
         """A decision, ready for the store; degraded, the first action and nothing to learn."""
@@ -159,19 +191,18 @@ class Loop:
 
     def learn(self, lessons: Iterable[Lesson]) -> None:
         """Learn in the order of the log."""
-        in_rounds = self.settings.in_rounds
         for lesson in lessons:
             features = np.frombuffer(lesson.features)
-            at = float(lesson.round) if in_rounds else lesson.ranked_at / MICRO
-            if features.size == self.policy.dim:
-                if lesson.kind == "amend":
-                    self.policy.amend(features, lesson.value, at)
-                else:
-                    self.policy.learn(features, lesson.value, at)
+            at = self._clock(lesson.round, lesson.ranked_at)
+            if lesson.kind == "amend":
+                self.policy.amend(features, lesson.value, at)
+            else:
+                self.policy.learn(features, lesson.value, at)
+            self.newest = max(self.newest, (lesson.round, lesson.ranked_at))
             self.lesson = lesson.id
 
     def snapshot(self) -> bytes:
-        """The belief as bytes."""
+        """What is believed, as bytes."""
         file = io.BytesIO()
         self.policy.save(file)
-        return file.getvalue()
+        return msgspec.msgpack.encode(Packed(file.getvalue(), self.newest))
