@@ -1,5 +1,6 @@
 """Policy: a memory times an exploration, with choose and learn."""
 
+from functools import partial
 from os import PathLike
 from typing import BinaryIO, NoReturn
 
@@ -151,7 +152,8 @@ class Policy(Chooser):
             raise ArmsError(f"propensities: chosen must be below {len(rows)}, got {chosen}")
         due = self.round == self._next_restart
         tally, block = self._blank() if due else (self._tally, self._block)
-        now = propensity.Moment(self._rules, tally, block, self._past, self._belief(tally, block))
+        believed = partial(self._belief, tally, block)
+        now = propensity.Moment(self._rules, tally, block, self._past, believed)
         shares = propensity.shares(now, rows, samples, self.key, self.round)
         if chosen is not None and propensity.counted(self._rules):
             shares = (samples * shares + (np.arange(len(rows)) == chosen)) / (samples + 1.0)

@@ -118,6 +118,47 @@ def closer_width(rules: Records, tally: Records, state: State, x: Floats) -> tup
 
 
 @compiled
+def all_widths(rules: Records, tally: Records, state: State, arms: Floats) -> Floats:
+    """‖x‖_{V⁻¹} of every arm, to a share of 1e-8 at least.
+
+    With p = Px and q = Qx, w² = xᵀq + (λ−Λ̃)‖p‖² − 2(λ−Λ)pᵀq but for the square of (λ−Λ)/Λ;
+    where that is not small enough, each width is worked out exactly.
+    """
+    rule, counts = rules[0], tally[0]
+    widths, d = np.empty(arms.shape[0]), arms.shape[1]
+    lag, noise_lag = rule.ridge - counts.ridge, rule.ridge - counts.noise_ridge
+    share = abs(lag) / counts.ridge if rule.fades else 0.0
+    places, p, q = np.empty(d, np.int64), np.empty(d), np.empty(d)
+    for k in range(widths.size):
+        if 4.0 * share * share > 1e-8:
+            widths[k] = exact_width(rules, tally, state, arms[k])
+            continue
+        x, count = arms[k], 0
+        for i in range(d):  # of features in JSON most are 0
+            if x[i] != 0.0:
+                places[count] = i
+                count += 1
+        square = 0.0
+        for m in range(count):
+            row, own = state.spread[places[m]], x[places[m]]
+            part = 0.5 * own * row[places[m]]
+            for n in range(m):
+                part += x[places[n]] * row[places[n]]
+            square += 2.0 * own * part
+        if share > 1e-9:
+            p[:] = 0.0
+            q[:] = 0.0
+            for m in range(count):
+                own, left, right = x[places[m]], state.inverse[places[m]], state.spread[places[m]]
+                for i in range(d):
+                    p[i] += own * left[i]
+                    q[i] += own * right[i]
+            square += noise_lag * dot(p, p) - 2.0 * lag * dot(p, q)
+        widths[k] = math.sqrt(max(square, 0.0))
+    return widths
+
+
+@compiled
 def exact_width(rules: Records, tally: Records, state: State, x: Floats) -> float:
     """‖x‖_{V⁻¹} = √(uᵀW̃u) with W·u = x."""
     u, image = np.empty(x.size), np.empty(x.size)
