@@ -62,7 +62,10 @@ class Finite(Prepared):
 
     def best(self, theta: npt.ArrayLike) -> tuple[Floats, int]:
         """The features and the place of the arm with the largest xᵀθ; of equals, the first."""
-        direction = np.array(theta, dtype=np.float64)
+        try:
+            direction = np.array(theta, dtype=np.float64)
+        except (TypeError, ValueError):
+            direction = np.empty(0)
         if direction.shape != (self.dim,) or not np.isfinite(direction).all():
             raise ArmsError(f"best: theta must be {self.dim} finite numbers, got {theta!r}")
         places = leaders(self, direction)
