@@ -233,29 +233,73 @@ def test_settings_outside_their_range_are_refused(wrong: dict[str, object]) -> N
         wv.BanditsOverBandits(**given)  # type: ignore[arg-type]
 
 
-def test_propensities_are_how_often_each_arm_is_played_when_a_block_begins() -> None:
-    """A mixture over the memories that EXP3 may draw, against the draws of many keys."""
+@pytest.mark.parametrize("kind", ["warm", "bandits", "predictive"])
+def test_propensities_are_the_mixture_that_choose_draws_from(kind: str) -> None:
+    """Where a block begins, over the memories by EXP3's chances once the last block is paid."""
     random = np.random.default_rng(2)
-    policy = made(KINDS["warm"], wv.randomized(wv.half_normal(1.0)))
-    play(policy, 3 * policy.adaptation.span)
+    policy = made(KINDS[kind], wv.randomized(wv.half_normal(1.0)))
+    play(policy, 3 * 16)
     arms = unit_rows(random, 4, 3)
-    wanted = policy.propensities(arms)
-    counts = np.zeros(4)
-    for key in range(3000):
-        policy.key = key * 7919 + 1
-        block, acting, chance, earned = (
-            policy._block,
-            policy._acting,
-            policy._chance,
-            policy._earned,
-        )
-        scores = policy._scores.copy()
-        base = policy._next()
-        counts[base._pick(arms, arms)] += 1
-        policy._block, policy._acting, policy._chance = block, acting, chance
-        policy._earned, policy._scores = earned, scores
-    assert wanted.sum() == pytest.approx(1.0)
-    np.testing.assert_allclose(counts / 3000, wanted, atol=4 * 0.5 / math.sqrt(3000))
+    found = policy.propensities(arms)
+    if kind == "predictive":
+        acting = int(policy.chances.argmax())
+        np.testing.assert_array_equal(found, policy._bases[acting].propensities(arms))
+        return
+    scores = policy._scores.copy()
+    gained = adaptive.credit(policy._earned, policy.adaptation.largest) / policy._chance
+    scores[policy._acting] += policy.adaptation.rate / scores.size * gained
+    blank = [wv.Policy(3, m, policy.exploration, 0.7) for m in policy.candidates]
+    bases = policy._bases if kind == "warm" else blank
+    shares = [base.propensities(arms) for base in bases]
+    wanted = adaptive.exp3_chances(scores, policy.adaptation.rate) @ np.array(shares)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    policy.choose(arms)
+    np.testing.assert_allclose(policy._scores, scores, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rounds", [7, 16, 32])
+@every_kind
+def test_a_refused_action_set_changes_nothing(
+    adaptation: Adaptation, rounds: int, tmp_path: Path
+) -> None:
+    """Also where a block is about to begin, and for a set whose oracle fails."""
+    policy = made(adaptation, wv.thompson(0.5))
+    play(policy, rounds)
+    before = contents(policy, tmp_path)  # type: ignore[arg-type]
+    broken = wv.oracle(lambda theta: [np.nan] * 3, 3)
+    for actions in (wv.ball(4), broken):
+        with pytest.raises(wv.ArmsError):
+            policy.choose(actions)
+    assert contents(policy, tmp_path) == before  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["BOB D-RandLinUCB", "Warm BOB D-LinTS", "Predictive D-LinTS"])
+def test_what_is_made_by_name_is_loaded_as_what_it_is(name: str, tmp_path: Path) -> None:
+    policy = wv.named(name, dim=3, horizon=1000, drift=1.0, arms=5)
+    policy.save(tmp_path / "named.npz")
+    kind = wv.PredictiveMemory if "Predictive" in name else wv.BanditsOverBandits
+    other = wv.BanditsOverBandits if "Predictive" in name else wv.PredictiveMemory
+    assert isinstance(policy, kind)
+    for load in (kind.load, wv.Adaptive.load):
+        assert load(tmp_path / "named.npz").memory == policy.memory
+    with pytest.raises(wv.FileError, match="which is no"):
+        other.load(tmp_path / "named.npz")
+
+
+@pytest.mark.parametrize("wrong", [{"span": 0}, {"kind": "foo"}, {"fade": "x"}, {"rate": -1}])
+def test_a_file_with_settings_that_cannot_be_is_refused(
+    wrong: dict[str, object], tmp_path: Path
+) -> None:
+    from windvane import storage
+
+    wv.BanditsOverBandits(3, 100, wv.greedy(), seed=1).save(tmp_path / "bob.npz")
+    header, arrays = storage.read(tmp_path / "bob.npz", "Adaptive")
+    header["adaptation"] |= wrong
+    for key in ("format", "version"):
+        header.pop(key)
+    storage.write(tmp_path / "bad.npz", header, arrays, "Adaptive")
+    with pytest.raises(wv.FileError, match="nothing that fits together"):
+        wv.Adaptive.load(tmp_path / "bad.npz")
 
 
 def test_it_plays_on_action_sets() -> None:

@@ -462,7 +462,7 @@ def test_learning_nothing_at_once_changes_nothing(tmp_path: Path) -> None:
     assert contents(policy, tmp_path) == before
 
 
-@every_memory
+@pytest.mark.parametrize("memory", [m for m in MEMORIES if not m.alarm], ids=repr)
 def test_rewards_may_come_late_and_in_any_order(memory: wv.Memory) -> None:
     """The belief is that of what was learned, in the order in which it was learned."""
     policy = wv.Policy(3, memory, wv.optimism(1.0), seed=2)
@@ -614,3 +614,23 @@ def test_a_choice_may_be_dismissed_once() -> None:
             again(choice)
     with pytest.raises(wv.ChoiceError, match="another policy"):
         wv.Policy(2, wv.keep(), wv.greedy(), seed=1).dismiss(other)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda policy: policy.choose_many(5),
+        lambda policy: policy.learn_many(5, [1.0]),
+        lambda policy: policy.learn_many([policy.choose(np.eye(2))], 1.0),
+        lambda policy: policy.learn_many([policy.choose(np.eye(2))], [1.0], at=5.0),
+        lambda policy: policy.dismiss("a"),
+        lambda policy: wv.finite(np.eye(2)).best("abc"),
+        lambda policy: wv.GeneralizedPolicy(2, ["logistic"], wv.keep()),  # type: ignore[arg-type]
+        lambda policy: wv.GeneralizedPolicy(2, "logistic", wv.discount(0.9, single=True)),
+    ],
+)
+def test_what_is_no_list_and_no_choice_gets_a_sentence(
+    call: Callable[[wv.Policy], object],
+) -> None:
+    with pytest.raises(wv.WindvaneError, match="must be"):
+        call(wv.Policy(2, wv.keep(), wv.greedy(), seed=0))

@@ -92,3 +92,33 @@ def test_a_filter_follows_a_parameter_that_wanders_as_it_believes() -> None:
         miss = theta - policy.theta
         distances.append(miss @ policy.belief.precision @ miss)
     assert np.mean(distances) == pytest.approx(d, abs=4 * np.sqrt(2 * d / len(distances)))
+
+
+def test_one_wild_reward_is_no_change() -> None:
+    """A reward six standard deviations off counts as three: no alarm, as the formula says."""
+    random = np.random.default_rng(6)
+    memory = wv.detect(0.5)
+    xs = unit_rows(random, 300, 3)
+    ys = xs @ np.array([0.5, -0.5, 0.2]) + 0.5 * random.standard_normal(300)
+    ys[[120, 200]] += 3.0
+    policy = wv.Policy(3, memory, wv.greedy(), seed=0)
+    for x, y in zip(xs, ys.tolist(), strict=True):
+        policy.learn(x, y)
+    assert naive.alarms(memory, 1.0, xs, ys) == []
+    assert policy.alarms == 0
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one by one", "at once"])
+def test_a_late_reward_of_before_the_alarm_is_dropped_with_the_rest(many: bool) -> None:
+    policy = wv.Policy(2, wv.detect(0.1, alarm=5.0), wv.greedy(), seed=0)
+    late = [policy.choose(np.eye(2)) for _ in range(5)]
+    for reward in (*[0.0] * 30, *[1.0] * 3):
+        policy.learn(policy.choose(np.eye(2)[:1]), reward)
+    assert policy.alarms == 1
+    held, theta = policy.belief.seen, policy.theta
+    if many:
+        policy.learn_many(late, [1.0] * 5)
+    else:
+        for choice in late:
+            policy.learn(choice, 1.0)
+    assert (policy.belief.seen, policy.theta.tolist()) == (held, theta.tolist())

@@ -441,7 +441,7 @@ def test_names_with_a_link_take_that_of_the_world() -> None:
 
 
 def test_a_table_may_give_a_link() -> None:
-    place = worlds.world(3, 5, 100)
+    place = worlds.world(3, 5, 100, reward=worlds.bernoulli("logistic"))
     table = {"memory": "discount(0.9)", "exploration": "perturbed_history(0.5)", "link": "logistic"}
     player = setup.player(table, place)
     assert (player.memory, player.exploration) == (wv.discount(0.9), wv.perturbed_history(0.5))

@@ -1,5 +1,7 @@
 """A half-life: the age of a choice counts, whenever its reward comes and in whatever order."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -124,3 +126,10 @@ def test_a_reward_may_come_in_parts(memory: wv.Memory) -> None:
         wv.Policy(4, wv.discount(0.9), wv.greedy()).amend(xs[0], 1.0)
     with pytest.raises(wv.RewardError, match="amend"):
         parts.amend(xs[0], float("nan"))
+
+
+def test_times_before_the_epoch_are_saved_and_loaded(tmp_path: Path) -> None:
+    policy = wv.Policy(2, WEEK, wv.thompson(0.1), seed=0)
+    policy.learn([1.0, 0.0], 1.0, at=-5.0)
+    policy.save(tmp_path / "old.npz")
+    assert wv.Policy.load(tmp_path / "old.npz").belief.clock == -5.0

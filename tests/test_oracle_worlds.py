@@ -183,3 +183,51 @@ def test_simulate_plays_on_sets_and_says_in_one_line_what_cannot(tmp_path: Path)
     said = say("ball()", "D-LinUCB")
     assert (said.returncode, said.stdout, said.stderr.count("\n")) == (2, "", 1)
     assert "needs the width of every action" in said.stderr
+
+
+@pytest.mark.parametrize("link", ["logistic", "poisson"])
+def test_means_and_rewards_bend_with_the_link(link: str) -> None:
+    """On a ball of radius 1 the best mean is μ(‖θ‖); no round can lose more than the link lets."""
+    reward = worlds.bernoulli("logistic") if link == "logistic" else worlds.poisson()
+    world = worlds.world(3, 5, 300, worlds.stationary(), worlds.ball(), reward, start=2.0)
+    at_best = 1 / (1 + np.exp(-2.0)) if link == "logistic" else np.exp(2.0)
+    at_worst = 1 / (1 + np.exp(2.0)) if link == "logistic" else np.exp(-2.0)
+    names = ["FPL-GLM", "Gaussian-LinTS"]
+    players = tuple(setup.player({"name": name}, world) for name in names)
+    assert players[0].link == link
+    result = run(Experiment(players, world, 3, seed=1, points=300))
+    assert np.diff(result.regret, axis=2).max() <= at_best - at_worst + 1e-9
+    assert (result.mean()[:, -1] < 0.4 * 300 * (at_best - at_worst)).all()
+
+
+def test_a_generalised_policy_takes_the_best_of_a_set_as_of_a_list() -> None:
+    """The same as from the list of all its actions, by the same draws."""
+    routes = wv.paths([(0, 1), (0, 2), (1, 3), (2, 3), (1, 2)], 0, 3)
+    every = np.array([[1, 0, 1, 0, 0], [0, 1, 0, 1, 0], [1, 0, 0, 1, 1.0]])
+    ours, theirs = (wv.GeneralizedPolicy(5, "logistic", wv.keep(), 0.5, seed=3) for _ in range(2))
+    random = np.random.default_rng(0)
+    for _ in range(60):
+        one, other = ours.choose(routes), theirs.choose(every)
+        np.testing.assert_array_equal(one.features, other.features)
+        click = float(random.random() < 0.3)
+        ours.learn(one, click)
+        theirs.learn(other, click)
+    with pytest.raises(wv.SettingError, match="take floor=0"):
+        wv.GeneralizedPolicy(5, "logistic", wv.keep(), floor=0.1).choose(routes)
+    with pytest.raises(wv.ArmsError, match="must have dim 5, got 4"):
+        ours.choose(wv.ball(4))
+
+
+@pytest.mark.parametrize(
+    ("policy", "reward", "message"),
+    [
+        ({"name": "FPL-GLM", "link": "poisson"}, worlds.gaussian(0.1), "do not fit"),
+        ({"name": "FPL-GLM", "link": "logistic"}, worlds.poisson(), "do not fit"),
+        ({"name": "BOB D-LinTS", "link": "logistic"}, worlds.bernoulli("logistic"), "has no link"),
+    ],
+)
+def test_a_link_that_does_not_fit_is_refused(
+    policy: dict[str, object], reward: worlds.Reward, message: str
+) -> None:
+    with pytest.raises(wv.SettingError, match=message):
+        setup.player(policy, worlds.world(3, 5, 100, reward=reward))

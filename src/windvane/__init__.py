@@ -1,7 +1,7 @@
 """Windvane: linear contextual bandits whose memory fades."""
 
 from windvane.actions import ActionSet, ball, box, ellipsoid, oracle, polytope, simplex
-from windvane.adaptive import BanditsOverBandits, PredictiveMemory
+from windvane.adaptive import Adaptive, BanditsOverBandits, PredictiveMemory
 from windvane.belief import Belief
 from windvane.choices import Choice, Chooser
 from windvane.combinatorial import assignments, paths, subsets
@@ -50,6 +50,7 @@ from windvane.policy import Policy
 
 __all__ = [
     "ActionSet",
+    "Adaptive",
     "ArmsError",
     "BanditsOverBandits",
     "Belief",

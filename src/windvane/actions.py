@@ -144,6 +144,9 @@ def polytope(A: npt.ArrayLike, b: npt.ArrayLike) -> ActionSet:
     rows, limits = numbers("polytope", "A", A, 2), numbers("polytope", "b", b, 1)
     if len(rows) != len(limits):
         raise SettingError(f"polytope: b must have {len(rows)} numbers, got {len(limits)}")
+    lengths = np.linalg.norm(rows, axis=1)
+    scales = np.where(lengths > 0, lengths, 1.0)  # or a solver takes tiny rows for none
+    rows, limits = rows / scales[:, None], limits / scales
     if _programme(np.zeros(rows.shape[1]), rows, limits) is None:
         raise SettingError("polytope: no point satisfies Ax <= b")
     if not _bounded(rows):

@@ -12,7 +12,7 @@ Several policies that differ only in their memory stand ready, and one of them a
 import math
 from dataclasses import asdict, dataclass
 from os import PathLike
-from typing import Literal, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +65,15 @@ class Adaptation:
     rate: float = 0.0  # of EXP3
     largest: float = 1.0  # Q, by which a block's reward is divided
     fade: float = 1.0  # of a predictive loss
+
+    def __post_init__(self) -> None:
+        who = "Adaptation"
+        if self.kind not in ("bandits", "warm", "predictive") or not self.memories:
+            raise SettingError(f"{who}: kind must be bandits, warm or predictive, with memories")
+        checks.whole(who, "span", self.span)
+        checks.share(who, "rate", self.rate)
+        checks.positive(who, "largest", self.largest)
+        checks.share(who, "fade", self.fade)
 
 
 def bandits(
@@ -141,8 +150,20 @@ def credit(total: float, largest: float) -> float:
     return min(1.0, max(0.0, 0.5 + total / largest))
 
 
+class Turn(NamedTuple):
+    """Who acts, and what EXP3 knows then."""
+
+    acting: int
+    base: Policy
+    scores: Floats
+    chance: float
+    block: int
+
+
 class Adaptive(Chooser):
     """Several policies that differ in their memory, and a way to find the one that should act."""
+
+    KINDS: ClassVar[tuple[str, ...]] = ("bandits", "warm", "predictive")
 
     def __init__(
         self,
@@ -193,14 +214,15 @@ class Adaptive(Chooser):
 
     def choose(self, arms: npt.ArrayLike | ActionSet) -> Choice:
         """Pick one of the arms, given as rows of features (K, d), or the best of an action set."""
+        turn = self._turn()
         if isinstance(arms, ActionSet):
-            best = self._next()._best_of(arms)
-            self._pass_round()
+            best = turn.base._best_of(arms)
+            self._take(turn)
             return self._made(-1, best.features, best.action)
         self._checked(arms)
         rows = self._arms(arms)
-        index = self._next()._pick(rows, arms)
-        self._pass_round()
+        index = turn.base._pick(rows, arms)
+        self._take(turn)
         return self._made(index, rows[index].copy())
 
     def propensities(
@@ -208,17 +230,17 @@ class Adaptive(Chooser):
     ) -> Floats:
         """The probability with which `choose` would play each arm now, (K,), as Policy has it."""
         if not self._block_is_due():
-            return self._next().propensities(arms, samples, chosen)
+            return self._turn().base.propensities(arms, samples, chosen)
         bases = self._bases if self._warm else [self._base(memory) for memory in self.candidates]
         shares = [base.propensities(arms, samples, chosen) for base in bases]
-        mixed: Floats = self.chances @ np.array(shares)
+        chances = exp3_chances(self._credited(), self.adaptation.rate)
+        mixed: Floats = chances @ np.array(shares)
         return mixed
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything to one file of arrays and JSON."""
         inner = [base._contents() for base in self._bases]
         header = {
-            "kind": type(self).__name__,
             "dim": self.dim,
             "adaptation": {
                 **asdict(self.adaptation),
@@ -234,7 +256,7 @@ class Adaptive(Chooser):
             "chance": self._chance,
             "block": self._block,
             "earned": self._earned,
-            "bases": [contents[0] for contents in inner],
+            "bases": [{**contents[0], "key": 0} for contents in inner],  # theirs follow from ours
         }
         arrays = {f"{j}-{name}": a for j, (_, own) in enumerate(inner) for name, a in own.items()}
         arrays |= {"scores": self._scores, "open": np.array(sorted(self._open), dtype=np.int64)}
@@ -245,9 +267,9 @@ class Adaptive(Chooser):
         """Go on from a saved file, bit for bit as if never stopped."""
         header, arrays = storage.read(path, "Adaptive")
         try:
-            if header["kind"] != cls.__name__:
-                raise ValueError(f"it holds a {header['kind']}, not a {cls.__name__}")
             given = dict(header["adaptation"])
+            if given["kind"] not in cls.KINDS:
+                raise ValueError(f"it holds {given['kind']!r}, which is no {cls.__name__}")
             given["memories"] = tuple(spec.read_memory(text) for text in given["memories"])
             made = cls.__new__(cls)
             Adaptive.__init__(
@@ -301,35 +323,41 @@ class Adaptive(Chooser):
         predicts = self.adaptation.kind == "predictive"
         return not predicts and self.round // self.adaptation.span != self._block
 
-    def _next(self) -> Policy:
-        """The policy that acts in this round."""
-        if self._block_is_due():
-            self._open_block(self.round // self.adaptation.span)
-        elif self.adaptation.kind == "predictive":
-            self._acting = int(self.chances.argmax())
-        acting = self._bases[self._acting]
-        acting.key = self.key if self._warm else block_key(self.key, self._block)
-        return acting
-
-    def _pass_round(self) -> None:
-        """Let the round go by for every policy, whether it was asked or not."""
-        acting = self._bases[self._acting]
-        acting.round += 1
-        for base in self._bases if self._warm else ():
-            if base is not acting:
-                base._pass()
-
-    def _open_block(self, block: int) -> None:
-        """Tell EXP3 what the last block earned, and draw who acts in this one."""
-        if block > 0:
+    def _credited(self) -> Floats:
+        """EXP3's scores once it knows what the last block earned."""
+        scores = self._scores.copy()
+        if self._block >= 0:
             gained = credit(self._earned, self.adaptation.largest) / self._chance
-            self._scores[self._acting] += self.adaptation.rate / len(self._bases) * gained
-        chances = self.chances
-        self._acting = draw_from(chances, block_chance(self.key, block))
-        self._chance = float(chances[self._acting])
-        self._block, self._earned = block, 0.0
-        if not self._warm:
-            self._bases[self._acting] = self._base(self.candidates[self._acting])
+            scores[self._acting] += self.adaptation.rate / len(self._bases) * gained
+        return scores
+
+    def _turn(self) -> "Turn":
+        """Who acts in this round; nothing has changed yet."""
+        acting, scores, chance, block = self._acting, self._scores, self._chance, self._block
+        base = self._bases[acting]
+        if self.adaptation.kind == "predictive":
+            acting = int(self.chances.argmax())
+            base = self._bases[acting]
+        elif self._block_is_due():
+            block, scores = self.round // self.adaptation.span, self._credited()
+            chances = exp3_chances(scores, self.adaptation.rate)
+            acting = draw_from(chances, block_chance(self.key, block))
+            base, chance = self._bases[acting], float(chances[acting])
+            if not self._warm:
+                base = self._base(self.candidates[acting])
+        base.key = self.key if self._warm else block_key(self.key, block)
+        return Turn(acting, base, scores, chance, block)
+
+    def _take(self, turn: "Turn") -> None:
+        """Let a turn count, and the round go by for every policy, whether it was asked or not."""
+        if turn.block != self._block:
+            self._earned = 0.0
+        self._acting, base, self._scores, self._chance, self._block = turn
+        self._bases[self._acting] = base
+        base.round += 1
+        for other in self._bases if self._warm else ():
+            if other is not base:
+                other._pass()
 
     def _take_in(self, features: Floats, reward: float, round_: int, at: float) -> None:
         for base in self._bases:
@@ -381,6 +409,8 @@ class BanditsOverBandits(Adaptive):
     [0.0001, 0.01, 0.2683, 0.6579, 0.862, 0.9493]
     """
 
+    KINDS = ("bandits", "warm")
+
     def __init__(
         self,
         dim: int,
@@ -410,6 +440,8 @@ class PredictiveMemory(Adaptive):
     keep()
     """
 
+    KINDS = ("predictive",)
+
     def __init__(
         self,
         dim: int,
@@ -425,3 +457,18 @@ class PredictiveMemory(Adaptive):
     ) -> None:
         adaptation = predictive(family, shortest, longest, fading)
         super().__init__(dim, adaptation, exploration, ridge, seed, floor)
+
+
+def adapted(
+    dim: int,
+    adaptation: Adaptation,
+    exploration: Exploration,
+    ridge: float = 1.0,
+    seed: int | np.random.SeedSequence | None = None,
+    floor: float = 0.0,
+) -> Adaptive:
+    """The policy that finds its memory in the given way."""
+    kind = PredictiveMemory if adaptation.kind == "predictive" else BanditsOverBandits
+    made = kind.__new__(kind)
+    Adaptive.__init__(made, dim, adaptation, exploration, ridge, seed, floor)
+    return made

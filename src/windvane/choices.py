@@ -1,9 +1,9 @@
 """What every chooser has at its edge: choices, and checks of arms, features and rewards."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from os import PathLike
-from typing import NoReturn, cast
+from typing import NoReturn, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from windvane.memory import Memory
 from windvane.rules import LARGEST
 
 FLOAT64 = np.dtype(np.float64)
+Item = TypeVar("Item")
 
 
 class Choice:
@@ -93,7 +94,7 @@ class Chooser:
 
     def choose_many(self, sets: Sequence[npt.ArrayLike] | Floats) -> list[Choice]:
         """One choice from each arm set, a round each, with nothing learned in between."""
-        checked = [self._checked(arms) for arms in sets]
+        checked = [self._checked(arms) for arms in listed("choose_many", "arm sets", sets)]
         return [self.choose(arms) for arms in checked]
 
     def learn(self, choice: Choice | npt.ArrayLike, reward: float, at: float | None = None) -> None:
@@ -117,6 +118,8 @@ class Chooser:
 
     def dismiss(self, choice: Choice) -> None:
         """Stop waiting for the reward of a choice."""
+        if not isinstance(choice, Choice):
+            raise ChoiceError(f"dismiss: a choice must be given, got {choice!r}")
         if choice.round not in self._open or choice.key != self.key:
             self._refuse_choice(choice)
         self._open.remove(choice.round)
@@ -128,7 +131,8 @@ class Chooser:
         at: Sequence[float] | Floats | None = None,
     ) -> None:
         """Take in many rewards in turn: all of them or, where one is refused, none."""
-        given = list(rewards)
+        choices = listed("learn_many", "choices", choices)
+        given = listed("learn_many", "rewards", rewards)
         if len(given) != len(choices):
             raise RewardError(
                 f"learn_many: rewards must be {len(choices)}, one a choice, got {len(given)}"
@@ -143,7 +147,10 @@ class Chooser:
         features = [self._features(c.features if isinstance(c, Choice) else c) for c in choices]
         rows = np.array(features, dtype=np.float64).reshape(-1, self.dim)
         rounds = [c.round if isinstance(c, Choice) else self.round for c in choices]
-        times = rounds if at is None else [checks.real("learn_many", "at", time) for time in at]
+        times: Sequence[float] = rounds
+        if at is not None:
+            given_times = listed("learn_many", "times", at)
+            times = [checks.real("learn_many", "at", time) for time in given_times]
         if len(times) != len(rows):
             raise SettingError(f"learn_many: at must be {len(rows)} times, got {len(times)}")
         self._take_all_in(rows, values, rounds, np.array(times, dtype=np.float64))
@@ -211,6 +218,14 @@ class Chooser:
                 "to learn from it all the same, give its features: learn(choice.features, reward)"
             )
         raise ChoiceError(f"learn: the choice of round {choice.round} was learned already")
+
+
+def listed(who: str, name: str, values: Iterable[Item]) -> list[Item]:
+    """The values as a list."""
+    try:
+        return list(values)
+    except TypeError:
+        raise SettingError(f"{who}: {name} must be a sequence, got {values!r}") from None
 
 
 def reward_of(reward: object, who: str = "learn") -> float:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import checks, links, spec, storage
+from windvane.actions import ActionSet, Best
 from windvane.arrays import Floats
 from windvane.choices import Choice, Chooser, finite, refuse_arms
 from windvane.errors import ArmsError, FileError, FitError, SettingError
@@ -76,8 +77,11 @@ class GeneralizedPolicy(Chooser):
         """How its past fades."""
         return self._memory
 
-    def choose(self, arms: npt.ArrayLike) -> Choice:
-        """Pick one of the arms, given as rows of features (K, d)."""
+    def choose(self, arms: npt.ArrayLike | ActionSet) -> Choice:
+        """Pick one of the arms, given as rows of features (K, d), or the best of an action set."""
+        if isinstance(arms, ActionSet):
+            best = self._best_of(arms)
+            return self._made(-1, best.features, best.action)
         rows = self._arms(arms)
         index = self._choose(self._model, self._held, rows, self.key, self.round)
         if index == self._kernels.UNSOLVED:
@@ -95,6 +99,24 @@ class GeneralizedPolicy(Chooser):
             self._open.difference_update(range(first, self.round))
             self.round = first
             raise
+
+    def _best_of(self, actions: ActionSet) -> Best:
+        """The best action for θ̃: a mean that rises with the score has the same best one."""
+        from windvane import stream
+
+        if self.floor:
+            raise SettingError(
+                "choose: a floor plays any action at all, which needs a list of them; take floor=0"
+            )
+        if actions.dim != self.dim:
+            raise ArmsError(f"choose: actions must have dim {self.dim}, got {actions.dim}")
+        drawn = np.empty(self.dim)
+        start = np.uint64(stream.opening(np.uint64(self.key), self.round))
+        if not self._kernels.sampled(self._model, self._held, start, drawn):
+            refuse_fit("choose", self.link)
+        best = actions.best(drawn)
+        finite(best.features[None])
+        return best
 
     @property
     def theta(self) -> Floats:
@@ -231,6 +253,8 @@ def model_of(link: str, memory: Memory, scale: float, ridge: float, floor: float
     checks.of_kind(who, "memory", memory, Memory)
     if memory.name not in ("keep", "discount", "window"):
         raise SettingError(f"{who}: memory must be keep, discount or window, got {memory!r}")
+    if memory.single:
+        raise SettingError(f"{who}: memory must be a discount that is not single, got {memory!r}")
     if not 1.0 / LARGEST <= checks.positive(who, "ridge", ridge) <= LARGEST:
         raise SettingError(f"{who}: ridge must lie in [1e-100, 1e100], got {ridge!r}")
     span = memory.rounds or (math.inf if memory.gamma == 1.0 else 1.0 / (1.0 - memory.gamma))

@@ -46,7 +46,7 @@ def potential(link: int, score: float) -> float:
 
 def code(who: str, link: str) -> int:
     """The number by which compiled code knows a link."""
-    if link not in LINKS:
+    if not isinstance(link, str) or link not in LINKS:
         raise SettingError(f"{who}: link must be one of {', '.join(LINKS)}, got {link!r}")
     return LINKS[link]
 

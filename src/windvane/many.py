@@ -4,6 +4,8 @@ The screen only tells which arms can be the best. Its margins bound every roundi
 arms left over contain all that `choose` would look at, and `choose` itself decides among them.
 """
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -62,7 +64,10 @@ class Finite(Prepared):
 
     def best(self, theta: npt.ArrayLike) -> tuple[Floats, int]:
         """The features and the place of the arm with the largest xᵀθ; of equals, the first."""
-        direction = np.array(theta, dtype=np.float64)
+        try:
+            direction = np.array(theta, dtype=np.float64)
+        except (TypeError, ValueError):
+            direction = np.empty(0)
         if direction.shape != (self.dim,) or not np.isfinite(direction).all():
             raise ArmsError(f"best: theta must be {self.dim} finite numbers, got {theta!r}")
         places = leaders(self, direction)
@@ -246,20 +251,24 @@ def rivals(arms: Finite, state: State, span: Band) -> Places | None:
     ground = ladder._replace(rests=ladder.rests[:1])  # ‖x‖ alone
     means: Singles = np.dot((state.theta / bounds.scale).astype(np.float32), arms.table)
 
-    kept, tops, count = [], [], 0
-    for begin in range(0, len(arms), BLOCK):
-        part = slice(begin, begin + BLOCK)
-        given = (arms.table, arms.norms[part], means[part], begin, least)
+    lowest = [least]  # the best lower bound so far, which every thread may raise
+    kept: dict[int, tuple[Places, Floats]] = {}  # by block
+
+    def sift(begin: int) -> None:
+        part, bar = slice(begin, begin + BLOCK), lowest[0]
+        given = (arms.table, arms.norms[part], means[part], begin, bar)
         upper = upper_bounds(ground, *given)
-        if np.mean(upper >= least) > STEEP:
+        if np.mean(upper >= bar) > STEEP:
             upper = upper_bounds(ladder, *given)
-        places = begin + np.flatnonzero(upper >= least)
+        places = begin + np.flatnonzero(upper >= bar)
         if places.size:
             high, low = bounds.tight(places)
-            least = max(least, float(low.max()))
-            kept.append(places[high >= least])
-            tops.append(high[high >= least])
-            count += kept[-1].size
-        if count > CROWD * len(arms):
-            return None
-    return np.concatenate(kept)[np.concatenate(tops) >= least]
+            lowest[0] = max(lowest[0], float(low.max()))
+            kept[begin] = places[high >= lowest[0]], high[high >= lowest[0]]
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(sift, range(0, len(arms), BLOCK)))
+    found = np.concatenate(
+        [places[high >= lowest[0]] for _, (places, high) in sorted(kept.items())]
+    )
+    return found if found.size < CROWD * len(arms) else None

@@ -12,7 +12,7 @@ import numpy as np
 from windvane import checks
 from windvane import exploration as spend
 from windvane import memory as fade
-from windvane.adaptive import FAMILIES, Adaptation, Adaptive, bandits, predictive
+from windvane.adaptive import FAMILIES, Adaptation, adapted, bandits, predictive
 from windvane.choices import Chooser
 from windvane.errors import SettingError
 from windvane.exploration import Exploration
@@ -143,7 +143,7 @@ confidence(0.01, 0.5, 1.0, 1.0))), ridge=1.0)
         raise SettingError(f"named: {name} {need}, got {link!r}")
     if found.finding:
         explores = EXPLORATIONS[found.exploration](found, problem)
-        return Adaptive(dim, adaptation(name, problem), explores, ridge, seed, floor)
+        return adapted(dim, adaptation(name, problem), explores, ridge, seed, floor)
     memory, exploration = pair(name, problem)
     if link:
         return GeneralizedPolicy(dim, link, memory, exploration.scale, ridge, seed, floor)
@@ -171,6 +171,8 @@ def _need(found: Name, problem: Problem, field: str) -> float:
     value = getattr(problem, field)
     if value is None:
         raise SettingError(f"named: {found.name} is tuned from {field}, which must be given")
+    if field in ("horizon", "arms"):
+        return checks.whole("named", field, value)
     return checks.positive("named", field, value)
 
 
@@ -190,12 +192,17 @@ def _span(found: Name, problem: Problem) -> int:
 def _kalman(found: Name, problem: Problem) -> Memory:
     """Wandering by q = (1−γ)²σ²d a round makes a filter forget at the pace of theory's γ."""
     step = 1.0 - _discount(found, problem).gamma
-    noise = 1.0 if problem.noise is None else problem.noise
+    noise = _noise(problem)
     return fade.kalman(math.sqrt(max(0.5, 1.0 - step * step * noise * noise * problem.dim)), noise)
 
 
 def _detect(found: Name, problem: Problem) -> Memory:
-    return fade.detect(1.0 if problem.noise is None else problem.noise, problem.theta_norm)
+    return fade.detect(_noise(problem), problem.theta_norm)
+
+
+def _noise(problem: Problem) -> float:
+    """σ where it must be above 0, or 1 where it is unknown."""
+    return 1.0 if problem.noise is None else checks.positive("named", "noise", problem.noise)
 
 
 def _restart_at(found: Name, problem: Problem) -> Memory:
@@ -227,7 +234,7 @@ def _thompson(found: Name, problem: Problem) -> Exploration:
 
 def _inverse_gap(found: Name, problem: Problem) -> Exploration:
     """η = √(K·n/(σ²·d·log n)): n rounds' worth of choices against what their regression costs."""
-    arms, noise = _need(found, problem, "arms"), problem.noise or 1.0
+    arms, noise = _need(found, problem, "arms"), _noise(problem)
     length = _need(found, problem, "horizon")
     if found.memory == "discount":
         length = 1.0 / (1.0 - _discount(found, problem).gamma)

@@ -222,8 +222,9 @@ class Policy(Chooser):
         self._born = checks.whole("load", "born", header["born"], least=0)
         for name in rules.TALLY.names or ():
             self._tally[name] = header["tally"][name]
-        counters = self._tally[0].item()
-        if not (np.isfinite(counters).all() and min(counters) >= 0 and self._tally["ridge"] > 0):
+        counters = [self._tally[name].item() for name in rules.TALLY.names or () if name != "clock"]
+        sound = np.isfinite(counters).all() and np.isfinite(self._tally["clock"]).all()
+        if not (sound and min(counters) >= 0 and self._tally["ridge"] > 0):
             raise ValueError("its counters are out of bounds")
         self._block, self._past = (np.array(part, order="C") for part in (block, past))
         self._open = set(rounds.tolist())
@@ -307,14 +308,22 @@ class Policy(Chooser):
             self._check_acceptable(features[None])
             self._make_room(1)
         state = self._rules, self._tally, self._block, self._past
+        alarms = self.alarms if self.memory.alarm else 0
         refused = self._learn(*state, features, reward, at)
         if refused:
             self._refuse_features(refused)
+        if self.memory.alarm and self.alarms > alarms:
+            self._born = self.round  # choices made before belong to what was dropped
 
     def _take_all_in(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
         held = np.array(rounds, dtype=np.int64) >= self._born
         rows = rows[held]
         self._check_acceptable(rows)
+        if self.memory.alarm:  # an alarm may be raised in between
+            chosen = [round_ for round_ in rounds if round_ >= self._born]
+            for row, reward, round_ in zip(rows, rewards[held].tolist(), chosen, strict=True):
+                self._take_in(row, reward, round_, 0.0)
+            return
         self._make_room(len(rows))
         state = self._rules, self._tally, self._block, self._past
         self._kernels.learn_all(*state, rows, rewards[held], at[held])
@@ -359,7 +368,10 @@ class Policy(Chooser):
         if refused == self._kernels.NOT_FINITE:
             raise ArmsError(f"learn: features must be finite, with norm up to {LARGEST**0.5:g}")
         most = self._kernels.CONDITION
+        unit = f"ridge ({self.ridge:g})"
+        if self.memory.rho:
+            unit += f" and the variance ({self.memory.noise**2:g}) of the noise"
         raise ArmsError(
             f"learn: the squared features learned so far must sum to at most {most:g} times the "
-            f"ridge ({self.ridge:g}), or too few digits are left; scale them to norm 1"
+            f"{unit}, or too few digits are left; scale them to norm 1"
         )

@@ -25,7 +25,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tabl
 Dim = Annotated[int, typer.Option(help="Dimension of the features.")]
 Arms = Annotated[int, typer.Option(help="Arms a round.")]
 Horizon = Annotated[int, typer.Option(help="Rounds.")]
-Drift = Annotated[str, typer.Option(help="How the parameter moves.")]
+Drift = Annotated[
+    str, typer.Option(help="How the parameter moves; 6 of 10 signs flip half-way unless given.")
+]
 Actions = Annotated[
     str,
     typer.Option(help="fresh() or fixed() arms, or any of ball(RADIUS), routes(ROWS, COLUMNS)."),
@@ -93,7 +95,7 @@ def simulate(
     dim: Dim = 10,
     arms: Arms = 20,
     horizon: Horizon = 5000,
-    drift: Drift = "abrupt([2500], flip=0.6)",
+    drift: Drift = "",
     actions: Actions = "fresh()",
     reward: Reward = "gaussian(0.15)",
     replications: Annotated[int | None, typer.Option(min=1, help="Replications.")] = None,
@@ -151,7 +153,7 @@ def tune(
     dim: Dim = 10,
     arms: Arms = 20,
     horizon: Horizon = 5000,
-    drift: Drift = "abrupt([2500], flip=0.6)",
+    drift: Drift = "",
     actions: Actions = "fresh()",
     reward: Reward = "gaussian(0.15)",
     replications: Count = 20,
@@ -211,6 +213,7 @@ def _world(
     from windvane.lab import worlds
 
     sizes = {"dim": dim, "arms": arms, "horizon": horizon}
+    drift = drift or f"abrupt([{max(1, horizon // 2)}], flip=0.6)"
     return worlds.from_table({**sizes, "drift": drift, "actions": actions, "reward": reward})
 
 

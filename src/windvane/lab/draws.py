@@ -71,7 +71,11 @@ def means(draw: Draw, t: int) -> Floats:
 
 def payoff(draw: Draw, t: int, arm: int) -> float:
     """The reward of an arm in round t."""
-    expected, noise = float(means(draw, t)[arm]), float(draw.noise[t])
+    return paid(draw, float(means(draw, t)[arm]), float(draw.noise[t]))
+
+
+def paid(draw: Draw, expected: float, noise: float) -> float:
+    """The reward that the noise of a round makes of a mean."""
     if draw.binary:
         return float(noise < expected)
     return count(expected, noise) if draw.link == POISSON else expected + noise

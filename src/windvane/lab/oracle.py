@@ -4,11 +4,13 @@ import numpy as np
 
 from windvane import combinatorial
 from windvane.actions import ActionSet
-from windvane.adaptive import Adaptive
+from windvane.adaptive import Adaptive, adapted
 from windvane.arrays import Floats
 from windvane.errors import SettingError
-from windvane.lab.draws import Draw, Marks
+from windvane.glm import GeneralizedPolicy
+from windvane.lab.draws import Draw, Marks, paid
 from windvane.lab.engine import Player
+from windvane.links import mean
 from windvane.policy import Policy
 
 
@@ -37,25 +39,28 @@ def replay_on(actions: ActionSet, player: Player, draw: Draw, key: int, marks: M
         if era != draw.era[t]:
             era, most = int(draw.era[t]), mean_of(draw, actions.best(theta).features, theta)
         choice = policy.choose(actions)
-        mean = mean_of(draw, choice.features, theta)
-        noise = float(draw.noise[t])
-        policy.learn(choice, float(noise < mean) if draw.binary else mean + noise)
-        regret[t] = most - mean
+        expected = mean_of(draw, choice.features, theta)
+        policy.learn(choice, paid(draw, expected, float(draw.noise[t])))
+        regret[t] = most - expected
     curve: Floats = np.cumsum(regret)[marks - 1]
     return curve
 
 
-def chooser(player: Player, dim: int, key: int) -> Policy | Adaptive:
+def chooser(player: Player, dim: int, key: int) -> Policy | Adaptive | GeneralizedPolicy:
     """A player as the library has it."""
-    given = (player.exploration, player.ridge, 0, player.floor)
-    made: Policy | Adaptive = Policy(dim, player.memory, *given)
+    explores, rest = player.exploration, (player.ridge, 0, player.floor)
+    made: Policy | Adaptive | GeneralizedPolicy
     if player.adaptation:
-        made = Adaptive(dim, player.adaptation, *given)
+        made = adapted(dim, player.adaptation, explores, *rest)
+    elif player.link:
+        made = GeneralizedPolicy(dim, player.link, player.memory, explores.scale, *rest)
+    else:
+        made = Policy(dim, player.memory, explores, *rest)
     made.key = key
     return made
 
 
 def mean_of(draw: Draw, features: Floats, theta: Floats) -> float:
-    """The mean reward of an action: μ(x) = centre + slope·⟨x, θ⟩, cut to [0, 1] for binary ones."""
-    mean = draw.centre + draw.slope * float(features @ theta)
-    return min(max(mean, 0.0), 1.0) if draw.binary else mean
+    """The mean reward of an action, μ(centre + slope·⟨x, θ⟩), cut to [0, 1] for binary ones."""
+    expected = mean(draw.link, draw.centre + draw.slope * float(features @ theta))
+    return min(max(expected, 0.0), 1.0) if draw.binary else expected

@@ -25,6 +25,7 @@ drift = "abrupt([2500], flip=0.6)"
 """
 
 import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,6 +42,8 @@ from windvane.lab.experiment import Experiment
 from windvane.memory import Memory
 from windvane.names import Problem
 
+FITTING = {"logistic": ("bernoulli",), "poisson": ("bernoulli", "poisson")}  # laws of rewards
+PAIR = re.compile(r"(\w+\([^()]*\))\s*\*\s*(.+)")  # memory * exploration
 POLICY_KEYS = ("name", "memory", "exploration", "ridge", "floor", "link")
 
 
@@ -91,8 +94,8 @@ def policies_from(words: Sequence[str]) -> list[Mapping[str, object]]:
     """Policies from flags: a name of the literature, or "memory * exploration"."""
     found: list[Mapping[str, object]] = []
     for word in words:
-        first, times, second = (part.strip() for part in word.partition(" * "))
-        pair = {"memory": first, "exploration": second} if times else {}
+        parts = PAIR.fullmatch(word.strip())
+        pair = {"memory": parts[1], "exploration": parts[2]} if parts else {}
         found.append({"name": word, **pair})
     return found
 
@@ -115,6 +118,8 @@ def player(policy: Mapping[str, object], world: worlds.World) -> Player:
         link = str(policy.get("link", ""))
     else:
         found, facts = names.row(name), problem(world)
+        if found.finding and "link" in policy:
+            raise SettingError(f"simulate: {name} has no link, got {policy['link']!r}")
         if found.finding:
             explores = names.EXPLORATIONS[found.exploration](found, facts)
             how = names.adaptation(name, facts)
@@ -123,6 +128,11 @@ def player(policy: Mapping[str, object], world: worlds.World) -> Player:
         link = str(policy.get("link", world.reward.link if found.linked else ""))
     if link:
         check_link(name, link, *pair)
+        if world.reward.law not in FITTING.get(link, (world.reward.law,)):
+            raise SettingError(
+                f"simulate: {name} explains rewards by a {link} link, which those of "
+                f"{world.reward!r} do not fit"
+            )
     return Player(name, *pair, ridge, floor, link=link)
 
 
