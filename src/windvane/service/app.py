@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
 from functools import partial
@@ -42,6 +43,7 @@ MOST_BYTES = 1 << 20  # of a body
 PATIENCE, HURRY = 2.0, 0.2  # seconds after which a rank is answered without the log
 SWEEP = 0.5  # seconds between two looks for decisions whose wait is over
 VERSIONS = ("v1.0", "v1.1-preview.1", "v1.1-preview.2", "v1.1-preview.3")
+SWITCH = 5e-4  # seconds for which the writer may keep requests waiting for the interpreter
 JSON = "application/json; charset=utf-8"
 NOT_BUILT = {
     "multislot": "multi-slot ranking is not offered; rank each slot as a loop of its own",
@@ -390,6 +392,7 @@ def make(where: str, default: Settings | None = None) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        sys.setswitchinterval(SWITCH)
         loop = asyncio.get_running_loop()
         with Store(where, deliver=loop.call_soon_threadsafe) as store:
             service = Service(store)

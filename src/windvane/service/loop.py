@@ -18,7 +18,7 @@ from windvane.errors import FeatureError
 from windvane.policy import Policy
 from windvane.service import settings as told
 from windvane.service.features import Encoder
-from windvane.service.settings import MICRO
+from windvane.service.settings import MICRO, Settings
 from windvane.service.settling import Terms
 from windvane.service.store import Store
 from windvane.service.tables import Change, Decision, Lesson
@@ -98,7 +98,7 @@ class Loop:
 
     def change(self, change: Change) -> None:
         """Take over new settings; what was learned stays, unless it is to be forgotten."""
-        in_rounds = self.settings.in_rounds
+        in_rounds = self.in_rounds
         self.settings = told.read(change.settings)
         old, fresh = self.policy, self._blank()
         fresh.key, fresh.round = old.key, old.round
@@ -106,7 +106,7 @@ class Loop:
             self.policy = fresh
         elif repr(fresh) != repr(old):
             belief = replace(old.belief, memory=fresh.memory)
-            if in_rounds != self.settings.in_rounds:
+            if in_rounds != self.in_rounds:
                 belief = replace(belief, clock=self._clock(*self.newest))
             if belief.seen:
                 fresh.belief = belief
@@ -114,7 +114,7 @@ class Loop:
 
     def _clock(self, round_: int, at: int) -> float:
         """When something was decided, as the memory counts it."""
-        return float(round_) if self.settings.in_rounds else at / MICRO
+        return float(round_) if self.in_rounds else at / MICRO
 
     def decide(self, request: RankRequest, degraded: bool = False) -> Decision:
         """A decision, ready for the store; degraded, the first action and nothing to learn."""
@@ -185,9 +185,15 @@ class Loop:
         return choice.index, chances, rows
 
     @property
-    def terms(self) -> Terms:
-        """On which terms rewards are taken."""
-        return Terms(self.settings.wait, self.settings.adds)
+    def settings(self) -> Settings:
+        """What it was told."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: Settings) -> None:
+        self._settings = settings
+        self.terms = Terms(settings.wait, settings.adds)  # on which rewards are taken
+        self.in_rounds = settings.in_rounds
 
     def learn(self, lessons: Iterable[Lesson]) -> None:
         """Learn in the order of the log."""
