@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from windvane.errors import SettingError, StoreError, WindvaneError
+from windvane.service import board
 from windvane.service import settings as told
 from windvane.service.joining import (
     Activate,
@@ -408,7 +409,7 @@ def make(where: str, default: Settings | None = None) -> Starlette:
                 await service.write(PutSnapshot(each.id, each.lesson, each.snapshot(), now()))
 
     app = Starlette(
-        routes=routes(),
+        routes=[*routes(), *board.routes()],
         lifespan=lifespan,
         exception_handlers={WireError: refuse, HTTPException: refuse, WindvaneError: refuse},
     )
