@@ -22,6 +22,7 @@ from windvane.service import settings as told
 from windvane.service.joining import Activate, Activated, Expire, PutDecision, PutReward, Rewarded
 from windvane.service.joining import Ranked as Kept
 from windvane.service.keeping import DeleteLogs, PutLoop, PutSettings, PutSnapshot
+from windvane.service.keys import Guarded, Keyring
 from windvane.service.loop import OFTEN, Loop, now
 from windvane.service.settings import Settings
 from windvane.service.store import Store
@@ -57,12 +58,13 @@ class Service:
 
     async def create(self, name: str, settings: Settings, by: str) -> Loop:
         """A new loop."""
-        row = await self.write(PutLoop(name, told.write(settings), now(), by))
-        self.loops[name] = Loop(row, settings, self.store)
-        return self.loops[name]
+        await self.write(PutLoop(name, told.write(settings), now(), by))
+        return self.loop(name)
 
     def loop(self, name: str) -> Loop:
         """The loop of a name."""
+        if name not in self.loops and (row := self.store.loop(name)):  # made by someone else
+            self.loops[name] = Loop(row, told.read(row.settings), self.store)
         if name not in self.loops:
             raise WireError(404, "ResourceNotFound", f"there is no loop {name!r}", "loop")
         return self.loops[name]
@@ -373,13 +375,15 @@ def make(where: str, default: Settings | None = None) -> Starlette:
         with Store(where, deliver=loop.call_soon_threadsafe) as store:
             service = Service(store)
             app.state.service = service
+            app.state.keyring = Keyring(store)
             if "default" not in service.loops:
                 await service.create("default", default or Settings(), "service")
-            sweeping = asyncio.create_task(service.sweep())
+            going = service.sweep(), app.state.keyring.watch()
+            tasks = [asyncio.create_task(task) for task in going]
             yield
-            sweeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await sweeping
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             for each in service.loops.values():
                 await service.write(PutSnapshot(each.id, each.lesson, each.snapshot(), now()))
 
@@ -389,5 +393,6 @@ def make(where: str, default: Settings | None = None) -> Starlette:
         exception_handlers={WireError: refuse, HTTPException: refuse, WindvaneError: refuse},
     )
     app.add_exception_handler(Exception, refuse)
+    app.add_middleware(Guarded)
     app.add_middleware(Traced)
     return app

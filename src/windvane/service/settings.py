@@ -83,7 +83,7 @@ class Settings(
     ridge: Annotated[float, msgspec.Meta(gt=0.0)] = 1.0
     noise: Annotated[float, msgspec.Meta(gt=0.0)] = 0.5
     width: Annotated[float, msgspec.Meta(ge=0.0)] = 0.4
-    seed: Annotated[int, msgspec.Meta(ge=0, lt=2**63)] = 0
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
 
     def __post_init__(self) -> None:
         seconds(self.reward_wait_time)
