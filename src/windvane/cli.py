@@ -74,7 +74,7 @@ def theory(
 
 for task in (lab.reproduce, lab.simulate, lab.tune, lab.leaderboard, lab.plot):
     app.command()(task)
-for job in (service.serve, service.backup, service.restore, service.export):
+for job in (service.serve, service.backup, service.restore, service.export, service.demo):
     app.command()(job)
 app.add_typer(service.loop, name="loop")
 app.add_typer(service.key, name="key")

@@ -24,6 +24,7 @@ from windvane.service.joining import Ranked as Kept
 from windvane.service.keeping import DeleteLogs, PutLoop, PutSettings, PutSnapshot
 from windvane.service.keys import Guarded, Keyring
 from windvane.service.loop import OFTEN, Loop, now
+from windvane.service.metrics import Metrics, Watched
 from windvane.service.settings import Settings
 from windvane.service.store import Store
 from windvane.service.wire import RankRequest, RewardRequest, WireError, bad
@@ -375,7 +376,7 @@ def make(where: str, default: Settings | None = None) -> Starlette:
         with Store(where, deliver=loop.call_soon_threadsafe) as store:
             service = Service(store)
             app.state.service = service
-            app.state.keyring = Keyring(store)
+            app.state.keyring, app.state.metrics = Keyring(store), Metrics(service)
             if "default" not in service.loops:
                 await service.create("default", default or Settings(), "service")
             going = service.sweep(), app.state.keyring.watch()
@@ -387,12 +388,15 @@ def make(where: str, default: Settings | None = None) -> Starlette:
             for each in service.loops.values():
                 await service.write(PutSnapshot(each.id, each.lesson, each.snapshot(), now()))
 
+    from windvane.service import health, openapi  # they call the functions above
+
     app = Starlette(
-        routes=routes(),
+        routes=[*health.routes(), Route("/openapi.json", openapi.openapi), *routes()],
         lifespan=lifespan,
         exception_handlers={WireError: refuse, HTTPException: refuse, WindvaneError: refuse},
     )
     app.add_exception_handler(Exception, refuse)
     app.add_middleware(Guarded)
     app.add_middleware(Traced)
+    app.add_middleware(Watched)
     return app

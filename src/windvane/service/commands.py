@@ -211,6 +211,18 @@ def export(
     _say(f"{parquet} has {rows} decisions")
 
 
+def demo(
+    minutes: Annotated[
+        float | None, typer.Option(min=0.01, help="How long to play; else until Ctrl-C.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+) -> None:
+    """Play visitors whose tastes change every minute against a service, and watch its board."""
+    with _extra("serve"):
+        from windvane.service.demo import play
+    play(minutes, port, _say)
+
+
 def _where(data: Path, database: str | None) -> str:
     return database or str(data)
 

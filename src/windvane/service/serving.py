@@ -7,8 +7,10 @@ import signal
 import socket
 import ssl
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,8 +106,13 @@ def listen(address: Address) -> socket.socket:
         raise SettingError(message) from None
 
 
-def run(app: Starlette, address: Address, ready: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C; then answer what was asked, write it, and return."""
+def run(
+    app: Starlette, address: Address, ready: Callable[[str], None], span: float | None = None
+) -> None:
+    """Serve until SIGTERM or Ctrl-C; then answer what was asked, write it, and return.
+
+    With a span, stop by itself after so many seconds.
+    """
     config = uvicorn.Config(
         app,
         loop="uvloop",
@@ -132,6 +139,10 @@ def run(app: Starlette, address: Address, ready: Callable[[str], None]) -> None:
             signal.SIGINT,
         ):  # uvicorn's own while it runs, raised again after
             signal.signal(one, lambda *_: None)
+        end = threading.Timer(span or 0.0, partial(setattr, server, "should_exit", True))
+        if span is not None:
+            end.start()
         server.run(sockets=[listening])
+        end.cancel()
     if not server.started:
         sys.exit(1)
