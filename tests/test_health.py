@@ -1,6 +1,8 @@
 """Health, metrics and loops over HTTP, as an operator sees them."""
 
+import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,3 +110,18 @@ def test_a_defect_is_logged_with_the_id_that_the_answer_has(
     assert "\n" not in line
     assert "secret" not in line
     assert "0.125" not in line
+
+
+def test_openapi_describes_paths_that_are_there_and_schemas_that_resolve(web: TestClient) -> None:
+    told = web.get("/openapi.json").json()
+    assert told["openapi"].startswith("3.1")
+    for ref in re.findall(r'"#/components/schemas/(\w+)"', json.dumps(told)):
+        assert ref in told["components"]["schemas"]
+    for path, item in told["paths"].items():
+        asked = path.replace("{loop}", "default").replace("{eventId}", "e1")
+        for method in set(item) - {"parameters"}:
+            content = b"{" if "requestBody" in item[method] else b""
+            answer = web.request(method.upper(), asked, content=content)
+            assert answer.status_code not in (404, 405), (method, path)
+            assert answer.is_success or set(answer.json()) == {"error"}
+            assert "default" in item[method]["responses"]

@@ -38,6 +38,7 @@ def serve(
     """Answer rank and reward over HTTP until stopped; what was acknowledged is on disk."""
     if (certificate is None) != (key is None):
         raise SettingError("serve: --certificate and --key go together")
+    _one_thread()
     with _extra("serve"):
         from windvane.service import serving
 
@@ -218,9 +219,18 @@ def demo(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
 ) -> None:
     """Play visitors whose tastes change every minute against a service, and watch its board."""
+    _one_thread()
     with _extra("serve"):
         from windvane.service.demo import play
     play(minutes, port, _say)
+
+
+def _one_thread() -> None:
+    """Small matrices gain nothing from more, and where others want the cores they stall."""
+    import os
+
+    for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # read with SciPy
+        os.environ.setdefault(name, "1")
 
 
 def _where(data: Path, database: str | None) -> str:
