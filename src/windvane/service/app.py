@@ -33,7 +33,9 @@ from windvane.service.joining import (
 )
 from windvane.service.joining import Ranked as Kept
 from windvane.service.keeping import DeleteLogs, PutLoop, PutSettings, PutSnapshot
+from windvane.service.keys import Guarded, Keyring
 from windvane.service.loop import FORGET, OFTEN, Loop, now
+from windvane.service.metrics import Metrics, Watched
 from windvane.service.settings import Settings
 from windvane.service.store import Store
 from windvane.service.tables import Change, Decision
@@ -71,12 +73,13 @@ class Service:
 
     async def create(self, name: str, settings: Settings, by: str) -> Loop:
         """A new loop."""
-        row = await self.write(PutLoop(name, told.write(settings), now(), by))
-        self.loops[name] = Loop(row, self.store)
-        return self.loops[name]
+        await self.write(PutLoop(name, told.write(settings), now(), by))
+        return self.loop(name)
 
     def loop(self, name: str) -> Loop:
         """The loop of a name."""
+        if name not in self.loops and (row := self.store.loop(name)):  # made by someone else
+            self.loops[name] = Loop(row, self.store)
         if name not in self.loops:
             raise WireError(404, "ResourceNotFound", f"there is no loop {name!r}", "loop")
         return self.loops[name]
@@ -398,21 +401,32 @@ def make(where: str, default: Settings | None = None) -> Starlette:
         with Store(where, deliver=loop.call_soon_threadsafe) as store:
             service = Service(store)
             app.state.service = service
+            app.state.keyring, app.state.metrics = Keyring(store), Metrics(service)
             if "default" not in service.loops:
                 await service.create("default", default or Settings(), "service")
-            sweeping = asyncio.create_task(service.sweep())
+            going = service.sweep(), app.state.keyring.watch()
+            tasks = [asyncio.create_task(task) for task in going]
             yield
-            sweeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await sweeping
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             for each in service.loops.values():
                 await service.write(PutSnapshot(each.id, each.lesson, each.snapshot(), now()))
 
+    from windvane.service import health, openapi  # they call the functions above
+
     app = Starlette(
-        routes=[*routes(), *board.routes()],
+        routes=[
+            *health.routes(),
+            Route("/openapi.json", openapi.openapi),
+            *routes(),
+            *board.routes(),
+        ],
         lifespan=lifespan,
         exception_handlers={WireError: refuse, HTTPException: refuse, WindvaneError: refuse},
     )
     app.add_exception_handler(Exception, refuse)
+    app.add_middleware(Guarded)
     app.add_middleware(Traced)
+    app.add_middleware(Watched)
     return app

@@ -31,6 +31,7 @@ CLOCK = re.compile(
 WORDS = re.compile(
     r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>second|minute|hour|day|week|round)s?", re.ASCII
 )
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
 UNITS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86_400.0, "week": 604_800.0}
 
 
@@ -118,6 +119,16 @@ class Settings(
     def exploration(self) -> Exploration:
         """One confidence level a round for all actions, a half-normal share of the radius."""
         return spend.randomized(spend.half_normal(self.width * spend.confidence(0.01, self.noise)))
+
+
+def loop_name(text: str) -> str:
+    """A name that can stand in an address."""
+    if not NAME.fullmatch(text):
+        raise SettingError(
+            f"settings: a loop's name has 1 to 64 of A-Z a-z 0-9 . _ - and starts with none of . - "
+            f"got {text[:80]!r}"
+        )
+    return text
 
 
 def read(text: bytes | str) -> Settings:

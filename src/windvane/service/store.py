@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from sqlalchemy import Executable, func, select
+from sqlalchemy import Executable, Select, func, select
 
 from windvane.errors import StoreError
 from windvane.service.backup import copy
@@ -182,30 +182,24 @@ class Store:
         ((first, last),) = self._read(ends)
         if first is None:
             return
-        fields = [name for name in Decision._fields if whole or name not in HEAVY]
-        of_it = lessons.c.decision == decisions.c.id
-        query = (
-            select(
-                *decisions.c[tuple(fields)],
-                select(func.sum(lessons.c.value)).where(of_it).scalar_subquery(),
-                select(func.min(lessons.c.kind)).where(of_it).scalar_subquery(),
-            )
-            .where(ours, decisions.c.id <= last)
-            .order_by(decisions.c.id)
-            .limit(batch)
-        )
-        blank: dict[str, Any] = {} if whole else {"actions": "", "answer": b"", "request": ""}
+        query = _logged(whole).where(ours, decisions.c.id <= last)
+        query = query.order_by(decisions.c.id).limit(batch)
         after = first - 1
         while rows := self._read(query.where(decisions.c.id > after)):
-            yield [
-                Logged(
-                    Decision(**blank, **dict(zip(fields, row, strict=False))),
-                    reward=row[-2],
-                    defaulted=row[-1] == "default",
-                )
-                for row in rows
-            ]
+            yield [_as_logged(row, whole) for row in rows]
             after = rows[-1].id
+
+    def recent(self, loop: int, limit: int) -> list[Logged]:
+        """The last decisions, newest first, without texts and answer."""
+        query = _logged(whole=False).where(decisions.c.loop == loop)
+        rows = self._read(query.order_by(decisions.c.id.desc()).limit(limit))
+        return [_as_logged(row, whole=False) for row in rows]
+
+    def learned_at(self, loop: int) -> int | None:
+        """When the last lesson was taught."""
+        query = select(lessons.c.at).where(lessons.c.loop == loop)
+        rows = self._read(query.order_by(lessons.c.id.desc()).limit(1))
+        return next((row.at for row in rows), None)
 
     def lessons(self, loop: int, after: int = 0, batch: int = 1000) -> Iterator[list[Lesson]]:
         """What is to be learned after a lesson, in order, in batches."""
@@ -250,3 +244,22 @@ class Store:
                 return connection.execute(query).all()
         except Exception as error:
             raise explained(error) from None
+
+
+def _logged(whole: bool) -> Select[Any]:
+    of_it = lessons.c.decision == decisions.c.id
+    return select(
+        *decisions.c[tuple(_fields(whole))],
+        select(func.sum(lessons.c.value)).where(of_it).scalar_subquery(),
+        select(func.min(lessons.c.kind)).where(of_it).scalar_subquery(),
+    )
+
+
+def _fields(whole: bool) -> list[str]:
+    return [name for name in Decision._fields if whole or name not in HEAVY]
+
+
+def _as_logged(row: Sequence[Any], whole: bool) -> Logged:
+    blank: dict[str, Any] = {} if whole else {"actions": "", "answer": b"", "request": ""}
+    made = Decision(**blank, **dict(zip(_fields(whole), row, strict=False)))
+    return Logged(made, reward=row[-2], defaulted=row[-1] == "default")

@@ -1,0 +1,219 @@
+"""What the service measures, for Prometheus; and the one place where a failed request is logged.
+
+What became of decisions and rewards is read from the log when someone asks, and so survives a
+restart. Requests and their times are counted here, by this process.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from windvane.arrays import Floats
+from windvane.errors import StoreError
+from windvane.service.tables import Funnel, Logged
+from windvane.service.wire import WireError
+
+if TYPE_CHECKING:
+    from windvane.service.app import Service
+    from windvane.service.loop import Loop
+
+BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # seconds
+RECENT = 1000  # decisions by which a loop is judged
+OPERATIONS = ("rank", "reward", "activate")
+OUTCOMES = ("learned", "summed", "extra", "held", "late", "orphan", "duplicate", "unlearned")
+log = logging.getLogger("windvane.service")
+
+
+class Metrics:
+    """The counters of one service."""
+
+    def __init__(self, service: "Service") -> None:
+        self.service = service
+        self.registry = CollectorRegistry()
+        self.times = Histogram(
+            "windvane_request_seconds",
+            "Time to answer, by what was asked.",
+            ("operation", "loop"),
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self.requests = Counter(
+            "windvane_requests",
+            "Requests answered.",
+            ("operation", "loop", "status"),
+            registry=self.registry,
+        )
+        self.registry.register(Loops(service))
+
+    def count(self, path: str, status: int, took: float) -> None:
+        """Count one request; a loop that is not there gets no label, for anyone can invent it."""
+        last = path.rsplit("/", 1)[-1]
+        operation = last if last in OPERATIONS and "/personalizer/" in path else "other"
+        name = path.split("/", 3)[2] if path.startswith("/loops/") else "default"
+        if operation == "other" or name not in self.service.loops:
+            name = ""
+        self.requests.labels(operation, name, str(status)).inc()
+        if operation != "other":
+            self.times.labels(operation, name).observe(took)
+
+    def text(self) -> bytes:
+        """All of it as Prometheus reads it; waits for the log, so call it in a thread."""
+        return generate_latest(self.registry)
+
+
+class Loops(Collector):
+    """What the log knows of each loop."""
+
+    def __init__(self, service: "Service") -> None:
+        self.service = service
+
+    def describe(self) -> list[Metric]:
+        """Nothing before it is asked for."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Read it now; a log that cannot be read leaves the process's own numbers."""
+        service = self.service
+        degraded = "1 while ranks are answered without the log."
+        yield GaugeMetricFamily("windvane_degraded", degraded, float(bool(service.degraded)))
+        waiting = GaugeMetricFamily("windvane_writes_waiting", "Operations not yet on disk.")
+        waiting.add_metric((), service.store.waiting)
+        yield waiting
+        commits = CounterMetricFamily("windvane_commits", "Groups of operations written.")
+        commits.add_metric((), service.store.commits)
+        yield commits
+        try:
+            read = [(loop, *_read(loop)) for loop in list(service.loops.values())]
+        except StoreError:
+            return
+        decisions = CounterMetricFamily("windvane_decisions", "Ranks kept.", labels=("loop",))
+        told = "Rewards by what became of them; held and orphan ones can find their decision yet."
+        rewards = GaugeMetricFamily("windvane_rewards", told, labels=("loop", "outcome"))
+        gauges = {
+            name: GaugeMetricFamily(f"windvane_{name}", told, labels=("loop",))
+            for name, told in GAUGES.items()
+        }
+        for loop, funnel, values in read:
+            decisions.add_metric((loop.name,), funnel.ranked)
+            for outcome in OUTCOMES:
+                rewards.add_metric((loop.name, outcome), getattr(funnel, outcome))
+            for name, value in values.items():
+                if math.isfinite(value):
+                    gauges[name].add_metric((loop.name,), value)
+        yield from (decisions, rewards, *gauges.values())
+
+
+GAUGES = {
+    "join_ratio": "Decisions that got their reward in time, of all whose wait is over.",
+    "model_age_seconds": "Time since something was learned.",
+    "exploration_share": "Recent decisions that took another action than the likeliest.",
+    "prediction_error": "Root mean square of reward minus prediction, recent decisions: drift.",
+    "parameter_norm": "Length of the estimated parameter.",
+}
+
+
+def _read(loop: "Loop") -> tuple[Funnel, dict[str, float]]:
+    store, theta = loop.store, loop.policy.theta
+    funnel = store.funnel(loop.id)
+    closed = funnel.learned + funnel.default
+    learned_at = store.learned_at(loop.id)
+    recent = store.recent(loop.id, RECENT)
+    return funnel, {
+        "join_ratio": funnel.learned / closed if closed else math.nan,
+        "model_age_seconds": math.nan if learned_at is None else time.time() - learned_at / 1e6,
+        "exploration_share": exploration_share(recent),
+        "prediction_error": prediction_error(recent, theta),
+        "parameter_norm": float(np.linalg.norm(theta)),
+    }
+
+
+def exploration_share(recent: Sequence[Logged]) -> float:
+    """How often something else than the likeliest action was taken."""
+    others = [
+        chances[logged.decision.chosen] < chances.max()
+        for logged in recent
+        if not logged.decision.degraded
+        for chances in (np.frombuffer(logged.decision.probabilities),)
+    ]
+    return float(np.mean(others)) if others else math.nan
+
+
+def prediction_error(recent: Sequence[Logged], theta: Floats) -> float:
+    """√mean (r − xᵀθ̂)² under today's estimate: it grows while the world leaves the estimate."""
+    errors = [
+        reward - np.frombuffer(features) @ theta
+        for features, reward in ((one.decision.features, one.reward) for one in recent)
+        if features is not None and reward is not None and len(features) == theta.nbytes
+    ]
+    return float(np.sqrt(np.mean(np.square(errors)))) if errors else math.nan
+
+
+class Watched:
+    """Counts every request, and logs those that fail, with an id that the answer carries too."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status, request_id = time.perf_counter(), 0, ""
+
+        async def answer(message: Message) -> None:
+            nonlocal status, request_id
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if status >= 400:
+                    request_id = id_of(scope)
+                    message["headers"].append((b"x-request-id", request_id.encode()))
+            await send(message)
+
+        error: Exception | None = None
+        try:
+            await self.app(scope, receive, answer)
+        except Exception as reason:
+            error = reason
+            if not status:
+                await _sorry(answer)
+        took = time.perf_counter() - began
+        metrics: Metrics = scope["app"].state.metrics
+        metrics.count(scope["path"], status, took)
+        if error is not None or status in (401, 403) or status >= 500:
+            facts = {
+                "request": request_id,
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": status,
+                "ms": round(took * 1e3, 3),
+            }
+            level = logging.ERROR if error is not None or status == 500 else logging.WARNING
+            log.log(level, "a request failed", exc_info=error, extra={"facts": facts})
+
+
+def id_of(scope: Scope) -> str:
+    """The client's id of a request, if it is a decent one; else one of ours."""
+    given = Headers(scope=scope).get("x-ms-client-request-id", "")
+    return (
+        given if 0 < len(given) <= 64 and given.isascii() and given.isprintable() else uuid4().hex
+    )
+
+
+async def _sorry(send: Send) -> None:
+    fault = WireError(500, "InternalServerError", "the service failed; its log says why")
+    headers = [
+        (b"content-type", b"application/json; charset=utf-8"),
+        (b"x-ms-error-code", fault.code.encode()),
+    ]
+    await send({"type": "http.response.start", "status": fault.status, "headers": headers})
+    await send({"type": "http.response.body", "body": fault.body()})
