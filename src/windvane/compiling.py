@@ -12,7 +12,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 # Files without compiled functions that compiled functions take something from.
 SOURCES = (
-    "adaptive.py",
+    "finding.py",
     "arrays.py",
     "belief.py",
     "exploration.py",

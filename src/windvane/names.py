@@ -12,10 +12,11 @@ import numpy as np
 from windvane import checks
 from windvane import exploration as spend
 from windvane import memory as fade
-from windvane.adaptive import FAMILIES, Adaptation, adapted, bandits, predictive
+from windvane.adaptive import adapted
 from windvane.choices import Chooser
 from windvane.errors import SettingError
 from windvane.exploration import Exploration
+from windvane.finding import FAMILIES, Adaptation, bandits, predictive
 from windvane.glm import GeneralizedPolicy
 from windvane.memory import Memory
 from windvane.policy import Policy

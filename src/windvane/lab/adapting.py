@@ -4,10 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane import adaptive, stream
-from windvane.adaptive import OVER, Adaptation
+from windvane import finding as formulas
+from windvane import stream
 from windvane.arrays import Floats, Records
 from windvane.compiling import compiled
+from windvane.finding import OVER, Adaptation
 from windvane.kernels import Watched, blank, choose_among, learn_watching, look, parts
 from windvane.kernels.solving import dot
 from windvane.kernels.widths import nobody, squared_norms
@@ -15,10 +16,10 @@ from windvane.lab.draws import Draw, Marks
 from windvane.lab.engine import Player, mean_rewards, offer, reward_for, spanned
 from windvane.rules import TALLY, WIDTH, block_size, history_limit, rules_of
 
-exp3_chances = compiled(adaptive.exp3_chances)
-predictive_chances = compiled(adaptive.predictive_chances)
-draw_from = compiled(adaptive.draw_from)
-credit = compiled(adaptive.credit)
+exp3_chances = compiled(formulas.exp3_chances)
+predictive_chances = compiled(formulas.predictive_chances)
+draw_from = compiled(formulas.draw_from)
+credit = compiled(formulas.credit)
 
 
 class Bases(NamedTuple):

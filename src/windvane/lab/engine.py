@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import links, stream
-from windvane.adaptive import Adaptation
 from windvane.arrays import Floats, Records
 from windvane.compiling import compiled
 from windvane.exploration import Exploration
+from windvane.finding import Adaptation
 from windvane.kernels import Watched, blank, choose_among, learn_watching, look, parts
 from windvane.kernels.choosing import ANY
 from windvane.kernels.solving import dot

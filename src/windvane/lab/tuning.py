@@ -6,10 +6,10 @@ import numpy as np
 
 from windvane import memory as fade
 from windvane import spec
-from windvane.adaptive import FAMILIES, Adaptation, Family, bandits, predictive
 from windvane.arrays import Floats
 from windvane.errors import SettingError
 from windvane.exploration import Exploration
+from windvane.finding import FAMILIES, Adaptation, Family, bandits, predictive
 from windvane.lab.engine import Player
 from windvane.lab.experiment import Experiment, Result
 from windvane.lab.paper import standard_error
