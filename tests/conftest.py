@@ -7,7 +7,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+
 from serving import Nursery
+
+collect_ignore = ["clients"]  # programs of their own
 
 
 @pytest.hookimpl(wrapper=True)

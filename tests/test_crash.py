@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from serving import BASE, Answer, Client, Nursery, Server
-
 from windvane.service.keeping import PutLoop
 from windvane.service.loop import Loop
 from windvane.service.settings import Settings, write
