@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
@@ -14,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -47,6 +48,7 @@ PATIENCE, HURRY = 2.0, 0.2  # seconds after which a rank is answered without the
 SWEEP = 0.5  # seconds between two looks for decisions whose wait is over
 VERSIONS = ("v1.0", "v1.1-preview.1", "v1.1-preview.2", "v1.1-preview.3")
 SWITCH = 5e-4  # seconds for which the writer may keep requests waiting for the interpreter
+PREFIX = re.compile(rb"^(/loops/[^/]+)?/personalizer(/v1\.[^/]+)?(?=/)")
 JSON = "application/json; charset=utf-8"
 NOT_BUILT = {
     "multislot": "multi-slot ranking is not offered; rank each slot as a loop of its own",
@@ -169,8 +171,9 @@ def service_of(request: Request) -> Service:
 
 
 def loop_of(request: Request) -> str:
-    """The name of the loop that is asked."""
-    return str(request.path_params.get("loop", "default"))
+    """The name of the loop that is asked: in the path, or where a client loses that, `?loop=`."""
+    named = request.path_params.get("loop") or request.query_params.get("loop")
+    return str(named or "default")
 
 
 def parsed(read: Callable[[bytes], Result], body: bytes, code: str) -> Result:
@@ -342,12 +345,11 @@ def routes() -> list[Route]:
     return found
 
 
-def original(request: Request) -> str:
-    """The address that was asked, without the version: one client's types go by it."""
-    path = request.url.path
-    for version in VERSIONS:
-        path = path.replace(f"/personalizer/{version}/", "/", 1)
-    return f"{request.url.scheme}://{request.url.netloc}{quote(path, safe='/%')}"
+def original(scope: Scope) -> bytes:
+    """The address as it was asked, without loop and version: one client's types go by it."""
+    host = dict(scope["headers"]).get(b"host", b"")
+    path = PREFIX.sub(b"", scope.get("raw_path") or quote(scope["path"]).encode())
+    return b"%s://%s%s" % (scope["scheme"].encode(), host, path)
 
 
 def fault_of(error: Exception) -> WireError:
@@ -357,6 +359,8 @@ def fault_of(error: Exception) -> WireError:
     if isinstance(error, HTTPException):
         code = "ResourceNotFound" if error.status_code == 404 else "BadRequest"
         return WireError(error.status_code, code, str(error.detail))
+    if isinstance(error, ClientDisconnect):
+        return bad("BadRequest", "the body ended before its length")
     if isinstance(error, StoreError):
         return WireError(503, "OperationNotAllowed", str(error))
     if isinstance(error, WindvaneError):
@@ -381,7 +385,7 @@ class Traced:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        asked = original(Request(scope)).encode("ascii", "replace")
+        asked = original(scope)
 
         async def answer(message: dict[str, object]) -> None:
             if message["type"] == "http.response.start":
@@ -423,8 +427,11 @@ def make(where: str, default: Settings | None = None) -> Starlette:
             *board.routes(),
         ],
         lifespan=lifespan,
-        exception_handlers={WireError: refuse, HTTPException: refuse, WindvaneError: refuse},
+        exception_handlers=dict.fromkeys(
+            (WireError, HTTPException, ClientDisconnect, WindvaneError), refuse
+        ),
     )
+    app.router.redirect_slashes = False  # no client follows them with its body
     app.add_exception_handler(Exception, refuse)
     app.add_middleware(Guarded)
     app.add_middleware(Traced)

@@ -5,7 +5,6 @@ was learned: the memory and the exploration go on with the same sums.
 """
 
 import re
-from datetime import timedelta
 from typing import Annotated, Literal
 
 import msgspec
@@ -41,8 +40,10 @@ def seconds(text: str) -> float:
     for pattern in (ISO, CLOCK):
         found = pattern.fullmatch(given)
         if found and any(found.groupdict().values()):
-            parts = {name: float(value or 0) for name, value in found.groupdict().items()}
-            return _bounded(text, timedelta(**parts).total_seconds())
+            parts = found.groupdict().items()
+            return _bounded(
+                text, sum(float(value or 0) * UNITS[name[:-1]] for name, value in parts)
+            )
     words = WORDS.fullmatch(given.lower())
     if words and words["unit"] in UNITS:
         return _bounded(text, float(words["number"]) * UNITS[words["unit"]])
@@ -77,13 +78,13 @@ class Settings(
     reward_aggregation: Literal["earliest", "sum"] = "earliest"
     exploration_percentage: Share = 0.1
     learning_mode: Mode = "Online"
-    log_retention_days: Annotated[int, msgspec.Meta(ge=-1)] = 90
+    log_retention_days: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] = 90
     model_export_frequency: str = "PT5M"
     half_life: str = "7 days"
     dim: Annotated[int, msgspec.Meta(ge=2, le=4096)] = 128
     ridge: Annotated[float, msgspec.Meta(gt=0.0)] = 1.0
-    noise: Annotated[float, msgspec.Meta(gt=0.0)] = 0.5
-    width: Annotated[float, msgspec.Meta(ge=0.0)] = 0.4
+    noise: Annotated[float, msgspec.Meta(gt=0.0, le=1000.0)] = 0.5
+    width: Annotated[float, msgspec.Meta(ge=0.0, le=1000.0)] = 0.4
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
 
     def __post_init__(self) -> None:
