@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from logs import SECOND, TERMS
+from windvane.arrays import Floats
 from windvane.service import insight
 from windvane.service import settings as told
 from windvane.service.answers import Recent, answers
@@ -27,7 +28,7 @@ def decided(at: list[int], rewards: list[float], baseline: list[float]) -> Decid
     return Decided(np.array(at), np.array(rewards), weights, weights, blank, blank.astype(bool))
 
 
-def learned(errors: np.ndarray) -> Learned:  # type: ignore[type-arg]
+def learned(errors: Floats) -> Learned:
     at = np.arange(len(errors))
     return Learned(at, errors, np.array([], np.int64), np.zeros((0, 2)))
 
@@ -106,7 +107,8 @@ def test_alarm_follows_a_change_and_not_its_absence() -> None:
 def test_shares_name_the_top_and_sum_the_others() -> None:
     actions = np.array([0] * 5 + list(range(1, 12)))
     at = np.zeros(16, np.int64)
-    log = Decided(at, *[np.zeros(16)] * 3, actions, at.astype(bool))
+    none = np.zeros(16)
+    log = Decided(at, none, none, none, actions, at.astype(bool))
     found = insight.shares(Bins(0, 1, 1), log, [f"a{k}" for k in range(12)])
     assert [each.name for each in found] == [f"a{k}" for k in range(8)] + [None]
     assert found[0].total == 5
