@@ -35,7 +35,7 @@ def learned(errors: Floats) -> Learned:
 
 def new_loop(store: Store, settings: Settings) -> Loop:
     row = store.submit(PutLoop("home", told.write(settings), 0, "test")).result(20)
-    return Loop(row, settings, store)
+    return Loop(row, store)
 
 
 def test_estimate_is_the_weighted_mean_with_its_error() -> None:

@@ -98,19 +98,23 @@ class Loop:
 
     def change(self, change: Change) -> None:
         """Take over new settings; what was learned stays, unless it is to be forgotten."""
-        in_rounds = self.in_rounds
         self.settings = told.read(change.settings)
-        old, fresh = self.policy, self._blank()
-        fresh.key, fresh.round = old.key, old.round
         if change.by == FORGET:
-            self.policy = fresh
-        elif repr(fresh) != repr(old):
-            belief = replace(old.belief, memory=fresh.memory)
-            if in_rounds != self.in_rounds:
-                belief = replace(belief, clock=self._clock(*self.newest))
-            if belief.seen:
-                fresh.belief = belief
-            self.policy = fresh
+            old, self.policy = self.policy, self._blank()
+            self.policy.key, self.policy.round = old.key, old.round
+        else:
+            self.policy = self.carried(self.policy, self.newest)
+
+    def carried(self, old: Policy, newest: tuple[int, int]) -> Policy:
+        """A policy of these settings that believes what the old one does, learned up to `newest`."""
+        fresh = self._blank()
+        if repr(fresh) == repr(old):
+            return old
+        fresh.key, fresh.round = old.key, old.round
+        belief = replace(old.belief, memory=fresh.memory, clock=self._clock(*newest))
+        if belief.seen:
+            fresh.belief = belief
+        return fresh
 
     def _clock(self, round_: int, at: int) -> float:
         """When something was decided, as the memory counts it."""

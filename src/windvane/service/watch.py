@@ -69,6 +69,7 @@ class Watch:
         self.ages: deque[float] = deque(maxlen=most)  # in the unit of the half-life
         self.count = 0  # lessons taught
         self.behind = True
+        self._newest = 0, 0  # the round and time of the newest decision learned from
         self._replaced, self.shadow = loop.policy, loop._blank()
         self.decision, self.lesson = self._start()
         self.cold = WARM if loop.policy.belief.seen > self._taught() else 0
@@ -184,11 +185,14 @@ class Watch:
         policy = self.loop.policy
         if policy is not self._replaced:
             blank = policy.belief.seen == 0
-            self.shadow = self.loop._blank() if blank else self.loop._with_settings(self.shadow)
+            self.shadow = (
+                self.loop._blank() if blank else self.loop.carried(self.shadow, self._newest)
+            )
             self._replaced = policy
 
     def _teach(self, lesson: Lesson) -> None:
         self.lesson = lesson.id
+        self._newest = max(self._newest, (lesson.round, lesson.ranked_at))
         if (row := self.by_id.get(lesson.decision)) is not None:
             row.reward = lesson.value + (0.0 if np.isnan(row.reward) else row.reward)
         features = np.frombuffer(lesson.features)
