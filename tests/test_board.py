@@ -131,6 +131,7 @@ def test_board_shows_the_played_loop(
     assert HOSTILE in page.locator("#chosen .legend").inner_text()
     page.fill("#event", "event/7")
     page.click("#find button")
+    page.locator("#why:not(:empty)").wait_for()
     assert "was chosen" in page.locator("#why").inner_text()
     assert page.locator("#options dt").count() == 3
     assert page.locator("#reasons dt").count() >= 3

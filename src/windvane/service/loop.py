@@ -106,7 +106,7 @@ class Loop:
             self.policy = self.carried(self.policy, self.newest)
 
     def carried(self, old: Policy, newest: tuple[int, int]) -> Policy:
-        """A policy of these settings that believes what the old one does, learned up to `newest`."""
+        """A policy of these settings that believes what the old one did, up to `newest`."""
         fresh = self._blank()
         if repr(fresh) == repr(old):
             return old
