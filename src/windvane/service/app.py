@@ -88,17 +88,25 @@ class Service:
 
     async def write(self, operation: Operation[Result], loop: Loop | None = None) -> Result:
         """Have it written, and let the loop learn what comes of it, in the order of the log."""
+        return await self.begin(operation, loop)
+
+    def begin(
+        self, operation: Operation[Result], loop: Loop | None = None
+    ) -> "asyncio.Future[Result]":
+        """The same, to be waited for; the store resolves all of a group with one wake-up."""
+        waiting: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         future = self.store.submit(operation)
         if loop is not None:
             future.add_done_callback(partial(teach, loop))
-        return await asyncio.wrap_future(future)
+        future.add_done_callback(partial(hand_over, waiting))
+        return waiting
 
-    async def rank(self, name: str, request: RankRequest) -> bytes:
+    async def rank(self, name: str, request: RankRequest, text: str | None = None) -> bytes:
         """The answer to a rank, once it is on disk; the first action where it cannot be."""
         loop, decision = self.loop(name), None
         try:
-            decision = loop.decide(request)
-            writing = self.write(PutDecision(decision, loop.terms), loop)
+            decision = loop.decide(request, text)
+            writing = self.begin(PutDecision(decision, loop.terms), loop)
             kept = await asyncio.wait_for(writing, HURRY if self.degraded else PATIENCE)
         except WireError:
             raise
@@ -155,13 +163,26 @@ def teach(loop: Loop, done: "Future[Any]") -> None:
         loop.learn(result)
 
 
+def hand_over(waiting: "asyncio.Future[Any]", done: "Future[Any]") -> None:
+    """Pass on what became of a writing, unless nobody waits any more."""
+    if waiting.done():
+        return
+    error = done.exception()
+    if error is None:
+        waiting.set_result(done.result())
+    else:
+        waiting.set_exception(error)
+
+
 async def body_of(request: Request) -> bytes:
-    """The body, unless it is too large."""
-    body = await request.body()
-    if len(body) > MOST_BYTES:
-        message = f"the body must have at most {MOST_BYTES} bytes, got {len(body)}"
-        raise bad("PayloadSizeExceeded", message)
-    return body
+    """The body, unless it is too large; no more of it is read than that takes."""
+    parts, size = [], 0
+    async for part in request.stream():
+        parts.append(part)
+        size += len(part)
+        if size > MOST_BYTES:
+            raise bad("PayloadSizeExceeded", f"the body must have at most {MOST_BYTES} bytes")
+    return b"".join(parts)
 
 
 def service_of(request: Request) -> Service:
@@ -188,8 +209,9 @@ def parsed(read: Callable[[bytes], Result], body: bytes, code: str) -> Result:
 
 async def rank(request: Request) -> Response:
     """POST rank."""
-    wanted = parsed(read_rank, await body_of(request), "InvalidRankRequest")
-    answer = await service_of(request).rank(loop_of(request), wanted)
+    body = await body_of(request)
+    wanted = parsed(read_rank, body, "InvalidRankRequest")
+    answer = await service_of(request).rank(loop_of(request), wanted, body.decode(errors="replace"))
     return Response(answer, 201, media_type=JSON)
 
 

@@ -120,8 +120,13 @@ class Loop:
         """When something was decided, as the memory counts it."""
         return float(round_) if self.in_rounds else at / MICRO
 
-    def decide(self, request: RankRequest, degraded: bool = False) -> Decision:
-        """A decision, ready for the store; degraded, the first action and nothing to learn."""
+    def decide(
+        self, request: RankRequest, text: str | None = None, degraded: bool = False
+    ) -> Decision:
+        """A decision, ready for the store; degraded, the first action and nothing to learn.
+
+        `text` is the request as it came, which is kept.
+        """
         event, at = request.event_id or uuid4().hex, now()
         open_ = self._open(request)
         chosen, shares, features = open_[0], np.zeros(len(request.actions)), None
@@ -152,7 +157,7 @@ class Loop:
             probabilities=shares.tobytes(),
             actions=encode_json([action.id for action in request.actions]).decode(),
             answer=encode_json(answer),
-            request=encode_json(request).decode(),
+            request=text or encode_json(request).decode(),
         )
 
     def _open(self, request: RankRequest) -> list[int]:
