@@ -399,8 +399,11 @@ ONE_EDGE = [(0, 1)]
         (lambda: wv.paths(ONE_EDGE, 0, 1, [[1], [2]]), "paths: features must have 1 rows, got 2"),
         (lambda: wv.paths(ONE_EDGE, 0, 1, [[NAN]]), "paths: features must be rows of finite"),
         (lambda: wv.assignments((3, 2)), "assignments: 3 rows need as many columns, got 2"),
+        (lambda: wv.assignments([2, 3]), "or a tuple of sizes"),
+        (lambda: wv.assignments([[[1], [2, 3]]]), "or a tuple of sizes"),
+        (lambda: wv.paths([(0, 1)], 0.5, 1), "paths: source must be a whole number"),  # type: ignore[arg-type]
         (lambda: wv.assignments((0, 2)), "assignments: a size must be a whole number >= 1, got 0"),
-        (lambda: wv.assignments(np.eye(2)), "assignments: pairs must be a table of rows of finite"),
+        (lambda: wv.assignments(np.eye(2)), "assignments: pairs must be finite features"),
         (lambda: wv.oracle(3, 2), "oracle: function must be callable, got 3"),  # type: ignore[arg-type]
         (lambda: wv.oracle(failing, 0), "oracle: dim must be a whole number >= 1, got 0"),
     ],

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import windvane as wv
+from games import played
 from grid import EXPLORATIONS, Floats, contents, unit_rows
 from windvane import finding
 from windvane.adaptive import Adaptive
 from windvane.finding import Adaptation, bandits, predictive
 from windvane.lab import worlds
 from windvane.lab.adapting import replay_adaptive
-from windvane.lab.draws import Draw, means, offered, payoff
 from windvane.lab.engine import Player
 
 KEY = 12345
@@ -148,20 +148,6 @@ def test_predictive_weights_are_those_of_the_errors() -> None:
         assert policy.memory == adaptation.memories[int(wanted.argmax())]
 
 
-def played_by_class(adaptation: Adaptation, exploration: wv.Exploration, draw: Draw) -> list[float]:
-    """The cumulative regret of an Adaptive that plays the draw round by round."""
-    policy = Adaptive(draw.dim, adaptation, exploration, ridge=0.7)
-    policy.key = KEY
-    total, curve = 0.0, []
-    for t in range(draw.rounds):
-        choice = policy.choose(offered(draw, t))
-        policy.learn(choice, payoff(draw, t, choice.index))
-        mean = means(draw, t)
-        total += mean.max() - mean[choice.index]
-        curve.append(total)
-    return curve
-
-
 @every_kind
 @pytest.mark.parametrize("exploration", EXPLORATIONS, ids=repr)
 def test_the_engine_plays_the_same_arms(
@@ -171,7 +157,8 @@ def test_the_engine_plays_the_same_arms(
     draw = worlds.world(3, 7, 150, worlds.abrupt([70], flip=1.0), actions).draw(3)
     player = Player("it", wv.keep(), exploration, ridge=0.7)
     curve = replay_adaptive(player, adaptation, draw, KEY, np.arange(1, 151))
-    np.testing.assert_allclose(curve, played_by_class(adaptation, exploration, draw), atol=1e-9)
+    policy = Adaptive(draw.dim, adaptation, exploration, ridge=0.7)
+    np.testing.assert_allclose(curve, played(policy, KEY, draw), atol=1e-9)
 
 
 @every_kind

@@ -4,28 +4,14 @@ import numpy as np
 import pytest
 
 import windvane as wv
+from games import played
 from grid import EXPLORATIONS, MEMORIES
 from windvane.lab import worlds
-from windvane.lab.draws import Draw, means, offered, payoff
 from windvane.lab.engine import Player, replay
 from windvane.lab.experiment import Experiment, on_threads, run
 
 ROUNDS = 120
 KEY = 12345
-
-
-def played_by_policy(player: Player, draw: Draw) -> list[float]:
-    """The cumulative regret of a Policy that plays the draw round by round."""
-    policy = wv.Policy(draw.dim, player.memory, player.exploration, player.ridge)
-    policy.key = KEY
-    total, curve = 0.0, []
-    for t in range(draw.rounds):
-        choice = policy.choose(offered(draw, t))
-        policy.learn(choice, payoff(draw, t, choice.index))
-        mean = means(draw, t)
-        total += mean.max() - mean[choice.index]
-        curve.append(total)
-    return curve
 
 
 @pytest.mark.parametrize("actions", [worlds.fresh(), worlds.fixed()], ids=repr)
@@ -38,7 +24,8 @@ def test_engine_plays_the_arms_of_policy(
     draw = world.draw(3)
     player = Player("it", memory, exploration, ridge=0.7)
     curve = replay(player, draw, KEY, np.arange(1, ROUNDS + 1))
-    np.testing.assert_allclose(curve, played_by_policy(player, draw), atol=1e-9)
+    policy = wv.Policy(draw.dim, memory, exploration, ridge=0.7)
+    np.testing.assert_allclose(curve, played(policy, KEY, draw), atol=1e-9)
 
 
 def test_result_does_not_depend_on_the_number_of_threads() -> None:

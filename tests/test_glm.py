@@ -11,13 +11,13 @@ from scipy import stats
 
 import naive
 import windvane as wv
+from games import played
 from grid import Floats, contents, unit_rows
 from test_laws import is_normal, starts
 from windvane import stream
 from windvane.kernels import generalized as kernels
 from windvane.kernels.sampling import DRAWS
 from windvane.lab import setup, worlds
-from windvane.lab.draws import Draw, means, offered, payoff
 from windvane.lab.engine import Player
 from windvane.lab.generalized import replay_generalized
 
@@ -380,21 +380,6 @@ REWARDS = {
 }
 
 
-def played_by_policy(player: Player, draw: Draw, key: int) -> list[float]:
-    """The cumulative regret of a GeneralizedPolicy that plays the draw round by round."""
-    policy = wv.GeneralizedPolicy(
-        draw.dim, player.link, player.memory, player.exploration.scale, player.ridge, 1, 0.1
-    )
-    policy.key = key
-    total, curve = 0.0, []
-    for t in range(draw.rounds):
-        choice = policy.choose(offered(draw, t))
-        policy.learn(choice, payoff(draw, t, choice.index))
-        total += means(draw, t).max() - means(draw, t)[choice.index]
-        curve.append(total)
-    return curve
-
-
 @pytest.mark.parametrize("actions", [worlds.fresh(), worlds.fixed()], ids=repr)
 @every_link
 @every_memory
@@ -405,7 +390,8 @@ def test_engine_plays_the_arms_of_the_policy(
     draw = worlds.world(4, 9, 120, drift, actions, REWARDS[link], start=2.0).draw(3)
     player = Player("it", memory, wv.perturbed_history(0.5), 0.7, 0.1, link=link)
     curve = replay_generalized(player, draw, 123, np.arange(1, 121))
-    np.testing.assert_allclose(curve, played_by_policy(player, draw, 123), atol=1e-9)
+    policy = wv.GeneralizedPolicy(draw.dim, link, memory, 0.5, 0.7, floor=0.1)
+    np.testing.assert_allclose(curve, played(policy, 123, draw), atol=1e-9)
 
 
 def test_rounds_played_at_random_come_first() -> None:

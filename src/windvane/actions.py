@@ -43,16 +43,21 @@ class ActionSet:
 
     def best(self, theta: npt.ArrayLike) -> Best:
         """The action that earns most under θ: argmax ⟨x, θ⟩."""
-        try:
-            direction = np.asarray(theta, dtype=np.float64)
-        except (TypeError, ValueError):
-            direction = np.empty(0)
-        if direction.shape != (self.dim,) or not np.isfinite(direction).all():
-            raise ArmsError(f"best: theta must be {self.dim} finite numbers, got {theta!r}")
-        return self._best(direction)
+        return self._best(direction_of(theta, self.dim))
 
     def _best(self, theta: Floats) -> Best:
         raise NotImplementedError
+
+
+def direction_of(theta: npt.ArrayLike, dim: int) -> Floats:
+    """The θ for which the best action is asked."""
+    try:
+        direction = np.asarray(theta, dtype=np.float64)
+    except (TypeError, ValueError):
+        direction = np.empty(0)
+    if direction.shape != (dim,) or not np.isfinite(direction).all():
+        raise ArmsError(f"best: theta must be {dim} finite numbers, got {theta!r}")
+    return direction
 
 
 def ball(dim: int, radius: float = 1.0, centre: npt.ArrayLike | None = None) -> ActionSet:
@@ -236,8 +241,7 @@ def _bounded(rows: Floats) -> bool:
     """Whether Ax ≤ 0 only at x = 0: A has full rank, and Aᵀy = 0 for some y > 0 (Stiemke)."""
     from scipy.optimize import linprog
 
-    lengths = np.linalg.norm(rows, axis=1)
-    sides = rows[lengths > 0] / lengths[lengths > 0, None]
+    sides = rows[rows.any(axis=1)]
     if len(sides) == 0 or np.linalg.matrix_rank(sides) < rows.shape[1]:
         return False
     none, zero = np.zeros(len(sides)), np.zeros(rows.shape[1])

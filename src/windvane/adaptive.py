@@ -107,7 +107,6 @@ class Adaptive(Chooser):
             best = turn.base._best_of(arms)
             self._take(turn)
             return self._made(-1, best.features, best.action)
-        self._checked(arms)
         rows = self._arms(arms)
         index = turn.base._pick(rows, arms)
         self._take(turn)
@@ -147,7 +146,7 @@ class Adaptive(Chooser):
             "bases": [{**contents[0], "key": 0} for contents in inner],  # theirs follow from ours
         }
         arrays = {f"{j}-{name}": a for j, (_, own) in enumerate(inner) for name, a in own.items()}
-        arrays |= {"scores": self._scores, "open": np.array(sorted(self._open), dtype=np.int64)}
+        arrays |= {"scores": self._scores, "open": self._waiting()}
         storage.write(path, header, arrays, "Adaptive")
 
     @classmethod
@@ -175,18 +174,14 @@ class Adaptive(Chooser):
 
     def _resume(self, header: storage.Header, arrays: storage.Arrays) -> None:
         """Take over a saved state, once it is seen to fit these settings."""
-        count, scores, rounds = len(self._bases), arrays["scores"], arrays["open"]
+        count, scores = len(self._bases), arrays["scores"]
         if scores.shape != (count,) or scores.dtype != np.float64 or len(header["bases"]) != count:
             raise ValueError(f"it needs {count} scores and policies")
-        if rounds.dtype != np.int64 or rounds.ndim != 1:
-            raise ValueError("its open rounds are out of bounds")
         for j, base in enumerate(self._bases):
             own = {name: arrays[f"{j}-{name}"] for name in ("block", "past", "open")}
             base._resume(header["bases"][j], own)
+        self._go_on(header, arrays["open"])
         self._scores = np.array(scores)
-        self._open = set(rounds.tolist())
-        self.key = checks.whole("load", "key", header["key"], least=0)
-        self.round = checks.whole("load", "round", header["round"], least=0)
         self._held = checks.not_negative("load", "held", header["held"])
         self._acting = checks.whole("load", "acting", header["acting"], least=0)
         self._chance = checks.positive("load", "chance", header["chance"])

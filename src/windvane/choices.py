@@ -1,9 +1,9 @@
 """What every chooser has at its edge: choices, and checks of arms, features and rewards."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from os import PathLike
-from typing import NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -163,6 +163,30 @@ class Chooser:
     def _take_all_in(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
         """Learn all in turn, or refuse them and change nothing."""
         raise NotImplementedError
+
+    def _asked(self, arms: npt.ArrayLike, samples: int, chosen: int | None) -> Floats:
+        """The arms whose propensities are asked for, once all that was given is seen to be good."""
+        rows = finite(self._arms(arms))
+        checks.whole("propensities", "samples", samples)
+        if chosen is not None and checks.whole("propensities", "chosen", chosen, 0) >= len(rows):
+            raise ArmsError(f"propensities: chosen must be below {len(rows)}, got {chosen}")
+        return rows
+
+    def _waiting(self) -> npt.NDArray[np.int64]:
+        """The rounds that wait for a reward, as they are saved."""
+        return np.array(sorted(self._open), dtype=np.int64)
+
+    def _go_on(self, header: Mapping[str, Any], rounds: npt.NDArray[Any]) -> None:
+        """Take over a saved key and round, and the rounds that wait."""
+        if rounds.dtype != np.int64 or rounds.ndim != 1:
+            raise ValueError("its open rounds are out of bounds")
+        self.key = checks.whole("load", "key", header["key"], least=0)
+        self.round = checks.whole("load", "round", header["round"], least=0)
+        self._open = set(rounds.tolist())
+
+    def _check_dim(self, actions: ActionSet) -> None:
+        if actions.dim != self.dim:
+            raise ArmsError(f"choose: actions must have dim {self.dim}, got {actions.dim}")
 
     def _made(self, index: int, features: Floats, action: tuple[int, ...] | None = None) -> Choice:
         """The choice of this round, which ends with it."""

@@ -42,7 +42,8 @@ def policies(as_json: AsJson = False) -> None:
                 "memory": _memory(name),
                 "exploration": name.exploration,
                 "regret bound": name.bound or None,
-                "randomised": name.exploration not in DETERMINISTIC or "EXP3" in _memory(name),
+                "randomised": name.exploration not in DETERMINISTIC
+                or name.finding in ("bandits", "warm"),
                 "oracle-efficient": name.exploration in BY_ORACLE,
                 "any link": name.linked,
             }

@@ -12,6 +12,7 @@ An action is a choice of parts, its features are the sum of theirs: x = Σ f, so
 
 from collections.abc import Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
+from numbers import Integral
 
 import numpy as np
 import numpy.typing as npt
@@ -93,10 +94,16 @@ def paths(
     rows = None if features is None else numbers("paths", "features", features, 2)
     if rows is not None and len(rows) != len(pairs):
         raise SettingError(f"paths: features must have {len(pairs)} rows, got {len(rows)}")
-    start, end = (checks.whole("paths", "a node", node, -(2**63)) for node in (source, target))
+    start, end = _node("source", source), _node("target", target)
     if start == end:
         raise SettingError(f"paths: source and target must differ, got {source} twice")
     return Paths(pairs.astype(np.int64), start, end, rows)
+
+
+def _node(name: str, node: object) -> int:
+    if isinstance(node, bool) or not isinstance(node, Integral) or abs(int(node)) >= 2**63:
+        raise SettingError(f"paths: {name} must be a whole number, as in the edges, got {node!r}")
+    return int(node)
 
 
 class Paths(Parts):
@@ -137,7 +144,12 @@ def assignments(pairs: npt.ArrayLike | tuple[int, int]) -> ActionSet:
         rows, columns = (checks.whole("assignments", "a size", size) for size in pairs)
         features = None
     else:
-        table = numbers("assignments", "pairs", pairs, 3)
+        try:
+            table = numbers("assignments", "pairs", pairs, 3)
+        except SettingError:
+            raise SettingError(
+                "assignments: pairs must be finite features (n, m, d), or a tuple of sizes (n, m)"
+            ) from None
         rows, columns = table.shape[:2]
         features = table.reshape(rows * columns, -1)
     if rows > columns:

@@ -14,7 +14,7 @@ from windvane.arrays import Floats
 from windvane.choices import Choice, Chooser, finite, refuse_arms
 from windvane.errors import ArmsError, FileError, FitError, SettingError
 from windvane.memory import Memory
-from windvane.rules import LARGEST
+from windvane.rules import LARGEST, reach
 
 if TYPE_CHECKING:
     from windvane.kernels.descent import Model
@@ -108,8 +108,7 @@ class GeneralizedPolicy(Chooser):
             raise SettingError(
                 "choose: a floor plays any action at all, which needs a list of them; take floor=0"
             )
-        if actions.dim != self.dim:
-            raise ArmsError(f"choose: actions must have dim {self.dim}, got {actions.dim}")
+        self._check_dim(actions)
         drawn = np.empty(self.dim)
         start = np.uint64(stream.opening(np.uint64(self.key), self.round))
         if not self._kernels.sampled(self._model, self._held, start, drawn):
@@ -143,18 +142,15 @@ class GeneralizedPolicy(Chooser):
         """
         from windvane import propensity
 
-        rows = finite(self._arms(arms))
-        checks.whole("propensities", "samples", samples)
-        if chosen is not None and checks.whole("propensities", "chosen", chosen, 0) >= len(rows):
-            raise ArmsError(f"propensities: chosen must be below {len(rows)}, got {chosen}")
+        rows = self._asked(arms, samples, chosen)
         drawn = np.empty((samples if self.scale > 0 else 1, self.dim))
         if not self._kernels.sample_aside(
             self._model, self._held, self.key ^ propensity.ASIDE, self.round, drawn
         ):
             refuse_fit("propensities", self.link)
         shares = propensity.tallied(drawn @ rows.T)
-        if chosen is not None and self.scale > 0:
-            shares = (samples * shares + (np.arange(len(rows)) == chosen)) / (samples + 1.0)
+        if self.scale > 0:
+            shares = propensity.with_one_more(shares, samples, chosen)
         return (1.0 - self.floor) * shares + self.floor / len(rows)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -169,7 +165,7 @@ class GeneralizedPolicy(Chooser):
             "key": self.key,
             "round": self.round,
         }
-        arrays = {**self._held._asdict(), "open": np.array(sorted(self._open), dtype=np.int64)}
+        arrays = {**self._held._asdict(), "open": self._waiting()}
         storage.write(path, header, arrays, kind=type(self).__name__)
 
     @classmethod
@@ -196,7 +192,7 @@ class GeneralizedPolicy(Chooser):
     def _resume(self, header: storage.Header, arrays: storage.Arrays) -> None:
         """Take over a saved state, once it is seen to fit these settings."""
         held = type(self._held)(*(np.array(arrays[name], order="C") for name in self._held._fields))
-        rounds, room = arrays["open"], held.past.shape[-1]
+        room = held.past.shape[-1]
         for name, mine, given in zip(held._fields, self._held, held, strict=True):
             same = given.dtype == mine.dtype and given.shape[:-1] == mine.shape[:-1]
             if not same or (name != "past" and given.shape != mine.shape):
@@ -208,13 +204,9 @@ class GeneralizedPolicy(Chooser):
             raise ValueError("its counters or its history are out of bounds")
         if seen > room and room != self._limit:
             raise ValueError(f"its history has room for {room} of {seen} observations")
-        if rounds.dtype != np.int64 or rounds.ndim != 1:
-            raise ValueError("its open rounds are out of bounds")
         links.check_rewards("load", self.link, held.past[-1, : min(seen, room)].tolist())
-        self.key = checks.whole("load", "key", header["key"], least=0)
-        self.round = checks.whole("load", "round", header["round"], least=0)
+        self._go_on(header, arrays["open"])
         self._held = held
-        self._open = set(rounds.tolist())
 
     def _take_in(self, features: Floats, reward: float, round_: int, at: float) -> None:
         self._fit("learn", features[None], [reward])
@@ -270,9 +262,7 @@ def model_of(link: str, memory: Memory, scale: float, ridge: float, floor: float
 
 def room_for(memory: Memory) -> int | None:
     """How many past observations must be at hand: None where there is no end to them."""
-    if memory.rounds:
-        return memory.rounds
-    return None if memory.gamma == 1.0 else math.ceil(math.log(FADED) / math.log(memory.gamma))
+    return memory.rounds or reach(memory, FADED)
 
 
 def blank(dim: int, ridge: float, room: int) -> "Held":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from windvane.actions import direction_of
 from windvane.arrays import Floats, Records
 from windvane.belief import State
 from windvane.choices import Prepared, refuse_arms
@@ -64,12 +65,7 @@ class Finite(Prepared):
 
     def best(self, theta: npt.ArrayLike) -> tuple[Floats, int]:
         """The features and the place of the arm with the largest xᵀθ; of equals, the first."""
-        try:
-            direction = np.array(theta, dtype=np.float64)
-        except (TypeError, ValueError):
-            direction = np.empty(0)
-        if direction.shape != (self.dim,) or not np.isfinite(direction).all():
-            raise ArmsError(f"best: theta must be {self.dim} finite numbers, got {theta!r}")
+        direction = direction_of(theta, self.dim)
         places = leaders(self, direction)
         if places is None:
             places = np.arange(len(self))

@@ -146,17 +146,14 @@ class Policy(Chooser):
         """
         from windvane import propensity
 
-        rows = finite(self._arms(arms))
-        checks.whole("propensities", "samples", samples)
-        if chosen is not None and checks.whole("propensities", "chosen", chosen, 0) >= len(rows):
-            raise ArmsError(f"propensities: chosen must be below {len(rows)}, got {chosen}")
+        rows = self._asked(arms, samples, chosen)
         due = self.round == self._next_restart
         tally, block = self._blank() if due else (self._tally, self._block)
         believed = partial(self._belief, tally, block)
         now = propensity.Moment(self._rules, tally, block, self._past, believed)
         shares = propensity.shares(now, rows, samples, self.key, self.round)
-        if chosen is not None and propensity.counted(self._rules):
-            shares = (samples * shares + (np.arange(len(rows)) == chosen)) / (samples + 1.0)
+        if propensity.counted(self._rules):
+            shares = propensity.with_one_more(shares, samples, chosen)
         mix = float(self._rules["mix"][0])
         return (1.0 - mix) * shares + mix / len(rows)
 
@@ -201,24 +198,22 @@ class Policy(Chooser):
             "next_restart": self._next_restart,
             "tally": {name: self._tally[name].item() for name in rules.TALLY.names or ()},
         }
-        waiting = np.array(sorted(self._open), dtype=np.int64)
-        return header, {"block": self._block, "past": self._past, "open": waiting}
+        return header, {"block": self._block, "past": self._past, "open": self._waiting()}
 
     def _resume(self, header: storage.Header, arrays: storage.Arrays) -> None:
         """Take over a saved state, once it is seen to fit these settings."""
-        block, past, rounds = arrays["block"], arrays["past"], arrays["open"]
+        block, past = arrays["block"], arrays["past"]
         least = 0 if self._limit == 0 else 1
         most = len(past) if self._limit is None else self._limit
         if block.dtype != self._block.dtype or block.shape != self._block.shape:
             raise ValueError(f"its belief has shape {block.shape}, not {self._block.shape}")
         if past.dtype != block.dtype or past.shape[1:] != self._past.shape[1:]:
             raise ValueError(f"its history has shape {past.shape}")
-        if not least <= len(past) <= most or rounds.dtype != np.int64 or rounds.ndim != 1:
-            raise ValueError("its history or open rounds are out of bounds")
+        if not least <= len(past) <= most:
+            raise ValueError("its history is out of bounds")
         if not (np.isfinite(block).all() and np.isfinite(past).all()):
             raise ValueError("it holds a number that is not finite")
-        self.key = checks.whole("load", "key", header["key"], least=0)
-        self.round = checks.whole("load", "round", header["round"], least=0)
+        self._go_on(header, arrays["open"])
         self._born = checks.whole("load", "born", header["born"], least=0)
         for name in rules.TALLY.names or ():
             self._tally[name] = header["tally"][name]
@@ -227,7 +222,6 @@ class Policy(Chooser):
         if not (sound and min(counters) >= 0 and self._tally["ridge"] > 0):
             raise ValueError("its counters are out of bounds")
         self._block, self._past = (np.array(part, order="C") for part in (block, past))
-        self._open = set(rounds.tolist())
         self._next_restart = checks.whole("load", "next_restart", header["next_restart"], -1)
 
     def _blank(self) -> tuple[Records, Floats]:
@@ -298,8 +292,7 @@ class Policy(Chooser):
                 f"choose: {self.exploration!r} needs {asks} of every action, which cannot be "
                 f"had where they cannot be listed; {works}"
             )
-        if actions.dim != self.dim:
-            raise ArmsError(f"choose: actions must have dim {self.dim}, got {actions.dim}")
+        self._check_dim(actions)
 
     def _take_in(self, features: Floats, reward: float, round_: int, at: float) -> None:
         if round_ < self._born:

@@ -134,6 +134,14 @@ def by_gap(means: Floats, leading: Floats, eta: float) -> Floats:
     return shares
 
 
+def with_one_more(shares: Floats, samples: int, chosen: int | None) -> Floats:
+    """Shares of so many draws, the choice that was made counted as one draw more."""
+    if chosen is None:
+        return shares
+    more: Floats = (samples * shares + (np.arange(shares.size) == chosen)) / (samples + 1.0)
+    return more
+
+
 class Moment(NamedTuple):
     """What a policy is about to choose with."""
 

@@ -161,12 +161,15 @@ def history_limit(memory: Memory, exploration: Exploration) -> int | None:
     """How many past observations must be at hand: None where there is no end to them."""
     if memory.rounds:
         return memory.rounds
-    if exploration.name != "perturbed_history":
-        return 0
+    return reach(memory, FADED) if exploration.name == "perturbed_history" else 0
+
+
+def reach(memory: Memory, least: float) -> int | None:
+    """After how many more an observation counts less than `least`; None where it may never."""
     fade = memory.rho or memory.gamma
-    if memory.span > 0.0:
+    if fade == 1.0 or memory.span > 0.0:
         return None
-    return None if fade == 1.0 else math.ceil(math.log(FADED) / math.log(fade))
+    return math.ceil(math.log(least) / math.log(fade))
 
 
 def history_width(dim: int, memory: Memory) -> int:

@@ -10,11 +10,12 @@ from windvane.arrays import Floats, Records
 from windvane.compiling import compiled
 from windvane.finding import OVER, Adaptation
 from windvane.kernels import Watched, blank, choose_among, learn_watching, look, parts
+from windvane.kernels.choosing import ANY
 from windvane.kernels.solving import dot
 from windvane.kernels.widths import nobody, squared_norms
 from windvane.lab.draws import Draw, Marks
 from windvane.lab.engine import Player, mean_rewards, offer, reward_for, spanned
-from windvane.rules import TALLY, WIDTH, block_size, history_limit, rules_of
+from windvane.rules import TALLY, WIDTH, block_size, history_limit, history_width, rules_of
 
 exp3_chances = compiled(formulas.exp3_chances)
 predictive_chances = compiled(formulas.predictive_chances)
@@ -71,7 +72,7 @@ def bases_of(player: Player, adaptation: Adaptation, small: Draw, space: int) ->
         np.concatenate(given),
         np.zeros(len(memories), TALLY),
         np.zeros((len(memories), max(block_size(rules) for rules in given))),
-        np.zeros((sum(kept), small.dim + 1)),
+        np.zeros((sum(kept), max(history_width(small.dim, memory) for memory in memories))),
         np.cumsum([0, *kept]).astype(np.int64),
         np.array([memory.every for memory in memories], dtype=np.int64),
     )
@@ -120,7 +121,7 @@ def play(
     squares = np.empty(count if bases.rules[0].style == WIDTH else 0)
     seen = Watched(arms, np.empty(count), squares, means[:0])
     scores, held, acting, chance, began, earned = np.zeros(size), 0.0, size - 1, 1.0, 0, 0.0
-    mark, regret, own_key = 0, 0.0, np.uint64(key)
+    mark, era, regret, best, own_key = 0, -1, 0.0, 0.0, np.uint64(key)
     for j in range(size):
         clear(bases, j)
     for t in range(rounds):
@@ -142,11 +143,14 @@ def play(
             every, idle = bases.every[j], finding.fresh and j != acting
             if every > 0 and t > first and (t - first) % every == 0 and not idle:
                 clear(bases, j)
-        offer(draw, 0 if fixed else t, arms)
-        seen.sizes[:] = squared_norms(arms)
-        best = mean_rewards(arms, draw.theta[draw.era[t]], draw, means)
+        if t == 0 or not fixed:
+            offer(draw, t, arms)
+            seen.sizes[:] = squared_norms(arms)
+        if era != draw.era[t] or not fixed:
+            era = draw.era[t]
+            best = mean_rewards(arms, draw.theta[era], draw, means)
         if t < any_first:
-            chosen = int(stream.uniform(stream.opening(np.uint64(key), t), 1) * count)
+            chosen = int(stream.uniform(stream.opening(np.uint64(key), t), ANY) * count)
         else:
             chosen = choose_as(bases, acting, seen, stream.opening(own_key, t - first))
         mean, x = means[chosen], arms[chosen]
