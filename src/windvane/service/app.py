@@ -2,12 +2,11 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import math
 import re
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -23,6 +22,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from windvane.errors import SettingError, StoreError, WindvaneError
 from windvane.service import board
 from windvane.service import settings as told
+from windvane.service.apart import Apart
+from windvane.service.failures import is_everyones
 from windvane.service.joining import (
     Activate,
     Activated,
@@ -47,7 +48,6 @@ MOST_BYTES = 1 << 20  # of a body
 PATIENCE, HURRY = 2.0, 0.2  # seconds after which a rank is answered without the log
 SWEEP = 0.5  # seconds between two looks for decisions whose wait is over
 VERSIONS = ("v1.0", "v1.1-preview.1", "v1.1-preview.2", "v1.1-preview.3")
-SWITCH = 5e-4  # seconds for which the writer may keep requests waiting for the interpreter
 PREFIX = re.compile(rb"^(/loops/[^/]+)?/personalizer(/v1\.[^/]+)?(?=/)")
 JSON = "application/json; charset=utf-8"
 NOT_BUILT = {
@@ -66,8 +66,8 @@ read_reward = msgspec.json.Decoder(RewardRequest).decode
 class Service:
     """All loops of one store, and how requests reach them."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, writer: Apart) -> None:
+        self.store, self.writer = store, writer
         self.loops: dict[str, Loop] = {}
         self.degraded: str | None = None  # why ranks are answered without the log
         for row in store.loops():
@@ -86,28 +86,24 @@ class Service:
             raise WireError(404, "ResourceNotFound", f"there is no loop {name!r}", "loop")
         return self.loops[name]
 
-    async def write(self, operation: Operation[Result], loop: Loop | None = None) -> Result:
-        """Have it written, and let the loop learn what comes of it, in the order of the log."""
-        return await self.begin(operation, loop)
-
-    def begin(
+    def write(
         self, operation: Operation[Result], loop: Loop | None = None
     ) -> "asyncio.Future[Result]":
-        """The same, to be waited for; the store resolves all of a group with one wake-up."""
-        waiting: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        future = self.store.submit(operation)
-        if loop is not None:
-            future.add_done_callback(partial(teach, loop))
-        future.add_done_callback(partial(hand_over, waiting))
-        return waiting
+        """Have it written, and let the loop learn what comes of it, in the order of the log."""
+        return self.writer.submit(operation, None if loop is None else partial(teach, loop))
 
     async def rank(self, name: str, request: RankRequest, text: str | None = None) -> bytes:
         """The answer to a rank, once it is on disk; the first action where it cannot be."""
         loop, decision = self.loop(name), None
         try:
             decision = loop.decide(request, text)
-            writing = self.begin(PutDecision(decision, loop.terms), loop)
-            kept = await asyncio.wait_for(writing, HURRY if self.degraded else PATIENCE)
+            writing = self.write(PutDecision(decision, loop.terms), loop)
+            patience = HURRY if self.degraded else PATIENCE
+            alarm = writing.get_loop().call_later(patience, give_up, writing)
+            try:
+                kept = await writing
+            finally:
+                alarm.cancel()
         except WireError:
             raise
         except Exception as reason:
@@ -124,7 +120,7 @@ class Service:
         instead = loop.decide(request, degraded=True)
         if decision is not None and isinstance(reason, TimeoutError):
             with contextlib.suppress(StoreError):
-                self.store.submit(Withdraw(loop.id, decision.event_id, instead.answer))
+                self.write(Withdraw(loop.id, decision.event_id, instead.answer))
         return instead.answer
 
     async def sweep(self) -> None:
@@ -150,28 +146,25 @@ class Service:
                 return
 
 
-def teach(loop: Loop, done: "Future[Any]") -> None:
+def teach(loop: Loop, told: object) -> None:
     """Let a loop learn what writing has taught, at once and in the order of the log."""
-    if done.exception() is not None:
-        return
-    result = done.result()
-    if isinstance(result, Kept | Rewarded | Activated):
-        loop.learn(result.lessons)
-    elif isinstance(result, Change):
-        loop.change(result)
-    elif isinstance(result, tuple):
-        loop.learn(result)
+    if isinstance(told, StoreError):
+        loop.in_doubt |= is_everyones(told)  # it may be on disk, and only the word of it lost
+    elif loop.in_doubt:
+        with contextlib.suppress(StoreError):
+            loop.restore()
+    elif isinstance(told, Kept | Rewarded | Activated):
+        loop.learn(told.lessons)
+    elif isinstance(told, Change):
+        loop.change(told)
+    elif isinstance(told, tuple):
+        loop.learn(told)
 
 
-def hand_over(waiting: "asyncio.Future[Any]", done: "Future[Any]") -> None:
-    """Pass on what became of a writing, unless nobody waits any more."""
-    if waiting.done():
-        return
-    error = done.exception()
-    if error is None:
-        waiting.set_result(done.result())
-    else:
-        waiting.set_exception(error)
+def give_up(writing: "asyncio.Future[Any]") -> None:
+    """Wait no longer."""
+    if not writing.done():
+        writing.set_exception(TimeoutError())
 
 
 async def body_of(request: Request) -> bytes:
@@ -422,22 +415,29 @@ def make(where: str, default: Settings | None = None) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        sys.setswitchinterval(SWITCH)
-        loop = asyncio.get_running_loop()
-        with Store(where, deliver=loop.call_soon_threadsafe) as store:
-            service = Service(store)
+        writer = Apart(where)
+        try:
+            await writer.start()
+        except StoreError as reason:
+            app.state.failure = reason  # for whoever started it
+            raise
+        with Store(where, writes=False) as store:
+            service = Service(store, writer)
             app.state.service = service
             app.state.keyring, app.state.metrics = Keyring(store), Metrics(service)
             if "default" not in service.loops:
                 await service.create("default", default or Settings(), "service")
             going = service.sweep(), app.state.keyring.watch()
             tasks = [asyncio.create_task(task) for task in going]
+            gc.collect()
+            gc.freeze()  # compiled code brings a million objects that no collection need look at
             yield
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             for each in service.loops.values():
                 await service.write(PutSnapshot(each.id, each.lesson, each.snapshot(), now()))
+            await writer.close()
 
     from windvane.service import health, openapi  # they call the functions above
 

@@ -46,7 +46,7 @@ async def healthz(request: Request) -> Response:
     """GET healthz: it lives, and says whether it limps."""
     service = service_of(request)
     state = "degraded" if service.degraded else "ok"
-    health = Health(state, service.store.waiting, service.degraded)
+    health = Health(state, service.writer.waiting, service.degraded)
     return Response(msgspec.json.encode(health), media_type=JSON)
 
 

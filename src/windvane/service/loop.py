@@ -58,6 +58,7 @@ class Loop:
         self.newest = 0, 0  # the round and the time of the newest decision learned from
         self.agreed = 0  # decisions as an apprentice in which the first action was its own choice
         self.asked = 0
+        self.in_doubt = False  # whether the log may hold more than was told
         self.restore()
 
     def _blank(self) -> Policy:
@@ -73,6 +74,7 @@ class Loop:
 
     def restore(self) -> None:
         """Load the last snapshot, and go through the lessons and settings that came after it."""
+        round_ = self.policy.round
         changes = self.store.changes(self.id)
         snapshot = self.store.snapshot(self.id)
         if snapshot is not None:
@@ -94,7 +96,8 @@ class Loop:
         for change in due:
             self.change(change)
         last = self.store.last_round(self.id)
-        self.policy.round = max(self.policy.round, 0 if last is None else last + 1)
+        self.policy.round = max(round_, self.policy.round, 0 if last is None else last + 1)
+        self.in_doubt = False
 
     def change(self, change: Change) -> None:
         """Take over new settings; what was learned stays, unless it is to be forgotten."""

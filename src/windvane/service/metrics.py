@@ -87,10 +87,10 @@ class Loops(Collector):
         degraded = "1 while ranks are answered without the log."
         yield GaugeMetricFamily("windvane_degraded", degraded, float(bool(service.degraded)))
         waiting = GaugeMetricFamily("windvane_writes_waiting", "Operations not yet on disk.")
-        waiting.add_metric((), service.store.waiting)
+        waiting.add_metric((), service.writer.waiting)
         yield waiting
         commits = CounterMetricFamily("windvane_commits", "Groups of operations written.")
-        commits.add_metric((), service.store.commits)
+        commits.add_metric((), service.writer.commits)
         yield commits
         try:
             read = [(loop, *_read(loop)) for loop in list(service.loops.values())]
