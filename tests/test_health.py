@@ -118,10 +118,11 @@ def test_openapi_describes_paths_that_are_there_and_schemas_that_resolve(web: Te
     for ref in re.findall(r'"#/components/schemas/(\w+)"', json.dumps(told)):
         assert ref in told["components"]["schemas"]
     for path, item in told["paths"].items():
-        asked = path.replace("{loop}", "default").replace("{eventId}", "e1")
+        asked = path.replace("{loop}", "default").replace("{version}", "v1.0")
+        asked = re.sub("{.*?}", "e1", asked)
         for method in set(item) - {"parameters"}:
             content = b"{" if "requestBody" in item[method] else b""
             answer = web.request(method.upper(), asked, content=content)
             assert answer.status_code not in (404, 405), (method, path)
             assert answer.is_success or set(answer.json()) == {"error"}
-            assert "default" in item[method]["responses"]
+            assert str(answer.status_code) in item[method]["responses"]

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -40,7 +41,16 @@ from windvane.service.metrics import Metrics, Watched
 from windvane.service.settings import Settings
 from windvane.service.store import Store
 from windvane.service.tables import Change, Decision
-from windvane.service.wire import RankRequest, RewardRequest, WireError, bad
+from windvane.service.wire import (
+    DateRange,
+    LogsProperties,
+    ModelProperties,
+    PolicyConfiguration,
+    RankRequest,
+    RewardRequest,
+    WireError,
+    bad,
+)
 from windvane.service.writer import Operation
 
 MOST_BYTES = 1 << 20  # of a body
@@ -282,7 +292,7 @@ async def policy_configuration(request: Request) -> Response:
     if request.method != "GET":
         message = "the policy follows from the service configuration: halfLife, width, noise"
         raise WireError(403, "InvalidApiAccess", message)
-    answer = {"name": "windvane", "arguments": repr(loop.policy)}
+    answer = PolicyConfiguration("windvane", repr(loop.policy))
     return Response(msgspec.json.encode(answer), media_type=JSON)
 
 
@@ -300,11 +310,9 @@ async def model(request: Request) -> Response:
     return Response(loop.snapshot(), media_type="application/octet-stream")
 
 
-def date(at: int) -> str:
-    """Microseconds as ISO 8601."""
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(at / 1e6, UTC).isoformat().replace("+00:00", "Z")
+def date(at: int) -> datetime:
+    """Microseconds since 1970 as a time of day."""
+    return datetime.fromtimestamp(at / 1e6, UTC)
 
 
 async def model_properties(request: Request) -> Response:
@@ -312,7 +320,7 @@ async def model_properties(request: Request) -> Response:
     loop = service_of(request).loop(loop_of(request))
     span = loop.store.span(loop.id)
     changed = date(span.until if span else loop.created)
-    answer = {"creationTime": date(loop.created), "lastModifiedTime": changed}
+    answer = ModelProperties(date(loop.created), changed)
     return Response(msgspec.json.encode(answer), media_type=JSON)
 
 
@@ -330,8 +338,8 @@ async def logs_properties(request: Request) -> Response:
     """GET logs/properties."""
     loop = service_of(request).loop(loop_of(request))
     span = loop.store.span(loop.id)
-    dates = {"from": date(span.since), "to": date(span.until)} if span else None
-    return Response(msgspec.json.encode({"dateRange": dates}), media_type=JSON)
+    dates = DateRange(date(span.since), date(span.until)) if span else None
+    return Response(msgspec.json.encode(LogsProperties(dates)), media_type=JSON)
 
 
 async def not_built(request: Request) -> Response:
@@ -394,6 +402,8 @@ def refuse(request: Request, error: Exception) -> Response:
     """The envelope of an error."""
     fault = fault_of(error)
     headers = {"x-ms-error-code": fault.code}
+    if isinstance(error, HTTPException):  # which methods a path has
+        headers |= error.headers or {}
     return Response(fault.body(), fault.status, headers, media_type=JSON)
 
 
