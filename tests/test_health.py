@@ -43,6 +43,16 @@ def test_health_says_degraded_and_why(web: TestClient) -> None:
     assert answer.json()["reason"] == "the disk is full"
 
 
+def test_until_its_loops_are_loaded_it_is_not_ready(tmp_path: Path) -> None:
+    web = TestClient(make(str(tmp_path)), raise_server_exceptions=False)
+    for path in ("/readyz", "/healthz", f"{BASE}/model", "/metrics"):
+        answer = web.get(path)
+        assert answer.status_code == 503
+        assert answer.json()["error"]["code"] == "OperationNotAllowed"
+    with web:
+        assert web.get("/readyz").status_code == 200
+
+
 def test_metrics_count_what_happened(web: TestClient) -> None:
     for event in ("e1", "e2", "e3"):
         web.post(f"{BASE}/rank", json=ACTIONS | {"eventId": event})

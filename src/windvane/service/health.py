@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from windvane.errors import SettingError, StoreError
 from windvane.service import settings as told
-from windvane.service.app import JSON, body_of, date, parsed, service_of
+from windvane.service.app import JSON, Service, body_of, date, parsed, service_of
 from windvane.service.settings import Settings
 from windvane.service.wire import WireError, bad
 
@@ -53,7 +53,7 @@ read_loop = msgspec.json.Decoder(NewLoop).decode
 
 async def healthz(request: Request) -> Response:
     """GET healthz: it lives, and says whether it limps."""
-    service = service_of(request)
+    service = _loaded(request)
     reason = service.degraded
     health = Health("degraded" if reason else "ok", service.store.waiting, reason)
     return Response(msgspec.json.encode(health), media_type=JSON)
@@ -61,9 +61,14 @@ async def healthz(request: Request) -> Response:
 
 async def readyz(request: Request) -> Response:
     """GET readyz: every loop is loaded."""
+    _loaded(request)
+    return Response(msgspec.json.encode(Ready()), media_type=JSON)
+
+
+def _loaded(request: Request) -> Service:
     if getattr(request.app.state, "service", None) is None:
         raise WireError(503, "OperationNotAllowed", "the loops are not loaded yet")
-    return Response(msgspec.json.encode(Ready()), media_type=JSON)
+    return service_of(request)
 
 
 async def metrics(request: Request) -> Response:

@@ -148,9 +148,12 @@ class Guarded:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            keyring: Keyring = scope["app"].state.keyring
+            keyring: Keyring | None = getattr(scope["app"].state, "keyring", None)
             try:
-                keyring.check(scope)
+                if keyring is not None:
+                    keyring.check(scope)
+                elif needed(scope["method"], scope["path"]) is not None:
+                    raise WireError(503, "OperationNotAllowed", "the loops are not loaded yet")
             except WireError as fault:
                 await _refusal(fault, scope)(scope, receive, send)
                 return

@@ -187,8 +187,9 @@ class Watched:
             if not status:
                 await _sorry(answer)
         took = time.perf_counter() - began
-        metrics: Metrics = scope["app"].state.metrics
-        metrics.count(scope["path"], status, took)
+        metrics: Metrics | None = getattr(scope["app"].state, "metrics", None)
+        if metrics is not None:  # it is loaded
+            metrics.count(scope["path"], status, took)
         if error is not None or status in (401, 403) or status >= 500:
             facts = {
                 "request": request_id,
