@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -113,28 +114,38 @@ class Service:
 
     async def rank(self, name: str, request: RankRequest, text: str | None = None) -> bytes:
         """The answer to a rank, once it is on disk; the first action where it cannot be."""
-        loop, decision = self.loop(name), None
+        loop = self.loop(name)
+        put = PutDecision(self.decide(loop, request, text), loop.terms)
         try:
-            decision = loop.decide(request, text)
-            writing = self.begin(PutDecision(decision, loop.terms), loop)
+            writing = self.begin(put, loop)
             kept = await asyncio.wait_for(writing, HURRY if self.degraded else PATIENCE)
+        except (StoreError, TimeoutError) as reason:
+            return self.first(loop, request, put, reason)
+        if not put.decision.degraded:
+            self.degraded = None
+        return kept.answer
+
+    def decide(self, loop: Loop, request: RankRequest, text: str | None) -> Decision:
+        """A choice; the first action where a defect keeps the loop from choosing."""
+        try:
+            return loop.decide(request, text)
         except WireError:
             raise
         except Exception as reason:
-            return self.first(loop, request, decision, reason)
-        self.degraded = None
-        return kept.answer
+            self.degraded = f"no choice could be made ({type(reason).__name__}: {reason})"
+            log.warning("rank degraded", exc_info=True)
+            return loop.decide(request, text, degraded=True)
 
-    def first(
-        self, loop: Loop, request: RankRequest, decision: Decision | None, reason: Exception
-    ) -> bytes:
-        """The first action, where nothing better can be had; a decision still under way is void."""
-        self.degraded = str(reason) or "the log takes too long"
-        log.warning("rank degraded", exc_info=not isinstance(reason, StoreError | TimeoutError))
-        instead = loop.decide(request, degraded=True)
-        if decision is not None and isinstance(reason, TimeoutError):
+    def first(self, loop: Loop, request: RankRequest, put: PutDecision, reason: Exception) -> bytes:
+        """The first action, where the log fails; a decision still under way is void."""
+        self.degraded = str(reason) or self.degraded or "the log takes too long"
+        log.warning("rank degraded")
+        void = put.decision
+        instead = loop.decide(replace(request, event_id=void.event_id), void.request, degraded=True)
+        if isinstance(reason, TimeoutError):
+            put.decision = instead  # in case it is not written yet
             with contextlib.suppress(StoreError):
-                self.store.submit(Withdraw(loop.id, decision.event_id, instead.answer))
+                self.store.submit(Withdraw(void, instead))
         return instead.answer
 
     async def sweep(self) -> None:

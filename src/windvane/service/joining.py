@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import and_, bindparam, exists, insert, select, update
 
 from windvane.service.settling import (
     TEACHES,
@@ -17,7 +17,7 @@ from windvane.service.settling import (
     settle_again,
     teach,
 )
-from windvane.service.tables import Decision, Lesson, decisions, rewards, waiting
+from windvane.service.tables import Decision, Lesson, decisions, lessons, rewards, waiting
 from windvane.service.writer import Operation, Work
 
 
@@ -53,9 +53,12 @@ _PUT_DECISIONS = insert(decisions).returning(decisions.c.event_id, decisions.c.i
 _PUT_WAITING = insert(waiting)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PutDecision(Operation[Ranked]):
-    """Keep a decision. One event is decided once: a second decision yields the first's answer."""
+    """Keep a decision. One event is decided once: a second decision yields the first's answer.
+
+    Until it is written, another decision of the same event can take its place.
+    """
 
     decision: Decision
     terms: Terms
@@ -164,17 +167,26 @@ class Activate(Operation[Activated]):
 
 @dataclass(frozen=True, slots=True)
 class Withdraw(Operation[None]):
-    """A decision that took too long and was answered otherwise: nothing is learned of it."""
+    """A decision that took too long and was answered otherwise: nothing is learned of it.
 
-    loop: int
-    event_id: str
-    answer: bytes
+    What was decided for the same event before stays, and so does what has taught already.
+    """
+
+    void: Decision
+    instead: Decision
 
     def do(self, work: Work) -> None:
-        this = (decisions.c.loop == self.loop) & (decisions.c.event_id == self.event_id)
-        close(work, self.loop, list(work.connection.scalars(select(decisions.c.id).where(this))))
-        changed = {"features": None, "degraded": True, "chosen": 0, "answer": self.answer}
-        work.connection.execute(update(decisions).where(this).values(changed))
+        this = and_(
+            decisions.c.loop == self.void.loop,
+            decisions.c.event_id == self.void.event_id,
+            decisions.c.round == self.void.round,
+            ~exists().where(lessons.c.decision == decisions.c.id),
+        )
+        found = list(work.connection.scalars(select(decisions.c.id).where(this)))
+        close(work, self.void.loop, found)
+        names = ("chosen", "probabilities", "features", "degraded", "answer")
+        changed = {name: getattr(self.instead, name) for name in names}
+        work.connection.execute(update(decisions).where(decisions.c.id.in_(found)).values(changed))
 
 
 _SEEN = select(*rewards.c["event_id", "request_id"]).where(
