@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -42,6 +44,7 @@ class Waiting(NamedTuple):
     kind: int
     future: "asyncio.Future[Any]"
     then: Callable[[Any], None] | None
+    alarm: asyncio.TimerHandle | None  # when patience is over
 
 
 class Apart(asyncio.Protocol):
@@ -98,10 +101,13 @@ class Apart(asyncio.Protocol):
         self,
         operation: Operation[Result],
         then: Callable[[Result | StoreError], None] | None = None,
+        patience: float | None = None,
     ) -> "asyncio.Future[Result]":
         """Have it written; the future resolves once it is on disk.
 
-        Before, `then` is told what came of it, in the order of the log, whoever still waits.
+        Before, `then` is told what came of it, in the order of the log, whoever still waits. After
+        so many seconds of patience the future fails with a TimeoutError; what the process has not
+        begun to write by then it leaves.
         """
         if self._closing:
             raise closed()
@@ -113,14 +119,16 @@ class Apart(asyncio.Protocol):
         kind = NUMBERS[type(operation)]
         self._number += 1
         try:
-            order = Order(self._number, kind, msgspec.Raw(pack(operation)))
+            until = math.inf if patience is None else time.time() + 0.75 * patience
+            order = Order(self._number, kind, until, msgspec.Raw(pack(operation)))
         except UnicodeEncodeError as reason:
             raise StoreError(f"store: the operation fails ({reason})", "refused") from None
         if not self._due:
             loop.call_soon(self._send)
         self._due.append(framed(pack(order)))
         future: asyncio.Future[Result] = loop.create_future()
-        self._waiting[self._number] = Waiting(kind, future, then)
+        alarm = None if patience is None else loop.call_later(patience, give_up, future)
+        self._waiting[self._number] = Waiting(kind, future, then, alarm)
         return future
 
     async def close(self) -> None:
@@ -153,6 +161,8 @@ class Apart(asyncio.Protocol):
         self.commits += 1
         for number, result, error in read_reports(message):
             one = self._waiting.pop(number)
+            if one.alarm is not None:
+                one.alarm.cancel()
             if error is not None:
                 _fail(one, StoreError(*error))
                 continue
@@ -184,6 +194,12 @@ class Apart(asyncio.Protocol):
                 break
             await asyncio.sleep(AGAIN)
         self._replacing = None
+
+
+def give_up(future: "asyncio.Future[Any]") -> None:
+    """Let nobody wait any longer."""
+    if not future.done():
+        future.set_exception(TimeoutError())
 
 
 def gone() -> StoreError:

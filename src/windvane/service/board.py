@@ -20,7 +20,7 @@ from windvane.service.watch import Watch
 from windvane.service.wire import WireError, bad
 
 if TYPE_CHECKING:
-    from windvane.service.app import Service
+    from windvane.service.core import Service
     from windvane.service.loop import Loop
 
 FRESH = 1.0  # seconds for which what was read of the log is fresh enough

@@ -1,37 +1,32 @@
-"""What the service measures, for Prometheus; and the one place where a failed request is logged.
+"""What the service measures, for Prometheus.
 
 What became of decisions and rewards is read from the log when someone asks, and so survives a
 restart. Requests and their times are counted here, by this process.
 """
 
-import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from windvane.arrays import Floats
 from windvane.errors import StoreError
+from windvane.service.asking import Asked
 from windvane.service.tables import Funnel, Logged
-from windvane.service.wire import WireError
 
 if TYPE_CHECKING:
-    from windvane.service.app import Service
+    from windvane.service.core import Service
     from windvane.service.loop import Loop
 
 BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # seconds
 RECENT = 1000  # decisions by which a loop is judged
-OPERATIONS = ("rank", "reward", "activate")
 OUTCOMES = ("learned", "summed", "extra", "held", "late", "orphan", "duplicate", "unlearned")
-log = logging.getLogger("windvane.service")
 
 
 class Metrics:
@@ -54,17 +49,20 @@ class Metrics:
             registry=self.registry,
         )
         self.registry.register(Loops(service))
+        self.counters = lru_cache(self._counters)
 
-    def count(self, path: str, status: int, took: float) -> None:
+    def _counters(self, what: str, loop: str, status: int) -> tuple[Counter, Histogram]:
+        return self.requests.labels(what, loop, str(status)), self.times.labels(what, loop)
+
+    def count(self, ask: Asked | None, status: int, took: float) -> None:
         """Count one request; a loop that is not there gets no label, for anyone can invent it."""
-        last = path.rsplit("/", 1)[-1]
-        operation = last if last in OPERATIONS and "/personalizer/" in path else "other"
-        name = path.split("/", 3)[2] if path.startswith("/loops/") else "default"
-        if operation == "other" or name not in self.service.loops:
-            name = ""
-        self.requests.labels(operation, name, str(status)).inc()
-        if operation != "other":
-            self.times.labels(operation, name).observe(took)
+        if ask is None:
+            self.requests.labels("other", "", str(status)).inc()
+            return
+        loop = ask.loop if ask.loop in self.service.loops else ""
+        requests, times = self.counters(ask.what, loop, status)
+        requests.inc()
+        times.observe(took)
 
     def text(self) -> bytes:
         """All of it as Prometheus reads it; waits for the log, so call it in a thread."""
@@ -156,64 +154,3 @@ def prediction_error(recent: Sequence[Logged], theta: Floats) -> float:
         if features is not None and reward is not None and len(features) == theta.nbytes
     ]
     return float(np.sqrt(np.mean(np.square(errors)))) if errors else math.nan
-
-
-class Watched:
-    """Counts every request, and logs those that fail, with an id that the answer carries too."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        began, status, request_id = time.perf_counter(), 0, ""
-
-        async def answer(message: Message) -> None:
-            nonlocal status, request_id
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                if status >= 400:
-                    request_id = id_of(scope)
-                    message["headers"].append((b"x-request-id", request_id.encode()))
-            await send(message)
-
-        error: Exception | None = None
-        try:
-            await self.app(scope, receive, answer)
-        except Exception as reason:
-            error = reason
-            if not status:
-                await _sorry(answer)
-        took = time.perf_counter() - began
-        metrics: Metrics = scope["app"].state.metrics
-        metrics.count(scope["path"], status, took)
-        if error is not None or status in (401, 403) or status >= 500:
-            facts = {
-                "request": request_id,
-                "method": scope["method"],
-                "path": scope["path"],
-                "status": status,
-                "ms": round(took * 1e3, 3),
-            }
-            level = logging.ERROR if error is not None or status == 500 else logging.WARNING
-            log.log(level, "a request failed", exc_info=error, extra={"facts": facts})
-
-
-def id_of(scope: Scope) -> str:
-    """The client's id of a request, if it is a decent one; else one of ours."""
-    given = Headers(scope=scope).get("x-ms-client-request-id", "")
-    return (
-        given if 0 < len(given) <= 64 and given.isascii() and given.isprintable() else uuid4().hex
-    )
-
-
-async def _sorry(send: Send) -> None:
-    fault = WireError(500, "InternalServerError", "the service failed; its log says why")
-    headers = [
-        (b"content-type", b"application/json; charset=utf-8"),
-        (b"x-ms-error-code", fault.code.encode()),
-    ]
-    await send({"type": "http.response.start", "status": fault.status, "headers": headers})
-    await send({"type": "http.response.body", "body": fault.body()})

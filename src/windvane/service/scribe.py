@@ -9,6 +9,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, get_args
@@ -45,6 +46,7 @@ class Order(NamedTuple):
 
     number: int
     kind: int  # a place in KINDS
+    until: float  # seconds since 1970, after which it is not to be written any more
     operation: msgspec.Raw
 
 
@@ -113,12 +115,27 @@ def moving(url: URL, committed: threading.Event) -> Iterator[None]:
 def write(channel: socket.socket, frames: Frames, writing: Engine, came: threading.Event) -> None:
     """Write what comes, all that has come as one group, until no more can come."""
     while data := channel.recv(AT_ONCE):
-        orders = [read_order(message) for message in frames.take(data)]
-        entries = [Entry(read_operation[kind](said), number) for number, kind, said in orders]
+        orders, at = [read_order(message) for message in frames.take(data)], time.time()
+        late = [Outcome(order.number, None, too_late()) for order in orders if order.until < at]
+        if late:
+            report(channel, late)
+        entries = [
+            Entry(read_operation[order.kind](order.operation), order.number)
+            for order in orders
+            if order.until >= at
+        ]
         for first in range(0, len(entries), GROUP):
-            outcomes = written(writing, entries[first : first + GROUP])
-            channel.sendall(framed(pack([reported(outcome) for outcome in outcomes])))
+            report(channel, written(writing, entries[first : first + GROUP]))
             came.set()
+
+
+def report(channel: socket.socket, outcomes: list[Outcome]) -> None:
+    """Tell what came of a group."""
+    channel.sendall(framed(pack([reported(outcome) for outcome in outcomes])))
+
+
+def too_late() -> StoreError:
+    return StoreError("store: the log takes too long", "locked")
 
 
 def serve(channel: socket.socket) -> None:

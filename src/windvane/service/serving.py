@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import uvicorn
-from starlette.applications import Starlette
 
 from windvane.errors import SettingError
 from windvane.service import journal
+from windvane.service.edge import Edge
 from windvane.service.keys import is_valid
 from windvane.service.store import Store
 
@@ -87,7 +87,7 @@ def listen(address: Address) -> socket.socket:
 
 
 def run(
-    app: Starlette, address: Address, ready: Callable[[str], None], span: float | None = None
+    app: Edge, address: Address, ready: Callable[[str], None], span: float | None = None
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; then answer what was asked, write it, and return.
 

@@ -1,5 +1,6 @@
 """Requests and answers as clients of the retired service speak them, and one shape of errors."""
 
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -46,6 +47,33 @@ class RewardRequest(msgspec.Struct, frozen=True):
     """What the action earned."""
 
     value: Annotated[float, msgspec.Meta(ge=-1.0, le=1.0)]
+
+
+class PolicyConfiguration(msgspec.Struct, frozen=True):
+    """The policy that follows from a loop's settings."""
+
+    name: str
+    arguments: str
+
+
+class ModelProperties(msgspec.Struct, frozen=True, rename="camel"):
+    """Since when a loop is there, and when it was last asked."""
+
+    creation_time: datetime
+    last_modified_time: datetime
+
+
+class DateRange(msgspec.Struct, frozen=True, rename={"since": "from", "until": "to"}):
+    """The times of the first and the last decision of a log."""
+
+    since: datetime
+    until: datetime
+
+
+class LogsProperties(msgspec.Struct, frozen=True, rename="camel"):
+    """How far a log reaches; null where it is empty."""
+
+    date_range: DateRange | None
 
 
 class WireError(Exception):

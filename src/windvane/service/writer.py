@@ -29,6 +29,18 @@ class Work(NamedTuple):
     connection: Connection
     counts: Counter[tuple[int, str]]
 
+    def put(self, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+        """Insert many rows as the driver takes them, which is many times as fast as one by one."""
+        marks = ", ".join(["?"] * len(columns))
+        self.many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+
+    def many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Run a statement for every row; ? marks a value."""
+        if self.connection.dialect.paramstyle != "qmark":
+            statement = statement.replace("?", "%s")
+        if rows:
+            self.connection.exec_driver_sql(statement, list(rows))
+
 
 class Operation(Generic[Result]):
     """Something to write, and what the writing yields."""
