@@ -19,7 +19,7 @@ from windvane.service.keeping import PutLoop
 from windvane.service.loop import Loop
 from windvane.service.settings import Settings
 from windvane.service.store import Store
-from windvane.service.watch import Watch
+from windvane.service.watch import Watch, Watches
 from windvane.service.wire import Action, RankRequest
 
 
@@ -95,7 +95,7 @@ def test_bands_cover_the_truth_as_often_as_they_should(
         first = random.random(size) < share
         rewards = (random.random(size) < np.where(first, truth, 0.7)).astype(float)
         found = estimate(rewards, first / share, Ends(0.0, 1.0))
-        plays += first.any()
+        plays += int(first.any())
         inside += abs(found.value - truth) < 2 * found.error
     assert 0.93 < inside / plays <= most
 
@@ -214,6 +214,7 @@ def test_watch_of_a_played_loop(tmp_path: Path) -> None:
             uniform.append(1 / ((2 if k % 2 else 3) * chance))
             total += value
         watch = Watch(loop)
+        assert all(isnan(each) for each in watch.drift(20))  # nothing was read yet
         watch.advance(budget=60)
         (log, _), lessons = watch.decided(), watch.learned()
         assert log.baseline == pytest.approx(np.array(baseline))
@@ -221,6 +222,12 @@ def test_watch_of_a_played_loop(tmp_path: Path) -> None:
         assert lessons.error == pytest.approx(np.array(errors))
         assert log.reward.sum() == total
         assert (watch.shadow.theta == loop.policy.theta).all()
+        (alarms, error, movement), thetas = watch.drift(20), [theta for _, theta in watch.path]
+        assert alarms == 0
+        assert error == pytest.approx(sqrt(np.mean(np.square(errors[-20:]))))
+        assert movement == pytest.approx(np.linalg.norm(thetas[-1] - thetas[-21]))
+        assert len(thetas) == 61
+        assert not thetas[0].any()
         assert watch.effective() == pytest.approx(sum(2 ** (-k / 50) for k in range(60)))
         said = answers(watch, Recent([], []))
         assert (said.arrived.funnel["ranked"], said.arrived.funnel["learned"]) == (60, 60)
@@ -234,3 +241,47 @@ def test_watch_of_a_played_loop(tmp_path: Path) -> None:
         assert event.rewards[0].status == "learned"
         assert sum(option.chance for option in event.options) == pytest.approx(1.0)
         assert look_up(loop, "nobody's") is None
+
+
+def test_board_marks_a_turn_of_taste_wherever_it_is_looked_at_from(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        loop = new_loop(store, Settings(dim=8, half_life="200 rounds"))
+        random, turn = np.random.default_rng(1), 300
+        names = ["a", "b"]
+        for k in range(turn + 100):
+            actions = [Action(name, []) for name in names]
+            at = k * SECOND
+            made = loop.decide(RankRequest(actions=actions, event_id=f"e{k}"))._replace(at=at)
+            store.submit(PutDecision(made, loop.terms))
+            likes = 0.9 if (names[made.chosen] == "a") == (k < turn) else 0.1
+            put = PutReward(loop.id, f"e{k}", float(random.random() < likes), at, TERMS)
+            loop.learn(store.submit(put).result(20).lessons)
+        watch = Watch(loop)
+        watch.advance(budget=60)
+        (raised,) = watch.alarms
+        assert turn * SECOND < raised <= (turn + 75) * SECOND
+        assert watch.drift(1000)[0] == 1
+        for since in (None, (turn - 10) * SECOND):
+            said = answers(watch, Recent([], []), since)
+            (place,) = said.drift.alarms
+            assert said.starts[place] <= raised < said.starts[place] + said.width
+            assert "worse than usual once" in said.drift.answer
+        assert answers(watch, Recent([], []), raised + 1).drift.alarms == []
+        assert said.learning.ends == (0.0, 1.0)
+        assert said.learning.waiting == [0.0] * len(said.starts)
+
+
+def test_watches_follow_a_loop_once_and_read_on(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        loop, watches = new_loop(store, Settings(dim=8)), Watches()
+        watch = watches.of(loop)
+        assert watches.of(loop) is watch
+        request = RankRequest(actions=[Action("a", [])], event_id="e")
+        store.submit(PutDecision(loop.decide(request), loop.terms)).result(20)
+        watches.of(loop)
+        assert len(watch.rows) == 0  # it was read just now
+        watch.read -= 2.0
+        watches.of(loop)
+        assert len(watch.rows) == 1
+        again = Loop(store.loops()[0], store)
+        assert watches.of(again).loop is again

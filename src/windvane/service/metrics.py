@@ -135,15 +135,15 @@ def _read(loop: "Loop", watch: Watch) -> tuple[Funnel, dict[str, float]]:
     closed = funnel.learned + funnel.default
     learned_at = store.learned_at(loop.id)
     with watch.lock:
-        alarms, error, movement = watch.drift(RECENT)
+        drift = watch.drift(RECENT)
     return funnel, {
         "join_ratio": funnel.learned / closed if closed else math.nan,
         "model_age_seconds": math.nan if learned_at is None else time.time() - learned_at / 1e6,
         "exploration_share": exploration_share(store.recent(loop.id, RECENT)),
-        "prediction_error": error,
+        "prediction_error": drift.error,
         "parameter_norm": float(np.linalg.norm(theta)),
-        "parameter_movement": movement,
-        "drift_alarms": alarms,
+        "parameter_movement": drift.movement,
+        "drift_alarms": drift.alarms,
     }
 
 

@@ -15,6 +15,7 @@ from math import isnan
 from statistics import fmean
 from sys import intern
 from threading import Lock
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -59,6 +60,14 @@ class Row:
     action: str
     explored: bool
     reward: float = NAN
+
+
+class Drift(NamedTuple):
+    """How much the world drifts, in numbers; NaN where it is not known."""
+
+    alarms: float  # in view
+    error: float  # of prediction, √(mean of squares)
+    movement: float  # of the estimate
 
 
 class Watch:
@@ -263,16 +272,15 @@ class Watch:
             [theta for _, theta in self.path],
         )
 
-    def drift(self, lessons: int) -> tuple[int, float, float]:
-        """The alarms in view; the error of the last lessons, √(mean of squares), and the movement.
-
-        Both are NaN where there is nothing to tell them from.
-        """
+    def drift(self, lessons: int) -> Drift:
+        """What the last lessons tell; nothing while there are newer ones to be read."""
+        if self.behind:
+            return Drift(NAN, NAN, NAN)
         squares = [error**2 for _, error in islice(reversed(self.errors), lessons)]
         known = [square for square in squares if not isnan(square)]
         back = min(lessons // self.stride + 1, len(self.path))
-        return (
-            len(self.alarms),
+        return Drift(
+            float(len(self.alarms)),
             fmean(known) ** 0.5 if known else NAN,
             moved(self.path[-back][1], self.path[-1][1]) if back > 1 else NAN,
         )
