@@ -59,12 +59,19 @@ def naive(errors: Floats) -> list[int]:
 
 
 def test_alarms_are_those_of_the_formula() -> None:
-    errors = np.random.default_rng(3).normal(size=4000)
+    errors = np.random.default_rng(3).normal(size=8000)
     errors[1000:1300] *= 2
-    errors[2500:] *= 1.5
+    errors[2500:4000] *= 1.5
+    errors[4000:] *= np.linspace(1, 3, 4000)
     found = raised(errors)
-    assert len(found) >= 2
+    assert len(found) >= 3
     assert found == naive(errors)
+
+
+def test_one_strange_reward_is_no_drift() -> None:
+    errors = np.random.default_rng(5).normal(size=1000)
+    errors[600] = 50.0
+    assert raised(errors) == naive(errors) == []
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -143,6 +143,10 @@ def test_board_shows_the_played_loop(
         ("orphan", 3),
     ):
         assert page.locator(f"[data-count={name}]").inner_text() == str(count)
+    labels = page.locator("#arrived dt").all_inner_texts()
+    assert labels[:4] == ["ranked", "activated", "rewarded", "default reward"]
+    counts = page.locator("#arrived dd.amount").all_inner_texts()
+    assert counts[:4] == [str(EVENTS), str(EVENTS), str(REWARDED), "0"]
     assert "A decision earns" in page.locator("#learning .answer").inner_text()
     assert page.locator("#learning polyline, #learning circle").count() >= 3
     assert HOSTILE in page.locator("#chosen .legend").inner_text()
@@ -200,6 +204,7 @@ def test_board_shows_what_is_new_without_being_loaded_again(
     page.goto(turned)
     ranked = page.locator("[data-count=ranked]")
     before = int(ranked.inner_text())
+    names = page.locator("#chosen .legend .name").all_inner_texts()
     page.evaluate("window.loaded = true")
     page.locator("#learning svg").evaluate("svg => { svg.dataset.old = 'yes' }")
     body = {"eventId": "newest", "actions": [{"id": "cocoa", "features": []}]}
@@ -207,7 +212,7 @@ def test_board_shows_what_is_new_without_being_loaded_again(
     httpx.post(f"{turned}/personalizer/v1.0/events/newest/reward", json={"value": 1}, timeout=60)
     page.locator(f"[data-count=ranked]:text-is('{before + 1}')").wait_for()
     page.locator("#learning svg:not([data-old])").wait_for(state="attached")
-    assert "cocoa" in page.locator("#chosen .legend").inner_text()
+    assert page.locator("#chosen .legend .name").all_inner_texts() == [*names, "cocoa"]
     page.locator("#recent button", has_text="newest").click()
     page.locator("#why:not(:empty)").wait_for()
     assert "No other action could be chosen" in page.locator("#why").inner_text()

@@ -1,5 +1,6 @@
 """What the log says about its loop, against numbers worked out by hand."""
 
+from collections import Counter
 from math import isnan, sqrt
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from logs import SECOND, TERMS
 from windvane.arrays import Floats
 from windvane.service import insight
 from windvane.service import settings as told
-from windvane.service.answers import Recent, answers
+from windvane.service.answers import Recent, answers, recent
 from windvane.service.event import look_up
 from windvane.service.insight import Bins, Decided, Ends, Estimate, Learned, bins, estimate, gain
 from windvane.service.joining import PutDecision, PutReward
@@ -194,7 +195,8 @@ def test_watch_of_a_played_loop(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         loop = new_loop(store, Settings(dim=8, half_life="50 rounds"))
         assert answers(Watch(loop), Recent([], [])).decisions == 0
-        errors, baseline, uniform, total = [], [], [], 0.0
+        errors, baseline, uniform, picked = [], [], [], list[str]()
+        total, explored = 0.0, 0
         for k in range(60):
             names = ["c", "a", "b"]
             request = RankRequest(
@@ -213,6 +215,8 @@ def test_watch_of_a_played_loop(tmp_path: Path) -> None:
             baseline.append((made.chosen == k % 2) / chance)
             uniform.append(1 / ((2 if k % 2 else 3) * chance))
             total += value
+            picked.append(names[made.chosen])
+            explored += chance < np.frombuffer(made.probabilities).max()
         watch = Watch(loop)
         assert all(isnan(each) for each in watch.drift(20))  # nothing was read yet
         watch.advance(budget=60)
@@ -229,7 +233,19 @@ def test_watch_of_a_played_loop(tmp_path: Path) -> None:
         assert len(thetas) == 61
         assert not thetas[0].any()
         assert watch.effective() == pytest.approx(sum(2 ** (-k / 50) for k in range(60)))
-        said = answers(watch, Recent([], []))
+        said = answers(watch, recent(loop))
+        assert said.learning.mean.value == pytest.approx(total / 60)
+        assert said.learning.mean.count == said.forgetting.learned == 60
+        assert said.learning.baseline.plain == pytest.approx(float(log.reward @ log.baseline) / 60)
+        assert said.chosen.explored == pytest.approx(explored / 60)
+        totals = {share.name: share.total for share in said.chosen.shares}
+        assert totals == Counter(picked)
+        assert said.recent == ["e59", "e58", "e57", "e56"]
+        estimates = (
+            loop.encoder.encode([], [Action(name, []) for name in names]) @ loop.policy.theta
+        )
+        weights = {weight.name: weight.amount for weight in said.features}
+        assert weights["action"] > 0
         assert (said.arrived.funnel["ranked"], said.arrived.funnel["learned"]) == (60, 60)
         assert said.arrived.waiting == 0
         short = Watch(loop, most=10)
@@ -239,6 +255,12 @@ def test_watch_of_a_played_loop(tmp_path: Path) -> None:
         event = look_up(loop, "e59")
         assert event is not None
         assert event.rewards[0].status == "learned"
+        assert event.chosen == picked[-1]
+        for option in event.options:
+            assert option.estimate == pytest.approx(estimates[names.index(option.name)])
+            assert option.chosen == (option.name == event.chosen)
+        mine = estimates[names.index(event.chosen)]
+        assert sum(reason.amount for reason in event.reasons) == pytest.approx(mine)
         assert sum(option.chance for option in event.options) == pytest.approx(1.0)
         assert look_up(loop, "nobody's") is None
 
@@ -255,7 +277,8 @@ def test_board_marks_a_turn_of_taste_wherever_it_is_looked_at_from(tmp_path: Pat
             store.submit(PutDecision(made, loop.terms))
             likes = 0.9 if (names[made.chosen] == "a") == (k < turn) else 0.1
             put = PutReward(loop.id, f"e{k}", float(random.random() < likes), at, TERMS)
-            loop.learn(store.submit(put).result(20).lessons)
+            if k % 40:  # of the others, long ago, nobody will hear
+                loop.learn(store.submit(put).result(20).lessons)
         watch = Watch(loop)
         watch.advance(budget=60)
         (raised,) = watch.alarms
