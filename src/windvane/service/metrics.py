@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from windvane.arrays import Floats
 from windvane.errors import StoreError
 from windvane.service.asking import Asked
 from windvane.service.tables import Funnel, Logged
+from windvane.service.watch import BUDGET, Watch, Watches
 
 if TYPE_CHECKING:
     from windvane.service.core import Service
@@ -48,7 +48,8 @@ class Metrics:
             ("operation", "loop", "status"),
             registry=self.registry,
         )
-        self.registry.register(Loops(service))
+        self.watches = Watches()
+        self.registry.register(Loops(service, self.watches))
         self.counters = lru_cache(self._counters)
 
     def _counters(self, what: str, loop: str, status: int) -> tuple[Counter, Histogram]:
@@ -72,8 +73,8 @@ class Metrics:
 class Loops(Collector):
     """What the log knows of each loop."""
 
-    def __init__(self, service: "Service") -> None:
-        self.service = service
+    def __init__(self, service: "Service", watches: Watches) -> None:
+        self.service, self.watches = service, watches
 
     def describe(self) -> list[Metric]:
         """Nothing before it is asked for."""
@@ -90,8 +91,12 @@ class Loops(Collector):
         commits = CounterMetricFamily("windvane_commits", "Groups of operations written.")
         commits.add_metric((), service.writer.commits)
         yield commits
+        until = time.monotonic() + BUDGET
         try:
-            read = [(loop, *_read(loop)) for loop in list(service.loops.values())]
+            read = [
+                (loop, *_read(loop, self.watches.of(loop, max(until - time.monotonic(), 0.0))))
+                for loop in list(service.loops.values())
+            ]
         except StoreError:
             return
         decisions = CounterMetricFamily("windvane_decisions", "Ranks kept.", labels=("loop",))
@@ -115,23 +120,28 @@ GAUGES = {
     "join_ratio": "Decisions that got their reward in time, of all whose wait is over.",
     "model_age_seconds": "Time since something was learned.",
     "exploration_share": "Recent decisions that took another action than the likeliest.",
-    "prediction_error": "Root mean square of reward minus prediction, recent decisions: drift.",
+    "prediction_error": "Root mean square of reward minus what was predicted, recent lessons.",
     "parameter_norm": "Length of the estimated parameter.",
+    "parameter_movement": "How far the estimated parameter came over the recent lessons.",
+    "drift_alarms": "How often predictions became worse than usual, in the log that is watched.",
 }
 
 
-def _read(loop: "Loop") -> tuple[Funnel, dict[str, float]]:
+def _read(loop: "Loop", watch: Watch) -> tuple[Funnel, dict[str, float]]:
     store, theta = loop.store, loop.policy.theta
     funnel = store.funnel(loop.id)
     closed = funnel.learned + funnel.default
     learned_at = store.learned_at(loop.id)
-    recent = store.recent(loop.id, RECENT)
+    with watch.lock:
+        drift = watch.drift(RECENT)
     return funnel, {
         "join_ratio": funnel.learned / closed if closed else math.nan,
         "model_age_seconds": math.nan if learned_at is None else time.time() - learned_at / 1e6,
-        "exploration_share": exploration_share(recent),
-        "prediction_error": prediction_error(recent, theta),
+        "exploration_share": exploration_share(store.recent(loop.id, RECENT)),
+        "prediction_error": drift.error,
         "parameter_norm": float(np.linalg.norm(theta)),
+        "parameter_movement": drift.movement,
+        "drift_alarms": drift.alarms,
     }
 
 
@@ -144,13 +154,3 @@ def exploration_share(recent: Sequence[Logged]) -> float:
         for chances in (np.frombuffer(logged.decision.probabilities),)
     ]
     return float(np.mean(others)) if others else math.nan
-
-
-def prediction_error(recent: Sequence[Logged], theta: Floats) -> float:
-    """√mean (r − xᵀθ̂)² under today's estimate: it grows while the world leaves the estimate."""
-    errors = [
-        reward - np.frombuffer(features) @ theta
-        for features, reward in ((one.decision.features, one.reward) for one in recent)
-        if features is not None and reward is not None and len(features) == theta.nbytes
-    ]
-    return float(np.sqrt(np.mean(np.square(errors)))) if errors else math.nan
