@@ -39,7 +39,7 @@ from windvane.service.keeping import DeleteLogs, PutLoop, PutSettings, PutSnapsh
 from windvane.service.keys import Guarded, Keyring
 from windvane.service.loop import FORGET, OFTEN, Loop, now
 from windvane.service.metrics import Metrics, Watched
-from windvane.service.settings import Settings
+from windvane.service.settings import MICRO, Settings
 from windvane.service.store import Store
 from windvane.service.tables import Change, Decision
 from windvane.service.wire import (
@@ -57,6 +57,8 @@ from windvane.service.writer import Operation
 MOST_BYTES = 1 << 20  # of a body
 PATIENCE, HURRY = 2.0, 0.2  # seconds after which a rank is answered without the log
 SWEEP = 0.5  # seconds between two looks for decisions whose wait is over
+RETAIN = 3600.0  # seconds between two looks for decisions that were kept long enough
+DAY = 86_400 * MICRO
 VERSIONS = ("v1.0", "v1.1-preview.1", "v1.1-preview.2", "v1.1-preview.3")
 SWITCH = 5e-4  # seconds for which the writer may keep requests waiting for the interpreter
 PREFIX = re.compile(rb"^(/loops/[^/]+)?/personalizer(/v1\.[^/]+)?(?=/)")
@@ -159,6 +161,26 @@ class Service:
                     if loop.lesson - since.setdefault(loop.name, loop.lesson) >= OFTEN:
                         since[loop.name] = loop.lesson
                         await self.write(PutSnapshot(loop.id, loop.lesson, loop.snapshot(), now()))
+
+    async def retain(self) -> None:
+        """Delete what is older than the log is to be kept, for ever."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            for loop in list(self.loops.values()):
+                days = loop.settings.log_retention_days
+                before = now() - days * DAY
+                with contextlib.suppress(StoreError):
+                    span = await asyncio.to_thread(self.store.span, loop.id)
+                    if days >= 0 and span is not None and span.since < before:
+                        await self.shorten(loop, before)
+            await asyncio.sleep(RETAIN)
+
+    async def shorten(self, loop: Loop, before: int, even_waiting: bool = False) -> None:
+        """Delete decisions made before a time; a snapshot keeps what was learned, and the round."""
+        await self.write(PutSnapshot(loop.id, loop.lesson, loop.snapshot(), now()))
+        delete = DeleteLogs(loop.id, before, even_waiting=even_waiting)
+        while await self.write(delete):
+            pass
 
     async def expire(self, loop: Loop) -> None:
         """Learn the default reward where none came in time."""
@@ -336,12 +358,9 @@ async def model_properties(request: Request) -> Response:
 
 
 async def logs(request: Request) -> Response:
-    """DELETE logs; what was learned stays."""
+    """DELETE logs; what was learned stays, and so does what is decided meanwhile."""
     service = service_of(request)
-    loop = service.loop(loop_of(request))
-    await service.write(PutSnapshot(loop.id, loop.lesson, loop.snapshot(), now()))
-    while await service.write(DeleteLogs(loop.id, None)):
-        pass
+    await service.shorten(service.loop(loop_of(request)), now() + 1, even_waiting=True)
     return Response(status_code=204)
 
 
@@ -451,7 +470,7 @@ def make(where: str, default: Settings | None = None) -> Starlette:
             app.state.keyring, app.state.metrics = Keyring(store), Metrics(service)
             if "default" not in service.loops:
                 await service.create("default", default or Settings(), "service")
-            going = service.sweep(), app.state.keyring.watch()
+            going = service.sweep(), service.retain(), app.state.keyring.watch()
             tasks = [asyncio.create_task(task) for task in going]
             yield
             for task in tasks:

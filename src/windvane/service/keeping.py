@@ -93,6 +93,7 @@ class DeleteLogs(Operation[int]):
     loop: int
     before: int | None
     limit: int = 1000
+    even_waiting: bool = False
 
     def do(self, work: Work) -> int:
         held = (
@@ -109,7 +110,9 @@ class DeleteLogs(Operation[int]):
             waits = exists().where(
                 waiting.c.loop == self.loop, waiting.c.decision == decisions.c.id
             )
-            old &= (decisions.c.at < self.before) & ~waits
+            old &= decisions.c.at < self.before
+            if not self.even_waiting:
+                old &= ~waits
             lost &= rewards.c.at < self.before
         gone = work.connection.execute(
             select(*decisions.c["id", "event_id"]).where(old).limit(self.limit)
