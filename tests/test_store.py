@@ -209,6 +209,16 @@ def test_decisions_that_wait_outlive_the_deletion_of_old_ones(where: str) -> Non
         assert store.submit(reward(loop, "waits")).result(20).status == "learned"
 
 
+def test_what_waits_goes_too_where_all_up_to_a_time_is_to_go(where: str) -> None:
+    with Store(where) as store:
+        loop = new_loop(store)
+        for event, at in (("early", 9), ("meanwhile", 10)):
+            store.submit(rank(loop, event, at=at)).result(20)
+        assert store.submit(DeleteLogs(loop, 10, even_waiting=True)).result(20) == 1
+        assert store.decision(loop, "early") is None
+        assert store.submit(reward(loop, "meanwhile")).result(20).status == "learned"
+
+
 def test_the_log_is_read_by_time_in_batches(where: str) -> None:
     with Store(where) as store:
         loop = new_loop(store)

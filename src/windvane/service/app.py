@@ -20,7 +20,7 @@ from windvane.service.apart import Apart
 from windvane.service.asking import VERSIONS, body_of, parsed
 from windvane.service.core import Service
 from windvane.service.edge import Edge, fault_of
-from windvane.service.keeping import DeleteLogs, PutSettings
+from windvane.service.keeping import PutSettings
 from windvane.service.keys import Keyring
 from windvane.service.loop import FORGET, Loop, now
 from windvane.service.metrics import Metrics
@@ -125,12 +125,9 @@ async def model_properties(request: Request) -> Response:
 
 
 async def logs(request: Request) -> Response:
-    """DELETE logs; what was learned stays."""
+    """DELETE logs; what was learned stays, and so does what is decided meanwhile."""
     service = service_of(request)
-    loop = service.loop(loop_of(request))
-    await service.keep(loop)
-    while await service.write(DeleteLogs(loop.id, None)):
-        pass
+    await service.shorten(service.loop(loop_of(request)), now() + 1, even_waiting=True)
     return Response(status_code=204)
 
 
@@ -206,7 +203,7 @@ def make(where: str, default: Settings | None = None) -> Edge:
                 await service.create("default", default or Settings(), "service")
             app.state.service = service
             app.state.keyring, app.state.metrics = Keyring(store), Metrics(service)
-            going = service.sweep(), app.state.keyring.watch()
+            going = service.sweep(), service.retain(), app.state.keyring.watch()
             tasks = [asyncio.create_task(task) for task in going]
             gc.collect()
             gc.freeze()  # compiled code brings a million objects that no collection need look at

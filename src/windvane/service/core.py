@@ -20,9 +20,9 @@ from windvane.service.joining import (
     Withdraw,
 )
 from windvane.service.joining import Ranked as Kept
-from windvane.service.keeping import PutLoop, PutSnapshot
+from windvane.service.keeping import DeleteLogs, PutLoop, PutSnapshot
 from windvane.service.loop import OFTEN, Loop, now
-from windvane.service.settings import Settings
+from windvane.service.settings import MICRO, Settings
 from windvane.service.store import Store
 from windvane.service.tables import Change, Decision
 from windvane.service.wire import RankRequest, WireError
@@ -30,6 +30,8 @@ from windvane.service.writer import Operation
 
 PATIENCE, HURRY = 2.0, 0.2  # seconds after which a rank is answered without the log
 SWEEP = 0.5  # seconds between two looks for decisions whose wait is over
+RETAIN = 3600.0  # seconds between two looks for decisions that were kept long enough
+DAY = 86_400 * MICRO
 
 Result = TypeVar("Result")
 log = logging.getLogger("windvane.service")
@@ -115,6 +117,26 @@ class Service:
                     if loop.lesson - since.setdefault(loop.name, loop.lesson) >= OFTEN:
                         since[loop.name] = loop.lesson
                         await self.keep(loop)
+
+    async def retain(self) -> None:
+        """Delete what is older than the log is to be kept, for ever."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            for loop in list(self.loops.values()):
+                days = loop.settings.log_retention_days
+                before = now() - days * DAY
+                with contextlib.suppress(StoreError):
+                    span = await asyncio.to_thread(self.store.span, loop.id)
+                    if days >= 0 and span is not None and span.since < before:
+                        await self.shorten(loop, before)
+            await asyncio.sleep(RETAIN)
+
+    async def shorten(self, loop: Loop, before: int, even_waiting: bool = False) -> None:
+        """Delete decisions made before a time; a snapshot keeps what was learned, and the round."""
+        await self.keep(loop)
+        delete = DeleteLogs(loop.id, before, even_waiting=even_waiting)
+        while await self.write(delete):
+            pass
 
     async def expire(self, loop: Loop) -> None:
         """Learn the default reward where none came in time."""

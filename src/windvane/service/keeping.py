@@ -55,8 +55,10 @@ class PutSettings(Operation[Change]):
         change = update(loops).where(loops.c.id == self.loop).values(settings=self.settings)
         if work.connection.execute(change).rowcount == 0:
             raise StoreError(f"store: there is no loop with the id {self.loop}", "refused")
-        last = select(func.max(lessons.c.id)).where(lessons.c.loop == self.loop)
-        lesson = work.connection.scalar(last) or 0
+        learned = select(func.max(lessons.c.id)).where(lessons.c.loop == self.loop)
+        held = select(func.max(snapshots.c.lesson)).where(snapshots.c.loop == self.loop)
+        both = (work.connection.scalar(last) or 0 for last in (learned, held))
+        lesson = max(both)  # of lessons that were deleted, the snapshot knows
         row = {"loop": self.loop, "at": self.at, "settings": self.settings, "by": self.by}
         new = insert(settings_log).returning(settings_log.c.id)
         number = work.connection.execute(new, row | {"lesson": lesson}).scalar_one()
@@ -91,6 +93,7 @@ class DeleteLogs(Operation[int]):
     loop: int
     before: int | None
     limit: int = 1000
+    even_waiting: bool = False
 
     def do(self, work: Work) -> int:
         held = (
@@ -107,7 +110,9 @@ class DeleteLogs(Operation[int]):
             waits = exists().where(
                 waiting.c.loop == self.loop, waiting.c.decision == decisions.c.id
             )
-            old &= (decisions.c.at < self.before) & ~waits
+            old &= decisions.c.at < self.before
+            if not self.even_waiting:
+                old &= ~waits
             lost &= rewards.c.at < self.before
         gone = work.connection.execute(
             select(*decisions.c["id", "event_id"]).where(old).limit(self.limit)

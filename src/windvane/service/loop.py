@@ -7,7 +7,7 @@ and nothing else moves it: loaded from a snapshot and folded on, it has the same
 import io
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import msgspec
@@ -23,7 +23,7 @@ from windvane.service.settling import Terms
 from windvane.service.store import Store
 from windvane.service.tables import Change, Decision, Lesson
 from windvane.service.tables import Loop as Row
-from windvane.service.wire import Action, Ranked, RankRequest, RankResponse, bad
+from windvane.service.wire import Ranked, RankRequest, RankResponse, bad
 
 OFTEN = 1000  # lessons between two snapshots
 FORGET = "forget"  # who changed settings, where all that was learned is to go
@@ -192,11 +192,12 @@ class Loop:
 
     def _choose(self, request: RankRequest, open_: list[int]) -> tuple[int, Floats, Floats]:
         """The place of the action to take among the open ones, all chances, and all features."""
-        actions: Sequence[Action] = [request.actions[k] for k in open_]
         try:
-            rows = self.encoder.encode(request.context_features, actions)
+            rows = self.encoder.encode(request.context_features, request.actions)
         except FeatureError as reason:
             raise bad("InvalidRankRequest", str(reason), "features") from None
+        if len(open_) < len(rows):
+            rows = rows[open_]
         chances = self.policy.propensities(rows)
         choice = self.policy.choose(rows)
         self.policy.dismiss(choice)

@@ -82,7 +82,7 @@ class Settings(
     model_export_frequency: str = "PT5M"
     half_life: str = "7 days"
     dim: Annotated[int, msgspec.Meta(ge=2, le=4096)] = 128
-    ridge: Annotated[float, msgspec.Meta(gt=0.0)] = 1.0
+    ridge: Annotated[float, msgspec.Meta(ge=1e-3, le=1e6)] = 1.0
     noise: Annotated[float, msgspec.Meta(gt=0.0, le=1000.0)] = 0.5
     width: Annotated[float, msgspec.Meta(ge=0.0, le=1000.0)] = 0.4
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
