@@ -97,13 +97,14 @@ def test_gain_over_what_was_hardly_tried_is_not_sure() -> None:
     assert found.value < 2 * found.error
 
 
+@pytest.mark.parametrize("count", [0, 1, 100, 20_000])
 @pytest.mark.parametrize("span", [0, 1, 59 * SECOND, 86_400 * SECOND, 10**16])
-def test_bins_hold_all_times_and_are_few(span: int) -> None:
+def test_bins_hold_all_times_and_are_few(span: int, count: int) -> None:
     since = 1_700_000_000 * SECOND + 17
-    found = bins(since, since + span)
+    found = bins(since, since + span, count)
     assert found.start <= since < found.start + found.width
     assert since + span < found.start + found.size * found.width
-    assert found.size <= 61
+    assert found.size <= min(max(6, count // 10), 60) + 1
 
 
 def test_over_time_is_the_estimate_of_each_bin() -> None:

@@ -17,7 +17,7 @@ from windvane.service.event import look_up
 from windvane.service.joining import PutDecision, PutReward
 from windvane.service.keeping import PutLoop
 from windvane.service.loop import Loop
-from windvane.service.settings import Settings
+from windvane.service.settings import Mode, Settings
 from windvane.service.store import Store
 from windvane.service.tables import Change
 from windvane.service.watch import Watch, Watches
@@ -143,6 +143,7 @@ def test_an_alarm_is_where_it_is_wherever_it_is_looked_at_from(
     assert said.starts[place] <= raised < said.starts[place] + said.width
     assert "worse than usual once" in said.drift.answer
     assert answers(watch, NOTHING, raised + 1).drift.alarms == []
+    assert "Nothing was learned" in answers(watch, NOTHING, LENGTH * SECOND).drift.answer
 
 
 def test_what_nobody_will_hear_of_does_not_wait(turned: Loop) -> None:
@@ -196,3 +197,14 @@ def test_watches_follow_a_loop_once_and_read_on(tmp_path: Path) -> None:
         assert len(watch.rows) == 1
         again = Loop(store.loops()[0], store)
         assert watches.of(again).loop is again
+
+
+@pytest.mark.parametrize(("mode", "said"), [("Apprentice", "apprentice"), ("LoggingOnly", "logs")])
+def test_a_loop_that_does_not_choose_says_so(tmp_path: Path, mode: Mode, said: str) -> None:
+    with Store(tmp_path) as store:
+        loop = new_loop(store, Settings(dim=8, learning_mode=mode))
+        request = RankRequest(actions=[Action("a", []), Action("b", [])], event_id="e")
+        store.submit(PutDecision(loop.decide(request), loop.terms)).result(20)
+        found = answers(followed(loop), NOTHING).learning
+        assert said in found.answer
+        assert found.state == "unsure"
