@@ -153,10 +153,10 @@ def test_errors_movement_and_alarms_of_each_bin() -> None:
         else:
             assert isnan(found.value[k])
     assert insight.alarms(in_bins, log) == [1, 4]
-    moved = insight.movement(in_bins, log)
-    assert isnan(moved[0])  # from where is not known
-    steps = [np.linalg.norm(path[4] - path[1]), 0.0, 0.0, np.linalg.norm(path[5] - path[4])]
-    assert moved[1:] == pytest.approx(steps, rel=1e-5)
+    steps = [(1, 0), (4, 1), (4, 4), (4, 4), (5, 4)]
+    distances = [np.linalg.norm(path[there] - path[here]) for there, here in steps]
+    assert insight.movement(in_bins, log) == pytest.approx(distances, rel=1e-5)
+    assert isnan(insight.movement(Bins(-10, 10, 2), log)[0])
     later = log.since(16)
     assert later.alarms.tolist() == [16, 17, 41]
     assert insight.movement(Bins(16, 10, 1), later) == pytest.approx(

@@ -227,11 +227,11 @@ def alarms(in_bins: Bins, learned: Learned) -> list[int]:
 
 
 def movement(in_bins: Bins, learned: Learned) -> list[float]:
-    """How far θ̂ has come in each bin, ‖θ̂ at its end − θ̂ at its start‖."""
+    """How far θ̂ has come in each bin, ‖θ̂ at its end − θ̂ at its start, or the first known‖."""
     edges = in_bins.start + in_bins.width * np.arange(in_bins.size + 1)
     last = np.searchsorted(learned.path_at, edges) - 1  # -1: not known yet
     return [
-        moved(learned.path[here], learned.path[there]) if here >= 0 else NAN
+        moved(learned.path[max(here, 0)], learned.path[there]) if there >= 0 else NAN
         for here, there in pairwise(last)
     ]
 
