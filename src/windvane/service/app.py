@@ -93,7 +93,8 @@ class Service:
 
     def loop(self, name: str) -> Loop:
         """The loop of a name."""
-        if name not in self.loops and (row := self.store.loop(name)):  # made by someone else
+        known = name in self.loops or not told.NAME.fullmatch(name)
+        if not known and (row := self.store.loop(name)):  # made by someone else
             self.loops[name] = Loop(row, self.store)
         if name not in self.loops:
             raise WireError(404, "ResourceNotFound", f"there is no loop {name!r}", "loop")
@@ -285,8 +286,9 @@ async def activate(request: Request) -> Response:
 def event_of(request: Request) -> str:
     """The event id of a path."""
     event = str(request.path_params["event"])
-    if len(event) > 256:
-        raise bad("BadRequest", "eventId must have at most 256 characters", "eventId")
+    if len(event) > 256 or "\0" in event:
+        message = "eventId must have at most 256 characters, none of them NUL"
+        raise bad("BadRequest", message, "eventId")
     return event
 
 

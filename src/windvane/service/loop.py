@@ -128,6 +128,8 @@ class Loop:
         `text` is the request as it came, which is kept.
         """
         event, at = request.event_id or uuid4().hex, now()
+        if "\0" in event:  # PostgreSQL keeps no such text
+            raise bad("InvalidRankRequest", "eventId must have no NUL", "eventId")
         open_ = self._open(request)
         chosen, shares, features = open_[0], np.zeros(len(request.actions)), None
         mode = self.settings.learning_mode
