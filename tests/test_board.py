@@ -20,6 +20,7 @@ CHROMIUM = "/usr/bin/chromium"
 HOSTILE = "<img src=x onerror=alert(1)>"
 EVENTS = 300
 REWARDED = 240
+TURN = 300
 
 
 def free_port() -> int:
@@ -44,8 +45,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         while not server.started:
             time.sleep(0.05)
         [loop] = {server.servers[0].get_loop()}
-        new = app.state.service.create("empty", Settings(), "test")
-        asyncio.run_coroutine_threadsafe(new, loop).result(60)
+        for name, told in (("empty", Settings()), ("turned", Settings(half_life="300 rounds"))):
+            new = app.state.service.create(name, told, "test")
+            asyncio.run_coroutine_threadsafe(new, loop).result(60)
         yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = True
@@ -76,6 +78,21 @@ def played(served: str) -> str:
         for k in range(3):
             assert client.post(f"/events/orphan{k}/reward", json={"value": 1}).status_code == 204
     return served
+
+
+@pytest.fixture(scope="module")
+def turned(served: str) -> str:
+    """The address of a loop whose visitors have changed their taste."""
+    chance = random.Random(6)
+    base = f"{served}/loops/turned/personalizer/v1.0"
+    actions = [{"id": name, "features": list[object]()} for name in ("coffee", "tea", "juice")]
+    with httpx.Client(base_url=base, timeout=60) as client:
+        for k in range(TURN + 150):
+            made = client.post("/rank", json={"actions": actions}).json()
+            liked = made["rewardActionId"] == ("coffee" if k < TURN else "juice")
+            value = float(chance.random() < (0.8 if liked else 0.1))
+            client.post(f"/events/{made['eventId']}/reward", json={"value": value})
+    return f"{served}/loops/turned"
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +143,10 @@ def test_board_shows_the_played_loop(
         ("orphan", 3),
     ):
         assert page.locator(f"[data-count={name}]").inner_text() == str(count)
+    labels = page.locator("#arrived dt").all_inner_texts()
+    assert labels[:4] == ["ranked", "activated", "rewarded", "default reward"]
+    counts = page.locator("#arrived dd.amount").all_inner_texts()
+    assert counts[:4] == [str(EVENTS), str(EVENTS), str(REWARDED), "0"]
     assert "A decision earns" in page.locator("#learning .answer").inner_text()
     assert page.locator("#learning polyline, #learning circle").count() >= 3
     assert HOSTILE in page.locator("#chosen .legend").inner_text()
@@ -157,9 +178,52 @@ def test_board_goes_on_by_itself(played: str, browser: "Browser", heard: list[st
     page.close()
 
 
+def test_board_and_metrics_tell_of_a_change_of_taste(
+    turned: str, served: str, browser: "Browser", heard: list[str], tmp_path: Path
+) -> None:
+    page = open_page(browser, heard, "light")
+    page.goto(turned)
+    page.locator("#drift .alarm-head").first.wait_for()
+    told = httpx.get(f"{served}/board/turned.json").json()
+    assert page.locator("#error .alarm-head").count() == len(told["drift"]["alarms"])
+    assert page.locator("#movement .alarm-head").count() == len(told["drift"]["alarms"])
+    assert page.locator("#learning .alarm-head").count() == len(told["drift"]["alarms"])
+    assert "worse than usual once" in page.locator("#drift .answer").inner_text()
+    moved = [each for each in told["drift"]["movement"] if each]
+    assert page.locator("#movement rect.bar").count() == len(moved) > 1
+    page.screenshot(path=tmp_path / "turned.png", full_page=True)
+    assert 'windvane_drift_alarms{loop="turned"} 1.0' in httpx.get(f"{served}/metrics").text
+    assert heard == []
+    page.close()
+
+
+def test_board_shows_what_is_new_without_being_loaded_again(
+    turned: str, served: str, browser: "Browser", heard: list[str]
+) -> None:
+    page = open_page(browser, heard, "dark")
+    page.goto(turned)
+    ranked = page.locator("[data-count=ranked]")
+    before = int(ranked.inner_text())
+    names = page.locator("#chosen .legend .name").all_inner_texts()
+    page.evaluate("window.loaded = true")
+    page.locator("#learning svg").evaluate("svg => { svg.dataset.old = 'yes' }")
+    body = {"eventId": "newest", "actions": [{"id": "cocoa", "features": []}]}
+    httpx.post(f"{turned}/personalizer/v1.0/rank", json=body, timeout=60)
+    httpx.post(f"{turned}/personalizer/v1.0/events/newest/reward", json={"value": 1}, timeout=60)
+    page.locator(f"[data-count=ranked]:text-is('{before + 1}')").wait_for()
+    page.locator("#learning svg:not([data-old])").wait_for(state="attached")
+    assert page.locator("#chosen .legend .name").all_inner_texts() == [*names, "cocoa"]
+    page.locator("#recent button", has_text="newest").click()
+    page.locator("#why:not(:empty)").wait_for()
+    assert "No other action could be chosen" in page.locator("#why").inner_text()
+    assert page.evaluate("window.loaded")
+    assert heard == []
+    page.close()
+
+
 def test_board_data_is_sent_once_and_refuses_nonsense(played: str) -> None:
     first = httpx.get(f"{played}/board.json")
-    assert [loop["name"] for loop in first.json()["loops"]] == ["default", "empty"]
+    assert [loop["name"] for loop in first.json()["loops"]] == ["default", "empty", "turned"]
     again = httpx.get(f"{played}/board.json", headers={"if-none-match": first.headers["etag"]})
     assert again.status_code == 304
     assert httpx.get(f"{played}/board/default.json?since=1e9").status_code == 400

@@ -68,7 +68,9 @@ def test_metrics_count_what_happened(web: TestClient) -> None:
     assert found["windvane_join_ratio", (loop,)] == 1
     assert 0 <= found["windvane_model_age_seconds", (loop,)] < 60
     assert 0 <= found["windvane_exploration_share", (loop,)] <= 1
-    assert 0 < found["windvane_prediction_error", (loop,)] < 1
+    assert found["windvane_prediction_error", (loop,)] == 1  # nothing was known
+    assert 0 < found["windvane_parameter_movement", (loop,)] < 1
+    assert found["windvane_drift_alarms", (loop,)] == 0
     asked = ("windvane_requests_total", (loop, ("operation", "reward"), ("status", "400")))
     assert found[asked] == 1
     assert found["windvane_request_seconds_count", (loop, ("operation", "rank"))] == 3

@@ -16,7 +16,17 @@ from windvane.arrays import Floats, Records
 from windvane.belief import Belief
 from windvane.compiling import compiled
 from windvane.kernels.choosing import ROUNDING
-from windvane.rules import GAP, HALF_NORMAL, HISTORY, MEAN, NORMAL, POINT, SAMPLE, WIDTH
+from windvane.rules import (
+    GAP,
+    HALF_NORMAL,
+    HISTORY,
+    LARGEST,
+    MEAN,
+    NORMAL,
+    POINT,
+    SAMPLE,
+    WIDTH,
+)
 
 ASIDE = 0x5DEECE66D  # turns a policy's key into that of the draws made only to count
 
@@ -87,11 +97,19 @@ def envelope(means: Floats, widths: Floats, scale: float, law: int) -> Floats:
 
 @compiled
 def by_width(rules: Records, tally: Records, block: Floats, arms: Floats) -> Floats:
-    """The probability of each arm under a normal or half-normal confidence level."""
-    state = kernels.parts(rules, block)
+    """The probability of each arm under a normal or half-normal confidence level, floor included.
+
+    Empty where an arm is not finite.
+    """
+    if not (kernels.squared_norms(arms) <= LARGEST).all():
+        return np.empty(0)
+    state, mix = kernels.parts(rules, block), rules[0].mix
     means = kernels.linear_scores(arms, state.theta)
     widths = kernels.all_widths(rules, tally, state, arms)
-    return envelope(means, widths, kernels.scale_of(rules, tally), rules[0].law)
+    shares: Floats = envelope(means, widths, kernels.scale_of(rules, tally), rules[0].law)
+    shares *= 1.0 - mix
+    shares += mix / means.size
+    return shares
 
 
 @compiled
@@ -157,13 +175,17 @@ def counted(rules: Records) -> bool:
     return rules["style"][0] in (SAMPLE, HISTORY)
 
 
+def is_by_width(rules: Records) -> bool:
+    """Whether `by_width` has them."""
+    rule = rules[0]
+    return bool(rule["style"] == WIDTH and rule["law"] in (NORMAL, HALF_NORMAL))
+
+
 def shares(now: Moment, arms: Floats, samples: int, key: int, round_: int) -> Floats:
     """The probability of each arm, before any floor is mixed in, (K,)."""
     rule = now.rules[0]
     if counted(now.rules):
         return tallied(samples_of(now, samples, key, round_) @ arms.T)
-    if rule["style"] == WIDTH and rule["law"] in (NORMAL, HALF_NORMAL):
-        return by_width(now.rules, now.tally, now.block, arms)
     state = kernels.parts(now.rules, now.block)
     means = kernels.linear_scores(arms, state.theta)  # as `choose` has them
     if rule["style"] in (MEAN, GAP):

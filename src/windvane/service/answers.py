@@ -13,6 +13,7 @@ from windvane.service.insight import (
     SURE,
     Bins,
     Decided,
+    Ends,
     Estimate,
     Gain,
     Learned,
@@ -50,6 +51,7 @@ class Learning(Struct, frozen=True):
     reward: Series
     reward_baseline: Series
     reward_uniform: Series
+    ends: Ends  # of the rewards
     waiting: list[float]  # the share of each bin whose reward is not known yet
 
 
@@ -128,7 +130,7 @@ def answers(watch: Watch, last: Recent, since: int | None = None) -> Answers:
     """All that the board says, on decisions made since a time."""
     with watch.lock:
         (decided, names), learned, effective = watch.decided(), watch.learned(), watch.effective()
-        count = len(watch.ages)
+        count, knows = len(watch.ages), watch.alarm.knows
     loop = watch.loop
     if since is not None:
         decided, learned = decided.since(since), learned.since(since)
@@ -146,8 +148,8 @@ def answers(watch: Watch, last: Recent, since: int | None = None) -> Answers:
         until=ends[1],
         width=in_bins.width,
         starts=in_bins.starts(),
-        learning=learning(in_bins, decided),
-        drift=drift(in_bins, learned),
+        learning=learning(in_bins, decided, now() - loop.settings.wait),
+        drift=drift(in_bins, learned, knows),
         chosen=chosen(in_bins, decided, names),
         forgetting=forgetting(loop, effective, count, watch.truncated),
         arrived=arrived(watch),
@@ -156,7 +158,7 @@ def answers(watch: Watch, last: Recent, since: int | None = None) -> Answers:
     )
 
 
-def learning(in_bins: Bins, decided: Decided) -> Learning:
+def learning(in_bins: Bins, decided: Decided, open_since: int) -> Learning:
     """The reward against that of the first action and of any action."""
     ones, first, any_ = np.ones(len(decided.at)), decided.baseline, decided.uniform
     mean, of_first, of_any = (
@@ -174,9 +176,10 @@ def learning(in_bins: Bins, decided: Decided) -> Learning:
         over_baseline=over_first,
         over_uniform=over_any,
         reward=insight.over_time(in_bins, decided, ones),
-        reward_baseline=insight.over_time(in_bins, decided, first),
-        reward_uniform=insight.over_time(in_bins, decided, any_),
-        waiting=insight.waiting(in_bins, decided),
+        reward_baseline=insight.over_time(in_bins, decided, first, insight.REACH),
+        reward_uniform=insight.over_time(in_bins, decided, any_, insight.REACH),
+        ends=insight.ends(decided.reward),
+        waiting=insight.waiting(in_bins, decided, open_since),
     )
 
 
@@ -203,21 +206,19 @@ def verdict(
     return f"Not to be told apart yet. {said}", "unsure"
 
 
-def drift(in_bins: Bins, learned: Learned) -> Drift:
+def drift(in_bins: Bins, learned: Learned, knows: bool) -> Drift:
     """How wrong predictions are, how far the estimate moves, and when that was unusual."""
-    error = insight.errors(in_bins, learned)
-    raised = insight.alarms(in_bins, learned)
-    judged = int(np.count_nonzero(insight.squared_errors(in_bins, learned)[0] >= insight.LEAST))
-    if judged <= insight.BEFORE:
-        answer, state = "Too early to say: what is usual is not known yet.", "unsure"
-    elif raised:
-        answer = (
-            f"Predictions became worse than usual {plural(len(raised), 'time')}; see the marks."
-        )
+    if count := len(learned.alarms):
+        often = "once" if count == 1 else f"{count:,} times"
+        answer = f"It has: predictions became worse than usual {often}; see the marks."
         state = "bad"
+    elif not knows:
+        answer, state = "Too early to say: what is usual is not known yet.", "unsure"
     else:
         answer, state = "No sign of it: predictions are as good as they usually are.", "good"
-    return Drift(answer, state, error, insight.movement(in_bins, learned), raised)
+    raised = insight.alarms(in_bins, learned)
+    error, movement = insight.errors(in_bins, learned), insight.movement(in_bins, learned)
+    return Drift(answer, state, error, movement, raised)
 
 
 def chosen(in_bins: Bins, decided: Decided, names: list[str]) -> Chosen:

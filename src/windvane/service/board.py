@@ -4,7 +4,6 @@ import asyncio
 import base64
 import hashlib
 import re
-import time
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -16,14 +15,13 @@ from starlette.routing import Route
 
 from windvane.service.answers import Recent, answers, recent
 from windvane.service.event import look_up
-from windvane.service.watch import Watch
+from windvane.service.watch import Watch, Watches
 from windvane.service.wire import WireError, bad
 
 if TYPE_CHECKING:
-    from windvane.service.app import Service
+    from windvane.service.core import Service
     from windvane.service.loop import Loop
 
-FRESH = 1.0  # seconds for which what was read of the log is fresh enough
 JSON = "application/json; charset=utf-8"
 PAGE = files("windvane.service").joinpath("board.html").read_bytes()
 
@@ -52,22 +50,16 @@ class Seen:
     """What was last read of a loop; one request at a time reads on."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    watch: Watch | None = None
     recent: Recent = field(default_factory=lambda: Recent([], []))
-    read: float = 0.0  # seconds of the monotonic clock
+    read: float = 0.0  # when its watch had last read the log
 
-    async def refresh(self, loop: "Loop") -> Watch:
+    async def refresh(self, watches: Watches, loop: "Loop") -> Watch:
         """Read on, in another thread, unless that was done just now."""
         async with self.lock:
-            watch = self.watch
-            if watch is None or watch.loop is not loop:
-                watch = await asyncio.to_thread(Watch, loop)
-                self.read = 0.0
-            if time.monotonic() - self.read > FRESH:
-                await asyncio.to_thread(watch.advance)
+            watch = await asyncio.to_thread(watches.of, loop)
+            if watch.read != self.read:
                 self.recent = await asyncio.to_thread(recent, loop)
-                self.read = time.monotonic()
-            self.watch = watch
+                self.read = watch.read
             return watch
 
 
@@ -113,7 +105,7 @@ async def data(request: Request) -> Response:
     """GET board/{name}.json."""
     loop = service_of(request).loop(request.path_params["name"])
     since, seen = since_of(request), seen_of(request, loop.name)
-    watch = await seen.refresh(loop)
+    watch = await seen.refresh(request.app.state.metrics.watches, loop)
     return answered(request, await asyncio.to_thread(answers, watch, seen.recent, since))
 
 

@@ -45,10 +45,9 @@ def serve(
         address = serving.Address(host, port, certificate, key)
         where = _where(data, database)
         serving.check_keys(where, address)
-        with serving.alone(where):
-            from windvane.service.app import make
+        from windvane.service.app import make
 
-            serving.run(make(where), address, lambda url: _say(f"serving on {url}"))
+        serving.run(make(where), address, lambda url: _say(f"serving on {url}"))
     _say("stopped")
 
 

@@ -6,6 +6,7 @@ import random
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 from windvane.service.app import make
@@ -17,8 +18,9 @@ DEVICES = ("phone", "desk")
 EVERY = 60.0  # seconds between two changes of taste
 TELL = 5.0  # seconds between two lines
 PAUSE = 0.02  # seconds between two visitors
+SLOW = 12.0  # seconds after which a reward comes too late
 SETTINGS = Settings(
-    half_life="15 seconds", reward_wait_time="PT10S", exploration_percentage=0.05, dim=64
+    half_life="30 seconds", reward_wait_time="PT10S", exploration_percentage=0.05, dim=64
 )
 LIKED, OTHERWISE = 0.7, 0.1  # chances of a click
 BASE = "/personalizer/v1.0"
@@ -39,6 +41,7 @@ class Visitors:
         self._wire = http.client.HTTPConnection(host, timeout=10)
         self._random = random.Random(1)
         self._say = say
+        self._slow: deque[tuple[float, str, bool]] = deque()  # rewards that come later
         self.stop = threading.Event()
         self.seen = self.clicks = 0
 
@@ -63,8 +66,13 @@ class Visitors:
         click = self._random.random() < (LIKED if liked else OTHERWISE)
         self.seen += 1
         self.clicks += click
-        if self._random.random() < 0.95:  # some rewards never come
-            self._post(f"/events/{made['eventId']}/reward", {"value": float(click)})
+        promptness = self._random.random()  # some rewards come too late, and some never
+        if promptness < 0.95:
+            self._reward(made["eventId"], click)
+        elif promptness < 0.97:
+            self._slow.append((second + SLOW, made["eventId"], click))
+        while self._slow and self._slow[0][0] <= second:
+            self._reward(*self._slow.popleft()[1:])
 
     def tell(self, second: float) -> None:
         """One line on how it goes; it starts to count anew."""
@@ -74,6 +82,9 @@ class Visitors:
             f"(at best {LIKED:.0%}, at random {chance:.0%}); tastes change every {EVERY:.0f} s"
         )
         self.seen = self.clicks = 0
+
+    def _reward(self, event: str, click: bool) -> None:
+        self._post(f"/events/{event}/reward", {"value": float(click)})
 
     def _post(self, path: str, body: object) -> bytes:
         self._wire.request("POST", BASE + path, json.dumps(body))

@@ -12,7 +12,9 @@ from starlette.routing import Route
 
 from windvane.errors import SettingError, StoreError
 from windvane.service import settings as told
-from windvane.service.app import JSON, Service, body_of, date, parsed, service_of
+from windvane.service.app import JSON, date, service_of
+from windvane.service.asking import body_of, parsed
+from windvane.service.core import Service
 from windvane.service.settings import Settings
 from windvane.service.wire import WireError, bad
 
@@ -55,7 +57,7 @@ async def healthz(request: Request) -> Response:
     """GET healthz: it lives, and says whether it limps."""
     service = _loaded(request)
     reason = service.degraded
-    health = Health("degraded" if reason else "ok", service.store.waiting, reason)
+    health = Health("degraded" if reason else "ok", service.writer.waiting, reason)
     return Response(msgspec.json.encode(health), media_type=JSON)
 
 
@@ -84,7 +86,7 @@ async def loops(request: Request) -> Response:
         rows = await asyncio.to_thread(service.store.loops)
         infos = [LoopInfo(row.name, date(row.created), told.read(row.settings)) for row in rows]
         return Response(msgspec.json.encode(infos), media_type=JSON)
-    wanted = parsed(read_loop, await body_of(request), "InvalidServiceConfiguration")
+    wanted = parsed(read_loop, await body_of(request.receive), "InvalidServiceConfiguration")
     try:
         loop = await service.create(told.loop_name(wanted.name), wanted.settings, "http")
     except SettingError as reason:

@@ -2,7 +2,10 @@
 
 What another policy would have earned is estimated from the rewards of the actions that were chosen,
 each weighted by w = π(a)/p(a), where p is the chance it had and π that under the other policy:
-V̂ = Σwy / Σw, with the standard error √(n/(n−1) · Σw²(y − V̂)²) / Σw over the n weights above 0.
+V̂ = Σwy / Σw, with the standard error e = √(n/(n−1) · Σw²(y − V̂)²) / Σw over the n weights above 0.
+
+Of few or equal rewards e is too small, so two more are thought to be there unseen, one at each end
+[l, h] of all rewards: e² + ((V̂ − l)² + (h − V̂)²)/m², with m = (Σw)²/Σw², and 2e at most h − l.
 """
 
 from collections.abc import Sequence
@@ -27,11 +30,9 @@ WIDTHS = (  # microseconds
     *(h * 3600 * MICRO for h in (1, 2, 3, 6, 12)),
     *(d * 86_400 * MICRO for d in (1, 2, 7, 14, 28, 91, 365)),
 )
-LEAST = 5  # lessons in a bin whose error is judged
-BEFORE = 8  # bins from which the usual error is known
-SLACK, ALARM, CAP = 0.5, 5.0, 4.0  # of the CUSUM, in standard errors
 TOP = 8  # actions that are told apart
 SURE = 2.0  # standard errors
+REACH = 2  # bins to either side in which weights that are rare are gathered
 
 
 class Decided(NamedTuple):
@@ -62,13 +63,21 @@ class Learned(NamedTuple):
 
     at: Whole  # microseconds
     error: Floats  # y − xᵀθ̂ before it was learned; NaN where it is not known
-    path_at: Whole  # (k,)
-    path: Floats  # θ̂ at these times, (k, d)
+    alarms: Whole  # when predictions had become worse than usual
+    path_at: Whole  # (k,), in order
+    path: Sequence[npt.NDArray[np.float32]]  # θ̂ from these times on, (d,) each
 
     def since(self, at: int) -> "Learned":
-        """Those learned at a time or later."""
-        held, after = self.at >= at, self.path_at >= at
-        return Learned(self.at[held], self.error[held], self.path_at[after], self.path[after])
+        """Those learned at a time or later, and the estimate that they started from."""
+        held = self.at >= at
+        first = max(int(np.searchsorted(self.path_at, at)) - 1, 0)
+        return Learned(
+            self.at[held],
+            self.error[held],
+            self.alarms[self.alarms >= at],
+            self.path_at[first:],
+            self.path[first:],
+        )
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -126,29 +135,57 @@ def bins(since: int, until: int) -> Bins:
     return Bins(start, width, (until - start) // width + 1)
 
 
-def estimate(rewards: Floats, weights: Floats) -> Estimate:
+class Ends(NamedTuple):
+    """The least and the most that a reward was."""
+
+    low: float
+    high: float
+
+
+def ends(rewards: Floats) -> Ends:
+    """Those of the rewards that are known; where they do not differ, 0 and 1 are possible too."""
+    seen = rewards[~np.isnan(rewards)]
+    low, high = (float(seen.min()), float(seen.max())) if len(seen) else (0.0, 1.0)
+    return Ends(low, high) if low < high else Ends(min(low, 0.0), max(high, 1.0))
+
+
+def effective(weights: Floats) -> float:
+    """How many equal weights are worth as much, m = (Σw)² / Σw²."""
+    return float(weights.sum() ** 2 / np.sum(weights**2))
+
+
+def honest(error: float, value: float, within: Ends, part: float) -> float:
+    """A standard error that admits two unseen rewards, each being this part of all."""
+    unseen = part**2 * ((value - within.low) ** 2 + (within.high - value) ** 2)
+    return min(float(np.sqrt(error**2 + unseen)), (within.high - within.low) / SURE)
+
+
+def estimate(rewards: Floats, weights: Floats, within: Ends | None = None) -> Estimate:
     """What a policy earns a decision, V̂ = Σwy / Σw; rewards and weights must be known."""
     total, count = float(weights.sum()), len(rewards)
     if total == 0.0:
         return Estimate(NAN, NAN, NAN, count)
     value = float(weights @ rewards) / total
     used = int(np.count_nonzero(weights))
-    error = NAN
-    if used > 1:
-        spread = float(np.sum((weights * (rewards - value)) ** 2))
-        error = (used / (used - 1) * spread) ** 0.5 / total
+    spread = float(np.sum((weights * (rewards - value)) ** 2))
+    error = (used / max(used - 1, 1) * spread) ** 0.5 / total
+    error = honest(error, value, within or ends(rewards), 1.0 / effective(weights))
     return Estimate(value, error, float(weights @ rewards) / count, count)
 
 
 def gain(rewards: Floats, weights: Floats) -> Gain:
-    """ȳ − V̂, whose error is that of the mean of (y − ȳ) − w(y − V̂)/w̄: both see the same luck."""
+    """ȳ − V̂, whose error is that of the mean of (y − ȳ) − w(y − V̂)/w̄: both see the same luck.
+
+    Where all weights are equal they also miss the same, so what is unseen counts 1/m − 1/n.
+    """
     other = estimate(rewards, weights)
     if len(rewards) < 2 or np.isnan(other.value):
         return Gain(NAN, NAN)
     mean = float(rewards.mean())
     part = (rewards - mean) - weights * (rewards - other.value) / weights.mean()
     error = float(np.sqrt(np.sum(part**2) / (len(part) * (len(part) - 1))))
-    return Gain(mean - other.value, error)
+    unseen = max(1.0 / effective(weights) - 1.0 / len(rewards), 0.0)
+    return Gain(mean - other.value, honest(error, other.value, ends(rewards), unseen))
 
 
 def known(rewards: Floats, weights: Floats) -> tuple[Floats, Floats]:
@@ -157,78 +194,49 @@ def known(rewards: Floats, weights: Floats) -> tuple[Floats, Floats]:
     return rewards[held], weights[held]
 
 
-def over_time(in_bins: Bins, decided: Decided, weights: Floats) -> Series:
-    """The estimate in each bin."""
+def over_time(in_bins: Bins, decided: Decided, weights: Floats, reach: int = 0) -> Series:
+    """The estimate in each bin that is not empty, from it and those that it reaches."""
     held = ~(np.isnan(decided.reward) | np.isnan(weights))
     places = in_bins.places(decided.at[held])
-    rewards, weights = decided.reward[held], weights[held]
-    found = [estimate(rewards[places == k], weights[places == k]) for k in range(in_bins.size)]
+    rewards, weights, within = decided.reward[held], weights[held], ends(decided.reward)
+    apart = np.abs(places - np.arange(in_bins.size)[:, None])  # (bins, n)
+    near = np.where((apart == 0).any(1, keepdims=True), apart <= reach, False)
+    found = [estimate(rewards[each], weights[each], within) for each in near]
     return Series([each.value for each in found], [each.error for each in found])
 
 
-def squared_errors(in_bins: Bins, learned: Learned) -> tuple[Whole, Floats, Floats]:
-    """Of each bin: how many lessons, and the mean and the variance of their squared errors."""
-    held = ~np.isnan(learned.error)
-    places = in_bins.places(learned.at[held])
-    squares = learned.error[held] ** 2
-    counts = np.bincount(places, minlength=in_bins.size)
-    size = np.maximum(counts, 1)
-    means = np.bincount(places, squares, in_bins.size) / size
-    variances = np.bincount(places, (squares - means[places]) ** 2, in_bins.size) / size
-    return counts.astype(np.int64), means, variances
-
-
 def errors(in_bins: Bins, learned: Learned) -> Series:
-    """The root of the mean squared error of prediction in each bin, √m ± √(v/n) / 2√m."""
-    counts, means, variances = squared_errors(in_bins, learned)
-    roots = np.sqrt(means)
-    noise = np.sqrt(variances / np.maximum(counts, 1)) / (2.0 * np.maximum(roots, 1e-12))
-    return Series(
-        np.where(counts > 0, roots, NAN).tolist(), np.where(counts > 1, noise, NAN).tolist()
-    )
+    """The root of the mean squared error of prediction in each bin, √m ± (√(m + 2e) − √m)."""
+    held = ~np.isnan(learned.error)
+    places, squares = in_bins.places(learned.at[held]), learned.error[held] ** 2
+    within = ends(squares)
+    found = [
+        estimate(theirs, np.ones(len(theirs)), within)
+        for theirs in (squares[places == k] for k in range(in_bins.size))
+    ]
+    roots = [each.value**0.5 for each in found]
+    above = [(each.value + SURE * each.error) ** 0.5 for each in found]
+    return Series(roots, [(a - root) / SURE for a, root in zip(above, roots, strict=True)])
 
 
 def alarms(in_bins: Bins, learned: Learned) -> list[int]:
-    """The bins in which the squared error of prediction has left its usual size, upwards.
-
-    C ← max(0, C + min(z, 4) − ½), where z is how far the mean of a bin lies above that of the bins
-    since the last alarm, in standard errors; where C > 5, an alarm is raised, and all starts anew.
-    """
-    raised = []
-    before: list[tuple[int, float, float]] = []
-    sum_ = 0.0
-    for k, (count, mean, variance) in enumerate(
-        zip(*squared_errors(in_bins, learned), strict=True)
-    ):
-        if count < LEAST:
-            continue
-        if len(before) >= BEFORE:
-            sizes, means, variances = (np.array(column) for column in zip(*before, strict=True))
-            total = float(sizes.sum())
-            usual = float(sizes @ means) / total
-            spread = float(sizes @ (variances + (means - usual) ** 2)) / total
-            deviation = (spread / count + spread / total) ** 0.5
-            z = (mean - usual) / max(deviation, 1e-12)
-            sum_ = max(0.0, sum_ + min(z, CAP) - SLACK)
-            if sum_ > ALARM:
-                raised.append(k)
-                before, sum_ = [], 0.0
-        if sum_ < ALARM / 2:  # what is already suspect is no measure of the usual
-            before.append((int(count), float(mean), float(variance)))
-    return raised
+    """The bins in which an alarm was raised."""
+    return [int(k) for k in np.unique(in_bins.places(learned.alarms))]
 
 
 def movement(in_bins: Bins, learned: Learned) -> list[float]:
     """How far θ̂ has come in each bin, ‖θ̂ at its end − θ̂ at its start‖."""
-    if not len(learned.path_at):
-        return [NAN] * in_bins.size
-    ends = np.array(in_bins.starts()) + in_bins.width
-    last = np.searchsorted(learned.path_at, ends) - 1  # -1: not yet
-    found = [NAN]
-    for here, there in pairwise(last):
-        moved = np.linalg.norm(learned.path[there] - learned.path[here])
-        found.append(float(moved) if here >= 0 and there > here else NAN)
-    return found
+    edges = in_bins.start + in_bins.width * np.arange(in_bins.size + 1)
+    last = np.searchsorted(learned.path_at, edges) - 1  # -1: not known yet
+    return [
+        moved(learned.path[here], learned.path[there]) if here >= 0 else NAN
+        for here, there in pairwise(last)
+    ]
+
+
+def moved(here: npt.NDArray[np.float32], there: npt.NDArray[np.float32]) -> float:
+    """The distance of two estimates."""
+    return float(np.linalg.norm(there - here))
 
 
 def shares(in_bins: Bins, decided: Decided, names: Sequence[str]) -> list[Share]:
@@ -248,9 +256,10 @@ def shares(in_bins: Bins, decided: Decided, names: Sequence[str]) -> list[Share]
     return [*found, share(None, order[TOP:])] if order[TOP:] else found
 
 
-def waiting(in_bins: Bins, decided: Decided) -> list[float]:
-    """Which share of each bin still waits for its reward."""
+def waiting(in_bins: Bins, decided: Decided, open_since: int) -> list[float]:
+    """Which share of each bin can still get its reward: those made since a time, without one."""
     places = in_bins.places(decided.at)
     all_ = np.bincount(places, minlength=in_bins.size)
-    waits = np.bincount(places[np.isnan(decided.reward)], minlength=in_bins.size)
+    open_ = np.isnan(decided.reward) & (decided.at >= open_since)
+    waits = np.bincount(places[open_], minlength=in_bins.size)
     return [float(w / a) if a else 0.0 for w, a in zip(waits, all_, strict=True)]

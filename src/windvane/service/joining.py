@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import and_, bindparam, exists, insert, select, update
+from sqlalchemy import and_, bindparam, exists, select, update
 
 from windvane.service.settling import (
     TEACHES,
@@ -17,14 +17,13 @@ from windvane.service.settling import (
     settle_again,
     teach,
 )
-from windvane.service.tables import Decision, Lesson, decisions, lessons, rewards, waiting
+from windvane.service.tables import Decision, Lesson, Reward, decisions, lessons, rewards, waiting
 from windvane.service.writer import Operation, Work
 
 
 class Ranked(NamedTuple):
     """A decision in the log: the answer to give, and what rewards that came before it teach."""
 
-    id: int
     answer: bytes
     fresh: bool  # False: the event was decided before, and the answer is the one given then
     lessons: tuple[Lesson, ...]
@@ -44,24 +43,24 @@ class Rewarded(NamedTuple):
     lessons: tuple[Lesson, ...]
 
 
-_ANSWERS = select(*decisions.c["event_id", "id", "answer"]).where(
+_ANSWERS = select(*decisions.c["event_id", "answer"]).where(
     decisions.c.loop == bindparam("loop"),
     decisions.c.event_id.in_(bindparam("events", expanding=True)),
 )
 
-_PUT_DECISIONS = insert(decisions).returning(decisions.c.event_id, decisions.c.id)
-_PUT_WAITING = insert(waiting)
+_WAIT = """
+INSERT INTO waiting (loop, decision, at)
+SELECT loop, id, at FROM decisions WHERE loop = ? AND event_id = ?
+"""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class PutDecision(Operation[Ranked]):
-    """Keep a decision. One event is decided once: a second decision yields the first's answer.
-
-    Until it is written, another decision of the same event can take its place.
-    """
+    """Keep a decision. One event is decided once: a second decision yields the first's answer."""
 
     decision: Decision
     terms: Terms
+    is_new: bool = False  # whether its event id was made for it, so that nobody can know it yet
 
     def place(self) -> tuple[int, int]:
         return (1, self.decision.loop)
@@ -72,46 +71,40 @@ class PutDecision(Operation[Ranked]):
         first: dict[str, PutDecision] = {}
         for put in batch:
             first.setdefault(put.decision.event_id, put)
-        asked = {"loop": loop, "events": list(first)}
-        stored = {
-            event: (number, answer)
-            for event, number, answer in work.connection.execute(_ANSWERS, asked)
-        }
+        named = [event for event, put in first.items() if not put.is_new]
+        stored: dict[str, bytes] = {}
+        if named:
+            found = work.connection.execute(_ANSWERS, {"loop": loop, "events": named})
+            stored = dict(found.tuples().all())
         fresh = {event: put for event, put in first.items() if event not in stored}
         taught: dict[str, list[Lesson]] = {}
         if fresh:
-            ids = _insert(work, loop, [put.decision for put in fresh.values()])
-            stored |= {event: (ids[event], put.decision.answer) for event, put in fresh.items()}
-            moments = {e: Moment(put.terms, put.decision.at) for e, put in fresh.items()}
+            _insert(work, loop, [put.decision for put in fresh.values()])
+            stored |= {event: put.decision.answer for event, put in fresh.items()}
+            moments = {
+                e: Moment(put.terms, put.decision.at) for e, put in fresh.items() if not put.is_new
+            }
             taught = settle_again(work, loop, "orphan", moments)
         ranked = []
         for put in batch:
             event = put.decision.event_id
             is_fresh = fresh.get(event) is put
             learned = tuple(taught.get(event, ())) if is_fresh else ()
-            ranked.append(Ranked(*stored[event], is_fresh, learned))
+            ranked.append(Ranked(stored[event], is_fresh, learned))
         return ranked
 
 
-def _insert(work: Work, loop: int, fresh: list[Decision]) -> dict[str, int]:
-    """Ids by event; a decision that can be learned from waits for its reward from now on."""
-    rows = []
-    for decision in fresh:
-        row = decision._asdict()
-        del row["id"]
-        row["activated_at"] = None if decision.deferred else decision.at
-        rows.append(row)
-    ids: dict[str, int] = dict(work.connection.execute(_PUT_DECISIONS, rows).all())
+def _insert(work: Work, loop: int, fresh: list[Decision]) -> None:
+    """Keep decisions; one that can be learned from waits for its reward from now on."""
+    rows = [
+        decision._replace(activated_at=None if decision.deferred else decision.at)
+        for decision in fresh
+    ]
+    work.put("decisions", Decision._fields[:-1], [row[:-1] for row in rows])
     work.counts[loop, "ranked"] += len(fresh)
     work.counts[loop, "activated"] += sum(not decision.deferred for decision in fresh)
-    wait = [
-        {"loop": loop, "decision": ids[decision.event_id], "at": decision.at}
-        for decision in fresh
-        if decision.features is not None
-    ]
-    if wait:
-        work.connection.execute(_PUT_WAITING, wait)
-    return ids
+    wait = [(loop, decision.event_id) for decision in fresh if decision.features is not None]
+    work.many(_WAIT, wait)
 
 
 _ACTIVATE = (
@@ -195,8 +188,6 @@ _SEEN = select(*rewards.c["event_id", "request_id"]).where(
     rewards.c.request_id.is_not(None),
 )
 
-_PUT_REWARDS = insert(rewards)
-
 
 @dataclass(frozen=True, slots=True)
 class PutReward(Operation[Rewarded]):
@@ -239,11 +230,10 @@ class PutReward(Operation[Rewarded]):
                 seen.add((put.event_id, request))
             work.counts[loop, status] += 1
             statuses.append(status)
-            row = {"loop": loop, "event_id": put.event_id, "request_id": request}
-            rows.append(row | {"value": put.value, "at": put.at, "status": status})
+            rows.append((loop, put.event_id, request, put.value, put.at, status))
             if status in TEACHES:
                 drafts.append(Draft(theirs[put.event_id], TEACHES[status], put.value, put.at))
-        work.connection.execute(_PUT_REWARDS, rows)
+        work.put("rewards", ("loop", *Reward._fields[1:]), rows)
         taught = iter(teach(work, loop, drafts))
         return [
             Rewarded(status, (next(taught),) if status in TEACHES else ()) for status in statuses

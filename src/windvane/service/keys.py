@@ -23,8 +23,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from starlette.datastructures import Headers
-from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from windvane.errors import SettingError, StoreError
 from windvane.service.keeping import PutKey
@@ -140,32 +139,8 @@ def _is_remote(host: str) -> bool:
         return False  # a socket in the file system, or a test
 
 
-class Guarded:
-    """Lets through only what a key allows."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            keyring: Keyring | None = getattr(scope["app"].state, "keyring", None)
-            try:
-                if keyring is not None:
-                    keyring.check(scope)
-                elif needed(scope["method"], scope["path"]) is not None:
-                    raise WireError(503, "OperationNotAllowed", "the loops are not loaded yet")
-            except WireError as fault:
-                await _refusal(fault, scope)(scope, receive, send)
-                return
-        await self.app(scope, receive, send)
-
-
-def _refusal(fault: WireError, scope: Scope) -> Response:
-    headers = {"x-ms-error-code": fault.code}
-    if fault.status == 401:
-        page = "text/html" in Headers(scope=scope).get("accept", "")
-        headers["www-authenticate"] = 'Basic realm="windvane: the key is the password"'
-        if not page:
-            headers["www-authenticate"] = 'Bearer realm="windvane"'
-    kind = "application/json; charset=utf-8"
-    return Response(fault.body(), fault.status, headers, media_type=kind)
+def challenge(accepted: bytes) -> bytes:
+    """How to ask for a key: a browser that wants a page asks its user."""
+    if b"text/html" in accepted:
+        return b'Basic realm="windvane: the key is the password"'
+    return b'Bearer realm="windvane"'

@@ -1,37 +1,32 @@
-"""What the service measures, for Prometheus; and the one place where a failed request is logged.
+"""What the service measures, for Prometheus.
 
 What became of decisions and rewards is read from the log when someone asks, and so survives a
 restart. Requests and their times are counted here, by this process.
 """
 
-import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from windvane.arrays import Floats
 from windvane.errors import StoreError
+from windvane.service.asking import Asked
 from windvane.service.tables import Funnel, Logged
-from windvane.service.wire import WireError
+from windvane.service.watch import BUDGET, Watch, Watches
 
 if TYPE_CHECKING:
-    from windvane.service.app import Service
+    from windvane.service.core import Service
     from windvane.service.loop import Loop
 
 BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # seconds
 RECENT = 1000  # decisions by which a loop is judged
-OPERATIONS = ("rank", "reward", "activate")
 OUTCOMES = ("learned", "summed", "extra", "held", "late", "orphan", "duplicate", "unlearned")
-log = logging.getLogger("windvane.service")
 
 
 class Metrics:
@@ -53,18 +48,22 @@ class Metrics:
             ("operation", "loop", "status"),
             registry=self.registry,
         )
-        self.registry.register(Loops(service))
+        self.watches = Watches()
+        self.registry.register(Loops(service, self.watches))
+        self.counters = lru_cache(self._counters)
 
-    def count(self, path: str, status: int, took: float) -> None:
+    def _counters(self, what: str, loop: str, status: int) -> tuple[Counter, Histogram]:
+        return self.requests.labels(what, loop, str(status)), self.times.labels(what, loop)
+
+    def count(self, ask: Asked | None, status: int, took: float) -> None:
         """Count one request; a loop that is not there gets no label, for anyone can invent it."""
-        last = path.rsplit("/", 1)[-1]
-        operation = last if last in OPERATIONS and "/personalizer/" in path else "other"
-        name = path.split("/", 3)[2] if path.startswith("/loops/") else "default"
-        if operation == "other" or name not in self.service.loops:
-            name = ""
-        self.requests.labels(operation, name, str(status)).inc()
-        if operation != "other":
-            self.times.labels(operation, name).observe(took)
+        if ask is None:
+            self.requests.labels("other", "", str(status)).inc()
+            return
+        loop = ask.loop if ask.loop in self.service.loops else ""
+        requests, times = self.counters(ask.what, loop, status)
+        requests.inc()
+        times.observe(took)
 
     def text(self) -> bytes:
         """All of it as Prometheus reads it; waits for the log, so call it in a thread."""
@@ -74,8 +73,8 @@ class Metrics:
 class Loops(Collector):
     """What the log knows of each loop."""
 
-    def __init__(self, service: "Service") -> None:
-        self.service = service
+    def __init__(self, service: "Service", watches: Watches) -> None:
+        self.service, self.watches = service, watches
 
     def describe(self) -> list[Metric]:
         """Nothing before it is asked for."""
@@ -87,13 +86,17 @@ class Loops(Collector):
         degraded = "1 while ranks are answered without the log."
         yield GaugeMetricFamily("windvane_degraded", degraded, float(bool(service.degraded)))
         waiting = GaugeMetricFamily("windvane_writes_waiting", "Operations not yet on disk.")
-        waiting.add_metric((), service.store.waiting)
+        waiting.add_metric((), service.writer.waiting)
         yield waiting
         commits = CounterMetricFamily("windvane_commits", "Groups of operations written.")
-        commits.add_metric((), service.store.commits)
+        commits.add_metric((), service.writer.commits)
         yield commits
+        until = time.monotonic() + BUDGET
         try:
-            read = [(loop, *_read(loop)) for loop in list(service.loops.values())]
+            read = [
+                (loop, *_read(loop, self.watches.of(loop, max(until - time.monotonic(), 0.0))))
+                for loop in list(service.loops.values())
+            ]
         except StoreError:
             return
         decisions = CounterMetricFamily("windvane_decisions", "Ranks kept.", labels=("loop",))
@@ -117,23 +120,28 @@ GAUGES = {
     "join_ratio": "Decisions that got their reward in time, of all whose wait is over.",
     "model_age_seconds": "Time since something was learned.",
     "exploration_share": "Recent decisions that took another action than the likeliest.",
-    "prediction_error": "Root mean square of reward minus prediction, recent decisions: drift.",
+    "prediction_error": "Root mean square of reward minus what was predicted, recent lessons.",
     "parameter_norm": "Length of the estimated parameter.",
+    "parameter_movement": "How far the estimated parameter came over the recent lessons.",
+    "drift_alarms": "How often predictions became worse than usual, in the log that is watched.",
 }
 
 
-def _read(loop: "Loop") -> tuple[Funnel, dict[str, float]]:
+def _read(loop: "Loop", watch: Watch) -> tuple[Funnel, dict[str, float]]:
     store, theta = loop.store, loop.policy.theta
     funnel = store.funnel(loop.id)
     closed = funnel.learned + funnel.default
     learned_at = store.learned_at(loop.id)
-    recent = store.recent(loop.id, RECENT)
+    with watch.lock:
+        drift = watch.drift(RECENT)
     return funnel, {
         "join_ratio": funnel.learned / closed if closed else math.nan,
         "model_age_seconds": math.nan if learned_at is None else time.time() - learned_at / 1e6,
-        "exploration_share": exploration_share(recent),
-        "prediction_error": prediction_error(recent, theta),
+        "exploration_share": exploration_share(store.recent(loop.id, RECENT)),
+        "prediction_error": drift.error,
         "parameter_norm": float(np.linalg.norm(theta)),
+        "parameter_movement": drift.movement,
+        "drift_alarms": drift.alarms,
     }
 
 
@@ -146,75 +154,3 @@ def exploration_share(recent: Sequence[Logged]) -> float:
         for chances in (np.frombuffer(logged.decision.probabilities),)
     ]
     return float(np.mean(others)) if others else math.nan
-
-
-def prediction_error(recent: Sequence[Logged], theta: Floats) -> float:
-    """√mean (r − xᵀθ̂)² under today's estimate: it grows while the world leaves the estimate."""
-    errors = [
-        reward - np.frombuffer(features) @ theta
-        for features, reward in ((one.decision.features, one.reward) for one in recent)
-        if features is not None and reward is not None and len(features) == theta.nbytes
-    ]
-    return float(np.sqrt(np.mean(np.square(errors)))) if errors else math.nan
-
-
-class Watched:
-    """Counts every request, and logs those that fail, with an id that the answer carries too."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        began, status, request_id = time.perf_counter(), 0, ""
-
-        async def answer(message: Message) -> None:
-            nonlocal status, request_id
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                if status >= 400:
-                    request_id = id_of(scope)
-                    message["headers"].append((b"x-request-id", request_id.encode()))
-            await send(message)
-
-        error: Exception | None = None
-        try:
-            await self.app(scope, receive, answer)
-        except Exception as reason:
-            error = reason
-            if not status:
-                await _sorry(answer)
-        took = time.perf_counter() - began
-        metrics: Metrics | None = getattr(scope["app"].state, "metrics", None)
-        if metrics is not None:  # it is loaded
-            metrics.count(scope["path"], status, took)
-        if error is not None or status in (401, 403) or status >= 500:
-            facts = {
-                "request": request_id,
-                "method": scope["method"],
-                "path": scope["path"],
-                "status": status,
-                "ms": round(took * 1e3, 3),
-            }
-            level = logging.ERROR if error is not None or status == 500 else logging.WARNING
-            log.log(level, "a request failed", exc_info=error, extra={"facts": facts})
-
-
-def id_of(scope: Scope) -> str:
-    """The client's id of a request, if it is a decent one; else one of ours."""
-    given = Headers(scope=scope).get("x-ms-client-request-id", "")
-    return (
-        given if 0 < len(given) <= 64 and given.isascii() and given.isprintable() else uuid4().hex
-    )
-
-
-async def _sorry(send: Send) -> None:
-    fault = WireError(500, "InternalServerError", "the service failed; its log says why")
-    headers = [
-        (b"content-type", b"application/json; charset=utf-8"),
-        (b"x-ms-error-code", fault.code.encode()),
-    ]
-    await send({"type": "http.response.start", "status": fault.status, "headers": headers})
-    await send({"type": "http.response.body", "body": fault.body()})

@@ -1,8 +1,14 @@
 """Finding, opening and creating the database of a store."""
 
+import fcntl
 import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from os import PathLike
 from pathlib import Path
+from typing import IO
 
 from sqlalchemy import (
     URL,
@@ -10,19 +16,23 @@ from sqlalchemy import (
     Engine,
     create_engine,
     event,
+    func,
     insert,
     inspect,
     make_url,
     select,
 )
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from windvane.errors import StoreError
+from windvane.service.failures import explained
 from windvane.service.tables import VERSION, metadata, schema
 
 FILE = "windvane.db"
+LOCK = "serving.lock"
+ADVISORY = 0x57494E44564E45  # PostgreSQL's lock of who serves a database
 PATIENCE = 500  # milliseconds to wait for a lock that someone else holds
 SERVER = (
     f"-c lock_timeout={PATIENCE} -c statement_timeout=30000 -c synchronous_commit=on "
@@ -70,6 +80,62 @@ def engine(url: URL, writes: bool) -> Engine:
         pool_pre_ping=True,
         **_pool(writes),
     )
+
+
+def opened(url: URL) -> Engine:
+    """For a writer, with all tables there."""
+    if url.get_backend_name() == "sqlite":
+        make_directory(Path(url.database or ""))
+    writing = engine(url, writes=True)
+    try:
+        prepare(writing)
+    except Exception as error:
+        writing.dispose()
+        raise explained(error) from None
+    return writing
+
+
+@contextmanager
+def alone(url: URL, patience: float) -> Iterator[None]:
+    """Keep a second service off the same log: each would miss what the other learns.
+
+    One that was killed may still be writing its last words; wait for it.
+    """
+    name = url.render_as_string(hide_password=True)
+    if url.get_backend_name() == "sqlite":
+        place = Path(url.database or "").parent
+        name = str(place)
+        make_directory(place / LOCK)
+        with open(place / LOCK, "w") as file:
+            _wait_for(partial(_flock, file), name, patience)
+            yield
+    else:
+        holding = engine(url, writes=False)
+        try:
+            with holding.connect() as connection:
+                ask = select(func.pg_try_advisory_lock(ADVISORY))
+                _wait_for(lambda: bool(connection.scalar(ask)), name, patience)
+                yield
+        except SQLAlchemyError as error:
+            raise explained(error) from None
+        finally:
+            holding.dispose()
+
+
+def _wait_for(take: Callable[[], bool], name: str, patience: float) -> None:
+    end = time.monotonic() + patience
+    while not take():
+        if time.monotonic() > end:
+            raise StoreError(f"serve: another service runs on {name}", "locked")
+        time.sleep(0.02)
+
+
+def _flock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def prepare(writing: Engine) -> None:

@@ -1,26 +1,22 @@
 """Running the service: where it listens, what it refuses, how it stops without losing anything."""
 
-import contextlib
-import fcntl
 import ipaddress
 import signal
 import socket
 import ssl
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import uvicorn
-from starlette.applications import Starlette
 
-from windvane.errors import SettingError, StoreError
+from windvane.errors import SettingError
 from windvane.service import journal
+from windvane.service.edge import Edge
 from windvane.service.keys import is_valid
-from windvane.service.opening import location
 from windvane.service.store import Store
 
 GRACE = 10  # seconds that requests under way have to end
@@ -78,22 +74,6 @@ def _place(where: str) -> str:
     return "--database URL" if "://" in where else f"--data {where}"  # a URL may hold a password
 
 
-@contextlib.contextmanager
-def alone(where: str) -> Iterator[None]:
-    """Keep a second service off the same directory: each would miss what the other learns."""
-    url = location(where)
-    if url.get_backend_name() != "sqlite":
-        yield
-        return
-    place = Path(url.database or "").parent
-    with open(place / "serving.lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise StoreError(f"serve: another service runs on {place}", "locked") from None
-        yield
-
-
 def listen(address: Address) -> socket.socket:
     """A socket at the address; port 0 takes any that is free."""
     try:
@@ -107,7 +87,7 @@ def listen(address: Address) -> socket.socket:
 
 
 def run(
-    app: Starlette, address: Address, ready: Callable[[str], None], span: float | None = None
+    app: Edge, address: Address, ready: Callable[[str], None], span: float | None = None
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; then answer what was asked, write it, and return.
 
@@ -145,4 +125,4 @@ def run(
         server.run(sockets=[listening])
         end.cancel()
     if not server.started:
-        sys.exit(1)
+        raise getattr(app.state, "failure", None) or SystemExit(1)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, bindparam, delete, exists, insert, select, update
+from sqlalchemy import and_, bindparam, exists, select, update
 
 from windvane.errors import StoreError
 from windvane.service.tables import Lesson, decisions, lessons, rewards, waiting
@@ -119,6 +119,8 @@ def settle_again(
     work: Work, loop: int, status: str, moments: Mapping[str, Moment]
 ) -> dict[str, list[Lesson]]:
     """Rewards that came before their decision, or before its activation, find it now."""
+    if not moments:
+        return {}
     asked = {"loop": loop, "events": list(moments), "status": status}
     found = work.connection.execute(_MISSED, asked).all()
     if not found:
@@ -143,34 +145,33 @@ def settle_again(
     return taught
 
 
-_PUT_LESSONS = insert(lessons).returning(lessons.c.id, lessons.c.decision)
+_LAST = (
+    select(lessons.c.id, lessons.c.decision)
+    .where(lessons.c.loop == bindparam("loop"))
+    .order_by(lessons.c.id.desc())
+    .limit(bindparam("count"))
+)
 
 
 def teach(work: Work, loop: int, drafts: Sequence[Draft]) -> list[Lesson]:
     """Write lessons, in order; their decisions wait no longer."""
     if not drafts:
         return []
-    rows = [
-        {"loop": loop, "decision": known.id, "kind": kind, "value": value, "at": at}
-        for known, kind, value, at in drafts
-    ]
-    put = sorted(tuple(row) for row in work.connection.execute(_PUT_LESSONS, rows))
-    if [decision for _, decision in put] != [draft.decision.id for draft in drafts]:
+    rows = [(loop, known.id, kind, value, at) for known, kind, value, at in drafts]
+    work.put("lessons", ("loop", "decision", "kind", "value", "at"), rows)
+    last = work.connection.execute(_LAST, {"loop": loop, "count": len(rows)}).all()[::-1]
+    if [decision for _, decision in last] != [draft.decision.id for draft in drafts]:
         raise StoreError("store: the database numbers lessons out of order", "refused")
     close(work, loop, [draft.decision.id for draft in drafts if draft.kind != "amend"])
     return [
         Lesson(number, known.id, kind, value, at, known.round, known.at, known.features or b"")
-        for (number, _), (known, kind, value, at) in zip(put, drafts, strict=True)
+        for (number, _), (known, kind, value, at) in zip(last, drafts, strict=True)
     ]
 
 
-_CLOSE = delete(waiting).where(
-    waiting.c.loop == bindparam("loop"),
-    waiting.c.decision.in_(bindparam("decisions", expanding=True)),
-)
+_CLOSE = "DELETE FROM waiting WHERE loop = ? AND decision = ?"
 
 
 def close(work: Work, loop: int, decided: list[int]) -> None:
     """These decisions wait no longer."""
-    if decided:
-        work.connection.execute(_CLOSE, {"loop": loop, "decisions": decided})
+    work.many(_CLOSE, [(loop, decision) for decision in decided])

@@ -15,9 +15,8 @@ from sqlalchemy import Executable, Select, func, select
 
 from windvane.errors import StoreError
 from windvane.service.backup import copy
-from windvane.service.checkpoint import Checkpointer
 from windvane.service.failures import explained
-from windvane.service.opening import engine, location, make_directory, prepare
+from windvane.service.opening import engine, location, opened
 from windvane.service.tables import (
     Change,
     Decision,
@@ -37,7 +36,7 @@ from windvane.service.tables import (
     settings_log,
     snapshots,
 )
-from windvane.service.writer import Deliver, Operation, Result, Writer
+from windvane.service.writer import Operation, Result, Writer
 
 HEAVY = ("actions", "answer", "request")  # what a log of many decisions can do without
 
@@ -52,24 +51,14 @@ class Span(NamedTuple):
 class Store:
     """The log in a directory, or at a URL such as postgresql://user@host/name.
 
-    `deliver`, often an event loop's `call_soon_threadsafe`, says where futures are resolved.
+    With `writes` off someone else writes, who has prepared the database.
     """
 
-    def __init__(self, where: str | PathLike[str], deliver: Deliver | None = None) -> None:
+    def __init__(self, where: str | PathLike[str], writes: bool = True) -> None:
         self.url = location(where)
-        if self.url.get_backend_name() == "sqlite":
-            make_directory(Path(self.url.database or ""))
-        self._writing = engine(self.url, writes=True)
         self._reading = engine(self.url, writes=False)
-        try:
-            prepare(self._writing)
-        except Exception as error:
-            self._writing.dispose()
-            raise explained(error) from None
-        self._writer = Writer(self._writing, deliver)
-        self._checkpointer = None
-        if self.url.get_backend_name() == "sqlite":
-            self._checkpointer = Checkpointer(self._reading, self._writer.committed)
+        self._writing = opened(self.url) if writes else None
+        self._writer = Writer(self._writing) if self._writing is not None else None
 
     def __enter__(self) -> Self:
         return self
@@ -84,28 +73,34 @@ class Store:
 
     def close(self) -> None:
         """Write what waits, then let go of the database."""
-        self._writer.close()
-        if self._checkpointer is not None:
-            self._checkpointer.close()
-        self._writing.dispose()
+        if self._writer is not None and self._writing is not None:
+            self._writer.close()
+            self._writing.dispose()
         self._reading.dispose()
 
     @property
     def commits(self) -> int:
         """How many groups were written."""
-        return self._writer.commits
+        return self.writer.commits
 
     @property
     def waiting(self) -> int:
         """How many operations wait to be written."""
-        return self._writer.waiting
+        return self.writer.waiting
+
+    @property
+    def writer(self) -> Writer:
+        """Who writes."""
+        if self._writer is None:
+            raise StoreError("store: it was opened to be read", "readonly")
+        return self._writer
 
     def submit(self, operation: Operation[Result]) -> Future[Result]:
         """Have it written; the future resolves once it is on disk, or fails with a StoreError.
 
         It cannot be cancelled. With too many waiting, or closed, this raises the error at once.
         """
-        return self._writer.submit(operation)
+        return self.writer.submit(operation)
 
     def loop(self, name: str) -> Loop | None:
         """The loop of a name."""

@@ -198,8 +198,8 @@ class Decision(NamedTuple):
     actions: str
     answer: bytes
     request: str
-    id: int = 0
     activated_at: int | None = None
+    id: int = 0
 
 
 class Reward(NamedTuple):

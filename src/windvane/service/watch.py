@@ -10,8 +10,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
+from math import isnan
+from statistics import fmean
 from sys import intern
 from threading import Lock
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,7 +23,8 @@ import numpy.typing as npt
 from sqlalchemy import func, select
 
 from windvane.arrays import Floats
-from windvane.service.insight import NAN, Decided, Learned
+from windvane.service.alarm import Alarm
+from windvane.service.insight import NAN, Decided, Learned, moved
 from windvane.service.loop import Loop
 from windvane.service.settings import MICRO
 from windvane.service.tables import Lesson, decisions, lessons
@@ -27,9 +32,10 @@ from windvane.service.tables import waiting as waits
 
 MOST = 20_000  # decisions that are looked at
 BATCH = 250
-STRIDE = 8  # lessons between two estimates that are kept
+ROOM = 4_000_000  # numbers of estimates that are kept: of large ones, not that of every lesson
 WARM = 500
 BUDGET = 0.4  # seconds of work at a time
+FRESH = 1.0  # seconds for which what was read of the log is fresh enough
 FIELDS = ("id", "at", "chosen", "probabilities", "actions", "mode", "degraded")
 read_names = msgspec.json.Decoder(list[str]).decode
 
@@ -56,6 +62,14 @@ class Row:
     reward: float = NAN
 
 
+class Drift(NamedTuple):
+    """How much the world drifts, in numbers; NaN where it is not known."""
+
+    alarms: float  # in view
+    error: float  # of prediction, √(mean of squares)
+    movement: float  # of the estimate
+
+
 class Watch:
     """A loop as seen from its log; `advance` takes in what is new."""
 
@@ -65,14 +79,21 @@ class Watch:
         self.rows: deque[Row] = deque()
         self.by_id: dict[int, Row] = {}
         self.errors: deque[tuple[int, float]] = deque(maxlen=most)
-        self.path: deque[tuple[int, npt.NDArray[np.float32]]] = deque(maxlen=most // STRIDE + 1)
+        self.alarm, self.alarms = Alarm(), deque[int]()
+        self.stride = -(-most * loop.settings.dim // ROOM)  # lessons between two kept estimates
+        self.path: deque[tuple[int, npt.NDArray[np.float32]]] = deque(
+            maxlen=most // self.stride + 1
+        )
         self.ages: deque[float] = deque(maxlen=most)  # in the unit of the half-life
         self.count = 0  # lessons taught
         self.behind = True
+        self.read = 0.0  # when, in seconds of the monotonic clock
         self._newest = 0, 0  # the round and time of the newest decision learned from
         self._replaced, self.shadow = loop.policy, loop._blank()
         self.decision, self.lesson = self._start()
         self.cold = WARM if loop.policy.belief.seen > self._taught() else 0
+        if not self.cold:
+            self._keep(0)
 
     def _start(self) -> tuple[int, int]:
         """The last decision and lesson that are not looked at."""
@@ -112,6 +133,12 @@ class Watch:
         with self.lock:
             self._follow_deletion()
             self.behind = not (self._take_decisions(until) and self._take_lessons(until))
+            self.read = time.monotonic()
+
+    def refresh(self, budget: float = BUDGET) -> None:
+        """Take in what is new, unless that was done just now."""
+        if time.monotonic() - self.read > FRESH:
+            self.advance(budget)
 
     def _follow_deletion(self) -> None:
         query = select(func.min(decisions.c.id)).where(decisions.c.loop == self.loop.id)
@@ -188,7 +215,7 @@ class Watch:
             self.shadow = (
                 self.loop._blank() if blank else self.loop.carried(self.shadow, self._newest)
             )
-            self._replaced = policy
+            self._replaced, self.alarm = policy, Alarm()
 
     def _teach(self, lesson: Lesson) -> None:
         self.lesson = lesson.id
@@ -204,13 +231,22 @@ class Watch:
             self.shadow.amend(features, lesson.value, at)
             return
         theta = self.shadow.theta
-        error = lesson.value - float(features @ theta)
-        self.errors.append((lesson.at, error if self.count >= self.cold else NAN))
+        error = lesson.value - float(features @ theta) if self.count >= self.cold else NAN
+        self.errors.append((lesson.at, error))
+        if self.alarm.raised_by(error):
+            self.alarms.append(lesson.at)
+        while self.alarms and self.alarms[0] < self.errors[0][0]:
+            self.alarms.popleft()
         self.shadow.learn(features, lesson.value, at)
         self.ages.append(at)
         self.count += 1
-        if self.count % STRIDE == 0 and self.count > self.cold:
-            self.path.append((lesson.at, self.shadow.theta.astype(np.float32)))
+        if self.count % self.stride == 0 and self.count >= self.cold:
+            self._keep(lesson.at)
+
+    def _keep(self, at: int) -> None:
+        """Remember the estimate; clocks that are set back do not count."""
+        last = self.path[-1][0] if self.path else 0
+        self.path.append((max(at, last), self.shadow.theta.astype(np.float32)))
 
     def decided(self) -> tuple[Decided, list[str]]:
         """The decisions as columns, and the actions by number."""
@@ -227,14 +263,26 @@ class Watch:
         return columns, list(places)
 
     def learned(self) -> Learned:
-        """The lessons as columns."""
+        """The lessons as columns, and the alarms among them."""
         return Learned(
             np.array([at for at, _ in self.errors], np.int64),
             np.array([error for _, error in self.errors], np.float64),
+            np.array(self.alarms, np.int64),
             np.array([at for at, _ in self.path], np.int64),
-            np.array([theta for _, theta in self.path], np.float64).reshape(
-                len(self.path), self.shadow.dim
-            ),
+            [theta for _, theta in self.path],
+        )
+
+    def drift(self, lessons: int) -> Drift:
+        """What the last lessons tell; nothing while there are newer ones to be read."""
+        if self.behind:
+            return Drift(NAN, NAN, NAN)
+        squares = [error**2 for _, error in islice(reversed(self.errors), lessons)]
+        known = [square for square in squares if not isnan(square)]
+        back = min(lessons // self.stride + 1, len(self.path))
+        return Drift(
+            float(len(self.alarms)),
+            fmean(known) ** 0.5 if known else NAN,
+            moved(self.path[-back][1], self.path[-1][1]) if back > 1 else NAN,
         )
 
     def effective(self) -> float:
@@ -244,3 +292,20 @@ class Watch:
         if not len(ages) or not span:
             return float(len(ages))
         return float(np.exp2((ages - ages.max()) / span).sum())
+
+
+class Watches:
+    """One watch for each loop that someone asked about."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._watches: dict[str, Watch] = {}
+
+    def of(self, loop: Loop, budget: float = BUDGET) -> Watch:
+        """The watch of a loop, which has read on; waits for the log, so call it in a thread."""
+        with self._lock:
+            watch = self._watches.get(loop.name)
+            if watch is None or watch.loop is not loop:
+                watch = self._watches[loop.name] = Watch(loop)
+        watch.refresh(budget)
+        return watch

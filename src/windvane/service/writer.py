@@ -1,7 +1,7 @@
-"""One thread owns all writing: what waits goes into one transaction, one commit, one fsync.
+"""Writing in groups: what waits goes into one transaction, one commit, one fsync.
 
-An operation is a description of what to write; it can be run again after a rollback. Its future is
-resolved after the commit that holds it, in the order in which the operations were written.
+An operation is a description of what to write; it can be run again after a rollback. What comes of
+it is told after the commit that holds it, in the order in which the operations were written.
 """
 
 import threading
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import groupby
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from sqlalchemy import Connection, Engine, bindparam, update
 
@@ -18,7 +18,6 @@ from windvane.service.failures import explained, is_everyones
 from windvane.service.tables import Funnel, counters
 
 Result = TypeVar("Result")
-Deliver = Callable[[Callable[[], None]], object]
 
 ROOM = 4096  # operations that may wait
 GROUP = 512  # operations of one transaction
@@ -29,6 +28,18 @@ class Work(NamedTuple):
 
     connection: Connection
     counts: Counter[tuple[int, str]]
+
+    def put(self, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+        """Insert many rows as the driver takes them, which is many times as fast as one by one."""
+        marks = ", ".join(["?"] * len(columns))
+        self.many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+
+    def many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Run a statement for every row; ? marks a value."""
+        if self.connection.dialect.paramstyle != "qmark":
+            statement = statement.replace("?", "%s")
+        if rows:
+            self.connection.exec_driver_sql(statement, list(rows))
 
 
 class Operation(Generic[Result]):
@@ -48,32 +59,30 @@ class Operation(Generic[Result]):
 
 
 class Entry(NamedTuple):
-    operation: Operation[object]
-    future: Future[object]
+    """An operation, and by what whoever waits for it knows it."""
+
+    operation: Operation[Any]
+    ticket: Any
 
 
 class Outcome(NamedTuple):
-    future: Future[object]
-    result: object
+    """What came of the operation of a ticket."""
+
+    ticket: Any
+    result: Any
     error: StoreError | None
 
 
 class Writer:
-    """Takes operations from any thread and writes them in groups from its own.
+    """Takes operations from any thread and writes them in groups from its own."""
 
-    `deliver` gets, for each group, the function that resolves its futures: an event loop's
-    `call_soon_threadsafe` makes them resolve in the thread of that loop, with one wake-up a group.
-    """
-
-    def __init__(self, engine: Engine, deliver: Deliver | None = None, room: int = ROOM) -> None:
+    def __init__(self, engine: Engine, room: int = ROOM) -> None:
         self._engine = engine
-        self._deliver = deliver
         self._room = room
         self._ready = threading.Condition()
         self._queue: list[Entry] = []
         self._closing = False
         self.commits = 0
-        self.committed = threading.Event()  # for whoever cares, and clears it
         self._thread = threading.Thread(target=self._work, name="windvane writer", daemon=True)
         self._thread.start()
 
@@ -88,11 +97,10 @@ class Writer:
         future.set_running_or_notify_cancel()
         with self._ready:
             if self._closing:
-                raise StoreError("store: it is closed", "closed")
+                raise closed()
             if len(self._queue) >= self._room:
-                message = f"store: {self._room} operations wait to be written, no more are taken"
-                raise StoreError(message, "busy")
-            self._queue.append(Entry(operation, future))  # type: ignore[arg-type]
+                raise crowded(self._room)
+            self._queue.append(Entry(operation, future))
             if len(self._queue) == 1:
                 self._ready.notify()
         return future
@@ -112,45 +120,44 @@ class Writer:
                 group, self._queue = self._queue[:GROUP], self._queue[GROUP:]
             if not group:
                 return
-            self._resolve(self._write(group))
-
-    def _write(self, group: list[Entry]) -> list[Outcome]:
-        try:
-            try:
-                return self._commit(in_turn(group), together)
-            except Exception as error:
-                if is_everyones(explained(error)):
-                    raise
-                return self._commit(in_turn(group), one_by_one)  # whose fault is it?
-        except Exception as error:
-            return [Outcome(entry.future, None, explained(error)) for entry in group]
-
-    def _commit(
-        self, group: list[Entry], how: Callable[[Work, list[Entry]], Iterator[Outcome]]
-    ) -> list[Outcome]:
-        with self._engine.begin() as connection:
-            work = Work(connection, Counter())
-            outcomes = list(how(work, group))
-            _count(work)
-        self.commits += 1
-        self.committed.set()
-        return outcomes
-
-    def _resolve(self, outcomes: list[Outcome]) -> None:
-        def resolve() -> None:
+            outcomes = written(self._engine, group)
+            self.commits += any(outcome.error is None for outcome in outcomes)
             for future, result, error in outcomes:
                 if error is None:
                     future.set_result(result)
                 else:
                     future.set_exception(error)
 
-        if self._deliver is not None:
-            try:
-                self._deliver(resolve)
-            except RuntimeError:  # the event loop is gone; nobody else resolves them
-                resolve()
-        else:
-            resolve()
+
+def closed() -> StoreError:
+    return StoreError("store: it is closed", "closed")
+
+
+def crowded(room: int) -> StoreError:
+    return StoreError(f"store: {room} operations wait to be written, no more are taken", "busy")
+
+
+def written(engine: Engine, group: list[Entry]) -> list[Outcome]:
+    """Write a group in one transaction; an operation that fails by itself does so alone."""
+    try:
+        try:
+            return _commit(engine, in_turn(group), together)
+        except Exception as error:
+            if is_everyones(explained(error)):
+                raise
+            return _commit(engine, in_turn(group), one_by_one)  # whose fault is it?
+    except Exception as error:
+        return [Outcome(entry.ticket, None, explained(error)) for entry in group]
+
+
+def _commit(
+    engine: Engine, group: list[Entry], how: Callable[[Work, list[Entry]], Iterator[Outcome]]
+) -> list[Outcome]:
+    with engine.begin() as connection:
+        work = Work(connection, Counter())
+        outcomes = list(how(work, group))
+        _count(work)
+    return outcomes
 
 
 def in_turn(group: list[Entry]) -> list[Entry]:
@@ -171,24 +178,24 @@ def together(work: Work, group: list[Entry]) -> Iterator[Outcome]:
         batch = list(run)
         results = kind.run(work, [entry.operation for entry in batch])
         for entry, result in zip(batch, results, strict=True):
-            yield Outcome(entry.future, result, None)
+            yield Outcome(entry.ticket, result, None)
 
 
 def one_by_one(work: Work, group: list[Entry]) -> Iterator[Outcome]:
     """Each under a savepoint of its own; an error is its own."""
-    for operation, future in group:
+    for operation, ticket in group:
         before = work.counts.copy()
         try:
             with work.connection.begin_nested():
                 (result,) = operation.run(work, [operation])
-            yield Outcome(future, result, None)
+            yield Outcome(ticket, result, None)
         except Exception as error:
             reason = explained(error)
             if is_everyones(reason):
                 raise
             work.counts.clear()
             work.counts.update(before)
-            yield Outcome(future, None, reason)
+            yield Outcome(ticket, None, reason)
 
 
 _ADD = (
