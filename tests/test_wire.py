@@ -14,7 +14,8 @@ from logs import SECOND
 from serving import BASE, Answer, Client, Nursery, Server
 from windvane.arrays import Floats
 from windvane.policy import Policy
-from windvane.service.app import ROUTES, VERSIONS, not_built
+from windvane.service.app import ROUTES, not_built
+from windvane.service.asking import VERSIONS
 from windvane.service.joining import PutDecision, PutReward
 from windvane.service.keeping import PutLoop
 from windvane.service.loop import now, unpack

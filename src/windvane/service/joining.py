@@ -75,7 +75,7 @@ class PutDecision(Operation[Ranked]):
         stored: dict[str, bytes] = {}
         if named:
             found = work.connection.execute(_ANSWERS, {"loop": loop, "events": named})
-            stored = dict(found.tuples().all())
+            stored = {row.event_id: row.answer for row in found}
         fresh = {event: put for event, put in first.items() if event not in stored}
         taught: dict[str, list[Lesson]] = {}
         if fresh:
