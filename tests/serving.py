@@ -148,6 +148,7 @@ class Server:
         self.nursery, self.data = nursery, data
         self.where = database or str(data)
         self._socket = socket.create_server(("127.0.0.1", 0))  # held: the port stays the same
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as `serve` has it
         self.port: int = self._socket.getsockname()[1]
         self.process: int | None = None
         self.start()
@@ -173,6 +174,12 @@ class Server:
     def log(self) -> str:
         """What it has said."""
         return Path(f"{self.data}.log").read_text()
+
+    @property
+    def writer(self) -> int:
+        """The process that writes for it."""
+        [child] = Path(f"/proc/{self.process}/task/{self.process}/children").read_text().split()
+        return int(child)
 
     def client(self, timeout: float = 30.0) -> Client:
         return Client(self.port, timeout)

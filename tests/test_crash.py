@@ -14,6 +14,7 @@ from typing import NamedTuple
 from serving import BASE, Answer, Client, Nursery, Server
 from windvane.service.keeping import PutLoop
 from windvane.service.loop import Loop
+from windvane.service.opening import alone, location
 from windvane.service.settings import Settings, write
 from windvane.service.store import Store
 
@@ -190,7 +191,8 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(
                     server.wait()
                 server.kill()
                 if kill % 10 == 9:
-                    same_belief(data, scratch)
+                    with alone(location(str(data)), 5.0):  # its last words are written
+                        same_belief(data, scratch)
                 server.start()
             server.wait()
         finally:

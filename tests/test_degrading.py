@@ -1,7 +1,9 @@
 """Where the log or the encoder fails, ranks are still answered, and nothing is learned of them."""
 
 import contextlib
+import os
 import resource
+import signal
 import sqlite3
 import subprocess
 import time
@@ -12,11 +14,12 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from logs import Hold
+from logs import TERMS, decision, new_loop, reward
 from serving import BASE, Answer, Client, Nursery, Server
-from windvane.service import app as application
+from windvane.service import core
 from windvane.service.app import make
 from windvane.service.features import Encoder
+from windvane.service.joining import PutDecision, Withdraw
 from windvane.service.store import Store
 from windvane.service.tables import Lesson
 
@@ -47,11 +50,10 @@ def full(server: Server) -> Iterator[None]:
 @contextmanager
 def limited(server: Server) -> Iterator[None]:
     """The system lets the server's files grow no further."""
-    assert server.process is not None
-    before = resource.prlimit(server.process, resource.RLIMIT_FSIZE)
-    resource.prlimit(server.process, resource.RLIMIT_FSIZE, (1, before[1]))
+    before = resource.prlimit(server.writer, resource.RLIMIT_FSIZE)
+    resource.prlimit(server.writer, resource.RLIMIT_FSIZE, (1, before[1]))
     yield
-    resource.prlimit(server.process, resource.RLIMIT_FSIZE, before)
+    resource.prlimit(server.writer, resource.RLIMIT_FSIZE, before)
 
 
 @contextmanager
@@ -210,23 +212,33 @@ def test_a_defect_in_the_encoder_degrades_ranks_and_recovers(
     assert (statuses(web, "e"), statuses(web, "f")) == (["unlearned"], ["learned"])
 
 
+class Busy:
+    """The process that writes does nothing, until it is let go."""
+
+    def __init__(self, web: TestClient) -> None:
+        self._process = web.app.state.service.writer.process  # type: ignore[attr-defined]
+        os.kill(self._process, signal.SIGSTOP)
+
+    def let_go(self) -> None:
+        os.kill(self._process, signal.SIGCONT)
+
+
 @pytest.fixture
-def busy(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> Hold:
-    """The log takes longer than a rank can wait, until it is let go."""
-    monkeypatch.setattr(application, "PATIENCE", 0.1)
-    monkeypatch.setattr(application, "HURRY", 0.1)
-    hold = Hold()
-    web.app.state.service.store.submit(hold)  # type: ignore[attr-defined]
-    assert hold.held.wait(20)
-    return hold
+def busy(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[Busy]:
+    """The log takes longer than a rank can wait."""
+    monkeypatch.setattr(core, "PATIENCE", 0.1)
+    monkeypatch.setattr(core, "HURRY", 0.1)
+    busy = Busy(web)
+    yield busy
+    busy.let_go()
 
 
-def test_a_rank_that_waited_too_long_is_never_learned(web: TestClient, busy: Hold) -> None:
+def test_a_rank_that_waited_too_long_is_never_learned(web: TestClient, busy: Busy) -> None:
     told, unnamed = ask(web, "late"), ask(web, None)
     assert told["degraded"]
     assert unnamed["degraded"]
     assert "too long" in web.get("/healthz").json()["reason"]
-    busy.let_go.set()
+    busy.let_go()
     assert ask(web, "late") == told
     store = web.app.state.service.store  # type: ignore[attr-defined]
     for event in ("late", str(unnamed["eventId"])):
@@ -244,7 +256,7 @@ def test_a_reward_that_came_first_teaches_nothing_of_a_rank_that_waited_too_long
     assert web.post(f"{BASE}/events/e/reward", json={"value": 1.0}).status_code == 204
     busy = request.getfixturevalue("busy")
     told = ask(web, "e")
-    busy.let_go.set()
+    busy.let_go()
     assert ask(web, "e") == told
     assert told["degraded"]
     assert statuses(web, "e") == ["unlearned"]
@@ -257,7 +269,7 @@ def test_what_was_decided_before_outlives_a_repetition_that_waited_too_long(
     assert web.post(f"{BASE}/events/e/reward", json={"value": 1.0}).status_code == 204
     busy = request.getfixturevalue("busy")
     assert ask(web, "e")["degraded"]
-    busy.let_go.set()
+    busy.let_go()
     assert ask(web, "e") == before
     store = web.app.state.service.store  # type: ignore[attr-defined]
     assert not store.decision(1, "e").degraded
@@ -265,23 +277,15 @@ def test_what_was_decided_before_outlives_a_repetition_that_waited_too_long(
     assert len(taught[0].features) == 8 * 128
 
 
-def test_a_decision_that_was_written_too_late_is_withdrawn(
-    web: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from windvane.service.joining import PutDecision
-
-    monkeypatch.setattr(application, "PATIENCE", 0.05)
-    run = PutDecision.run.__func__  # type: ignore[attr-defined]
-
-    def slow(cls: type[PutDecision], *given: object) -> object:
-        done = run(cls, *given)
-        time.sleep(0.3)
-        return done
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PutDecision, "run", classmethod(slow))
-        told = ask(web, "e")
-        assert told["degraded"]
-    assert web.post(f"{BASE}/events/e/reward", json={"value": 1.0}).status_code == 204
-    assert statuses(web, "e") == ["unlearned"]
-    assert ask(web, "e") == told
+def test_a_decision_that_was_written_too_late_is_withdrawn(where: str) -> None:
+    with Store(where) as store:
+        loop = new_loop(store)
+        void = decision(loop, "e")
+        instead = void._replace(features=None, degraded=True, chosen=0, answer=b"instead")
+        assert store.submit(PutDecision(void, TERMS)).result(20).answer == void.answer
+        store.submit(Withdraw(void, instead, TERMS)).result(20)
+        kept = store.decision(loop, "e")
+        assert kept is not None
+        assert (kept.answer, kept.degraded, kept.features) == (b"instead", True, None)
+        assert store.submit(reward(loop, "e")).result(20).status == "unlearned"
+        assert store.submit(PutDecision(void, TERMS)).result(20).answer == b"instead"

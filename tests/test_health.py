@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from windvane.service import app as application
+from windvane.service import core
 from windvane.service.app import make
 from windvane.service.journal import Lines
 
@@ -108,7 +108,7 @@ def test_a_defect_is_logged_with_the_id_that_the_answer_has(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(application.Service, "loop", broken)
+    monkeypatch.setattr(core.Service, "loop", broken)
     header = {"Ocp-Apim-Subscription-Key": "very secret"}
     answer = web.post(f"{BASE}/events/e1/reward", json={"value": 0.125}, headers=header)
     assert answer.status_code == 500

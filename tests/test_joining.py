@@ -31,8 +31,8 @@ def test_a_decision_comes_back_as_it_was_put(where: str) -> None:
     with Store(where) as store:
         loop = new_loop(store)
         put = decision(loop, "visit/1 é", at=7)
-        ranked = do(store, PutDecision(put, TERMS))
-        assert store.decision(loop, "visit/1 é") == put._replace(id=ranked.id, activated_at=7)
+        assert do(store, PutDecision(put, TERMS)) == (put.answer, True, ())
+        assert store.decision(loop, "visit/1 é") == put._replace(id=1, activated_at=7)
         assert store.decision(loop, "visit/2") is None
         assert store.last_round(loop) == put.round
 
@@ -64,10 +64,10 @@ def test_twice_in_one_group_the_first_decides(where: str) -> None:
 def test_a_reward_is_learned_with_what_its_decision_knows(where: str) -> None:
     with Store(where) as store:
         loop = new_loop(store)
-        ranked = do(store, rank(loop, "e", at=5))
+        do(store, rank(loop, "e", at=5))
         (lesson,) = do(store, reward(loop, "e", 0.25, at=9)).lessons
         put = decision(loop, "e")
-        assert lesson[1:] == (ranked.id, "observe", 0.25, 9, put.round, 5, put.features)
+        assert lesson[1:] == (1, "observe", 0.25, 9, put.round, 5, put.features)
         assert list(store.lessons(loop)) == [[lesson]]
 
 
@@ -157,12 +157,13 @@ def test_never_activated_means_never_learned(where: str) -> None:
 def test_what_waited_in_vain_learns_the_default_in_the_order_of_decisions(where: str) -> None:
     with Store(where) as store:
         loop, other = new_loop(store), new_loop(store, "other")
-        ids = [do(store, rank(loop, f"e{at}", at=at)).id for at in range(6)]
+        for at in range(6):
+            do(store, rank(loop, f"e{at}", at=at))
         do(store, rank(other, "e0", at=0))
         do(store, reward(loop, "e1"))
         first = do(store, Expire(loop, 4, -1.0, at=9, limit=2))
         second = do(store, Expire(loop, 4, -1.0, at=9, limit=2))
-        assert [lesson.decision for lesson in first + second] == [ids[0], ids[2], ids[3]]
+        assert [lesson.decision for lesson in first + second] == [1, 3, 4]
         assert {lesson[2:5] for lesson in first + second} == {("default", -1.0, 9)}
         assert do(store, Expire(loop, 4, -1.0, at=9)) == ()
         assert do(store, reward(loop, "e0")) == ("late", ())

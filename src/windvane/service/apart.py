@@ -93,6 +93,11 @@ class Apart(asyncio.Protocol):
         self._transport = transport
 
     @property
+    def process(self) -> int:
+        """The id of the process that writes."""
+        return 0 if self._process is None else self._process.pid
+
+    @property
     def waiting(self) -> int:
         """How many operations are not yet on disk."""
         return len(self._waiting)

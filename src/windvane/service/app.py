@@ -25,7 +25,7 @@ from windvane.service.keys import Keyring
 from windvane.service.loop import FORGET, Loop, now
 from windvane.service.metrics import Metrics
 from windvane.service.settings import Settings
-from windvane.service.store import Store
+from windvane.service.store import Log
 from windvane.service.wire import (
     DateRange,
     LogsProperties,
@@ -146,8 +146,8 @@ async def not_built(request: Request) -> Response:
 
 
 async def at_the_edge(request: Request) -> Response:
-    """Rank, reward and activate: edge.py has answered them; their paths are known here for 405."""
-    raise NotImplementedError
+    """Rank, reward and activate are answered by edge.py; here their paths are known for 405."""
+    raise WireError(404, "ResourceNotFound", "no event is named", "eventId")
 
 
 ROUTES: tuple[tuple[str, Handler, tuple[str, ...]], ...] = (
@@ -197,7 +197,7 @@ def make(where: str, default: Settings | None = None) -> Edge:
         except StoreError as reason:
             app.state.failure = reason  # for whoever started it
             raise
-        with Store(where, writes=False) as store:
+        with Log(where) as store:
             service = Service(store, writer)
             if "default" not in service.loops:
                 await service.create("default", default or Settings(), "service")

@@ -23,7 +23,7 @@ from windvane.service.joining import Ranked as Kept
 from windvane.service.keeping import DeleteLogs, PutLoop, PutSnapshot
 from windvane.service.loop import OFTEN, Loop, now
 from windvane.service.settings import MICRO, Settings
-from windvane.service.store import Store
+from windvane.service.store import Log
 from windvane.service.tables import Change, Decision
 from windvane.service.wire import RankRequest, WireError
 from windvane.service.writer import Operation
@@ -40,7 +40,7 @@ log = logging.getLogger("windvane.service")
 class Service:
     """All loops of one store, and how requests reach them."""
 
-    def __init__(self, store: Store, writer: Apart) -> None:
+    def __init__(self, store: Log, writer: Apart) -> None:
         self.store, self.writer = store, writer
         self.loops: dict[str, Loop] = {}
         self.degraded: str | None = None  # why ranks are answered without the log
@@ -104,7 +104,7 @@ class Service:
         instead = loop.decide(replace(request, event_id=void.event_id), void.request, degraded=True)
         if isinstance(reason, TimeoutError):
             with contextlib.suppress(StoreError):
-                self.write(Withdraw(void, instead))
+                self.write(Withdraw(void, instead, loop.terms))
         return instead.answer
 
     async def sweep(self) -> None:

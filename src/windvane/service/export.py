@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from windvane.errors import FileError, SettingError
-from windvane.service.store import Store
+from windvane.service.store import Log
 from windvane.service.tables import Logged
 
 SCHEMA = pl.Schema(
@@ -46,7 +46,7 @@ class Asked(msgspec.Struct, rename="camel"):
 read = msgspec.json.Decoder(Asked).decode
 
 
-def write(store: Store, name: str, path: Path) -> int:
+def write(store: Log, name: str, path: Path) -> int:
     """Write the log of a loop to a file, whole or not at all; how many decisions it has."""
     loop = store.loop(name)
     if loop is None:

@@ -167,19 +167,21 @@ class Withdraw(Operation[None]):
 
     void: Decision
     instead: Decision
+    terms: Terms
 
     def do(self, work: Work) -> None:
-        this = and_(
-            decisions.c.loop == self.void.loop,
-            decisions.c.event_id == self.void.event_id,
-            decisions.c.round == self.void.round,
-            ~exists().where(lessons.c.decision == decisions.c.id),
-        )
-        found = list(work.connection.scalars(select(decisions.c.id).where(this)))
-        close(work, self.void.loop, found)
+        event = and_(decisions.c.loop == self.void.loop, decisions.c.event_id == self.void.event_id)
+        taught = exists().where(lessons.c.decision == decisions.c.id)
+        found = work.connection.execute(
+            select(decisions.c.id, decisions.c.round, taught).where(event)
+        ).all()
+        if not found:
+            PutDecision.run(work, [PutDecision(self.instead, self.terms)])
+        ours = [id_ for id_, round_, taught in found if round_ == self.void.round and not taught]
+        close(work, self.void.loop, ours)
         names = ("chosen", "probabilities", "features", "degraded", "answer")
         changed = {name: getattr(self.instead, name) for name in names}
-        work.connection.execute(update(decisions).where(decisions.c.id.in_(found)).values(changed))
+        work.connection.execute(update(decisions).where(decisions.c.id.in_(ours)).values(changed))
 
 
 _SEEN = select(*rewards.c["event_id", "request_id"]).where(

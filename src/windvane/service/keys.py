@@ -27,7 +27,7 @@ from starlette.types import Scope
 
 from windvane.errors import SettingError, StoreError
 from windvane.service.keeping import PutKey
-from windvane.service.store import Store
+from windvane.service.store import Log
 from windvane.service.tables import Key
 from windvane.service.wire import WireError
 
@@ -72,7 +72,7 @@ def needed(method: str, path: str) -> str | None:
 class Keyring:
     """The keys of a store in memory, read again every second."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Log) -> None:
         self._store = store
         self.keys: list[Key] = store.keys()
 

@@ -20,7 +20,7 @@ from windvane.service import settings as told
 from windvane.service.features import Encoder
 from windvane.service.settings import MICRO, Settings
 from windvane.service.settling import Terms
-from windvane.service.store import Store
+from windvane.service.store import Log
 from windvane.service.tables import Change, Decision, Lesson
 from windvane.service.tables import Loop as Row
 from windvane.service.wire import Ranked, RankRequest, RankResponse, bad
@@ -59,7 +59,7 @@ unpack = msgspec.msgpack.Decoder(Packed).decode
 class Loop:
     """One loop in memory: it decides and learns; what it says is durable once the store says so."""
 
-    def __init__(self, row: Row, store: Store) -> None:
+    def __init__(self, row: Row, store: Log) -> None:
         self.id, self.name, self.created = row.id, row.name, row.created
         self.store = store
         self.settings = told.read(row.settings)

@@ -122,7 +122,9 @@ def run(
         end = threading.Timer(span or 0.0, partial(setattr, server, "should_exit", True))
         if span is not None:
             end.start()
-        server.run(sockets=[listening])
-        end.cancel()
-    if not server.started:
-        raise getattr(app.state, "failure", None) or SystemExit(1)
+        try:
+            server.run(sockets=[listening])
+        except SystemExit:  # it did not start
+            raise getattr(app.state, "failure", None) or SystemExit(1) from None
+        finally:
+            end.cancel()

@@ -48,17 +48,12 @@ class Span(NamedTuple):
     until: int
 
 
-class Store:
-    """The log in a directory, or at a URL such as postgresql://user@host/name.
+class Log:
+    """The log in a directory, or at a URL such as postgresql://user@host/name, to be read."""
 
-    With `writes` off someone else writes, who has prepared the database.
-    """
-
-    def __init__(self, where: str | PathLike[str], writes: bool = True) -> None:
+    def __init__(self, where: str | PathLike[str]) -> None:
         self.url = location(where)
         self._reading = engine(self.url, writes=False)
-        self._writing = opened(self.url) if writes else None
-        self._writer = Writer(self._writing) if self._writing is not None else None
 
     def __enter__(self) -> Self:
         return self
@@ -72,35 +67,8 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Write what waits, then let go of the database."""
-        if self._writer is not None and self._writing is not None:
-            self._writer.close()
-            self._writing.dispose()
+        """Let go of the database."""
         self._reading.dispose()
-
-    @property
-    def commits(self) -> int:
-        """How many groups were written."""
-        return self.writer.commits
-
-    @property
-    def waiting(self) -> int:
-        """How many operations wait to be written."""
-        return self.writer.waiting
-
-    @property
-    def writer(self) -> Writer:
-        """Who writes."""
-        if self._writer is None:
-            raise StoreError("store: it was opened to be read", "readonly")
-        return self._writer
-
-    def submit(self, operation: Operation[Result]) -> Future[Result]:
-        """Have it written; the future resolves once it is on disk, or fails with a StoreError.
-
-        It cannot be cancelled. With too many waiting, or closed, this raises the error at once.
-        """
-        return self.writer.submit(operation)
 
     def loop(self, name: str) -> Loop | None:
         """The loop of a name."""
@@ -239,6 +207,38 @@ class Store:
                 return connection.execute(query).all()
         except Exception as error:
             raise explained(error) from None
+
+
+class Store(Log):
+    """A log that is also written, by a thread of this process; made where there is none."""
+
+    def __init__(self, where: str | PathLike[str]) -> None:
+        super().__init__(where)
+        self._writing = opened(self.url)
+        self._writer = Writer(self._writing)
+
+    def close(self) -> None:
+        """Write what waits, then let go of the database."""
+        self._writer.close()
+        self._writing.dispose()
+        super().close()
+
+    @property
+    def commits(self) -> int:
+        """How many groups were written."""
+        return self._writer.commits
+
+    @property
+    def waiting(self) -> int:
+        """How many operations wait to be written."""
+        return self._writer.waiting
+
+    def submit(self, operation: Operation[Result]) -> Future[Result]:
+        """Have it written; the future resolves once it is on disk, or fails with a StoreError.
+
+        It cannot be cancelled. With too many waiting, or closed, this raises the error at once.
+        """
+        return self._writer.submit(operation)
 
 
 def _logged(whole: bool) -> Select[Any]:
