@@ -42,11 +42,13 @@ while True:
     process = os.fork()
     if process == 0:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        log = os.open(data.decode() + ".log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        where, place = data.decode().split("\\n")
+        log = os.open(place + ".log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(log, 1)
         os.dup2(log, 2)
         orders.close()
-        uvicorn.run(make(data.decode()), fd=ports[0], log_level="warning")
+        config = uvicorn.Config(make(where), log_level="warning")
+        uvicorn.Server(config).run([socket.socket(fileno=ports[0])])  # by fd it would wait for ACKs
         os._exit(0)
     os.close(ports[0])
     orders.send(str(process).encode())
@@ -129,9 +131,9 @@ class Nursery:
                 [sys.executable, "-c", RUN, str(theirs.fileno())], pass_fds=[theirs.fileno()]
             )
 
-    def start(self, data: Path, port: socket.socket) -> int:
-        """The id of a new server process over a directory."""
-        socket.send_fds(self._orders, [str(data).encode()], [port.fileno()])
+    def start(self, where: str, data: Path, port: socket.socket) -> int:
+        """The id of a new server process over a directory or a database; its words go to a file."""
+        socket.send_fds(self._orders, [f"{where}\n{data}".encode()], [port.fileno()])
         return int(self._orders.recv(32))
 
     def close(self) -> None:
@@ -140,10 +142,11 @@ class Nursery:
 
 
 class Server:
-    """A server over a data directory; it can be stopped, killed and started again."""
+    """A server over a directory or a database; it can be stopped, killed and started again."""
 
-    def __init__(self, nursery: Nursery, data: Path) -> None:
+    def __init__(self, nursery: Nursery, data: Path, database: str | None = None) -> None:
         self.nursery, self.data = nursery, data
+        self.where = database or str(data)
         self._socket = socket.create_server(("127.0.0.1", 0))  # held: the port stays the same
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as `serve` has it
         self.port: int = self._socket.getsockname()[1]
@@ -183,7 +186,7 @@ class Server:
 
     def start(self) -> None:
         """Start it; requests wait in the socket until it answers."""
-        self.process = self.nursery.start(self.data, self._socket)
+        self.process = self.nursery.start(self.where, self.data, self._socket)
 
     def wait(self, limit: float = 200.0) -> None:
         """Until it answers; the first start ever compiles for a minute or two."""

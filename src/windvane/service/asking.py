@@ -59,8 +59,9 @@ async def answered(service: Service, ask: Asked, scope: Scope, receive: Receive)
         wanted = parsed(read_rank, body, "InvalidRankRequest")
         return await service.rank(ask.loop, wanted, body.decode(errors="replace"))
     loop = service.loop(ask.loop)
-    if len(ask.event) > 256:
-        raise bad("BadRequest", "eventId must have at most 256 characters", "eventId")
+    if len(ask.event) > 256 or "\0" in ask.event:
+        message = "eventId must have at most 256 characters, none of them NUL"
+        raise bad("BadRequest", message, "eventId")
     if ask.what == "activate":
         done = await service.write(Activate(loop.id, ask.event, now(), loop.terms), loop)
         if done.status == "unknown":

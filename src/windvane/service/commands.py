@@ -179,22 +179,24 @@ def expire_key(
 def backup(
     path: Annotated[Path, typer.Argument(help="The file to write.")],
     data: Data = HERE,
+    database: Database = None,
 ) -> None:
     """Copy the log as it is at one moment, while the service goes on."""
-    with _store(data, None) as store:
+    with _store(data, database) as store:
         store.backup(path)
-    _say(f"{path} holds {data} as of now")
+    _say(f"{path} holds {database or data} as of now")
 
 
 def restore(
     path: Annotated[Path, typer.Argument(help="What backup wrote.")],
     data: Data = HERE,
+    database: Database = None,
 ) -> None:
     """Make a backup the log of a directory that has none."""
     with _extra("serve"):
         from windvane.service.backup import restore as put_back
-    put_back(path, data)
-    _say(f"{data} holds what {path} does")
+    put_back(path, _where(data, database))
+    _say(f"{database or data} holds what {path} does")
 
 
 def export(

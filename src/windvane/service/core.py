@@ -54,7 +54,8 @@ class Service:
 
     def loop(self, name: str) -> Loop:
         """The loop of a name."""
-        if name not in self.loops and (row := self.store.loop(name)):  # made by someone else
+        known = name in self.loops or not told.NAME.fullmatch(name)
+        if not known and (row := self.store.loop(name)):  # made by someone else
             self.loops[name] = Loop(row, self.store)
         if name not in self.loops:
             raise WireError(404, "ResourceNotFound", f"there is no loop {name!r}", "loop")

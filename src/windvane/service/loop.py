@@ -66,6 +66,7 @@ class Loop:
         self.encoder = Encoder(self.settings.dim)
         self.policy = self._blank()
         self.lesson = 0  # the last one learned
+        self.changed = 0  # the last change of settings
         self.newest = 0, 0  # the round and the time of the newest decision learned from
         self.agreed = 0  # decisions as an apprentice in which the first action was its own choice
         self.asked = 0
@@ -94,9 +95,10 @@ class Loop:
             self.lesson = snapshot.lesson
         else:
             self.settings = told.read(changes[0].settings)
-            self.policy = self._blank()
+            self.policy, self.newest, self.lesson = self._blank(), (0, 0), 0
         due = [change for change in changes if change.lesson >= self.lesson]
         before = [change for change in changes if change.lesson < self.lesson]
+        self.changed = before[-1].id if before else 0
         if before:
             self.settings = told.read(before[-1].settings)
         for lessons in self.store.lessons(self.id, self.lesson):
@@ -112,6 +114,9 @@ class Loop:
 
     def change(self, change: Change) -> None:
         """Take over new settings; what was learned stays, unless it is to be forgotten."""
+        if change.id <= self.changed:  # read from the log before it was told
+            return
+        self.changed = change.id
         self.settings = told.read(change.settings)
         if change.by == FORGET:
             old, self.policy = self.policy, self._blank()
@@ -143,6 +148,8 @@ class Loop:
         """
         at = now()
         event = request.event_id or fresh_event(at)
+        if "\0" in event:  # PostgreSQL keeps no such text
+            raise bad("InvalidRankRequest", "eventId must have no NUL", "eventId")
         open_ = self._open(request)
         chosen, shares, features = open_[0], np.zeros(len(request.actions)), None
         mode = self.settings.learning_mode
@@ -221,8 +228,10 @@ class Loop:
         self.in_rounds = settings.in_rounds
 
     def learn(self, lessons: Iterable[Lesson]) -> None:
-        """Learn in the order of the log."""
+        """Learn in the order of the log; what was read there before it is told, once."""
         for lesson in lessons:
+            if lesson.id <= self.lesson:
+                continue
             features = np.frombuffer(lesson.features)
             at = self._clock(lesson.round, lesson.ranked_at)
             if lesson.kind == "amend":
