@@ -177,7 +177,8 @@ def test_a_scrape_takes_no_longer_than_it_may(
     turned: Loop, monkeypatch: pytest.MonkeyPatch, budget: float, wanted: list[float]
 ) -> None:
     monkeypatch.setattr(metrics, "BUDGET", budget)
-    service = SimpleNamespace(loops={"home": turned}, store=turned.store, degraded=None)
+    idle = SimpleNamespace(waiting=0, commits=0)
+    service = SimpleNamespace(loops={"home": turned}, writer=idle, degraded=None)
     families = metrics.Loops(service, Watches()).collect()  # type: ignore[arg-type]
     found = {family.name: [one.value for one in family.samples] for family in families}
     assert found["windvane_drift_alarms"] == wanted

@@ -172,8 +172,7 @@ class Apart(asyncio.Protocol):
                 _fail(one, StoreError(*error))
                 continue
             told = read_result[one.kind](result)
-            if one.then is not None:
-                one.then(told)
+            _tell(one, told)
             if not one.future.done():
                 one.future.set_result(told)
 
@@ -211,9 +210,17 @@ def gone() -> StoreError:
     return StoreError("store: the process that writes has ended", "unreachable")
 
 
-def _fail(one: Waiting, error: StoreError) -> None:
+def _tell(one: Waiting, told: object) -> None:
+    """A defect in whoever is told keeps nobody else from being told."""
     if one.then is not None:
-        one.then(error)
+        try:
+            one.then(told)
+        except Exception:
+            log.exception("what was written could not be learned")
+
+
+def _fail(one: Waiting, error: StoreError) -> None:
+    _tell(one, error)
     if not one.future.done():
         one.future.set_exception(error)
         one.future.exception()  # seen: often nobody waits
