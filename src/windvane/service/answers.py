@@ -21,6 +21,7 @@ from windvane.service.insight import (
     Share,
 )
 from windvane.service.loop import Loop, now
+from windvane.service.settings import Settings
 from windvane.service.tables import decisions
 from windvane.service.watch import Watch
 from windvane.service.wire import RankRequest
@@ -31,6 +32,10 @@ ACTIONS = 16  # of a request that are weighed
 FEATURES = 12
 EVENTS = 4  # that are named
 FEW = 30  # rewards with which nothing can be said
+MODES = {
+    "Apprentice": "As an apprentice it takes the first action, and learns from that.",
+    "LoggingOnly": "Not now: it only logs.",
+}
 read_request = msgspec.json.Decoder(RankRequest).decode
 
 
@@ -136,7 +141,7 @@ def answers(watch: Watch, last: Recent, since: int | None = None) -> Answers:
         decided, learned = decided.since(since), learned.since(since)
     times = np.concatenate((decided.at, learned.at))
     ends = (int(times.min()), int(times.max())) if len(times) else (now(), now())
-    in_bins = insight.bins(*ends)
+    in_bins = insight.bins(*ends, len(decided.at))
     return Answers(
         loop=loop.name,
         mode=loop.settings.learning_mode,
@@ -148,7 +153,7 @@ def answers(watch: Watch, last: Recent, since: int | None = None) -> Answers:
         until=ends[1],
         width=in_bins.width,
         starts=in_bins.starts(),
-        learning=learning(in_bins, decided, now() - loop.settings.wait),
+        learning=learning(in_bins, decided, loop.settings),
         drift=drift(in_bins, learned, knows),
         chosen=chosen(in_bins, decided, names),
         forgetting=forgetting(loop, effective, count, watch.truncated),
@@ -158,7 +163,7 @@ def answers(watch: Watch, last: Recent, since: int | None = None) -> Answers:
     )
 
 
-def learning(in_bins: Bins, decided: Decided, open_since: int) -> Learning:
+def learning(in_bins: Bins, decided: Decided, told: Settings) -> Learning:
     """The reward against that of the first action and of any action."""
     ones, first, any_ = np.ones(len(decided.at)), decided.baseline, decided.uniform
     mean, of_first, of_any = (
@@ -167,6 +172,8 @@ def learning(in_bins: Bins, decided: Decided, open_since: int) -> Learning:
     over_first = insight.gain(*insight.known(decided.reward, first))
     over_any = insight.gain(*insight.known(decided.reward, any_))
     answer, state = verdict(mean, of_first, of_any, over_first, over_any)
+    if told.learning_mode != "Online":
+        answer, state = f"{MODES[told.learning_mode]} {answer}", "unsure"
     return Learning(
         answer=answer,
         state=state,
@@ -179,7 +186,7 @@ def learning(in_bins: Bins, decided: Decided, open_since: int) -> Learning:
         reward_baseline=insight.over_time(in_bins, decided, first, insight.REACH),
         reward_uniform=insight.over_time(in_bins, decided, any_, insight.REACH),
         ends=insight.ends(decided.reward),
-        waiting=insight.waiting(in_bins, decided, open_since),
+        waiting=insight.waiting(in_bins, decided, now() - told.wait),
     )
 
 
@@ -188,7 +195,7 @@ def verdict(
 ) -> tuple[str, str]:
     """A sentence on whether it learns, and how good that is."""
     if mean.count < FEW:
-        return f"Too early to say: {plural(mean.count, 'reward')} so far.", "unsure"
+        return f"Too early to say, with {plural(mean.count, 'reward')}.", "unsure"
     said = f"A decision earns {mean.value:.3f} on average."
     told = [
         f"{who} would have earned {other.value:.3f} ± {SURE * other.error:.3f}"
@@ -212,6 +219,8 @@ def drift(in_bins: Bins, learned: Learned, knows: bool) -> Drift:
         often = "once" if count == 1 else f"{count:,} times"
         answer = f"It has: predictions became worse than usual {often}; see the marks."
         state = "bad"
+    elif not len(learned.at):
+        answer, state = "Nothing was learned in this time.", "unsure"
     elif not knows:
         answer, state = "Too early to say: what is usual is not known yet.", "unsure"
     else:
@@ -225,7 +234,7 @@ def chosen(in_bins: Bins, decided: Decided, names: list[str]) -> Chosen:
     """The share of each action."""
     found = insight.shares(in_bins, decided, names)
     if not found:
-        return Chosen("Nothing yet.", found, 0.0)
+        return Chosen("Nothing in this time.", found, 0.0)
     explored = float(decided.explored.mean())
     answer = (
         f"{plural(len(np.unique(decided.action)), 'action')}. {explored:.0%} of the choices were "

@@ -22,6 +22,8 @@ Whole = npt.NDArray[np.int64]
 NAN = float("nan")
 MICRO = 1_000_000
 BINS = 60  # at most, and one more where they begin before the first entry
+FEWEST = 6  # bins, however little there is to fill them
+FILL = 10  # decisions that a bin has on average, or more
 SECONDS = (1, 2, 5, 10, 15, 30)
 WIDTHS = (  # microseconds
     *(100_000, 200_000, 500_000),
@@ -127,10 +129,10 @@ class Bins(NamedTuple):
         return [self.start + k * self.width for k in range(self.size)]
 
 
-def bins(since: int, until: int) -> Bins:
-    """At most 61 bins of a round width that hold all times in [since, until]."""
-    span = max(until - since, 0)
-    width = next((w for w in WIDTHS if span <= BINS * w), span // BINS + 1)
+def bins(since: int, until: int, count: int) -> Bins:
+    """At most 61 bins of a round width that hold all times in [since, until], fewer for a few."""
+    span, most = max(until - since, 0), min(max(count // FILL, FEWEST), BINS)
+    width = next((w for w in WIDTHS if span <= most * w), span // most + 1)
     start = since // width * width
     return Bins(start, width, (until - start) // width + 1)
 
@@ -225,11 +227,11 @@ def alarms(in_bins: Bins, learned: Learned) -> list[int]:
 
 
 def movement(in_bins: Bins, learned: Learned) -> list[float]:
-    """How far θ̂ has come in each bin, ‖θ̂ at its end − θ̂ at its start‖."""
+    """How far θ̂ has come in each bin, ‖θ̂ at its end − θ̂ at its start, or the first known‖."""
     edges = in_bins.start + in_bins.width * np.arange(in_bins.size + 1)
     last = np.searchsorted(learned.path_at, edges) - 1  # -1: not known yet
     return [
-        moved(learned.path[here], learned.path[there]) if here >= 0 else NAN
+        moved(learned.path[max(here, 0)], learned.path[there]) if there >= 0 else NAN
         for here, there in pairwise(last)
     ]
 

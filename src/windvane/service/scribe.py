@@ -151,10 +151,12 @@ def serve(channel: socket.socket) -> None:
     try:
         with alone(url, PATIENCE):
             writing = opened(url)
-            channel.sendall(framed(pack(None)))
-            with moving(url, committed):
-                write(channel, frames, writing, committed)
-            writing.dispose()
+            try:
+                channel.sendall(framed(pack(None)))
+                with moving(url, committed):
+                    write(channel, frames, writing, committed)
+            finally:
+                writing.dispose()  # before anyone else is let in
     except StoreError as error:
         channel.sendall(framed(pack((str(error), error.kind))))
     except (BrokenPipeError, ConnectionResetError):
