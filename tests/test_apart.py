@@ -10,9 +10,14 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from logs import rank, reward
 from serving import BASE, Client, Nursery, Server
+from windvane.errors import StoreError
 from windvane.policy import Policy
-from windvane.service.loop import unpack
+from windvane.service.core import teach
+from windvane.service.keeping import PutLoop, PutSettings
+from windvane.service.loop import FORGET, Loop, unpack
+from windvane.service.settings import Settings, write
 from windvane.service.store import Store
 
 BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea")]}
@@ -109,3 +114,39 @@ def test_a_log_that_failed_for_a_while_leaves_the_belief_as_it_was(
             assert time.monotonic() < end
         assert believed(client) == before
         assert before[0] == 5
+
+
+def test_a_stop_while_the_log_fails_is_a_stop(nursery: Nursery, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with Server(nursery, data) as server:
+        with closing(server.client()) as client:
+            client.rank(BODY | {"eventId": "e"})
+            assert client.reward("e", 0.5).status == 204
+            before = believed(client)
+        with closing(sqlite3.connect(data / "windvane.db", isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            server.stop()
+        assert "Traceback" not in server.log
+        server.start()
+        with closing(server.client()) as client:
+            assert believed(client) == before
+
+
+def test_what_was_read_from_the_log_is_not_learned_again_when_it_is_told(tmp_path: Path) -> None:
+    settings = write(Settings(dim=2, half_life="never"))
+    with Store(tmp_path) as store:
+        row = store.submit(PutLoop("home", settings, 0, "test")).result(20)
+        loop = Loop(row, store)
+        for event in ("a", "b", "c"):
+            store.submit(rank(row.id, event)).result(20)
+        one = store.submit(reward(row.id, "a")).result(20)
+        two = store.submit(reward(row.id, "b")).result(20)
+        forget = store.submit(PutSettings(row.id, settings, 1, FORGET)).result(20)
+        three = store.submit(reward(row.id, "c")).result(20)
+        teach(loop, one)
+        assert loop.policy.belief.seen == 1
+        teach(loop, StoreError("gone", "unreachable"))
+        for told in (two, forget, three):  # with the first of them all is read
+            teach(loop, told)
+            assert loop.policy.belief.seen == 1
+        assert loop.lesson == three.lessons[0].id

@@ -3,23 +3,25 @@
 import io
 import json
 import random
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 import pytest
 
 from serving import BASE, Client, Nursery, Server
+from windvane.cli import main
+from windvane.errors import StoreError
 from windvane.policy import Policy
 from windvane.service.loop import unpack
+from windvane.service.opening import alone, location
 from windvane.service.store import Store
 
-MAIN = [sys.executable, "-c", "from windvane.cli import main; main()"]
 ARMS = ("ice", "tea", "soup")
 BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ARMS]}
 SETTINGS = {"halfLife": "50 rounds", "rewardAggregation": "sum"}
@@ -193,45 +195,73 @@ def test_a_database_that_fails_degrades_ranks_and_recovers(
         assert [len(batch) for batch in store.lessons(1)] == [1]
 
 
-def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    asked = [*MAIN, *map(str, words)]
-    return subprocess.run(asked, capture_output=True, text=True, check=False, timeout=120)
+class Said(NamedTuple):
+    """How a command ended, and its words."""
+
+    code: object
+    out: str
+    err: str
 
 
-def test_every_command_takes_the_database(nursery: Nursery, database: str, tmp_path: Path) -> None:
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """A function that runs a command."""
+
+    def run(*words: str | Path) -> Said:
+        monkeypatch.setattr(sys, "argv", ["windvane", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return Said(end.value.code, *capsys.readouterr())
+
+    return run
+
+
+def test_every_command_takes_the_database(
+    nursery: Nursery, database: str, tmp_path: Path, run: Callable[..., Said]
+) -> None:
     there, table = ("--database", database), tmp_path / "log.parquet"
     with served(nursery, tmp_path, database) as server, closing(server.client()) as client:
         made = run("loop", "create", "home", "--half-life", "2 days", *there)
-        assert made.stdout.strip() == f"/loops/home{BASE}", made.stderr
+        assert made.out.strip() == f"/loops/home{BASE}", made.err
         for event in ("e1", "e2"):
             assert client.rank(BODY | {"eventId": event}, "/loops/home").status == 201
         assert client.reward("e1", 0.5, "/loops/home").status == 204
-        assert run("export", "--parquet", table, "--loop", "home", *there).returncode == 0
+        assert run("export", "--parquet", table, "--loop", "home", *there).code == 0
     assert pl.read_parquet(table)["reward"].to_list() == [0.5, None]
-    (_, home) = json.loads(run("loop", "list", "--json", *there).stdout)
+    (_, home) = json.loads(run("loop", "list", "--json", *there).out)
     assert (home["loop"], home["ranked"], home["rewarded"]) == ("home", 2, 1)
-    key = json.loads(run("key", "create", "--role", "rank", "--json", *there).stdout)
-    assert run("key", "expire", str(key["id"]), *there).returncode == 0
-    (listed,) = json.loads(run("key", "list", "--json", *there).stdout)
+    key = json.loads(run("key", "create", "--role", "rank", "--json", *there).out)
+    assert run("key", "expire", str(key["id"]), *there).code == 0
+    (listed,) = json.loads(run("key", "list", "--json", *there).out)
     assert (listed["role"], listed["valid"]) == ("rank", False)
     for words, tool in (("backup", "pg_dump"), ("restore", "pg_restore")):
         said = run(words, tmp_path / "copy", *there)
-        assert (said.returncode, said.stdout) == (2, "")
-        assert tool in said.stderr
-        assert said.stderr.count("\n") == 1
+        assert (said.code, said.out) == (2, "")
+        assert tool in said.err
+        assert said.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("where", ["event", "path", "loop"])
+def test_a_second_service_on_the_same_log_is_refused(where: str) -> None:
+    url = location(where)
+    with alone(url, 0.0):
+        with pytest.raises(StoreError, match="another service runs") as refused, alone(url, 0.1):
+            pass
+        assert refused.value.kind == "locked"
+    with alone(url, 0.1):
+        pass
+
+
+@pytest.mark.parametrize("part", ["event", "path", "loop"])
 def test_a_name_that_cannot_be_stored_is_the_clients_mistake(
-    nursery: Nursery, database: str, tmp_path: Path, where: str
+    nursery: Nursery, database: str, tmp_path: Path, part: str
 ) -> None:
     with served(nursery, tmp_path, database) as server, closing(server.client()) as client:
-        if where == "event":
+        if part == "event":
             answer = client.rank(BODY | {"eventId": "a\0b"})
-        elif where == "path":
+        elif part == "path":
             answer = client.reward("a%00b", 1.0)
         else:
             answer = client.rank(BODY, "/loops/a%00b")
-        assert answer.status == (404 if where == "loop" else 400), answer
+        assert answer.status == (404 if part == "loop" else 400), answer
         assert answer.json["error"]["message"]
         assert client.call("GET", "/healthz").json["status"] == "ok"
