@@ -32,6 +32,7 @@ from windvane.service.writer import ROOM, Operation, closed, crowded
 Result = TypeVar("Result")
 RUN = "from windvane.service.scribe import main; main()"
 START = 30.0  # seconds that it may take to be ready
+GRACE = 10.0  # seconds in which it has to write its last
 AGAIN = 1.0  # seconds between two attempts to replace one that ended
 NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 log = logging.getLogger("windvane.service")
@@ -144,8 +145,11 @@ class Apart(asyncio.Protocol):
         if self._transport is not None:
             self._send()
             self._transport.write_eof()
-            await self._ended
+            await asyncio.wait([self._ended], timeout=GRACE)
         if self._process is not None:
+            if not self._ended.done():
+                log.error("the process that writes does not end; what it was given may be lost")
+                self._process.kill()
             await asyncio.to_thread(self._process.wait)
 
     def _send(self) -> None:

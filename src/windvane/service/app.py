@@ -60,7 +60,7 @@ def loop_of(request: Request) -> str:
 async def service_configuration(request: Request) -> Response:
     """GET and PUT configurations/service."""
     service = service_of(request)
-    loop = service.loop(loop_of(request))
+    loop = await service.loop(loop_of(request))
     if request.method == "PUT":
         body = await body_of(request.receive)
         given = parsed(msgspec.json.decode, body, "InvalidServiceConfiguration")
@@ -88,7 +88,7 @@ async def configure(service: Service, loop: Loop, given: object) -> None:
 
 async def policy_configuration(request: Request) -> Response:
     """GET configurations/policy."""
-    loop = service_of(request).loop(loop_of(request))
+    loop = await service_of(request).loop(loop_of(request))
     if request.method != "GET":
         message = "the policy follows from the service configuration: halfLife, width, noise"
         raise WireError(403, "InvalidApiAccess", message)
@@ -99,7 +99,7 @@ async def policy_configuration(request: Request) -> Response:
 async def model(request: Request) -> Response:
     """GET and DELETE model."""
     service = service_of(request)
-    loop = service.loop(loop_of(request))
+    loop = await service.loop(loop_of(request))
     if request.method == "DELETE":
         settings = told.write(loop.settings)
         await service.write(PutSettings(loop.id, settings, now(), FORGET), loop)
@@ -117,7 +117,7 @@ def date(at: int) -> datetime:
 
 async def model_properties(request: Request) -> Response:
     """GET model/properties."""
-    loop = service_of(request).loop(loop_of(request))
+    loop = await service_of(request).loop(loop_of(request))
     span = await asyncio.to_thread(loop.store.span, loop.id)
     changed = date(span.until if span else loop.created)
     answer = ModelProperties(date(loop.created), changed)
@@ -127,13 +127,13 @@ async def model_properties(request: Request) -> Response:
 async def logs(request: Request) -> Response:
     """DELETE logs; what was learned stays, and so does what is decided meanwhile."""
     service = service_of(request)
-    await service.shorten(service.loop(loop_of(request)), now() + 1, even_waiting=True)
+    await service.shorten(await service.loop(loop_of(request)), now() + 1, even_waiting=True)
     return Response(status_code=204)
 
 
 async def logs_properties(request: Request) -> Response:
     """GET logs/properties."""
-    loop = service_of(request).loop(loop_of(request))
+    loop = await service_of(request).loop(loop_of(request))
     span = await asyncio.to_thread(loop.store.span, loop.id)
     dates = DateRange(date(span.since), date(span.until)) if span else None
     return Response(msgspec.json.encode(LogsProperties(dates)), media_type=JSON)

@@ -58,7 +58,7 @@ async def answered(service: Service, ask: Asked, scope: Scope, receive: Receive)
         body = await body_of(receive)
         wanted = parsed(read_rank, body, "InvalidRankRequest")
         return await service.rank(ask.loop, wanted, body.decode(errors="replace"))
-    loop = service.loop(ask.loop)
+    loop = await service.loop(ask.loop)
     if len(ask.event) > 256 or "\0" in ask.event:
         message = "eventId must have at most 256 characters, none of them NUL"
         raise bad("BadRequest", message, "eventId")

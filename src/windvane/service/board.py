@@ -91,7 +91,7 @@ def since_of(request: Request) -> int | None:
 async def page(request: Request) -> Response:
     """GET / and loops/{name}."""
     if name := request.path_params.get("name"):
-        service_of(request).loop(name)
+        await service_of(request).loop(name)
     return Response(PAGE, 200, SAFE, "text/html; charset=utf-8")
 
 
@@ -103,7 +103,7 @@ async def listed(request: Request) -> Response:
 
 async def data(request: Request) -> Response:
     """GET board/{name}.json."""
-    loop = service_of(request).loop(request.path_params["name"])
+    loop = await service_of(request).loop(request.path_params["name"])
     since, seen = since_of(request), seen_of(request, loop.name)
     watch = await seen.refresh(request.app.state.metrics.watches, loop)
     return answered(request, await asyncio.to_thread(answers, watch, seen.recent, since))
@@ -111,7 +111,7 @@ async def data(request: Request) -> Response:
 
 async def event(request: Request) -> Response:
     """GET board/{name}/events/{event}."""
-    loop = service_of(request).loop(request.path_params["name"])
+    loop = await service_of(request).loop(request.path_params["name"])
     wanted = str(request.path_params["event"])
     found = await asyncio.to_thread(look_up, loop, wanted)
     if found is None:

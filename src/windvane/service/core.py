@@ -43,23 +43,28 @@ class Service:
     def __init__(self, store: Log, writer: Apart) -> None:
         self.store, self.writer = store, writer
         self.loops: dict[str, Loop] = {}
-        self.degraded: str | None = None  # why ranks are answered without the log
+        self.degraded: str | None = None  # why ranks are answered with the first action
+        self.log_fails = False  # whether it is for the log
         for row in store.loops():
             self.loops[row.name] = Loop(row, store)
 
     async def create(self, name: str, settings: Settings, by: str) -> Loop:
         """A new loop."""
         await self.write(PutLoop(name, told.write(settings), now(), by))
-        return self.loop(name)
+        return await self.loop(name)
 
-    def loop(self, name: str) -> Loop:
-        """The loop of a name."""
-        known = name in self.loops or not told.NAME.fullmatch(name)
-        if not known and (row := self.store.loop(name)):  # made by someone else
-            self.loops[name] = Loop(row, self.store)
+    async def loop(self, name: str) -> Loop:
+        """The loop of a name; one that someone else made is loaded when it is first asked for."""
         if name not in self.loops:
-            raise WireError(404, "ResourceNotFound", f"there is no loop {name!r}", "loop")
+            found = await asyncio.to_thread(self._load, name)
+            if found is None:
+                raise WireError(404, "ResourceNotFound", f"there is no loop {name!r}", "loop")
+            self.loops.setdefault(name, found)
         return self.loops[name]
+
+    def _load(self, name: str) -> Loop | None:
+        row = self.store.loop(name)
+        return None if row is None else Loop(row, self.store)
 
     def write(
         self, operation: Operation[Result], loop: Loop | None = None, patience: float | None = None
@@ -73,7 +78,7 @@ class Service:
 
     async def rank(self, name: str, request: RankRequest, text: str | None = None) -> bytes:
         """The answer to a rank, once it is on disk; the first action where it cannot be."""
-        loop = self.loop(name)
+        loop = await self.loop(name)
         decision = self.decide(loop, request, text)
         try:
             put = PutDecision(decision, loop.terms, request.event_id is None)
@@ -81,7 +86,7 @@ class Service:
         except (StoreError, TimeoutError) as reason:
             return self.first(loop, request, decision, reason)
         if not decision.degraded:
-            self.degraded = None
+            self.degraded, self.log_fails = None, False
         return kept.answer
 
     def decide(self, loop: Loop, request: RankRequest, text: str | None) -> Decision:
@@ -99,7 +104,10 @@ class Service:
         self, loop: Loop, request: RankRequest, void: Decision, reason: StoreError | TimeoutError
     ) -> bytes:
         """The first action, where the log fails; a decision still under way is void."""
-        self.degraded = str(reason) or self.degraded or "the log takes too long"
+        self.degraded, self.log_fails = (
+            str(reason) or self.degraded or "the log takes too long",
+            True,
+        )
         log.warning("rank degraded")
         instead = loop.decide(replace(request, event_id=void.event_id), void.request, degraded=True)
         if isinstance(reason, TimeoutError):
@@ -115,6 +123,8 @@ class Service:
             for loop in list(self.loops.values()):
                 with contextlib.suppress(StoreError):
                     await self.expire(loop)
+                    if self.log_fails:  # and now it does not
+                        self.degraded, self.log_fails = None, False
                     if loop.lesson - since.setdefault(loop.name, loop.lesson) >= OFTEN:
                         since[loop.name] = loop.lesson
                         await self.keep(loop)
