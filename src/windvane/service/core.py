@@ -56,7 +56,8 @@ class Service:
     async def loop(self, name: str) -> Loop:
         """The loop of a name; one that someone else made is loaded when it is first asked for."""
         if name not in self.loops:
-            found = await asyncio.to_thread(self._load, name)
+            can_be = told.NAME.fullmatch(name)
+            found = await asyncio.to_thread(self._load, name) if can_be else None
             if found is None:
                 raise WireError(404, "ResourceNotFound", f"there is no loop {name!r}", "loop")
             self.loops.setdefault(name, found)
