@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import pytest
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def played(served: str) -> str:
     """A service whose default loop has made decisions and had most of their rewards."""
     chance = random.Random(5)
-    with httpx.Client(base_url=f"{served}/personalizer/v1.0", timeout=60) as client:
+    with httpx2.Client(base_url=f"{served}/personalizer/v1.0", timeout=60) as client:
         for k in range(EVENTS):
             time_ = chance.choice(["morning", "evening"])
             names = [HOSTILE, "coffee", "juice"]
@@ -86,7 +86,7 @@ def turned(served: str) -> str:
     chance = random.Random(6)
     base = f"{served}/loops/turned/personalizer/v1.0"
     actions = [{"id": name, "features": list[object]()} for name in ("coffee", "tea", "juice")]
-    with httpx.Client(base_url=base, timeout=60) as client:
+    with httpx2.Client(base_url=base, timeout=60) as client:
         for k in range(TURN + 150):
             made = client.post("/rank", json={"actions": actions}).json()
             liked = made["rewardActionId"] == ("coffee" if k < TURN else "juice")
@@ -171,7 +171,7 @@ def test_board_goes_on_by_itself(played: str, browser: "Browser", heard: list[st
     assert "/loops/empty/personalizer/v1.0/rank" in page.locator("#ask").inner_text()
     assert not page.locator("#learning").is_visible()
     body = {"eventId": "first", "actions": [{"id": "tea", "features": []}]}
-    httpx.post(f"{played}/loops/empty/personalizer/v1.0/rank", json=body, timeout=60)
+    httpx2.post(f"{played}/loops/empty/personalizer/v1.0/rank", json=body, timeout=60)
     page.locator("[data-count=ranked]").wait_for()
     assert page.locator("[data-count=ranked]").inner_text() == "1"
     assert heard == []
@@ -184,7 +184,7 @@ def test_board_and_metrics_tell_of_a_change_of_taste(
     page = open_page(browser, heard, "light")
     page.goto(turned)
     page.locator("#drift .alarm-head").first.wait_for()
-    told = httpx.get(f"{served}/board/turned.json").json()
+    told = httpx2.get(f"{served}/board/turned.json").json()
     assert page.locator("#error .alarm-head").count() == len(told["drift"]["alarms"])
     assert page.locator("#movement .alarm-head").count() == len(told["drift"]["alarms"])
     assert page.locator("#learning .alarm-head").count() == len(told["drift"]["alarms"])
@@ -192,7 +192,7 @@ def test_board_and_metrics_tell_of_a_change_of_taste(
     moved = [each for each in told["drift"]["movement"] if each]
     assert page.locator("#movement rect.bar").count() == len(moved) > 1
     page.screenshot(path=tmp_path / "turned.png", full_page=True)
-    assert 'windvane_drift_alarms{loop="turned"} 1.0' in httpx.get(f"{served}/metrics").text
+    assert 'windvane_drift_alarms{loop="turned"} 1.0' in httpx2.get(f"{served}/metrics").text
     assert heard == []
     page.close()
 
@@ -208,8 +208,8 @@ def test_board_shows_what_is_new_without_being_loaded_again(
     page.evaluate("window.loaded = true")
     page.locator("#learning svg").evaluate("svg => { svg.dataset.old = 'yes' }")
     body = {"eventId": "newest", "actions": [{"id": "cocoa", "features": []}]}
-    httpx.post(f"{turned}/personalizer/v1.0/rank", json=body, timeout=60)
-    httpx.post(f"{turned}/personalizer/v1.0/events/newest/reward", json={"value": 1}, timeout=60)
+    httpx2.post(f"{turned}/personalizer/v1.0/rank", json=body, timeout=60)
+    httpx2.post(f"{turned}/personalizer/v1.0/events/newest/reward", json={"value": 1}, timeout=60)
     page.locator(f"[data-count=ranked]:text-is('{before + 1}')").wait_for()
     page.locator("#learning svg:not([data-old])").wait_for(state="attached")
     assert page.locator("#chosen .legend .name").all_inner_texts() == [*names, "cocoa"]
@@ -222,13 +222,13 @@ def test_board_shows_what_is_new_without_being_loaded_again(
 
 
 def test_board_data_is_sent_once_and_refuses_nonsense(played: str) -> None:
-    first = httpx.get(f"{played}/board.json")
+    first = httpx2.get(f"{played}/board.json")
     assert [loop["name"] for loop in first.json()["loops"]] == ["default", "empty", "turned"]
-    again = httpx.get(f"{played}/board.json", headers={"if-none-match": first.headers["etag"]})
+    again = httpx2.get(f"{played}/board.json", headers={"if-none-match": first.headers["etag"]})
     assert again.status_code == 304
-    assert httpx.get(f"{played}/board/default.json?since=1e9").status_code == 400
-    assert httpx.get(f"{played}/board/none.json").status_code == 404
-    assert httpx.get(f"{played}/board/default/events/nobody").status_code == 404
-    later = httpx.get(f"{played}/board/default.json?since=99999999999999999").json()
+    assert httpx2.get(f"{played}/board/default.json?since=1e9").status_code == 400
+    assert httpx2.get(f"{played}/board/none.json").status_code == 404
+    assert httpx2.get(f"{played}/board/default/events/nobody").status_code == 404
+    later = httpx2.get(f"{played}/board/default.json?since=99999999999999999").json()
     assert later["decisions"] == 0
-    assert "default-src 'none'" in httpx.get(played).headers["content-security-policy"]
+    assert "default-src 'none'" in httpx2.get(played).headers["content-security-policy"]
