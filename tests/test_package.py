@@ -38,6 +38,10 @@ def test_every_command_is_in_the_readme() -> None:
     for command in app.registered_commands:
         assert command.callback is not None
         assert f"windvane {command.callback.__name__}" in README
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        for command in group.typer_instance.registered_commands:
+            assert f"windvane {group.name} {command.name}" in README
 
 
 def test_compiled_code_is_made_anew_when_what_it_calls_changes() -> None:

@@ -9,6 +9,7 @@ import typer
 
 from windvane.errors import WindvaneError
 from windvane.lab import commands as lab
+from windvane.service import commands as service
 from windvane.tables import Cell, table
 
 if TYPE_CHECKING:
@@ -74,6 +75,10 @@ def theory(
 
 for task in (lab.reproduce, lab.simulate, lab.tune, lab.leaderboard, lab.plot):
     app.command()(task)
+for job in (service.serve, service.backup, service.restore, service.export, service.demo):
+    app.command()(job)
+app.add_typer(service.loop, name="loop")
+app.add_typer(service.key, name="key")
 
 
 def _show(tables: Mapping[str, Sequence[Mapping[str, Cell]]], as_json: bool) -> None:

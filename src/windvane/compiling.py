@@ -1,13 +1,17 @@
 """One way to compile: cached on disk, without the interpreter's lock, blind to no bad number."""
 
+import fcntl
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from numba import njit, typeof
+from numba.core.compiler_lock import global_compiler_lock
 
 Function = TypeVar("Function", bound=Callable[..., object])
+LOCK = "windvane.lock"  # among the compiled code
 
 
 # Files without compiled functions that compiled functions take something from.
@@ -57,7 +61,45 @@ def _made(function: Function, liberties: set[str]) -> Function:
     made = make(function)
     if hasattr(made, "_cache"):  # not where the compiler is switched off
         made._cache._cache_file._source_stamp = STAMP
+        made.compile = _once(made.compile, Path(made._cache.cache_path))
     return cast(Function, made)
+
+
+def _once(compile_: Callable[..., Any], place: Path) -> Callable[..., Any]:
+    """Compile in one process at a time: the others wait, and load the very same code.
+
+    Code that two compile at once may order its sums differently, and so would what they believe.
+    """
+
+    def compile_alone(signature: Any) -> Any:
+        with global_compiler_lock, _held(place):
+            return compile_(signature)
+
+    return compile_alone
+
+
+_holding: set[Path] = set()
+
+
+@contextmanager
+def _held(place: Path) -> Iterator[None]:
+    """Hold the lock of a place, once for all that is compiled on the way."""
+    if place in _holding:
+        yield
+        return
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        file = open(place / LOCK, "w")  # noqa: SIM115
+    except OSError:  # nothing can be kept there: everyone compiles for himself
+        yield
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        _holding.add(place)
+        try:
+            yield
+        finally:
+            _holding.discard(place)
 
 
 def direct(function: Function, *like: object) -> Function:

@@ -8,7 +8,8 @@ WindvaneError
 ├── ChoiceError    a choice learned twice, or made by another policy
 ├── BeliefError    two beliefs that cannot be merged, or one that does not fit its policy
 ├── FitError       an estimate that could not be reached, for want of digits
-└── FileError      a saved policy that is truncated, foreign, tampered with or too new
+├── FileError      a saved policy that is truncated, foreign, tampered with or too new
+└── StoreError     a database that is locked, full, missing or too new; its `kind` says which
 
 Each is also a ValueError. A call that raises one of them has changed nothing.
 """
@@ -48,3 +49,15 @@ class FitError(WindvaneError):
 
 class FileError(WindvaneError):
     """A file that does not hold a policy."""
+
+
+class StoreError(WindvaneError):
+    """What the service's log could not read or keep; `kind` says why in one word.
+
+    locked, full, disk, readonly, unreachable, broken: the database, for everyone alike.
+    refused: this operation alone. busy, closed: the writer. newer, foreign, unsupported: the store.
+    """
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind

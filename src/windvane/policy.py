@@ -1,5 +1,7 @@
 """Policy: a memory times an exploration, with choose and learn."""
 
+from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from typing import BinaryIO, NoReturn
 
@@ -61,6 +63,7 @@ class Policy(Chooser):
         state, row = (self._rules, self._tally, self._block, self._past), np.zeros(self.dim)
         self._choose = direct(kernels.choose, *state, row[None], self.key, 0)
         self._learn = direct(kernels.learn, *state, row, 0.0, 0.0)
+        self._chances: Callable[..., Floats] | None = None  # where one compiled call has them all
         self._next_restart = memory.next_restart(-1 if memory.at else 0)
 
     def __repr__(self) -> str:
@@ -143,12 +146,23 @@ class Policy(Chooser):
         Exact, but for thompson and perturbed_history, which count `samples` draws. There, the
         index that was `chosen` counts as one draw more, so that its share is never 0.
         """
-        from windvane import propensity
-
-        rows = self._asked(arms, samples, chosen)
         due = self.round == self._next_restart
         tally, block = self._blank() if due else (self._tally, self._block)
-        now = propensity.Moment(self._rules, tally, block, self._past, self._belief(tally, block))
+        if self._chances is not None and chosen is None:
+            rows = self._arms(arms)
+            exact = self._chances(self._rules, tally, block, rows)
+            return exact if exact.size > 0 else finite(rows)
+
+        from windvane import propensity
+        from windvane.compiling import direct
+
+        rows = self._asked(arms, samples, chosen)
+        if propensity.is_by_width(self._rules):
+            state = self._rules, tally, block, rows
+            self._chances = direct(propensity.by_width, *state)
+            return self._chances(*state)
+        believed = partial(self._belief, tally, block)
+        now = propensity.Moment(self._rules, tally, block, self._past, believed)
         shares = propensity.shares(now, rows, samples, self.key, self.round)
         if propensity.counted(self._rules):
             shares = propensity.with_one_more(shares, samples, chosen)

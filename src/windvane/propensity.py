@@ -6,6 +6,7 @@ is on top: exact, in O(K log K).
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,17 @@ from windvane.arrays import Floats, Records
 from windvane.belief import Belief
 from windvane.compiling import compiled
 from windvane.kernels.choosing import ROUNDING
-from windvane.rules import GAP, GRID, HALF_NORMAL, HISTORY, MEAN, POINT, SAMPLE
+from windvane.rules import (
+    GAP,
+    HALF_NORMAL,
+    HISTORY,
+    LARGEST,
+    MEAN,
+    NORMAL,
+    POINT,
+    SAMPLE,
+    WIDTH,
+)
 
 ASIDE = 0x5DEECE66D  # turns a policy's key into that of the draws made only to count
 
@@ -85,6 +96,23 @@ def envelope(means: Floats, widths: Floats, scale: float, law: int) -> Floats:
 
 
 @compiled
+def by_width(rules: Records, tally: Records, block: Floats, arms: Floats) -> Floats:
+    """The probability of each arm under a normal or half-normal confidence level, floor included.
+
+    Empty where an arm is not finite.
+    """
+    if not (kernels.squared_norms(arms) <= LARGEST).all():
+        return np.empty(0)
+    state, mix = kernels.parts(rules, block), rules[0].mix
+    means = kernels.linear_scores(arms, state.theta)
+    widths = kernels.all_widths(rules, tally, state, arms)
+    shares: Floats = envelope(means, widths, kernels.scale_of(rules, tally), rules[0].law)
+    shares *= 1.0 - mix
+    shares += mix / means.size
+    return shares
+
+
+@compiled
 def share_twins(means: Floats, widths: Floats, line: int, chance: float, shares: Floats) -> None:
     """Split the chance of a line among the arms that have the very same line."""
     near_mean, near_width = ROUNDING * abs(means[line]), ROUNDING * widths[line]
@@ -139,7 +167,7 @@ class Moment(NamedTuple):
     tally: Records
     block: Floats
     past: Floats
-    belief: Belief
+    believed: Callable[[], Belief]
 
 
 def counted(rules: Records) -> bool:
@@ -147,31 +175,38 @@ def counted(rules: Records) -> bool:
     return rules["style"][0] in (SAMPLE, HISTORY)
 
 
+def is_by_width(rules: Records) -> bool:
+    """Whether `by_width` has them."""
+    rule = rules[0]
+    return bool(rule["style"] == WIDTH and rule["law"] in (NORMAL, HALF_NORMAL))
+
+
 def shares(now: Moment, arms: Floats, samples: int, key: int, round_: int) -> Floats:
     """The probability of each arm, before any floor is mixed in, (K,)."""
     rule = now.rules[0]
     if counted(now.rules):
         return tallied(samples_of(now, samples, key, round_) @ arms.T)
-    means = kernels.linear_scores(arms, now.belief.theta)  # as `choose` has them
+    state = kernels.parts(now.rules, now.block)
+    means = kernels.linear_scores(arms, state.theta)  # as `choose` has them
     if rule["style"] in (MEAN, GAP):
         leading = atoms(means, np.zeros_like(means), 0.0, np.ones(1))
         return leading if rule["style"] == MEAN else by_gap(means, leading, float(rule["scale"]))
-    widths, scale = now.belief.widths(arms), kernels.scale_of(now.rules, now.tally)
+    widths = kernels.all_widths(now.rules, now.tally, state, arms)
+    scale = kernels.scale_of(now.rules, now.tally)
     if rule["law"] == POINT:
         return atoms(means + scale * widths, np.zeros_like(means), 0.0, np.ones(1))
-    if rule["law"] == GRID:
-        return atoms(means, widths, scale, kernels.grid_weights(now.rules))
-    return envelope(means, widths, scale, int(rule["law"]))
+    return atoms(means, widths, scale, kernels.grid_weights(now.rules))
 
 
 def samples_of(now: Moment, samples: int, key: int, round_: int) -> Floats:
     """Draws of θ̃, (samples, d), from a stream of their own: no choice is changed by asking."""
     start = np.uint64(stream.opening(np.uint64(key ^ ASIDE), round_))
-    belief, rule = now.belief, now.rules[0]
+    rule = now.rules[0]
     if rule["coins"]:
         state = kernels.parts(now.rules, now.block)
         starts = [np.uint64(stream.word(start, i)) for i in range(samples)]
         return np.array([kernels.sampled(now.rules, now.tally, state, now.past, s) for s in starts])
+    belief = now.believed()
     z = np.empty(samples * belief.dim)
     stream.normals(start, 0, z)
     root: Floats = np.linalg.cholesky(belief.noise).astype(np.float64)

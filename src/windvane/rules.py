@@ -38,6 +38,7 @@ RULES = np.dtype(
         ("alarm", "f8"),  # 0 where nothing is detected
         ("refresh", "i8"),  # observations between two fresh inversions of W
         ("lead", "f8"),  # by what factor the ridge is too large just after one
+        ("least", "f8"),  # the share of it from which on W is inverted anew in any case
         ("style", "i8"),
         ("mix", "f8"),  # the chance that any arm at all is played
         ("law", "i8"),
@@ -90,7 +91,7 @@ def rules_of(
     radius = width if isinstance(width, Confidence) else Confidence(0.5, 0, 0, 1, "round", 1)
     scale = radius.times if isinstance(width, Confidence) else width
     fades = memory.gamma < 1.0 or memory.span > 0.0
-    refresh, lead = _refresh(dim, memory, STYLES[exploration.name])
+    refresh, lead, least = _refresh(dim, memory, STYLES[exploration.name])
     record = np.zeros(1, RULES)
     values = {
         "dim": dim,
@@ -108,6 +109,7 @@ def rules_of(
         "alarm": memory.alarm,
         "refresh": refresh,
         "lead": lead,
+        "least": least,
         "style": STYLES[exploration.name],
         "mix": 1.0 - (1.0 - exploration.chance) * (1.0 - floor),
         "law": LAWS[law.name],
@@ -128,21 +130,21 @@ def rules_of(
     return record
 
 
-def _refresh(dim: int, memory: Memory, style: int) -> tuple[int, float]:
-    """How many observations apart to invert anew, which costs d³, and how far the ridge then leads.
+def _refresh(dim: int, memory: Memory, style: int) -> tuple[int, float, float]:
+    """How many observations apart to invert anew, which costs d³; where the ridge begins and ends.
 
     Rounding allows many. A fading ridge makes solutions slower to polish and, where widths are
     compared, leaves more arms to be scored again: the two costs balance at about LAG. It leads by
-    half of what it will have lost by the next time.
+    half of what it will have lost by the next time; with a half-life nobody knows how much.
     """
     often = max(SMALL, dim)
     lag = LAG * often / 128 if style == WIDTH else LAG
     if memory.span > 0.0:
-        return often, math.exp(0.5 * lag)
+        return often, 1.0, math.exp(-lag)
     if memory.gamma == 1.0:
-        return often, 1.0
+        return often, 1.0, 0.0
     apart = min(often, int(lag / -math.log(memory.gamma)))
-    return apart, memory.gamma ** (-0.5 * apart)
+    return apart, memory.gamma ** (-0.5 * apart), 0.0
 
 
 def block_size(record: Records) -> int:

@@ -13,7 +13,14 @@ from windvane.kernels.learning import (
 )
 from windvane.kernels.sampling import direction, grid_weights, level, sampled, scale_of
 from windvane.kernels.solving import blank, parts, refresh
-from windvane.kernels.widths import Watched, exact_width, look, squared_widths
+from windvane.kernels.widths import (
+    Watched,
+    all_widths,
+    exact_width,
+    look,
+    squared_norms,
+    squared_widths,
+)
 
 __all__ = [
     "CONDITION",
@@ -21,6 +28,7 @@ __all__ = [
     "TOO_LARGE",
     "Watched",
     "acceptable",
+    "all_widths",
     "amend",
     "blank",
     "choose",
@@ -38,5 +46,6 @@ __all__ = [
     "refresh",
     "sampled",
     "scale_of",
+    "squared_norms",
     "squared_widths",
 ]

@@ -267,7 +267,7 @@ def learn_watching(
     if past.shape[0] > 0:
         exact = remember(rules, tally, state, past, x, reward, at) and exact
     counts.seen += 1
-    behind = counts.ridge * rule.lead < (1.0 - 1e-9) * rule.ridge
+    behind = counts.ridge < rule.least * rule.ridge
     if counts.stale >= rule.refresh or behind or not exact:
         refresh(rules, tally, state)
         exact = False

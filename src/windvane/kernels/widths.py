@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane.arrays import Floats, Records
+from windvane.arrays import Floats, Places, Records
 from windvane.belief import State
 from windvane.compiling import compiled
 from windvane.kernels.solving import AMPLE, dot, multiply, solve, times
@@ -115,6 +115,53 @@ def closer_width(rules: Records, tally: Records, state: State, x: Floats) -> tup
     error = abs(ridge - tally[0].ridge) * math.sqrt(length / ridge)
     rounding = 1e-9 * math.sqrt(dot(x, x) / ridge)
     return math.sqrt(dot(u, image) + ridge * length), error + rounding
+
+
+@compiled
+def all_widths(rules: Records, tally: Records, state: State, arms: Floats) -> Floats:
+    """‖x‖_{V⁻¹} of every arm, to a share of 1e-8 at least.
+
+    With p = Px and q = Qx, w² = xᵀq + (λ−Λ̃)‖p‖² − 2(λ−Λ)pᵀq but for the square of (λ−Λ)/Λ;
+    where that is not small enough, each width is worked out exactly.
+    """
+    rule, counts = rules[0], tally[0]
+    widths, d = np.empty(arms.shape[0]), arms.shape[1]
+    lag, noise_lag = rule.ridge - counts.ridge, rule.ridge - counts.noise_ridge
+    share = abs(lag) / counts.ridge if rule.fades else 0.0
+    places, p, q = np.empty(d, np.int64), np.empty(d), np.empty(d)
+    for k in range(widths.size):
+        if 4.0 * share * share > 1e-8:
+            widths[k] = exact_width(rules, tally, state, arms[k])
+            continue
+        x, count = arms[k], 0
+        for i in range(d):  # of features in JSON most are 0
+            if x[i] != 0.0:
+                places[count] = i
+                count += 1
+        combine(state.spread, x, places[:count], q)
+        square = dot(x, q)
+        if share > 1e-9:
+            combine(state.inverse, x, places[:count], p)
+            square += noise_lag * dot(p, p) - 2.0 * lag * dot(p, q)
+        widths[k] = math.sqrt(max(square, 0.0))
+    return widths
+
+
+@compiled
+def combine(rows: Floats, x: Floats, places: Places, out: Floats) -> None:
+    """Σ x_i·row_i over the places where x is not 0, four rows to each pass over `out`."""
+    whole = places.size - places.size % 4
+    out[:] = 0.0
+    for m in range(0, whole, 4):
+        i0, i1, i2, i3 = places[m], places[m + 1], places[m + 2], places[m + 3]
+        x0, x1, x2, x3 = x[i0], x[i1], x[i2], x[i3]
+        row0, row1, row2, row3 = rows[i0], rows[i1], rows[i2], rows[i3]
+        for j in range(out.size):
+            out[j] += x0 * row0[j] + x1 * row1[j] + x2 * row2[j] + x3 * row3[j]
+    for m in range(whole, places.size):
+        own, row = x[places[m]], rows[places[m]]
+        for j in range(out.size):
+            out[j] += own * row[j]
 
 
 @compiled

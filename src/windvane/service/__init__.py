@@ -1,1 +1,1 @@
-"""The service: choices over HTTP."""
+"""Choices over HTTP: durable, and at home with the clients of a retired service."""

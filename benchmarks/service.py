@@ -1,0 +1,181 @@
+"""Requests a second of the service beside an echo on the same stack, driven by wrk on loopback.
+
+echo     parses the same rank body with the same decoder and answers it, nothing else
+rank     the service, durable: a decision is on disk before its answer leaves
+pairs    a rank and its reward in turn, so that learning has to keep up with one reward a rank
+
+A body has 10 actions of 5 features and a context of 5. Needs wrk: apt-get install wrk.
+`--json` prints the table for machines, `--seconds N` measures longer.
+"""
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from windvane.tables import Cell, table
+
+CONNECTIONS = (1, 32)
+WORDS = ("red", "blue", "green", "small", "large", "new", "old", "plain")
+BODY = {
+    "contextFeatures": [
+        {"time": "morning", "device": "phone", "weather": {"sunny": True, "temp": 23.5}, "age": 31}
+    ],
+    "actions": [
+        {
+            "id": f"action-{k}",
+            "features": [
+                {
+                    "colour": WORDS[k % 3],
+                    "size": WORDS[3 + k % 2],
+                    "state": WORDS[5 + k % 3],
+                    "price": 9.5 + k,
+                    "rank": k,
+                }
+            ],
+        }
+        for k in range(10)
+    ],
+}
+ECHO = """
+import msgspec, uvicorn
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+from windvane.service.wire import RankRequest, RankResponse, Ranked
+read = msgspec.json.Decoder(RankRequest).decode
+async def rank(request):
+    wanted = read(await request.body())
+    ranking = [Ranked(action.id, 0.1) for action in wanted.actions]
+    answer = RankResponse(ranking, "event", ranking[0].id)
+    return Response(msgspec.json.encode(answer), 201, media_type="application/json")
+app = Starlette(routes=[Route("/personalizer/v1.0/rank", rank, methods=["POST"])])
+uvicorn.run(app, host="127.0.0.1", port={port}, log_level="error", access_log=False)
+"""
+SERVICE = """
+import uvicorn
+from windvane.service.app import make
+uvicorn.run(make({data!r}), host="127.0.0.1", port={port}, log_level="error", access_log=False)
+"""
+RANKS = """
+wrk.method = "POST"
+wrk.path = "/personalizer/v1.0/rank"
+wrk.headers["Content-Type"] = "application/json"
+wrk.body = [==[{body}]==]
+"""
+PAIRS = (
+    RANKS
+    + """
+local event = nil
+request = function()
+  if event then
+    local path = "/personalizer/v1.0/events/" .. event .. "/reward"
+    event = nil
+    return wrk.format("POST", path, nil, '{{"value":0.5}}')
+  end
+  return wrk.format()
+end
+response = function(status, headers, body)
+  event = status == 201 and string.match(body, '"eventId":"([^"]+)"') or nil
+end
+"""
+)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def serving(code: str, **given: object) -> Iterator[str]:
+    """A server in a process of its own, once it answers."""
+    port = free_port()
+    process = subprocess.Popen([sys.executable, "-c", code.format(port=port, **given)])
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(rank_of(address), timeout=5).close()
+                break
+            except OSError:
+                time.sleep(0.2)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def rank_of(address: str) -> urllib.request.Request:
+    """One rank."""
+    url = f"{address}/personalizer/v1.0/rank"
+    return urllib.request.Request(url, json.dumps(BODY).encode(), method="POST")
+
+
+def measured(address: str, script: str, connections: int, seconds: int) -> dict[str, Cell]:
+    """What wrk says of a server."""
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
+        file.write(script.format(body=json.dumps(BODY)))
+        file.flush()
+        threads = min(connections, 1)
+        flags = ["-t", str(threads), "-c", str(connections), "-d", f"{seconds}s", "--latency"]
+        command = ["wrk", *flags, "-s", file.name, address]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    failed = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
+    return {
+        "requests/s": float(re.search(r"Requests/sec:\s+([\d.]+)", said)[1]),  # type: ignore[index]
+        "p50 ms": milliseconds(said, "50%"),
+        "p99 ms": milliseconds(said, "99%"),
+        "failed": int(failed[1]) if failed else 0,
+    }
+
+
+def milliseconds(said: str, which: str) -> float:
+    """A latency that wrk tells as 850us, 1.2ms or 1.1s."""
+    found = re.search(rf"{which}\s+([\d.]+)(us|ms|s)", said)
+    if found is None:
+        return float("nan")
+    return float(found[1]) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[found[2]]
+
+
+def main() -> None:
+    """Print requests a second, latencies, and the ratio to the echo."""
+    if shutil.which("wrk") is None:
+        sys.exit("benchmarks/service.py needs wrk: apt-get install wrk")
+    seconds = int(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 5
+    rows: list[dict[str, Cell]] = []
+    echo: dict[int, float] = {}
+    with serving(ECHO) as address:
+        measured(address, RANKS, 1, 1)
+        for count in CONNECTIONS:
+            found = measured(address, RANKS, count, seconds)
+            echo[count] = float(found["requests/s"] or 0)
+            rows.append({"server": "echo", "connections": count, **found, "to the echo": 1.0})
+    for name, script in (("rank", RANKS), ("pairs", PAIRS)):
+        data = tempfile.mkdtemp(prefix="windvane-")
+        try:
+            with serving(SERVICE, data=str(Path(data))) as address:
+                measured(address, RANKS, 1, 2)
+                for count in CONNECTIONS:
+                    found = measured(address, script, count, seconds)
+                    ratio = float(found["requests/s"] or 0) / echo[count]
+                    rows.append(
+                        {"server": name, "connections": count, **found, "to the echo": ratio}
+                    )
+        finally:
+            shutil.rmtree(data, ignore_errors=True)
+    print(json.dumps(rows, indent=2) if "--json" in sys.argv else table(rows))
+
+
+if __name__ == "__main__":
+    main()

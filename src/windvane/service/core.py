@@ -1,0 +1,180 @@
+"""All loops of one log: decide, have it written, learn what comes of it, degrade where it fails."""
+
+import asyncio
+import contextlib
+import logging
+from functools import partial
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from windvane.errors import StoreError
+from windvane.service import settings as told
+from windvane.service.apart import Apart
+from windvane.service.failures import is_everyones
+from windvane.service.joining import (
+    Activated,
+    Expire,
+    PutDecision,
+    Rewarded,
+    Withdraw,
+)
+from windvane.service.joining import Ranked as Kept
+from windvane.service.keeping import DeleteLogs, PutLoop, PutSnapshot
+from windvane.service.loop import OFTEN, Loop, now
+from windvane.service.settings import MICRO, Settings
+from windvane.service.store import Log
+from windvane.service.tables import Change, Decision
+from windvane.service.wire import RankRequest, WireError
+from windvane.service.writer import Operation
+
+PATIENCE, HURRY = 2.0, 0.2  # seconds after which a rank is answered without the log
+SWEEP = 0.5  # seconds between two looks for decisions whose wait is over
+RETAIN = 3600.0  # seconds between two looks for decisions that were kept long enough
+DAY = 86_400 * MICRO
+
+Result = TypeVar("Result")
+log = logging.getLogger("windvane.service")
+
+
+class Service:
+    """All loops of one store, and how requests reach them."""
+
+    def __init__(self, store: Log, writer: Apart) -> None:
+        self.store, self.writer = store, writer
+        self.loops: dict[str, Loop] = {}
+        self.degraded: str | None = None  # why ranks are answered with the first action
+        self.log_fails = False  # whether it is for the log
+        for row in store.loops():
+            self.loops[row.name] = Loop(row, store)
+
+    async def create(self, name: str, settings: Settings, by: str) -> Loop:
+        """A new loop."""
+        await self.write(PutLoop(name, told.write(settings), now(), by))
+        return await self.loop(name)
+
+    async def loop(self, name: str) -> Loop:
+        """The loop of a name; one that someone else made is loaded when it is first asked for."""
+        if name not in self.loops:
+            can_be = told.NAME.fullmatch(name)
+            found = await asyncio.to_thread(self._load, name) if can_be else None
+            if found is None:
+                raise WireError(404, "ResourceNotFound", f"there is no loop {name!r}", "loop")
+            self.loops.setdefault(name, found)
+        return self.loops[name]
+
+    def _load(self, name: str) -> Loop | None:
+        row = self.store.loop(name)
+        return None if row is None else Loop(row, self.store)
+
+    def write(
+        self, operation: Operation[Result], loop: Loop | None = None, patience: float | None = None
+    ) -> "asyncio.Future[Result]":
+        """Have it written, and let the loop learn what comes of it, in the order of the log.
+
+        Whoever waits gets a TimeoutError when the patience is over.
+        """
+        then = None if loop is None else partial(teach, loop)
+        return self.writer.submit(operation, then, patience)
+
+    async def rank(self, name: str, request: RankRequest, text: str | None = None) -> bytes:
+        """The answer to a rank, once it is on disk; the first action where it cannot be."""
+        loop = await self.loop(name)
+        decision = self.decide(loop, request, text)
+        try:
+            put = PutDecision(decision, loop.terms, request.event_id is None)
+            kept = await self.write(put, loop, HURRY if self.degraded else PATIENCE)
+        except (StoreError, TimeoutError) as reason:
+            return self.first(loop, request, decision, reason)
+        if not decision.degraded:
+            self.degraded, self.log_fails = None, False
+        return kept.answer
+
+    def decide(self, loop: Loop, request: RankRequest, text: str | None) -> Decision:
+        """A choice; the first action where a defect keeps the loop from choosing."""
+        try:
+            return loop.decide(request, text)
+        except WireError:
+            raise
+        except Exception as reason:
+            self.degraded = f"no choice could be made ({type(reason).__name__}: {reason})"
+            log.warning("rank degraded", exc_info=True)
+            return loop.decide(request, text, degraded=True)
+
+    def first(
+        self, loop: Loop, request: RankRequest, void: Decision, reason: StoreError | TimeoutError
+    ) -> bytes:
+        """The first action, where the log fails; a decision still under way is void."""
+        self.degraded, self.log_fails = (
+            str(reason) or self.degraded or "the log takes too long",
+            True,
+        )
+        log.warning("rank degraded")
+        instead = loop.decide(replace(request, event_id=void.event_id), void.request, degraded=True)
+        if isinstance(reason, TimeoutError):
+            with contextlib.suppress(StoreError):
+                self.write(Withdraw(void, instead, loop.terms))
+        return instead.answer
+
+    async def sweep(self) -> None:
+        """Close decisions whose wait is over, and take snapshots, for ever."""
+        since: dict[str, int] = {}
+        while True:
+            await asyncio.sleep(SWEEP)
+            for loop in list(self.loops.values()):
+                with contextlib.suppress(StoreError):
+                    await self.expire(loop)
+                    if self.log_fails:  # and now it does not
+                        self.degraded, self.log_fails = None, False
+                    if loop.lesson - since.setdefault(loop.name, loop.lesson) >= OFTEN:
+                        since[loop.name] = loop.lesson
+                        await self.keep(loop)
+
+    async def retain(self) -> None:
+        """Delete what is older than the log is to be kept, for ever."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            for loop in list(self.loops.values()):
+                days = loop.settings.log_retention_days
+                before = now() - days * DAY
+                with contextlib.suppress(StoreError):
+                    span = await asyncio.to_thread(self.store.span, loop.id)
+                    if days >= 0 and span is not None and span.since < before:
+                        await self.shorten(loop, before)
+            await asyncio.sleep(RETAIN)
+
+    async def shorten(self, loop: Loop, before: int, even_waiting: bool = False) -> None:
+        """Delete decisions made before a time; a snapshot keeps what was learned, and the round."""
+        await self.keep(loop)
+        delete = DeleteLogs(loop.id, before, even_waiting=even_waiting)
+        while await self.write(delete):
+            pass
+
+    async def expire(self, loop: Loop) -> None:
+        """Learn the default reward where none came in time."""
+        given = loop.settings
+        while True:
+            at = now()
+            expire = Expire(loop.id, at - given.wait, given.default_reward, at)
+            closed = await self.write(expire, loop)
+            if len(closed) < expire.limit:
+                return
+
+    async def keep(self, loop: Loop) -> None:
+        """Take a snapshot of what a loop believes."""
+        await self.write(PutSnapshot(loop.id, loop.lesson, loop.snapshot(), now()))
+
+
+def teach(loop: Loop, told: Any) -> None:
+    """Let a loop learn what writing has taught, at once and in the order of the log."""
+    if isinstance(told, StoreError):
+        loop.in_doubt |= is_everyones(told)  # it may be on disk, and only the word of it lost
+    elif loop.in_doubt:
+        with contextlib.suppress(StoreError):
+            loop.restore()
+    elif isinstance(told, Kept | Rewarded | Activated):
+        loop.learn(told.lessons)
+    elif isinstance(told, Change):
+        loop.change(told)
+    elif isinstance(told, tuple):
+        loop.learn(told)

@@ -1,0 +1,152 @@
+"""The process that writes may end at any moment: nothing is lost, learned twice or left waiting."""
+
+import io
+import os
+import random
+import signal
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+from logs import rank, reward
+from serving import BASE, Client, Nursery, Server
+from windvane.errors import StoreError
+from windvane.policy import Policy
+from windvane.service.core import teach
+from windvane.service.keeping import PutLoop, PutSettings
+from windvane.service.loop import FORGET, Loop, unpack
+from windvane.service.settings import Settings, write
+from windvane.service.store import Store
+
+BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea")]}
+SETTINGS = {"halfLife": "50 rounds", "rewardAggregation": "sum"}
+
+
+def writers(server: Server) -> list[int]:
+    children = Path(f"/proc/{server.process}/task/{server.process}/children").read_text()
+    return [int(child) for child in children.split()]
+
+
+def believed(client: Client) -> tuple[int, bytes, bytes]:
+    packed = unpack(client.call("GET", f"{BASE}/model").body)
+    belief = Policy.load(io.BytesIO(packed.policy)).belief
+    return belief.seen, belief.gram.tobytes(), belief.moment.tobytes()
+
+
+def test_a_writer_that_is_killed_is_replaced_and_the_belief_is_that_of_the_log(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    ranked: list[str] = []
+    rewarded: list[tuple[str, str]] = []
+    slowest: list[float] = []
+    stop = threading.Event()
+
+    def visit(server: Server, who: int) -> None:
+        draw = random.Random(who)
+        with closing(server.client(10.0)) as client:
+            for number in range(100_000):
+                if stop.is_set():
+                    return
+                event, started = f"{who}-{number}", time.monotonic()
+                told = client.rank(BODY | {"eventId": event})
+                assert told.status == 201
+                if not told.json["degraded"]:
+                    ranked.append(event)
+                for turn in range(2):
+                    request = f"{event}-{turn}"
+                    status = client.reward(event, draw.uniform(-1, 1), request=request).status
+                    assert status in (204, 503)
+                    if status == 204:
+                        rewarded.append((event, request))
+                slowest.append(time.monotonic() - started)
+
+    with Server(nursery, tmp_path / "data") as server:
+        with closing(server.client()) as client:
+            client.call("PUT", f"{BASE}/configurations/service", SETTINGS)
+            threads = [threading.Thread(target=visit, args=(server, who)) for who in range(3)]
+            for thread in threads:
+                thread.start()
+            killed: set[int] = set()
+            while len(killed) < 4:
+                time.sleep(0.3)
+                for writer in set(writers(server)) - killed:
+                    os.kill(writer, signal.SIGKILL)
+                    killed.add(writer)
+            end = time.monotonic() + 20.0
+            while client.rank(BODY).json["degraded"]:
+                assert time.monotonic() < end
+            time.sleep(0.2)
+            stop.set()
+            for thread in threads:
+                thread.join()
+            assert client.call("GET", "/healthz").json["status"] == "ok"
+            running = believed(client)
+        server.kill()
+        server.start()
+        with closing(server.client()) as client:
+            assert believed(client) == running
+    assert max(slowest) < 6.0
+    assert running[0] > 20
+    with Store(tmp_path / "data") as store:
+        for event in ranked:
+            assert store.decision(1, event) is not None
+        for event, request in rewarded:
+            assert request in [one.request_id for one in store.rewards(1, event)]
+
+
+def test_a_log_that_failed_for_a_while_leaves_the_belief_as_it_was(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    with Server(nursery, data) as server, closing(server.client()) as client:
+        for number in range(5):
+            client.rank(BODY | {"eventId": f"e{number}"})
+            assert client.reward(f"e{number}", 0.5).status == 204
+        before = believed(client)
+        with closing(sqlite3.connect(data / "windvane.db", isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            assert client.rank(BODY).json["degraded"]
+            assert client.reward("e1", 0.5).status == 503
+        end = time.monotonic() + 10.0
+        while client.rank(BODY).json["degraded"]:
+            assert time.monotonic() < end
+        assert believed(client) == before
+        assert before[0] == 5
+
+
+def test_a_stop_while_the_log_fails_is_a_stop(nursery: Nursery, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with Server(nursery, data) as server:
+        with closing(server.client()) as client:
+            client.rank(BODY | {"eventId": "e"})
+            assert client.reward("e", 0.5).status == 204
+            before = believed(client)
+        with closing(sqlite3.connect(data / "windvane.db", isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            server.stop()
+        assert "Traceback" not in server.log
+        server.start()
+        with closing(server.client()) as client:
+            assert believed(client) == before
+
+
+def test_what_was_read_from_the_log_is_not_learned_again_when_it_is_told(tmp_path: Path) -> None:
+    settings = write(Settings(dim=2, half_life="never"))
+    with Store(tmp_path) as store:
+        row = store.submit(PutLoop("home", settings, 0, "test")).result(20)
+        loop = Loop(row, store)
+        for event in ("a", "b", "c"):
+            store.submit(rank(row.id, event)).result(20)
+        one = store.submit(reward(row.id, "a")).result(20)
+        two = store.submit(reward(row.id, "b")).result(20)
+        forget = store.submit(PutSettings(row.id, settings, 1, FORGET)).result(20)
+        three = store.submit(reward(row.id, "c")).result(20)
+        teach(loop, one)
+        assert loop.policy.belief.seen == 1
+        teach(loop, StoreError("gone", "unreachable"))
+        for told in (two, forget, three):  # with the first of them all is read
+            teach(loop, told)
+            assert loop.policy.belief.seen == 1
+        assert loop.lesson == three.lessons[0].id
