@@ -11,7 +11,8 @@ from starlette.types import Receive, Scope
 from windvane.service.core import Service
 from windvane.service.joining import Activate, PutReward
 from windvane.service.loop import now
-from windvane.service.wire import RankRequest, RewardRequest, bad
+from windvane.service.offer import offer_of
+from windvane.service.wire import RankLine, RewardRequest, bad
 
 MOST_BYTES = 1 << 20  # of a body
 VERSIONS = ("v1.0", "v1.1-preview.1", "v1.1-preview.2", "v1.1-preview.3")
@@ -22,7 +23,7 @@ PATH = re.compile(
 )
 
 Result = TypeVar("Result")
-read_rank = msgspec.json.Decoder(RankRequest).decode
+read_rank = msgspec.json.Decoder(RankLine).decode
 read_reward = msgspec.json.Decoder(RewardRequest).decode
 
 
@@ -56,8 +57,9 @@ async def answered(service: Service, ask: Asked, scope: Scope, receive: Receive)
     """What is answered; nothing where there is nothing to say."""
     if ask.what == "rank":
         body = await body_of(receive)
-        wanted = parsed(read_rank, body, "InvalidRankRequest")
-        return await service.rank(ask.loop, wanted, body.decode(errors="replace"))
+        line = parsed(read_rank, body, "InvalidRankRequest")
+        offer = parsed(offer_of, bytes(line.actions), "InvalidRankRequest")
+        return await service.rank(ask.loop, line, offer, body.decode(errors="replace"))
     loop = await service.loop(ask.loop)
     if len(ask.event) > 256 or "\0" in ask.event:
         message = "eventId must have at most 256 characters, none of them NUL"

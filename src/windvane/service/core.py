@@ -22,10 +22,11 @@ from windvane.service.joining import (
 from windvane.service.joining import Ranked as Kept
 from windvane.service.keeping import DeleteLogs, PutLoop, PutSnapshot
 from windvane.service.loop import OFTEN, Loop, now
+from windvane.service.offer import Offer
 from windvane.service.settings import MICRO, Settings
 from windvane.service.store import Log
 from windvane.service.tables import Change, Decision
-from windvane.service.wire import RankRequest, WireError
+from windvane.service.wire import Rank, WireError
 from windvane.service.writer import Operation
 
 PATIENCE, HURRY = 2.0, 0.2  # seconds after which a rank is answered without the log
@@ -77,44 +78,37 @@ class Service:
         then = None if loop is None else partial(teach, loop)
         return self.writer.submit(operation, then, patience)
 
-    async def rank(self, name: str, request: RankRequest, text: str | None = None) -> bytes:
+    async def rank(self, name: str, request: Rank, offer: Offer, text: str) -> bytes:
         """The answer to a rank, once it is on disk; the first action where it cannot be."""
         loop = await self.loop(name)
-        decision = self.decide(loop, request, text)
+        decision = self.decide(loop, request, offer, text)
         try:
             put = PutDecision(decision, loop.terms, request.event_id is None)
             kept = await self.write(put, loop, HURRY if self.degraded else PATIENCE)
         except (StoreError, TimeoutError) as reason:
-            return self.first(loop, request, decision, reason)
+            self.degraded = str(reason) or self.degraded or "the log takes too long"
+            self.log_fails = True
+            log.warning("rank degraded")
+            again = replace(request, event_id=decision.event_id)
+            instead = loop.decide(again, offer, text, degraded=True)
+            if isinstance(reason, TimeoutError):  # it may be under way
+                with contextlib.suppress(StoreError):
+                    self.write(Withdraw(decision, instead, loop.terms))
+            return instead.answer
         if not decision.degraded:
             self.degraded, self.log_fails = None, False
         return kept.answer
 
-    def decide(self, loop: Loop, request: RankRequest, text: str | None) -> Decision:
+    def decide(self, loop: Loop, request: Rank, offer: Offer, text: str) -> Decision:
         """A choice; the first action where a defect keeps the loop from choosing."""
         try:
-            return loop.decide(request, text)
+            return loop.decide(request, offer, text)
         except WireError:
             raise
         except Exception as reason:
             self.degraded = f"no choice could be made ({type(reason).__name__}: {reason})"
             log.warning("rank degraded", exc_info=True)
-            return loop.decide(request, text, degraded=True)
-
-    def first(
-        self, loop: Loop, request: RankRequest, void: Decision, reason: StoreError | TimeoutError
-    ) -> bytes:
-        """The first action, where the log fails; a decision still under way is void."""
-        self.degraded, self.log_fails = (
-            str(reason) or self.degraded or "the log takes too long",
-            True,
-        )
-        log.warning("rank degraded")
-        instead = loop.decide(replace(request, event_id=void.event_id), void.request, degraded=True)
-        if isinstance(reason, TimeoutError):
-            with contextlib.suppress(StoreError):
-                self.write(Withdraw(void, instead, loop.terms))
-        return instead.answer
+            return loop.decide(request, offer, text, degraded=True)
 
     async def sweep(self) -> None:
         """Close decisions whose wait is over, and take snapshots, for ever."""
