@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from logs import TERMS, decision, new_loop, reward
 from serving import BASE, Answer, Client, Nursery, Server
-from windvane.service import core
+from windvane.service import asking, core
 from windvane.service.app import make
 from windvane.service.features import Encoder
 from windvane.service.joining import PutDecision, Withdraw
@@ -91,7 +91,7 @@ def rank(client: Client, event: str) -> Answer:
     """A rank that takes no longer than it may."""
     started = time.monotonic()
     answer = client.rank(BODY | {"eventId": event})
-    assert time.monotonic() - started < 3.0
+    assert time.monotonic() - started < 5.0
     assert answer.status == 201
     assert answer.json["eventId"] == event
     return answer
@@ -248,6 +248,22 @@ def test_a_rank_that_waited_too_long_is_never_learned(web: TestClient, busy: Bus
         assert (kept.degraded, kept.chosen, kept.features) == (True, 1, None)
         assert kept.probabilities == bytes(8) + b"\0\0\0\0\0\0\xf0?" + bytes(8)
     assert list(store.lessons(1)) == []
+
+
+def test_a_reward_that_waits_too_long_is_to_be_sent_again_and_counts_once(
+    web: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(web, "e")
+    monkeypatch.setattr(asking, "PATIENCE", 0.2)
+    path, header = f"{BASE}/events/e/reward", {"x-ms-client-request-id": "once"}
+    busy = Busy(web)
+    refused = web.post(path, json={"value": 1.0}, headers=header)
+    assert refused.status_code == 503
+    assert "too long" in refused.json()["error"]["message"]
+    assert web.post(f"{BASE}/events/e/activate").status_code == 503
+    busy.let_go()
+    assert web.post(path, json={"value": 1.0}, headers=header).status_code == 204
+    assert statuses(web, "e").count("learned") == 1
 
 
 def test_a_reward_that_came_first_teaches_nothing_of_a_rank_that_waited_too_long(

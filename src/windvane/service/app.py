@@ -18,7 +18,7 @@ from windvane.service import board
 from windvane.service import settings as told
 from windvane.service.apart import Apart
 from windvane.service.asking import VERSIONS, body_of, parsed
-from windvane.service.core import Service
+from windvane.service.core import PATIENCE, Service
 from windvane.service.edge import Edge, fault_of
 from windvane.service.keeping import PutSettings
 from windvane.service.keys import Keyring
@@ -83,7 +83,7 @@ async def configure(service: Service, loop: Loop, given: object) -> None:
         changed = msgspec.convert(merged, Settings)
     except (msgspec.ValidationError, SettingError) as reason:
         raise bad("InvalidServiceConfiguration", str(reason)) from None
-    await service.write(PutSettings(loop.id, told.write(changed), now(), "http"), loop)
+    await service.write(PutSettings(loop.id, told.write(changed), now(), "http"), loop, PATIENCE)
 
 
 async def policy_configuration(request: Request) -> Response:
@@ -102,7 +102,7 @@ async def model(request: Request) -> Response:
     loop = await service.loop(loop_of(request))
     if request.method == "DELETE":
         settings = told.write(loop.settings)
-        await service.write(PutSettings(loop.id, settings, now(), FORGET), loop)
+        await service.write(PutSettings(loop.id, settings, now(), FORGET), loop, PATIENCE)
         return Response(status_code=204)
     if request.method == "PUT":
         message = "a model cannot be put in place of another; restore a backup instead"
@@ -201,6 +201,7 @@ def make(where: str, default: Settings | None = None) -> Edge:
             service = Service(store, writer)
             if "default" not in service.loops:
                 await service.create("default", default or Settings(), "service")
+            service.loops["default"].warm()
             app.state.service = service
             app.state.keyring, app.state.metrics = Keyring(store), Metrics(service)
             going = service.sweep(), service.retain(), app.state.keyring.watch()

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from starlette.types import Receive, Scope
 
-from windvane.service.core import Service
+from windvane.service.core import PATIENCE, Service
 from windvane.service.joining import Activate, PutReward
 from windvane.service.loop import now
 from windvane.service.offer import offer_of
@@ -65,7 +65,8 @@ async def answered(service: Service, ask: Asked, scope: Scope, receive: Receive)
         message = "eventId must have at most 256 characters, none of them NUL"
         raise bad("BadRequest", message, "eventId")
     if ask.what == "activate":
-        done = await service.write(Activate(loop.id, ask.event, now(), loop.terms), loop)
+        activate = Activate(loop.id, ask.event, now(), loop.terms)
+        done = await service.write(activate, loop, PATIENCE)
         if done.status == "unknown":
             message = f"no decision has the event id {ask.event!r}"
             raise bad("InvalidEventIdToActivate", message, "eventId")
@@ -76,7 +77,7 @@ async def answered(service: Service, ask: Asked, scope: Scope, receive: Receive)
     again = header(scope, b"x-ms-client-request-id")
     request = None if again is None else again.decode("latin-1")
     put = PutReward(loop.id, ask.event, given.value, now(), loop.terms, request)
-    await service.write(put, loop)
+    await service.write(put, loop, PATIENCE)
     return b""
 
 

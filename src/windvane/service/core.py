@@ -29,7 +29,7 @@ from windvane.service.tables import Change, Decision
 from windvane.service.wire import Rank, WireError
 from windvane.service.writer import Operation
 
-PATIENCE, HURRY = 2.0, 0.2  # seconds after which a rank is answered without the log
+PATIENCE, HURRY = 2.0, 0.2  # seconds after which a request is answered without the log
 SWEEP = 0.5  # seconds between two looks for decisions whose wait is over
 RETAIN = 3600.0  # seconds between two looks for decisions that were kept long enough
 DAY = 86_400 * MICRO
@@ -51,7 +51,7 @@ class Service:
 
     async def create(self, name: str, settings: Settings, by: str) -> Loop:
         """A new loop."""
-        await self.write(PutLoop(name, told.write(settings), now(), by))
+        await self.write(PutLoop(name, told.write(settings), now(), by), patience=PATIENCE)
         return await self.loop(name)
 
     async def loop(self, name: str) -> Loop:

@@ -113,8 +113,9 @@ def fault_of(error: Exception) -> WireError:
     if isinstance(error, HTTPException):
         code = "ResourceNotFound" if error.status_code == 404 else "BadRequest"
         return WireError(error.status_code, code, str(error.detail))
-    if isinstance(error, StoreError):
-        return WireError(503, "OperationNotAllowed", str(error))
+    if isinstance(error, StoreError | TimeoutError):
+        message = str(error) or "the log takes too long; try again"
+        return WireError(503, "OperationNotAllowed", message)
     if isinstance(error, WindvaneError):
         return bad("BadRequest", str(error))
     return WireError(500, "InternalServerError", "the service failed; its log says why")
