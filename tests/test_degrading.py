@@ -74,7 +74,7 @@ def small_disk(place: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        subprocess.run([*may, "umount", str(place)], check=True)
+        subprocess.run([*may, "umount", "--lazy", str(place)], check=True)
 
 
 @pytest.fixture
