@@ -126,12 +126,12 @@ class Apart(asyncio.Protocol):
         self._number += 1
         try:
             until = math.inf if patience is None else time.time() + 0.75 * patience
-            order = Order(self._number, kind, until, msgspec.Raw(pack(operation)))
+            order = Order(self._number, kind, until, pack(operation))
         except UnicodeEncodeError as reason:
             raise StoreError(f"store: the operation fails ({reason})", "refused") from None
         if not self._due:
             loop.call_soon(self._send)
-        self._due.append(framed(pack(order)))
+        self._due += order.parts()
         future: asyncio.Future[Result] = loop.create_future()
         alarm = None if patience is None else loop.call_later(patience, give_up, future)
         self._waiting[self._number] = Waiting(kind, future, then, alarm)

@@ -37,6 +37,7 @@ KINDS: tuple[type[Operation[Any]], ...] = (
 )
 PATIENCE = 5.0  # seconds that the writer of a service before has to end
 SIZE = struct.Struct("<I")
+HEAD, REST = struct.Struct("<IQBd"), struct.Struct("<QBd")  # of an order, with its size and without
 AT_ONCE = 1 << 20  # bytes
 pack = msgspec.msgpack.Encoder().encode
 
@@ -47,7 +48,18 @@ class Order(NamedTuple):
     number: int
     kind: int  # a place in KINDS
     until: float  # seconds since 1970, after which it is not to be written any more
-    operation: msgspec.Raw
+    operation: bytes
+
+    def parts(self) -> tuple[bytes, bytes]:
+        """As it goes over the socket, its size first."""
+        size = HEAD.size - SIZE.size + len(self.operation)
+        return HEAD.pack(size, self.number, self.kind, self.until), self.operation
+
+
+def read_order(message: bytes) -> Order:
+    """An order without its size."""
+    number, kind, until = REST.unpack_from(message)
+    return Order(number, kind, until, message[REST.size :])
 
 
 class Report(NamedTuple):
@@ -58,7 +70,6 @@ class Report(NamedTuple):
     error: tuple[str, str] | None
 
 
-read_order = msgspec.msgpack.Decoder(Order).decode
 read_operation = [msgspec.msgpack.Decoder(kind).decode for kind in KINDS]
 read_reports = msgspec.msgpack.Decoder(list[Report]).decode
 read_result = [

@@ -16,6 +16,7 @@ import uvicorn
 from windvane.errors import SettingError
 from windvane.service import journal
 from windvane.service.edge import Edge
+from windvane.service.gathering import Protocol
 from windvane.service.keys import is_valid
 from windvane.service.store import Store
 
@@ -96,7 +97,7 @@ def run(
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=Protocol,
         ws="none",
         access_log=False,
         log_config=None,
