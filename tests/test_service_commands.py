@@ -1,10 +1,12 @@
 """The service's commands, and the server as a process of its own."""
 
+import contextlib
 import http.client
 import json
 import os
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -177,6 +179,34 @@ def test_backup_export_and_a_new_loop_while_the_service_writes(tmp_path: Path) -
     refused(run("restore", copy, "--data", back), "exists")
     rows = json.loads(run("loop", "list", "--json", "--data", back).stdout)
     assert [(row["loop"], row["ranked"]) for row in rows] == [("default", 0), ("home", 2)]
+
+
+def test_headers_without_end_are_refused_and_large_bodies_are_not(tmp_path: Path) -> None:
+    head = f"POST {BASE}/rank HTTP/1.1\r\nHost: localhost\r\n".encode()
+    text = json.dumps(ACTIONS | {"contextFeatures": [{"_note": "x" * 900_000}]})
+    with serving(tmp_path) as server:
+        wire = server.connect()
+        for _ in range(3):  # on one connection
+            wire.request("POST", f"{BASE}/rank", text)
+            answer = wire.getresponse()
+            assert (answer.status, json.loads(answer.read())["degraded"]) == (201, False)
+        wire.request("POST", f"{BASE}/rank", iter([text.encode()]), encode_chunked=True)
+        assert wire.getresponse().status == 201
+        wire.close()
+        for start, line in (
+            (b"", b"a: b\r\n"),
+            (b"a: ", b"x"),
+            (b"", b"b: " + b"x" * 900 + b"\r\n"),
+        ):
+            with socket.create_connection(("127.0.0.1", server.port), 10.0) as other:
+                sent = 0
+                with contextlib.suppress(ConnectionError):
+                    other.sendall(head + start)
+                    while sent < 10_000_000:
+                        other.sendall(line * 1000)
+                        sent += 1000 * len(line)
+                assert sent < 10_000_000
+        assert server.ask("POST", f"{BASE}/rank", ACTIONS).status == 201
 
 
 def test_tls_by_certificate_and_key(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from windvane.service.store import Store
 
 GRACE = 10  # seconds that requests under way have to end
 WAITING = 2048  # connections
+MOST_BESIDE = 1 << 16  # bytes of a request that are not its body: its first line and its headers
 
 
 class Address(NamedTuple):
@@ -44,6 +45,26 @@ class Address(NamedTuple):
         """How to reach it from here."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.certificate else 'http'}://{host}:{port}"
+
+
+class Bounded(Protocol):
+    """Hangs up on headers without end, which come before any key, and which nothing else counts."""
+
+    beside = 0
+
+    def data_received(self, data: bytes) -> None:
+        self.beside += len(data)
+        super().data_received(data)
+        if self.beside > MOST_BESIDE:
+            self.send_400_response(f"The headers must have at most {MOST_BESIDE} bytes.")
+
+    def on_body(self, body: bytes) -> None:
+        self.beside -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self.beside = 0
+        super().on_message_complete()
 
 
 class Server(uvicorn.Server):
@@ -97,7 +118,7 @@ def run(
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http=Protocol,
+        http=Bounded,
         ws="none",
         access_log=False,
         log_config=None,
