@@ -1,5 +1,6 @@
 """The process that writes may end at any moment: nothing is lost, learned twice or left waiting."""
 
+import asyncio
 import io
 import os
 import random
@@ -7,6 +8,7 @@ import signal
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -14,11 +16,14 @@ from logs import rank, reward
 from serving import BASE, Client, Nursery, Server
 from windvane.errors import StoreError
 from windvane.policy import Policy
-from windvane.service.core import teach
+from windvane.service.apart import Apart
+from windvane.service.core import Service, teach
 from windvane.service.keeping import PutLoop, PutSettings
 from windvane.service.loop import FORGET, Loop, unpack
 from windvane.service.settings import Settings, write
 from windvane.service.store import Store
+from windvane.service.tables import Funnel
+from windvane.service.writer import Operation, Result
 
 BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea")]}
 SETTINGS = {"halfLife": "50 rounds", "rewardAggregation": "sum"}
@@ -150,3 +155,37 @@ def test_what_was_read_from_the_log_is_not_learned_again_when_it_is_told(tmp_pat
             teach(loop, told)
             assert loop.policy.belief.seen == 1
         assert loop.lesson == three.lessons[0].id
+
+
+class Direct(Apart):
+    """Written by a store of this process."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__("unused")
+        self._store = store
+
+    def submit(
+        self,
+        operation: Operation[Result],
+        then: Callable[[Result | StoreError], None] | None = None,
+        patience: float | None = None,
+    ) -> "asyncio.Future[Result]":
+        told = self._store.submit(operation).result(20)
+        if then is not None:
+            then(told)
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        future.set_result(told)
+        return future
+
+
+def test_all_decisions_whose_wait_is_over_are_closed_at_one_look(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        settings = write(Settings(dim=2, half_life="never"))
+        row = store.submit(PutLoop("home", settings, 0, "test")).result(20)
+        puts = [rank(row.id, f"e{k}", deferred=k % 3 > 0) for k in range(900)]
+        for put in [store.submit(put) for put in puts]:
+            put.result(20)
+        service = Service(store, Direct(store))
+        asyncio.run(service.expire(service.loops["home"]))
+        assert store.funnel(row.id) == Funnel(900, 300, unactivated=600, default=300)
+        assert service.loops["home"].policy.belief.seen == 300

@@ -15,6 +15,7 @@ from windvane.service.failures import is_everyones
 from windvane.service.joining import (
     Activated,
     Expire,
+    Expired,
     PutDecision,
     Rewarded,
     Withdraw,
@@ -150,8 +151,8 @@ class Service:
         while True:
             at = now()
             expire = Expire(loop.id, at - given.wait, given.default_reward, at)
-            closed = await self.write(expire, loop)
-            if len(closed) < expire.limit:
+            done = await self.write(expire, loop)
+            if done.closed < expire.limit:
                 return
 
     async def keep(self, loop: Loop) -> None:
@@ -166,9 +167,7 @@ def teach(loop: Loop, told: Any) -> None:
     elif loop.in_doubt:
         with contextlib.suppress(StoreError):
             loop.restore()
-    elif isinstance(told, Kept | Rewarded | Activated):
+    elif isinstance(told, Kept | Rewarded | Activated | Expired):
         loop.learn(told.lessons)
     elif isinstance(told, Change):
         loop.change(told)
-    elif isinstance(told, tuple):
-        loop.learn(told)
