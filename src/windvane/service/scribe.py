@@ -47,7 +47,7 @@ class Order(NamedTuple):
 
     number: int
     kind: int  # a place in KINDS
-    until: float  # seconds since 1970, after which it is not to be written any more
+    until: float  # on the monotonic clock; after that it is not to be written any more
     operation: bytes
 
     def parts(self) -> tuple[bytes, bytes]:
@@ -126,7 +126,7 @@ def moving(url: URL, committed: threading.Event) -> Iterator[None]:
 def write(channel: socket.socket, frames: Frames, writing: Engine, came: threading.Event) -> None:
     """Write what comes, all that has come as one group, until no more can come."""
     while data := channel.recv(AT_ONCE):
-        orders, at = [read_order(message) for message in frames.take(data)], time.time()
+        orders, at = [read_order(message) for message in frames.take(data)], time.monotonic()
         late = [Outcome(order.number, None, too_late()) for order in orders if order.until < at]
         if late:
             report(channel, late)
