@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from logs import TERMS, decision, new_loop, reward
 from serving import BASE, Answer, Client, Nursery, Server
-from windvane.service import asking, core
+from windvane.service import app, apart, asking, core
 from windvane.service.app import make
 from windvane.service.features import Encoder
 from windvane.service.joining import PutDecision, Withdraw
@@ -305,3 +305,17 @@ def test_a_decision_that_was_written_too_late_is_withdrawn(where: str) -> None:
         assert (kept.answer, kept.degraded, kept.features) == (b"instead", True, None)
         assert store.submit(reward(loop, "e")).result(20).status == "unlearned"
         assert store.submit(PutDecision(void, TERMS)).result(20).answer == b"instead"
+
+
+def test_a_stop_does_not_wait_for_a_log_that_takes_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "GRACE", 0.2)
+    monkeypatch.setattr(apart, "GRACE", 0.2)
+    with TestClient(make(str(tmp_path / "data"))) as web:
+        before = ask(web, "e")
+        Busy(web)
+        began = time.monotonic()
+    assert time.monotonic() - began < 5.0
+    with TestClient(make(str(tmp_path / "data"))) as web:
+        assert ask(web, "e") == before

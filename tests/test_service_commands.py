@@ -7,13 +7,14 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -179,6 +180,24 @@ def test_backup_export_and_a_new_loop_while_the_service_writes(tmp_path: Path) -
     refused(run("restore", copy, "--data", back), "exists")
     rows = json.loads(run("loop", "list", "--json", "--data", back).stdout)
     assert [(row["loop"], row["ranked"]) for row in rows] == [("default", 0), ("home", 2)]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "INSERT INTO snapshots (loop, lesson, blob, at) VALUES (1, 1, x'00ff', 1)",
+        "DELETE FROM settings_log",
+        "UPDATE loops SET settings = '{'",
+    ],
+)
+def test_a_log_that_cannot_be_loaded_is_refused_with_the_reason(
+    tmp_path: Path, damage: str
+) -> None:
+    assert run("loop", "create", "home", "--data", tmp_path).returncode == 0
+    with closing(sqlite3.connect(tmp_path / "windvane.db")) as log:
+        log.execute(damage)
+        log.commit()
+    refused(run("serve", "--port", "0", "--data", tmp_path), "serve: the loops cannot be loaded (")
 
 
 def test_headers_without_end_are_refused_and_large_bodies_are_not(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from windvane.service.wire import (
 )
 
 JSON = "application/json; charset=utf-8"
+GRACE = 5.0  # seconds in which the last snapshots have to be written
 NOT_BUILT = {
     "multislot": "multi-slot ranking is not offered; rank each slot as a loop of its own",
     "evaluations": "offline evaluations are not offered; export the log with its propensities",
@@ -186,22 +187,40 @@ def refuse(request: Request, error: Exception) -> Response:
     return Response(fault.body(), fault.status, headers, media_type=JSON)
 
 
+async def loaded(store: Log, writer: Apart, default: Settings) -> Service:
+    """All loops of a log, `default` among them, and a process that writes for them."""
+    await writer.start()
+    try:
+        service = Service(store, writer)
+        if "default" not in service.loops:
+            await service.create("default", default, "service")
+        service.loops["default"].warm()
+    except BaseException:
+        await writer.close()
+        raise
+    return service
+
+
+def failed(reason: Exception) -> WindvaneError:
+    """Why there is no service, in one sentence."""
+    if isinstance(reason, WindvaneError):
+        return reason
+    why = f"{type(reason).__name__}: {reason}".splitlines()[0]
+    return StoreError(f"serve: the loops cannot be loaded ({why})", "broken")
+
+
 def make(where: str, default: Settings | None = None) -> Edge:
     """The application over a log; a loop `default` is there from the start."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         writer = Apart(where)
-        try:
-            await writer.start()
-        except StoreError as reason:
-            app.state.failure = reason  # for whoever started it
-            raise
         with Log(where) as store:
-            service = Service(store, writer)
-            if "default" not in service.loops:
-                await service.create("default", default or Settings(), "service")
-            service.loops["default"].warm()
+            try:
+                service = await loaded(store, writer, default or Settings())
+            except Exception as reason:
+                app.state.failure = failed(reason)  # for whoever started it
+                raise
             app.state.service = service
             app.state.keyring, app.state.metrics = Keyring(store), Metrics(service)
             going = service.sweep(), service.retain(), app.state.keyring.watch()
@@ -212,10 +231,12 @@ def make(where: str, default: Settings | None = None) -> Edge:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            for loop in service.loops.values():
-                with contextlib.suppress(StoreError):  # the log has all that it would hold
-                    await service.keep(loop)
+            with contextlib.suppress(StoreError, TimeoutError):  # the log has all that they hold
+                async with asyncio.timeout(GRACE):
+                    for loop in service.loops.values():
+                        await service.keep(loop)
             await writer.close()
+            gc.unfreeze()
 
     from windvane.service import health, openapi  # they call the functions above
 
