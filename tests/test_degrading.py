@@ -293,6 +293,43 @@ def test_what_was_decided_before_outlives_a_repetition_that_waited_too_long(
     assert len(taught[0].features) == 8 * 128
 
 
+DIES = """
+import os, sys
+from windvane.service import scribe
+
+def report(channel, outcomes):
+    if os.path.exists(sys.argv[2]):
+        os._exit(1)
+    return plain(channel, outcomes)
+
+plain, scribe.report = scribe.report, report
+scribe.main()
+"""
+
+
+def test_a_rank_of_which_only_the_word_was_lost_is_never_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dies = tmp_path / "dies"
+    monkeypatch.setattr(apart, "RUN", DIES.replace("sys.argv[2]", repr(str(dies))))
+    monkeypatch.setattr(apart, "AGAIN", 0.05)
+    monkeypatch.setattr(core, "SWEEP", 60.0)
+    with TestClient(make(str(tmp_path / "data"))) as web:
+        store = web.app.state.service.store  # type: ignore[attr-defined]
+        dies.touch()
+        told = ask(web, "e")
+        assert told["degraded"]
+        assert not store.decision(1, "e").degraded  # on disk, with another answer
+        dies.unlink()
+        end = time.monotonic() + 60.0
+        while web.post(f"{BASE}/events/e/reward", json={"value": 1.0}).status_code != 204:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert set(statuses(web, "e")) == {"unlearned"}
+        assert ask(web, "e") == told
+        assert list(store.lessons(1)) == []
+
+
 def test_a_decision_that_was_written_too_late_is_withdrawn(where: str) -> None:
     with Store(where) as store:
         loop = new_loop(store)

@@ -33,6 +33,8 @@ from windvane.service.writer import Operation
 PATIENCE, HURRY = 2.0, 0.2  # seconds after which a request is answered without the log
 SWEEP = 0.5  # seconds between two looks for decisions whose wait is over
 RETAIN = 3600.0  # seconds between two looks for decisions that were kept long enough
+LOST = ("unreachable", "disk")  # errors after which it may be on disk, and only the word lost
+MOST_IN_DOUBT = 4096  # decisions
 DAY = 86_400 * MICRO
 
 Result = TypeVar("Result")
@@ -47,6 +49,7 @@ class Service:
         self.loops: dict[str, Loop] = {}
         self.degraded: str | None = None  # why ranks are answered with the first action
         self.log_fails = False  # whether it is for the log
+        self.in_doubt: list[Withdraw] = []  # decisions answered otherwise that may be on disk
         for row in store.loops():
             self.loops[row.name] = Loop(row, store)
 
@@ -77,24 +80,42 @@ class Service:
         Whoever waits gets a TimeoutError when the patience is over.
         """
         then = None if loop is None else partial(teach, loop)
+        self._withdraw()
         return self.writer.submit(operation, then, patience)
+
+    def _withdraw(self) -> None:
+        """Withdraw what was answered otherwise, before anything else is written."""
+        while self.in_doubt:
+            one = self.in_doubt[-1]
+            try:
+                self.writer.submit(one, partial(self._again, one))
+            except StoreError:
+                return
+            self.in_doubt.pop()
+
+    def _again(self, one: Withdraw, told: object) -> None:
+        failed = isinstance(told, StoreError) and is_everyones(told)
+        if failed and len(self.in_doubt) < MOST_IN_DOUBT:
+            self.in_doubt.append(one)
 
     async def rank(self, name: str, request: Rank, offer: Offer, text: str) -> bytes:
         """The answer to a rank, once it is on disk; the first action where it cannot be."""
         loop = await self.loop(name)
-        decision = self.decide(loop, request, offer, text)
+        decision, taken = self.decide(loop, request, offer, text), False
         try:
             put = PutDecision(decision, loop.terms, request.event_id is None)
-            kept = await self.write(put, loop, HURRY if self.degraded else PATIENCE)
+            writing = self.write(put, loop, HURRY if self.degraded else PATIENCE)
+            taken = True
+            kept = await writing
         except (StoreError, TimeoutError) as reason:
             self.degraded = str(reason) or self.degraded or "the log takes too long"
             self.log_fails = True
             log.warning("rank degraded")
             again = replace(request, event_id=decision.event_id)
             instead = loop.decide(again, offer, text, degraded=True)
-            if isinstance(reason, TimeoutError):  # it may be under way
-                with contextlib.suppress(StoreError):
-                    self.write(Withdraw(decision, instead, loop.terms))
+            if isinstance(reason, TimeoutError) or (taken and reason.kind in LOST):
+                self.in_doubt.append(Withdraw(decision, instead, loop.terms))
+                self._withdraw()
             return instead.answer
         if not decision.degraded:
             self.degraded, self.log_fails = None, False
