@@ -4,6 +4,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -258,6 +259,28 @@ def test_a_change_of_settings_is_recorded_and_loses_nothing(
     assert repr(one.policy()) == repr(after)
     assert np.array_equal(one.moment(), after.belief.moment)
     assert one.call("GET", "/configurations/service").json == changed
+
+
+def test_settings_that_are_changed_at_once_are_all_changed(
+    server: Server, loop: Callable[..., Loop]
+) -> None:
+    one = loop()
+
+    def put(settings: dict[str, object]) -> None:
+        with closing(server.client()) as client:
+            path = f"{one.path}{BASE}/configurations/service"
+            assert client.call("PUT", path, settings).status == 200
+
+    for turn in range(1, 9):
+        wanted: dict[str, object] = {
+            "halfLife": f"{turn} days",
+            "rewardWaitTime": f"PT{turn}M",
+            "logRetentionDays": turn,
+        }
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(put, [{name: value} for name, value in wanted.items()]))
+        told = one.call("GET", "/configurations/service").json
+        assert {name: told[name] for name in wanted} == wanted
 
 
 @pytest.mark.parametrize("logs", ["kept", "deleted"])

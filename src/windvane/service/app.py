@@ -65,7 +65,8 @@ async def service_configuration(request: Request) -> Response:
     if request.method == "PUT":
         body = await body_of(request.receive)
         given = parsed(msgspec.json.decode, body, "InvalidServiceConfiguration")
-        await configure(service, loop, given)
+        async with service.changing:
+            await configure(service, loop, given)
     return Response(msgspec.json.encode(loop.settings), media_type=JSON)
 
 
@@ -102,8 +103,9 @@ async def model(request: Request) -> Response:
     service = service_of(request)
     loop = await service.loop(loop_of(request))
     if request.method == "DELETE":
-        settings = told.write(loop.settings)
-        await service.write(PutSettings(loop.id, settings, now(), FORGET), loop, PATIENCE)
+        async with service.changing:
+            settings = told.write(loop.settings)
+            await service.write(PutSettings(loop.id, settings, now(), FORGET), loop, PATIENCE)
         return Response(status_code=204)
     if request.method == "PUT":
         message = "a model cannot be put in place of another; restore a backup instead"

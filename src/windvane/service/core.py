@@ -49,6 +49,7 @@ class Service:
         self.loops: dict[str, Loop] = {}
         self.degraded: str | None = None  # why ranks are answered with the first action
         self.log_fails = False  # whether it is for the log
+        self.changing = asyncio.Lock()  # settings, which are changed from what they were
         self.in_doubt: list[Withdraw] = []  # decisions answered otherwise that may be on disk
         for row in store.loops():
             self.loops[row.name] = Loop(row, store)
