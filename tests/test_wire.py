@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -416,3 +417,24 @@ def test_a_loop_that_could_not_learn_is_not_made(client: Client, ridge: float) -
     sent = {"name": "stiff", "settings": {"ridge": ridge}}
     refused(client.call("POST", "/loops", sent), 400)
     assert "stiff" not in [one["name"] for one in client.call("GET", "/loops").json]
+
+
+def test_the_readme_shows_what_is_answered(client: Client) -> None:
+    text = (Path(__file__).parents[1] / "README.md").read_text()
+    asked = re.search(r"/personalizer/v1\.0/rank -d '(.*?)'\n\n(.*?)\n\n", text, re.DOTALL)
+    assert asked is not None
+    client.call("POST", "/loops", {"name": "readme"})
+    assert client.rank(json.loads(asked[1]), "/loops/readme").json == json.loads(asked[2])
+    assert client.reward("visit-1", 1, "/loops/readme").status == 204
+
+
+def test_a_request_id_has_bounds(client: Client) -> None:
+    for request, status in (("x" * 256, 204), ("x" * 257, 400)):
+        answer = client.reward("unknown", 1, request=request)
+        assert answer.status == status
+    assert "x-ms-client-request-id" in answer.json["error"]["message"]
+
+
+def test_what_is_wrong_with_a_body_is_said_with_its_place(client: Client) -> None:
+    for actions, place in ((None, "$.actions`"), ([], "$.actions`"), ([{}], "$.actions[0]`")):
+        assert place in client.rank({"actions": actions}).json["error"]["message"]

@@ -75,6 +75,8 @@ async def answered(service: Service, ask: Asked, scope: Scope, receive: Receive)
     if not math.isfinite(given.value):
         raise bad("InvalidRewardRequest", "value must be a number")
     again = header(scope, b"x-ms-client-request-id")
+    if again is not None and len(again) > 256:
+        raise bad("InvalidRewardRequest", "x-ms-client-request-id must have at most 256 bytes")
     request = None if again is None else again.decode("latin-1")
     put = PutReward(loop.id, ask.event, given.value, now(), loop.terms, request)
     await service.write(put, loop, PATIENCE)

@@ -52,8 +52,9 @@ def read(text: bytes) -> Offer:
     """The same, whoever asked before."""
     try:
         return Offer(read_actions(text))
-    except msgspec.ValidationError as reason:  # `$` is the list itself, for msgspec
-        raise msgspec.ValidationError(str(reason).replace("`$", "`$.actions")) from None
+    except msgspec.ValidationError as reason:  # the list itself is `$` for msgspec, or not named
+        said, _, place = str(reason).partition(" - at `$")
+        raise msgspec.ValidationError(f"{said} - at `$.actions{place or '`'}") from None
 
 
 remembered = lru_cache(maxsize=256)(read)
