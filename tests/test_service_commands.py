@@ -73,8 +73,10 @@ class Running(NamedTuple):
 
 
 @contextmanager
-def serving(data: Path, *words: str | Path, trust: Any = None) -> Iterator[Running]:
-    asked = [*MAIN, "serve", "--port", "0", "--data", str(data), *map(str, words)]
+def serving(
+    data: Path, *words: str | Path, trust: Any = None, main: list[str] = MAIN
+) -> Iterator[Running]:
+    asked = [*main, "serve", "--port", "0", "--data", str(data), *map(str, words)]
     with subprocess.Popen(asked, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
@@ -226,6 +228,23 @@ def test_headers_without_end_are_refused_and_large_bodies_are_not(tmp_path: Path
                         sent += 1000 * len(line)
                 assert sent < 10_000_000
         assert server.ask("POST", f"{BASE}/rank", ACTIONS).status == 201
+
+
+def test_a_request_that_takes_for_ever_to_arrive_is_hung_up_on(tmp_path: Path) -> None:
+    hasty = "from windvane.service import serving; serving.SLOWEST = 1; " + MAIN[2]
+    starts = (b"", f"POST {BASE}/rank HTTP/1.1\r\n".encode())
+    body = f"POST {BASE}/rank HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{{".encode()
+    with serving(tmp_path, main=[*MAIN[:2], hasty]) as server:
+        patient = server.connect()
+        for start in (*starts, body):
+            with socket.create_connection(("127.0.0.1", server.port), 10.0) as other:
+                other.sendall(start)
+                while other.recv(4096):  # until it hangs up
+                    pass
+            patient.request("POST", f"{BASE}/rank", json.dumps(ACTIONS))  # between two it may wait
+            answer = patient.getresponse()
+            assert (answer.status, json.loads(answer.read())["degraded"]) == (201, False)
+        patient.close()
 
 
 def test_tls_by_certificate_and_key(tmp_path: Path) -> None:

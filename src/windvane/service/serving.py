@@ -22,6 +22,7 @@ from windvane.service.store import Store
 
 GRACE = 10  # seconds that requests under way have to end
 WAITING = 2048  # connections
+SLOWEST = 30  # seconds that a request may take to arrive
 MOST_BESIDE = 1 << 16  # bytes of a request that are not its body: its first line and its headers
 
 
@@ -48,11 +49,17 @@ class Address(NamedTuple):
 
 
 class Bounded(Protocol):
-    """Hangs up on headers without end, which come before any key, and which nothing else counts."""
+    """Hangs up on headers without end and on requests that take for ever to arrive.
+
+    Both come before any key, and whoever sends them could take all memory and all connections.
+    """
 
     beside = 0
+    whole = False  # whether no part of a request is awaited
+    late = 0  # seconds for which it is
 
     def data_received(self, data: bytes) -> None:
+        self.whole = False
         self.beside += len(data)
         super().data_received(data)
         if self.beside > MOST_BESIDE:
@@ -63,12 +70,18 @@ class Bounded(Protocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self.beside = 0
+        self.whole, self.late, self.beside = True, 0, 0
         super().on_message_complete()
+
+    def tick(self) -> None:
+        """Called every second."""
+        self.late = 0 if self.whole else self.late + 1
+        if self.late > SLOWEST:
+            self.transport.close()
 
 
 class Server(uvicorn.Server):
-    """Says when it is ready."""
+    """Says when it is ready, and counts the seconds of its connections."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -78,6 +91,13 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # it is called ten times a second
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Bounded):
+                    connection.tick()
+        return await super().on_tick(counter)
 
 
 def check_keys(where: str, address: Address) -> None:
