@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from logs import TERMS, decision, new_loop, reward
 from serving import BASE, Answer, Client, Nursery, Server
-from windvane.service import app, apart, asking, core
+from windvane.service import apart, app, asking, core
 from windvane.service.app import make
 from windvane.service.features import Encoder
 from windvane.service.joining import PutDecision, Withdraw
