@@ -124,6 +124,7 @@ def test_a_stop_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
 
 def test_keys_rotate_while_the_service_runs(tmp_path: Path) -> None:
     refused(run("serve", "--host", "0.0.0.0", "--data", tmp_path), "windvane key create")
+    assert list(tmp_path.iterdir()) == []
     old = run("key", "create", "--role", "rank", "--data", tmp_path).stdout.strip()
     with serving(tmp_path, "--host", "0.0.0.0") as server:
 

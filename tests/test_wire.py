@@ -72,6 +72,12 @@ class Loop:
     def policy(self) -> Policy:
         return Policy.load(io.BytesIO(unpack(self.call("GET", "/model").body).policy))
 
+    def metric(self, name: str) -> float:
+        """What Prometheus is told of this loop."""
+        text = self.client.call("GET", "/metrics").body.decode()
+        [value] = re.findall(rf'^{name}{{loop="{self.name}"}} (\S+)$', text, re.MULTILINE)
+        return float(value)
+
     def moment(self) -> Floats:
         """b, the sum of features times rewards: what was learned from rewards, in order."""
         return self.policy().belief.moment
@@ -119,6 +125,9 @@ def test_an_apprentice_takes_the_first_action_and_learns_for_later(
         assert shares == [0.0, 1.0, 0.0]
         pupil.reward(f"e{number}", -1.0)
     assert pupil.policy().belief.seen == 30
+    assert (
+        0.0 < pupil.metric("windvane_apprentice_agreement") < 0.5
+    )  # tea earns nothing, and so is left more and more to chance
     online = pupil.call("PUT", "/configurations/service", {"learningMode": "Online"})
     assert online.json["learningMode"] == "Online"
 

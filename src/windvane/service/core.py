@@ -139,13 +139,17 @@ class Service:
         while True:
             await asyncio.sleep(SWEEP)
             for loop in list(self.loops.values()):
-                with contextlib.suppress(StoreError):
+                try:
                     await self.expire(loop)
                     if self.log_fails:  # and now it does not
                         self.degraded, self.log_fails = None, False
                     if loop.lesson - since.setdefault(loop.name, loop.lesson) >= OFTEN:
                         since[loop.name] = loop.lesson
                         await self.keep(loop)
+                except StoreError:
+                    continue  # whoever ranks is told
+                except Exception:
+                    log.exception("loop %s cannot be swept", loop.name)
 
     async def retain(self) -> None:
         """Delete what is older than the log is to be kept, for ever."""

@@ -5,6 +5,7 @@ and nothing else moves it: loaded from a snapshot and folded on, it has the same
 """
 
 import io
+import math
 import os
 import time
 from collections.abc import Iterable
@@ -205,6 +206,11 @@ class Loop:
             baseline[0] = 1.0
             return 0, baseline, rows
         return choice.index, chances, rows
+
+    @property
+    def agreement(self) -> float:
+        """The share of an apprentice's choices, since it was loaded, that were the first action."""
+        return self.agreed / self.asked if self.asked else math.nan
 
     @property
     def settings(self) -> Settings:

@@ -18,6 +18,7 @@ from windvane.service import journal
 from windvane.service.edge import Edge
 from windvane.service.gathering import Protocol
 from windvane.service.keys import is_valid
+from windvane.service.opening import location
 from windvane.service.store import Store
 
 GRACE = 10  # seconds that requests under way have to end
@@ -102,10 +103,13 @@ class Server(uvicorn.Server):
 
 def check_keys(where: str, address: Address) -> None:
     """Refuse to be reached by others while there is no key that they would need."""
-    with Store(where) as store:
-        known, now = store.keys(), time.time_ns() // 1000
-    valid = any(is_valid(key, now) for key in known)
-    if not valid and not address.is_loopback:
+    if address.is_loopback:
+        return
+    url, known, now = location(where), [], time.time_ns() // 1000
+    if url.get_backend_name() != "sqlite" or Path(url.database or "").exists():
+        with Store(where) as store:
+            known = store.keys()
+    if not any(is_valid(key, now) for key in known):
         raise SettingError(
             f"serve: {address.host} can be reached by others, and there is no valid key; "
             f"make one with: windvane key create --role admin {_place(where)}"
