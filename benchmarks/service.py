@@ -61,9 +61,10 @@ app = Starlette(routes=[Route("/personalizer/v1.0/rank", rank, methods=["POST"])
 uvicorn.run(app, host="127.0.0.1", port={port}, log_level="error", access_log=False)
 """
 SERVICE = """
-import uvicorn
-from windvane.service.app import make
-uvicorn.run(make({data!r}), host="127.0.0.1", port={port}, log_level="error", access_log=False)
+import sys
+from windvane.cli import main
+sys.argv[1:] = ["serve", "--port", "{port}", "--data", {data!r}]
+main()
 """
 RANKS = """
 wrk.method = "POST"
@@ -101,7 +102,8 @@ def free_port() -> int:
 def serving(code: str, **given: object) -> Iterator[str]:
     """A server in a process of its own, once it answers."""
     port = free_port()
-    process = subprocess.Popen([sys.executable, "-c", code.format(port=port, **given)])
+    command = [sys.executable, "-c", code.format(port=port, **given)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}"
     try:
         for _ in range(600):

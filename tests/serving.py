@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from windvane.service.opening import LOCK, alone, location
+
 BASE = "/personalizer/v1.0"
 
 # Loads everything once, then forks a server for each socket that it is handed: a start takes a
@@ -31,8 +33,7 @@ from windvane.service.settings import Settings
 
 given = Settings()
 warm = Policy(2, given.memory(), given.exploration(), floor=0.1)
-warm.propensities(np.eye(2))
-warm.learn(warm.choose(np.eye(2)), 1.0)
+warm.learn(warm.choose_with_propensities(np.eye(2))[0], 1.0)
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the dead
 orders = socket.socket(fileno=int(sys.argv[1]))
 while True:
@@ -164,6 +165,9 @@ class Server:
         trace: TracebackType | None,
     ) -> None:
         self.kill()
+        if (self.data / LOCK).exists():  # what it was given is written
+            with alone(location(self.data), 10.0):
+                pass
         self._socket.close()
 
     @property

@@ -1,5 +1,6 @@
 """The process that writes may end at any moment: nothing is lost, learned twice or left waiting."""
 
+import asyncio
 import io
 import os
 import random
@@ -7,18 +8,26 @@ import signal
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from logs import rank, reward
 from serving import BASE, Client, Nursery, Server
 from windvane.errors import StoreError
 from windvane.policy import Policy
-from windvane.service.core import teach
+from windvane.service import apart
+from windvane.service.apart import Apart
+from windvane.service.core import Service, teach
 from windvane.service.keeping import PutLoop, PutSettings
 from windvane.service.loop import FORGET, Loop, unpack
 from windvane.service.settings import Settings, write
 from windvane.service.store import Store
+from windvane.service.tables import Funnel
+from windvane.service.tables import Loop as Row
+from windvane.service.writer import Operation, Result
 
 BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea")]}
 SETTINGS = {"halfLife": "50 rounds", "rewardAggregation": "sum"}
@@ -150,3 +159,108 @@ def test_what_was_read_from_the_log_is_not_learned_again_when_it_is_told(tmp_pat
             teach(loop, told)
             assert loop.policy.belief.seen == 1
         assert loop.lesson == three.lessons[0].id
+
+
+class Direct(Apart):
+    """Written by a store of this process."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__("unused")
+        self._store = store
+
+    def submit(
+        self,
+        operation: Operation[Result],
+        then: Callable[[Result | StoreError], None] | None = None,
+        patience: float | None = None,
+    ) -> "asyncio.Future[Result]":
+        told = self._store.submit(operation).result(20)
+        if then is not None:
+            then(told)
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        future.set_result(told)
+        return future
+
+
+def test_all_decisions_whose_wait_is_over_are_closed_at_one_look(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        settings = write(Settings(dim=2, half_life="never"))
+        row = store.submit(PutLoop("home", settings, 0, "test")).result(20)
+        puts = [rank(row.id, f"e{k}", deferred=k % 3 > 0) for k in range(900)]
+        for put in [store.submit(put) for put in puts]:
+            put.result(20)
+        service = Service(store, Direct(store))
+        asyncio.run(service.expire(service.loops["home"]))
+        assert store.funnel(row.id) == Funnel(900, 300, unactivated=600, default=300)
+        assert service.loops["home"].policy.belief.seen == 300
+
+
+class Doomed(Apart):
+    """Its first process is killed the moment it is ready."""
+
+    lives = 0
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.lives += 1
+        if self.lives == 1 and self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def test_a_writer_that_is_gone_as_soon_as_it_is_ready_was_never_there(tmp_path: Path) -> None:
+    async def play() -> None:
+        writer = Doomed(str(tmp_path))
+        with pytest.raises(StoreError, match="has ended"):
+            await writer.start()
+        with pytest.raises(StoreError, match="has ended"):
+            writer.submit(PutLoop("home", "{}", 0, "test"))
+        await writer.start()
+        made = await asyncio.wait_for(writer.submit(PutLoop("home", "{}", 0, "test")), 20)
+        assert made.name == "home"
+        await writer.close()
+
+    asyncio.run(play())
+
+
+def test_a_clock_that_is_set_makes_nothing_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        writer = Apart(str(tmp_path))
+        await writer.start()
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: 0.0)
+            put = writer.submit(PutLoop("home", "{}", 0, "test"), patience=20.0)
+        assert (await put).name == "home"
+        await writer.close()
+
+    asyncio.run(play())
+
+
+def test_only_so_many_bytes_may_wait_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart, "MOST_BYTES", 2**24)
+
+    async def play() -> int:
+        writer = Apart(str(tmp_path))
+        await writer.start()
+        os.kill(writer.process, signal.SIGSTOP)
+        waiting: list[asyncio.Future[Row]] = []
+        refused = None
+        while refused is None and len(waiting) < 200:
+            put = PutLoop(f"loop-{len(waiting)}", "x" * 2**20, 0, "test")
+            try:
+                waiting.append(writer.submit(put))
+            except StoreError as error:
+                refused = error
+            await asyncio.sleep(0)
+        assert refused is not None
+        assert (refused.kind, "too much waits" in str(refused)) == ("busy", True)
+        os.kill(writer.process, signal.SIGCONT)
+        made = await asyncio.gather(*waiting)
+        await writer.close()
+        return len(made)
+
+    assert 15 < asyncio.run(play()) < 25

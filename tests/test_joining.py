@@ -147,7 +147,7 @@ def test_never_activated_means_never_learned(where: str) -> None:
         loop = new_loop(store)
         do(store, rank(loop, "e", deferred=True))
         do(store, reward(loop, "e"))
-        assert do(store, Expire(loop, 1, 0.0, WAIT + 1)) == ()
+        assert do(store, Expire(loop, 1, 0.0, WAIT + 1)) == (1, ())
         assert do(store, Activate(loop, "e", SECOND, TERMS)).status == "late"
         assert do(store, Activate(loop, "e", WAIT + 1, TERMS)).status == "late"
         assert list(store.lessons(loop)) == []
@@ -161,11 +161,11 @@ def test_what_waited_in_vain_learns_the_default_in_the_order_of_decisions(where:
             do(store, rank(loop, f"e{at}", at=at))
         do(store, rank(other, "e0", at=0))
         do(store, reward(loop, "e1"))
-        first = do(store, Expire(loop, 4, -1.0, at=9, limit=2))
-        second = do(store, Expire(loop, 4, -1.0, at=9, limit=2))
+        first = do(store, Expire(loop, 4, -1.0, at=9, limit=2)).lessons
+        second = do(store, Expire(loop, 4, -1.0, at=9, limit=2)).lessons
         assert [lesson.decision for lesson in first + second] == [1, 3, 4]
         assert {lesson[2:5] for lesson in first + second} == {("default", -1.0, 9)}
-        assert do(store, Expire(loop, 4, -1.0, at=9)) == ()
+        assert do(store, Expire(loop, 4, -1.0, at=9)) == (0, ())
         assert do(store, reward(loop, "e0")) == ("late", ())
         assert store.funnel(loop) == recounted(store, loop)
 
@@ -176,7 +176,7 @@ def test_nothing_is_learned_from_a_decision_without_features(where: str) -> None
         blind = decision(loop, "e")._replace(features=None, degraded=True)
         do(store, PutDecision(blind, TERMS))
         assert do(store, reward(loop, "e")) == ("unlearned", ())
-        assert do(store, Expire(loop, WAIT, 0.0, WAIT)) == ()
+        assert do(store, Expire(loop, WAIT, 0.0, WAIT)) == (0, ())
         assert store.decision(loop, "e") == blind._replace(id=1, activated_at=0)
 
 

@@ -118,7 +118,7 @@ def test_a_browser_reads_with_the_key_as_its_password_but_writes_nothing(
 
 def test_without_keys_this_machine_alone_may_ask(tmp_path: Path) -> None:
     app = make(str(tmp_path))
-    with TestClient(app, client=("127.0.0.1", 5000)) as web:
+    with TestClient(app, base_url="http://localhost", client=("127.0.0.1", 5000)) as web:
         assert web.post(f"{BASE}/rank", json=ACTIONS).status_code == 201
         other = TestClient(app, client=("192.0.2.7", 5000))
         answer = other.post(f"{BASE}/rank", json=ACTIONS)
@@ -146,6 +146,40 @@ def test_a_running_service_notices_new_and_expired_keys(
     assert (status(old), status(new)) == (401, 201)
     store.submit(ExpireKey(2, 1)).result()
     assert status("all are expired, and still it is closed") == 401
+
+
+OPEN, LOOPS = "127.0.0.1:8787", '{"name": "made"}'
+
+
+@pytest.mark.parametrize(
+    ("method", "host", "origin", "status"),
+    [
+        ("POST", OPEN, None, 201),
+        ("POST", "localhost:8787", None, 201),
+        ("POST", "[::1]:8787", None, 201),
+        ("POST", OPEN, f"http://{OPEN}", 201),  # the service's own page
+        ("POST", OPEN, "http://elsewhere.example", 403),  # a form or fetch of another site
+        ("POST", OPEN, "http://127.0.0.1:3000", 403),
+        ("POST", OPEN, "null", 403),
+        ("POST", "elsewhere.example:8787", None, 403),  # its name leads to this machine
+        ("POST", "elsewhere.example", "http://elsewhere.example", 403),
+        ("POST", "127.0.0.1.elsewhere.example", None, 403),
+        ("GET", "elsewhere.example", None, 403),
+        ("GET", OPEN, "http://elsewhere.example", 200),  # whose page cannot read the answer
+    ],
+)
+def test_without_keys_no_page_of_another_site_may_ask(
+    tmp_path: Path, method: str, host: str, origin: str | None, status: int
+) -> None:
+    headers = {"host": host, "content-type": "text/plain"} | ({"origin": origin} if origin else {})
+    with TestClient(make(str(tmp_path)), client=("127.0.0.1", 50_000)) as web:
+        assert web.request(method, "/loops", content=LOOPS, headers=headers).status_code == status
+
+
+def test_with_keys_any_name_of_the_service_will_do(tmp_path: Path, store: Store) -> None:
+    headers = {"host": "decide.example", "authorization": f"Bearer {add(store, 'admin')}"}
+    with TestClient(make(str(tmp_path)), client=("127.0.0.1", 50_000)) as web:
+        assert web.post("/loops", content=LOOPS, headers=headers).status_code == 201
 
 
 def test_only_the_hash_of_a_key_is_on_disk(tmp_path: Path) -> None:

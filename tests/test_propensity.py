@@ -8,7 +8,15 @@ from scipy import stats
 
 import naive
 import windvane as wv
-from grid import EXPLORATIONS, Floats, every_exploration, every_law, same_every_time, unit_rows
+from grid import (
+    EXPLORATIONS,
+    Floats,
+    every_exploration,
+    every_law,
+    every_memory,
+    same_every_time,
+    unit_rows,
+)
 from windvane import propensity
 from windvane.rules import LAWS as LAW_CODES
 
@@ -64,6 +72,34 @@ def test_propensities_are_the_frequencies_of_choose(
         return
     both = np.array([counts, shares * samples])[:, (counts > 0) | (shares > 0)]
     assert stats.chi2_contingency(both).pvalue > 1e-4
+
+
+@every_memory
+@every_exploration
+def test_a_choice_comes_with_the_propensities_of_its_round(
+    memory: wv.Memory, exploration: wv.Exploration
+) -> None:
+    """The same arms as `choose`, the same chances as `propensities`, through restarts and ties."""
+    random = np.random.default_rng(8)
+    one, other = (wv.Policy(3, memory, exploration, seed=4, floor=0.1) for _ in range(2))
+    for t in range(60):
+        arms = unit_rows(random, 5, 3) if t % 3 else arms_with_a_twin()
+        choice, chances = one.choose_with_propensities(arms)
+        assert np.allclose(chances, other.propensities(arms, chosen=choice.index), 1e-12, 1e-15)
+        same = other.choose(arms)
+        assert (choice.index, choice.round) == (same.index, same.round)
+        reward = float(arms[choice.index] @ [0.5, -0.2, 0.1] + 0.1 * random.normal())
+        one.learn(choice, reward)
+        other.learn(same, reward)
+
+
+def test_arms_that_hold_no_number_are_refused_and_change_nothing() -> None:
+    policy = ready(wv.randomized(wv.normal(0.7)))
+    arms = arms_with_a_twin()
+    arms[2, 1] = np.nan
+    with pytest.raises(wv.ArmsError, match="arm 2"):
+        policy.choose_with_propensities(arms)
+    assert policy.round == 0
 
 
 @every_exploration

@@ -1,17 +1,20 @@
 """The service's commands, and the server as a process of its own."""
 
+import contextlib
 import http.client
 import json
 import os
 import re
 import signal
+import socket
+import sqlite3
 import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,8 +73,10 @@ class Running(NamedTuple):
 
 
 @contextmanager
-def serving(data: Path, *words: str | Path, trust: Any = None) -> Iterator[Running]:
-    asked = [*MAIN, "serve", "--port", "0", "--data", str(data), *map(str, words)]
+def serving(
+    data: Path, *words: str | Path, trust: Any = None, main: list[str] = MAIN
+) -> Iterator[Running]:
+    asked = [*main, "serve", "--port", "0", "--data", str(data), *map(str, words)]
     with subprocess.Popen(asked, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
@@ -119,6 +124,7 @@ def test_a_stop_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
 
 def test_keys_rotate_while_the_service_runs(tmp_path: Path) -> None:
     refused(run("serve", "--host", "0.0.0.0", "--data", tmp_path), "windvane key create")
+    assert list(tmp_path.iterdir()) == []
     old = run("key", "create", "--role", "rank", "--data", tmp_path).stdout.strip()
     with serving(tmp_path, "--host", "0.0.0.0") as server:
 
@@ -179,6 +185,69 @@ def test_backup_export_and_a_new_loop_while_the_service_writes(tmp_path: Path) -
     assert [(row["loop"], row["ranked"]) for row in rows] == [("default", 0), ("home", 2)]
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "INSERT INTO snapshots (loop, lesson, blob, at) VALUES (1, 1, x'00ff', 1)",
+        "DELETE FROM settings_log",
+        "UPDATE loops SET settings = '{'",
+    ],
+)
+def test_a_log_that_cannot_be_loaded_is_refused_with_the_reason(
+    tmp_path: Path, damage: str
+) -> None:
+    assert run("loop", "create", "home", "--data", tmp_path).returncode == 0
+    with closing(sqlite3.connect(tmp_path / "windvane.db")) as log:
+        log.execute(damage)
+        log.commit()
+    refused(run("serve", "--port", "0", "--data", tmp_path), "serve: the loops cannot be loaded (")
+
+
+def test_headers_without_end_are_refused_and_large_bodies_are_not(tmp_path: Path) -> None:
+    head = f"POST {BASE}/rank HTTP/1.1\r\nHost: localhost\r\n".encode()
+    text = json.dumps(ACTIONS | {"contextFeatures": [{"_note": "x" * 900_000}]})
+    with serving(tmp_path) as server:
+        wire = server.connect()
+        for _ in range(3):  # on one connection
+            wire.request("POST", f"{BASE}/rank", text)
+            answer = wire.getresponse()
+            assert (answer.status, json.loads(answer.read())["degraded"]) == (201, False)
+        wire.request("POST", f"{BASE}/rank", iter([text.encode()]), encode_chunked=True)
+        assert wire.getresponse().status == 201
+        wire.close()
+        for start, line in (
+            (b"", b"a: b\r\n"),
+            (b"a: ", b"x"),
+            (b"", b"b: " + b"x" * 900 + b"\r\n"),
+        ):
+            with socket.create_connection(("127.0.0.1", server.port), 10.0) as other:
+                sent = 0
+                with contextlib.suppress(ConnectionError):
+                    other.sendall(head + start)
+                    while sent < 10_000_000:
+                        other.sendall(line * 1000)
+                        sent += 1000 * len(line)
+                assert sent < 10_000_000
+        assert server.ask("POST", f"{BASE}/rank", ACTIONS).status == 201
+
+
+def test_a_request_that_takes_for_ever_to_arrive_is_hung_up_on(tmp_path: Path) -> None:
+    hasty = "from windvane.service import serving; serving.SLOWEST = 1; " + MAIN[2]
+    starts = (b"", f"POST {BASE}/rank HTTP/1.1\r\n".encode())
+    body = f"POST {BASE}/rank HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{{".encode()
+    with serving(tmp_path, main=[*MAIN[:2], hasty]) as server:
+        patient = server.connect()
+        for start in (*starts, body):
+            with socket.create_connection(("127.0.0.1", server.port), 10.0) as other:
+                other.sendall(start)
+                while other.recv(4096):  # until it hangs up
+                    pass
+            patient.request("POST", f"{BASE}/rank", json.dumps(ACTIONS))  # between two it may wait
+            answer = patient.getresponse()
+            assert (answer.status, json.loads(answer.read())["degraded"]) == (201, False)
+        patient.close()
+
+
 def test_tls_by_certificate_and_key(tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     words = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost"
@@ -208,7 +277,7 @@ def test_the_demo_plays_and_ends(tmp_path: Path) -> None:
         ("loop list", "there is no log in"),
         ("backup copy", "there is no log in"),
         ("loop create a/b", "a loop's name"),
-        ("loop create a --half-life soon", "duration"),
+        ("loop create a --half-life soon", "windvane: settings: 'soon' must be a duration"),
         ("loop create a --mode Loud", "settings"),
     ],
 )

@@ -291,6 +291,46 @@ def test_a_restore_overwrites_nothing_and_takes_only_backups(tmp_path: Path) -> 
     assert not (tmp_path / "new").exists()
 
 
+def test_a_backup_does_not_take_the_place_of_the_log(tmp_path: Path) -> None:
+    with Store(tmp_path / "data") as store:
+        loop = new_loop(store)
+        (tmp_path / "alias").symlink_to(tmp_path / "data")
+        for folder in ("data", "alias"):
+            with pytest.raises(StoreError, match="is the log itself"):
+                store.backup(tmp_path / folder / "windvane.db")
+        store.submit(rank(loop, "kept")).result(20)
+    with Store(tmp_path / "data") as store:
+        assert store.decision(loop, "kept") is not None
+
+
+def test_a_backup_is_one_file_and_stays_one(tmp_path: Path) -> None:
+    with Store(tmp_path / "data") as store:
+        loop = new_loop(store)
+        store.backup(tmp_path / "backup.db")
+    restore(tmp_path / "backup.db", tmp_path / "again")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "backup.db", "data"]
+    with Store(tmp_path / "again") as again, again._reading.connect() as connection:
+        assert connection.scalar(text("PRAGMA journal_mode")) == "wal"
+        assert [row.id for row in again.loops()] == [loop]
+
+
+def test_nothing_that_a_lost_log_left_gets_into_a_restored_one(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with Store(data) as store:
+        loop = new_loop(store)
+        store.backup(tmp_path / "backup.db")
+        store.submit(rank(loop, "later")).result(20)
+        left = (data / "windvane.db-wal").read_bytes()  # as after kill -9
+    (data / "windvane.db").unlink()
+    (data / "windvane.db-wal").write_bytes(left)
+    with pytest.raises(StoreError, match=r"windvane\.db-wal exists"):
+        restore(tmp_path / "backup.db", data)
+    (data / "windvane.db-wal").unlink()
+    restore(tmp_path / "backup.db", data)
+    with Store(data) as store:
+        assert store.decision(loop, "later") is None
+
+
 def test_postgresql_is_backed_up_with_its_own_tools(postgresql: Callable[[], str]) -> None:
     where = postgresql()
     with Store(where) as store, pytest.raises(StoreError, match="pg_dump") as refused:

@@ -17,6 +17,7 @@ from windvane.service.event import look_up
 from windvane.service.joining import PutDecision, PutReward
 from windvane.service.keeping import PutLoop
 from windvane.service.loop import Loop
+from windvane.service.offer import Offer
 from windvane.service.settings import Mode, Settings
 from windvane.service.store import Store
 from windvane.service.tables import Change
@@ -45,7 +46,7 @@ def test_watch_of_a_played_loop(tmp_path: Path) -> None:
                 event_id=f"e{k}",
                 excluded_actions=["c"] if k % 2 else [],
             )
-            made = loop.decide(request)
+            made = loop.decide(request, Offer(request.actions))
             store.submit(PutDecision(made, loop.terms)).result(20)
             value = float(names[made.chosen] == "a")
             row = np.frombuffer(made.features or b"")
@@ -115,7 +116,9 @@ def turned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
         for k in range(LENGTH):
             actions = [Action(name, []) for name in names]
             at = k * SECOND
-            made = loop.decide(RankRequest(actions=actions, event_id=f"e{k}"))._replace(at=at)
+            made = loop.decide(
+                RankRequest(actions=actions, event_id=f"e{k}"), Offer(actions)
+            )._replace(at=at)
             store.submit(PutDecision(made, loop.terms))
             likes = 0.9 if (names[made.chosen] == "a") == (k < TURN) else 0.1
             put = PutReward(loop.id, f"e{k}", float(random.random() < likes), at, TERMS)
@@ -190,7 +193,9 @@ def test_watches_follow_a_loop_once_and_read_on(tmp_path: Path) -> None:
         watch = watches.of(loop)
         assert watches.of(loop) is watch
         request = RankRequest(actions=[Action("a", [])], event_id="e")
-        store.submit(PutDecision(loop.decide(request), loop.terms)).result(20)
+        store.submit(PutDecision(loop.decide(request, Offer(request.actions)), loop.terms)).result(
+            20
+        )
         watches.of(loop)
         assert len(watch.rows) == 0  # it was read just now
         watch.read -= 2.0
@@ -205,7 +210,9 @@ def test_a_loop_that_does_not_choose_says_so(tmp_path: Path, mode: Mode, said: s
     with Store(tmp_path) as store:
         loop = new_loop(store, Settings(dim=8, learning_mode=mode))
         request = RankRequest(actions=[Action("a", []), Action("b", [])], event_id="e")
-        store.submit(PutDecision(loop.decide(request), loop.terms)).result(20)
+        store.submit(PutDecision(loop.decide(request, Offer(request.actions)), loop.terms)).result(
+            20
+        )
         found = answers(followed(loop), NOTHING).learning
         assert said in found.answer
         assert found.state == "unsure"

@@ -2,8 +2,10 @@
 
 import io
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -70,6 +72,12 @@ class Loop:
     def policy(self) -> Policy:
         return Policy.load(io.BytesIO(unpack(self.call("GET", "/model").body).policy))
 
+    def metric(self, name: str) -> float:
+        """What Prometheus is told of this loop."""
+        text = self.client.call("GET", "/metrics").body.decode()
+        [value] = re.findall(rf'^{name}{{loop="{self.name}"}} (\S+)$', text, re.MULTILINE)
+        return float(value)
+
     def moment(self) -> Floats:
         """b, the sum of features times rewards: what was learned from rewards, in order."""
         return self.policy().belief.moment
@@ -117,6 +125,9 @@ def test_an_apprentice_takes_the_first_action_and_learns_for_later(
         assert shares == [0.0, 1.0, 0.0]
         pupil.reward(f"e{number}", -1.0)
     assert pupil.policy().belief.seen == 30
+    assert (
+        0.0 < pupil.metric("windvane_apprentice_agreement") < 0.5
+    )  # tea earns nothing, and so is left more and more to chance
     online = pupil.call("PUT", "/configurations/service", {"learningMode": "Online"})
     assert online.json["learningMode"] == "Online"
 
@@ -260,6 +271,28 @@ def test_a_change_of_settings_is_recorded_and_loses_nothing(
     assert one.call("GET", "/configurations/service").json == changed
 
 
+def test_settings_that_are_changed_at_once_are_all_changed(
+    server: Server, loop: Callable[..., Loop]
+) -> None:
+    one = loop()
+
+    def put(settings: dict[str, object]) -> None:
+        with closing(server.client()) as client:
+            path = f"{one.path}{BASE}/configurations/service"
+            assert client.call("PUT", path, settings).status == 200
+
+    for turn in range(1, 9):
+        wanted: dict[str, object] = {
+            "halfLife": f"{turn} days",
+            "rewardWaitTime": f"PT{turn}M",
+            "logRetentionDays": turn,
+        }
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(put, [{name: value} for name, value in wanted.items()]))
+        told = one.call("GET", "/configurations/service").json
+        assert {name: told[name] for name in wanted} == wanted
+
+
 @pytest.mark.parametrize("logs", ["kept", "deleted"])
 def test_a_deleted_model_stays_forgotten(
     server: Server, client: Client, loop: Callable[..., Loop], logs: str
@@ -393,3 +426,24 @@ def test_a_loop_that_could_not_learn_is_not_made(client: Client, ridge: float) -
     sent = {"name": "stiff", "settings": {"ridge": ridge}}
     refused(client.call("POST", "/loops", sent), 400)
     assert "stiff" not in [one["name"] for one in client.call("GET", "/loops").json]
+
+
+def test_the_readme_shows_what_is_answered(client: Client) -> None:
+    text = (Path(__file__).parents[1] / "README.md").read_text()
+    asked = re.search(r"/personalizer/v1\.0/rank -d '(.*?)'\n\n(.*?)\n\n", text, re.DOTALL)
+    assert asked is not None
+    client.call("POST", "/loops", {"name": "readme"})
+    assert client.rank(json.loads(asked[1]), "/loops/readme").json == json.loads(asked[2])
+    assert client.reward("visit-1", 1, "/loops/readme").status == 204
+
+
+def test_a_request_id_has_bounds(client: Client) -> None:
+    for request, status in (("x" * 256, 204), ("x" * 257, 400)):
+        answer = client.reward("unknown", 1, request=request)
+        assert answer.status == status
+    assert "x-ms-client-request-id" in answer.json["error"]["message"]
+
+
+def test_what_is_wrong_with_a_body_is_said_with_its_place(client: Client) -> None:
+    for actions, place in ((None, "$.actions`"), ([], "$.actions`"), ([{}], "$.actions[0]`")):
+        assert place in client.rank({"actions": actions}).json["error"]["message"]

@@ -90,11 +90,11 @@ def _held(place: Path) -> Iterator[None]:
     try:
         place.mkdir(parents=True, exist_ok=True)
         file = open(place / LOCK, "w")  # noqa: SIM115
-    except OSError:  # nothing can be kept there: everyone compiles for himself
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError:  # nothing can be kept there, or locked: everyone compiles for himself
         yield
         return
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
         _holding.add(place)
         try:
             yield

@@ -1,7 +1,7 @@
 """Policy: a memory times an exploration, with choose and learn."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from typing import BinaryIO, NoReturn
 
@@ -63,7 +63,7 @@ class Policy(Chooser):
         state, row = (self._rules, self._tally, self._block, self._past), np.zeros(self.dim)
         self._choose = direct(kernels.choose, *state, row[None], self.key, 0)
         self._learn = direct(kernels.learn, *state, row, 0.0, 0.0)
-        self._chances: Callable[..., Floats] | None = None  # where one compiled call has them all
+        self._lines = rules.is_by_line(self._rules)  # each arm is a line in the level that is drawn
         self._next_restart = memory.next_restart(-1 if memory.at else 0)
 
     def __repr__(self) -> str:
@@ -146,21 +146,13 @@ class Policy(Chooser):
         Exact, but for thompson and perturbed_history, which count `samples` draws. There, the
         index that was `chosen` counts as one draw more, so that its share is never 0.
         """
-        due = self.round == self._next_restart
-        tally, block = self._blank() if due else (self._tally, self._block)
-        if self._chances is not None and chosen is None:
-            rows = self._arms(arms)
-            exact = self._chances(self._rules, tally, block, rows)
-            return exact if exact.size > 0 else finite(rows)
-
         from windvane import propensity
-        from windvane.compiling import direct
 
         rows = self._asked(arms, samples, chosen)
-        if propensity.is_by_width(self._rules):
-            state = self._rules, tally, block, rows
-            self._chances = direct(propensity.by_width, *state)
-            return self._chances(*state)
+        due = self.round == self._next_restart
+        tally, block = self._blank() if due else (self._tally, self._block)
+        if self._lines:
+            return propensity.by_width(self._rules, tally, block, rows)
         believed = partial(self._belief, tally, block)
         now = propensity.Moment(self._rules, tally, block, self._past, believed)
         shares = propensity.shares(now, rows, samples, self.key, self.round)
@@ -168,6 +160,31 @@ class Policy(Chooser):
             shares = propensity.with_one_more(shares, samples, chosen)
         mix = float(self._rules["mix"][0])
         return (1.0 - mix) * shares + mix / len(rows)
+
+    def choose_with_propensities(self, arms: npt.ArrayLike) -> tuple[Choice, Floats]:
+        """Pick one of the arms, and the probability with which each was to be picked, (K,).
+
+        The choice is that of `choose`. Where levels are drawn it takes little longer.
+        """
+        rows = self._arms(arms)
+        if not self._lines or self.round == self._next_restart:
+            index = self._pick(rows, arms)
+            chances = self.propensities(rows, chosen=index)
+        else:
+            state = self._rules, self._tally, self._block, self._past
+            index, chances = self._drawn(*state, rows, self.key, self.round)
+            if index < 0:
+                refuse_arms(rows)
+        return self._made(index, rows[index].copy()), chances
+
+    @cached_property
+    def _drawn(self) -> Callable[..., tuple[int, Floats]]:
+        """The compiled call behind it, loaded when it is first asked for."""
+        from windvane import propensity
+        from windvane.compiling import direct
+
+        state = self._rules, self._tally, self._block, self._past
+        return direct(propensity.drawn, *state, np.zeros((1, self.dim)), self.key, 0)
 
     def save(self, path: str | PathLike[str] | BinaryIO) -> None:
         """Write everything to one file of arrays and JSON."""

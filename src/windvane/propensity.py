@@ -16,18 +16,9 @@ from windvane.arrays import Floats, Records
 from windvane.belief import Belief
 from windvane.compiling import compiled
 from windvane.kernels.choosing import ROUNDING
-from windvane.rules import (
-    GAP,
-    HALF_NORMAL,
-    HISTORY,
-    LARGEST,
-    MEAN,
-    NORMAL,
-    POINT,
-    SAMPLE,
-    WIDTH,
-)
+from windvane.rules import GAP, HALF_NORMAL, HISTORY, LARGEST, MEAN, POINT, SAMPLE
 
+CLEAR = 1e-6  # share of the scores by which one must lead
 ASIDE = 0x5DEECE66D  # turns a policy's key into that of the draws made only to count
 
 
@@ -97,19 +88,51 @@ def envelope(means: Floats, widths: Floats, scale: float, law: int) -> Floats:
 
 @compiled
 def by_width(rules: Records, tally: Records, block: Floats, arms: Floats) -> Floats:
-    """The probability of each arm under a normal or half-normal confidence level, floor included.
-
-    Empty where an arm is not finite.
-    """
-    if not (kernels.squared_norms(arms) <= LARGEST).all():
-        return np.empty(0)
-    state, mix = kernels.parts(rules, block), rules[0].mix
+    """The probability of each arm under a normal or half-normal level, any floor included."""
+    state = kernels.parts(rules, block)
     means = kernels.linear_scores(arms, state.theta)
     widths = kernels.all_widths(rules, tally, state, arms)
-    shares: Floats = envelope(means, widths, kernels.scale_of(rules, tally), rules[0].law)
-    shares *= 1.0 - mix
-    shares += mix / means.size
-    return shares
+    return floored(rules, envelope(means, widths, kernels.scale_of(rules, tally), rules[0].law))
+
+
+@compiled
+def floored(rules: Records, shares: Floats) -> Floats:
+    """With some chance any arm at all is played."""
+    mix = rules[0].mix
+    mixed: Floats = (1.0 - mix) * shares + mix / shares.size
+    return mixed
+
+
+@compiled
+def drawn(
+    rules: Records,
+    tally: Records,
+    block: Floats,
+    past: Floats,
+    arms: Floats,
+    key: int,
+    round_: int,
+) -> tuple[int, Floats]:
+    """What `choose` plays, and the probability of each arm, with every width worked out once.
+
+    Widths to a share of 1e-8 tell who is on top, unless two are closer than CLEAR.
+    """
+    state, nothing = kernels.parts(rules, block), np.empty(0)
+    if not (kernels.squared_norms(arms) <= LARGEST).all():
+        return kernels.NOT_FINITE, nothing
+    means = kernels.linear_scores(arms, state.theta)
+    widths = kernels.all_widths(rules, tally, state, arms)
+    scale = kernels.scale_of(rules, tally)
+    shares = floored(rules, envelope(means, widths, scale, rules[0].law))
+    start = stream.opening(np.uint64(key), round_)
+    z = kernels.level(rules, scale, start)
+    scores = means + z * widths
+    top = int(np.argmax(scores))
+    near = scores[top] - CLEAR * (np.abs(means).max() + abs(z) * widths.max())
+    for k in range(scores.size):
+        if k != top and scores[k] >= near:
+            return kernels.choose(rules, tally, block, past, arms, key, round_), shares
+    return kernels.or_any(rules, top, scores.size, start), shares
 
 
 @compiled
@@ -173,12 +196,6 @@ class Moment(NamedTuple):
 def counted(rules: Records) -> bool:
     """Whether the probabilities come from counting draws."""
     return rules["style"][0] in (SAMPLE, HISTORY)
-
-
-def is_by_width(rules: Records) -> bool:
-    """Whether `by_width` has them."""
-    rule = rules[0]
-    return bool(rule["style"] == WIDTH and rule["law"] in (NORMAL, HALF_NORMAL))
 
 
 def shares(now: Moment, arms: Floats, samples: int, key: int, round_: int) -> Floats:

@@ -164,6 +164,12 @@ def history_limit(memory: Memory, exploration: Exploration) -> int | None:
     return reach(memory, FADED) if exploration.name == "perturbed_history" else 0
 
 
+def is_by_line(rules: Records) -> bool:
+    """Whether a level is drawn from a density, so that each arm is a line in it."""
+    rule = rules[0]
+    return bool(rule["style"] == WIDTH and rule["law"] in (NORMAL, HALF_NORMAL))
+
+
 def reach(memory: Memory, least: float) -> int | None:
     """After how many more an observation counts less than `least`; None where it may never."""
     fade = memory.rho or memory.gamma

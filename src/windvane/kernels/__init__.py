@@ -1,6 +1,6 @@
 """The compiled heart: learn an observation, estimate, score the arms, choose."""
 
-from windvane.kernels.choosing import choose, choose_among, linear_scores
+from windvane.kernels.choosing import choose, choose_among, linear_scores, or_any
 from windvane.kernels.learning import (
     CONDITION,
     NOT_FINITE,
@@ -42,6 +42,7 @@ __all__ = [
     "level",
     "linear_scores",
     "look",
+    "or_any",
     "parts",
     "refresh",
     "sampled",

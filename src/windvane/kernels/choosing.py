@@ -159,6 +159,12 @@ def choose_among(
     chosen = best(scores, stream.uniform(start, TIE))
     if chosen >= 0 and rule.style == GAP:
         chosen = by_gap(scores, chosen, rule.scale, stream.uniform(start, DRAWS))
-    if chosen >= 0 and stream.uniform(start, MIX) < rule.mix:
-        chosen = int(stream.uniform(start, ANY) * scores.size)
+    return or_any(rules, chosen, scores.size, start) if chosen >= 0 else chosen
+
+
+@compiled
+def or_any(rules: Records, chosen: int, count: int, start: np.uint64) -> int:
+    """The chosen arm or, with the chance of the floor, any of so many."""
+    if stream.uniform(start, MIX) < rules[0].mix:
+        return int(stream.uniform(start, ANY) * count)
     return chosen

@@ -34,6 +34,7 @@ RUN = "from windvane.service.scribe import main; main()"
 START = 30.0  # seconds that it may take to be ready
 GRACE = 10.0  # seconds in which it has to write its last
 AGAIN = 1.0  # seconds between two attempts to replace one that ended
+MOST_BYTES = 1 << 28  # that may wait to be sent; the largest snapshots have about as many
 NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 log = logging.getLogger("windvane.service")
 read_start = msgspec.msgpack.Decoder(tuple[str, str] | None).decode
@@ -88,8 +89,11 @@ class Apart(asyncio.Protocol):
         transport.write(framed(self._where.encode()))
         try:
             await asyncio.wait_for(asyncio.shield(self._started), START)
+            if self._ended.done():  # no sooner ready than gone
+                raise gone()
         except BaseException:
             transport.close()
+            self._process.kill()
             raise
         self._transport = transport
 
@@ -121,17 +125,19 @@ class Apart(asyncio.Protocol):
             raise gone()
         if len(self._waiting) >= ROOM:
             raise crowded(ROOM)
+        if self._transport.get_write_buffer_size() > MOST_BYTES:
+            raise StoreError("store: too much waits to be written, no more is taken", "busy")
         loop = asyncio.get_running_loop()
         kind = NUMBERS[type(operation)]
         self._number += 1
         try:
-            until = math.inf if patience is None else time.time() + 0.75 * patience
-            order = Order(self._number, kind, until, msgspec.Raw(pack(operation)))
+            until = math.inf if patience is None else time.monotonic() + 0.75 * patience
+            order = Order(self._number, kind, until, pack(operation))
         except UnicodeEncodeError as reason:
             raise StoreError(f"store: the operation fails ({reason})", "refused") from None
         if not self._due:
             loop.call_soon(self._send)
-        self._due.append(framed(pack(order)))
+        self._due += order.parts()
         future: asyncio.Future[Result] = loop.create_future()
         alarm = None if patience is None else loop.call_later(patience, give_up, future)
         self._waiting[self._number] = Waiting(kind, future, then, alarm)
@@ -181,7 +187,7 @@ class Apart(asyncio.Protocol):
                 one.future.set_result(told)
 
     def connection_lost(self, reason: Exception | None) -> None:
-        self._transport = None
+        wrote, self._transport = self._transport is not None, None
         if not self._started.done():
             self._started.set_exception(gone())
         self._ended.set_result(None)
@@ -189,7 +195,7 @@ class Apart(asyncio.Protocol):
         self._due.clear()
         for one in waiting.values():
             _fail(one, gone())
-        if not self._closing and self._replacing is None and self._started.exception() is None:
+        if wrote and not self._closing:
             log.error("the process that writes has ended; another one is started")
             self._replacing = asyncio.get_running_loop().create_task(self._replace())
 

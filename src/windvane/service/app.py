@@ -18,7 +18,7 @@ from windvane.service import board
 from windvane.service import settings as told
 from windvane.service.apart import Apart
 from windvane.service.asking import VERSIONS, body_of, parsed
-from windvane.service.core import Service
+from windvane.service.core import PATIENCE, Service
 from windvane.service.edge import Edge, fault_of
 from windvane.service.keeping import PutSettings
 from windvane.service.keys import Keyring
@@ -36,6 +36,7 @@ from windvane.service.wire import (
 )
 
 JSON = "application/json; charset=utf-8"
+GRACE = 5.0  # seconds in which the last snapshots have to be written
 NOT_BUILT = {
     "multislot": "multi-slot ranking is not offered; rank each slot as a loop of its own",
     "evaluations": "offline evaluations are not offered; export the log with its propensities",
@@ -64,7 +65,8 @@ async def service_configuration(request: Request) -> Response:
     if request.method == "PUT":
         body = await body_of(request.receive)
         given = parsed(msgspec.json.decode, body, "InvalidServiceConfiguration")
-        await configure(service, loop, given)
+        async with service.changing:
+            await configure(service, loop, given)
     return Response(msgspec.json.encode(loop.settings), media_type=JSON)
 
 
@@ -83,7 +85,7 @@ async def configure(service: Service, loop: Loop, given: object) -> None:
         changed = msgspec.convert(merged, Settings)
     except (msgspec.ValidationError, SettingError) as reason:
         raise bad("InvalidServiceConfiguration", str(reason)) from None
-    await service.write(PutSettings(loop.id, told.write(changed), now(), "http"), loop)
+    await service.write(PutSettings(loop.id, told.write(changed), now(), "http"), loop, PATIENCE)
 
 
 async def policy_configuration(request: Request) -> Response:
@@ -101,8 +103,9 @@ async def model(request: Request) -> Response:
     service = service_of(request)
     loop = await service.loop(loop_of(request))
     if request.method == "DELETE":
-        settings = told.write(loop.settings)
-        await service.write(PutSettings(loop.id, settings, now(), FORGET), loop)
+        async with service.changing:
+            settings = told.write(loop.settings)
+            await service.write(PutSettings(loop.id, settings, now(), FORGET), loop, PATIENCE)
         return Response(status_code=204)
     if request.method == "PUT":
         message = "a model cannot be put in place of another; restore a backup instead"
@@ -186,21 +189,40 @@ def refuse(request: Request, error: Exception) -> Response:
     return Response(fault.body(), fault.status, headers, media_type=JSON)
 
 
+async def loaded(store: Log, writer: Apart, default: Settings) -> Service:
+    """All loops of a log, `default` among them, and a process that writes for them."""
+    await writer.start()
+    try:
+        service = Service(store, writer)
+        if "default" not in service.loops:
+            await service.create("default", default, "service")
+        service.loops["default"].warm()
+    except BaseException:
+        await writer.close()
+        raise
+    return service
+
+
+def failed(reason: Exception) -> WindvaneError:
+    """Why there is no service, in one sentence."""
+    if isinstance(reason, WindvaneError):
+        return reason
+    why = f"{type(reason).__name__}: {reason}".splitlines()[0]
+    return StoreError(f"serve: the loops cannot be loaded ({why})", "broken")
+
+
 def make(where: str, default: Settings | None = None) -> Edge:
     """The application over a log; a loop `default` is there from the start."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         writer = Apart(where)
-        try:
-            await writer.start()
-        except StoreError as reason:
-            app.state.failure = reason  # for whoever started it
-            raise
         with Log(where) as store:
-            service = Service(store, writer)
-            if "default" not in service.loops:
-                await service.create("default", default or Settings(), "service")
+            try:
+                service = await loaded(store, writer, default or Settings())
+            except Exception as reason:
+                app.state.failure = failed(reason)  # for whoever started it
+                raise
             app.state.service = service
             app.state.keyring, app.state.metrics = Keyring(store), Metrics(service)
             going = service.sweep(), service.retain(), app.state.keyring.watch()
@@ -211,10 +233,12 @@ def make(where: str, default: Settings | None = None) -> Edge:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            for loop in service.loops.values():
-                with contextlib.suppress(StoreError):  # the log has all that it would hold
-                    await service.keep(loop)
+            with contextlib.suppress(StoreError, TimeoutError):  # the log has all that they hold
+                async with asyncio.timeout(GRACE):
+                    for loop in service.loops.values():
+                        await service.keep(loop)
             await writer.close()
+            gc.unfreeze()
 
     from windvane.service import health, openapi  # they call the functions above
 

@@ -8,10 +8,11 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from starlette.types import Receive, Scope
 
-from windvane.service.core import Service
+from windvane.service.core import PATIENCE, Service
 from windvane.service.joining import Activate, PutReward
 from windvane.service.loop import now
-from windvane.service.wire import RankRequest, RewardRequest, bad
+from windvane.service.offer import offer_of
+from windvane.service.wire import RankLine, RewardRequest, bad
 
 MOST_BYTES = 1 << 20  # of a body
 VERSIONS = ("v1.0", "v1.1-preview.1", "v1.1-preview.2", "v1.1-preview.3")
@@ -22,7 +23,7 @@ PATH = re.compile(
 )
 
 Result = TypeVar("Result")
-read_rank = msgspec.json.Decoder(RankRequest).decode
+read_rank = msgspec.json.Decoder(RankLine).decode
 read_reward = msgspec.json.Decoder(RewardRequest).decode
 
 
@@ -56,14 +57,16 @@ async def answered(service: Service, ask: Asked, scope: Scope, receive: Receive)
     """What is answered; nothing where there is nothing to say."""
     if ask.what == "rank":
         body = await body_of(receive)
-        wanted = parsed(read_rank, body, "InvalidRankRequest")
-        return await service.rank(ask.loop, wanted, body.decode(errors="replace"))
+        line = parsed(read_rank, body, "InvalidRankRequest")
+        offer = parsed(offer_of, bytes(line.actions), "InvalidRankRequest")
+        return await service.rank(ask.loop, line, offer, body.decode(errors="replace"))
     loop = await service.loop(ask.loop)
     if len(ask.event) > 256 or "\0" in ask.event:
         message = "eventId must have at most 256 characters, none of them NUL"
         raise bad("BadRequest", message, "eventId")
     if ask.what == "activate":
-        done = await service.write(Activate(loop.id, ask.event, now(), loop.terms), loop)
+        activate = Activate(loop.id, ask.event, now(), loop.terms)
+        done = await service.write(activate, loop, PATIENCE)
         if done.status == "unknown":
             message = f"no decision has the event id {ask.event!r}"
             raise bad("InvalidEventIdToActivate", message, "eventId")
@@ -72,9 +75,11 @@ async def answered(service: Service, ask: Asked, scope: Scope, receive: Receive)
     if not math.isfinite(given.value):
         raise bad("InvalidRewardRequest", "value must be a number")
     again = header(scope, b"x-ms-client-request-id")
+    if again is not None and len(again) > 256:
+        raise bad("InvalidRewardRequest", "x-ms-client-request-id must have at most 256 bytes")
     request = None if again is None else again.decode("latin-1")
     put = PutReward(loop.id, ask.event, given.value, now(), loop.terms, request)
-    await service.write(put, loop)
+    await service.write(put, loop, PATIENCE)
     return b""
 
 

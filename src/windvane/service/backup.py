@@ -12,13 +12,18 @@ from windvane.service.failures import explained
 from windvane.service.opening import check_version, location, make_directory
 from windvane.service.tables import schema
 
+REST = ("wal", "journal")  # of a database that is gone; SQLite would write it into the next one
+
 
 def copy(source: Path, target: Path) -> None:
     """The log as it is at one moment; the copy is whole or not there."""
+    if target.exists() and target.samefile(source):
+        raise StoreError(f"store: {target} is the log itself; take another file", "refused")
     draft = target.with_name(f".{target.name}.{uuid4().hex}.tmp")
     try:
         with closing(_reading(source)) as old, closing(sqlite3.connect(draft)) as new:
             old.backup(new)  # in one step: of one moment, and no writer waits for it
+            new.execute("PRAGMA journal_mode = DELETE")  # one file, that can be read where it is
         os.replace(draft, target)
     except (sqlite3.Error, OSError) as error:
         raise explained(error) from None
@@ -35,9 +40,10 @@ def restore(backup: str | PathLike[str], where: str | PathLike[str]) -> None:
     target = Path(url.database or "")
     if not source.is_file():
         raise StoreError(f"store: there is no backup {source}", "unreachable")
-    if target.exists():
-        message = f"store: {target} exists; a backup is restored where there is no log yet"
-        raise StoreError(message, "refused")
+    for there in (target, *(target.with_name(f"{target.name}-{rest}") for rest in REST)):
+        if there.exists():
+            message = f"store: {there} exists; a backup is restored where there is no log yet"
+            raise StoreError(message, "refused")
     _check(source)
     make_directory(target)
     copy(source, target)

@@ -15,6 +15,7 @@ from windvane.service.failures import is_everyones
 from windvane.service.joining import (
     Activated,
     Expire,
+    Expired,
     PutDecision,
     Rewarded,
     Withdraw,
@@ -22,15 +23,18 @@ from windvane.service.joining import (
 from windvane.service.joining import Ranked as Kept
 from windvane.service.keeping import DeleteLogs, PutLoop, PutSnapshot
 from windvane.service.loop import OFTEN, Loop, now
+from windvane.service.offer import Offer
 from windvane.service.settings import MICRO, Settings
 from windvane.service.store import Log
 from windvane.service.tables import Change, Decision
-from windvane.service.wire import RankRequest, WireError
+from windvane.service.wire import Rank, WireError
 from windvane.service.writer import Operation
 
-PATIENCE, HURRY = 2.0, 0.2  # seconds after which a rank is answered without the log
+PATIENCE, HURRY = 2.0, 0.2  # seconds after which a request is answered without the log
 SWEEP = 0.5  # seconds between two looks for decisions whose wait is over
 RETAIN = 3600.0  # seconds between two looks for decisions that were kept long enough
+LOST = ("unreachable", "disk")  # errors after which it may be on disk, and only the word lost
+MOST_IN_DOUBT = 4096  # decisions
 DAY = 86_400 * MICRO
 
 Result = TypeVar("Result")
@@ -45,12 +49,14 @@ class Service:
         self.loops: dict[str, Loop] = {}
         self.degraded: str | None = None  # why ranks are answered with the first action
         self.log_fails = False  # whether it is for the log
+        self.changing = asyncio.Lock()  # settings, which are changed from what they were
+        self.in_doubt: list[Withdraw] = []  # decisions answered otherwise that may be on disk
         for row in store.loops():
             self.loops[row.name] = Loop(row, store)
 
     async def create(self, name: str, settings: Settings, by: str) -> Loop:
         """A new loop."""
-        await self.write(PutLoop(name, told.write(settings), now(), by))
+        await self.write(PutLoop(name, told.write(settings), now(), by), patience=PATIENCE)
         return await self.loop(name)
 
     async def loop(self, name: str) -> Loop:
@@ -75,46 +81,57 @@ class Service:
         Whoever waits gets a TimeoutError when the patience is over.
         """
         then = None if loop is None else partial(teach, loop)
+        self._withdraw()
         return self.writer.submit(operation, then, patience)
 
-    async def rank(self, name: str, request: RankRequest, text: str | None = None) -> bytes:
+    def _withdraw(self) -> None:
+        """Withdraw what was answered otherwise, before anything else is written."""
+        while self.in_doubt:
+            one = self.in_doubt[-1]
+            try:
+                self.writer.submit(one, partial(self._again, one))
+            except StoreError:
+                return
+            self.in_doubt.pop()
+
+    def _again(self, one: Withdraw, told: object) -> None:
+        failed = isinstance(told, StoreError) and is_everyones(told)
+        if failed and len(self.in_doubt) < MOST_IN_DOUBT:
+            self.in_doubt.append(one)
+
+    async def rank(self, name: str, request: Rank, offer: Offer, text: str) -> bytes:
         """The answer to a rank, once it is on disk; the first action where it cannot be."""
         loop = await self.loop(name)
-        decision = self.decide(loop, request, text)
+        decision, taken = self.decide(loop, request, offer, text), False
         try:
             put = PutDecision(decision, loop.terms, request.event_id is None)
-            kept = await self.write(put, loop, HURRY if self.degraded else PATIENCE)
+            writing = self.write(put, loop, HURRY if self.degraded else PATIENCE)
+            taken = True
+            kept = await writing
         except (StoreError, TimeoutError) as reason:
-            return self.first(loop, request, decision, reason)
+            self.degraded = str(reason) or self.degraded or "the log takes too long"
+            self.log_fails = True
+            log.warning("rank degraded")
+            again = replace(request, event_id=decision.event_id)
+            instead = loop.decide(again, offer, text, degraded=True)
+            if isinstance(reason, TimeoutError) or (taken and reason.kind in LOST):
+                self.in_doubt.append(Withdraw(decision, instead, loop.terms))
+                self._withdraw()
+            return instead.answer
         if not decision.degraded:
             self.degraded, self.log_fails = None, False
         return kept.answer
 
-    def decide(self, loop: Loop, request: RankRequest, text: str | None) -> Decision:
+    def decide(self, loop: Loop, request: Rank, offer: Offer, text: str) -> Decision:
         """A choice; the first action where a defect keeps the loop from choosing."""
         try:
-            return loop.decide(request, text)
+            return loop.decide(request, offer, text)
         except WireError:
             raise
         except Exception as reason:
             self.degraded = f"no choice could be made ({type(reason).__name__}: {reason})"
             log.warning("rank degraded", exc_info=True)
-            return loop.decide(request, text, degraded=True)
-
-    def first(
-        self, loop: Loop, request: RankRequest, void: Decision, reason: StoreError | TimeoutError
-    ) -> bytes:
-        """The first action, where the log fails; a decision still under way is void."""
-        self.degraded, self.log_fails = (
-            str(reason) or self.degraded or "the log takes too long",
-            True,
-        )
-        log.warning("rank degraded")
-        instead = loop.decide(replace(request, event_id=void.event_id), void.request, degraded=True)
-        if isinstance(reason, TimeoutError):
-            with contextlib.suppress(StoreError):
-                self.write(Withdraw(void, instead, loop.terms))
-        return instead.answer
+            return loop.decide(request, offer, text, degraded=True)
 
     async def sweep(self) -> None:
         """Close decisions whose wait is over, and take snapshots, for ever."""
@@ -122,13 +139,17 @@ class Service:
         while True:
             await asyncio.sleep(SWEEP)
             for loop in list(self.loops.values()):
-                with contextlib.suppress(StoreError):
+                try:
                     await self.expire(loop)
                     if self.log_fails:  # and now it does not
                         self.degraded, self.log_fails = None, False
                     if loop.lesson - since.setdefault(loop.name, loop.lesson) >= OFTEN:
                         since[loop.name] = loop.lesson
                         await self.keep(loop)
+                except StoreError:
+                    continue  # whoever ranks is told
+                except Exception:
+                    log.exception("loop %s cannot be swept", loop.name)
 
     async def retain(self) -> None:
         """Delete what is older than the log is to be kept, for ever."""
@@ -156,8 +177,8 @@ class Service:
         while True:
             at = now()
             expire = Expire(loop.id, at - given.wait, given.default_reward, at)
-            closed = await self.write(expire, loop)
-            if len(closed) < expire.limit:
+            done = await self.write(expire, loop)
+            if done.closed < expire.limit:
                 return
 
     async def keep(self, loop: Loop) -> None:
@@ -172,9 +193,7 @@ def teach(loop: Loop, told: Any) -> None:
     elif loop.in_doubt:
         with contextlib.suppress(StoreError):
             loop.restore()
-    elif isinstance(told, Kept | Rewarded | Activated):
+    elif isinstance(told, Kept | Rewarded | Activated | Expired):
         loop.learn(told.lessons)
     elif isinstance(told, Change):
         loop.change(told)
-    elif isinstance(told, tuple):
-        loop.learn(told)

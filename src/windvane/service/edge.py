@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
 from windvane.errors import StoreError, WindvaneError
-from windvane.service.asking import answered, asked, header
+from windvane.service.asking import Asked, answered, asked, header
 from windvane.service.keys import Keyring, challenge, needed
 from windvane.service.metrics import Metrics
 from windvane.service.wire import WireError, bad
@@ -53,12 +53,13 @@ class Edge:
 
         ask, error = asked(scope), None
         try:
-            check(self.state, scope)
+            check(self.state, scope, ask)
             if ask is None:
                 await self.app(scope, receive, answer)
             else:
                 body = await answered(self.state.service, ask, scope, receive)
-                await say(answer, 201 if body else 204, body)
+                status = 201 if body else 204
+                await say(send, status, body, ((b"x-ms-original-url", original(scope)),))
         except Exception as reason:
             fault = fault_of(reason)
             error = reason if fault.status == 500 else None
@@ -80,12 +81,13 @@ class Edge:
             log.log(level, "a request failed", exc_info=error, extra={"facts": facts})
 
 
-def check(state: State, scope: Scope) -> None:
+def check(state: State, scope: Scope, ask: Asked | None) -> None:
     """Refuse what no key allows, and all but the first questions before the loops are loaded."""
     keyring: Keyring | None = getattr(state, "keyring", None)
+    role = needed(scope["method"], scope["path"]) if ask is None else "rank"
     if keyring is not None:
-        keyring.check(scope)
-    elif needed(scope["method"], scope["path"]) is not None:
+        keyring.check(scope, role)
+    elif role is not None:
         raise WireError(503, "OperationNotAllowed", "the loops are not loaded yet")
 
 
@@ -113,8 +115,9 @@ def fault_of(error: Exception) -> WireError:
     if isinstance(error, HTTPException):
         code = "ResourceNotFound" if error.status_code == 404 else "BadRequest"
         return WireError(error.status_code, code, str(error.detail))
-    if isinstance(error, StoreError):
-        return WireError(503, "OperationNotAllowed", str(error))
+    if isinstance(error, StoreError | TimeoutError):
+        message = str(error) or "the log takes too long; try again"
+        return WireError(503, "OperationNotAllowed", message)
     if isinstance(error, WindvaneError):
         return bad("BadRequest", str(error))
     return WireError(500, "InternalServerError", "the service failed; its log says why")

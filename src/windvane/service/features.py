@@ -55,6 +55,15 @@ class Packed(NamedTuple):
     features: int
 
 
+class Catalogue(NamedTuple):
+    """Actions as compiled code takes them, one after the other."""
+
+    digests: bytes
+    numbers: bytes
+    sizes: bytes
+    features: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Encoder:
     """JSON features to vectors of `dim` numbers, the same in every process, on every machine."""
@@ -68,9 +77,10 @@ class Encoder:
         if self.version != VERSION:
             raise SettingError(f"Encoder: version must be {VERSION}, got {self.version!r}")
 
-    def encode(self, context: Objects, actions: Sequence[Action]) -> Floats:
+    def encode(self, context: Objects, actions: Sequence[Action] | Catalogue) -> Floats:
         """A row for each action, (K, d), none longer than 1."""
-        return vectors(*arguments(context, actions), self.dim)
+        packed = actions if isinstance(actions, Catalogue) else catalogue(actions)
+        return vectors(*arguments(context, packed), self.dim)
 
     def explain(
         self, theta: npt.ArrayLike, context: Objects, actions: Sequence[Action], index: int
@@ -107,7 +117,7 @@ class Encoder:
         weights = np.asarray(theta, np.float64)  # (d,)
         if weights.shape != (self.dim,):
             raise SettingError(f"Encoder: theta must be {self.dim} numbers, got {weights.shape}")
-        packed = arguments(context, actions)
+        packed = arguments(context, catalogue(actions))
         rows = vectors(*packed, self.dim)
         bits, parts, ends = weigh(*packed)
         outer = labels("context", Side("the context", context), whole)
@@ -124,9 +134,9 @@ class Encoder:
         return found
 
 
-def arguments(context: Objects, actions: Sequence[Action]) -> tuple[Bits, Floats, Whole, Whole]:
-    """Digests, numbers, sizes and the count of every side, the context first."""
-    sides = [pack(Side("the context", context))]
+def catalogue(actions: Sequence[Action]) -> Catalogue:
+    """Actions, packed; each of them is remembered."""
+    sides = []
     for action in actions:
         try:
             key = written((action.id, action.features))
@@ -136,18 +146,28 @@ def arguments(context: Objects, actions: Sequence[Action]) -> tuple[Bits, Floats
             sides.append(remembered(key))
         else:
             sides.append(pack(described(action.id, action.features)))
-    numbers = np.frombuffer(b"".join([side.numbers for side in sides]), np.float64)
-    inner = len(sides[0].numbers) // 8
-    if (crossings := inner * (numbers.size - inner)) > MOST_CROSSINGS:
+    return Catalogue(
+        b"".join([side.digests for side in sides]),
+        b"".join([side.numbers for side in sides]),
+        b"".join([side.sizes for side in sides]),
+        tuple(side.features for side in sides),
+    )
+
+
+def arguments(context: Objects, actions: Catalogue) -> tuple[Bits, Floats, Whole, Whole]:
+    """Digests, numbers, sizes and the count of every side, the context first."""
+    outer = pack(Side("the context", context))
+    crossings = len(outer.numbers) * len(actions.numbers) // 64
+    if crossings > MOST_CROSSINGS:
         raise FeatureError(
             f"features: context and actions must have at most {MOST_CROSSINGS} crossings, "
             f"got {crossings}"
         )
     return (
-        np.frombuffer(b"".join([side.digests for side in sides]), np.uint64),
-        numbers,
-        np.frombuffer(b"".join([side.sizes for side in sides]), np.int64),
-        np.array([side.features for side in sides], np.int64),
+        np.frombuffer(outer.digests + actions.digests, np.uint64),
+        np.frombuffer(outer.numbers + actions.numbers, np.float64),
+        np.frombuffer(outer.sizes + actions.sizes, np.int64),
+        np.array((outer.features, *actions.features), np.int64),
     )
 
 

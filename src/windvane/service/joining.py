@@ -43,6 +43,13 @@ class Rewarded(NamedTuple):
     lessons: tuple[Lesson, ...]
 
 
+class Expired(NamedTuple):
+    """How many decisions were closed, and what those of them that were activated teach."""
+
+    closed: int
+    lessons: tuple[Lesson, ...]
+
+
 _ANSWERS = select(*decisions.c["event_id", "answer"]).where(
     decisions.c.loop == bindparam("loop"),
     decisions.c.event_id.in_(bindparam("events", expanding=True)),
@@ -243,7 +250,7 @@ class PutReward(Operation[Rewarded]):
 
 
 @dataclass(frozen=True, slots=True)
-class Expire(Operation[tuple[Lesson, ...]]):
+class Expire(Operation[Expired]):
     """Close the oldest decisions made before a time: what was activated learns the default.
 
     Looks at `limit` decisions, the oldest by id, and so takes the same time however many wait.
@@ -255,7 +262,7 @@ class Expire(Operation[tuple[Lesson, ...]]):
     at: int
     limit: int = 256
 
-    def do(self, work: Work) -> tuple[Lesson, ...]:
+    def do(self, work: Work) -> Expired:
         oldest = (
             select(waiting.c.decision, waiting.c.at)
             .where(waiting.c.loop == self.loop)
@@ -280,4 +287,4 @@ class Expire(Operation[tuple[Lesson, ...]]):
         work.counts[self.loop, "unactivated"] += len(closed) - len(active)
         close(work, self.loop, [decision.id for decision in closed if not decision.activated])
         drafts = [Draft(decision, "default", self.default, self.at) for decision in active]
-        return tuple(teach(work, self.loop, drafts))
+        return Expired(len(closed), tuple(teach(work, self.loop, drafts)))

@@ -34,6 +34,7 @@ from windvane.service.wire import WireError
 ROLES = ("rank", "read", "admin")
 OPEN = frozenset({"/healthz", "/readyz", "/openapi.json"})  # tell nothing of anyone
 ASKS = re.compile(r"(?:/loops/[^/]+)?/personalizer/(?:.+/)?(?:rank|reward|activate)", re.DOTALL)
+HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::[0-9]*)?", re.DOTALL)  # with or without a port
 EVERY = 1.0  # seconds between two looks at the store for keys that are new or expired
 
 
@@ -89,9 +90,8 @@ class Keyring:
         found = [key for key in self.keys if hmac.compare_digest(key.hash, given)]
         return {key.role for key in found if is_valid(key, at)}
 
-    def check(self, scope: Scope) -> None:
-        """Refuse a request that lacks the key for what it wants."""
-        role = needed(scope["method"], scope["path"])
+    def check(self, scope: Scope, role: str | None) -> None:
+        """Refuse a request that lacks the key for the role it takes."""
         if role is None:
             return
         if not self.keys:
@@ -125,18 +125,47 @@ def secret_of(headers: Headers, method: str = "GET") -> str | None:
 
 
 def _check_is_local(scope: Scope) -> None:
+    """Refuse other machines, and pages of other sites in a browser of this one.
+
+    Without keys anyone who can connect may ask. A browser connects for whatever page it shows: it
+    names that page's site as Origin, or, where that site gave out this address as its own, as Host.
+    """
     client = scope.get("client")
-    if client and _is_remote(client[0]):
-        message = "there are no keys, so only this machine may ask; windvane key create makes one"
+    local = _is_loopback(client[0]) if client else None
+    if local is None:  # a socket in the file system, or a test
+        return
+    message = "there are no keys, so only this machine may ask; windvane key create makes one"
+    if not local:
         raise WireError(403, "InvalidApiAccess", message)
+    host = origin = None
+    for name, value in scope["headers"]:
+        if name == b"host":
+            host = value
+        elif name == b"origin":
+            origin = value
+    if (host is not None and not _names_this_machine(host)) or (
+        origin is not None
+        and scope["method"] not in ("GET", "HEAD")
+        and origin.partition(b"://")[2] != host
+    ):
+        raise WireError(403, "InvalidApiAccess", f"{message}, and asks for localhost or 127.0.0.1")
 
 
 @lru_cache(maxsize=1024)
-def _is_remote(host: str) -> bool:
+def _is_loopback(host: str) -> bool | None:
     try:
-        return not ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False  # a socket in the file system, or a test
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _names_this_machine(host: bytes) -> bool:
+    """An address, or localhost; every other name is someone's to give out."""
+    name = HOST.fullmatch(host.decode("latin-1").lower())
+    if name is None:
+        return False
+    return name[1] == "localhost" or _is_loopback(name[1].strip("[]")) is not None
 
 
 def challenge(accepted: bytes) -> bytes:

@@ -5,6 +5,7 @@ and nothing else moves it: loaded from a snapshot and folded on, it has the same
 """
 
 import io
+import math
 import os
 import time
 from collections.abc import Iterable
@@ -18,12 +19,13 @@ from windvane.errors import FeatureError
 from windvane.policy import Policy
 from windvane.service import settings as told
 from windvane.service.features import Encoder
+from windvane.service.offer import Offer
 from windvane.service.settings import MICRO, Settings
 from windvane.service.settling import Terms
 from windvane.service.store import Log
 from windvane.service.tables import Change, Decision, Lesson
 from windvane.service.tables import Loop as Row
-from windvane.service.wire import Ranked, RankRequest, RankResponse, bad
+from windvane.service.wire import Action, Rank, Ranked, RankResponse, bad
 
 OFTEN = 1000  # lessons between two snapshots
 FORGET = "forget"  # who changed settings, where all that was learned is to go
@@ -84,6 +86,12 @@ class Loop:
             floor=given.exploration_percentage,
         )
 
+    def warm(self) -> None:
+        """Load the compiled code that else the first request would wait for."""
+        rows = self.encoder.encode([], [Action("nothing", [])])
+        policy = self._blank()
+        policy.learn(policy.choose_with_propensities(rows)[0], 0.0)
+
     def restore(self) -> None:
         """Load the last snapshot, and go through the lessons and settings that came after it."""
         round_ = self.policy.round
@@ -140,7 +148,7 @@ class Loop:
         return float(round_) if self.in_rounds else at / MICRO
 
     def decide(
-        self, request: RankRequest, text: str | None = None, degraded: bool = False
+        self, request: Rank, offer: Offer, text: str | None = None, degraded: bool = False
     ) -> Decision:
         """A decision, ready for the store; degraded, the first action and nothing to learn.
 
@@ -148,24 +156,23 @@ class Loop:
         """
         at = now()
         event = request.event_id or fresh_event(at)
-        if "\0" in event:  # PostgreSQL keeps no such text
+        if "\0" in event:
             raise bad("InvalidRankRequest", "eventId must have no NUL", "eventId")
-        open_ = self._open(request)
-        chosen, shares, features = open_[0], np.zeros(len(request.actions)), None
+        open_ = offer.without(request.excluded_actions)
+        chosen, features, round_ = open_[0], None, self.policy.round
         mode = self.settings.learning_mode
         if degraded:
+            shares = np.zeros(len(offer.ids))
             shares[chosen] = 1.0
         else:
-            place, chances, rows = self._choose(request, open_)
-            shares[open_] = chances
-            chosen = open_[place]
+            place, chances, rows = self._choose(request, offer, open_)
+            chosen, shares = open_[place], chances
+            if len(open_) < len(offer.ids):
+                shares = np.zeros(len(offer.ids))
+                shares[open_] = chances
             features = None if mode == "LoggingOnly" else rows[place].tobytes()
-        round_ = self.policy.round - (0 if degraded else 1)
-        ranking = [
-            Ranked(action.id, share)
-            for action, share in zip(request.actions, shares.tolist(), strict=True)
-        ]
-        answer = RankResponse(ranking, event, request.actions[chosen].id, degraded)
+        ranking = [*map(Ranked, offer.ids, shares.tolist())]
+        answer = RankResponse(ranking, event, offer.ids[chosen], degraded)
         return Decision(
             loop=self.id,
             event_id=event,
@@ -177,36 +184,20 @@ class Loop:
             chosen=chosen,
             features=features,
             probabilities=shares.tobytes(),
-            actions=encode_json([action.id for action in request.actions]).decode(),
+            actions=offer.names,
             answer=encode_json(answer),
             request=text or encode_json(request).decode(),
         )
 
-    def _open(self, request: RankRequest) -> list[int]:
-        """The places of the actions that are not excluded."""
-        ids = [action.id for action in request.actions]
-        if len(set(ids)) < len(ids):
-            raise bad("InvalidRankRequest", "actions: every id must be there once", "actions")
-        excluded = set(request.excluded_actions)
-        if excluded - set(ids):
-            strange = sorted(excluded - set(ids))[0]
-            message = f"excludedActions: {strange!r} is not among the actions"
-            raise bad("InvalidRankRequest", message, "excludedActions")
-        places = [k for k, name in enumerate(ids) if name not in excluded]
-        if not places:
-            raise bad("InvalidRankRequest", "actions: all are excluded", "excludedActions")
-        return places
-
-    def _choose(self, request: RankRequest, open_: list[int]) -> tuple[int, Floats, Floats]:
+    def _choose(self, request: Rank, offer: Offer, open_: list[int]) -> tuple[int, Floats, Floats]:
         """The place of the action to take among the open ones, all chances, and all features."""
         try:
-            rows = self.encoder.encode(request.context_features, request.actions)
+            rows = self.encoder.encode(request.context_features, offer.packed)
         except FeatureError as reason:
             raise bad("InvalidRankRequest", str(reason), "features") from None
         if len(open_) < len(rows):
             rows = rows[open_]
-        chances = self.policy.propensities(rows)
-        choice = self.policy.choose(rows)
+        choice, chances = self.policy.choose_with_propensities(rows)
         self.policy.dismiss(choice)
         if self.settings.learning_mode == "Apprentice":
             self.asked += 1
@@ -215,6 +206,11 @@ class Loop:
             baseline[0] = 1.0
             return 0, baseline, rows
         return choice.index, chances, rows
+
+    @property
+    def agreement(self) -> float:
+        """The share of an apprentice's choices, since it was loaded, that were the first action."""
+        return self.agreed / self.asked if self.asked else math.nan
 
     @property
     def settings(self) -> Settings:

@@ -37,6 +37,7 @@ KINDS: tuple[type[Operation[Any]], ...] = (
 )
 PATIENCE = 5.0  # seconds that the writer of a service before has to end
 SIZE = struct.Struct("<I")
+HEAD, REST = struct.Struct("<IQBd"), struct.Struct("<QBd")  # of an order, with its size and without
 AT_ONCE = 1 << 20  # bytes
 pack = msgspec.msgpack.Encoder().encode
 
@@ -46,8 +47,19 @@ class Order(NamedTuple):
 
     number: int
     kind: int  # a place in KINDS
-    until: float  # seconds since 1970, after which it is not to be written any more
-    operation: msgspec.Raw
+    until: float  # on the monotonic clock; after that it is not to be written any more
+    operation: bytes
+
+    def parts(self) -> tuple[bytes, bytes]:
+        """As it goes over the socket, its size first."""
+        size = HEAD.size - SIZE.size + len(self.operation)
+        return HEAD.pack(size, self.number, self.kind, self.until), self.operation
+
+
+def read_order(message: bytes) -> Order:
+    """An order without its size."""
+    number, kind, until = REST.unpack_from(message)
+    return Order(number, kind, until, message[REST.size :])
 
 
 class Report(NamedTuple):
@@ -58,7 +70,6 @@ class Report(NamedTuple):
     error: tuple[str, str] | None
 
 
-read_order = msgspec.msgpack.Decoder(Order).decode
 read_operation = [msgspec.msgpack.Decoder(kind).decode for kind in KINDS]
 read_reports = msgspec.msgpack.Decoder(list[Report]).decode
 read_result = [
@@ -115,7 +126,7 @@ def moving(url: URL, committed: threading.Event) -> Iterator[None]:
 def write(channel: socket.socket, frames: Frames, writing: Engine, came: threading.Event) -> None:
     """Write what comes, all that has come as one group, until no more can come."""
     while data := channel.recv(AT_ONCE):
-        orders, at = [read_order(message) for message in frames.take(data)], time.time()
+        orders, at = [read_order(message) for message in frames.take(data)], time.monotonic()
         late = [Outcome(order.number, None, too_late()) for order in orders if order.until < at]
         if late:
             report(channel, late)

@@ -16,11 +16,15 @@ import uvicorn
 from windvane.errors import SettingError
 from windvane.service import journal
 from windvane.service.edge import Edge
+from windvane.service.gathering import Protocol
 from windvane.service.keys import is_valid
+from windvane.service.opening import location
 from windvane.service.store import Store
 
 GRACE = 10  # seconds that requests under way have to end
 WAITING = 2048  # connections
+SLOWEST = 30  # seconds that a request may take to arrive
+MOST_BESIDE = 1 << 16  # bytes of a request that are not its body: its first line and its headers
 
 
 class Address(NamedTuple):
@@ -45,8 +49,40 @@ class Address(NamedTuple):
         return f"{'https' if self.certificate else 'http'}://{host}:{port}"
 
 
+class Bounded(Protocol):
+    """Hangs up on headers without end and on requests that take for ever to arrive.
+
+    Both come before any key, and whoever sends them could take all memory and all connections.
+    """
+
+    beside = 0
+    whole = False  # whether no part of a request is awaited
+    late = 0  # seconds for which it is
+
+    def data_received(self, data: bytes) -> None:
+        self.whole = False
+        self.beside += len(data)
+        super().data_received(data)
+        if self.beside > MOST_BESIDE:
+            self.send_400_response(f"The headers must have at most {MOST_BESIDE} bytes.")
+
+    def on_body(self, body: bytes) -> None:
+        self.beside -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self.whole, self.late, self.beside = True, 0, 0
+        super().on_message_complete()
+
+    def tick(self) -> None:
+        """Called every second."""
+        self.late = 0 if self.whole else self.late + 1
+        if self.late > SLOWEST:
+            self.transport.close()
+
+
 class Server(uvicorn.Server):
-    """Says when it is ready."""
+    """Says when it is ready, and counts the seconds of its connections."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -57,13 +93,23 @@ class Server(uvicorn.Server):
         if self.started:
             self._ready()
 
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # it is called ten times a second
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Bounded):
+                    connection.tick()
+        return await super().on_tick(counter)
+
 
 def check_keys(where: str, address: Address) -> None:
     """Refuse to be reached by others while there is no key that they would need."""
-    with Store(where) as store:
-        known, now = store.keys(), time.time_ns() // 1000
-    valid = any(is_valid(key, now) for key in known)
-    if not valid and not address.is_loopback:
+    if address.is_loopback:
+        return
+    url, known, now = location(where), [], time.time_ns() // 1000
+    if url.get_backend_name() != "sqlite" or Path(url.database or "").exists():
+        with Store(where) as store:
+            known = store.keys()
+    if not any(is_valid(key, now) for key in known):
         raise SettingError(
             f"serve: {address.host} can be reached by others, and there is no valid key; "
             f"make one with: windvane key create --role admin {_place(where)}"
@@ -96,7 +142,7 @@ def run(
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=Bounded,
         ws="none",
         access_log=False,
         log_config=None,

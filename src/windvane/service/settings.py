@@ -137,7 +137,7 @@ def read(text: bytes | str) -> Settings:
     try:
         return msgspec.json.decode(text, type=Settings)
     except msgspec.ValidationError as reason:
-        raise SettingError(f"settings: {reason}") from None
+        raise SettingError(f"settings: {str(reason).removeprefix('settings: ')}") from None
 
 
 def write(settings: Settings) -> str:

@@ -17,14 +17,28 @@ class Action(msgspec.Struct, frozen=True):
     features: Objects
 
 
-class RankRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """Which action, given what is known?"""
+Actions = Annotated[list[Action], msgspec.Meta(min_length=1, max_length=MOST_ACTIONS)]
 
-    actions: Annotated[list[Action], msgspec.Meta(min_length=1, max_length=MOST_ACTIONS)]
+
+class Rank(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a rank says beside its actions."""
+
     context_features: Objects = []
     excluded_actions: list[str] = []
     event_id: Name | None = None
     defer_activation: bool = False
+
+
+class RankRequest(Rank, frozen=True, kw_only=True):
+    """Which action, given what is known?"""
+
+    actions: Actions
+
+
+class RankLine(Rank, frozen=True, kw_only=True):
+    """The same, with its actions left as they came."""
+
+    actions: msgspec.Raw
 
 
 class Ranked(msgspec.Struct, frozen=True):
