@@ -24,16 +24,13 @@ BASE = "/personalizer/v1.0"
 RUN = """
 import os, signal, socket, sys
 
-import numpy as np
 import uvicorn
 
-from windvane.policy import Policy
 from windvane.service.app import make
-from windvane.service.settings import Settings
+from windvane.service.warming import prepare, warm
 
-given = Settings()
-warm = Policy(2, given.memory(), given.exploration(), floor=0.1)
-warm.learn(warm.choose_with_propensities(np.eye(2))[0], 1.0)
+prepare()
+warm()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the dead
 orders = socket.socket(fileno=int(sys.argv[1]))
 while True:

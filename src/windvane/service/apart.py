@@ -93,7 +93,7 @@ class Apart(asyncio.Protocol):
                 raise gone()
         except BaseException:
             transport.close()
-            self._process.kill()
+            await self._end()
             raise
         self._transport = transport
 
@@ -155,6 +155,12 @@ class Apart(asyncio.Protocol):
         if self._process is not None:
             if not self._ended.done():
                 log.error("the process that writes does not end; what it was given may be lost")
+            await self._end()
+
+    async def _end(self) -> None:
+        """See the process end, which has nothing left to do."""
+        if self._process is not None:
+            if not self._ended.done():
                 self._process.kill()
             await asyncio.to_thread(self._process.wait)
 
@@ -201,8 +207,7 @@ class Apart(asyncio.Protocol):
 
     async def _replace(self) -> None:
         while self._transport is None:
-            if self._process is not None:
-                self._process.poll()
+            await self._end()
             with contextlib.suppress(StoreError, OSError, TimeoutError):
                 await self.start()
                 break

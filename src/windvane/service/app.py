@@ -26,6 +26,7 @@ from windvane.service.loop import FORGET, Loop, now
 from windvane.service.metrics import Metrics
 from windvane.service.settings import Settings
 from windvane.service.store import Log
+from windvane.service.warming import prepare, warm
 from windvane.service.wire import (
     DateRange,
     LogsProperties,
@@ -191,12 +192,13 @@ def refuse(request: Request, error: Exception) -> Response:
 
 async def loaded(store: Log, writer: Apart, default: Settings) -> Service:
     """All loops of a log, `default` among them, and a process that writes for them."""
+    await asyncio.to_thread(prepare)
+    warm()
     await writer.start()
     try:
         service = Service(store, writer)
         if "default" not in service.loops:
             await service.create("default", default, "service")
-        service.loops["default"].warm()
     except BaseException:
         await writer.close()
         raise

@@ -25,7 +25,7 @@ from windvane.service.settling import Terms
 from windvane.service.store import Log
 from windvane.service.tables import Change, Decision, Lesson
 from windvane.service.tables import Loop as Row
-from windvane.service.wire import Action, Rank, Ranked, RankResponse, bad
+from windvane.service.wire import Rank, Ranked, RankResponse, bad
 
 OFTEN = 1000  # lessons between two snapshots
 FORGET = "forget"  # who changed settings, where all that was learned is to go
@@ -85,12 +85,6 @@ class Loop:
             seed=given.seed,
             floor=given.exploration_percentage,
         )
-
-    def warm(self) -> None:
-        """Load the compiled code that else the first request would wait for."""
-        rows = self.encoder.encode([], [Action("nothing", [])])
-        policy = self._blank()
-        policy.learn(policy.choose_with_propensities(rows)[0], 0.0)
 
     def restore(self) -> None:
         """Load the last snapshot, and go through the lessons and settings that came after it."""

@@ -1,0 +1,50 @@
+"""Compiled code, loaded from disk in one order: then the same log gives the same bits everywhere.
+
+A process that has just compiled a function may sum in another order than one that loads it, and so
+may one that has loaded other functions before.
+"""
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import windvane
+from windvane.compiling import STAMP
+
+RUN = "from windvane.service.warming import warm; warm()"
+
+
+def prepare() -> None:
+    """Have all that the service needs compiled by another process, once for every version."""
+    from windvane import kernels
+
+    place = Path(kernels.learn._cache.cache_path)  # type: ignore[attr-defined]
+    made = place / f"windvane.{STAMP[:16]}.whole"
+    if made.exists():
+        return
+    root = str(Path(windvane.__file__).parents[1])
+    paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    place.mkdir(parents=True, exist_ok=True)
+    with open(place / "windvane.whole.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if not made.exists():
+            command = [sys.executable, "-P", "-c", RUN]
+            subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, check=True)
+            made.touch()
+
+
+def warm() -> None:
+    """Load everything that a loop calls, by a choice, a lesson and a change of settings."""
+    from windvane.policy import Policy
+    from windvane.service.features import Encoder
+    from windvane.service.settings import Settings
+    from windvane.service.wire import Action
+
+    given = Settings()
+    rows = Encoder(given.dim).encode([], [Action("nothing", [])])
+    policy = Policy(given.dim, given.memory(), given.exploration(), given.ridge, seed=0, floor=0.1)
+    policy.learn(policy.choose_with_propensities(rows)[0], 0.0)
+    policy.amend(rows[0], 0.0, 0.0)
+    policy.belief = policy.belief
