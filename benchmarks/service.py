@@ -129,8 +129,7 @@ def measured(address: str, script: str, connections: int, seconds: int) -> dict[
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
         file.write(script.format(body=json.dumps(BODY)))
         file.flush()
-        threads = min(connections, 1)
-        flags = ["-t", str(threads), "-c", str(connections), "-d", f"{seconds}s", "--latency"]
+        flags = ["-t", "1", "-c", str(connections), "-d", f"{seconds}s", "--latency"]
         command = ["wrk", *flags, "-s", file.name, address]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     failed = re.search(r"Non-2xx or 3xx responses: (\d+)", said)

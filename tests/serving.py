@@ -177,10 +177,16 @@ class Server:
         return Path(f"{self.data}.log").read_text()
 
     @property
+    def writers(self) -> list[int]:
+        """The processes that write for it: one, or none while it is replaced."""
+        children = Path(f"/proc/{self.process}/task/{self.process}/children").read_text()
+        return [int(child) for child in children.split()]
+
+    @property
     def writer(self) -> int:
         """The process that writes for it."""
-        [child] = Path(f"/proc/{self.process}/task/{self.process}/children").read_text().split()
-        return int(child)
+        [child] = self.writers
+        return child
 
     def client(self, timeout: float = 30.0) -> Client:
         return Client(self.port, timeout)

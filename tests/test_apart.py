@@ -33,11 +33,6 @@ BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ("ice
 SETTINGS = {"halfLife": "50 rounds", "rewardAggregation": "sum"}
 
 
-def writers(server: Server) -> list[int]:
-    children = Path(f"/proc/{server.process}/task/{server.process}/children").read_text()
-    return [int(child) for child in children.split()]
-
-
 def believed(client: Client) -> tuple[int, bytes, bytes]:
     packed = unpack(client.call("GET", f"{BASE}/model").body)
     belief = Policy.load(io.BytesIO(packed.policy)).belief
@@ -80,7 +75,7 @@ def test_a_writer_that_is_killed_is_replaced_and_the_belief_is_that_of_the_log(
             killed: set[int] = set()
             while len(killed) < 4:
                 time.sleep(0.3)
-                for writer in set(writers(server)) - killed:
+                for writer in set(server.writers) - killed:
                     os.kill(writer, signal.SIGKILL)
                     killed.add(writer)
             end = time.monotonic() + 20.0

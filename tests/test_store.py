@@ -28,6 +28,7 @@ from windvane.service.keeping import (
 from windvane.service.store import Span, Store
 from windvane.service.tables import Lesson
 
+EVER = 2**62  # after everything
 WRITES_AND_TELLS = """
 import sys
 from logs import rank, reward
@@ -177,7 +178,7 @@ def test_deleted_logs_leave_what_was_learned(where: str) -> None:
         assert store.decision(loop, "e20") is not None
         assert store.rewards(loop, "e1") == store.rewards(loop, "nobody") == []
         assert store.decision(other, "e0") is not None
-        while store.submit(DeleteLogs(loop, None, limit=6)).result(20):
+        while store.submit(DeleteLogs(loop, EVER, limit=6, even_waiting=True)).result(20):
             pass
         assert store.span(loop) is not None  # the lessons after the snapshot stay
         kept = store.snapshot(loop)
@@ -191,7 +192,7 @@ def test_ids_grow_also_after_all_was_deleted(where: str) -> None:
         play(store, loop, range(10))
         (learned,) = store.lessons(loop)
         store.submit(PutSnapshot(loop, learned[-1].id, b"", 1))
-        assert store.submit(DeleteLogs(loop, None)).result(20) == 10
+        assert store.submit(DeleteLogs(loop, EVER, even_waiting=True)).result(20) == 10
         assert store.span(loop) is None
         assert store.last_round(loop) is None
     with Store(where) as store:

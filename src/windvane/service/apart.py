@@ -4,19 +4,16 @@ import asyncio
 import contextlib
 import logging
 import math
-import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-import windvane
 from windvane.errors import StoreError
+from windvane.service.child import command, environment
 from windvane.service.opening import location
 from windvane.service.scribe import (
     KINDS,
@@ -74,16 +71,13 @@ class Apart(asyncio.Protocol):
         self._ended: asyncio.Future[None] = loop.create_future()
         self._frames = Frames()
         ours, theirs = socket.socketpair()
-        root = str(Path(windvane.__file__).parents[1])
-        paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-        command = [sys.executable, "-P", "-c", RUN, str(theirs.fileno())]
         with theirs:
             self._process = subprocess.Popen(
-                command,
+                command(RUN, str(theirs.fileno())),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                env=os.environ | {"PYTHONPATH": paths},
+                env=environment(),
             )
         transport, _ = await loop.create_unix_connection(lambda: self, sock=ours)
         transport.write(framed(self._where.encode()))

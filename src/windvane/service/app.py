@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
 
 import msgspec
 from starlette.applications import Starlette
@@ -14,12 +13,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from windvane.errors import SettingError, StoreError, WindvaneError
-from windvane.service import board
+from windvane.service import board, health, openapi
 from windvane.service import settings as told
 from windvane.service.apart import Apart
 from windvane.service.asking import VERSIONS, body_of, parsed
 from windvane.service.core import PATIENCE, Service
-from windvane.service.edge import Edge, fault_of
+from windvane.service.edge import Edge, fault_of, service_of
 from windvane.service.keeping import PutSettings
 from windvane.service.keys import Keyring
 from windvane.service.loop import FORGET, Loop, now
@@ -28,29 +27,20 @@ from windvane.service.settings import Settings
 from windvane.service.store import Log
 from windvane.service.warming import prepare, warm
 from windvane.service.wire import (
+    JSON,
+    NOT_BUILT,
     DateRange,
     LogsProperties,
     ModelProperties,
     PolicyConfiguration,
     WireError,
     bad,
+    date,
 )
 
-JSON = "application/json; charset=utf-8"
 GRACE = 5.0  # seconds in which the last snapshots have to be written
-NOT_BUILT = {
-    "multislot": "multi-slot ranking is not offered; rank each slot as a loop of its own",
-    "evaluations": "offline evaluations are not offered; export the log with its propensities",
-    "applyFromEvaluation": "offline evaluations are not offered",
-}
 
 Handler = Callable[[Request], Awaitable[Response]]
-
-
-def service_of(request: Request) -> Service:
-    """The service behind a request."""
-    service: Service = request.app.state.service
-    return service
 
 
 def loop_of(request: Request) -> str:
@@ -112,11 +102,6 @@ async def model(request: Request) -> Response:
         message = "a model cannot be put in place of another; restore a backup instead"
         raise WireError(403, "InvalidApiAccess", message)
     return Response(loop.snapshot(), media_type="application/octet-stream")
-
-
-def date(at: int) -> datetime:
-    """Microseconds since 1970 as a time of day."""
-    return datetime.fromtimestamp(at / 1e6, UTC)
 
 
 async def model_properties(request: Request) -> Response:
@@ -241,8 +226,6 @@ def make(where: str, default: Settings | None = None) -> Edge:
                         await service.keep(loop)
             await writer.close()
             gc.unfreeze()
-
-    from windvane.service import health, openapi  # they call the functions above
 
     app = Starlette(
         routes=[

@@ -6,7 +6,6 @@ import hashlib
 import re
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.requests import Request
@@ -14,15 +13,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from windvane.service.answers import Recent, answers, recent
+from windvane.service.edge import service_of
 from windvane.service.event import look_up
+from windvane.service.loop import Loop
 from windvane.service.watch import Watch, Watches
-from windvane.service.wire import WireError, bad
+from windvane.service.wire import JSON, WireError, bad
 
-if TYPE_CHECKING:
-    from windvane.service.core import Service
-    from windvane.service.loop import Loop
-
-JSON = "application/json; charset=utf-8"
 PAGE = files("windvane.service").joinpath("board.html").read_bytes()
 
 
@@ -53,7 +49,7 @@ class Seen:
     recent: Recent = field(default_factory=lambda: Recent([], []))
     read: float = 0.0  # when its watch had last read the log
 
-    async def refresh(self, watches: Watches, loop: "Loop") -> Watch:
+    async def refresh(self, watches: Watches, loop: Loop) -> Watch:
         """Read on, in another thread, unless that was done just now."""
         async with self.lock:
             watch = await asyncio.to_thread(watches.of, loop)
@@ -61,12 +57,6 @@ class Seen:
                 self.recent = await asyncio.to_thread(recent, loop)
                 self.read = watch.read
             return watch
-
-
-def service_of(request: Request) -> "Service":
-    """The service behind a request."""
-    service: Service = request.app.state.service
-    return service
 
 
 def seen_of(request: Request, name: str) -> Seen:

@@ -10,16 +10,18 @@ from uuid import uuid4
 from starlette.applications import Starlette
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from windvane.errors import StoreError, WindvaneError
 from windvane.service.asking import Asked, answered, asked, header
+from windvane.service.core import Service
 from windvane.service.keys import Keyring, challenge, needed
 from windvane.service.metrics import Metrics
-from windvane.service.wire import WireError, bad
+from windvane.service.wire import JSON, WireError, bad
 
-JSON = b"application/json; charset=utf-8"
 PREFIX = re.compile(rb"^(/loops/[^/]+)?/personalizer(/v1\.[^/]+)?(?=/)")
+TYPE = (b"content-type", JSON.encode())
 Pairs = Iterable[tuple[bytes, bytes]]
 log = logging.getLogger("windvane.service")
 
@@ -81,6 +83,12 @@ class Edge:
             log.log(level, "a request failed", exc_info=error, extra={"facts": facts})
 
 
+def service_of(request: Request) -> Service:
+    """The service behind a request."""
+    service: Service = request.app.state.service
+    return service
+
+
 def check(state: State, scope: Scope, ask: Asked | None) -> None:
     """Refuse what no key allows, and all but the first questions before the loops are loaded."""
     keyring: Keyring | None = getattr(state, "keyring", None)
@@ -95,7 +103,7 @@ async def say(send: Send, status: int, body: bytes, headers: Pairs = ()) -> None
     """An answer, whole."""
     told = [*headers]
     if body:
-        told += (b"content-type", JSON), (b"content-length", b"%d" % len(body))
+        told += TYPE, (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": told})
     await send({"type": "http.response.body", "body": body})
 

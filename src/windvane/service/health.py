@@ -12,11 +12,11 @@ from starlette.routing import Route
 
 from windvane.errors import SettingError, StoreError
 from windvane.service import settings as told
-from windvane.service.app import JSON, date, service_of
 from windvane.service.asking import body_of, parsed
 from windvane.service.core import Service
+from windvane.service.edge import service_of
 from windvane.service.settings import Settings
-from windvane.service.wire import WireError, bad
+from windvane.service.wire import JSON, WireError, bad, date
 
 LoopName = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{told.NAME.pattern}$"})]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import delete, exists, func, insert, select, update
+from sqlalchemy import and_, delete, exists, func, insert, select, update
 
 from windvane.errors import StoreError
 from windvane.service.tables import (
@@ -83,15 +83,14 @@ class PutSnapshot(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class DeleteLogs(Operation[int]):
-    """Delete decisions made before a time, or all, with their rewards; how many went is returned.
+    """Delete decisions made before a time, with their rewards; how many went is returned.
 
     What was learned stays: only lessons that the last snapshot holds are deleted, so take one
-    before. Decisions that still wait stay too, unless all are to go. At most `limit` go at a time,
-    so that others can write in between: repeat until 0.
+    before. At most `limit` go at a time, so that others can write in between: repeat until 0.
     """
 
     loop: int
-    before: int | None
+    before: int
     limit: int = 1000
     even_waiting: bool = False
 
@@ -103,17 +102,20 @@ class DeleteLogs(Operation[int]):
             .limit(1)
         )
         safe = work.connection.scalar(held) or 0
-        ours = decisions.c.loop == self.loop
-        old = ours & ~exists().where(lessons.c.decision == decisions.c.id, lessons.c.id > safe)
-        lost = (rewards.c.loop == self.loop) & (rewards.c.status == "orphan")
-        if self.before is not None:
-            waits = exists().where(
+        old = and_(
+            decisions.c.loop == self.loop,
+            decisions.c.at < self.before,
+            ~exists().where(lessons.c.decision == decisions.c.id, lessons.c.id > safe),
+        )
+        if not self.even_waiting:
+            old &= ~exists().where(
                 waiting.c.loop == self.loop, waiting.c.decision == decisions.c.id
             )
-            old &= decisions.c.at < self.before
-            if not self.even_waiting:
-                old &= ~waits
-            lost &= rewards.c.at < self.before
+        lost = and_(
+            rewards.c.loop == self.loop,
+            rewards.c.status == "orphan",
+            rewards.c.at < self.before,
+        )
         gone = work.connection.execute(
             select(*decisions.c["id", "event_id"]).where(old).limit(self.limit)
         ).all()

@@ -8,11 +8,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from windvane.service.app import NOT_BUILT
 from windvane.service.asking import VERSIONS
 from windvane.service.health import Health, LoopInfo, NewLoop, Ready
 from windvane.service.settings import NAME, Settings
 from windvane.service.wire import (
+    NOT_BUILT,
     LogsProperties,
     ModelProperties,
     PolicyConfiguration,

@@ -160,10 +160,7 @@ def run(
     with listen(address) as listening:
         url = address.url(listening.getsockname()[1])
         server = Server(config, lambda: ready(url))
-        for one in (
-            signal.SIGTERM,
-            signal.SIGINT,
-        ):  # uvicorn's own while it runs, raised again after
+        for one in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again when it has ended
             signal.signal(one, lambda *_: None)
         end = threading.Timer(span or 0.0, partial(setattr, server, "should_exit", True))
         if span is not None:

@@ -56,18 +56,6 @@ def _bounded(text: str, span: float) -> float:
     return span
 
 
-def iso(span: float) -> str:
-    """Seconds as ISO 8601: 600 is PT10M."""
-    days, rest = divmod(span, 86_400.0)
-    hours, rest = divmod(rest, 3600.0)
-    minutes, left = divmod(rest, 60.0)
-    date = f"{days:.0f}D" if days else ""
-    time = "".join(
-        f"{value:.0f}{unit}" for value, unit in ((hours, "H"), (minutes, "M")) if value
-    ) + (f"{left:.6f}".rstrip("0").rstrip(".") + "S" if left else "")
-    return f"P{date}{'T' + time if time else ''}" if date or time else "PT0S"
-
-
 class Settings(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
 ):

@@ -5,13 +5,11 @@ may one that has loaded other functions before.
 """
 
 import fcntl
-import os
 import subprocess
-import sys
 from pathlib import Path
 
-import windvane
 from windvane.compiling import STAMP
+from windvane.service.child import command, environment
 
 RUN = "from windvane.service.warming import warm; warm()"
 
@@ -24,14 +22,11 @@ def prepare() -> None:
     made = place / f"windvane.{STAMP[:16]}.whole"
     if made.exists():
         return
-    root = str(Path(windvane.__file__).parents[1])
-    paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     place.mkdir(parents=True, exist_ok=True)
     with open(place / "windvane.whole.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         if not made.exists():
-            command = [sys.executable, "-P", "-c", RUN]
-            subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, check=True)
+            subprocess.run(command(RUN), env=environment(), check=True)
             made.touch()
 
 

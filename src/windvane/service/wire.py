@@ -1,10 +1,16 @@
 """Requests and answers as clients of the retired service speak them, and one shape of errors."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
 
+JSON = "application/json; charset=utf-8"
+NOT_BUILT = {
+    "multislot": "multi-slot ranking is not offered; rank each slot as a loop of its own",
+    "evaluations": "offline evaluations are not offered; export the log with its propensities",
+    "applyFromEvaluation": "offline evaluations are not offered",
+}
 MOST_ACTIONS = 10_000
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Objects = list[dict[str, Any]]
@@ -88,6 +94,11 @@ class LogsProperties(msgspec.Struct, frozen=True, rename="camel"):
     """How far a log reaches; null where it is empty."""
 
     date_range: DateRange | None
+
+
+def date(at: int) -> datetime:
+    """Microseconds since 1970 as a time of day."""
+    return datetime.fromtimestamp(at / 1e6, UTC)
 
 
 class WireError(Exception):
