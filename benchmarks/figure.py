@@ -17,13 +17,13 @@ from time import perf_counter
 import numpy as np
 from scipy.linalg import sqrtm
 
-from windvane.arrays import Floats
+from windvane._text_table import Cell, table
 from windvane.exploration import Confidence
-from windvane.lab import criteo, paper
-from windvane.lab.draws import Draw
-from windvane.lab.engine import Player, replay
-from windvane.lab.experiment import Experiment
-from windvane.tables import Cell, table
+from windvane.lab.engines.linear import Player, replay
+from windvane.lab.running.experiment import Experiment
+from windvane.lab.studies import criteo, paper
+from windvane.lab.worlds.draw import Draw
+from windvane.types import Floats
 
 SLOW_ROUNDS, GAMES = 60, 2
 

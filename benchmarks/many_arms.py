@@ -20,8 +20,8 @@ from time import perf_counter
 import numpy as np
 
 import windvane as wv
-from windvane.arrays import Floats
-from windvane.tables import table
+from windvane._text_table import table
+from windvane.types import Floats
 
 DIM, NOISE = 50, 0.4
 TURNS, SLOW_TURNS = 7, 2

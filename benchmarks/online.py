@@ -19,8 +19,8 @@ from time import perf_counter
 import numpy as np
 
 import windvane as wv
-from windvane.arrays import Floats
-from windvane.tables import table
+from windvane._text_table import table
+from windvane.types import Floats
 
 GAMMA, NOISE, RIDGE, DELTA = 0.999, math.sqrt(0.15), 1.0, 0.01
 SIZES = [(10, 10), (50, 100), (200, 100), (50, 1000)]

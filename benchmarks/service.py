@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from windvane.tables import Cell, table
+from windvane._text_table import Cell, table
 
 CONNECTIONS = (1, 32)
 WORDS = ("red", "blue", "green", "small", "large", "new", "old", "plain")
@@ -50,7 +50,7 @@ import msgspec, uvicorn
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
-from windvane.service.wire import RankRequest, RankResponse, Ranked
+from windvane.service.schemas import RankRequest, RankResponse, Ranked
 read = msgspec.json.Decoder(RankRequest).decode
 async def rank(request):
     wanted = read(await request.body())

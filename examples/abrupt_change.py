@@ -7,7 +7,7 @@ believing what was true before; one whose memory fades finds its way again.
 import numpy as np
 
 import windvane as wv
-from windvane.tables import Cell, table
+from windvane._text_table import Cell, table
 
 DIM, ARMS, ROUNDS, CHANGE, NOISE, GAMES = 5, 20, 2000, 1000, 0.3, 20
 THETA = np.array([0.8, 0.6, 0.0, 0.0, 0.0])  # of norm 1

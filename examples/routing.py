@@ -8,7 +8,7 @@ best one for a sampled θ is a longest path.
 import numpy as np
 
 import windvane as wv
-from windvane.tables import Cell, table
+from windvane._text_table import Cell, table
 
 SIDE, ROUNDS, CHANGE, NOISE, GAMES = 6, 2000, 1000, 0.3, 5
 CORNERS = [(row, column) for row in range(SIDE) for column in range(SIDE)]

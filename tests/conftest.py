@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from serving import Nursery
+from server_process import Nursery
 
-collect_ignore = ["clients"]  # programs of their own
+collect_ignore = ["service/clients"]  # programs of their own
 
 
 @pytest.hookimpl(wrapper=True)

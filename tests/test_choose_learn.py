@@ -22,7 +22,7 @@ from grid import (
     loosened,
     unit_rows,
 )
-from windvane import kernels, stream
+from windvane import _random, kernels
 
 ARMS = np.random.default_rng(31).standard_normal((400, 6, 3))
 REWARDS = np.random.default_rng(32).random(400)
@@ -31,28 +31,28 @@ REWARDS = np.random.default_rng(32).random(400)
 def draws_of(policy: wv.Policy, history: naive.History) -> naive.Draws:
     """The randomness that the policy is about to use, read off its stream."""
     exploration, d = policy.exploration, policy.dim
-    start = np.uint64(stream.opening(np.uint64(policy.key), policy.round))
+    start = np.uint64(_random.opening(np.uint64(policy.key), policy.round))
     if exploration.law:
-        uniform = np.array([stream.uniform(start, 3)])
+        uniform = np.array([_random.uniform(start, 3)])
         if exploration.law.name == "grid":
             return naive.Draws(level=float(naive.quantile(exploration.law, uniform)[0]))
         level = np.empty(1)
-        stream.normals(start, 3, level)
+        _random.normals(start, 3, level)
         return naive.Draws(
             float(np.abs(level[0]) if exploration.law.name != "normal" else level[0])
         )
     if exploration.name == "thompson":
         normals = np.empty(2 * d if policy.memory.name != "window" else d)
-        stream.normals(start, 3, normals)
+        _random.normals(start, 3, normals)
         return naive.Draws(normals=normals)
     held = np.count_nonzero(naive.weights(policy.memory, history, policy.ridge))
     pseudo = np.zeros(held + d if policy.memory.name != "kalman" else held + (held + 1) * d)
     if exploration.pseudo == "coins":
         for i in range(held):
-            bits = int(stream.word(start, 3 + i))
+            bits = int(_random.word(start, 3 + i))
             pseudo[i] = (bits & (2 ** int(exploration.scale) - 1)).bit_count()
     else:
-        stream.normals(start, 3, pseudo)
+        _random.normals(start, 3, pseudo)
     return naive.Draws(pseudo=pseudo)
 
 
@@ -67,12 +67,14 @@ def test_every_pair_plays_as_the_formulas_say(
     for t in range(120):
         history = naive.History(xs, ys, np.arange(t), t)
         scores = naive.scores(exploration, memory, 0.8, history, ARMS[t], draws_of(policy, history))
-        start = np.uint64(stream.opening(np.uint64(policy.key), t))
+        start = np.uint64(_random.opening(np.uint64(policy.key), t))
         choice = policy.choose(ARMS[t])
-        if stream.uniform(start, 0) < exploration.chance:
-            assert choice.index == int(6 * stream.uniform(start, 1))
+        if _random.uniform(start, 0) < exploration.chance:
+            assert choice.index == int(6 * _random.uniform(start, 1))
         elif exploration.name == "inverse_gap" and np.ptp(scores) > 0:
-            assert choice.index == naive.by_gap(scores, exploration.scale, stream.uniform(start, 3))
+            assert choice.index == naive.by_gap(
+                scores, exploration.scale, _random.uniform(start, 3)
+            )
         else:
             assert scores[choice.index] >= scores.max() - 1e-9 * (1 + abs(scores.max()))
         policy.learn(choice, REWARDS[t])
@@ -119,7 +121,7 @@ def plays_the_best_of_fifty(policy: wv.Policy) -> None:
             arms = unit_rows(random, 1, 10) + 0.03 * arms
         now = running.estimate()
         widths = np.sqrt(np.einsum("kd,kd->k", arms @ now.V_inverse, arms))
-        start = np.uint64(stream.opening(np.uint64(policy.key), t))
+        start = np.uint64(_random.opening(np.uint64(policy.key), t))
         choice = policy.choose(arms)
         z = kernels.level(policy._rules, kernels.scale_of(policy._rules, policy._tally), start)
         scores = arms @ now.theta + z * widths

@@ -7,8 +7,8 @@ import naive
 import windvane as wv
 from grid import Floats, unit_rows
 from windvane.lab import worlds
-from windvane.lab.engine import Player
-from windvane.lab.experiment import Experiment, run
+from windvane.lab.engines.linear import Player
+from windvane.lab.running.experiment import Experiment, run
 
 NOISE = 0.4
 

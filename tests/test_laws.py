@@ -12,7 +12,7 @@ from scipy import stats
 import naive
 import windvane as wv
 from grid import LAWS, Floats, every_law, unit_rows
-from windvane import kernels, stream
+from windvane import _random, kernels
 from windvane.exploration import Confidence, anytime
 
 LEAST = 1e-4
@@ -41,7 +41,7 @@ def learned(memory: wv.Memory, exploration: wv.Exploration) -> tuple[wv.Policy, 
 def starts(key: int, count: int = DRAWS, first: int = 10**6) -> list[np.uint64]:
     """Where the streams of many rounds start."""
     rounds = range(first, first + count)
-    return [np.uint64(stream.opening(np.uint64(key), t)) for t in rounds]
+    return [np.uint64(_random.opening(np.uint64(key), t)) for t in rounds]
 
 
 def samples(policy: wv.Policy, count: int = DRAWS) -> Floats:
@@ -133,7 +133,7 @@ def test_a_randomized_width_perturbs_all_arms_of_a_round_alike(
     random = np.random.default_rng(3)
     played = set()
     for arms in random.standard_normal((1500, 6, 4)):
-        start = np.uint64(stream.opening(np.uint64(policy.key), policy.round))
+        start = np.uint64(_random.opening(np.uint64(policy.key), policy.round))
         z = kernels.level(policy._rules, scale, start)
         totals = arms @ now.theta + z * now.widths(arms)
         index = policy.choose(arms).index
@@ -182,7 +182,7 @@ def test_the_laws_under_test_are_all_there_are() -> None:
 
 def test_uniforms_are_uniform_and_strangers_to_each_other() -> None:
     """Each place of a round by Kolmogorov-Smirnov, and all pairs of places by chi-square."""
-    places = np.array([[stream.uniform(s, i) for i in range(5)] for s in starts(99)])
+    places = np.array([[_random.uniform(s, i) for i in range(5)] for s in starts(99)])
     assert places.min() > 0.0
     assert places.max() < 1.0
     for i in range(5):
@@ -195,7 +195,7 @@ def test_uniforms_are_uniform_and_strangers_to_each_other() -> None:
 
 def test_neighbouring_keys_give_strangers() -> None:
     """Policies with seeds in a row, or rounds in a row, share nothing."""
-    columns = [np.array([stream.uniform(s, 3) for s in starts(key)]) for key in (0, 1, 2, 1 << 62)]
+    columns = [np.array([_random.uniform(s, 3) for s in starts(key)]) for key in (0, 1, 2, 1 << 62)]
     for i in range(4):
         for j in range(i):
             assert even(columns[i], columns[j]) > LEAST
@@ -212,7 +212,7 @@ def test_normals_are_normal_and_uncorrelated(size: int) -> None:
     """Within a round and from one round to the next."""
     drawn = np.empty((DRAWS, size))
     for row, start in zip(drawn, starts(5), strict=True):
-        stream.normals(start, 3, row)
+        _random.normals(start, 3, row)
     for column in drawn.T:
         assert stats.kstest(column, stats.norm.cdf).pvalue > LEAST
     is_normal(drawn, np.zeros(size), np.eye(size))

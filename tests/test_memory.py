@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 import windvane as wv
 from grid import every_memory, same_every_time
-from windvane import spec
+from windvane import text_form
 
 
 @every_memory
 def test_what_a_memory_prints_reads_back_as_the_same_memory(memory: wv.Memory) -> None:
     """Files and command lines name a memory by its text alone."""
-    assert spec.read_memory(repr(memory)) == memory
+    assert text_form.read_memory(repr(memory)) == memory
 
 
 @pytest.mark.parametrize(

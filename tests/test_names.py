@@ -7,7 +7,7 @@ import pytest
 
 import windvane as wv
 from windvane import theory
-from windvane.adaptive import Adaptive
+from windvane.adaptive.policies import Adaptive
 from windvane.names import NAMES, row
 
 FACTS = {"horizon": 10_000, "drift": 4.0, "arms": 100, "noise": 0.4, "changes": [4000]}

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import windvane as wv
-from windvane import compiling
+from windvane import _jit
 from windvane.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -53,10 +53,10 @@ def test_compiled_code_is_made_anew_when_what_it_calls_changes() -> None:
         for file in compiled
         for name in re.findall(r"^from windvane\.([\w.]+) import", file.read_text(), re.MULTILINE)
     }
-    known = {f.stem for f in compiled} | {Path(name).stem for name in compiling.SOURCES}
+    known = {f.stem for f in compiled} | {Path(name).stem for name in _jit.SOURCES}
     harmless = {"checks", "errors", "compiling", "memory", "kernels"}  # no compiled code of theirs
     assert {name.split(".")[-1] for name in imported} - harmless <= known
     from windvane import kernels
 
     stamp = kernels.learn._cache._cache_file._source_stamp  # type: ignore[attr-defined]
-    assert stamp == compiling.STAMP
+    assert stamp == _jit.STAMP

@@ -18,7 +18,7 @@ from grid import (
     unit_rows,
 )
 from windvane import propensity
-from windvane.rules import LAWS as LAW_CODES
+from windvane._layout import LAWS as LAW_CODES
 
 ROUNDS = 20_000
 COUNTED = ("thompson", "perturbed_history")

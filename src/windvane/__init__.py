@@ -1,10 +1,18 @@
 """Windvane: linear contextual bandits whose memory fades."""
 
-from windvane.actions import ActionSet, ball, box, ellipsoid, oracle, polytope, simplex
-from windvane.adaptive import Adaptive, BanditsOverBandits, PredictiveMemory
+from windvane.action_sets.combinatorial import assignments, paths, subsets
+from windvane.action_sets.continuous import (
+    ActionSet,
+    ball,
+    box,
+    ellipsoid,
+    oracle,
+    polytope,
+    simplex,
+)
+from windvane.adaptive.policies import Adaptive, BanditsOverBandits, PredictiveMemory
 from windvane.belief import Belief
-from windvane.choices import Choice, Chooser
-from windvane.combinatorial import assignments, paths, subsets
+from windvane.chooser import Choice, Chooser
 from windvane.errors import (
     ArmsError,
     BeliefError,
@@ -32,8 +40,7 @@ from windvane.exploration import (
     randomized,
     thompson,
 )
-from windvane.glm import GeneralizedPolicy
-from windvane.many import Finite, finite
+from windvane.glm.policy import GeneralizedPolicy
 from windvane.memory import (
     Memory,
     detect,
@@ -47,6 +54,7 @@ from windvane.memory import (
 )
 from windvane.names import named
 from windvane.policy import Policy
+from windvane.prepared_arms import Finite, finite
 
 __all__ = [
     "ActionSet",

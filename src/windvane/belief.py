@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane.arrays import Floats
 from windvane.errors import BeliefError
 from windvane.memory import Memory
+from windvane.types import Floats
 
 MERGEABLE = ("keep", "discount", "half_life")  # memories whose beliefs can be merged
 

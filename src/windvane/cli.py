@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from windvane._text_table import Cell, table
 from windvane.errors import WindvaneError
-from windvane.lab import commands as lab
-from windvane.service import commands as service
-from windvane.tables import Cell, table
+from windvane.lab import cli as lab
+from windvane.service import cli as service
 
 if TYPE_CHECKING:
     from windvane.names import Name

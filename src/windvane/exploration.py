@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from windvane import checks
+from windvane import validation
 from windvane.errors import SettingError
 
 
@@ -64,7 +64,7 @@ class Confidence:
     times: float = 1.0
 
     def __mul__(self, factor: float) -> "Confidence":
-        checks.not_negative("confidence", "a factor", factor)
+        validation.not_negative("confidence", "a factor", factor)
         return replace(self, times=self.times * float(factor))
 
     __rmul__ = __mul__
@@ -103,12 +103,12 @@ def confidence(
     if horizon is not None and anytime:
         raise SettingError("confidence: give a horizon or anytime, not both")
     return Confidence(
-        delta=checks.inside("confidence", "delta", delta),
-        noise=checks.not_negative("confidence", "noise", noise),
-        theta_norm=checks.not_negative("confidence", "theta_norm", theta_norm),
-        arm_norm=checks.positive("confidence", "arm_norm", arm_norm),
+        delta=validation.inside("confidence", "delta", delta),
+        noise=validation.not_negative("confidence", "noise", noise),
+        theta_norm=validation.not_negative("confidence", "theta_norm", theta_norm),
+        arm_norm=validation.positive("confidence", "arm_norm", arm_norm),
         when="anytime" if anytime else "round" if horizon is None else "horizon",
-        horizon=1 if horizon is None else checks.whole("confidence", "horizon", horizon),
+        horizon=1 if horizon is None else validation.whole("confidence", "horizon", horizon),
     )
 
 
@@ -130,7 +130,7 @@ class Law:
 def _width(who: str, name: str, value: Width) -> Width:
     if isinstance(value, Confidence):
         return value
-    return checks.not_negative(who, name, value)
+    return validation.not_negative(who, name, value)
 
 
 def normal(scale: Width) -> Law:
@@ -151,9 +151,9 @@ def grid(scale: Width, points: int = 20, sigma: float = 0.125, top: float = 1e-7
     return Law(
         "grid",
         _width("grid", "scale", scale),
-        points=checks.whole("grid", "points", points, least=2),
-        sigma=checks.positive("grid", "sigma", sigma),
-        top=checks.share("grid", "top", top),
+        points=validation.whole("grid", "points", points, least=2),
+        sigma=validation.positive("grid", "sigma", sigma),
+        top=validation.share("grid", "top", top),
     )
 
 
@@ -191,7 +191,7 @@ def greedy() -> Exploration:
 
 def epsilon(chance: float) -> Exploration:
     """Play the arm that looks best, but with probability `chance` any arm at all."""
-    return Exploration("epsilon", chance=checks.share("epsilon", "chance", chance))
+    return Exploration("epsilon", chance=validation.share("epsilon", "chance", chance))
 
 
 def optimism(width: Width) -> Exploration:
@@ -210,7 +210,7 @@ def randomized(law: Law) -> Exploration:
 
 def thompson(scale: float = 1.0) -> Exploration:
     """Believe a sample: max xᵀθ̃ with θ̃ ~ N(θ̂, a²V⁻¹)."""
-    return Exploration("thompson", scale=checks.not_negative("thompson", "scale", scale))
+    return Exploration("thompson", scale=validation.not_negative("thompson", "scale", scale))
 
 
 def perturbed_history(
@@ -223,12 +223,12 @@ def perturbed_history(
     """
     who = "perturbed_history"
     if pseudo == "coins":
-        count = checks.whole(who, "the number of coins", scale)
+        count = validation.whole(who, "the number of coins", scale)
         if count > 64:
             raise SettingError(f"{who}: the number of coins must be at most 64, got {scale!r}")
     elif pseudo != "normal":
         raise SettingError(f"{who}: pseudo must be 'normal' or 'coins', got {pseudo!r}")
-    return Exploration(who, scale=checks.not_negative(who, "scale", scale), pseudo=pseudo)
+    return Exploration(who, scale=validation.not_negative(who, "scale", scale), pseudo=pseudo)
 
 
 def inverse_gap(eta: float) -> Exploration:
@@ -236,4 +236,4 @@ def inverse_gap(eta: float) -> Exploration:
 
     P(k) = 1/(K + η(x_bᵀθ̂ − x_kᵀθ̂)) for every arm k but the best b, which gets the rest.
     """
-    return Exploration("inverse_gap", scale=checks.not_negative("inverse_gap", "eta", eta))
+    return Exploration("inverse_gap", scale=validation.not_negative("inverse_gap", "eta", eta))

@@ -25,7 +25,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from windvane import checks
+from windvane import validation
 
 
 @dataclass(frozen=True)
@@ -77,15 +77,15 @@ def discount(gamma: float, single: bool = False) -> Memory:
 
     The doubt is V⁻¹ = W⁻¹W̃W⁻¹; with `single`, it is W⁻¹, as in LB-WeightUCB, and W̃ is not kept.
     """
-    gamma = checks.inside("discount", "gamma", gamma)
+    gamma = validation.inside("discount", "gamma", gamma)
     return Memory(
-        "discount", gamma=gamma, single=checks.of_kind("discount", "single", single, bool)
+        "discount", gamma=gamma, single=validation.of_kind("discount", "single", single, bool)
     )
 
 
 def window(rounds: int) -> Memory:
     """Keep the last `rounds` observations and nothing before them."""
-    return Memory("window", rounds=checks.whole("window", "rounds", rounds))
+    return Memory("window", rounds=validation.whole("window", "rounds", rounds))
 
 
 def half_life(span: float) -> Memory:
@@ -94,17 +94,17 @@ def half_life(span: float) -> Memory:
     Its age is that of the choice, however late its reward comes: with w = 2^{−age/span},
     W = λI + Σ w·xxᵀ,  W̃ = λI + Σ w²·xxᵀ,  b = Σ w·xy. Ages count from the newest one learned.
     """
-    return Memory("half_life", span=checks.positive("half_life", "span", span))
+    return Memory("half_life", span=validation.positive("half_life", "span", span))
 
 
 def restart(every: int) -> Memory:
     """Keep everything, and drop it all before rounds H, 2H, 3H, … (counted from 0)."""
-    return Memory("restart", every=checks.whole("restart", "every", every))
+    return Memory("restart", every=validation.whole("restart", "every", every))
 
 
 def restart_at(rounds: Iterable[int]) -> Memory:
     """Keep everything, and drop it all before each given round, counted from 0."""
-    known = sorted({checks.whole("restart_at", "a round", r, least=0) for r in rounds})
+    known = sorted({validation.whole("restart_at", "a round", r, least=0) for r in rounds})
     return Memory("restart_at", at=tuple(known))
 
 
@@ -116,8 +116,8 @@ def kalman(rho: float, noise: float = 1.0) -> Memory:
     """
     return Memory(
         "kalman",
-        rho=checks.inside("kalman", "rho", rho),
-        noise=checks.positive("kalman", "noise", noise),
+        rho=validation.inside("kalman", "rho", rho),
+        noise=validation.positive("kalman", "noise", noise),
     )
 
 
@@ -131,8 +131,8 @@ def detect(
     """
     return Memory(
         "detect",
-        noise=checks.positive("detect", "noise", noise),
-        theta_norm=checks.not_negative("detect", "theta_norm", theta_norm),
-        slack=checks.positive("detect", "slack", slack),
-        alarm=checks.positive("detect", "alarm", alarm),
+        noise=validation.positive("detect", "noise", noise),
+        theta_norm=validation.not_negative("detect", "theta_norm", theta_norm),
+        slack=validation.positive("detect", "slack", slack),
+        alarm=validation.positive("detect", "alarm", alarm),
     )

@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane import checks
 from windvane import exploration as spend
 from windvane import memory as fade
-from windvane.adaptive import adapted
-from windvane.choices import Chooser
+from windvane import validation
+from windvane.adaptive.policies import adapted
+from windvane.adaptive.selection import FAMILIES, Adaptation, bandits, predictive
+from windvane.chooser import Chooser
 from windvane.errors import SettingError
 from windvane.exploration import Exploration
-from windvane.finding import FAMILIES, Adaptation, bandits, predictive
-from windvane.glm import GeneralizedPolicy
+from windvane.glm.policy import GeneralizedPolicy
 from windvane.memory import Memory
 from windvane.policy import Policy
 from windvane.theory import Tuning, discount_for, span_for
@@ -173,8 +173,8 @@ def _need(found: Name, problem: Problem, field: str) -> float:
     if value is None:
         raise SettingError(f"named: {found.name} is tuned from {field}, which must be given")
     if field in ("horizon", "arms"):
-        return checks.whole("named", field, value)
-    return checks.positive("named", field, value)
+        return validation.whole("named", field, value)
+    return validation.positive("named", field, value)
 
 
 def _discount(found: Name, problem: Problem) -> Memory:
@@ -203,7 +203,7 @@ def _detect(found: Name, problem: Problem) -> Memory:
 
 def _noise(problem: Problem) -> float:
     """σ where it must be above 0, or 1 where it is unknown."""
-    return 1.0 if problem.noise is None else checks.positive("named", "noise", problem.noise)
+    return 1.0 if problem.noise is None else validation.positive("named", "noise", problem.noise)
 
 
 def _restart_at(found: Name, problem: Problem) -> Memory:

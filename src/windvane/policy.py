@@ -8,16 +8,16 @@ from typing import BinaryIO, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from windvane import checks, rules, spec, storage
-from windvane.actions import ActionSet, Best
-from windvane.arrays import Floats, Records
+from windvane import _layout, policy_file, text_form, validation
+from windvane._layout import LARGEST
+from windvane.action_sets.continuous import ActionSet, Best
 from windvane.belief import MERGEABLE, Belief
-from windvane.choices import Choice, Chooser, finite, refuse_arms, reward_of
+from windvane.chooser import Choice, Chooser, finite, refuse_arms, reward_of
 from windvane.errors import ArmsError, BeliefError, FileError, SettingError
 from windvane.exploration import BY_ORACLE, Exploration
-from windvane.many import Finite, screen
 from windvane.memory import Memory
-from windvane.rules import LARGEST
+from windvane.prepared_arms import Finite, screen
+from windvane.types import Floats, Records
 
 
 class Policy(Chooser):
@@ -45,25 +45,29 @@ class Policy(Chooser):
         floor: float = 0.0,
     ) -> None:
         from windvane import kernels  # here, because compiled code takes a while to load
-        from windvane.compiling import direct
+        from windvane._jit import direct
 
         super().__init__(dim, seed)
-        self._memory = checks.of_kind("Policy", "memory", memory, Memory)
-        self.exploration = checks.of_kind("Policy", "exploration", exploration, Exploration)
-        self.ridge = checks.positive("Policy", "ridge", ridge)
+        self._memory = validation.of_kind("Policy", "memory", memory, Memory)
+        self.exploration = validation.of_kind("Policy", "exploration", exploration, Exploration)
+        self.ridge = validation.positive("Policy", "ridge", ridge)
         if not 1.0 / LARGEST <= self.ridge <= LARGEST:
             raise SettingError(f"Policy: ridge must lie in [1e-100, 1e100], got {ridge!r}")
-        self.floor = checks.share("Policy", "floor", floor)
+        self.floor = validation.share("Policy", "floor", floor)
         self._kernels = kernels
-        self._rules = rules.rules_of(self.dim, memory, exploration, self.ridge, self.floor)
+        self._rules = _layout.rules_of(self.dim, memory, exploration, self.ridge, self.floor)
         self._tally, self._block = self._blank()
-        self._limit = rules.history_limit(memory, exploration)
-        self._past = np.zeros((0 if self._limit == 0 else 1, rules.history_width(self.dim, memory)))
+        self._limit = _layout.history_limit(memory, exploration)
+        self._past = np.zeros(
+            (0 if self._limit == 0 else 1, _layout.history_width(self.dim, memory))
+        )
         self._born = 0  # the round before which everything was dropped
         state, row = (self._rules, self._tally, self._block, self._past), np.zeros(self.dim)
         self._choose = direct(kernels.choose, *state, row[None], self.key, 0)
         self._learn = direct(kernels.learn, *state, row, 0.0, 0.0)
-        self._lines = rules.is_by_line(self._rules)  # each arm is a line in the level that is drawn
+        self._lines = _layout.is_by_line(
+            self._rules
+        )  # each arm is a line in the level that is drawn
         self._next_restart = memory.next_restart(-1 if memory.at else 0)
 
     def __repr__(self) -> str:
@@ -99,7 +103,7 @@ class Policy(Chooser):
                 f"got {self.memory!r} with {self.exploration!r}"
             )
         row, extra = self._features(features), reward_of(more, "amend")
-        when = float(self.round) if at is None else checks.real("amend", "at", at)
+        when = float(self.round) if at is None else validation.real("amend", "at", at)
         finite(row[None])
         self._kernels.amend(self._rules, self._tally, self._block, row, extra, when)
 
@@ -181,7 +185,7 @@ class Policy(Chooser):
     def _drawn(self) -> Callable[..., tuple[int, Floats]]:
         """The compiled call behind it, loaded when it is first asked for."""
         from windvane import propensity
-        from windvane.compiling import direct
+        from windvane._jit import direct
 
         state = self._rules, self._tally, self._block, self._past
         return direct(propensity.drawn, *state, np.zeros((1, self.dim)), self.key, 0)
@@ -196,20 +200,20 @@ class Policy(Chooser):
             "floor": self.floor,
         }
         header, arrays = self._contents()
-        storage.write(path, {**settings, **header}, arrays)
+        policy_file.write(path, {**settings, **header}, arrays)
 
     @classmethod
     def load(cls, path: str | PathLike[str] | BinaryIO) -> "Policy":
         """Go on from a saved file, bit for bit as if never stopped."""
-        header, arrays = storage.read(path)
+        header, arrays = policy_file.read(path)
         try:
-            dim = checks.whole("load", "dim", header["dim"])
+            dim = validation.whole("load", "dim", header["dim"])
             if arrays["block"].size < dim * dim:
                 raise ValueError(f"its belief is too small for dimension {dim}")
             policy = cls(
                 dim,
-                spec.read_memory(header["memory"]),
-                spec.read_exploration(header["exploration"]),
+                text_form.read_memory(header["memory"]),
+                text_form.read_exploration(header["exploration"]),
                 header["ridge"],
                 floor=header["floor"],
             )
@@ -218,18 +222,18 @@ class Policy(Chooser):
             raise FileError(f"load: {path} holds no policy that fits together: {reason}") from None
         return policy
 
-    def _contents(self) -> tuple[storage.Header, storage.Arrays]:
+    def _contents(self) -> tuple[policy_file.Header, policy_file.Arrays]:
         """All that has happened to it, beyond its settings."""
         header = {
             "key": self.key,
             "round": self.round,
             "born": self._born,
             "next_restart": self._next_restart,
-            "tally": {name: self._tally[name].item() for name in rules.TALLY.names or ()},
+            "tally": {name: self._tally[name].item() for name in _layout.TALLY.names or ()},
         }
         return header, {"block": self._block, "past": self._past, "open": self._waiting()}
 
-    def _resume(self, header: storage.Header, arrays: storage.Arrays) -> None:
+    def _resume(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
         """Take over a saved state, once it is seen to fit these settings."""
         block, past = arrays["block"], arrays["past"]
         least = 0 if self._limit == 0 else 1
@@ -243,18 +247,20 @@ class Policy(Chooser):
         if not (np.isfinite(block).all() and np.isfinite(past).all()):
             raise ValueError("it holds a number that is not finite")
         self._go_on(header, arrays["open"])
-        self._born = checks.whole("load", "born", header["born"], least=0)
-        for name in rules.TALLY.names or ():
+        self._born = validation.whole("load", "born", header["born"], least=0)
+        for name in _layout.TALLY.names or ():
             self._tally[name] = header["tally"][name]
-        counters = [self._tally[name].item() for name in rules.TALLY.names or () if name != "clock"]
+        counters = [
+            self._tally[name].item() for name in _layout.TALLY.names or () if name != "clock"
+        ]
         sound = np.isfinite(counters).all() and np.isfinite(self._tally["clock"]).all()
         if not (sound and min(counters) >= 0 and self._tally["ridge"] > 0):
             raise ValueError("its counters are out of bounds")
         self._block, self._past = (np.array(part, order="C") for part in (block, past))
-        self._next_restart = checks.whole("load", "next_restart", header["next_restart"], -1)
+        self._next_restart = validation.whole("load", "next_restart", header["next_restart"], -1)
 
     def _blank(self) -> tuple[Records, Floats]:
-        tally, block = np.zeros(1, rules.TALLY), np.zeros(rules.block_size(self._rules))
+        tally, block = np.zeros(1, _layout.TALLY), np.zeros(_layout.block_size(self._rules))
         self._kernels.blank(self._rules, tally, block)
         return tally, block
 

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane import kernels, stream
-from windvane.arrays import Floats, Records
+from windvane import _random, kernels
+from windvane._jit import compiled
+from windvane._layout import GAP, HALF_NORMAL, HISTORY, LARGEST, MEAN, POINT, SAMPLE
 from windvane.belief import Belief
-from windvane.compiling import compiled
 from windvane.kernels.choosing import ROUNDING
-from windvane.rules import GAP, HALF_NORMAL, HISTORY, LARGEST, MEAN, POINT, SAMPLE
+from windvane.types import Floats, Records
 
 CLEAR = 1e-6  # share of the scores by which one must lead
 ASIDE = 0x5DEECE66D  # turns a policy's key into that of the draws made only to count
@@ -124,7 +124,7 @@ def drawn(
     widths = kernels.all_widths(rules, tally, state, arms)
     scale = kernels.scale_of(rules, tally)
     shares = floored(rules, envelope(means, widths, scale, rules[0].law))
-    start = stream.opening(np.uint64(key), round_)
+    start = _random.opening(np.uint64(key), round_)
     z = kernels.level(rules, scale, start)
     scores = means + z * widths
     top = int(np.argmax(scores))
@@ -217,15 +217,15 @@ def shares(now: Moment, arms: Floats, samples: int, key: int, round_: int) -> Fl
 
 def samples_of(now: Moment, samples: int, key: int, round_: int) -> Floats:
     """Draws of θ̃, (samples, d), from a stream of their own: no choice is changed by asking."""
-    start = np.uint64(stream.opening(np.uint64(key ^ ASIDE), round_))
+    start = np.uint64(_random.opening(np.uint64(key ^ ASIDE), round_))
     rule = now.rules[0]
     if rule["coins"]:
         state = kernels.parts(now.rules, now.block)
-        starts = [np.uint64(stream.word(start, i)) for i in range(samples)]
+        starts = [np.uint64(_random.word(start, i)) for i in range(samples)]
         return np.array([kernels.sampled(now.rules, now.tally, state, now.past, s) for s in starts])
     belief = now.believed()
     z = np.empty(samples * belief.dim)
-    stream.normals(start, 0, z)
+    _random.normals(start, 0, z)
     root: Floats = np.linalg.cholesky(belief.noise).astype(np.float64)
     half = belief.solve(root)  # (d, d), half·halfᵀ = V⁻¹
     return belief.theta + float(rule["scale"]) * z.reshape(samples, -1) @ half.T

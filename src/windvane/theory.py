@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from windvane import checks
-from windvane.arrays import Floats
+from windvane import validation
 from windvane.errors import SettingError
 from windvane.exploration import anytime, mass, radius
+from windvane.types import Floats
 
 __all__ = [
     "Constants",
@@ -45,12 +45,12 @@ def discount_for(
     uncorrected: γ = 1 − (B/(dT))^{2/3}, as the literature first had it
     """
     who = "discount_for"
-    d, T = checks.whole(who, "dim", dim), checks.whole(who, "horizon", horizon)
-    B = checks.positive(who, "drift", drift)
+    d, T = validation.whole(who, "dim", dim), validation.whole(who, "horizon", horizon)
+    B = validation.positive(who, "drift", drift)
     if tuning == "corrected":
         step = math.sqrt(B / T / math.sqrt(d))
         if arms is not None:
-            step *= math.log(checks.whole(who, "arms", arms, least=2)) ** -0.25
+            step *= math.log(validation.whole(who, "arms", arms, least=2)) ** -0.25
     elif tuning == "uncorrected":
         step = (B / (d * T)) ** (2 / 3)
     else:
@@ -65,14 +65,17 @@ def discount_for(
 
 def span_for(dim: int, horizon: int, drift: float) -> int:
     """The window, or the rounds between two restarts: ⌈d^{1/4}·√(T/B)⌉."""
-    d, T = checks.whole("span_for", "dim", dim), checks.whole("span_for", "horizon", horizon)
-    return math.ceil(math.sqrt(math.sqrt(d) * T / checks.positive("span_for", "drift", drift)))
+    d, T = (
+        validation.whole("span_for", "dim", dim),
+        validation.whole("span_for", "horizon", horizon),
+    )
+    return math.ceil(math.sqrt(math.sqrt(d) * T / validation.positive("span_for", "drift", drift)))
 
 
 def bias_horizon(horizon: int, gamma: float) -> int:
     """D = ⌈log T/(1−γ)⌉, the age beyond which the bound writes the past off."""
-    T = checks.whole("bias_horizon", "horizon", horizon, least=2)
-    return math.ceil(math.log(T) / (1.0 - checks.inside("bias_horizon", "gamma", gamma)))
+    T = validation.whole("bias_horizon", "horizon", horizon, least=2)
+    return math.ceil(math.log(T) / (1.0 - validation.inside("bias_horizon", "gamma", gamma)))
 
 
 class Constants(NamedTuple):
@@ -102,10 +105,10 @@ def constants(
     c₃ = 2d·log(1/γ) + (2d/T)·log(1 + 1/(dλ(1−γ)))
     """
     who = "constants"
-    d, T = checks.whole(who, "dim", dim), checks.whole(who, "horizon", horizon, least=3)
-    gamma, ridge = checks.inside(who, "gamma", gamma), checks.positive(who, "ridge", ridge)
+    d, T = validation.whole(who, "dim", dim), validation.whole(who, "horizon", horizon, least=3)
+    gamma, ridge = validation.inside(who, "gamma", gamma), validation.positive(who, "ridge", ridge)
     if exploration == "thompson":
-        K = checks.whole(who, "arms", arms)
+        K = validation.whole(who, "arms", arms)
     elif exploration == "randomized":
         K = 1
     else:
@@ -137,10 +140,10 @@ def regret_bound(
     (c₁+c₂)(1 + 2/(p₃−p₂))·T√c₃ + T(p₁+p₂) + d + 2√(d/λ)·D^{3/2}·B + (4/λ)·γ^D/(1−γ)·T
     """
     who = "regret_bound"
-    B = checks.not_negative(who, "drift", drift)
-    if checks.positive(who, "ridge", ridge) < 1:
+    B = validation.not_negative(who, "drift", drift)
+    if validation.positive(who, "ridge", ridge) < 1:
         raise SettingError(f"{who}: the theorem asks for a ridge of at least 1, got {ridge!r}")
-    T = checks.whole(who, "horizon", horizon)
+    T = validation.whole(who, "horizon", horizon)
     if T < 19:
         raise SettingError(f"{who}: horizon must be at least 19, so that p3 > 1/T, got {T}")
     c = constants(dim, T, gamma, ridge, arms, exploration)

@@ -1,5 +1,6 @@
 """The compiled heart: learn an observation, estimate, score the arms, choose."""
 
+from windvane.kernels.belief_block import blank, parts, refresh
 from windvane.kernels.choosing import choose, choose_among, linear_scores, or_any
 from windvane.kernels.learning import (
     CONDITION,
@@ -12,7 +13,6 @@ from windvane.kernels.learning import (
     learn_watching,
 )
 from windvane.kernels.sampling import direction, grid_weights, level, sampled, scale_of
-from windvane.kernels.solving import blank, parts, refresh
 from windvane.kernels.widths import (
     Watched,
     all_widths,

@@ -7,13 +7,13 @@ import math
 
 import numpy as np
 
-from windvane import stream
-from windvane.arrays import Floats, Records
+from windvane import _random
+from windvane._jit import compiled
+from windvane._layout import GAP, LARGEST, MEAN, WIDTH
 from windvane.belief import State
-from windvane.compiling import compiled
+from windvane.kernels.belief_block import parts, times
 from windvane.kernels.learning import NOT_FINITE
 from windvane.kernels.sampling import DRAWS, level, sampled, scale_of
-from windvane.kernels.solving import parts, times
 from windvane.kernels.widths import (
     Watched,
     closer_width,
@@ -23,7 +23,7 @@ from windvane.kernels.widths import (
     squared_norms,
     width_and_error,
 )
-from windvane.rules import GAP, LARGEST, MEAN, WIDTH
+from windvane.types import Floats, Records
 
 # Places of a round's stream: whether to play any arm at all, which one, which of equals.
 MIX, ANY, TIE = 0, 1, 2
@@ -128,7 +128,7 @@ def choose(
 ) -> int:
     """The arm to play in a round, or NOT_FINITE where the arms hold no finite numbers."""
     state = parts(rules, block)
-    start = stream.opening(np.uint64(key), round_)
+    start = _random.opening(np.uint64(key), round_)
     watched = Watched(arms, squared_norms(arms), np.empty(arms.shape[0]), state.moment[:0])
     for k in range(arms.shape[0]):
         if not watched.sizes[k] <= LARGEST:
@@ -156,15 +156,15 @@ def choose_among(
         scores = width_scores(rules, tally, state, watched, z)
     else:
         scores = linear_scores(watched.arms, sampled(rules, tally, state, past, start))
-    chosen = best(scores, stream.uniform(start, TIE))
+    chosen = best(scores, _random.uniform(start, TIE))
     if chosen >= 0 and rule.style == GAP:
-        chosen = by_gap(scores, chosen, rule.scale, stream.uniform(start, DRAWS))
+        chosen = by_gap(scores, chosen, rule.scale, _random.uniform(start, DRAWS))
     return or_any(rules, chosen, scores.size, start) if chosen >= 0 else chosen
 
 
 @compiled
 def or_any(rules: Records, chosen: int, count: int, start: np.uint64) -> int:
     """The chosen arm or, with the chance of the floor, any of so many."""
-    if stream.uniform(start, MIX) < rules[0].mix:
-        return int(stream.uniform(start, ANY) * count)
+    if _random.uniform(start, MIX) < rules[0].mix:
+        return int(_random.uniform(start, ANY) * count)
     return chosen

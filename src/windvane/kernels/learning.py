@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane.arrays import Floats, Records
+from windvane._jit import compiled
+from windvane._layout import LARGEST, SAMPLE, WIDTH
 from windvane.belief import State
-from windvane.compiling import compiled
-from windvane.kernels.solving import FULL, dot, forget, parts, refresh, solve, times
+from windvane.kernels.belief_block import FULL, dot, forget, parts, refresh, solve, times
 from windvane.kernels.widths import Watched, look, nobody
-from windvane.rules import LARGEST, SAMPLE, WIDTH
+from windvane.types import Floats, Records
 
 CONDITION = 1e13  # trace(S)/λ beyond this would leave too few digits in W⁻¹
 NOT_FINITE, TOO_LARGE = -1, -2  # what a kernel answers when it refuses

@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 
-from windvane import exploration, stream
-from windvane.arrays import Floats, Records
+from windvane import _random, exploration
+from windvane._jit import compiled
+from windvane._layout import GRID, HISTORY, MEAN, NORMAL, POINT
 from windvane.belief import State
-from windvane.compiling import compiled
+from windvane.kernels.belief_block import AMPLE, forget, parts, solve
 from windvane.kernels.learning import filtered
-from windvane.kernels.solving import AMPLE, forget, parts, solve
-from windvane.rules import GRID, HISTORY, MEAN, NORMAL, POINT
+from windvane.types import Floats, Records
 
 DRAWS = 3  # the first place of a round's stream that is free for these draws
 
@@ -42,9 +42,9 @@ def level(rules: Records, scale: float, start: np.uint64) -> float:
     if rule.law == POINT:
         return scale
     if rule.law == GRID:
-        return scale * grid_level(rules, stream.uniform(start, DRAWS))
+        return scale * grid_level(rules, _random.uniform(start, DRAWS))
     draw = np.empty(1)
-    stream.normals(start, DRAWS, draw)
+    _random.normals(start, DRAWS, draw)
     z = float(draw[0])
     return scale * (z if rule.law == NORMAL else abs(z))
 
@@ -91,11 +91,11 @@ def sampled(rules: Records, tally: Records, state: State, past: Floats, start: n
         for i in range(d):
             ridged[i, i] += rule.ridge
         z = np.empty(d)
-        stream.normals(start, DRAWS, z)
+        _random.normals(start, DRAWS, z)
         right += rule.scale * np.dot(np.linalg.cholesky(ridged), z)
     else:
         z = np.empty(2 * d)
-        stream.normals(start, DRAWS, z)
+        _random.normals(start, DRAWS, z)
         z *= rule.scale
         for k in range(d):
             row, own = state.root[k], z[k]
@@ -119,16 +119,16 @@ def wandered(
     rule, d = rules[0], rules[0].dim
     if rule.style != HISTORY:
         z = np.empty(d)
-        stream.normals(start, DRAWS, z)
+        _random.normals(start, DRAWS, z)
         answer: Floats = state.theta + rule.scale * np.dot(np.linalg.cholesky(state.inverse), z)
         return answer
     held = min(tally[0].seen, past.shape[0])
     z = np.zeros((held + 1) * (d + 1))
     if rule.coins > 0:
         for i in range(held):
-            z[i] = heads(stream.word(start, DRAWS + i), rule.coins)
+            z[i] = heads(_random.word(start, DRAWS + i), rule.coins)
     else:
-        stream.normals(start, DRAWS, z)
+        _random.normals(start, DRAWS, z)
         z[:held] *= rule.scale * math.sqrt(rule.variance)
         z[held:] *= rule.scale / math.sqrt(rule.ridge)
     steps = z[held : held + held * d + d].reshape(held + 1, d)
@@ -154,7 +154,7 @@ def direction(
     state = parts(rules, block)
     if rules[0].style == MEAN:
         return state.theta.copy()
-    return sampled(rules, tally, state, past, stream.opening(np.uint64(key), round_))
+    return sampled(rules, tally, state, past, _random.opening(np.uint64(key), round_))
 
 
 @compiled
@@ -165,10 +165,10 @@ def perturb(rules: Records, tally: Records, past: Floats, start: np.uint64, righ
     z = np.empty(held + d)
     if rule.coins > 0:
         for i in range(held):
-            z[i] = heads(stream.word(start, DRAWS + i), rule.coins)
+            z[i] = heads(_random.word(start, DRAWS + i), rule.coins)
         z[held:] = 0.0
     else:
-        stream.normals(start, DRAWS, z)
+        _random.normals(start, DRAWS, z)
         z *= rule.scale
     weight = 1.0
     fade = rule.gamma if rule.twin or rule.coins > 0 else math.sqrt(rule.gamma)

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane.arrays import Floats, Places, Records
+from windvane._jit import compiled
 from windvane.belief import State
-from windvane.compiling import compiled
-from windvane.kernels.solving import AMPLE, dot, multiply, solve, times
+from windvane.kernels.belief_block import AMPLE, dot, multiply, solve, times
+from windvane.types import Floats, Places, Records
 
 
 @compiled

@@ -13,20 +13,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from windvane.errors import SettingError, StoreError, WindvaneError
-from windvane.service import board, health, openapi
-from windvane.service import settings as told
-from windvane.service.apart import Apart
-from windvane.service.asking import VERSIONS, body_of, parsed
-from windvane.service.core import PATIENCE, Service
-from windvane.service.edge import Edge, fault_of, service_of
-from windvane.service.keeping import PutSettings
-from windvane.service.keys import Keyring
-from windvane.service.loop import FORGET, Loop, now
-from windvane.service.metrics import Metrics
-from windvane.service.settings import Settings
-from windvane.service.store import Log
-from windvane.service.warming import prepare, warm
-from windvane.service.wire import (
+from windvane.service.api import dashboard, health, openapi
+from windvane.service.api.auth import Keyring
+from windvane.service.api.events import VERSIONS, body_of, parsed
+from windvane.service.api.middleware import Edge, fault_of, service_of
+from windvane.service.loops import settings as told
+from windvane.service.loops.loop import FORGET, Loop, now
+from windvane.service.loops.service import PATIENCE, Service
+from windvane.service.loops.settings import Settings
+from windvane.service.loops.warmup import prepare, warm
+from windvane.service.monitoring.metrics import Metrics
+from windvane.service.schemas import (
     JSON,
     NOT_BUILT,
     DateRange,
@@ -37,6 +34,9 @@ from windvane.service.wire import (
     bad,
     date,
 )
+from windvane.service.store.admin_operations import PutSettings
+from windvane.service.store.log import Log
+from windvane.service.store.writer_client import Apart
 
 GRACE = 5.0  # seconds in which the last snapshots have to be written
 
@@ -232,7 +232,7 @@ def make(where: str, default: Settings | None = None) -> Edge:
             *health.routes(),
             Route("/openapi.json", openapi.openapi),
             *routes(),
-            *board.routes(),
+            *dashboard.routes(),
         ],
         lifespan=lifespan,
         exception_handlers=dict.fromkeys(

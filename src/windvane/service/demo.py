@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 
 from windvane.service.app import make
-from windvane.service.serving import Address, run
-from windvane.service.settings import Settings
+from windvane.service.loops.settings import Settings
+from windvane.service.server import Address, run
 
 TOPICS = ("politics", "sports", "music", "science", "food")
 DEVICES = ("phone", "desk")

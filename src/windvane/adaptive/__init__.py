@@ -1,0 +1,1 @@
+"""Policies that find their memory while they play."""

@@ -1,0 +1,1 @@
+"""Generalised linear policies: clicks, counts and other rewards under a link."""

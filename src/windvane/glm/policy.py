@@ -1,0 +1,282 @@
+"""GeneralizedPolicy: clicks, counts and other rewards whose mean bends with the score (FPL-GLM)."""
+
+import math
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from windvane import policy_file, text_form, validation
+from windvane._layout import LARGEST, reach
+from windvane.action_sets.continuous import ActionSet, Best
+from windvane.chooser import Choice, Chooser, finite, refuse_arms
+from windvane.errors import ArmsError, FileError, FitError, SettingError
+from windvane.glm import links
+from windvane.memory import Memory
+from windvane.types import Floats
+
+if TYPE_CHECKING:
+    from windvane.kernels.glm import Held
+    from windvane.kernels.glm_solver import Model
+
+FADED = 1e-12  # an observation that counts less than this is dropped
+OFTEN = 32  # observations between two fresh inversions of the curvature, at most
+
+
+class GeneralizedPolicy(Chooser):
+    """Chooses by a fresh fit to perturbed rewards, with means μ(xᵀθ) under a link.
+
+    θ̃ is the root of Σ w·x(μ(xᵀθ) − y − a·z) + λθ − a√λ·ζ = 0, z and ζ standard normal and new in
+    every round, w what the memory (keep, discount or window) lets an observation count. Under the
+    identity link it has the law of thompson(a). A `scale` a of 0 is greedy.
+
+    >>> import numpy as np, windvane as wv
+    >>> policy = wv.GeneralizedPolicy(2, "logistic", wv.discount(0.99), scale=0.5, seed=7)
+    >>> arms = np.array([[1.0, 0.0], [0.0, 1.0]])
+    >>> for _ in range(200):
+    ...     choice = policy.choose(arms)
+    ...     policy.learn(choice, reward=1.0 if choice.index == 1 else 0.0)
+    >>> policy.choose(arms).index
+    1
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        link: str,
+        memory: Memory,
+        scale: float = 1.0,
+        ridge: float = 1.0,
+        seed: int | np.random.SeedSequence | None = None,
+        floor: float = 0.0,
+    ) -> None:
+        from windvane._jit import direct  # here, because compiled code takes a while to load
+        from windvane.kernels import glm as kernels
+
+        super().__init__(dim, seed)
+        self._model = model_of(link, memory, scale, ridge, floor)
+        self.link, self._memory = link, memory
+        self.scale, self.ridge, self.floor = self._model.scale, self._model.ridge, self._model.mix
+        self._kernels = kernels
+        self._limit = room_for(memory)
+        self._held = blank(self.dim, self.ridge, 1)
+        state, row = (self._model, self._held), np.zeros((1, self.dim))
+        self._choose = direct(kernels.choose, *state, row, self.key, 0)
+        self._learn = direct(kernels.learn, *state, row, np.zeros(1))
+
+    def __repr__(self) -> str:
+        floor = f", floor={self.floor!r}" if self.floor else ""
+        return (
+            f"GeneralizedPolicy(dim={self.dim}, link={self.link!r}, memory={self.memory!r}, "
+            f"scale={self.scale!r}, ridge={self.ridge!r}{floor})"
+        )
+
+    @property
+    def memory(self) -> Memory:
+        """How its past fades."""
+        return self._memory
+
+    def choose(self, arms: npt.ArrayLike | ActionSet) -> Choice:
+        """Pick one of the arms, given as rows of features (K, d), or the best of an action set."""
+        if isinstance(arms, ActionSet):
+            best = self._best_of(arms)
+            return self._made(-1, best.features, best.action)
+        rows = self._arms(arms)
+        index = self._choose(self._model, self._held, rows, self.key, self.round)
+        if index == self._kernels.UNSOLVED:
+            refuse_fit("choose", self.link)
+        if index < 0:
+            refuse_arms(rows)
+        return self._made(index, rows[index].copy())
+
+    def choose_many(self, sets: Sequence[npt.ArrayLike] | Floats) -> list[Choice]:
+        """One choice from each arm set, a round each, or none where one is refused."""
+        first = self.round
+        try:
+            return super().choose_many(sets)
+        except FitError:
+            self._open.difference_update(range(first, self.round))
+            self.round = first
+            raise
+
+    def _best_of(self, actions: ActionSet) -> Best:
+        """The best action for θ̃: a mean that rises with the score has the same best one."""
+        from windvane import _random
+
+        if self.floor:
+            raise SettingError(
+                "choose: a floor plays any action at all, which needs a list of them; take floor=0"
+            )
+        self._check_dim(actions)
+        drawn = np.empty(self.dim)
+        start = np.uint64(_random.opening(np.uint64(self.key), self.round))
+        if not self._kernels.sampled(self._model, self._held, start, drawn):
+            refuse_fit("choose", self.link)
+        best = actions.best(drawn)
+        finite(best.features[None])
+        return best
+
+    @property
+    def theta(self) -> Floats:
+        """The estimate θ̂, (d,): the root of Σ w·x(μ(xᵀθ) − y) + λθ = 0."""
+        return self._held.theta.copy()
+
+    @property
+    def seen(self) -> int:
+        """n, the observations learned from."""
+        return int(self._held.tally[0])
+
+    def mean(self, arms: npt.ArrayLike) -> Floats:
+        """The mean reward that each arm is estimated to have: μ(xᵀθ̂), (K,)."""
+        scores = finite(self._arms(arms)) @ self._held.theta
+        return np.array([links.mean(self._model.link, score) for score in scores.tolist()])
+
+    def propensities(
+        self, arms: npt.ArrayLike, samples: int = 200, chosen: int | None = None
+    ) -> Floats:
+        """The share of `samples` draws in which `choose` would play each arm now, (K,).
+
+        The index that was `chosen` counts as one draw more, so that its share is never 0. The
+        draws have a stream of their own: no choice is changed by asking.
+        """
+        from windvane import propensity
+
+        rows = self._asked(arms, samples, chosen)
+        drawn = np.empty((samples if self.scale > 0 else 1, self.dim))
+        if not self._kernels.sample_aside(
+            self._model, self._held, self.key ^ propensity.ASIDE, self.round, drawn
+        ):
+            refuse_fit("propensities", self.link)
+        shares = propensity.tallied(drawn @ rows.T)
+        if self.scale > 0:
+            shares = propensity.with_one_more(shares, samples, chosen)
+        return (1.0 - self.floor) * shares + self.floor / len(rows)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write everything to one file of arrays and JSON."""
+        header = {
+            "dim": self.dim,
+            "link": self.link,
+            "memory": repr(self.memory),
+            "scale": self.scale,
+            "ridge": self.ridge,
+            "floor": self.floor,
+            "key": self.key,
+            "round": self.round,
+        }
+        arrays = {**self._held._asdict(), "open": self._waiting()}
+        policy_file.write(path, header, arrays, kind=type(self).__name__)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "GeneralizedPolicy":
+        """Go on from a saved file, bit for bit as if never stopped."""
+        header, arrays = policy_file.read(path, kind=cls.__name__)
+        try:
+            dim = validation.whole("load", "dim", header["dim"])
+            if arrays["inverse"].shape != (dim, dim):
+                raise ValueError(f"its curvature has shape {arrays['inverse'].shape}")
+            policy = cls(
+                dim,
+                header["link"],
+                text_form.read_memory(header["memory"]),
+                header["scale"],
+                header["ridge"],
+                floor=header["floor"],
+            )
+            policy._resume(header, arrays)
+        except (KeyError, TypeError, ValueError, MemoryError, OverflowError) as reason:
+            raise FileError(f"load: {path} holds no policy that fits together: {reason}") from None
+        return policy
+
+    def _resume(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
+        """Take over a saved state, once it is seen to fit these settings."""
+        held = type(self._held)(*(np.array(arrays[name], order="C") for name in self._held._fields))
+        room = held.past.shape[-1]
+        for name, mine, given in zip(held._fields, self._held, held, strict=True):
+            same = given.dtype == mine.dtype and given.shape[:-1] == mine.shape[:-1]
+            if not same or (name != "past" and given.shape != mine.shape):
+                raise ValueError(f"its {name} has shape {given.shape}")
+            if not np.isfinite(given).all():
+                raise ValueError("it holds a number that is not finite")
+        seen, stale = held.tally.tolist()
+        if not 0 <= stale <= seen or room < 1 or (self._limit and room > self._limit):
+            raise ValueError("its counters or its history are out of bounds")
+        if seen > room and room != self._limit:
+            raise ValueError(f"its history has room for {room} of {seen} observations")
+        links.check_rewards("load", self.link, held.past[-1, : min(seen, room)].tolist())
+        self._go_on(header, arrays["open"])
+        self._held = held
+
+    def _take_in(self, features: Floats, reward: float, round_: int, at: float) -> None:
+        self._fit("learn", features[None], [reward])
+
+    def _take_all_in(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
+        if len(rows):
+            self._fit("learn_many", rows, rewards.tolist())
+
+    def _fit(self, who: str, rows: Floats, rewards: list[float]) -> None:
+        links.check_rewards(who, self.link, rewards)
+        if not (np.einsum("nd,nd->n", rows, rows) <= LARGEST).all():
+            raise ArmsError(f"{who}: features must be finite, with norm up to {LARGEST**0.5:g}")
+        held = self._with_room(len(rows))
+        if not self._learn(self._model, held, rows, np.array(rewards)):
+            refuse_fit(who, self.link)
+        self._held = held
+
+    def _with_room(self, more: int) -> "Held":
+        """What is held, with space for more observations, up to all that the memory can reach."""
+        past, seen = self._held.past, self.seen
+        room = past.shape[1]
+        if seen + more <= room or room == self._limit:
+            return self._held
+        size = max(2 * room, seen + more, 64)
+        grown = np.zeros((self.dim + 1, size if self._limit is None else min(size, self._limit)))
+        grown[:, :room] = past
+        return self._held._replace(past=grown)
+
+
+def model_of(link: str, memory: Memory, scale: float, ridge: float, floor: float) -> "Model":
+    """The settings of a generalised policy, checked, as compiled code reads them."""
+    from windvane.kernels.glm_solver import Model
+
+    who = "GeneralizedPolicy"
+    code = links.code(who, link)
+    validation.of_kind(who, "memory", memory, Memory)
+    if memory.name not in ("keep", "discount", "window"):
+        raise SettingError(f"{who}: memory must be keep, discount or window, got {memory!r}")
+    if memory.single:
+        raise SettingError(f"{who}: memory must be a discount that is not single, got {memory!r}")
+    if not 1.0 / LARGEST <= validation.positive(who, "ridge", ridge) <= LARGEST:
+        raise SettingError(f"{who}: ridge must lie in [1e-100, 1e100], got {ridge!r}")
+    span = memory.rounds or (math.inf if memory.gamma == 1.0 else 1.0 / (1.0 - memory.gamma))
+    return Model(
+        code,
+        memory.gamma,
+        float(ridge),
+        validation.not_negative(who, "scale", scale),
+        validation.share(who, "floor", floor),
+        refresh=max(1, int(min(OFTEN, span / 8))),
+    )
+
+
+def room_for(memory: Memory) -> int | None:
+    """How many past observations must be at hand: None where there is no end to them."""
+    return memory.rounds or reach(memory, FADED)
+
+
+def blank(dim: int, ridge: float, room: int) -> "Held":
+    """What is held before anything was learned."""
+    from windvane.kernels.glm import Held
+
+    nothing = np.zeros(2, dtype=np.int64), np.zeros(dim)
+    return Held(*nothing, np.eye(dim) / ridge, np.zeros((dim + 1, room)))
+
+
+def refuse_fit(who: str, link: str) -> NoReturn:
+    """Say that no estimate was reached."""
+    raise FitError(
+        f"{who}: the {link} estimate was not reached, too few digits are left; "
+        "scale the features to norm 1, or take a larger ridge"
+    )

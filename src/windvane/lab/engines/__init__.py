@@ -1,0 +1,1 @@
+"""Engines: compiled loops that play one replication."""

@@ -1,0 +1,1 @@
+"""Replications on threads or on Ray."""

@@ -1,0 +1,18 @@
+"""Routes on a rectangular street grid, as an action set."""
+
+import numpy as np
+
+from windvane.action_sets import combinatorial
+from windvane.action_sets.continuous import ActionSet
+from windvane.errors import SettingError
+
+
+def streets(dim: int, rows: int, columns: int) -> ActionSet:
+    """Routes between opposite corners of a grid of crossings, right and down: a street an axis."""
+    number = np.arange(rows * columns).reshape(rows, columns)
+    right = np.stack([number[:, :-1].ravel(), number[:, 1:].ravel()], axis=1)
+    down = np.stack([number[:-1].ravel(), number[1:].ravel()], axis=1)
+    edges = np.concatenate([right, down])
+    if len(edges) != dim:
+        raise SettingError(f"world: dim must be {len(edges)}, the streets of routes, got {dim}")
+    return combinatorial.paths(edges, 0, rows * columns - 1)

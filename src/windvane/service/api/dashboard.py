@@ -1,0 +1,131 @@
+"""The board: one page that says whether a loop learns, and the data behind it."""
+
+import asyncio
+import base64
+import hashlib
+import re
+from dataclasses import dataclass, field
+from importlib.resources import files
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from windvane.service.api.middleware import service_of
+from windvane.service.loops.loop import Loop
+from windvane.service.monitoring.event_report import look_up
+from windvane.service.monitoring.log_follower import Watch, Watches
+from windvane.service.monitoring.panels import Recent, answers, recent
+from windvane.service.schemas import JSON, WireError, bad
+
+PAGE = files("windvane.service.api").joinpath("board.html").read_bytes()
+
+
+def digests(tag: bytes) -> str:
+    """What a content security policy calls the inline parts of the page."""
+    parts = re.findall(rb"<%b>(.*?)</%b>" % (tag, tag), PAGE, re.DOTALL)
+    sums = (base64.b64encode(hashlib.sha256(part).digest()).decode() for part in parts)
+    return " ".join(f"'sha256-{each}'" for each in sums)
+
+
+SAFE = {
+    "content-security-policy": (
+        f"default-src 'none'; script-src {digests(b'script')}; style-src {digests(b'style')}; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+
+
+@dataclass
+class Seen:
+    """What was last read of a loop; one request at a time reads on."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    recent: Recent = field(default_factory=lambda: Recent([], []))
+    read: float = 0.0  # when its watch had last read the log
+
+    async def refresh(self, watches: Watches, loop: Loop) -> Watch:
+        """Read on, in another thread, unless that was done just now."""
+        async with self.lock:
+            watch = await asyncio.to_thread(watches.of, loop)
+            if watch.read != self.read:
+                self.recent = await asyncio.to_thread(recent, loop)
+                self.read = watch.read
+            return watch
+
+
+def seen_of(request: Request, name: str) -> Seen:
+    """What this process has read of a loop."""
+    state = request.app.state
+    if not hasattr(state, "seen"):
+        state.seen = {}
+    seen: Seen = state.seen.setdefault(name, Seen())
+    return seen
+
+
+def since_of(request: Request) -> int | None:
+    """From when on decisions are looked at, in microseconds since 1970."""
+    text = request.query_params.get("since")
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,17}", text, re.ASCII):
+        raise bad("BadRequest", "since must be whole microseconds since 1970", "since")
+    return int(text)
+
+
+async def page(request: Request) -> Response:
+    """GET / and loops/{name}."""
+    if name := request.path_params.get("name"):
+        await service_of(request).loop(name)
+    return Response(PAGE, 200, SAFE, "text/html; charset=utf-8")
+
+
+async def listed(request: Request) -> Response:
+    """GET board.json: all loops."""
+    loops = [{"name": loop.name} for loop in service_of(request).loops.values()]
+    return answered(request, {"loops": loops})
+
+
+async def data(request: Request) -> Response:
+    """GET board/{name}.json."""
+    loop = await service_of(request).loop(request.path_params["name"])
+    since, seen = since_of(request), seen_of(request, loop.name)
+    watch = await seen.refresh(request.app.state.metrics.watches, loop)
+    return answered(request, await asyncio.to_thread(answers, watch, seen.recent, since))
+
+
+async def event(request: Request) -> Response:
+    """GET board/{name}/events/{event}."""
+    loop = await service_of(request).loop(request.path_params["name"])
+    wanted = str(request.path_params["event"])
+    found = await asyncio.to_thread(look_up, loop, wanted)
+    if found is None:
+        message = f"no decision of this loop has the event id {wanted!r}"
+        raise WireError(404, "ResourceNotFound", message, "eventId")
+    return answered(request, found)
+
+
+def answered(request: Request, content: object) -> Response:
+    """JSON, or that it is what the browser already has."""
+    body = msgspec.json.encode(content)
+    tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+    headers = {"etag": tag, "cache-control": "no-cache"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(None, 304, headers)
+    return Response(body, 200, headers, JSON)
+
+
+def routes() -> list[Route]:
+    """The page, its data, and one event."""
+    return [
+        Route("/", page),
+        Route("/loops/{name}", page),
+        Route("/board.json", listed),
+        Route("/board/{name}.json", data),
+        Route("/board/{name}/events/{event:path}", event),
+    ]

@@ -1,0 +1,1 @@
+"""Features: from JSON to vectors."""

@@ -1,0 +1,1 @@
+"""Loops: they decide and learn."""

@@ -1,0 +1,311 @@
+"""Following a loop's log: its last decisions in memory, and what was believed before each lesson.
+
+The log does not keep what a loop predicted. A second policy of the same settings is taught the same
+lessons in the same order, and asked before each. Where the log in hand starts at the loop's first
+lesson, this is what the loop itself believed; where it starts later, the first `WARM` errors are
+left out, while it catches up.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from math import isnan
+from statistics import fmean
+from sys import intern
+from threading import Lock
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import func, select
+
+from windvane.service.loops.loop import Loop
+from windvane.service.loops.settings import MICRO
+from windvane.service.monitoring.drift_alarm import Alarm
+from windvane.service.monitoring.estimates import NAN, Decided, Learned, moved
+from windvane.service.store.schema import Lesson, decisions, lessons
+from windvane.service.store.schema import waiting as waits
+from windvane.types import Floats
+
+MOST = 20_000  # decisions that are looked at
+BATCH = 250
+ROOM = 4_000_000  # numbers of estimates that are kept: of large ones, not that of every lesson
+WARM = 500
+BUDGET = 0.4  # seconds of work at a time
+FRESH = 1.0  # seconds for which what was read of the log is fresh enough
+FIELDS = ("id", "at", "chosen", "probabilities", "actions", "mode", "degraded")
+read_names = msgspec.json.Decoder(list[str]).decode
+
+
+class Excluded(msgspec.Struct, rename="camel"):
+    """The part of a request that says what was not to be chosen."""
+
+    excluded_actions: list[str] = []
+
+
+read_excluded = msgspec.json.Decoder(Excluded).decode
+
+
+@dataclass(slots=True)
+class Row:
+    """A decision, as much of it as is needed."""
+
+    id: int
+    at: int
+    baseline: float
+    uniform: float
+    action: str
+    explored: bool
+    reward: float = NAN
+
+
+class Drift(NamedTuple):
+    """How much the world drifts, in numbers; NaN where it is not known."""
+
+    alarms: float  # in view
+    error: float  # of prediction, √(mean of squares)
+    movement: float  # of the estimate
+
+
+class Watch:
+    """A loop as seen from its log; `advance` takes in what is new."""
+
+    def __init__(self, loop: Loop, most: int = MOST) -> None:
+        self.loop, self.most = loop, most
+        self.lock = Lock()
+        self.rows: deque[Row] = deque()
+        self.by_id: dict[int, Row] = {}
+        self.errors: deque[tuple[int, float]] = deque(maxlen=most)
+        self.alarm, self.alarms = Alarm(), deque[int]()
+        self.stride = -(-most * loop.settings.dim // ROOM)  # lessons between two kept estimates
+        self.path: deque[tuple[int, npt.NDArray[np.float32]]] = deque(
+            maxlen=most // self.stride + 1
+        )
+        self.ages: deque[float] = deque(maxlen=most)  # in the unit of the half-life
+        self.count = 0  # lessons taught
+        self.behind = True
+        self.read = 0.0  # when, in seconds of the monotonic clock
+        self._newest = 0, 0  # the round and time of the newest decision learned from
+        self._replaced, self.shadow = loop.policy, loop._blank()
+        self.decision, self.lesson = self._start()
+        self.cold = WARM if loop.policy.belief.seen > self._taught() else 0
+        if not self.cold:
+            self._keep(0)
+
+    def _start(self) -> tuple[int, int]:
+        """The last decision and lesson that are not looked at."""
+        read, ours = self.loop.store._read, decisions.c.loop == self.loop.id
+        ids = select(decisions.c.id).where(ours).order_by(decisions.c.id.desc())
+        found = read(ids.offset(self.most).limit(1))
+        decision = int(found[0][0]) if found else 0
+        mine = lessons.c.loop == self.loop.id
+        ((first,),) = read(
+            select(func.min(lessons.c.id)).where(mine, lessons.c.decision > decision)
+        )
+        ((last,),) = read(select(func.max(lessons.c.id)).where(mine))
+        return decision, int(first - 1 if first is not None else last or 0)
+
+    def _taught(self) -> int:
+        """How many observations the log in hand has."""
+        query = select(func.count()).where(
+            lessons.c.loop == self.loop.id, lessons.c.id > self.lesson, lessons.c.kind != "amend"
+        )
+        ((count,),) = self.loop.store._read(query)
+        return int(count)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether there are decisions from before those that are looked at."""
+        return len(self.rows) >= self.most
+
+    def waiting(self) -> int:
+        """How many decisions still wait for their reward."""
+        query = select(func.count()).where(waits.c.loop == self.loop.id)
+        ((count,),) = self.loop.store._read(query)
+        return int(count)
+
+    def advance(self, budget: float = BUDGET) -> None:
+        """Take in what the log has that is new, for as long as the budget of seconds lasts."""
+        until = time.monotonic() + budget
+        with self.lock:
+            self._follow_deletion()
+            self.behind = not (self._take_decisions(until) and self._take_lessons(until))
+            self.read = time.monotonic()
+
+    def refresh(self, budget: float = BUDGET) -> None:
+        """Take in what is new, unless that was done just now."""
+        if time.monotonic() - self.read > FRESH:
+            self.advance(budget)
+
+    def _follow_deletion(self) -> None:
+        query = select(func.min(decisions.c.id)).where(decisions.c.loop == self.loop.id)
+        ((first,),) = self.loop.store._read(query)
+        self._drop(lambda row: first is None or row.id < first)
+
+    def _drop(self, gone: Callable[[Row], bool]) -> None:
+        while self.rows and gone(self.rows[0]):
+            del self.by_id[self.rows.popleft().id]
+
+    def _take_decisions(self, until: float) -> bool:
+        """Whether all of them could be taken in."""
+        query = (
+            select(*decisions.c[FIELDS])
+            .where(decisions.c.loop == self.loop.id)
+            .order_by(decisions.c.id)
+            .limit(BATCH)
+        )
+        while found := self.loop.store._read(query.where(decisions.c.id > self.decision)):
+            for number, at, chosen, chances, names, mode, degraded in found:
+                shares = np.frombuffer(chances)
+                row = self._row(number, at, chosen, shares, read_names(names), mode)
+                if not degraded:
+                    self.rows.append(row)
+                    self.by_id[number] = row
+                self.decision = number
+            self._drop(lambda row: len(self.rows) > self.most)
+            if len(found) < BATCH:
+                break
+            if time.monotonic() > until:
+                return False
+        return True
+
+    def _row(
+        self, number: int, at: int, chosen: int, shares: Floats, names: list[str], mode: str
+    ) -> Row:
+        open_, first, chance = np.arange(len(shares)), 0, float(shares[chosen])
+        if mode == "Apprentice":  # which always takes the first that is not excluded
+            first = chosen
+        elif not shares.all():
+            excluded = self._excluded(number)
+            open_ = np.array([k for k, name in enumerate(names) if name not in excluded])
+            first = int(open_[0])
+        baseline = (first == chosen) / chance if shares[first] > 0 else NAN
+        uniform = 1.0 / (len(open_) * chance) if shares[open_].all() else NAN
+        explored = chance < float(shares.max())
+        return Row(number, at, baseline, uniform, intern(names[chosen]), explored)
+
+    def _excluded(self, number: int) -> set[str]:
+        query = select(decisions.c.request).where(decisions.c.id == number)
+        return {
+            name
+            for (request,) in self.loop.store._read(query)
+            for name in read_excluded(request).excluded_actions
+        }
+
+    def _take_lessons(self, until: float) -> bool:
+        """Whether all of them could be taken in."""
+        self._follow_settings()
+        for batch in self.loop.store.lessons(self.loop.id, self.lesson, BATCH):
+            for lesson in batch:
+                if lesson.decision > self.decision:  # not among those read just before
+                    return True
+                self._teach(lesson)
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.0005)  # requests come first
+        return True
+
+    def _follow_settings(self) -> None:
+        policy = self.loop.policy
+        if policy is not self._replaced:
+            blank = policy.belief.seen == 0
+            self.shadow = (
+                self.loop._blank() if blank else self.loop.carried(self.shadow, self._newest)
+            )
+            self._replaced, self.alarm = policy, Alarm()
+
+    def _teach(self, lesson: Lesson) -> None:
+        self.lesson = lesson.id
+        self._newest = max(self._newest, (lesson.round, lesson.ranked_at))
+        if (row := self.by_id.get(lesson.decision)) is not None:
+            row.reward = lesson.value + (0.0 if np.isnan(row.reward) else row.reward)
+        features = np.frombuffer(lesson.features)
+        if features.size != self.shadow.dim:
+            return
+        in_rounds = self.loop.settings.in_rounds
+        at = float(lesson.round) if in_rounds else lesson.ranked_at / MICRO
+        if lesson.kind == "amend":
+            self.shadow.amend(features, lesson.value, at)
+            return
+        theta = self.shadow.theta
+        error = lesson.value - float(features @ theta) if self.count >= self.cold else NAN
+        self.errors.append((lesson.at, error))
+        if self.alarm.raised_by(error):
+            self.alarms.append(lesson.at)
+        while self.alarms and self.alarms[0] < self.errors[0][0]:
+            self.alarms.popleft()
+        self.shadow.learn(features, lesson.value, at)
+        self.ages.append(at)
+        self.count += 1
+        if self.count % self.stride == 0 and self.count >= self.cold:
+            self._keep(lesson.at)
+
+    def _keep(self, at: int) -> None:
+        """Remember the estimate; clocks that are set back do not count."""
+        last = self.path[-1][0] if self.path else 0
+        self.path.append((max(at, last), self.shadow.theta.astype(np.float32)))
+
+    def decided(self) -> tuple[Decided, list[str]]:
+        """The decisions as columns, and the actions by number."""
+        rows, places = self.rows, dict[str, int]()
+        actions = [places.setdefault(row.action, len(places)) for row in rows]
+        columns = Decided(
+            np.array([row.at for row in rows], np.int64),
+            np.array([row.reward for row in rows], np.float64),
+            np.array([row.baseline for row in rows], np.float64),
+            np.array([row.uniform for row in rows], np.float64),
+            np.array(actions, np.int64),
+            np.array([row.explored for row in rows], np.bool_),
+        )
+        return columns, list(places)
+
+    def learned(self) -> Learned:
+        """The lessons as columns, and the alarms among them."""
+        return Learned(
+            np.array([at for at, _ in self.errors], np.int64),
+            np.array([error for _, error in self.errors], np.float64),
+            np.array(self.alarms, np.int64),
+            np.array([at for at, _ in self.path], np.int64),
+            [theta for _, theta in self.path],
+        )
+
+    def drift(self, lessons: int) -> Drift:
+        """What the last lessons tell; nothing while there are newer ones to be read."""
+        if self.behind:
+            return Drift(NAN, NAN, NAN)
+        squares = [error**2 for _, error in islice(reversed(self.errors), lessons)]
+        known = [square for square in squares if not isnan(square)]
+        back = min(lessons // self.stride + 1, len(self.path))
+        return Drift(
+            float(len(self.alarms)),
+            fmean(known) ** 0.5 if known else NAN,
+            moved(self.path[-back][1], self.path[-1][1]) if back > 1 else NAN,
+        )
+
+    def effective(self) -> float:
+        """How many fresh observations the past is worth, Σ 2^(−age / half-life)."""
+        ages = np.array(self.ages)
+        span = self.loop.policy.memory.span
+        if not len(ages) or not span:
+            return float(len(ages))
+        return float(np.exp2((ages - ages.max()) / span).sum())
+
+
+class Watches:
+    """One watch for each loop that someone asked about."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._watches: dict[str, Watch] = {}
+
+    def of(self, loop: Loop, budget: float = BUDGET) -> Watch:
+        """The watch of a loop, which has read on; waits for the log, so call it in a thread."""
+        with self._lock:
+            watch = self._watches.get(loop.name)
+            if watch is None or watch.loop is not loop:
+                watch = self._watches[loop.name] = Watch(loop)
+        watch.refresh(budget)
+        return watch

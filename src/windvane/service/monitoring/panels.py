@@ -1,0 +1,294 @@
+"""The questions of the board, answered in a sentence and in numbers."""
+
+from math import isnan
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from sqlalchemy import select
+
+from windvane.errors import FeatureError
+from windvane.service.loops.loop import Loop, now
+from windvane.service.loops.settings import Settings
+from windvane.service.monitoring import estimates
+from windvane.service.monitoring.estimates import (
+    SURE,
+    Bins,
+    Decided,
+    Ends,
+    Estimate,
+    Gain,
+    Learned,
+    Series,
+    Share,
+)
+from windvane.service.monitoring.log_follower import Watch
+from windvane.service.schemas import RankRequest
+from windvane.service.store.schema import decisions
+
+REQUESTS = 50  # the last ones, in which features are weighed
+LONGEST = 1 << 16  # characters of a request that is weighed
+ACTIONS = 16  # of a request that are weighed
+FEATURES = 12
+EVENTS = 4  # that are named
+FEW = 30  # rewards with which nothing can be said
+MODES = {
+    "Apprentice": "As an apprentice it takes the first action, and learns from that.",
+    "LoggingOnly": "Not now: it only logs.",
+}
+read_request = msgspec.json.Decoder(RankRequest).decode
+
+
+class Struct(msgspec.Struct, frozen=True, rename="camel"):
+    """What the page is sent."""
+
+
+class Learning(Struct, frozen=True):
+    """Is it learning?"""
+
+    answer: str
+    state: str  # good, bad or unsure
+    mean: Estimate
+    baseline: Estimate
+    uniform: Estimate
+    over_baseline: Gain
+    over_uniform: Gain
+    reward: Series
+    reward_baseline: Series
+    reward_uniform: Series
+    ends: Ends  # of the rewards
+    waiting: list[float]  # the share of each bin whose reward is not known yet
+
+
+class Drift(Struct, frozen=True):
+    """Is the world drifting?"""
+
+    answer: str
+    state: str
+    error: Series
+    movement: list[float]
+    alarms: list[int]  # bins
+
+
+class Chosen(Struct, frozen=True):
+    """What is being chosen?"""
+
+    answer: str
+    shares: list[Share]
+    explored: float
+
+
+class Forgetting(Struct, frozen=True):
+    """How fast does it forget?"""
+
+    answer: str
+    half_life: str
+    effective: float
+    learned: int
+
+
+class Arrived(Struct, frozen=True):
+    """Did rewards arrive?"""
+
+    answer: str
+    waiting: int
+    funnel: dict[str, int]
+
+
+class Weight(Struct, frozen=True):
+    """A feature and how much it tells actions apart."""
+
+    name: str
+    amount: float
+
+
+class Answers(Struct, frozen=True):
+    """The whole board of one loop; times are microseconds since 1970."""
+
+    loop: str
+    mode: str
+    created: int
+    decisions: int
+    truncated: bool
+    behind: bool  # the log is still being read
+    since: int
+    until: int
+    width: int
+    starts: list[int]
+    learning: Learning
+    drift: Drift
+    chosen: Chosen
+    forgetting: Forgetting
+    arrived: Arrived
+    features: list[Weight]
+    recent: list[str]  # events, the last one first
+
+
+class Recent(NamedTuple):
+    """What the last requests say."""
+
+    features: list[Weight]
+    events: list[str]
+
+
+def answers(watch: Watch, last: Recent, since: int | None = None) -> Answers:
+    """All that the board says, on decisions made since a time."""
+    with watch.lock:
+        (decided, names), learned, effective = watch.decided(), watch.learned(), watch.effective()
+        count, knows = len(watch.ages), watch.alarm.knows
+    loop = watch.loop
+    if since is not None:
+        decided, learned = decided.since(since), learned.since(since)
+    times = np.concatenate((decided.at, learned.at))
+    ends = (int(times.min()), int(times.max())) if len(times) else (now(), now())
+    in_bins = estimates.bins(*ends, len(decided.at))
+    return Answers(
+        loop=loop.name,
+        mode=loop.settings.learning_mode,
+        created=loop.created,
+        decisions=len(decided.at),
+        truncated=watch.truncated,
+        behind=watch.behind,
+        since=ends[0],
+        until=ends[1],
+        width=in_bins.width,
+        starts=in_bins.starts(),
+        learning=learning(in_bins, decided, loop.settings),
+        drift=drift(in_bins, learned, knows),
+        chosen=chosen(in_bins, decided, names),
+        forgetting=forgetting(loop, effective, count, watch.truncated),
+        arrived=arrived(watch),
+        features=last.features,
+        recent=last.events,
+    )
+
+
+def learning(in_bins: Bins, decided: Decided, told: Settings) -> Learning:
+    """The reward against that of the first action and of any action."""
+    ones, first, any_ = np.ones(len(decided.at)), decided.baseline, decided.uniform
+    mean, of_first, of_any = (
+        estimates.estimate(*estimates.known(decided.reward, each)) for each in (ones, first, any_)
+    )
+    over_first = estimates.gain(*estimates.known(decided.reward, first))
+    over_any = estimates.gain(*estimates.known(decided.reward, any_))
+    answer, state = verdict(mean, of_first, of_any, over_first, over_any)
+    if told.learning_mode != "Online":
+        answer, state = f"{MODES[told.learning_mode]} {answer}", "unsure"
+    return Learning(
+        answer=answer,
+        state=state,
+        mean=mean,
+        baseline=of_first,
+        uniform=of_any,
+        over_baseline=over_first,
+        over_uniform=over_any,
+        reward=estimates.over_time(in_bins, decided, ones),
+        reward_baseline=estimates.over_time(in_bins, decided, first, estimates.REACH),
+        reward_uniform=estimates.over_time(in_bins, decided, any_, estimates.REACH),
+        ends=estimates.ends(decided.reward),
+        waiting=estimates.waiting(in_bins, decided, now() - told.wait),
+    )
+
+
+def verdict(
+    mean: Estimate, baseline: Estimate, uniform: Estimate, first: Gain, any_: Gain
+) -> tuple[str, str]:
+    """A sentence on whether it learns, and how good that is."""
+    if mean.count < FEW:
+        return f"Too early to say, with {plural(mean.count, 'reward')}.", "unsure"
+    said = f"A decision earns {mean.value:.3f} on average."
+    told = [
+        f"{who} would have earned {other.value:.3f} ± {SURE * other.error:.3f}"
+        for who, other in (("The first action", baseline), ("any action, by lot,", uniform))
+        if not isnan(other.value) and not isnan(other.error)
+    ]
+    said += f" {', '.join(told)}." if told else ""
+    judged = [each for each in (first, any_) if not isnan(each.value)]
+    if not judged:
+        return said + " The log holds no other choices to compare with.", "unsure"
+    if all(each.value > SURE * each.error for each in judged):
+        return f"Yes. {said}", "good"
+    if any(each.value < -SURE * each.error for each in judged):
+        return f"No: another rule does better. {said}", "bad"
+    return f"Not to be told apart yet. {said}", "unsure"
+
+
+def drift(in_bins: Bins, learned: Learned, knows: bool) -> Drift:
+    """How wrong predictions are, how far the estimate moves, and when that was unusual."""
+    if count := len(learned.alarms):
+        often = "once" if count == 1 else f"{count:,} times"
+        answer = f"It has: predictions became worse than usual {often}; see the marks."
+        state = "bad"
+    elif not len(learned.at):
+        answer, state = "Nothing was learned in this time.", "unsure"
+    elif not knows:
+        answer, state = "Too early to say: what is usual is not known yet.", "unsure"
+    else:
+        answer, state = "No sign of it: predictions are as good as they usually are.", "good"
+    raised = estimates.alarms(in_bins, learned)
+    error, movement = estimates.errors(in_bins, learned), estimates.movement(in_bins, learned)
+    return Drift(answer, state, error, movement, raised)
+
+
+def chosen(in_bins: Bins, decided: Decided, names: list[str]) -> Chosen:
+    """The share of each action."""
+    found = estimates.shares(in_bins, decided, names)
+    if not found:
+        return Chosen("Nothing in this time.", found, 0.0)
+    explored = float(decided.explored.mean())
+    answer = (
+        f"{plural(len(np.unique(decided.action)), 'action')}. {explored:.0%} of the choices were "
+        "exploration: not the likeliest action."
+    )
+    return Chosen(answer, found, explored)
+
+
+def forgetting(loop: Loop, effective: float, count: int, truncated: bool) -> Forgetting:
+    """The half-life, and how many observations count."""
+    half_life = loop.settings.half_life
+    if not loop.policy.memory.span:
+        answer = "Never: every observation counts for ever."
+    else:
+        answer = f"An observation counts half after {half_life}."
+    if count:
+        least = "at least " if truncated else ""
+        worth = plural(round(effective), "fresh one")
+        answer += f" The {plural(count, 'observation')} of the log are worth {least}{worth}."
+    return Forgetting(answer, half_life, effective, count)
+
+
+def arrived(watch: Watch) -> Arrived:
+    """The counters of the store, since the loop was made."""
+    funnel = watch.loop.store.funnel(watch.loop.id)
+    over = funnel.learned + funnel.default
+    if not funnel.ranked:
+        answer = "Nothing was ranked yet."
+    elif not over:
+        answer = "No decision has its reward yet."
+    else:
+        answer = f"{funnel.learned / over:.0%} of the settled decisions had a reward in time."
+    return Arrived(answer, watch.waiting(), funnel._asdict())
+
+
+def recent(loop: Loop) -> Recent:
+    """What tells the actions of the last requests apart, as believed now; and the last events."""
+    query = (
+        select(decisions.c.event_id, decisions.c.request)
+        .where(decisions.c.loop == loop.id)
+        .order_by(decisions.c.id.desc())
+        .limit(REQUESTS)
+    )
+    found = loop.store._read(query)
+    requests = [read_request(text) for _, text in found if len(text) <= LONGEST]
+    pairs = [(each.context_features, each.actions[:ACTIONS]) for each in requests]
+    try:
+        reasons = loop.encoder.important(loop.policy.theta, pairs)
+    except FeatureError:  # answered when the log could not be written
+        reasons = []
+    weights = [Weight(name, amount) for name, amount in reasons[:FEATURES] if amount > 0.0]
+    return Recent(weights, [event for event, _ in found[:EVENTS]])
+
+
+def plural(count: int, noun: str) -> str:
+    """A number of things."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

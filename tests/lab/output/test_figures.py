@@ -1,0 +1,316 @@
+"""Figures: what is drawn holds the numbers, and no two labels meet."""
+
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib import colors
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+
+from windvane.errors import SettingError
+from windvane.lab.output import figures
+from windvane.lab.output.figures import Panel, curves, save, styles, tuning
+from windvane.lab.running.experiment import Result
+from windvane.types import Floats
+
+FIVE = ("D-LinUCB", "D-RandLinUCB", "D-LinTS", "LinTS", "LinTS-OR")
+ENDS = (2000.0, 1870.0, 1850.0, 9950.0, 290.0)
+TEN = tuple(f"policy {place}" for place in range(10))
+NOTE = "stand-in data (not Criteo)"
+
+
+def panel(
+    names: tuple[str, ...] = FIVE,
+    ends: tuple[float, ...] = ENDS,
+    replications: int = 20,
+    horizon: int = 10_000,
+    changes: tuple[int, ...] = (4000,),
+) -> Panel:
+    """Curves that end near the given values."""
+    rng = np.random.default_rng(5)
+    marks = np.linspace(0, horizon, 51)[1:].astype(np.int64)
+    steps = rng.gamma(2.0, size=(len(names), replications, marks.size))
+    regret = steps.cumsum(axis=2) / (2 * marks.size) * np.array(ends)[:, None, None]
+    return Panel("(d, K) = (10, 10)", Result(names, marks, regret), changes)
+
+
+def drawn(axes: Axes) -> dict[str, Line2D]:
+    """The curves of a panel by their names."""
+    return {str(line.get_label()): line for line in axes.lines if line.get_label() in TEN + FIVE}
+
+
+def ends_of(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def legend_of(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def boxes(figure: Figure) -> dict[str, Floats]:
+    """Where each text that is drawn stands, in pixels: (2, 2) lower left and upper right."""
+    beyond = set()  # labels of ticks outside the limits, which are not drawn
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        low, high = sorted(axis.get_view_interval())
+        for minor in (False, True):
+            ticks = zip(axis.get_ticklocs(minor=minor), axis.get_ticklabels(minor), strict=False)
+            beyond |= {label for place, label in ticks if not low <= place <= high}
+    texts = [text for text in figure.findobj(Text) if isinstance(text, Text)]
+    shown = [t for t in texts if t.get_visible() and t.get_text().strip() and t not in beyond]
+    return {
+        f"{place} {text.get_text()}": np.array(text.get_window_extent().get_points())
+        for place, text in enumerate(shown)
+    }
+
+
+def x_of(line: Line2D) -> Floats:
+    return np.asarray(line.get_xdata(), dtype=np.float64)
+
+
+def y_of(line: Line2D) -> Floats:
+    return np.asarray(line.get_ydata(), dtype=np.float64)
+
+
+def assert_labels_are_clear(figure: Figure) -> None:
+    """The note is there, no label touches another, and all are on the page."""
+    found = boxes(figure)
+    assert any(NOTE in text for text in found)
+    for (one, a), (other, b) in combinations(found.items(), 2):
+        apart = (a[0] >= b[1]).any() or (b[0] >= a[1]).any()
+        assert apart, f"{one!r} and {other!r} overlap"
+    for name, box in found.items():
+        inside = (box[0] >= 0).all() and (box[1] <= figure.bbox.get_points()[1]).all()
+        assert inside, f"{name!r} leaves the page"
+
+
+def test_lines_hold_the_means() -> None:
+    it = panel()
+    lines = drawn(curves([it]).axes[0])
+    assert tuple(lines) == FIVE
+    for name, curve in zip(FIVE, it.result.regret.sum(axis=1) / 20, strict=True):
+        np.testing.assert_allclose(x_of(lines[name]), it.result.marks)
+        np.testing.assert_allclose(y_of(lines[name]), curve)
+
+
+def test_bands_run_from_the_tenth_to_the_ninetieth_percentile() -> None:
+    it = panel(replications=11)  # of 11 values these are the second and the tenth
+    bands = [c for c in curves([it]).axes[0].collections if isinstance(c, PolyCollection)]
+    ordered = np.sort(it.result.regret, axis=1)
+    assert len(bands) == len(FIVE)
+    for band, low, high in zip(bands, ordered[:, 1], ordered[:, 9], strict=True):
+        corners = np.asarray(band.get_paths()[0].vertices)
+        for mark, least, most in zip(it.result.marks, low, high, strict=True):
+            edge = corners[corners[:, 0] == mark, 1]
+            np.testing.assert_allclose([edge.min(), edge.max()], [least, most])
+
+
+@pytest.mark.parametrize("changes", [(), (4000,), (1000, 2500, 9000)])
+def test_every_change_has_its_line_and_all_share_one_label(changes: tuple[int, ...]) -> None:
+    figure = curves([panel(changes=changes), panel(changes=changes)])
+    for axes in figure.axes:
+        upright = [line for line in axes.lines if len(set(x_of(line))) == 1]
+        assert [x_of(line)[0] for line in upright if line.get_label() != "_end"] == list(changes)
+    assert legend_of(figure).count("change") == bool(changes)
+
+
+def test_legend_names_every_policy_once() -> None:
+    figure = curves([panel(), panel(TEN, tuple(range(100, 1100, 100))), panel()])
+    assert legend_of(figure) == [*FIVE, *TEN, "change"]
+
+
+def test_end_values_stand_beside_their_panel() -> None:
+    it = panel()
+    wanted = [f"{value:,.0f}" for value in sorted(it.result.mean()[:, -1])]
+    wanted[-1] = f"↑ {wanted[-1]}"  # LinTS has left
+    assert ends_of(curves([it]).axes[0]) == wanted
+
+
+def test_a_towering_curve_leaves_the_others_their_room() -> None:
+    axes = curves([panel()]).axes[0]
+    top = axes.get_ylim()[1]
+    ends = {name: y_of(line)[-1] for name, line in drawn(axes).items()}
+    assert ends["LinTS"] > 3 * top
+    assert 0.6 * top < ends["D-LinUCB"] < top
+
+
+@pytest.mark.parametrize("ends", [(2000.0, 9950.0), (3000.0, 2000.0, 1000.0), (0.0,)])
+def test_no_curve_leaves_without_need(ends: tuple[float, ...]) -> None:
+    axes = curves([panel(FIVE[: len(ends)], ends)]).axes[0]
+    assert axes.get_ylim()[1] > max(ends) * 0.9
+    assert not any("↑" in text for text in ends_of(axes))
+
+
+def test_a_wide_band_does_not_count_as_towering() -> None:
+    it = panel(FIVE[:3], (2000.0, 2000.0, 2000.0))
+    it.result.regret[2] *= np.linspace(0.1, 2.9, 20)[:, None]  # mean × 1.5, upper edge × 2.6
+    axes = curves([it]).axes[0]
+    assert axes.get_ylim()[1] > np.percentile(it.result.regret[2, :, -1], 90)
+    assert not any("↑" in text for text in ends_of(axes))
+
+
+def test_known_names_keep_their_style_and_others_differ_from_all() -> None:
+    for names in (FIVE, FIVE[3:], ("mine", *FIVE[::-1], "yours"), TEN + FIVE):
+        given = styles(names)
+        assert len(set(given.values())) == len(names)
+        assert all(given[name] == figures.NAMED[name] for name in names if name in FIVE)
+    many = styles([f"player {place}" for place in range(40)])
+    assert len(set(many.values())) == 40
+
+
+def test_known_styles_differ_on_grey_paper() -> None:
+    weights = np.array([0.299, 0.587, 0.114])  # of red, green, blue in grey
+    greys = [weights @ colors.to_rgb(style.colour) for style in figures.NAMED.values()]
+    assert np.diff(np.sort(greys)).min() > 0.1
+    assert len({style.marker for style in figures.NAMED.values()}) == len(FIVE)
+
+
+SHOWN = {
+    "one": [panel()],
+    "ten players": [panel(TEN, (1000.0,) * 10)] * 2,
+    "thirty players": [panel(tuple(f"{p}" for p in range(30)), (700.0,) * 30)],
+    "one replication": [panel(replications=1)],
+    "two": [panel(), panel(changes=())],
+    "long names": [
+        panel(("discount(0.999) × optimism(1.0)", "window(1000) × thompson(1.0)"), (5, 9))
+    ],
+    "long rounds": [panel(horizon=50_000), panel(horizon=400_000), panel(horizon=1_000_000)],
+    "small": [panel(ends=(0.02, 0.03, 0.02, 0.01, 0.0))] * 2,
+    "large": [panel(ends=(2e6, 3e6, 2e6, 9e6, 1e6))] * 3,
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_labels_of_curves_do_not_overlap(name: str) -> None:
+    figure = curves(SHOWN[name], NOTE)
+    assert len(figure.axes) == len(SHOWN[name])
+    for text in (text for axes in figure.axes for text in axes.texts):
+        assert 0 <= text.get_position()[1] <= 1.001, f"{text} is not beside its panel"
+    assert_labels_are_clear(figure)
+
+
+def test_panels_fill_the_grid_in_the_given_order() -> None:
+    figure = curves([panel()._replace(title=str(place)) for place in range(6)], NOTE)
+    corners = [axes.get_position() for axes in figure.axes]
+    order = sorted(range(6), key=lambda p: (round(-corners[p].y0, 3), corners[p].x0))
+    assert order == list(range(6))
+    assert len({round(corner.y0, 3) for corner in corners}) == 2
+    assert_labels_are_clear(figure)
+
+
+GAMMAS = 1 - 1 / np.geomspace(20, 10_000, 12)
+MEANS = np.linspace(-1, 1, 12) ** 2 * 4000 + 2000
+CHOICES = {"theory": 0.99883, "older (uncorrected)": 0.9985, "best": 0.99883}
+
+
+def test_tuning_draws_discounts_at_their_memory() -> None:
+    figure = tuning(GAMMAS[::-1], MEANS, MEANS / 20, CHOICES, "γ", NOTE)
+    line = next(line for line in figure.axes[0].lines if x_of(line).size == 12)
+    np.testing.assert_allclose(x_of(line), np.geomspace(20, 10_000, 12))
+    np.testing.assert_allclose(y_of(line), MEANS[::-1])
+    labels = [text.get_text() for text in figure.axes[0].get_xticklabels()]
+    assert "0.998\n(500)" in labels
+    assert "0.9995\n(2,000)" in labels
+
+
+def test_tuning_marks_stand_at_their_values() -> None:
+    axes = tuning(GAMMAS, MEANS, MEANS / 20, CHOICES, "γ").axes[0]
+    marked = {text.get_text(): text.get_position()[0] for text in axes.texts}
+    assert marked == {
+        "theory: 0.99883": pytest.approx(1 / 0.00117),
+        "older (uncorrected): 0.9985": pytest.approx(1 / 0.0015),
+        "best: 0.99883": pytest.approx(1 / 0.00117),
+    }
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        CHOICES,
+        {"theory": 0.95, "older (uncorrected)": 0.96, "best": 0.97},
+        {"theory": 0.9999, "older (uncorrected)": 0.9998, "best": 0.96},
+        {"theory": 0.5, "best": 0.9},
+    ],
+)
+@pytest.mark.parametrize("span", [(1, 12), (4, 7)])
+def test_labels_of_tuning_do_not_overlap(choices: dict[str, float], span: tuple[int, int]) -> None:
+    part = slice(*span)
+    figure = tuning(GAMMAS[part], MEANS[part], MEANS[part] / 20, choices, "γ", NOTE)
+    assert_labels_are_clear(figure)
+    axes = figure.axes[0]
+    upright = [line for line in axes.lines if len(set(x_of(line))) == 1 and x_of(line).size == 2]
+    for text in axes.texts:
+        (left, bottom), (right, _) = text.get_window_extent().get_points()
+        for x, top in (line.get_window_extent().get_points()[1] for line in upright):
+            assert not (left + 3 < x < right - 3 and top > bottom + 3), f"{text} is struck through"
+
+
+def test_tuning_of_a_window_reads_in_rounds() -> None:
+    windows = [50, 100, 500, 1000, 5000]
+    figure = tuning(windows, MEANS[:5], MEANS[:5] / 20, {"theory": 1800, "best": 500}, "w", NOTE)
+    texts = " ".join(boxes(figure))
+    assert "theory: 1,800" in texts
+    assert "memory" not in texts
+    assert_labels_are_clear(figure)
+
+
+def test_tuning_of_one_value_without_marks_is_drawn() -> None:
+    figure = tuning([0.99], [2000.0], [50.0], {}, "γ", NOTE)
+    assert not figure.axes[0].texts
+    assert_labels_are_clear(figure)
+
+
+def test_what_cannot_be_drawn_is_refused() -> None:
+    with pytest.raises(SettingError, match="at least one panel"):
+        curves([])
+    with pytest.raises(SettingError, match="columns must be a whole number"):
+        curves([panel()], columns=0)
+    with pytest.raises(SettingError, match="each value needs a mean"):
+        tuning([0.9, 0.99], [1.0], [0.1], {}, "γ")
+    with pytest.raises(SettingError, match=r"γ must lie in \(0, 1\), got 1.0"):
+        tuning([0.9, 1.0], [1.0, 2.0], [0.1, 0.1], {}, "γ")
+    with pytest.raises(SettingError, match="w must be above 0"):
+        tuning([10, 20], [1.0, 2.0], [0.1, 0.1], {"best": 0}, "w")
+
+
+def test_saved_files_are_the_same_to_the_byte_when_drawn_again(tmp_path: Path) -> None:
+    first = save(curves([panel()], NOTE), tmp_path / "new" / "a", "figure")
+    figure = curves([panel()], NOTE)
+    save(figure, tmp_path / "b", "figure")
+    again = save(figure, tmp_path / "b", "figure")  # over the file that is there
+    assert [path.name for path in first] == ["figure.png", "figure.pdf"]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+    assert first[0].read_bytes().startswith(b"\x89PNG")
+    assert first[1].read_bytes().startswith(b"%PDF")
+    assert b"CreationDate" not in first[1].read_bytes()
+    assert sorted(path.name for path in (tmp_path / "b").iterdir()) == ["figure.pdf", "figure.png"]
+
+
+def test_a_failed_save_leaves_the_old_file_and_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "figure.png").write_bytes(b"old")
+
+    def fail(draft: Path, **_: object) -> None:
+        draft.write_bytes(b"half")
+        raise OSError("disk full")
+
+    figure = Figure()
+    monkeypatch.setattr(figure, "savefig", fail)
+    with pytest.raises(OSError, match="disk full"):
+        save(figure, tmp_path, "figure")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
+
+
+def test_experiments_do_without_matplotlib_and_figures_without_pyplot() -> None:
+    code = (
+        "import sys, windvane.lab.running.experiment; assert 'matplotlib' not in sys.modules;"
+        "import windvane.lab.output.figures; assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

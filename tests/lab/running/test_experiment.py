@@ -1,0 +1,138 @@
+"""Experiments: thinned curves, kept chunks, and the level that the naive formulas give."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import windvane as wv
+from windvane.lab import worlds
+from windvane.lab.engines.linear import Player, replay, spanned
+from windvane.lab.running.experiment import CHUNK, Chunk, Experiment, on_threads, play_chunk, run
+from windvane.lab.worlds.draw import Draw, means, offered, payoff
+from windvane.types import Floats
+
+WORLD = worlds.world(4, 6, 400, worlds.abrupt([200], flip=0.5))
+PLAYERS = (
+    Player("faded", wv.discount(0.97), wv.thompson(0.4)),
+    Player("greedy", wv.keep(), wv.greedy()),
+)
+
+
+def small(**changed: object) -> Experiment:
+    settings = {"players": PLAYERS, "world": WORLD, "replications": 12, "seed": 3}
+    return Experiment(**{**settings, **changed})  # type: ignore[arg-type]
+
+
+def test_curves_are_thinned_and_hold_what_was_asked_for() -> None:
+    experiment = small(points=10, extra=(123, 999))
+    assert experiment.marks.tolist() == [40, 80, 120, 123, 160, 200, 240, 280, 320, 360, 400]
+    result = run(experiment)
+    assert result.regret.shape == (2, 12, 11)
+    whole = run(small(points=400))
+    np.testing.assert_array_equal(result.at(123), whole.at(123))
+    np.testing.assert_array_equal(result.regret[:, :, -1], whole.regret[:, :, -1])
+
+
+def test_regret_only_grows() -> None:
+    assert (np.diff(run(small()).regret, axis=2) >= 0).all()
+
+
+def test_players_see_the_same_replications() -> None:
+    twins = (PLAYERS[1], PLAYERS[1]._replace(name="twin"))
+    regret = run(small(players=twins)).regret
+    assert regret[0].tobytes() == regret[1].tobytes()
+
+
+def test_more_replications_leave_the_first_ones_as_they_were() -> None:
+    few, many = run(small(replications=7)).regret, run(small(replications=12)).regret
+    assert few.tobytes() == np.ascontiguousarray(many[:, :7]).tobytes()
+
+
+def test_another_seed_gives_another_run() -> None:
+    assert run(small()).regret.tobytes() != run(small(seed=4)).regret.tobytes()
+
+
+def test_an_interrupted_run_goes_on_from_what_it_kept(tmp_path: Path) -> None:
+    def interrupted(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
+        for chunk in chunks[:1]:
+            yield chunk, play_chunk(chunk)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(small(), interrupted, keep=tmp_path)
+    seen: list[Chunk] = []
+
+    def watched(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
+        seen.extend(chunks)
+        yield from on_threads()(chunks)
+
+    progress: list[int] = []
+    resumed = run(small(), watched, progress.append, keep=tmp_path)
+    assert [chunk.first for chunk in seen] == [CHUNK, 2 * CHUNK]
+    assert sum(progress) == 12
+    assert resumed.regret.tobytes() == run(small()).regret.tobytes()
+
+
+@pytest.mark.parametrize("damage", [b"", b"no array", None])
+def test_a_damaged_chunk_is_played_again(tmp_path: Path, damage: bytes | None) -> None:
+    run(small(), keep=tmp_path)
+    for file in tmp_path.iterdir():
+        file.write_bytes(file.read_bytes()[:-9] if damage is None else damage)
+    assert run(small(), keep=tmp_path).regret.tobytes() == run(small()).regret.tobytes()
+
+
+def test_chunks_of_another_experiment_are_not_taken(tmp_path: Path) -> None:
+    run(small(seed=1), keep=tmp_path)
+    kept = run(small(seed=2), keep=tmp_path).regret
+    assert kept.tobytes() == run(small(seed=2)).regret.tobytes()
+
+
+def played_naively(draw: Draw, a: float, gamma: float, seed: int) -> float:
+    """The end regret of D-LinTS as the formulas say it, with randomness of its own."""
+    rng = np.random.default_rng(seed)
+    d = draw.dim
+    W, W_tilde, b, total = np.eye(d), np.eye(d), np.zeros(d), 0.0
+    for t in range(draw.rounds):
+        half = np.linalg.solve(W, np.linalg.cholesky(W_tilde))
+        theta = np.linalg.solve(W, b) + a * half @ rng.standard_normal(d)
+        arms, mean = offered(draw, t), means(draw, t)
+        chosen = int(np.argmax(arms @ theta))
+        x, y = arms[chosen], payoff(draw, t, chosen)
+        W = gamma * W + np.outer(x, x) + (1 - gamma) * np.eye(d)
+        W_tilde = gamma**2 * W_tilde + np.outer(x, x) + (1 - gamma**2) * np.eye(d)
+        b = gamma * b + x * y
+        total += mean.max() - mean[chosen]
+    return total
+
+
+@pytest.mark.parametrize("actions", [worlds.fresh(), worlds.fixed()], ids=repr)
+def test_the_level_of_regret_is_that_of_the_naive_formulas(actions: worlds.Actions) -> None:
+    """Also where six fixed arms span less than the eight dimensions that the engine leaves out."""
+    world = worlds.world(8, 6, 300, worlds.abrupt([150], flip=0.5), actions)
+    player = Player("it", wv.discount(0.98), wv.thompson(0.5))
+    draws = [world.draw(s) for s in range(60)]
+    fast = np.array([replay(player, d, i, np.array([300]))[0] for i, d in enumerate(draws)])
+    slow = np.array([played_naively(d, 0.5, 0.98, i) for i, d in enumerate(draws)])
+    gap = fast - slow
+    assert abs(gap.mean()) < 4 * gap.std(ddof=1) / np.sqrt(gap.size)
+    assert fast.mean() > 5
+
+
+def test_the_spanned_game_is_the_same_game() -> None:
+    """Optimism draws nothing, so in the smaller space it must play the very same arms."""
+    world = worlds.world(12, 5, 300, worlds.abrupt([150], flip=0.5), worlds.fixed())
+    draw = world.draw(1)
+    assert spanned(draw).dim == 5
+    memory, radius = wv.discount(0.98), wv.confidence(0.05, 0.4)
+    fast = replay(Player("it", memory, wv.optimism(radius)), draw, 1, np.arange(1, 301))
+    policy = wv.Policy(12, memory, wv.optimism(radius))
+    policy.key = 1
+    total, slow = 0.0, []
+    for t in range(300):
+        choice = policy.choose(offered(draw, t))
+        policy.learn(choice, payoff(draw, t, choice.index))
+        total += means(draw, t).max() - means(draw, t)[choice.index]
+        slow.append(total)
+    np.testing.assert_allclose(fast, slow, atol=1e-8)

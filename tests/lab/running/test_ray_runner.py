@@ -1,0 +1,205 @@
+"""Ray: the bits of threads, whatever becomes of the workers, and nothing left behind."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import windvane as wv
+from windvane.errors import SettingError, WindvaneError
+from windvane.lab import worlds
+from windvane.lab.engines.linear import Player
+from windvane.lab.running.experiment import Chunk, Experiment, on_threads, run
+from windvane.lab.running.ray_runner import AHEAD, TRIES, on_ray
+from windvane.lab.worlds.drift import Drift
+
+PLAYERS = (
+    Player("one", wv.discount(0.95), wv.thompson(0.4)),
+    Player("two", wv.window(40), wv.randomized(wv.half_normal(1.0))),
+)
+POOLS = np.random.default_rng(0).normal(size=(2, 40, 6))
+WORLDS = {
+    "abrupt": worlds.world(5, 8, 300, worlds.abrupt([100], flip=0.6)),
+    "walk": worlds.world(5, 8, 300, worlds.walk(2.0)),
+    "pools": worlds.world(6, 8, 300, actions=worlds.pools(*POOLS)),
+    "few arms": worlds.world(6, 4, 300, actions=worlds.pools(*POOLS, anew=False)),
+}
+CPUS = 2
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[None]:
+    """Ray, which is shut down after the last test; where it is a must, its absence is a failure."""
+    if find_spec("ray") is None:
+        tell = pytest.fail if os.environ.get("CI") else pytest.skip
+        tell("Ray is not installed: pip install 'windvane[ray]'")
+    import ray
+
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def without(installed: None) -> None:
+    """A process that is on no Ray."""
+    import ray
+
+    ray.shutdown()
+
+
+@pytest.fixture
+def two(installed: None) -> None:
+    """A process that is on a Ray of two workers."""
+    import ray
+
+    if not ray.is_initialized():
+        ray.init("local", num_cpus=CPUS, include_dashboard=False, log_to_driver=False)
+
+
+def small(world: worlds.World, replications: int = 12) -> Experiment:
+    return Experiment(PLAYERS, world, replications, seed=5)
+
+
+def meddling(log: Path, meddle: Callable[[int], object]) -> worlds.World:
+    """A world that, in any process but this, first does something with the number of the draw."""
+    plain, here = WORLDS["walk"], os.getpid()
+
+    # Inside a function, so that it is sent whole: workers cannot import this file.
+    def path(*given: object) -> object:
+        if os.getpid() != here:
+            with open(log, "ab", buffering=0) as file:
+                file.write(b".")
+                meddle(file.tell())
+        return plain.drift.path(*given)  # type: ignore[arg-type]
+
+    return replace(plain, drift=Drift("walk, and something else", path))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Where draws are counted, one byte each."""
+    return tmp_path / "log"
+
+
+def test_missing_ray_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(SettingError, match=r"^on_ray: .* pip install 'windvane\[ray\]'$"):
+        on_ray()
+
+
+@pytest.mark.usefixtures("without")
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:port", "here"])
+def test_an_address_without_a_ray_is_refused_in_one_line(address: str) -> None:
+    with pytest.raises(SettingError, match=f"^on_ray: no Ray at '{address}': .*$"):
+        run(small(WORLDS["walk"]), on_ray(address))
+
+
+@pytest.mark.usefixtures("without")
+def test_its_own_ray_is_silent_and_gone_after_an_early_end(
+    log: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import ray
+
+    def kill(draw: int) -> None:
+        if draw == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    experiment = small(meddling(log, kill))
+    playing = on_ray()([Chunk(experiment, r, r + 1) for r in range(8)])
+    for _ in range(7):
+        next(playing)
+    assert ray.is_initialized()
+    playing.close()  # type: ignore[attr-defined]
+    assert not ray.is_initialized()
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("two")
+@pytest.mark.parametrize("name", WORLDS)
+def test_ray_gives_the_bits_of_threads_and_shows_progress(name: str) -> None:
+    experiment, steps = small(WORLDS[name]), list[int]()
+    spread = run(experiment, on_ray(), steps.append)
+    assert spread.regret.tobytes() == run(experiment, on_threads()).regret.tobytes()
+    assert sorted(steps) == [2, 5, 5]
+
+
+@pytest.mark.usefixtures("two")
+def test_chunk_of_a_killed_worker_is_played_again(log: Path) -> None:
+    def kill(draw: int) -> None:
+        if draw == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    experiment = small(meddling(log, kill))
+    spread = run(experiment, on_ray())
+    assert spread.regret.tobytes() == run(experiment, on_threads()).regret.tobytes()
+    assert log.stat().st_size > experiment.replications
+
+
+@pytest.mark.usefixtures("two")
+def test_chunk_lost_too_often_is_given_up(log: Path) -> None:
+    def kill(_: int) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(WindvaneError, match=rf"^on_ray: replications 0 to 4 .* {TRIES} times.*$"):
+        run(small(meddling(log, kill), replications=5), on_ray())
+    assert log.stat().st_size == TRIES
+
+
+@pytest.mark.usefixtures("two")
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (SettingError("walk: never on a Sunday"), "walk: never on a Sunday"),
+        (KeyError("Sunday"), "on_ray: a worker failed: KeyError: 'Sunday'"),
+    ],
+)
+def test_what_a_chunk_raises_is_told_in_one_line(log: Path, raised: Exception, told: str) -> None:
+    def refuse(_: int) -> None:
+        raise raised
+
+    with pytest.raises(WindvaneError, match=f"^{told}$"):
+        run(small(meddling(log, refuse)), on_ray())
+
+
+@pytest.mark.usefixtures("two")
+def test_few_chunks_are_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    flights, wait = list[int](), ray.wait
+
+    def watched(tasks: list[object]) -> object:
+        flights.append(len(tasks))
+        return wait(tasks)
+
+    monkeypatch.setattr(ray, "wait", watched)
+    experiment = small(WORLDS["walk"])
+    done = list(on_ray()([Chunk(experiment, r, r + 1) for r in range(12)]))
+    assert sorted(chunk.first for chunk, _ in done) == list(range(12))
+    assert max(flights) == AHEAD * CPUS
+
+
+@pytest.mark.usefixtures("two")
+def test_a_ray_that_was_there_is_left_there_without_our_work(log: Path) -> None:
+    import ray
+
+    def dawdle(draw: int) -> None:
+        if draw > 1:
+            time.sleep(100)
+
+    experiment = small(meddling(log, dawdle))
+    playing = on_ray()([Chunk(experiment, r, r + 1) for r in range(12)])
+    next(playing)
+    playing.close()  # type: ignore[attr-defined]
+    late = time.monotonic() + 10
+    while (free := ray.available_resources().get("CPU")) != CPUS and time.monotonic() < late:
+        time.sleep(0.1)
+    assert free == CPUS
+    with pytest.raises(SettingError, match="already on a Ray"):
+        run(experiment, on_ray("auto"))

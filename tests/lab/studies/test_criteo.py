@@ -1,0 +1,400 @@
+"""The paper's data: files in the real format, read, sampled and reduced."""
+
+import gzip
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from windvane import FileError, SettingError
+from windvane.lab.studies import criteo, criteo_standin
+from windvane.lab.studies.criteo import (
+    FEATURES,
+    NEEDED,
+    STAND_IN,
+    Pools,
+    load,
+    read,
+    reduce,
+    sample,
+)
+
+ROWS = 4000
+
+
+@pytest.fixture(scope="module")
+def frame() -> pl.DataFrame:
+    return criteo_standin.stand_in(seed=3, rows=ROWS)
+
+
+@pytest.fixture
+def file(tmp_path: Path, frame: pl.DataFrame) -> Path:
+    return written(tmp_path / "data.tsv.gz", frame)
+
+
+@pytest.fixture(autouse=True)
+def small_pools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(criteo, "POOL", 500)
+
+
+def written(path: Path, frame: pl.DataFrame) -> Path:
+    path.write_bytes(gzip.compress(frame.write_csv(separator="\t").encode()))
+    return path
+
+
+def edited(path: Path, frame: pl.DataFrame, line: int, column: str, value: str) -> Path:
+    """The frame as a file with one value replaced; the header is line 1."""
+    lines = [row.split("\t") for row in frame.write_csv(separator="\t").splitlines()]
+    lines[line - 1][lines[0].index(column)] = value
+    path.write_bytes(gzip.compress("\n".join("\t".join(row) for row in lines).encode()))
+    return path
+
+
+def same(one: Pools, two: Pools) -> bool:
+    return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in zip(one, two, strict=True))
+
+
+# Reading
+
+
+@pytest.mark.parametrize("chunk", [1000, 1 << 25])
+def test_read_gives_every_row_once_whatever_the_chunk(
+    file: Path, frame: pl.DataFrame, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(criteo, "CHUNK", chunk)
+    batches = list(read(file))
+    assert (len(batches) > 100) == (chunk == 1000)
+    assert pl.concat(batches).equals(frame.select(NEEDED).cast(pl.Int64))
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_columns_may_stand_in_any_order_and_lines_end_either_way(
+    tmp_path: Path, frame: pl.DataFrame, ending: str
+) -> None:
+    text = frame.select(sorted(frame.columns)).write_csv(separator="\t", line_terminator=ending)
+    (tmp_path / "x.gz").write_bytes(gzip.compress(text.removesuffix(ending).encode()))
+    assert pl.concat(read(tmp_path / "x.gz")).equals(frame.select(NEEDED).cast(pl.Int64))
+
+
+def test_a_missing_category_is_read_as_missing(tmp_path: Path, frame: pl.DataFrame) -> None:
+    for value in ("", "NA", "nan"):
+        table = pl.concat(read(edited(tmp_path / "x.gz", frame, 5, "cat3", value)))
+        assert table["cat3"].is_null().arg_true().to_list() == [3]
+
+
+def test_progress_ends_at_the_size_of_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(criteo, "CHUNK", 10_000)
+    reports: list[tuple[int, int]] = []
+    for _ in read(file, lambda done, total: reports.append((done, total))):
+        pass
+    size = file.stat().st_size
+    assert reports[-1] == (size, size)
+    assert reports == sorted(reports)
+    assert len(reports) > 10
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(FileError) as caught:
+        list(read(path))
+    message = str(caught.value)
+    assert message.startswith(f"criteo: {path}")
+    assert "\n" not in message
+    return message.removeprefix(f"criteo: {path}")
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "none.gz") == " does not exist"
+    with pytest.raises(FileError, match=r"none\.gz does not exist"):
+        load(tmp_path / "none.gz", cache=tmp_path)
+    assert refusal(tmp_path) == " cannot be read (Is a directory)"
+    with pytest.raises(FileError, match="cannot be read"):
+        load(tmp_path, cache=tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.999])
+def test_a_truncated_file_is_refused(tmp_path: Path, file: Path, share: float) -> None:
+    whole = file.read_bytes()
+    (tmp_path / "cut.gz").write_bytes(whole[: int(share * len(whole))])
+    assert refusal(tmp_path / "cut.gz") == " is truncated: the gzip stream ends too early"
+
+
+def test_damage_is_refused(tmp_path: Path, file: Path) -> None:
+    whole = bytearray(file.read_bytes())
+    whole[len(whole) // 2] ^= 0xFF
+    (tmp_path / "bad.gz").write_bytes(whole)
+    assert refusal(tmp_path / "bad.gz").startswith((" is damaged or not gzip: ", ", line "))
+
+
+def test_a_file_that_is_not_gzip_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "plain.tsv").write_text("click\tcampaign\n1\t2\n")
+    assert refusal(tmp_path / "plain.tsv").startswith(" is damaged or not gzip: Not a gzip")
+
+
+def test_a_file_without_rows_is_refused(tmp_path: Path, frame: pl.DataFrame) -> None:
+    (tmp_path / "none.gz").write_bytes(b"")
+    (tmp_path / "empty.gz").write_bytes(gzip.compress(b""))
+    assert refusal(tmp_path / "none.gz") == " is empty"
+    assert refusal(tmp_path / "empty.gz") == " is empty"
+    assert refusal(written(tmp_path / "x.gz", frame.head(0))) == " has a header and no rows"
+
+
+def test_missing_and_doubled_columns_are_named(tmp_path: Path, frame: pl.DataFrame) -> None:
+    path = written(tmp_path / "x.gz", frame.drop("cat4", "click"))
+    assert refusal(path) == " lacks the columns click, cat4"
+    path = written(tmp_path / "x.gz", frame.rename({"campaign": "Campaign"}))
+    assert refusal(path) == " lacks the column campaign"
+    path = edited(tmp_path / "x.gz", frame, 1, "uid", "cat1")
+    assert refusal(path) == " has more than one column cat1"
+
+
+@pytest.mark.parametrize("chunk", [1000, 1 << 25])
+def test_a_wrong_value_is_named_with_its_line(
+    tmp_path: Path, frame: pl.DataFrame, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(criteo, "CHUNK", chunk)
+    path = edited(tmp_path / "x.gz", frame, 3000, "cat5", "blue")
+    assert refusal(path) == ", line 3000: cat5 must be a whole number, got 'blue'"
+    path = edited(tmp_path / "x.gz", frame, 2000, "click", "2")
+    assert refusal(path) == ", line 2000: click must be 0 or 1, got 2"
+    path = edited(tmp_path / "x.gz", frame, ROWS + 1, "click", "")
+    assert refusal(path) == f", line {ROWS + 1}: click must be 0 or 1, got None"
+    path = edited(tmp_path / "x.gz", frame, 9, "cat7", "blue")  # a column that nobody needs
+    assert sum(len(batch) for batch in read(path)) == ROWS
+
+
+# Sampling
+
+
+def numbered(rows: int, size: int) -> Iterator[pl.DataFrame]:
+    """Batches of rows that carry their own number as campaign."""
+    for start in range(0, rows, size):
+        number = np.arange(start, min(start + size, rows))
+        yield pl.DataFrame({"click": number % 2, **dict.fromkeys(FEATURES, number)})
+
+
+@pytest.mark.parametrize(
+    ("rows", "wanted", "count"), [(5000, 700, 700), (5000, 0.1, 500), (57, 0.1, 6), (40, 700, 40)]
+)
+def test_sample_has_the_exact_size_whatever_the_batches(
+    rows: int, wanted: float, count: int
+) -> None:
+    whole, seen = sample(numbered(rows, rows), wanted, 7)
+    parts, _ = sample(numbered(rows, 137), wanted, 7)
+    assert seen == rows
+    assert whole["campaign"].n_unique() == len(whole) == count
+    assert whole.equals(parts)
+
+
+@pytest.mark.parametrize("wanted", [20, 0.1])
+def test_every_row_is_sampled_equally_often(wanted: float) -> None:
+    drawn = [sample(numbered(200, 60), wanted, seed)[0]["campaign"] for seed in range(500)]
+    counts = np.bincount(np.concatenate([numbers.to_numpy() for numbers in drawn]), minlength=200)
+    assert np.abs(counts - 50).max() < 5 * math.sqrt(500 * 0.1 * 0.9)
+
+
+# Reducing
+
+
+def dense(table: pl.DataFrame) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """The one-hot columns as the definition has them."""
+    parts = []
+    for name in FEATURES:
+        column = table[name].fill_null(-5).to_numpy()
+        parts.append((column[:, None] == np.unique(column)).astype(np.float64))
+    return np.hstack(parts)
+
+
+@pytest.mark.parametrize("protocol", ["released", "paper"])
+@pytest.mark.parametrize("dim", [1, 6])
+def test_reduction_agrees_with_a_dense_svd_and_least_squares(
+    frame: pl.DataFrame, protocol: str, dim: int
+) -> None:
+    table = frame.head(300).with_columns(cat2=pl.col("cat2").replace({frame["cat2"][0]: None}))
+    click = table["click"].to_numpy().astype(np.float64)
+    onehot = dense(table)
+    if protocol == "released":
+        onehot = np.hstack([onehot, click[:, None]])
+    target = 2 * click - 1 if protocol == "released" else click
+    left, singular, _ = np.linalg.svd(onehot, full_matrices=False)
+    scores = left[:, :dim] * singular[:dim]
+    fitted = np.column_stack([scores, np.ones(len(table))])
+    answer = np.linalg.lstsq(fitted, target)[0]
+    rest = target - fitted @ answer
+
+    made = reduce(table, [dim], protocol, 1, "x")[dim]
+    signs = np.sign(answer[:dim]) * np.sign(made.theta)  # a singular vector has no sign of its own
+    assert made.theta * signs == pytest.approx(answer[:dim], rel=1e-6)
+    assert made.intercept == pytest.approx(answer[-1])
+    assert made.r2 == pytest.approx(1 - rest.var() / target.var())
+    for pool, rows in ((made.clicked, scores[click == 1]), (made.other, scores[click == 0])):
+        gap = np.abs((pool * signs)[:, None] - rows).max(axis=2)  # (POOL, n)
+        assert gap.min(axis=1).max() < 1e-6
+
+
+def test_fewer_dimensions_are_the_first_of_more(frame: pl.DataFrame) -> None:
+    made = reduce(frame, [3, 8], "paper", 1, "x")
+    assert np.abs(made[3].clicked) == pytest.approx(np.abs(made[8].clicked[:, :3]), abs=1e-9)
+    assert made[3].r2 < made[8].r2
+
+
+def test_pools_hold_different_rows_unless_there_are_too_few(
+    frame: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clicks = int(frame["click"].to_numpy().sum())
+    monkeypatch.setattr(criteo, "POOL", clicks)  # every clicked row once, in whatever order
+    one, two = (reduce(frame, [8], "paper", seed, "x")[8] for seed in (1, 2))
+    assert not one.repeated
+    assert not np.array_equal(one.clicked, two.clicked)
+    assert np.sort(one.clicked, axis=0) == pytest.approx(np.sort(two.clicked, axis=0))
+    monkeypatch.setattr(criteo, "POOL", clicks + 1)
+    short = reduce(frame, [8], "paper", 1, "x")[8]
+    assert short.repeated
+    assert len(short.clicked) == len(short.other) == clicks + 1
+
+
+def test_data_that_cannot_be_reduced_is_refused(frame: pl.DataFrame) -> None:
+    none = frame.filter(pl.col("click") == 0)
+    with pytest.raises(FileError, match=r"f needs clicked and other rows, 0 of \d+ are clicked"):
+        reduce(none, [3], "paper", 1, "f")
+    same_rows = frame.with_columns(pl.lit(1).alias(name) for name in FEATURES)
+    with pytest.raises(FileError, match="f has 18 one-hot columns, too few for dim 20"):
+        reduce(same_rows, [20], "paper", 1, "f")
+
+
+def test_released_protocol_reads_the_label_and_the_paper_does_not(tmp_path: Path) -> None:
+    released, paper = (load(None, (20,), way, 1, tmp_path)[20] for way in ("released", "paper"))
+    assert np.linalg.norm(released.theta) == pytest.approx(2, abs=0.02)
+    assert released.r2 > 0.99
+    assert released.clicked @ released.theta + released.intercept == pytest.approx(1, abs=0.5)
+    assert released.other @ released.theta + released.intercept == pytest.approx(-1, abs=0.5)
+    assert 0.01 < paper.r2 < 0.2
+    assert (released.sampled, paper.sampled) == (200_000, released.rows // 10)
+    assert released.click_rate == pytest.approx(0.36, abs=0.01)
+
+
+# The cache
+
+
+def test_a_hit_has_the_same_bytes_and_leaves_the_file_alone(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = load(file, (3, 5), cache=tmp_path / "cache")
+    monkeypatch.setattr(criteo, "read", None)
+    again = load(file, (5, 3), cache=tmp_path / "cache")
+    assert list(again) == [5, 3]
+    for dim in (3, 5):
+        assert same(first[dim], again[dim])
+        assert [type(a) for a in first[dim]] == [type(a) for a in again[dim]]
+    assert first[3].source == "data.tsv.gz"
+    assert first[3].rows == first[3].sampled == ROWS
+
+
+def test_seed_protocol_and_file_each_have_their_own_entry(
+    file: Path, tmp_path: Path, frame: pl.DataFrame
+) -> None:
+    cache = tmp_path / "cache"
+    load(file, (3,), cache=cache)
+    load(file, (3,), cache=cache, seed=2)
+    load(file, (3,), "paper", cache=cache)
+    written(file, frame.tail(ROWS - 1))
+    assert load(file, (3,), cache=cache)[3].rows == ROWS - 1
+    os.utime(file, (1, 1))
+    load(file, (3,), cache=cache)
+    assert len(list(cache.iterdir())) == 5
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "foreign", "empty"])
+def test_a_corrupted_cache_is_built_again(file: Path, tmp_path: Path, damage: str) -> None:
+    first = load(file, (3,), cache=tmp_path / "cache")[3]
+    (entry,) = (tmp_path / "cache").iterdir()
+    whole = bytearray(entry.read_bytes())
+    if damage == "flip":
+        whole[5000] ^= 0xFF
+    if damage == "foreign":
+        np.savez(entry, clicked=np.ones(3))
+        whole = bytearray(entry.read_bytes())
+    entry.write_bytes(whole[: {"cut": 9000, "empty": 0}.get(damage, len(whole))])
+    assert same(load(file, (3,), cache=tmp_path / "cache")[3], first)
+    assert len(entry.read_bytes()) > 20_000
+    assert [place.name for place in (tmp_path / "cache").iterdir()] == [entry.name]
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    assert load(file, (3,), cache=tmp_path / "taken")[3].rows == ROWS
+
+
+def test_the_cache_is_where_the_system_keeps_caches(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    load(file, (3,))
+    assert len(list((tmp_path / "home" / "windvane").glob("criteo-*.npz"))) == 1
+
+
+def test_options_outside_their_range_are_refused(file: Path) -> None:
+    with pytest.raises(SettingError, match="protocol must be released or paper, got 'text'"):
+        load(file, (3,), "text")
+    with pytest.raises(SettingError, match="criteo: dim must be a whole number >= 1, got 0"):
+        load(file, (0,))
+    with pytest.raises(SettingError, match="criteo: seed must be a whole number >= 0, got -1"):
+        load(file, seed=-1)
+
+
+# The stand-in
+
+
+def test_stand_in_has_the_columns_and_shape_of_the_file() -> None:
+    frame = criteo_standin.stand_in(rows=200_000)
+    assert tuple(frame.columns) == criteo_standin.COLUMNS
+    for name, size in criteo_standin.CARDINALITY.items():
+        assert 0.25 * size < frame[name].n_unique() <= size
+    assert frame["click"].to_numpy().mean() == pytest.approx(0.36, abs=0.01)
+    shares = frame["campaign"].value_counts(sort=True)["count"] / 200_000
+    assert shares[0] > 0.05  # a few campaigns are seen often, most are not
+    assert shares[300] < 0.001
+    by_campaign = frame.group_by("campaign").agg(pl.col("click").mean(), pl.len())
+    rates = by_campaign.filter(pl.col("len") > 1000)["click"].to_numpy()
+    assert rates.max() - rates.min() > 0.1  # by chance alone about 0.05
+
+
+def test_stand_in_categories_hang_together() -> None:
+    frame = criteo_standin.stand_in(rows=50_000)
+    pair = (
+        frame.group_by("cat1", "cat8")
+        .len()
+        .join(frame.group_by("cat1").agg(one=pl.len()), on="cat1")
+    )
+    pair = pair.join(frame.group_by("cat8").agg(two=pl.len()), on="cat8")
+    chance = pair["one"] * pair["two"] / 50_000
+    chi2 = ((pair["len"] - chance) ** 2 / chance).sum()
+    assert chi2 > 10 * 8 * 10  # (9 − 1)(11 − 1) degrees of freedom if they did not
+
+
+def test_a_seed_draws_rows_of_one_population() -> None:
+    one, two = (criteo_standin.stand_in(seed, 20_000) for seed in (1, 2))
+    assert one.equals(criteo_standin.stand_in(1, 20_000))
+    assert not one.equals(two)
+    assert set(one["cat1"]) == set(two["cat1"])
+    rates = [frame["click"].to_numpy().mean() for frame in (one, two)]
+    assert rates[0] == pytest.approx(rates[1], abs=0.02)
+
+
+def test_stand_in_data_is_labelled_wherever_it_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(criteo_standin, "BLOCK", 3000)
+    path = tmp_path / "criteo_attribution_dataset.tsv.gz"
+    criteo_standin.write_stand_in(path, rows=7000)
+    pools = load(path, (3,), cache=tmp_path / "cache")[3]
+    assert (pools.source, pools.rows) == (STAND_IN, 7000)
+    assert load(path, (3,), cache=tmp_path / "cache")[3].source == STAND_IN
+    text = gzip.decompress(path.read_bytes()).decode().splitlines()
+    assert text[0].split("\t") == list(criteo_standin.COLUMNS)
+    times = [int(line.split("\t")[0]) for line in text[1:]]
+    assert times == sorted(times)
+    assert times[-1] < criteo_standin.MONTH

@@ -1,0 +1,55 @@
+"""The leaderboard: everyone plays everywhere, and shares and ranks are what the regrets say."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from windvane.lab import cli
+from windvane.lab.running.experiment import Result
+from windvane.lab.studies import leaderboard
+from windvane.names import NAMES
+
+
+def test_standings_rank_by_the_mean_share_of_what_chance_loses() -> None:
+    """Shares, scores and standard errors by hand, for two worlds and two replications."""
+    marks = np.array([1])
+    names = ("good", "poor", leaderboard.AT_RANDOM)
+    one = Result(names, marks, np.array([[[10.0], [30.0]], [[50.0], [70.0]], [[90.0], [110.0]]]))
+    two = Result(names, marks, np.array([[[1.0], [1.0]], [[5.0], [3.0]], [[8.0], [2.0]]]))
+    poor, good, chance = (
+        next(s for s in leaderboard.standings({"one": one, "two": two}) if s.name == name)
+        for name in ("poor", "good", leaderboard.AT_RANDOM)
+    )
+    assert good.shares == pytest.approx({"one": 0.2, "two": 0.2})
+    assert poor.shares == pytest.approx({"one": 0.6, "two": 0.8})
+    assert chance.score == pytest.approx(1.0)
+    each = np.array([(0.1 + 0.2) / 2, (0.3 + 0.2) / 2])
+    assert good.score == pytest.approx(each.mean())
+    assert good.error == pytest.approx(each.std(ddof=1) / np.sqrt(2))
+    order = [s.name for s in leaderboard.standings({"one": one, "two": two})]
+    assert order == ["good", "poor", leaderboard.AT_RANDOM]
+    assert good.row(1) == {"rank": 1, "policy": "good", "score %": 20.0, "±": 5.0} | {
+        "one": 20.0,
+        "two": 20.0,
+    }
+
+
+def test_every_name_plays_in_every_world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A whole leaderboard over short worlds, with its table, its JSON and its picture."""
+    monkeypatch.setattr(leaderboard, "HORIZON", 200)
+    monkeypatch.setattr("windvane.lab.studies.paper.HORIZON", 5000)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cli.leaderboard(replications=2, seed=1, out=tmp_path / "out", as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    rows = told["results"]
+    assert {row["policy"] for row in rows} == {name.name for name in NAMES} | {"at random"}
+    assert [row["rank"] for row in rows] == list(range(1, len(rows) + 1))
+    worlds = {"abrupt", "slow", "periodic", "stationary"}
+    assert {*rows[0]} >= worlds | {f"{name}, fixed" for name in worlds} | {"ads"}
+    assert rows[0]["score %"] < 60 < rows[-1]["score %"]
+    assert (tmp_path / "out" / "leaderboard.png").stat().st_size > 50_000
+    assert json.loads((tmp_path / "out" / "leaderboard.json").read_text())["results"] == rows

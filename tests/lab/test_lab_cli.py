@@ -1,0 +1,236 @@
+"""The lab's commands, typed as a researcher would."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from windvane.lab.studies import criteo, paper
+
+MAIN = [sys.executable, "-c", "from windvane.cli import main; main()"]
+PLAN = """
+replications = 6
+seed = 4
+[[policies]]
+name = "D-LinTS"
+[[policies]]
+name = "mine"
+memory = "window(50)"
+exploration = "greedy()"
+[worlds.abrupt]
+dim = 4
+arms = 6
+horizon = 400
+drift = "abrupt([200], flip=0.5)"
+[worlds.still]
+dim = 3
+arms = 5
+horizon = 300
+actions = "fixed()"
+reward = "bernoulli()"
+"""
+
+
+def run(*words: str | Path, home: Path) -> subprocess.CompletedProcess[str]:
+    """A command with a cache of its own."""
+    settings = {**os.environ, "XDG_CACHE_HOME": str(home)}
+    asked = [*MAIN, *map(str, words)]
+    return subprocess.run(asked, capture_output=True, text=True, check=False, env=settings)
+
+
+def refused(said: subprocess.CompletedProcess[str], sentence: str) -> None:
+    assert said.returncode == 2
+    assert said.stdout == ""
+    assert sentence in said.stderr
+    assert said.stderr.count("\n") == 1
+
+
+def test_reproduce_leaves_picture_curves_and_summary(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["reproduce", "--panels", "10x10", "--replications", "3"]
+    said = run(*words, "--out", out, home=tmp_path)
+    assert said.returncode == 0, said.stderr
+    assert said.stderr == ""
+    assert criteo.STAND_IN in said.stdout
+    assert "published" in said.stdout
+    assert said.stdout.splitlines()[-1] == f"The picture is {out / 'figure.png'}"
+    assert (out / "figure.png").read_bytes()[:4] == b"\x89PNG"
+    assert (out / "figure.pdf").read_bytes()[:4] == b"%PDF"
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["data"] == summary["note"] == criteo.STAND_IN
+    assert [row["policy"] for row in summary["panels"]] == list(paper.POLICIES)
+    assert summary["panels"][0].keys() >= {"end regret", "standard error", "at 5500", "at 7000"}
+    curves = pl.read_parquet(out / "curves.parquet")
+    ends = curves.filter(pl.col("rounds") == 10_000).group_by("policy").agg(pl.mean("regret"))
+    for row in summary["panels"]:
+        wanted = ends.filter(pl.col("policy") == row["policy"])["regret"].item()
+        assert row["end regret"] == pytest.approx(wanted, rel=1e-12)
+    assert not (out / "chunks").exists()
+    before = (out / "figure.png").read_bytes()
+    (out / "figure.png").unlink()
+    assert run("plot", out, home=tmp_path).returncode == 0
+    assert (out / "figure.png").read_bytes() == before
+
+
+def test_reproduce_reads_a_real_file(tmp_path: Path) -> None:
+    data = tmp_path / "data.tsv.gz"
+    criteo.write_stand_in(data, rows=30_000)
+    words = ["reproduce", "--panels", "10x10", "--replications", "1", "--protocol", "paper"]
+    said = run(*words, "--data", data, "--out", tmp_path / "out", "--json", home=tmp_path)
+    assert said.returncode == 0, said.stderr
+    assert json.loads(said.stdout)["protocol"] == "paper"
+
+
+def test_simulate_plays_a_plan(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(PLAN)
+    said = run("simulate", plan, "--out", tmp_path / "out", "--json", home=tmp_path)
+    assert said.returncode == 0, said.stderr
+    found = json.loads(said.stdout)
+    pairs = [(row["world"], row["policy"]) for row in found["results"]]
+    assert pairs == [(w, p) for w in ("abrupt", "still") for p in ("D-LinTS", "mine")]
+    assert all(row["end regret"] > 0 for row in found["results"])
+
+
+def test_flags_say_the_same_as_a_plan(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(PLAN.split("[worlds.still]")[0])
+    by_plan = run("simulate", plan, "--out", tmp_path / "a", "--json", home=tmp_path)
+    flags = ["--policy", "D-LinTS", "--policy", "window(50) * greedy()", "--dim", "4"]
+    flags += ["--arms", "6", "--horizon", "400", "--drift", "abrupt([200], flip=0.5)"]
+    flags += ["--replications", "6", "--seed", "4", "--out", str(tmp_path / "b"), "--json"]
+    by_flags = run("simulate", *flags, home=tmp_path)
+    ends = [
+        [row["end regret"] for row in json.loads(said.stdout)["results"]]
+        for said in (by_plan, by_flags)
+    ]
+    assert ends[0] == ends[1]
+
+
+def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    """The same numbers as a run left alone, and some chunks are not played twice."""
+    flags = ["simulate", "--policy", "keep() * perturbed_history(1.0)", "--horizon", "1500"]
+    flags += ["--drift", "stationary()", "--replications", "40", "--seed", "1", "--json", "--out"]
+    settings = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    asked = [*MAIN, *flags, str(tmp_path / "cut")]
+    process = subprocess.Popen(asked, env=settings, stderr=subprocess.PIPE)
+    chunks = tmp_path / "cut" / "chunks"
+    deadline = time.monotonic() + 120
+    while not list(chunks.glob("*.npy")) and time.monotonic() < deadline:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 130
+    assert "the same command goes on" in said
+    assert said.count("\n") == 1
+    assert 0 < len(list(chunks.glob("*.npy"))) < 8
+    resumed = run(*flags, tmp_path / "cut", home=tmp_path)
+    alone = run(*flags, tmp_path / "alone", home=tmp_path)
+    assert json.loads(resumed.stdout)["results"] == json.loads(alone.stdout)["results"]
+
+
+def test_tune_marks_theory_and_the_best(tmp_path: Path) -> None:
+    flags = ["tune", "--dim", "4", "--arms", "6", "--horizon", "400", "--points", "5"]
+    flags += ["--drift", "abrupt([200], flip=0.5)", "--replications", "4"]
+    for family in ("discount", "window", "restart"):
+        out = tmp_path / family
+        said = run(*flags, "--memory", family, "--out", out, "--json", home=tmp_path)
+        assert said.returncode == 0, said.stderr
+        rows = json.loads(said.stdout)["results"]
+        named = {name.strip() for row in rows for name in row["choice"].split(";")}
+        assert named >= {"theory's choice", "older, uncorrected choice", "best"}
+        fixed, found = rows[:-3], rows[-3:]
+        best = min(fixed, key=lambda row: row["end regret"])
+        assert "best" in best["choice"]
+        assert best["to the best"] == 1.0
+        finders = ["bandits over bandits", "the same, warm", "predictive memory"]
+        assert [row["choice"] for row in found] == finders
+        assert all(row["end regret"] > 0 for row in found)
+        assert (out / "tuning.png").exists()
+        assert (out / "tuning.pdf").exists()
+
+
+def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
+    flags = ["simulate", "--policy", "D-LinTS", "--horizon", "500", "--replications", "5"]
+    flags += ["--drift", "abrupt([200], flip=0.5)", "--out", str(tmp_path / "out")]
+    ours, theirs = pty.openpty()
+    settings = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "TERM": "xterm", "COLUMNS": "120"}
+    process = subprocess.Popen(
+        [*MAIN, *flags], stdout=subprocess.PIPE, stderr=theirs, env=settings, text=True
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            block = os.read(ours, 4096)
+        except OSError:
+            break
+        if not block:
+            break
+        shown += block
+    out = process.communicate()[0]
+    assert process.returncode == 0
+    assert b"5/5" in shown
+    assert b"left" in shown
+    assert "end regret" in out
+    assert run(*flags, home=tmp_path).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("reproduce --protocol other", "protocol: must be one of released, paper"),
+        ("reproduce --panels 11x11", "'11x11' is none of 10x10"),
+        ("reproduce --data nowhere.tsv.gz", "nowhere.tsv.gz"),
+        ("reproduce --replications 0", "Invalid value for '--replications'"),
+        ("simulate", "give either a TOML file or at least one --policy"),
+        ("simulate nowhere.toml", "nowhere.toml cannot be read"),
+        ("simulate --policy D-LinTs", "'D-LinTs' is none of LinUCB"),
+        ("simulate --policy D-LinTS --drift sideways()", "drift must be one of stationary"),
+        ("tune --memory keep", "memory must be one of discount, window, restart"),
+        ("plot nowhere", "nowhere holds no finished run"),
+    ],
+)
+def test_a_mistake_is_one_line(words: str, sentence: str, tmp_path: Path) -> None:
+    refused(run(*words.split(), home=tmp_path), sentence)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("replications = ", "cannot be read"),
+        ("colour = 1", "unknown colour"),
+        (PLAN.replace("[worlds.abrupt]", "[other]"), "unknown other"),
+        (PLAN.replace('memory = "window(50)"', ""), "both a memory and an exploration"),
+        (PLAN.replace('"window(50)"', '"window(0)"'), "rounds must be a whole number >= 1, got 0"),
+        (PLAN.replace("dim = 4", 'dim = "four"'), "dim must be a whole number"),
+        ("[worlds.a]\ndim=2\narms=2\nhorizon=9", "at least one table [[policies]]"),
+    ],
+)
+def test_a_plan_with_a_mistake_is_one_line(text: str, sentence: str, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(text)
+    refused(run("simulate", plan, "--out", tmp_path / "out", home=tmp_path), sentence)
+
+
+def test_named_policies_are_tuned_for_their_world() -> None:
+    from windvane.lab import worlds
+    from windvane.lab.studies import plan
+
+    world = worlds.world(4, 6, 400, worlds.abrupt([200], flip=0.5), reward=worlds.gaussian(0.25))
+    draw = world.draw(0)
+    facts = plan.problem(world)
+    assert facts.noise == 0.5
+    assert facts.changes == (200,)
+    assert facts.drift == pytest.approx(np.linalg.norm(draw.theta[1] - draw.theta[0]))
+    assert plan.player({"name": "LinTS-OR"}, world).memory.at == (200,)
+    assert plan.problem(worlds.world(4, 6, 400)).drift == 1.0

@@ -1,0 +1,231 @@
+"""The real application in processes of its own, and a plain client of it."""
+
+import contextlib
+import http.client
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from windvane.service.store.database import LOCK, alone, location
+
+BASE = "/personalizer/v1.0"
+
+# Loads everything once, then forks a server for each socket that it is handed: a start takes a
+# tenth of a second, and a test can afford to kill many.
+RUN = """
+import os, signal, socket, sys
+
+import uvicorn
+
+from windvane.service.app import make
+from windvane.service.loops.warmup import prepare, warm
+
+prepare()
+warm()
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the dead
+orders = socket.socket(fileno=int(sys.argv[1]))
+while True:
+    data, ports, _, _ = socket.recv_fds(orders, 4096, 1)
+    if not data:
+        sys.exit()
+    process = os.fork()
+    if process == 0:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        where, place = data.decode().split("\\n")
+        log = os.open(place + ".log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        orders.close()
+        config = uvicorn.Config(make(where), log_level="warning")
+        uvicorn.Server(config).run([socket.socket(fileno=ports[0])])  # by fd it would wait for ACKs
+        os._exit(0)
+    os.close(ports[0])
+    orders.send(str(process).encode())
+"""
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]  # by names in lower case
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Client:
+    """One connection, opened when it is needed."""
+
+    def __init__(self, port: int, timeout: float = 30.0) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Ask; a body that is not bytes goes as JSON."""
+        sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        try:
+            self._connection.request(
+                method, path, sent, {"Content-Type": "application/json", **(headers or {})}
+            )
+            return answer_of(self._connection.getresponse())
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def rank(self, body: object, loop: str = "") -> Answer:
+        return self.call("POST", f"{loop}{BASE}/rank", body)
+
+    def reward(
+        self, event: str, value: object, loop: str = "", request: str | None = None
+    ) -> Answer:
+        headers = {"x-ms-client-request-id": request} if request else None
+        return self.call("POST", f"{loop}{BASE}/events/{event}/reward", {"value": value}, headers)
+
+    def activate(self, event: str, loop: str = "") -> Answer:
+        return self.call("POST", f"{loop}{BASE}/events/{event}/activate")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def answer_of(response: http.client.HTTPResponse) -> Answer:
+    headers = {name.lower(): value for name, value in response.getheaders()}
+    return Answer(response.status, headers, response.read())
+
+
+def raw(port: int, request: bytes, method: str = "POST", timeout: float = 10.0) -> Answer:
+    """Send bytes as they are, and read the answer."""
+    with socket.create_connection(("127.0.0.1", port), timeout) as connection:
+        connection.sendall(request)
+        response = http.client.HTTPResponse(connection, method=method)
+        response.begin()
+        return answer_of(response)
+
+
+class Nursery:
+    """A process that has loaded the service, and starts servers in no time."""
+
+    def __init__(self) -> None:
+        self._orders, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", RUN, str(theirs.fileno())], pass_fds=[theirs.fileno()]
+            )
+
+    def start(self, where: str, data: Path, port: socket.socket) -> int:
+        """The id of a new server process over a directory or a database; its words go to a file."""
+        socket.send_fds(self._orders, [f"{where}\n{data}".encode()], [port.fileno()])
+        return int(self._orders.recv(32))
+
+    def close(self) -> None:
+        self._orders.close()
+        self._process.wait(30)
+
+
+class Server:
+    """A server over a directory or a database; it can be stopped, killed and started again."""
+
+    def __init__(self, nursery: Nursery, data: Path, database: str | None = None) -> None:
+        self.nursery, self.data = nursery, data
+        self.where = database or str(data)
+        self._socket = socket.create_server(("127.0.0.1", 0))  # held: the port stays the same
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as `serve` has it
+        self.port: int = self._socket.getsockname()[1]
+        self.process: int | None = None
+        self.start()
+
+    def __enter__(self) -> Self:
+        self.wait()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+        if (self.data / LOCK).exists():  # what it was given is written
+            with alone(location(self.data), 10.0):
+                pass
+        self._socket.close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        """What it has said."""
+        return Path(f"{self.data}.log").read_text()
+
+    @property
+    def writers(self) -> list[int]:
+        """The processes that write for it: one, or none while it is replaced."""
+        children = Path(f"/proc/{self.process}/task/{self.process}/children").read_text()
+        return [int(child) for child in children.split()]
+
+    @property
+    def writer(self) -> int:
+        """The process that writes for it."""
+        [child] = self.writers
+        return child
+
+    def client(self, timeout: float = 30.0) -> Client:
+        return Client(self.port, timeout)
+
+    def start(self) -> None:
+        """Start it; requests wait in the socket until it answers."""
+        self.process = self.nursery.start(self.where, self.data, self._socket)
+
+    def wait(self, limit: float = 200.0) -> None:
+        """Until it answers; the first start ever compiles for a minute or two."""
+        with socket.create_connection(("127.0.0.1", self.port)) as connection:
+            connection.sendall(f"GET {BASE}/model/properties HTTP/1.0\r\n\r\n".encode())
+            end = time.monotonic() + limit
+            while not select.select([connection], [], [], 0.05)[0]:
+                if not self.lives() or time.monotonic() > end:
+                    raise RuntimeError(f"the server did not start:\n{self.log}")
+
+    def lives(self) -> bool:
+        with contextlib.suppress(ProcessLookupError):
+            if self.process is not None:
+                os.kill(self.process, 0)
+                return True
+        return False
+
+    def stop(self) -> None:
+        """Ask it to end, as an operator does."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once: no handler runs."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if self.process is not None:
+                os.kill(self.process, how)
+        end = time.monotonic() + 30.0
+        while self.lives():
+            time.sleep(0.002)
+            if time.monotonic() > end:
+                raise RuntimeError(f"the server does not end:\n{self.log}")
+        self.process = None

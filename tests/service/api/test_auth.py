@@ -1,0 +1,215 @@
+"""Keys: each role may do its part and no more; keys rotate with overlap and are kept as hashes."""
+
+import base64
+import hmac
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from windvane.errors import SettingError
+from windvane.service.api import auth
+from windvane.service.app import make
+from windvane.service.store.admin_operations import ExpireKey
+from windvane.service.store.log import Store
+
+BASE = "/personalizer/v1.0"
+ACTIONS = {"actions": [{"id": "a", "features": [{"x": 1}]}, {"id": "b", "features": [{"y": 1}]}]}
+FAR = 10**16
+
+
+def add(store: Store, role: str, expires: int | None = None) -> str:
+    """A key that the store knows."""
+    made = auth.fresh(role, 0, expires)
+    store.submit(made.put).result()
+    return made.secret
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path) as store:
+        yield store
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Callable[[], TestClient]]:
+    """A function that starts the service."""
+    started = []
+
+    def start() -> TestClient:
+        client = TestClient(make(str(tmp_path)))
+        started.append(client)
+        return client.__enter__()
+
+    yield start
+    for one in started:
+        one.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "role"),
+    [
+        ("POST", f"{BASE}/rank", "rank"),
+        ("POST", "/personalizer/rank", "rank"),
+        ("POST", f"/loops/home{BASE}/events/a/b/reward", "rank"),
+        ("POST", f"{BASE}/events/e\n1/activate", "rank"),
+        ("GET", f"{BASE}/configurations/service", "read"),
+        ("GET", "/metrics", "read"),
+        ("GET", "/", "read"),
+        ("GET", "/healthz", None),
+        ("PUT", f"{BASE}/configurations/service", "admin"),
+        ("DELETE", f"{BASE}/model", "admin"),
+        ("DELETE", f"{BASE}/rank", "admin"),
+        ("POST", "/loops", "admin"),
+        ("POST", "/loops/rank", "admin"),
+        ("POST", "/healthz", "admin"),
+    ],
+)
+def test_every_request_takes_one_role(method: str, path: str, role: str | None) -> None:
+    assert auth.needed(method, path) == role
+
+
+def test_each_role_does_its_part_and_admin_all(
+    store: Store, client: Callable[[], TestClient]
+) -> None:
+    secret = {role: add(store, role) for role in auth.ROLES}
+    web = client()
+    settings = f"{BASE}/configurations/service"
+    wants = {
+        "rank": ("POST", f"{BASE}/rank", ACTIONS),
+        "read": ("GET", settings, None),
+        "admin": ("DELETE", f"{BASE}/logs", None),
+    }
+    for want, (method, path, body) in wants.items():
+        for role, key in secret.items():
+            header = {"Ocp-Apim-Subscription-Key": key}
+            answer = web.request(method, path, json=body, headers=header)
+            if role in (want, "admin"):
+                assert answer.is_success, answer.text
+            else:
+                assert answer.status_code == 403
+                assert answer.json()["error"]["code"] == "InvalidApiAccess"
+                assert want in answer.json()["error"]["message"]
+        for strange in ({}, {"Ocp-Apim-Subscription-Key": "wrong"}, {"Authorization": "Bearer é"}):
+            raw = {name: value.encode("latin-1") for name, value in strange.items()}
+            answer = web.request(method, path, json=body, headers=raw)  # type: ignore[arg-type]
+            assert answer.status_code == 401
+            assert answer.json()["error"]["code"] == "Unauthorized"
+            assert answer.headers["x-ms-error-code"] == "Unauthorized"
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert web.get(settings, headers={"Authorization": f"Bearer {secret['read']}"}).is_success
+
+
+def test_a_browser_reads_with_the_key_as_its_password_but_writes_nothing(
+    store: Store, client: Callable[[], TestClient]
+) -> None:
+    key = add(store, "admin")
+    web = client()
+    path = f"{BASE}/configurations/service"
+    asked = web.get(path, headers={"Accept": "text/html,*/*"})
+    assert asked.headers["www-authenticate"].startswith("Basic")
+    header = {"Authorization": "Basic " + base64.b64encode(f"me:{key}".encode()).decode()}
+    assert web.get(path, headers=header).is_success
+    assert web.put(path, json={}, headers=header).status_code == 401
+    assert web.get(path, headers={"Authorization": "Basic ?"}).status_code == 401
+
+
+def test_without_keys_this_machine_alone_may_ask(tmp_path: Path) -> None:
+    app = make(str(tmp_path))
+    with TestClient(app, base_url="http://localhost", client=("127.0.0.1", 5000)) as web:
+        assert web.post(f"{BASE}/rank", json=ACTIONS).status_code == 201
+        other = TestClient(app, client=("192.0.2.7", 5000))
+        answer = other.post(f"{BASE}/rank", json=ACTIONS)
+        assert answer.status_code == 403
+        assert "windvane key create" in answer.json()["error"]["message"]
+
+
+def test_a_running_service_notices_new_and_expired_keys(
+    store: Store, client: Callable[[], TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auth, "EVERY", 0.05)
+    web = client()
+
+    def status(key: str) -> int:
+        time.sleep(0.3)
+        header = {"Ocp-Apim-Subscription-Key": key}
+        return web.post(f"{BASE}/rank", json=ACTIONS, headers=header).status_code
+
+    assert status("none is needed") == 201
+    old = add(store, "rank")
+    assert status("none is needed") == 401
+    new = add(store, "rank", expires=FAR)
+    assert (status(old), status(new)) == (201, 201)
+    store.submit(ExpireKey(1, time.time_ns() // 1000)).result()
+    assert (status(old), status(new)) == (401, 201)
+    store.submit(ExpireKey(2, 1)).result()
+    assert status("all are expired, and still it is closed") == 401
+
+
+OPEN, LOOPS = "127.0.0.1:8787", '{"name": "made"}'
+
+
+@pytest.mark.parametrize(
+    ("method", "host", "origin", "status"),
+    [
+        ("POST", OPEN, None, 201),
+        ("POST", "localhost:8787", None, 201),
+        ("POST", "[::1]:8787", None, 201),
+        ("POST", OPEN, f"http://{OPEN}", 201),  # the service's own page
+        ("POST", OPEN, "http://elsewhere.example", 403),  # a form or fetch of another site
+        ("POST", OPEN, "http://127.0.0.1:3000", 403),
+        ("POST", OPEN, "null", 403),
+        ("POST", "elsewhere.example:8787", None, 403),  # its name leads to this machine
+        ("POST", "elsewhere.example", "http://elsewhere.example", 403),
+        ("POST", "127.0.0.1.elsewhere.example", None, 403),
+        ("GET", "elsewhere.example", None, 403),
+        ("GET", OPEN, "http://elsewhere.example", 200),  # whose page cannot read the answer
+    ],
+)
+def test_without_keys_no_page_of_another_site_may_ask(
+    tmp_path: Path, method: str, host: str, origin: str | None, status: int
+) -> None:
+    headers = {"host": host, "content-type": "text/plain"} | ({"origin": origin} if origin else {})
+    with TestClient(make(str(tmp_path)), client=("127.0.0.1", 50_000)) as web:
+        assert web.request(method, "/loops", content=LOOPS, headers=headers).status_code == status
+
+
+def test_with_keys_any_name_of_the_service_will_do(tmp_path: Path, store: Store) -> None:
+    headers = {"host": "decide.example", "authorization": f"Bearer {add(store, 'admin')}"}
+    with TestClient(make(str(tmp_path)), client=("127.0.0.1", 50_000)) as web:
+        assert web.post("/loops", content=LOOPS, headers=headers).status_code == 201
+
+
+def test_only_the_hash_of_a_key_is_on_disk(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        secret = add(store, "admin")
+        (kept,) = store.keys()
+    assert len(secret) >= 43
+    assert kept.hash == auth.digest(secret)
+    assert not any(secret.encode() in file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_every_key_is_compared_whichever_fits(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = [add(store, "rank") for _ in range(3)]
+    ring = auth.Keyring(store)
+    compared = []
+    plain = hmac.compare_digest
+
+    def counting(ours: str, theirs: str) -> bool:
+        compared.append(ours)
+        return plain(ours, theirs)
+
+    monkeypatch.setattr(hmac, "compare_digest", counting)
+    for secret in (*secrets, "wrong"):
+        compared.clear()
+        ring.roles(secret, 1)
+        assert len(compared) == 3
+
+
+def test_a_strange_role_is_refused() -> None:
+    with pytest.raises(SettingError, match="role must be one of rank, read, admin, got 'king'"):
+        auth.fresh("king", 0)

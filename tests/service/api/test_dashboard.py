@@ -1,0 +1,234 @@
+"""The board in a real browser, over a loop that was played over HTTP."""
+
+import asyncio
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import httpx2
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = "/usr/bin/chromium"
+HOSTILE = "<img src=x onerror=alert(1)>"
+EVENTS = 300
+REWARDED = 240
+TURN = 300
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a running service."""
+    uvicorn = pytest.importorskip("uvicorn", reason="pip install 'windvane[serve]'")
+    from windvane.service.app import make
+    from windvane.service.loops.settings import Settings
+
+    app, port = make(str(tmp_path_factory.mktemp("data"))), free_port()
+    config = uvicorn.Config(app, "127.0.0.1", port, log_level="error", ws="none")
+    server = uvicorn.Server(config)
+    running = threading.Thread(target=lambda: asyncio.run(server.serve()))
+    running.start()
+    try:
+        while not server.started:
+            time.sleep(0.05)
+        [loop] = {server.servers[0].get_loop()}
+        for name, told in (("empty", Settings()), ("turned", Settings(half_life="300 rounds"))):
+            new = app.state.service.create(name, told, "test")
+            asyncio.run_coroutine_threadsafe(new, loop).result(60)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        running.join(20)
+
+
+@pytest.fixture(scope="module")
+def played(served: str) -> str:
+    """A service whose default loop has made decisions and had most of their rewards."""
+    chance = random.Random(5)
+    with httpx2.Client(base_url=f"{served}/personalizer/v1.0", timeout=60) as client:
+        for k in range(EVENTS):
+            time_ = chance.choice(["morning", "evening"])
+            names = [HOSTILE, "coffee", "juice"]
+            actions = [{"id": name, "features": [{"warm": name != "juice"}]} for name in names]
+            body = {
+                "eventId": f"event/{k}",
+                "contextFeatures": [{"time": time_}],
+                "actions": actions,
+            }
+            answer = client.post("/rank", json=body)
+            assert answer.status_code == 201
+            good = "coffee" if time_ == "morning" else "juice"
+            value = float(answer.json()["rewardActionId"] == good)
+            if k < REWARDED:
+                where = f"/events/{quote(f'event/{k}', safe='')}/reward"
+                assert client.post(where, json={"value": value}).status_code == 204
+        for k in range(3):
+            assert client.post(f"/events/orphan{k}/reward", json={"value": 1}).status_code == 204
+    return served
+
+
+@pytest.fixture(scope="module")
+def turned(served: str) -> str:
+    """The address of a loop whose visitors have changed their taste."""
+    chance = random.Random(6)
+    base = f"{served}/loops/turned/personalizer/v1.0"
+    actions = [{"id": name, "features": list[object]()} for name in ("coffee", "tea", "juice")]
+    with httpx2.Client(base_url=base, timeout=60) as client:
+        for k in range(TURN + 150):
+            made = client.post("/rank", json={"actions": actions}).json()
+            liked = made["rewardActionId"] == ("coffee" if k < TURN else "juice")
+            value = float(chance.random() < (0.8 if liked else 0.1))
+            client.post(f"/events/{made['eventId']}/reward", json={"value": value})
+    return f"{served}/loops/turned"
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="pip install playwright to look at the board in a browser"
+    )
+    if not Path(CHROMIUM).exists():
+        pytest.skip("apt-get install chromium to look at the board in a browser")
+    with sync_api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
+        )
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def heard() -> list[str]:
+    """Errors and dialogs of the page."""
+    return []
+
+
+def open_page(browser: "Browser", heard: list[str], scheme: str, wide: int = 1200) -> "Page":
+    page = browser.new_page(
+        color_scheme="dark" if scheme == "dark" else "light",
+        viewport={"width": wide, "height": 900},
+    )
+    page.on("console", lambda said: heard.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: heard.append(str(error)))
+    page.on("dialog", lambda dialog: heard.append(dialog.message))
+    return page
+
+
+@pytest.mark.parametrize(("scheme", "wide"), [("light", 1200), ("dark", 1200), ("light", 390)])
+def test_board_shows_the_played_loop(
+    played: str, browser: "Browser", heard: list[str], tmp_path: Path, scheme: str, wide: int
+) -> None:
+    page = open_page(browser, heard, scheme, wide)
+    page.goto(played)
+    for name, count in (
+        ("ranked", EVENTS),
+        ("activated", EVENTS),
+        ("learned", REWARDED),
+        ("default", 0),
+        ("waiting", EVENTS - REWARDED),
+        ("orphan", 3),
+    ):
+        assert page.locator(f"[data-count={name}]").inner_text() == str(count)
+    labels = page.locator("#arrived dt").all_inner_texts()
+    assert labels[:4] == ["ranked", "activated", "rewarded", "default reward"]
+    counts = page.locator("#arrived dd.amount").all_inner_texts()
+    assert counts[:4] == [str(EVENTS), str(EVENTS), str(REWARDED), "0"]
+    assert "A decision earns" in page.locator("#learning .answer").inner_text()
+    assert page.locator("#learning polyline, #learning circle").count() >= 3
+    assert HOSTILE in page.locator("#chosen .legend").inner_text()
+    page.fill("#event", "event/7")
+    page.click("#find button")
+    page.locator("#why:not(:empty)").wait_for()
+    assert "was chosen" in page.locator("#why").inner_text()
+    assert page.locator("#options dt").count() == 3
+    assert page.locator("#reasons dt").count() >= 3
+    assert "learned" in page.locator("#rewards").inner_text()
+    assert page.locator("img").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.screenshot(path=tmp_path / f"{scheme}-{wide}.png", full_page=True)
+    assert heard == []
+    page.close()
+
+
+def test_board_goes_on_by_itself(played: str, browser: "Browser", heard: list[str]) -> None:
+    page = open_page(browser, heard, "light")
+    page.goto(f"{played}/loops/empty")
+    page.locator("#ask").wait_for()
+    assert "/loops/empty/personalizer/v1.0/rank" in page.locator("#ask").inner_text()
+    assert not page.locator("#learning").is_visible()
+    body = {"eventId": "first", "actions": [{"id": "tea", "features": []}]}
+    httpx2.post(f"{played}/loops/empty/personalizer/v1.0/rank", json=body, timeout=60)
+    page.locator("[data-count=ranked]").wait_for()
+    assert page.locator("[data-count=ranked]").inner_text() == "1"
+    assert heard == []
+    page.close()
+
+
+def test_board_and_metrics_tell_of_a_change_of_taste(
+    turned: str, served: str, browser: "Browser", heard: list[str], tmp_path: Path
+) -> None:
+    page = open_page(browser, heard, "light")
+    page.goto(turned)
+    page.locator("#drift .alarm-head").first.wait_for()
+    told = httpx2.get(f"{served}/board/turned.json").json()
+    assert page.locator("#error .alarm-head").count() == len(told["drift"]["alarms"])
+    assert page.locator("#movement .alarm-head").count() == len(told["drift"]["alarms"])
+    assert page.locator("#learning .alarm-head").count() == len(told["drift"]["alarms"])
+    assert "worse than usual once" in page.locator("#drift .answer").inner_text()
+    moved = [each for each in told["drift"]["movement"] if each]
+    assert page.locator("#movement rect.bar").count() == len(moved) > 1
+    page.screenshot(path=tmp_path / "turned.png", full_page=True)
+    assert 'windvane_drift_alarms{loop="turned"} 1.0' in httpx2.get(f"{served}/metrics").text
+    assert heard == []
+    page.close()
+
+
+def test_board_shows_what_is_new_without_being_loaded_again(
+    turned: str, served: str, browser: "Browser", heard: list[str]
+) -> None:
+    page = open_page(browser, heard, "dark")
+    page.goto(turned)
+    ranked = page.locator("[data-count=ranked]")
+    before = int(ranked.inner_text())
+    names = page.locator("#chosen .legend .name").all_inner_texts()
+    page.evaluate("window.loaded = true")
+    page.locator("#learning svg").evaluate("svg => { svg.dataset.old = 'yes' }")
+    body = {"eventId": "newest", "actions": [{"id": "cocoa", "features": []}]}
+    httpx2.post(f"{turned}/personalizer/v1.0/rank", json=body, timeout=60)
+    httpx2.post(f"{turned}/personalizer/v1.0/events/newest/reward", json={"value": 1}, timeout=60)
+    page.locator(f"[data-count=ranked]:text-is('{before + 1}')").wait_for()
+    page.locator("#learning svg:not([data-old])").wait_for(state="attached")
+    assert page.locator("#chosen .legend .name").all_inner_texts() == [*names, "cocoa"]
+    page.locator("#recent button", has_text="newest").click()
+    page.locator("#why:not(:empty)").wait_for()
+    assert "No other action could be chosen" in page.locator("#why").inner_text()
+    assert page.evaluate("window.loaded")
+    assert heard == []
+    page.close()
+
+
+def test_board_data_is_sent_once_and_refuses_nonsense(played: str) -> None:
+    first = httpx2.get(f"{played}/board.json")
+    assert [loop["name"] for loop in first.json()["loops"]] == ["default", "empty", "turned"]
+    again = httpx2.get(f"{played}/board.json", headers={"if-none-match": first.headers["etag"]})
+    assert again.status_code == 304
+    assert httpx2.get(f"{played}/board/default.json?since=1e9").status_code == 400
+    assert httpx2.get(f"{played}/board/none.json").status_code == 404
+    assert httpx2.get(f"{played}/board/default/events/nobody").status_code == 404
+    later = httpx2.get(f"{played}/board/default.json?since=99999999999999999").json()
+    assert later["decisions"] == 0
+    assert "default-src 'none'" in httpx2.get(played).headers["content-security-policy"]

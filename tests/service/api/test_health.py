@@ -1,0 +1,140 @@
+"""Health, metrics and loops over HTTP, as an operator sees them."""
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+
+from windvane.service.app import make
+from windvane.service.json_logging import Lines
+from windvane.service.loops import service
+
+BASE = "/personalizer/v1.0"
+ACTIONS = {"actions": [{"id": "a", "features": [{"x": 1}]}, {"id": "b", "features": [{"y": 1}]}]}
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[TestClient]:
+    with TestClient(make(str(tmp_path))) as client:
+        yield client
+
+
+def samples(web: TestClient) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    families = text_string_to_metric_families(web.get("/metrics").text)
+    return {
+        (one.name, tuple(sorted(one.labels.items()))): one.value
+        for family in families
+        for one in family.samples
+    }
+
+
+def test_health_says_degraded_and_why(web: TestClient) -> None:
+    assert web.get("/readyz").json() == {"status": "ready"}
+    assert web.get("/healthz").json() == {"status": "ok", "waiting": 0}
+    web.app.state.service.degraded = "the disk is full"  # type: ignore[attr-defined]
+    answer = web.get("/healthz")
+    assert answer.status_code == 200
+    assert answer.json()["reason"] == "the disk is full"
+
+
+def test_until_its_loops_are_loaded_it_is_not_ready(tmp_path: Path) -> None:
+    web = TestClient(make(str(tmp_path)), raise_server_exceptions=False)
+    for path in ("/readyz", "/healthz", f"{BASE}/model", "/metrics"):
+        answer = web.get(path)
+        assert answer.status_code == 503
+        assert answer.json()["error"]["code"] == "OperationNotAllowed"
+    with web:
+        assert web.get("/readyz").status_code == 200
+
+
+def test_metrics_count_what_happened(web: TestClient) -> None:
+    for event in ("e1", "e2", "e3"):
+        web.post(f"{BASE}/rank", json=ACTIONS | {"eventId": event})
+    web.post(f"{BASE}/events/e1/reward", json={"value": 1.0})
+    web.post(f"{BASE}/events/stray/reward", json={"value": 1.0})
+    web.post(f"{BASE}/events/e2/reward", json={"value": 9.0})
+    web.post("/loops/invented/personalizer/v1.0/rank", json=ACTIONS)
+    found = samples(web)
+    loop = ("loop", "default")
+    assert found["windvane_decisions_total", (loop,)] == 3
+    assert found["windvane_rewards", (loop, ("outcome", "learned"))] == 1
+    assert found["windvane_rewards", (loop, ("outcome", "orphan"))] == 1
+    assert found["windvane_join_ratio", (loop,)] == 1
+    assert 0 <= found["windvane_model_age_seconds", (loop,)] < 60
+    assert 0 <= found["windvane_exploration_share", (loop,)] <= 1
+    assert found["windvane_prediction_error", (loop,)] == 1  # nothing was known
+    assert 0 < found["windvane_parameter_movement", (loop,)] < 1
+    assert found["windvane_drift_alarms", (loop,)] == 0
+    asked = ("windvane_requests_total", (loop, ("operation", "reward"), ("status", "400")))
+    assert found[asked] == 1
+    assert found["windvane_request_seconds_count", (loop, ("operation", "rank"))] == 3
+    assert found["windvane_degraded", ()] == 0
+    assert not any("invented" in str(labels) for _, labels in found)
+
+
+def test_loops_are_made_and_listed(web: TestClient) -> None:
+    made = web.post("/loops", json={"name": "home", "settings": {"halfLife": "2 days"}})
+    assert made.status_code == 201
+    assert made.json()["settings"]["halfLife"] == "2 days"
+    assert web.post("/loops/home/personalizer/v1.0/rank", json=ACTIONS).status_code == 201
+    assert [loop["name"] for loop in web.get("/loops").json()] == ["default", "home"]
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ('{"name": "default"}', "already"),
+        ('{"name": "a/b"}', "a loop's name"),
+        ('{"name": "c", "settings": {"halfLife": "soon"}}', "duration"),
+        ('{"name": "c", "settings": {"halfLives": "1 day"}}', "unknown field"),
+        ("{", "not JSON"),
+    ],
+)
+def test_a_loop_that_cannot_be_is_refused(web: TestClient, body: str, sentence: str) -> None:
+    answer = web.post("/loops", content=body)
+    assert answer.status_code == 400
+    assert sentence in answer.json()["error"]["message"]
+
+
+def test_a_defect_is_logged_with_the_id_that_the_answer_has(
+    web: TestClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(service.Service, "loop", broken)
+    header = {"Ocp-Apim-Subscription-Key": "very secret"}
+    answer = web.post(f"{BASE}/events/e1/reward", json={"value": 0.125}, headers=header)
+    assert answer.status_code == 500
+    assert answer.json()["error"]["code"] == "InternalServerError"
+    (record,) = [one for one in caplog.records if one.levelno == logging.ERROR]
+    line = Lines().format(record)
+    told = msgspec.json.decode(line)
+    assert told["request"] == answer.headers["x-request-id"]
+    assert told["status"] == 500
+    assert "ZeroDivisionError" in told["trace"]
+    assert "\n" not in line
+    assert "secret" not in line
+    assert "0.125" not in line
+
+
+def test_openapi_describes_paths_that_are_there_and_schemas_that_resolve(web: TestClient) -> None:
+    told = web.get("/openapi.json").json()
+    assert told["openapi"].startswith("3.1")
+    for ref in re.findall(r'"#/components/schemas/(\w+)"', json.dumps(told)):
+        assert ref in told["components"]["schemas"]
+    for path, item in told["paths"].items():
+        asked = path.replace("{loop}", "default").replace("{version}", "v1.0")
+        asked = re.sub("{.*?}", "e1", asked)
+        for method in set(item) - {"parameters"}:
+            content = b"{" if "requestBody" in item[method] else b""
+            answer = web.request(method.upper(), asked, content=content)
+            assert answer.status_code not in (404, 405), (method, path)
+            assert answer.is_success or set(answer.json()) == {"error"}
+            assert str(answer.status_code) in item[method]["responses"]

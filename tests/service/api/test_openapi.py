@@ -1,0 +1,58 @@
+"""The service answers as /openapi.json says, whatever that lets a client send."""
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+from server_process import Nursery, Server
+from windvane.service.api.openapi import document
+from windvane.service.loops.settings import NAME
+
+pytest.importorskip("schemathesis", reason="pip install schemathesis to test this")
+import schemathesis
+from schemathesis import checks
+from schemathesis.specs.openapi import checks as conforms
+
+CHECKS = [
+    checks.not_a_server_error,
+    conforms.status_code_conformance,
+    conforms.content_type_conformance,
+    conforms.response_headers_conformance,
+    conforms.response_schema_conformance,
+    conforms.negative_data_rejection,
+    conforms.unsupported_method,
+]
+schema = schemathesis.openapi.from_dict(document())
+
+
+@pytest.fixture(scope="module")
+def server(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(nursery, tmp_path_factory.mktemp("openapi") / "data") as server:
+        yield server
+
+
+@schema.parametrize()
+@settings(
+    max_examples=8,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_answers_are_those_of_the_document(case: schemathesis.Case[Any], server: Server) -> None:
+    given = case.body.get("settings") if isinstance(case.body, dict) else None
+    if isinstance(given, dict) and given.get("dim") in range(64, 4097):
+        given["dim"] = 64  # a large belief takes its gigabyte
+    if case.path_parameters and NAME.fullmatch(str(case.path_parameters.get("loop"))):
+        case.path_parameters["loop"] = "default"  # of those that could be, the one that is
+    case.call_and_validate(base_url=server.url, checks=CHECKS)
+
+
+def test_the_document_is_served(server: Server) -> None:
+    with urllib.request.urlopen(f"{server.url}/openapi.json") as answer:
+        assert json.load(answer) == json.loads(json.dumps(document()))

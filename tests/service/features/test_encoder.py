@@ -1,0 +1,412 @@
+"""JSON features as vectors: the encoding as written, its laws, and what it refuses."""
+
+import hashlib
+import math
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import windvane as wv
+from windvane.service.features import encoder as module
+from windvane.service.features.encoder import Encoder
+from windvane.service.features.hashing import LONGEST_NAME, weight
+from windvane.service.features.json_reader import MOST_NUMBERS
+from windvane.types import Floats
+
+Json = dict[str, Any]
+MASK = 2**64 - 1
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+@dataclass
+class Act:
+    id: str
+    features: list[Json] = field(default_factory=list)
+
+
+# The encoding as it is documented, in plain Python.
+
+
+def scramble(bits: int) -> int:
+    bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+    bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB & MASK
+    return bits ^ (bits >> 31)
+
+
+def squashed(number: float) -> float:
+    size, doublings = 1.0 + abs(float(number)), 0
+    while size >= 2.0:
+        size, doublings = size / 2.0, doublings + 1
+    log = doublings + size - 1.0
+    return math.copysign(log / (1.0 + log), number)
+
+
+def flat(objects: list[Json]) -> Json:
+    whole: Json = {}
+    for features in objects:
+        for name, value in features.items():
+            if isinstance(value, dict) and isinstance(whole.get(name), dict):
+                whole[name] = whole[name] | value
+            else:
+                whole[name] = value
+    return whole
+
+
+def read(features: Json, space: str = "") -> list[tuple[str, list[float]]]:
+    """Every feature's name and weights."""
+    found: list[tuple[str, list[float]]] = []
+    for name, value in features.items():
+        full = space + name
+        if name.startswith("_") or value is None or value == []:
+            continue
+        if isinstance(value, dict):
+            found += read(value, full + ".")
+        elif isinstance(value, bool):
+            found.append((full + ("=true" if value else "=false"), [1.0]))
+        elif isinstance(value, str):
+            found.append((f"{full}={value}", [1.0]))
+        elif isinstance(value, list) and isinstance(value[0], str):
+            found += [(f"{full}={category}", [1.0]) for category in sorted(set(value))]
+        else:
+            parts = [squashed(v) for v in (value if isinstance(value, list) else [value])]
+            length = max(1.0, math.sqrt(sum(v * v for v in parts)))
+            found.append((full, [v / length for v in parts]))
+    return found
+
+
+def side(features: list[tuple[str, list[float]]]) -> list[tuple[int, float]]:
+    """(1, features / √n), each with its bits."""
+    parts = [(0, 1.0)]
+    for name, values in features:
+        text = name.encode("utf-8", "surrogatepass")
+        start = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+        for i, value in enumerate(values):
+            bits = scramble((start + GOLDEN * i) & MASK)
+            parts.append((bits, value / math.sqrt(len(features))))
+    return parts
+
+
+def naive(context: list[Json], actions: list[Act], dim: int) -> Floats:
+    rows = np.zeros((len(actions), dim))
+    outer = side(read(flat(context)))
+    for row, action in zip(rows, actions, strict=True):
+        inner = side([*read(flat(action.features)), (f"_id={action.id}", [1.0])])
+        for a, (a_bits, a_value) in enumerate(inner):
+            for c, (c_bits, c_value) in enumerate(outer):
+                bits = scramble((GOLDEN * a_bits + c_bits) & MASK)
+                place = 1 + ((bits >> 32) * (dim - 1) >> 32)
+                sign = 1 if bits & 1 else -1
+                if a == c == 0:
+                    place, sign = 0, 1
+                row[place] += sign * a_value * c_value / 2
+        row /= max(1.0, math.sqrt(sum(x * x for x in row)))
+    return rows
+
+
+CONTEXT: list[Json] = [{"time": "morning", "weather": {"temp": 23, "sunny": True}}, {"_seen": 1}]
+ACTIONS = [
+    Act("a", [{"colour": "red", "price": 9.5}, {"tags": ["new", "hot"]}]),
+    Act("ä/漢", [{"vector": [0.25, -3.0, 1e300], "colour": "red"}]),
+    Act("bare"),
+]
+
+
+def test_an_encoding_never_changes() -> None:
+    """Another value here is another VERSION, or every stored decision loses its meaning."""
+    rows = Encoder(8).encode([{"hour": 3, "day": "mon"}], [Act("a", [{"hot": True}]), Act("b")])
+    third, half = 0.23570226039551584, 0.35355339059327373  # (2/3)/√8 and 1/√8
+    assert rows[1].tolist() == [0.5, -third, 0.0, third, 0.0, 0.5, -half, -half]
+    assert rows[0].tolist() == [
+        *(0.41314350190045657, -0.40132946548154164, 0.0, -0.7908448945441685),
+        *(-0.13771450063348553, 0.0, 0.0, -0.15442207116348458),
+    ]
+    assert rows.flags.c_contiguous
+    assert rows.dtype == np.float64
+
+
+def test_every_process_encodes_alike() -> None:
+    code = (
+        "from test_encoder import *; import sys;"
+        "sys.stdout.write(Encoder(64).encode(CONTEXT, ACTIONS).tobytes().hex())"
+    )
+    here = os.path.dirname(__file__)
+    path = os.pathsep.join([here, *sys.path])
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path}
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, env=environment, check=True
+        )
+        assert done.stdout.decode() == Encoder(64).encode(CONTEXT, ACTIONS).tobytes().hex()
+
+
+def test_an_example_matches_the_encoding_as_written() -> None:
+    for dim in (2, 3, 128, 1000):
+        rows = Encoder(dim).encode(CONTEXT, ACTIONS)
+        np.testing.assert_allclose(rows, naive(CONTEXT, ACTIONS, dim), atol=1e-14)
+
+
+text = st.text(st.characters(), max_size=6) | st.text(st.characters(categories=["Cs"]), max_size=2)
+numbers = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(10**300), 10**300)
+plain = st.none() | st.booleans() | text | numbers | st.lists(numbers, max_size=4)
+values = plain | st.lists(text, max_size=4)
+spaced = values | st.dictionaries(text, values, max_size=3)
+objects = st.lists(st.dictionaries(text, spaced, max_size=4), max_size=3)
+several = st.lists(st.builds(Act, text, objects), max_size=3)
+
+
+@settings(max_examples=300, deadline=None)
+@given(objects, several, st.integers(2, 200))
+def test_any_features_match_the_encoding_as_written(
+    context: list[Json], actions: list[Act], dim: int
+) -> None:
+    rows = Encoder(dim).encode(context, actions)
+    assert rows.shape == (len(actions), dim)
+    np.testing.assert_allclose(rows, naive(context, actions, dim), atol=1e-12)
+    assert np.all(np.linalg.norm(rows, axis=1) <= 1 + 1e-12)
+    assert np.all(rows[:, 0] > 0)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(text, spaced, max_size=6), st.randoms(use_true_random=False))
+def test_the_order_of_names_does_not_matter(features: Json, chance: Any) -> None:
+    names = list(features)
+    chance.shuffle(names)
+    other = {name: features[name] for name in names}
+    encoder = Encoder(32)
+    once = encoder.encode([features], [Act("a", [features])])
+    again = encoder.encode([other], [Act("a", [other])])
+    np.testing.assert_allclose(once, again, atol=1e-12)
+
+
+def test_a_weight_is_monotone_odd_and_below_one() -> None:
+    sizes = [0.0, 1e-9, 0.3, 1.0, 1.5, 23.0, 24.0, 1e3, 1e6, 1.1e6, 1e18, sys.float_info.max]
+    weights = [weight(v) for v in sizes]
+    assert weights == sorted(set(weights))
+    assert weights == [-weight(-v) for v in sizes]
+    assert weight(1.0) == 0.5
+    assert weight(1e-9) == pytest.approx(1e-9, rel=1e-6)
+    assert weights[-1] < weight(math.inf) == 1.0
+
+
+def test_a_huge_number_leaves_categories_visible() -> None:
+    """The same number 1 or 1e300: the category's share of the vector hardly moves."""
+    encoder = Encoder(4096)
+    shares = []
+    for size in (1.0, 1e300):
+        with_it, without = (
+            encoder.encode([], [Act("a", [{"size": size, "tag": tag}])])[0] for tag in ("x", None)
+        )
+        shares.append(np.abs(with_it - without).max())
+    assert shares[1] == pytest.approx(shares[0], rel=0.05)
+    assert shares[1] > 0.2
+
+
+def test_an_array_weighs_as_one_feature() -> None:
+    long = Encoder(4096).encode([], [Act("a", [{"vector": [5.0] * 500, "tag": "x"}])])[0]
+    short = Encoder(4096).encode([], [Act("a", [{"tag": "x", "other": "y"}])])[0]
+    assert np.abs(long[1:]).max() == pytest.approx(np.abs(short[1:]).max(), rel=0.05)
+
+
+def test_inner_products_survive_hashing_on_average() -> None:
+    """E⟨x, y⟩ = ¼ (1 + ⟨a, a'⟩)(1 + ⟨c, c'⟩), over new names every time."""
+    encoder, products = Encoder(32), []
+    for trial in range(3000):
+        mine = {f"{trial}a{i}": "x" for i in range(4)}
+        yours = {**mine, f"{trial}a0": "y", f"{trial}a1": "z"}
+        context = {f"{trial}c{i}": "x" for i in range(3)}
+        moved = {**context, f"{trial}c0": "y"}
+        first = encoder.encode([context], [Act(f"{trial}", [mine])])[0]
+        second = encoder.encode([moved], [Act(f"{trial}", [yours])])[0]
+        products.append(first @ second * (0.5 / first[0]) * (0.5 / second[0]))  # as if never cut
+    kept = 0.25 * (1 + 3 / 5) * (1 + 2 / 3)  # id and two of four; two of three
+    error = np.std(products) / math.sqrt(len(products))
+    assert error < 0.005
+    assert np.mean(products) == pytest.approx(kept, abs=4 * error)
+
+
+def test_places_and_signs_are_evenly_spread() -> None:
+    rows = Encoder(17).encode([], [Act(f"action {k}") for k in range(16_000)])[:, 1:]
+    counts = (rows != 0).sum(axis=0)
+    assert counts.sum() == 16_000
+    assert np.all(np.abs(counts - 1000) < 5 * math.sqrt(1000))
+    assert abs((rows > 0).sum() - 8000) < 5 * math.sqrt(4000)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"x": True}, {"x": 1}),
+        ({"x": True}, {"x": False}),
+        ({"x": False}, {}),
+        ({"x": "1"}, {"x": 1}),
+        ({"x": [0.5, 0.1]}, {"x": 0.5}),
+        ({"x": [1, 2]}, {"x": [2, 1]}),
+        ({"x": {"y": 1}}, {"y": 1}),
+    ],
+)
+def test_what_differs_gets_another_vector(one: Json, other: Json) -> None:
+    encoder = Encoder(512)
+    rows = [encoder.encode([], [Act("a", [features])]) for features in (one, other)]
+    assert np.abs(rows[0] - rows[1]).max() > 0.01
+    sides = [encoder.encode([features], [Act("a")]) for features in (one, other)]
+    assert np.abs(sides[0] - sides[1]).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([{"x": 1}], [{"x": 1.0}]),
+        ([{"x": None, "_y": 3, "z": []}], []),
+        ([{"_space": {"x": 3}, "w": {"_x": 1}}], [{}]),
+        ([{"x": 1}, {"x": "a"}], [{"x": "a"}]),
+        ([{"w": {"x": 1, "y": 2}}, {"w": {"x": 3}}], [{"w": {"y": 2, "x": 3}}]),
+        ([{"x": ["b", "a", "b"]}], [{"x": ["b", "a"]}]),
+        ([{"x": True}], [{"x": "true"}]),
+    ],
+)
+def test_what_means_the_same_gets_the_same_vector(one: list[Json], other: list[Json]) -> None:
+    encoder = Encoder(64)
+    a, b = (encoder.encode(features, [Act("a", features)]) for features in (one, other))
+    np.testing.assert_allclose(a, b, atol=1e-15)
+
+
+def test_features_changed_in_place_are_read_again() -> None:
+    action = Act("a", [{"x": 1}])
+    before = Encoder(64).encode([], [action])
+    action.features[0]["x"] = 2
+    after = Encoder(64).encode([], [action])
+    np.testing.assert_allclose(after, naive([], [action], 64), atol=1e-15)
+    assert np.any(after != before)
+
+
+def nested(depth: int) -> Json:
+    return {"deep": nested(depth - 1)} if depth else {}
+
+
+@pytest.mark.parametrize(
+    ("features", "sentence"),
+    [
+        ([{"w": {"x": {}}}], "w.x must not be an object, being in a namespace already"),
+        ([{"": {"": {"": 1}}}], r"\. must not be an object"),
+        ([nested(900)], "deep.deep must not be an object"),
+        ([{"x": math.nan}], "x must be a finite number, got nan"),
+        ([{"x": -math.inf}], "x must be a finite number, got -inf"),
+        ([{"x": 10**400}], "x must be a finite number, got one beyond 1e308"),
+        ([{"x": 10**5000}], "x must be a finite number"),
+        ([{"w": {"x": [1, math.nan]}}], r"w.x\[1\] must be a finite number, got nan"),
+        ([{"x": [1, "a"]}], "x must hold nothing but numbers, or nothing but strings"),
+        ([{"x": [1, True]}], "x must hold nothing but numbers"),
+        ([{"x": [None]}], "x must hold nothing but numbers"),
+        ([{"x": [[1]]}], "x must hold nothing but numbers"),
+        ([{"x": 1j}], "x must be a string, number, boolean, list, object or null"),
+        (["x"], "must be a list of objects, got str"),
+        ([10**5000], "must be a list of objects, got int"),
+        ([{}, 3], "must be a list of objects, got int"),
+        ([{"x" * LONGEST_NAME: "y"}], "xxx... must have at most 1024 characters"),
+        ([{"x": list(range(MOST_NUMBERS + 1))}], "must be at most 4096 numbers, got 4097"),
+        ([{str(i): i for i in range(MOST_NUMBERS + 1)}], "must be at most 4096 numbers"),
+    ],
+)
+def test_features_that_cannot_be_encoded_are_named(features: Any, sentence: str) -> None:
+    for context, actions in ((features, [Act("a")]), ([], [Act("a", features)])):
+        with pytest.raises(wv.FeatureError, match=sentence) as caught:
+            Encoder().encode(context, actions)
+        assert len(str(caught.value)) < 250
+
+
+def test_a_refusal_says_whose_feature_it_is() -> None:
+    bad = [{"price": math.nan}]
+    with pytest.raises(wv.FeatureError, match=r"^features of the context: price must be a finite"):
+        Encoder().encode(bad, [Act("a")])
+    with pytest.raises(wv.FeatureError, match=r"^features of action b: price must be a finite"):
+        Encoder().encode([], [Act("a"), Act("b", bad)])
+
+
+def test_too_many_crossings_are_refused() -> None:
+    wide: list[Json] = [{"x": [0.5] * 1025}]
+    with pytest.raises(wv.FeatureError, match="at most 1048576 crossings, got 1051650"):
+        Encoder().encode(wide, [Act("a", wide)])
+
+
+@pytest.mark.parametrize("bad", [{"dim": 1}, {"dim": 2.5}, {"dim": 10**6}, {"version": 2}])
+def test_an_encoder_refuses_what_it_cannot_be(bad: Json) -> None:
+    with pytest.raises(wv.SettingError, match=f"Encoder: {next(iter(bad))} must be"):
+        Encoder(**bad)
+
+
+def test_the_memory_of_actions_is_bounded() -> None:
+    for k in range(5000):
+        Encoder(4).encode([], [Act(f"one of many {k}")])
+    assert module.remembered.cache_info().currsize <= 4096
+    module.remembered.cache_clear()
+    Encoder(4).encode([], [Act("long", [{"x": [0.1] * 1000}])])
+    assert module.remembered.cache_info().currsize == 0
+
+
+def test_contributions_add_up_to_the_estimate() -> None:
+    encoder, theta = Encoder(16), np.random.default_rng(3).normal(size=16)
+    rows = encoder.encode(CONTEXT, ACTIONS)
+    for k, row in enumerate(rows):
+        reasons = encoder.explain(theta, CONTEXT, ACTIONS, k)
+        assert sum(r.contribution for r in reasons) == pytest.approx(row @ theta, abs=1e-12)
+        sizes = [abs(r.contribution) for r in reasons]
+        assert sizes == sorted(sizes, reverse=True)
+    names = {reason.name for reason in encoder.explain(theta, CONTEXT, ACTIONS, 0)}
+    assert len(names) == (1 + 3) * (1 + 5)
+    assert {"constant", "context.weather.temp", "action=a", "action.tags=new"} < names
+    assert "context.time=morning × action.colour=red" in names
+    vector = {reason.name for reason in encoder.explain(theta, CONTEXT, ACTIONS, 1)}
+    assert len(vector) == (1 + 3) * (1 + 3)  # an array is one feature
+    with pytest.raises(wv.SettingError, match="theta must be 16 numbers"):
+        encoder.explain(theta[:3], CONTEXT, ACTIONS, 0)
+
+
+def play(rounds: int) -> tuple[Encoder, wv.Policy, list[tuple[list[Json], list[Act]]], list[bool]]:
+    """A world in which red is liked in the morning and blue at night, whatever else is said."""
+    chance = np.random.default_rng(5)
+    encoder = Encoder(128)
+    policy = wv.Policy(128, wv.keep(), wv.thompson(0.2), seed=1)
+    requests, right = [], []
+    for _ in range(rounds):
+        morning = bool(chance.integers(2))
+        context = [{"time": "morning" if morning else "night", "visits": int(chance.integers(99))}]
+        actions = [
+            Act(f"{colour} {k}", [{"colour": colour, "price": float(chance.uniform(1, 50))}])
+            for colour in ("red", "blue")
+            for k in range(3)
+        ]
+        choice = policy.choose(encoder.encode(context, actions))
+        right.append((choice.index < 3) == morning)
+        policy.learn(choice, float(right[-1]) + 0.1 * chance.normal())
+        requests.append((context, actions))
+    return encoder, policy, requests, right
+
+
+def test_a_policy_learns_a_crossing_and_says_so() -> None:
+    encoder, policy, requests, right = play(600)
+    assert np.mean(right[-200:]) > 0.95
+    important = encoder.important(policy.theta, requests[-50:])
+    assert important[0].name == "context.time × action.colour"
+    assert important[0].contribution > 2 * important[1].contribution
+    told = {reason.name: reason.contribution for reason in important}
+    assert told["context.time"] < 0.05 * important[0].contribution
+    assert encoder.important(policy.theta, []) == []
+
+
+def test_without_features_it_is_a_multi_armed_bandit() -> None:
+    encoder = Encoder(32)
+    policy = wv.Policy(32, wv.keep(), wv.thompson(0.2), seed=1)
+    actions, worth = [Act("a"), Act("b"), Act("c")], [0.2, 0.9, 0.4]
+    for _ in range(200):
+        choice = policy.choose(encoder.encode([], actions))
+        policy.learn(choice, worth[choice.index])
+    rows = encoder.encode([], [*actions, Act("new")])
+    assert int(np.argmax(rows[:3] @ policy.theta)) == 1
+    assert policy.widths(rows)[3] > 2 * policy.widths(rows)[1]

@@ -1,0 +1,84 @@
+"""The end-to-end laws: the service is its policy, and it forgets as it is told."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from server_process import Client, Nursery, Server
+from windvane import Policy
+from windvane.service.features.encoder import Encoder
+from windvane.service.loops.settings import Settings, write
+from windvane.service.schemas import Action
+from windvane.service.store.admin_operations import PutLoop
+from windvane.service.store.log import Store
+
+ALIKE = Settings(dim=24, half_life="60 rounds", seed=5, exploration_percentage=0.2, width=0.7)
+SETTINGS = {
+    "alike": ALIKE,
+    "fading": Settings(half_life="20 rounds", exploration_percentage=0.3, width=0.05),
+    "keeping": Settings(half_life="never", exploration_percentage=0.3, width=0.05),
+}
+SKIES = ("sun", "rain")
+ARMS = ("ice", "tea", "soup")
+
+
+@pytest.fixture(scope="module")
+def client(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    data: Path = tmp_path_factory.mktemp("law") / "data"
+    with Store(data) as store:
+        for name, settings in SETTINGS.items():
+            store.submit(PutLoop(name, write(settings), 0, "test")).result()
+    with Server(nursery, data) as server:
+        client = server.client()
+        yield client
+        client.close()
+
+
+def test_choices_over_http_are_those_of_the_policy(client: Client) -> None:
+    policy = Policy(ALIKE.dim, ALIKE.memory(), ALIKE.exploration(), ALIKE.ridge, seed=5, floor=0.2)
+    encoder = Encoder(ALIKE.dim)
+    draw = np.random.default_rng(3)
+    seen = set()
+    for _ in range(120):
+        context = [{"sky": str(draw.choice(SKIES)), "warmth": float(draw.normal())}]
+        arms = [Action(name, [{"price": float(draw.random())}]) for name in ARMS]
+        rows = encoder.encode(context, arms)
+        chances = policy.propensities(rows)
+        choice = policy.choose(rows)
+        reward = float(draw.uniform(-1, 1)) if choice.index else 0.5
+        policy.learn(choice, reward)
+        told = client.rank(
+            {
+                "contextFeatures": context,
+                "actions": [{"id": arm.id, "features": arm.features} for arm in arms],
+            },
+            "/loops/alike",
+        ).json
+        assert told["rewardActionId"] == ARMS[choice.index]
+        shares = [one["probability"] for one in told["ranking"]]
+        assert shares == pytest.approx(chances.tolist(), rel=1e-11)  # code compiled apart
+        assert client.reward(told["eventId"], reward, "/loops/alike").status == 204
+        seen.add(choice.index)
+    assert seen == {0, 1, 2}
+
+
+def played(client: Client, loop: str, rounds: int, best: str) -> float:
+    """The mean reward of rounds in which one action earns 1 and all others nothing."""
+    body = {"actions": [{"id": name, "features": []} for name in ARMS]}
+    total = 0.0
+    for _ in range(rounds):
+        told = client.rank(body, f"/loops/{loop}").json
+        value = float(told["rewardActionId"] == best)
+        assert client.reward(told["eventId"], value, f"/loops/{loop}").status == 204
+        total += value
+    return total / rounds
+
+
+def test_after_a_change_of_taste_only_a_fading_memory_recovers(client: Client) -> None:
+    for loop in ("fading", "keeping"):  # 0.8 at best: three rounds in ten go to any action
+        assert played(client, loop, 150, "ice") > 0.6
+        played(client, loop, 60, "soup")  # three half-lives
+    assert played(client, "fading", 40, "soup") > 0.6
+    assert played(client, "keeping", 40, "soup") < 0.4

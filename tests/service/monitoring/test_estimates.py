@@ -1,0 +1,184 @@
+"""What the log says about its loop, against numbers worked out by hand."""
+
+from math import isnan, sqrt
+
+import numpy as np
+import pytest
+from msgspec.structs import astuple
+
+from store_helpers import SECOND
+from windvane.service.monitoring import estimates
+from windvane.service.monitoring.estimates import (
+    Bins,
+    Decided,
+    Ends,
+    Estimate,
+    Learned,
+    bins,
+    estimate,
+    gain,
+)
+from windvane.types import Floats
+
+
+def decided(at: list[int], rewards: list[float], baseline: list[float]) -> Decided:
+    blank = np.zeros(len(at), np.int64)
+    weights = np.array(baseline)
+    return Decided(np.array(at), np.array(rewards), weights, weights, blank, blank.astype(bool))
+
+
+def learned(at: list[int], errors: list[float], path: Floats, alarms: list[int]) -> Learned:
+    """Lessons, with an estimate after each."""
+    times, steps = np.array(at), list(path.astype(np.float32))
+    return Learned(times, np.array(errors), np.array(alarms), times, steps)
+
+
+def naive_estimate(rewards: Floats, weights: Floats, low: float, high: float) -> Estimate:
+    """The formulas of the module, a term at a time."""
+    pairs = list(zip(rewards, weights, strict=True))
+    total, squares = sum(w for _, w in pairs), sum(w * w for _, w in pairs)
+    value = sum(w * y for y, w in pairs) / total
+    used = sum(w > 0 for _, w in pairs)
+    variance = sum((w * (y - value)) ** 2 for y, w in pairs) / total**2
+    variance *= used / (used - 1) if used > 1 else 1.0
+    size = total**2 / squares
+    variance += ((value - low) ** 2 + (high - value) ** 2) / size**2
+    error = min(sqrt(variance), (high - low) / 2)
+    return Estimate(value, error, sum(w * y for y, w in pairs) / len(pairs), len(pairs))
+
+
+def test_estimate_is_that_of_the_formula() -> None:
+    random = np.random.default_rng(6)
+    for size in (1, 2, 5, 80):
+        rewards, weights = random.random(size), random.exponential(size=size)
+        weights[1::3] = 0.0
+        found = estimate(rewards, weights, Ends(-0.5, 1.5))
+        wanted = naive_estimate(rewards, weights, -0.5, 1.5)
+        assert astuple(found) == pytest.approx(astuple(wanted))
+
+
+def test_estimate_of_nothing_is_unknown() -> None:
+    assert isnan(estimate(np.zeros(0), np.zeros(0)).value)
+    assert isnan(estimate(np.ones(3), np.zeros(3)).value)
+
+
+def test_estimate_of_many_equal_weights_is_the_mean_and_its_usual_error() -> None:
+    rewards = np.random.default_rng(1).random(4000)
+    found = estimate(rewards, np.ones(4000))
+    assert found.value == pytest.approx(rewards.mean())
+    assert found.error == pytest.approx(rewards.std(ddof=1) / sqrt(4000), rel=1e-2)
+
+
+def test_equal_rewards_leave_room_for_one_that_was_not_seen() -> None:
+    assert estimate(np.zeros(10), np.ones(10)).error == pytest.approx(0.1)
+    assert estimate(np.ones(10), np.ones(10)).error == pytest.approx(0.1)
+    assert estimate(np.zeros(1), np.ones(1)).error == 0.5
+    assert estimate(np.zeros(10), np.ones(10), Ends(-1.0, 1.0)).error == pytest.approx(sqrt(0.02))
+
+
+@pytest.mark.parametrize(
+    ("size", "share", "truth", "most"),
+    [(300, 0.3, 0.2, 0.99), (10, 1.0, 0.1, 1.0), (30, 1.0, 0.05, 1.0), (125, 0.05, 0.1, 1.0)],
+)
+def test_bands_cover_the_truth_as_often_as_they_should(
+    size: int, share: float, truth: float, most: float
+) -> None:
+    random, inside, plays = np.random.default_rng(2), 0, 0
+    for _ in range(400):
+        first = random.random(size) < share
+        rewards = (random.random(size) < np.where(first, truth, 0.7)).astype(float)
+        found = estimate(rewards, first / share, Ends(0.0, 1.0))
+        plays += int(first.any())
+        inside += abs(found.value - truth) < 2 * found.error
+    assert 0.93 < inside / plays <= most
+
+
+def test_gain_over_itself_is_nothing() -> None:
+    found = gain(np.array([1.0, 0.0, 1.0]), np.ones(3))
+    assert (found.value, found.error) == (0.0, 0.0)
+
+
+def test_gain_over_what_was_hardly_tried_is_not_sure() -> None:
+    rewards, weights = np.tile([0.0, 1.0], 50), np.zeros(100)
+    weights[[0, 2]] = 50.0  # twice, for nothing
+    found = gain(rewards, weights)
+    assert found.value == 0.5
+    assert found.value < 2 * found.error
+
+
+@pytest.mark.parametrize("count", [0, 1, 100, 20_000])
+@pytest.mark.parametrize("span", [0, 1, 59 * SECOND, 86_400 * SECOND, 10**16])
+def test_bins_hold_all_times_and_are_few(span: int, count: int) -> None:
+    since = 1_700_000_000 * SECOND + 17
+    found = bins(since, since + span, count)
+    assert found.start <= since < found.start + found.width
+    assert since + span < found.start + found.size * found.width
+    assert found.size <= min(max(6, count // 10), 60) + 1
+
+
+def test_over_time_is_the_estimate_of_each_bin() -> None:
+    random = np.random.default_rng(8)
+    at = np.sort(random.integers(0, 200, 150))
+    rewards = np.where(random.random(150) < 0.2, np.nan, random.random(150))
+    log = decided(at.tolist(), rewards.tolist(), random.exponential(size=150).tolist())
+    low, high = np.nanmin(rewards), np.nanmax(rewards)
+    for reach in (0, 2):
+        found = estimates.over_time(Bins(0, 10, 20), log, log.baseline, reach)
+        for k in range(20):
+            near = (at >= 10 * (k - reach)) & (at < 10 * (k + 1 + reach)) & ~np.isnan(rewards)
+            wanted = naive_estimate(rewards[near], log.baseline[near], low, high)
+            assert found.value[k] == pytest.approx(wanted.value)
+            assert found.error[k] == pytest.approx(wanted.error)
+
+
+def test_over_time_leaves_out_what_waits() -> None:
+    found = estimates.over_time(
+        Bins(0, 10, 3),
+        log := decided([1, 2, 25], [1.0, 0.0, float("nan")], [1.0, 1.0, 1.0]),
+        log.baseline,
+        reach=2,
+    )
+    assert found.value[0] == 0.5
+    assert isnan(found.value[1])
+    assert isnan(found.value[2])
+
+
+def test_waiting_is_what_can_still_get_a_reward() -> None:
+    log = decided([1, 12, 15, 25], [float("nan")] * 2 + [1.0, float("nan")], [1.0] * 4)
+    assert estimates.waiting(Bins(0, 10, 3), log, open_since=10) == [0.0, 0.5, 1.0]
+
+
+def test_errors_movement_and_alarms_of_each_bin() -> None:
+    random = np.random.default_rng(9)
+    at, errors = [3, 8, 15, 16, 17, 41], random.normal(size=6).tolist()
+    path = random.normal(size=(6, 2))
+    in_bins, log = Bins(0, 10, 5), learned(at, errors, path, alarms=[16, 17, 41])
+    found = estimates.errors(in_bins, log)
+    for k, theirs in enumerate(([0, 1], [2, 3, 4], [], [], [5])):
+        squares = [errors[i] ** 2 for i in theirs]
+        if squares:
+            assert found.value[k] == pytest.approx(sqrt(sum(squares) / len(squares)))
+            assert 0 < found.error[k] < 2
+        else:
+            assert isnan(found.value[k])
+    assert estimates.alarms(in_bins, log) == [1, 4]
+    steps = [(1, 0), (4, 1), (4, 4), (4, 4), (5, 4)]
+    distances = [np.linalg.norm(path[there] - path[here]) for there, here in steps]
+    assert estimates.movement(in_bins, log) == pytest.approx(distances, rel=1e-5)
+    assert isnan(estimates.movement(Bins(-10, 10, 2), log)[0])
+    later = log.since(16)
+    assert later.alarms.tolist() == [16, 17, 41]
+    assert estimates.movement(Bins(16, 10, 1), later) == pytest.approx(
+        [np.linalg.norm(path[4] - path[2])], rel=1e-5
+    )
+
+
+def test_shares_name_the_top_and_sum_the_others() -> None:
+    actions = np.array([0] * 5 + list(range(1, 12)))
+    at = np.zeros(16, np.int64)
+    none = np.zeros(16)
+    log = Decided(at, none, none, none, actions, at.astype(bool))
+    found = estimates.shares(Bins(0, 1, 1), log, [f"a{k}" for k in range(12)])
+    assert [each.name for each in found] == [f"a{k}" for k in range(8)] + [None]
+    assert found[0].total == 5
+    assert sum(each.value[0] for each in found) == pytest.approx(1.0)

@@ -1,0 +1,117 @@
+"""The clients of the retired service, as they are on PyPI and npm, work unchanged."""
+
+import json
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from server_process import Nursery, Server
+from windvane.service.loops.settings import Settings, write
+from windvane.service.store.admin_operations import PutLoop
+from windvane.service.store.log import Store
+
+HERE = Path(__file__).parent / "clients"
+EVENTS = ["plain", "with/two/slashes", "a space", "ångström ☂", "50%/of?it#all", "reward/reward"]
+PYPI = "azure-cognitiveservices-personalizer==0.1.1"
+NPM = ("@azure/cognitiveservices-personalizer@2.0.1", "@azure-rest/ai-personalizer@1.0.0-beta.1")
+Play = Callable[[str], Any]
+
+
+@pytest.fixture(scope="module")
+def server(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    data = tmp_path_factory.mktemp("clients") / "data"
+    with Store(data) as store:
+        store.submit(PutLoop("home", write(Settings()), 0, "test")).result()
+    with Server(nursery, data) as server:
+        yield server
+
+
+def played(*command: str) -> Any:
+    """What a client saw, in a process of its own."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Play:
+    folder = tmp_path_factory.mktemp("pypi")
+    venv.create(folder, with_pip=False)
+    target = str(folder / "packages")
+    install = [sys.executable, "-m", "pip", "install", "-q", "--target", target, PYPI]
+    subprocess.run(install, check=True, capture_output=True, timeout=300)
+    program = str(folder / "bin" / "python")
+    return lambda url: played(
+        "env", f"PYTHONPATH={target}", program, str(HERE / "v1.py"), url, json.dumps(EVENTS)
+    )
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Play]:
+    npm, program = shutil.which("npm"), shutil.which("node")
+    if npm is None or program is None:
+        pytest.skip("node and npm are not installed: apt-get install nodejs npm")
+    folder = str(tmp_path_factory.mktemp("npm"))
+    install = [npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", folder, *NPM]
+    subprocess.run(install, check=True, capture_output=True, timeout=300)
+
+    def script(name: str) -> Play:
+        return lambda url: played(program, str(HERE / name), url, json.dumps(EVENTS), folder)
+
+    return script
+
+
+def check(seen: Any) -> None:
+    """What every client must have seen."""
+    assert list(seen["events"]) == EVENTS
+    for event in seen["events"].values():
+        assert list(event["ranking"]) == ["pasta", "soup", "salad"]
+        assert event["ranking"]["soup"] == 0.0
+        assert sum(event["ranking"].values()) == pytest.approx(1.0)
+        assert event["chosen"] in ("pasta", "salad")
+    assert seen["reward 2"] == [400, "InvalidRewardRequest"]
+    assert seen["unknown"] == [400, "InvalidEventIdToActivate"]
+    assert seen["bad rank"] == [400, "InvalidRankRequest"]
+
+
+def rewarded(server: Server, loop: str) -> None:
+    """Under each event exactly as it was named, the reward was learned."""
+    with Store(server.data) as store:
+        row = store.loop(loop)
+        assert row is not None
+        for event in EVENTS:
+            assert store.decision(row.id, event) is not None, quote(event)
+            statuses = [reward.status for reward in store.rewards(row.id, event)]
+            assert statuses[0] == "learned"
+
+
+@pytest.mark.parametrize("prefix", ["", "/loops/home"])
+def test_the_python_client_works(server: Server, python: Play, prefix: str) -> None:
+    check(python(server.url + prefix))
+    rewarded(server, "home" if prefix else "default")
+
+
+# This one drops its own path where the endpoint has one, but keeps a query.
+@pytest.mark.parametrize("prefix", ["", "?loop=home"])
+def test_the_npm_client_works(server: Server, node: Callable[[str], Play], prefix: str) -> None:
+    check(node("v1.mjs")(server.url + prefix))
+    rewarded(server, "home" if prefix else "default")
+
+
+@pytest.mark.parametrize("prefix", ["", "/loops/home"])
+def test_the_rest_client_works(server: Server, node: Callable[[str], Play], prefix: str) -> None:
+    seen = node("rest.mjs")(server.url + prefix)
+    check(seen)
+    assert seen["put"]["rewardWaitTime"] == "PT20M"
+    assert seen["put"]["learningMode"] == "Apprentice"
+    assert set(seen["policy"]) == {"name", "arguments"}
+    assert seen["model"]["creationTime"] <= seen["model"]["lastModifiedTime"]
+    assert seen["logs"]["dateRange"]["from"] <= seen["logs"]["dateRange"]["to"]
+    assert seen["multislot"] == [403, "InvalidApiAccess"]

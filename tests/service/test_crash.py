@@ -1,0 +1,253 @@
+"""Killed at any moment, the service has all that it said it has, and believes what its log says."""
+
+import http.client
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from server_process import BASE, Answer, Client, Nursery, Server
+from windvane.service.loops.settings import Settings, write
+from windvane.service.store.admin_operations import PutLoop
+from windvane.service.store.database import alone, location
+from windvane.service.store.log import Store
+
+KILLS = 50
+SETTINGS = {
+    "default": Settings(dim=16, half_life="200 rounds"),
+    "sums": Settings(dim=16, half_life="10 minutes", reward_aggregation="sum"),
+    "hasty": Settings(dim=8, half_life="40 rounds", reward_wait_time="PT0.2S", default_reward=0.25),
+}
+
+
+class Given(NamedTuple):
+    """A reward that was acknowledged."""
+
+    loop: str
+    event: str
+    request: str
+    value: float
+
+
+class Visitor(threading.Thread):
+    """Asks at random until told to stop, and notes what it was answered."""
+
+    def __init__(self, number: int, port: int, over: threading.Event) -> None:
+        super().__init__(name=f"visitor {number}")
+        self.number, self.port, self.over = number, port, over
+        self.draw = random.Random(number)
+        self.client = Client(port, timeout=20.0)
+        self.known: list[tuple[str, str]] = []  # loop and event of every rank ever sent
+        self.answers: dict[tuple[str, str], bytes] = {}
+        self.rewards: list[Given] = []
+        self.activated: set[tuple[str, str]] = set()
+        self.surprises: list[str] = []
+        self.counts: Counter[str] = Counter()
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            try:
+                self.draw.choices(
+                    [self.rank, self.reward, self.activate, self.put], [5, 5, 1, 0.1]
+                )[0]()
+            except (OSError, http.client.HTTPException):
+                self.counts["cut"] += 1  # killed while asked: whether it is known, nobody can say
+                time.sleep(0.01)
+        self.client.close()
+
+    def event(self) -> tuple[str, str]:
+        """One of the last few, or any; now and then one that is not ranked yet."""
+        if not self.known or self.draw.random() < 0.05:
+            return self.draw.choice(list(SETTINGS)), f"{self.number}-{len(self.known) + 2}"
+        recent = self.known[-5:] if self.draw.random() < 0.8 else self.known
+        return self.draw.choice(recent)
+
+    def rank(self) -> None:
+        again = self.known and self.draw.random() < 0.2
+        loop, event = self.event() if again else (self.draw.choice(list(SETTINGS)), "")
+        event = event or f"{self.number}-{len(self.known)}"
+        self.known.append((loop, event))
+        names = self.draw.sample("abcdef", self.draw.randint(1, 5))
+        answer = self.ask(
+            "POST",
+            loop,
+            "rank",
+            {
+                "eventId": event,
+                "contextFeatures": [{"hour": self.draw.random()}],
+                "actions": [
+                    {"id": name, "features": [{"x": self.draw.random()}]} for name in names
+                ],
+                "deferActivation": self.draw.random() < 0.2,
+            },
+        )
+        self.expect(answer, 201)
+        if json.loads(answer.body)["degraded"]:
+            self.counts["degraded"] += 1
+        elif self.answers.setdefault((loop, event), answer.body) != answer.body:
+            self.surprises.append(f"{event} was ranked twice: {answer.body!r}")
+
+    def reward(self) -> None:
+        loop, event = self.event()
+        value = round(self.draw.uniform(-1, 1), 3)
+        request = f"{self.number}-{self.draw.randrange(10**9)}"
+        for _ in range(2 if self.draw.random() < 0.1 else 1):  # a client that tries again
+            answer = self.ask("POST", loop, f"events/{event}/reward", {"value": value}, request)
+            self.expect(answer, 204)
+            given = Given(loop, event, request, value)
+            if not self.rewards or self.rewards[-1] != given:
+                self.rewards.append(given)
+
+    def activate(self) -> None:
+        loop, event = self.event()
+        answer = self.ask("POST", loop, f"events/{event}/activate")
+        self.expect(answer, 204 if (loop, event) in self.answers else answer.status)
+        if answer.status == 204:
+            self.activated.add((loop, event))
+
+    def put(self) -> None:
+        share = round(self.draw.uniform(0.05, 0.3), 3)
+        body = {"explorationPercentage": share}
+        self.expect(self.ask("PUT", "default", "configurations/service", body), 200)
+
+    def ask(
+        self, method: str, loop: str, path: str, body: object = None, request: str = ""
+    ) -> Answer:
+        headers = {"x-ms-client-request-id": request} if request else {}
+        answer = self.client.call(method, f"/loops/{loop}{BASE}/{path}", body, headers)
+        self.counts[path.rpartition("/")[2]] += 1
+        return answer
+
+    def expect(self, answer: Answer, status: int) -> None:
+        if answer.status != status:
+            self.surprises.append(f"{status} was expected, got {answer}")
+
+
+FOLD = """
+import json, sys
+from windvane.service.loops.loop import Loop
+from windvane.service.store.log import Store
+from windvane.service.loops.warmup import prepare, warm
+
+prepare()
+warm()
+for data in sys.argv[1:]:
+    with Store(data) as store:
+        loops = [Loop(row, store) for row in store.loops()]
+    bits = {loop: (loop.policy._block, loop.policy._tally) for loop in loops}
+    told = {
+        loop.name: (loop.lesson, *(part.tobytes().hex() for part in parts))
+        for loop, parts in bits.items()
+    }
+    print(json.dumps(told))
+"""
+
+
+def folded(*places: Path) -> list[dict[str, list[Any]]]:
+    """What every loop of each directory believes when it is opened: its last lesson, its bits.
+
+    In a process of its own, where compiled code is loaded as the service loads it.
+    """
+    paths = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        [sys.executable, "-c", FOLD, *map(str, places)],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def without_snapshots(data: Path, scratch: Path) -> Path:
+    """A copy of a directory in which all must be learned from the log."""
+    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.copytree(data, scratch)
+    [file] = scratch.glob("*.db")
+    with sqlite3.connect(file) as connection:
+        connection.execute("DELETE FROM snapshots")
+    connection.close()
+    return scratch
+
+
+def same_belief(data: Path, scratch: Path) -> dict[str, list[Any]]:
+    """Opened as it is and folded from nothing, a directory gives the same bits."""
+    opened = scratch / "opened"
+    shutil.rmtree(opened, ignore_errors=True)
+    shutil.copytree(data, opened)
+    whole, fresh = folded(opened, without_snapshots(data, scratch / "fresh"))
+    assert whole == fresh
+    return whole
+
+
+def test_killed_at_any_moment_nothing_acknowledged_is_lost(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    data, scratch, draw = tmp_path / "data", tmp_path / "scratch", random.Random(11)
+    with Store(data) as store:
+        for name, settings in SETTINGS.items():
+            store.submit(PutLoop(name, write(settings), 0, "test")).result()
+    over = threading.Event()
+    with Server(nursery, data) as server:
+        visitors = [Visitor(number, server.port, over) for number in range(3)]
+        for visitor in visitors:
+            visitor.start()
+        try:
+            for kill in range(KILLS):
+                if kill % 3:
+                    server.wait()  # others are killed before they have come up
+                time.sleep(draw.uniform(0.0, 0.6))
+                if kill % 10 == 5:
+                    server.stop()  # leaves a snapshot
+                    server.start()
+                    server.wait()
+                server.kill()
+                if kill % 10 == 9:
+                    with alone(location(str(data)), 5.0):  # its last words are written
+                        same_belief(data, scratch)
+                server.start()
+            server.wait()
+        finally:
+            over.set()
+            for visitor in visitors:
+                visitor.join(30.0)
+        for visitor in visitors:
+            assert visitor.surprises == []
+        again = server.client()
+        for visitor in visitors:  # another request under a known event
+            for (loop, event), answer in visitor.answers.items():
+                body = {"eventId": event, "actions": [{"id": "new", "features": []}]}
+                assert again.rank(body, f"/loops/{loop}").body == answer
+        again.close()
+        server.stop()
+        lately = same_belief(data, scratch)
+    assert all(lesson > 50 for lesson, _, _ in lately.values())
+    with Store(data) as store:
+        ids = {row.name: row.id for row in store.loops()}
+        for visitor in visitors:
+            for loop, event in visitor.answers:
+                decision = store.decision(ids[loop], event)
+                assert decision is not None
+                assert decision.answer == visitor.answers[loop, event]
+            for given in visitor.rewards:
+                kept = store.rewards(ids[given.loop], given.event)
+                assert given.value in [reward.value for reward in kept]
+                assert [reward.request_id for reward in kept].count(given.request) == 1
+            for loop, event in visitor.activated:
+                assert store.decision(ids[loop], event) is not None
+        funnel = [store.funnel(number) for number in ids.values()]
+    total = sum((visitor.counts for visitor in visitors), Counter[str]())
+    assert min(total[what] for what in ("rank", "reward", "activate", "cut")) >= KILLS, total
+    assert total["degraded"] < total["rank"] / 100
+    assert all(
+        sum(getattr(one, what) for one in funnel)
+        for what in ("learned", "summed", "default", "late", "orphan", "duplicate", "extra")
+    ), funnel

@@ -1,0 +1,361 @@
+"""Where the log or the encoder fails, ranks are still answered, and nothing is learned of them."""
+
+import contextlib
+import os
+import resource
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from server_process import BASE, Answer, Client, Nursery, Server
+from store_helpers import TERMS, decision, new_loop, reward
+from windvane.service import app
+from windvane.service.api import events
+from windvane.service.app import make
+from windvane.service.features.encoder import Encoder
+from windvane.service.loops import service
+from windvane.service.store import writer_client
+from windvane.service.store.decision_operations import PutDecision, Withdraw
+from windvane.service.store.log import Store
+from windvane.service.store.schema import Lesson
+
+ACTIONS = [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea", "soup")]
+BODY = {"actions": ACTIONS, "excludedActions": ["ice"]}
+FIRST = {"ice": 0.0, "tea": 1.0, "soup": 0.0}
+Fault = Callable[[Server], AbstractContextManager[object]]
+
+
+def locked(server: Server) -> AbstractContextManager[object]:
+    """Someone else holds the database."""
+    other = sqlite3.connect(server.data / "windvane.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    return closing(other)
+
+
+@contextmanager
+def full(server: Server) -> Iterator[None]:
+    """Every block of the disk is taken."""
+    ballast = server.data / "ballast"
+    with open(ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+    yield
+    ballast.unlink()
+
+
+@contextmanager
+def limited(server: Server) -> Iterator[None]:
+    """The system lets the server's files grow no further."""
+    before = resource.prlimit(server.writer, resource.RLIMIT_FSIZE)
+    resource.prlimit(server.writer, resource.RLIMIT_FSIZE, (1, before[1]))
+    yield
+    resource.prlimit(server.writer, resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def small_disk(place: Path) -> Iterator[None]:
+    """A disk of a few megabytes, mounted there."""
+    words = ["-t", "tmpfs", "-o", "size=4m,mode=0777", "tmpfs", str(place)]
+    place.mkdir()
+    for may in ([], ["sudo", "-n"]):
+        with_rights = [*may, "mount", *words]
+        try:
+            done = subprocess.run(with_rights, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            continue
+        if done.returncode == 0:
+            break
+    else:
+        pytest.skip("a small disk to fill takes the right to mount one")
+    try:
+        yield
+    finally:
+        subprocess.run([*may, "umount", "--lazy", str(place)], check=True)
+
+
+@pytest.fixture
+def data(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    place = tmp_path / "data"
+    if request.getfixturevalue("fault") is full:
+        with small_disk(place):
+            yield place
+    else:
+        yield place
+
+
+def rank(client: Client, event: str) -> Answer:
+    """A rank that takes no longer than it may."""
+    started = time.monotonic()
+    answer = client.rank(BODY | {"eventId": event})
+    assert time.monotonic() - started < 5.0
+    assert answer.status == 201
+    assert answer.json["eventId"] == event
+    return answer
+
+
+def first(answer: Answer) -> bool:
+    """Whether it is degraded: then it is the first action that is not excluded."""
+    told = answer.json
+    if told["degraded"]:
+        assert {one["id"]: one["probability"] for one in told["ranking"]} == FIRST
+        assert told["rewardActionId"] == "tea"
+    return bool(told["degraded"])
+
+
+def health(client: Client) -> str:
+    told = client.call("GET", "/healthz").json
+    assert (told["status"] == "degraded") == bool(told.get("reason"))
+    return str(told.get("reason", "ok"))
+
+
+def lessons(data: Path) -> dict[str, list[Lesson]]:
+    """What was learned, by event."""
+    found: dict[str, list[Lesson]] = {}
+    with Store(data) as store:
+        loop = store.loop("default")
+        assert loop is not None
+        names = {
+            row.decision.id: row.decision.event_id for rows in store.log(loop.id) for row in rows
+        }
+        for batch in store.lessons(loop.id):
+            for lesson in batch:
+                found.setdefault(names[lesson.decision], []).append(lesson)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"), [(locked, "locked"), (full, "disk is full"), (limited, "disk does not")]
+)
+def test_a_log_that_fails_degrades_ranks_and_recovers(
+    nursery: Nursery, data: Path, fault: Fault, reason: str
+) -> None:
+    degraded: list[str] = []
+    kept: list[str] = []
+    with Server(nursery, data) as server, closing(server.client()) as client:
+        assert not first(rank(client, "before"))
+        assert health(client) == "ok"
+        with fault(server):
+            for number in range(40):  # what is allocated already still takes a few
+                event = f"during-{number}"
+                (degraded if first(rank(client, event)) else kept).append(event)
+                if len(degraded) == 4:
+                    break
+            assert len(degraded) == 4
+            assert reason in health(client)
+            answer = client.reward("before", 1.0)
+            earliest = 1.0 if answer.status == 204 else 0.5  # acknowledged, it is kept
+            if answer.status != 204:
+                assert answer.status == 503
+                assert answer.json["error"]["code"] == answer.headers["x-ms-error-code"]
+            assert client.call("GET", "/readyz").status == 200
+        for number in range(20):  # what waited goes first
+            event = f"after-{number}"
+            (degraded if first(rank(client, event)) else kept).append(event)
+        assert event in kept
+        assert health(client) == "ok"
+        for event in ("before", *kept, *degraded):
+            assert client.reward(event, 0.5).status == 204
+        server.kill()
+        client.close()
+        server.start()
+        server.wait()
+        assert not first(rank(client, "restarted"))
+        assert "Traceback" not in server.log
+    learned = lessons(data)
+    values = {event: [lesson.value for lesson in taught] for event, taught in learned.items()}
+    assert values == {"before": [earliest]} | {event: [0.5] for event in kept}
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[TestClient]:
+    with TestClient(make(str(tmp_path / "data"))) as client:
+        yield client
+
+
+def ask(web: TestClient, event: str | None) -> dict[str, object]:
+    answer = web.post(f"{BASE}/rank", json=BODY | {"eventId": event})
+    assert answer.status_code == 201
+    told: dict[str, object] = answer.json()
+    return told
+
+
+def statuses(web: TestClient, event: str) -> list[str]:
+    """What became of the rewards of an event."""
+    return [one.status for one in web.app.state.service.store.rewards(1, event)]  # type: ignore[attr-defined]
+
+
+def test_a_defect_in_the_encoder_degrades_ranks_and_recovers(
+    web: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    ranked = ask(web, "ranked")
+    with monkeypatch.context() as patch:
+        patch.setattr(Encoder, "encode", broken)
+        told = ask(web, "e")
+        assert told["degraded"]
+        assert told["rewardActionId"] == "tea"
+        assert ask(web, "ranked") == ranked  # decided before
+        assert "a defect" in web.get("/healthz").json()["reason"]
+        refused = web.post(f"{BASE}/rank", json=BODY | {"excludedActions": ["nobody"]})
+        assert refused.status_code == 400
+    assert ask(web, "e") == told  # an event is decided once
+    assert not ask(web, "f")["degraded"]
+    assert web.get("/healthz").json()["status"] == "ok"
+    for event in ("e", "f"):
+        assert web.post(f"{BASE}/events/{event}/reward", json={"value": 1.0}).status_code == 204
+    assert (statuses(web, "e"), statuses(web, "f")) == (["unlearned"], ["learned"])
+
+
+class Busy:
+    """The process that writes does nothing, until it is let go."""
+
+    def __init__(self, web: TestClient) -> None:
+        self._process = web.app.state.service.writer.process  # type: ignore[attr-defined]
+        os.kill(self._process, signal.SIGSTOP)
+
+    def let_go(self) -> None:
+        os.kill(self._process, signal.SIGCONT)
+
+
+@pytest.fixture
+def busy(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[Busy]:
+    """The log takes longer than a rank can wait."""
+    monkeypatch.setattr(service, "PATIENCE", 0.1)
+    monkeypatch.setattr(service, "HURRY", 0.1)
+    busy = Busy(web)
+    yield busy
+    busy.let_go()
+
+
+def test_a_rank_that_waited_too_long_is_never_learned(web: TestClient, busy: Busy) -> None:
+    told, unnamed = ask(web, "late"), ask(web, None)
+    assert told["degraded"]
+    assert unnamed["degraded"]
+    assert "too long" in web.get("/healthz").json()["reason"]
+    busy.let_go()
+    assert ask(web, "late") == told
+    store = web.app.state.service.store  # type: ignore[attr-defined]
+    for event in ("late", str(unnamed["eventId"])):
+        assert web.post(f"{BASE}/events/{event}/reward", json={"value": 1.0}).status_code == 204
+        assert statuses(web, event) == ["unlearned"]
+        kept = store.decision(1, event)
+        assert (kept.degraded, kept.chosen, kept.features) == (True, 1, None)
+        assert kept.probabilities == bytes(8) + b"\0\0\0\0\0\0\xf0?" + bytes(8)
+    assert list(store.lessons(1)) == []
+
+
+def test_a_reward_that_waits_too_long_is_to_be_sent_again_and_counts_once(
+    web: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(web, "e")
+    monkeypatch.setattr(events, "PATIENCE", 0.2)
+    path, header = f"{BASE}/events/e/reward", {"x-ms-client-request-id": "once"}
+    busy = Busy(web)
+    refused = web.post(path, json={"value": 1.0}, headers=header)
+    assert refused.status_code == 503
+    assert "too long" in refused.json()["error"]["message"]
+    assert web.post(f"{BASE}/events/e/activate").status_code == 503
+    busy.let_go()
+    assert web.post(path, json={"value": 1.0}, headers=header).status_code == 204
+    assert statuses(web, "e").count("learned") == 1
+
+
+def test_a_reward_that_came_first_teaches_nothing_of_a_rank_that_waited_too_long(
+    web: TestClient, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    assert web.post(f"{BASE}/events/e/reward", json={"value": 1.0}).status_code == 204
+    busy = request.getfixturevalue("busy")
+    told = ask(web, "e")
+    busy.let_go()
+    assert ask(web, "e") == told
+    assert told["degraded"]
+    assert statuses(web, "e") == ["unlearned"]
+
+
+def test_what_was_decided_before_outlives_a_repetition_that_waited_too_long(
+    web: TestClient, request: pytest.FixtureRequest
+) -> None:
+    before = ask(web, "e")
+    assert web.post(f"{BASE}/events/e/reward", json={"value": 1.0}).status_code == 204
+    busy = request.getfixturevalue("busy")
+    assert ask(web, "e")["degraded"]
+    busy.let_go()
+    assert ask(web, "e") == before
+    store = web.app.state.service.store  # type: ignore[attr-defined]
+    assert not store.decision(1, "e").degraded
+    (taught,) = store.lessons(1)
+    assert len(taught[0].features) == 8 * 128
+
+
+DIES = """
+import os, sys
+from windvane.service import scribe
+
+def report(channel, outcomes):
+    if os.path.exists(sys.argv[2]):
+        os._exit(1)
+    return plain(channel, outcomes)
+
+plain, scribe.report = scribe.report, report
+scribe.main()
+"""
+
+
+def test_a_rank_of_which_only_the_word_was_lost_is_never_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dies = tmp_path / "dies"
+    monkeypatch.setattr(writer_client, "RUN", DIES.replace("sys.argv[2]", repr(str(dies))))
+    monkeypatch.setattr(writer_client, "AGAIN", 0.05)
+    monkeypatch.setattr(service, "SWEEP", 60.0)
+    with TestClient(make(str(tmp_path / "data"))) as web:
+        store = web.app.state.service.store  # type: ignore[attr-defined]
+        dies.touch()
+        told = ask(web, "e")
+        assert told["degraded"]
+        assert not store.decision(1, "e").degraded  # on disk, with another answer
+        dies.unlink()
+        end = time.monotonic() + 60.0
+        while web.post(f"{BASE}/events/e/reward", json={"value": 1.0}).status_code != 204:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert set(statuses(web, "e")) == {"unlearned"}
+        assert ask(web, "e") == told
+        assert list(store.lessons(1)) == []
+
+
+def test_a_decision_that_was_written_too_late_is_withdrawn(where: str) -> None:
+    with Store(where) as store:
+        loop = new_loop(store)
+        void = decision(loop, "e")
+        instead = void._replace(features=None, degraded=True, chosen=0, answer=b"instead")
+        assert store.submit(PutDecision(void, TERMS)).result(20).answer == void.answer
+        store.submit(Withdraw(void, instead, TERMS)).result(20)
+        kept = store.decision(loop, "e")
+        assert kept is not None
+        assert (kept.answer, kept.degraded, kept.features) == (b"instead", True, None)
+        assert store.submit(reward(loop, "e")).result(20).status == "unlearned"
+        assert store.submit(PutDecision(void, TERMS)).result(20).answer == b"instead"
+
+
+def test_a_stop_does_not_wait_for_a_log_that_takes_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "GRACE", 0.2)
+    monkeypatch.setattr(writer_client, "GRACE", 0.2)
+    with TestClient(make(str(tmp_path / "data"))) as web:
+        before = ask(web, "e")
+        Busy(web)
+        began = time.monotonic()
+    assert time.monotonic() - began < 5.0
+    with TestClient(make(str(tmp_path / "data"))) as web:
+        assert ask(web, "e") == before

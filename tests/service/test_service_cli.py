@@ -1,0 +1,285 @@
+"""The service's commands, and the server as a process of its own."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import sqlite3
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+import pytest
+
+from windvane.service.store.log import Store
+
+MAIN = [sys.executable, "-c", "from windvane.cli import main; main()"]
+BASE = "/personalizer/v1.0"
+ACTIONS = {"actions": [{"id": "a", "features": [{"x": 1}]}, {"id": "b", "features": [{"y": 1}]}]}
+
+
+def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    asked = [*MAIN, *map(str, words)]
+    return subprocess.run(asked, capture_output=True, text=True, check=False, timeout=120)
+
+
+def refused(said: subprocess.CompletedProcess[str], sentence: str) -> None:
+    assert said.returncode == 2
+    assert said.stdout == ""
+    assert sentence in said.stderr
+    assert said.stderr.count("\n") == 1
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+
+
+class Running(NamedTuple):
+    """A server in a process of its own."""
+
+    process: subprocess.Popen[str]
+    port: int
+    trust: ssl.SSLContext | None = None
+
+    def connect(self) -> http.client.HTTPConnection:
+        if self.trust is not None:
+            return http.client.HTTPSConnection("localhost", self.port, context=self.trust)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+
+    def ask(self, method: str, path: str, body: object = None, key: str = "") -> Answer:
+        wire = self.connect()
+        header = {"Ocp-Apim-Subscription-Key": key} if key else {}
+        try:
+            wire.request(method, path, None if body is None else json.dumps(body), header)
+            answer = wire.getresponse()
+            return Answer(answer.status, answer.read())
+        finally:
+            wire.close()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+@contextmanager
+def serving(
+    data: Path, *words: str | Path, trust: Any = None, main: list[str] = MAIN
+) -> Iterator[Running]:
+    asked = [*main, "serve", "--port", "0", "--data", str(data), *map(str, words)]
+    with subprocess.Popen(asked, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            line = process.stderr.readline()
+            found = re.search(r"serving on https?://.*:(\d+)$", line.strip())
+            assert found, line + process.stderr.read()
+            yield Running(process, int(found[1]), trust)
+        finally:
+            process.kill()
+
+
+def test_a_stop_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    acknowledged: list[str] = []
+    with serving(tmp_path) as server:
+
+        def visit(who: int) -> None:
+            wire = server.connect()
+            try:
+                for turn in range(100_000):
+                    event = f"e{who}-{turn}"
+                    wire.request("POST", f"{BASE}/rank", json.dumps(ACTIONS | {"eventId": event}))
+                    answer = wire.getresponse()
+                    if answer.status == 201 and not json.loads(answer.read())["degraded"]:
+                        acknowledged.append(event)
+            except (OSError, http.client.HTTPException):
+                return
+            finally:
+                wire.close()
+
+        threads = [threading.Thread(target=visit, args=(who,)) for who in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(1.0)
+        assert server.stop() == 0
+        for thread in threads:
+            thread.join()
+    assert len(acknowledged) > 20
+    with Store(tmp_path) as store:
+        loop = store.loop("default")
+        assert loop is not None
+        kept = {logged.decision.event_id for batch in store.log(loop.id) for logged in batch}
+        assert store.snapshot(loop.id) is not None
+    assert set(acknowledged) <= kept
+
+
+def test_keys_rotate_while_the_service_runs(tmp_path: Path) -> None:
+    refused(run("serve", "--host", "0.0.0.0", "--data", tmp_path), "windvane key create")
+    assert list(tmp_path.iterdir()) == []
+    old = run("key", "create", "--role", "rank", "--data", tmp_path).stdout.strip()
+    with serving(tmp_path, "--host", "0.0.0.0") as server:
+
+        def rank(key: str) -> int:
+            return server.ask("POST", f"{BASE}/rank", ACTIONS, key).status
+
+        assert (rank(old), rank(""), rank("wrong")) == (201, 401, 401)
+        assert server.ask("GET", "/metrics", key=old).status == 403
+        assert server.ask("GET", "/healthz").status == 200
+        words = ["key", "create", "--role", "rank", "--json", "--data", str(tmp_path)]
+        new = json.loads(run(*words).stdout)
+        assert run("key", "expire", "1", "--in", "1 day", "--data", tmp_path).returncode == 0
+        time.sleep(1.5)
+        assert (rank(old), rank(new["key"])) == (201, 201)
+        assert run("key", "expire", "1", "--data", tmp_path).returncode == 0
+        time.sleep(1.5)
+        assert (rank(old), rank(new["key"])) == (401, 201)
+        assert server.stop() == 0
+        assert server.process.stderr is not None
+        said = server.process.stderr.read()
+    assert old not in said
+    assert [json.loads(line)["status"] for line in said.splitlines() if line[0] == "{"]
+    listed = run("key", "list", "--json", "--data", tmp_path).stdout
+    assert [row["valid"] for row in json.loads(listed)] == [False, True]
+    assert old not in listed
+    refused(run("key", "expire", "9", "--data", tmp_path), "none with the id 9")
+    refused(run("key", "create", "--role", "king", "--data", tmp_path), "rank, read, admin")
+
+
+def test_backup_export_and_a_new_loop_while_the_service_writes(tmp_path: Path) -> None:
+    data, copy, table = tmp_path / "data", tmp_path / "copy", tmp_path / "log.parquet"
+    with serving(data) as server:
+        refused(run("serve", "--port", "0", "--data", data), "another service runs on")
+        said = run("loop", "create", "home", "--half-life", "2 days", "--data", data)
+        assert said.stdout.strip() == f"/loops/home{BASE}"
+        home = f"/loops/home{BASE}"
+        for event in ("e1", "e2"):
+            assert server.ask("POST", f"{home}/rank", ACTIONS | {"eventId": event}).status == 201
+        assert server.ask("POST", f"{home}/events/e1/reward", {"value": 0.5}).status == 204
+        assert run("backup", copy, "--data", data).returncode == 0
+        assert server.ask("POST", f"{home}/rank", ACTIONS | {"eventId": "e3"}).status == 201
+        said = run("export", "--parquet", table, "--loop", "home", "--data", data)
+        assert said.returncode == 0, said.stderr
+        assert server.ask("GET", "/openapi.json").status == 200
+        assert server.ask("GET", "/readyz").status == 200
+    log = pl.read_parquet(table)
+    assert log["event_id"].to_list() == ["e1", "e2", "e3"]
+    assert log["reward"].to_list() == [0.5, None, None]
+    assert log["probabilities"].list.sum().to_list() == pytest.approx([1.0] * 3)
+    for row in log.to_dicts():
+        assert row["probability"] == row["probabilities"][row["chosen"]]
+        assert row["action"] == row["actions"][row["chosen"]]
+        assert json.loads(row["actions_json"]) == ACTIONS["actions"]
+    back = tmp_path / "back"
+    assert run("restore", copy, "--data", back).returncode == 0
+    refused(run("restore", copy, "--data", back), "exists")
+    rows = json.loads(run("loop", "list", "--json", "--data", back).stdout)
+    assert [(row["loop"], row["ranked"]) for row in rows] == [("default", 0), ("home", 2)]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "INSERT INTO snapshots (loop, lesson, blob, at) VALUES (1, 1, x'00ff', 1)",
+        "DELETE FROM settings_log",
+        "UPDATE loops SET settings = '{'",
+    ],
+)
+def test_a_log_that_cannot_be_loaded_is_refused_with_the_reason(
+    tmp_path: Path, damage: str
+) -> None:
+    assert run("loop", "create", "home", "--data", tmp_path).returncode == 0
+    with closing(sqlite3.connect(tmp_path / "windvane.db")) as log:
+        log.execute(damage)
+        log.commit()
+    refused(run("serve", "--port", "0", "--data", tmp_path), "serve: the loops cannot be loaded (")
+
+
+def test_headers_without_end_are_refused_and_large_bodies_are_not(tmp_path: Path) -> None:
+    head = f"POST {BASE}/rank HTTP/1.1\r\nHost: localhost\r\n".encode()
+    text = json.dumps(ACTIONS | {"contextFeatures": [{"_note": "x" * 900_000}]})
+    with serving(tmp_path) as server:
+        wire = server.connect()
+        for _ in range(3):  # on one connection
+            wire.request("POST", f"{BASE}/rank", text)
+            answer = wire.getresponse()
+            assert (answer.status, json.loads(answer.read())["degraded"]) == (201, False)
+        wire.request("POST", f"{BASE}/rank", iter([text.encode()]), encode_chunked=True)
+        assert wire.getresponse().status == 201
+        wire.close()
+        for start, line in (
+            (b"", b"a: b\r\n"),
+            (b"a: ", b"x"),
+            (b"", b"b: " + b"x" * 900 + b"\r\n"),
+        ):
+            with socket.create_connection(("127.0.0.1", server.port), 10.0) as other:
+                sent = 0
+                with contextlib.suppress(ConnectionError):
+                    other.sendall(head + start)
+                    while sent < 10_000_000:
+                        other.sendall(line * 1000)
+                        sent += 1000 * len(line)
+                assert sent < 10_000_000
+        assert server.ask("POST", f"{BASE}/rank", ACTIONS).status == 201
+
+
+def test_a_request_that_takes_for_ever_to_arrive_is_hung_up_on(tmp_path: Path) -> None:
+    hasty = "from windvane.service import server; server.SLOWEST = 1; " + MAIN[2]
+    starts = (b"", f"POST {BASE}/rank HTTP/1.1\r\n".encode())
+    body = f"POST {BASE}/rank HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{{".encode()
+    with serving(tmp_path, main=[*MAIN[:2], hasty]) as server:
+        patient = server.connect()
+        for start in (*starts, body):
+            with socket.create_connection(("127.0.0.1", server.port), 10.0) as other:
+                other.sendall(start)
+                while other.recv(4096):  # until it hangs up
+                    pass
+            patient.request("POST", f"{BASE}/rank", json.dumps(ACTIONS))  # between two it may wait
+            answer = patient.getresponse()
+            assert (answer.status, json.loads(answer.read())["degraded"]) == (201, False)
+        patient.close()
+
+
+def test_tls_by_certificate_and_key(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost"
+    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key)]
+    made = [*words.split(), *names, "-out", str(certificate)]
+    subprocess.run(made, check=True, capture_output=True)
+    trust = ssl.create_default_context(cafile=certificate)
+    both = ["--certificate", str(certificate), "--key", str(key)]
+    with serving(tmp_path / "data", *both, trust=trust) as server:
+        assert server.ask("POST", f"{BASE}/rank", ACTIONS).status == 201
+    refused(run("serve", "--certificate", certificate), "go together")
+    swapped = ["--certificate", str(key), "--key", str(certificate), "--port", "0"]
+    refused(run("serve", *swapped, "--data", tmp_path / "data"), "no certificate and its key")
+
+
+def test_the_demo_plays_and_ends(tmp_path: Path) -> None:
+    said = run("demo", "--minutes", "0.12")
+    assert said.returncode == 0, said.stderr
+    assert re.fullmatch(r"http://127.0.0.1:\d+/\n", said.stdout)
+    assert re.search(r"\d+ visitors, \d+% clicked", said.stderr)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("loop list", "there is no log in"),
+        ("backup copy", "there is no log in"),
+        ("loop create a/b", "a loop's name"),
+        ("loop create a --half-life soon", "windvane: settings: 'soon' must be a duration"),
+        ("loop create a --mode Loud", "settings"),
+    ],
+)
+def test_a_mistake_is_one_line(words: str, sentence: str, tmp_path: Path) -> None:
+    refused(run(*words.split(), "--data", tmp_path / "data"), sentence)
