@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 from sqlalchemy import func, select
 
+from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.decision_operations import PutDecision, PutReward
 from windvane.service.store.group_commit import Operation, Work
@@ -15,7 +16,7 @@ from windvane.service.store.log import Store
 from windvane.service.store.reward_matching import Terms
 from windvane.service.store.schema import Decision, Funnel, decisions, lessons, rewards
 
-SECOND = 1_000_000
+SECOND = MICROSECONDS_PER_SECOND  # in times of the log
 TERMS = Terms(wait=600 * SECOND)
 SUMS = Terms(wait=600 * SECOND, adds=True)
 

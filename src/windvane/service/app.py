@@ -17,8 +17,9 @@ from windvane.service.api import dashboard, health, openapi
 from windvane.service.api.auth import Keyring
 from windvane.service.api.events import VERSIONS, body_of, parsed
 from windvane.service.api.middleware import Edge, fault_of, service_of
+from windvane.service.clock import now_us
 from windvane.service.loops import settings as told
-from windvane.service.loops.loop import FORGET, Loop, now
+from windvane.service.loops.loop import FORGET, Loop
 from windvane.service.loops.service import PATIENCE, Service
 from windvane.service.loops.settings import Settings
 from windvane.service.loops.warmup import prepare, warm
@@ -76,7 +77,7 @@ async def configure(service: Service, loop: Loop, given: object) -> None:
         changed = msgspec.convert(merged, Settings)
     except (msgspec.ValidationError, SettingError) as reason:
         raise bad("InvalidServiceConfiguration", str(reason)) from None
-    await service.write(PutSettings(loop.id, told.write(changed), now(), "http"), loop, PATIENCE)
+    await service.write(PutSettings(loop.id, told.write(changed), now_us(), "http"), loop, PATIENCE)
 
 
 async def policy_configuration(request: Request) -> Response:
@@ -96,7 +97,7 @@ async def model(request: Request) -> Response:
     if request.method == "DELETE":
         async with service.changing:
             settings = told.write(loop.settings)
-            await service.write(PutSettings(loop.id, settings, now(), FORGET), loop, PATIENCE)
+            await service.write(PutSettings(loop.id, settings, now_us(), FORGET), loop, PATIENCE)
         return Response(status_code=204)
     if request.method == "PUT":
         message = "a model cannot be put in place of another; restore a backup instead"
@@ -116,7 +117,7 @@ async def model_properties(request: Request) -> Response:
 async def logs(request: Request) -> Response:
     """DELETE logs; what was learned stays, and so does what is decided meanwhile."""
     service = service_of(request)
-    await service.shorten(await service.loop(loop_of(request)), now() + 1, even_waiting=True)
+    await service.shorten(await service.loop(loop_of(request)), now_us() + 1, even_waiting=True)
     return Response(status_code=204)
 
 

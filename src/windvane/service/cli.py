@@ -11,6 +11,7 @@ import typer
 
 from windvane._text_table import Cell, table
 from windvane.errors import SettingError, StoreError
+from windvane.service.clock import MICROSECONDS_PER_SECOND, now_us
 
 if TYPE_CHECKING:
     from windvane.service.store.log import Store
@@ -84,7 +85,7 @@ def create_loop(
         from windvane.service.store.admin_operations import PutLoop
 
         checked = settings.write(settings.read(json.dumps(told)))
-        put = PutLoop(settings.loop_name(name), checked, _now(), "command line")
+        put = PutLoop(settings.loop_name(name), checked, now_us(), "command line")
         row = store.submit(put).result()
     if as_json:
         print(json.dumps({"name": row.name, "settings": json.loads(row.settings)}, indent=2))
@@ -127,7 +128,7 @@ def create_key(
     with _store(data, database, new=True) as store:
         from windvane.service.api import auth
 
-        made = auth.fresh(role, _now())
+        made = auth.fresh(role, now_us())
         kept = store.submit(made.put).result()
     if as_json:
         print(json.dumps({"id": kept.id, "role": kept.role, "key": made.secret}, indent=2))
@@ -149,7 +150,7 @@ def list_keys(data: Data = HERE, database: Database = None, as_json: AsJson = Fa
                 "role": kept.role,
                 "created": _date(kept.created),
                 "expires": None if kept.expires is None else _date(kept.expires),
-                "valid": is_valid(kept, _now()),
+                "valid": is_valid(kept, now_us()),
             }
             for kept in known
         ]
@@ -167,10 +168,11 @@ def expire_key(
 ) -> None:
     """Let a key end, now or after a while, so that an old one and a new one overlap."""
     with _store(data, database) as store:
-        from windvane.service.loops.settings import MICRO, seconds
+        from windvane.service.loops.settings import seconds
         from windvane.service.store.admin_operations import ExpireKey
 
-        until = _now() + (0 if within is None else round(seconds(within) * MICRO))
+        delay = 0 if within is None else round(seconds(within) * MICROSECONDS_PER_SECOND)
+        until = now_us() + delay
         if not store.submit(ExpireKey(number, until)).result():
             raise SettingError(f"key: there is none with the id {number}")
     _say(f"key {number} is valid until {_date(until)}")
@@ -263,16 +265,10 @@ def _extra(name: str) -> Iterator[None]:
         raise SettingError(message) from None
 
 
-def _now() -> int:
-    import time
-
-    return time.time_ns() // 1000
-
-
 def _date(at: int) -> str:
-    from datetime import UTC, datetime
+    from windvane.service.schemas import date
 
-    return datetime.fromtimestamp(at / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return date(at).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _say(sentence: str) -> None:

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from windvane.service.clock import MICROSECONDS_PER_SECOND
+
 JSON = "application/json; charset=utf-8"
 NOT_BUILT = {
     "multislot": "multi-slot ranking is not offered; rank each slot as a loop of its own",
@@ -98,7 +100,7 @@ class LogsProperties(msgspec.Struct, frozen=True, rename="camel"):
 
 def date(at: int) -> datetime:
     """Microseconds since 1970 as a time of day."""
-    return datetime.fromtimestamp(at / 1e6, UTC)
+    return datetime.fromtimestamp(at / MICROSECONDS_PER_SECOND, UTC)
 
 
 class WireError(Exception):

@@ -5,7 +5,6 @@ import signal
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from windvane.errors import SettingError
 from windvane.service import json_logging
 from windvane.service.api.auth import is_valid
 from windvane.service.api.middleware import Edge
+from windvane.service.clock import now_us
 from windvane.service.http_protocol import Protocol
 from windvane.service.store.database import location
 from windvane.service.store.log import Store
@@ -105,10 +105,11 @@ def check_keys(where: str, address: Address) -> None:
     """Refuse to be reached by others while there is no key that they would need."""
     if address.is_loopback:
         return
-    url, known, now = location(where), [], time.time_ns() // 1000
+    url, known = location(where), []
     if url.get_backend_name() != "sqlite" or Path(url.database or "").exists():
         with Store(where) as store:
             known = store.keys()
+    now = now_us()
     if not any(is_valid(key, now) for key in known):
         raise SettingError(
             f"serve: {address.host} can be reached by others, and there is no valid key; "

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from windvane.errors import SettingError
 from windvane.service.api import auth
 from windvane.service.app import make
+from windvane.service.clock import now_us
 from windvane.service.store.admin_operations import ExpireKey
 from windvane.service.store.log import Store
 
@@ -142,7 +143,7 @@ def test_a_running_service_notices_new_and_expired_keys(
     assert status("none is needed") == 401
     new = add(store, "rank", expires=FAR)
     assert (status(old), status(new)) == (201, 201)
-    store.submit(ExpireKey(1, time.time_ns() // 1000)).result()
+    store.submit(ExpireKey(1, now_us())).result()
     assert (status(old), status(new)) == (401, 201)
     store.submit(ExpireKey(2, 1)).result()
     assert status("all are expired, and still it is closed") == 401

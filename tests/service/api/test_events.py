@@ -17,7 +17,8 @@ from store_helpers import SECOND
 from windvane.policy import Policy
 from windvane.service.api.events import VERSIONS
 from windvane.service.app import ROUTES, not_built
-from windvane.service.loops.loop import now, unpack
+from windvane.service.clock import now_us
+from windvane.service.loops.loop import unpack
 from windvane.service.loops.settings import Settings, write
 from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.decision_operations import PutDecision, PutReward
@@ -352,7 +353,7 @@ def test_the_log_is_kept_for_as_many_days_as_it_is_told(
         settings = Settings(log_retention_days=days, half_life="never")
         number = store.submit(PutLoop("default", write(settings), 0, "test")).result(20).id
         terms = Terms(600 * SECOND)
-        for event, at in (("old", now() - 3 * DAY), ("new", now() - DAY)):
+        for event, at in (("old", now_us() - 3 * DAY), ("new", now_us() - DAY)):
             store.submit(PutDecision(old(number, event, at), terms)).result(20)
             store.submit(PutReward(number, event, 1.0, at, terms)).result(20)
 

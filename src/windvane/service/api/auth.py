@@ -18,7 +18,6 @@ import hmac
 import ipaddress
 import re
 import secrets
-import time
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -26,6 +25,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from windvane.errors import SettingError, StoreError
+from windvane.service.clock import now_us
 from windvane.service.schemas import WireError
 from windvane.service.store.admin_operations import PutKey
 from windvane.service.store.log import Log
@@ -98,7 +98,7 @@ class Keyring:
             _check_is_local(scope)
             return
         secret = secret_of(Headers(scope=scope), scope["method"])
-        roles = self.roles(secret, time.time_ns() // 1000) if secret else set()
+        roles = self.roles(secret, now_us()) if secret else set()
         if not roles:
             message = "a key is needed, as Ocp-Apim-Subscription-Key or Authorization: Bearer"
             raise WireError(401, "Unauthorized", "the key is not valid" if secret else message)

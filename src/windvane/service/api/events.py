@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from starlette.types import Receive, Scope
 
-from windvane.service.loops.loop import now
+from windvane.service.clock import now_us
 from windvane.service.loops.offered_actions import offer_of
 from windvane.service.loops.service import PATIENCE, Service
 from windvane.service.schemas import RankLine, RewardRequest, bad
@@ -65,7 +65,7 @@ async def answered(service: Service, ask: Asked, scope: Scope, receive: Receive)
         message = "eventId must have at most 256 characters, none of them NUL"
         raise bad("BadRequest", message, "eventId")
     if ask.what == "activate":
-        activate = Activate(loop.id, ask.event, now(), loop.terms)
+        activate = Activate(loop.id, ask.event, now_us(), loop.terms)
         done = await service.write(activate, loop, PATIENCE)
         if done.status == "unknown":
             message = f"no decision has the event id {ask.event!r}"
@@ -78,7 +78,7 @@ async def answered(service: Service, ask: Asked, scope: Scope, receive: Receive)
     if again is not None and len(again) > 256:
         raise bad("InvalidRewardRequest", "x-ms-client-request-id must have at most 256 bytes")
     request = None if again is None else again.decode("latin-1")
-    put = PutReward(loop.id, ask.event, given.value, now(), loop.terms, request)
+    put = PutReward(loop.id, ask.event, given.value, now_us(), loop.terms, request)
     await service.write(put, loop, PATIENCE)
     return b""
 

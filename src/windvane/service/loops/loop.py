@@ -7,7 +7,6 @@ and nothing else moves it: loaded from a snapshot and folded on, it has the same
 import io
 import math
 import os
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -16,10 +15,11 @@ import numpy as np
 
 from windvane.errors import FeatureError
 from windvane.policy import Policy
+from windvane.service.clock import MICROSECONDS_PER_SECOND, now_us
 from windvane.service.features.encoder import Encoder
 from windvane.service.loops import settings as told
 from windvane.service.loops.offered_actions import Offer
-from windvane.service.loops.settings import MICRO, Settings
+from windvane.service.loops.settings import Settings
 from windvane.service.schemas import Rank, Ranked, RankResponse, bad
 from windvane.service.store.log import Log
 from windvane.service.store.reward_matching import Terms
@@ -30,11 +30,6 @@ from windvane.types import Floats
 OFTEN = 1000  # lessons between two snapshots
 FORGET = "forget"  # who changed settings, where all that was learned is to go
 encode_json = msgspec.json.Encoder().encode
-
-
-def now() -> int:
-    """Microseconds since 1970."""
-    return time.time_ns() // 1000
 
 
 def fresh_event(at: int) -> str:
@@ -139,7 +134,7 @@ class Loop:
 
     def _clock(self, round_: int, at: int) -> float:
         """When something was decided, as the memory counts it."""
-        return float(round_) if self.in_rounds else at / MICRO
+        return float(round_) if self.in_rounds else at / MICROSECONDS_PER_SECOND
 
     def decide(
         self, request: Rank, offer: Offer, text: str | None = None, degraded: bool = False
@@ -148,7 +143,7 @@ class Loop:
 
         `text` is the request as it came, which is kept.
         """
-        at = now()
+        at = now_us()
         event = request.event_id or fresh_event(at)
         if "\0" in event:
             raise bad("InvalidRankRequest", "eventId must have no NUL", "eventId")

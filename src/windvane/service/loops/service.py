@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from windvane.errors import StoreError
+from windvane.service.clock import MICROSECONDS_PER_SECOND, now_us
 from windvane.service.loops import settings as told
-from windvane.service.loops.loop import OFTEN, Loop, now
+from windvane.service.loops.loop import OFTEN, Loop
 from windvane.service.loops.offered_actions import Offer
-from windvane.service.loops.settings import MICRO, Settings
+from windvane.service.loops.settings import Settings
 from windvane.service.schemas import Rank, WireError
 from windvane.service.store.admin_operations import DeleteLogs, PutLoop, PutSnapshot
 from windvane.service.store.database_errors import is_everyones
@@ -35,7 +36,7 @@ SWEEP = 0.5  # seconds between two looks for decisions whose wait is over
 RETAIN = 3600.0  # seconds between two looks for decisions that were kept long enough
 LOST = ("unreachable", "disk")  # errors after which it may be on disk, and only the word lost
 MOST_IN_DOUBT = 4096  # decisions
-DAY = 86_400 * MICRO
+DAY = 86_400 * MICROSECONDS_PER_SECOND
 
 Result = TypeVar("Result")
 log = logging.getLogger("windvane.service")
@@ -56,7 +57,7 @@ class Service:
 
     async def create(self, name: str, settings: Settings, by: str) -> Loop:
         """A new loop."""
-        await self.write(PutLoop(name, told.write(settings), now(), by), patience=PATIENCE)
+        await self.write(PutLoop(name, told.write(settings), now_us(), by), patience=PATIENCE)
         return await self.loop(name)
 
     async def loop(self, name: str) -> Loop:
@@ -157,7 +158,7 @@ class Service:
             await asyncio.sleep(SWEEP)
             for loop in list(self.loops.values()):
                 days = loop.settings.log_retention_days
-                before = now() - days * DAY
+                before = now_us() - days * DAY
                 with contextlib.suppress(StoreError):
                     span = await asyncio.to_thread(self.store.span, loop.id)
                     if days >= 0 and span is not None and span.since < before:
@@ -175,7 +176,7 @@ class Service:
         """Learn the default reward where none came in time."""
         given = loop.settings
         while True:
-            at = now()
+            at = now_us()
             expire = Expire(loop.id, at - given.wait, given.default_reward, at)
             done = await self.write(expire, loop)
             if done.closed < expire.limit:
@@ -183,7 +184,7 @@ class Service:
 
     async def keep(self, loop: Loop) -> None:
         """Take a snapshot of what a loop believes."""
-        await self.write(PutSnapshot(loop.id, loop.lesson, loop.snapshot(), now()))
+        await self.write(PutSnapshot(loop.id, loop.lesson, loop.snapshot(), now_us()))
 
 
 def teach(loop: Loop, told: Any) -> None:

@@ -14,8 +14,8 @@ from windvane import memory as fade
 from windvane.errors import SettingError
 from windvane.exploration import Exploration
 from windvane.memory import Memory
+from windvane.service.clock import MICROSECONDS_PER_SECOND
 
-MICRO = 1_000_000  # microseconds in a second
 LONGEST = 10 * 366 * 86_400  # seconds
 Mode = Literal["Online", "Apprentice", "LoggingOnly"]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -83,7 +83,7 @@ class Settings(
     @property
     def wait(self) -> int:
         """Microseconds for which a decision waits for its reward."""
-        return round(seconds(self.reward_wait_time) * MICRO)
+        return round(seconds(self.reward_wait_time) * MICROSECONDS_PER_SECOND)
 
     @property
     def adds(self) -> bool:

@@ -16,21 +16,21 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.types import Floats
 
 Whole = npt.NDArray[np.int64]
 NAN = float("nan")
-MICRO = 1_000_000
 BINS = 60  # at most, and one more where they begin before the first entry
 FEWEST = 6  # bins, however little there is to fill them
 FILL = 10  # decisions that a bin has on average, or more
 SECONDS = (1, 2, 5, 10, 15, 30)
 WIDTHS = (  # microseconds
     *(100_000, 200_000, 500_000),
-    *(s * MICRO for s in SECONDS),
-    *(s * 60 * MICRO for s in SECONDS),
-    *(h * 3600 * MICRO for h in (1, 2, 3, 6, 12)),
-    *(d * 86_400 * MICRO for d in (1, 2, 7, 14, 28, 91, 365)),
+    *(s * MICROSECONDS_PER_SECOND for s in SECONDS),
+    *(s * 60 * MICROSECONDS_PER_SECOND for s in SECONDS),
+    *(h * 3600 * MICROSECONDS_PER_SECOND for h in (1, 2, 3, 6, 12)),
+    *(d * 86_400 * MICROSECONDS_PER_SECOND for d in (1, 2, 7, 14, 28, 91, 365)),
 )
 TOP = 8  # actions that are told apart
 SURE = 2.0  # standard errors

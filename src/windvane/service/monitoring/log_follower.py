@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import func, select
 
+from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.settings import MICRO
 from windvane.service.monitoring.drift_alarm import Alarm
 from windvane.service.monitoring.estimates import NAN, Decided, Learned, moved
 from windvane.service.store.schema import Lesson, decisions, lessons
@@ -226,7 +226,7 @@ class Watch:
         if features.size != self.shadow.dim:
             return
         in_rounds = self.loop.settings.in_rounds
-        at = float(lesson.round) if in_rounds else lesson.ranked_at / MICRO
+        at = float(lesson.round) if in_rounds else lesson.ranked_at / MICROSECONDS_PER_SECOND
         if lesson.kind == "amend":
             self.shadow.amend(features, lesson.value, at)
             return

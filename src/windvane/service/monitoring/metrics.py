@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from windvane.errors import StoreError
 from windvane.service.api.events import Asked
+from windvane.service.clock import MICROSECONDS_PER_SECOND, now_us
 from windvane.service.monitoring.log_follower import BUDGET, Watch, Watches
 from windvane.service.store.schema import Funnel, Logged
 
@@ -132,12 +133,14 @@ def _read(loop: "Loop", watch: Watch) -> tuple[Funnel, dict[str, float]]:
     store, theta = loop.store, loop.policy.theta
     funnel = store.funnel(loop.id)
     closed = funnel.learned + funnel.default
-    learned_at = store.learned_at(loop.id)
+    age = math.nan
+    if (learned_at := store.learned_at(loop.id)) is not None:
+        age = (now_us() - learned_at) / MICROSECONDS_PER_SECOND
     with watch.lock:
         drift = watch.drift(RECENT)
     return funnel, {
         "join_ratio": funnel.learned / closed if closed else math.nan,
-        "model_age_seconds": math.nan if learned_at is None else time.time() - learned_at / 1e6,
+        "model_age_seconds": age,
         "exploration_share": exploration_share(store.recent(loop.id, RECENT)),
         "apprentice_agreement": loop.agreement,
         "prediction_error": drift.error,

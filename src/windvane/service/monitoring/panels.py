@@ -8,7 +8,8 @@ import numpy as np
 from sqlalchemy import select
 
 from windvane.errors import FeatureError
-from windvane.service.loops.loop import Loop, now
+from windvane.service.clock import now_us
+from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import Settings
 from windvane.service.monitoring import estimates
 from windvane.service.monitoring.estimates import (
@@ -140,7 +141,7 @@ def answers(watch: Watch, last: Recent, since: int | None = None) -> Answers:
     if since is not None:
         decided, learned = decided.since(since), learned.since(since)
     times = np.concatenate((decided.at, learned.at))
-    ends = (int(times.min()), int(times.max())) if len(times) else (now(), now())
+    ends = (int(times.min()), int(times.max())) if len(times) else (now_us(), now_us())
     in_bins = estimates.bins(*ends, len(decided.at))
     return Answers(
         loop=loop.name,
@@ -186,7 +187,7 @@ def learning(in_bins: Bins, decided: Decided, told: Settings) -> Learning:
         reward_baseline=estimates.over_time(in_bins, decided, first, estimates.REACH),
         reward_uniform=estimates.over_time(in_bins, decided, any_, estimates.REACH),
         ends=estimates.ends(decided.reward),
-        waiting=estimates.waiting(in_bins, decided, now() - told.wait),
+        waiting=estimates.waiting(in_bins, decided, now_us() - told.wait),
     )
 
 
