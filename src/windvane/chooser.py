@@ -94,7 +94,7 @@ class Chooser:
 
     def choose_many(self, sets: Sequence[npt.ArrayLike] | Floats) -> list[Choice]:
         """One choice from each arm set, a round each, with nothing learned in between."""
-        checked = [self._checked(arms) for arms in listed("choose_many", "arm sets", sets)]
+        checked = [self._check_arms(arms) for arms in listed("choose_many", "arm sets", sets)]
         return [self.choose(arms) for arms in checked]
 
     def learn(self, choice: Choice | npt.ArrayLike, reward: float, at: float | None = None) -> None:
@@ -107,13 +107,13 @@ class Chooser:
         if at is not None:
             at = validation.real("learn", "at", at)
         if not isinstance(choice, Choice):
-            row, now = self._features(choice), self.round
-            self._take_in(row, reward, now, float(now) if at is None else at)
+            row, now = self._read_features(choice), self.round
+            self.learn_row(row, reward, now, float(now) if at is None else at)
             return
         round_ = choice.round
         if round_ not in self._open or choice.key != self.key or choice._features.size != self.dim:
             self._refuse_choice(choice)
-        self._take_in(choice._features, reward, round_, float(round_) if at is None else at)
+        self.learn_row(choice._features, reward, round_, float(round_) if at is None else at)
         self._open.remove(round_)
 
     def dismiss(self, choice: Choice) -> None:
@@ -144,7 +144,9 @@ class Chooser:
                 self._refuse_choice(choice)
         if len({choice.round for choice in made}) < len(made):
             raise ChoiceError("learn_many: a choice can be learned once, got one of them twice")
-        features = [self._features(c.features if isinstance(c, Choice) else c) for c in choices]
+        features = [
+            self._read_features(c.features if isinstance(c, Choice) else c) for c in choices
+        ]
         rows = np.array(features, dtype=np.float64).reshape(-1, self.dim)
         rounds = [c.round if isinstance(c, Choice) else self.round for c in choices]
         times: Sequence[float] = rounds
@@ -153,20 +155,22 @@ class Chooser:
             times = [validation.real("learn_many", "at", time) for time in given_times]
         if len(times) != len(rows):
             raise SettingError(f"learn_many: at must be {len(rows)} times, got {len(times)}")
-        self._take_all_in(rows, values, rounds, np.array(times, dtype=np.float64))
+        self.learn_rows(rows, values, rounds, np.array(times, dtype=np.float64))
         self._open.difference_update(choice.round for choice in made)
 
-    def _take_in(self, features: Floats, reward: float, round_: int, at: float) -> None:
+    def learn_row(self, features: Floats, reward: float, round_: int, at: float) -> None:
         """Learn what was chosen in a round, or refuse it and change nothing."""
         raise NotImplementedError
 
-    def _take_all_in(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
+    def learn_rows(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
         """Learn all in turn, or refuse them and change nothing."""
         raise NotImplementedError
 
-    def _asked(self, arms: npt.ArrayLike, samples: int, chosen: int | None) -> Floats:
+    def _check_propensity_arguments(
+        self, arms: npt.ArrayLike, samples: int, chosen: int | None
+    ) -> Floats:
         """The arms whose propensities are asked for, once all that was given is seen to be good."""
-        rows = finite(self._arms(arms))
+        rows = finite(self._read_arms(arms))
         validation.whole("propensities", "samples", samples)
         if chosen is not None and validation.whole("propensities", "chosen", chosen, 0) >= len(
             rows
@@ -174,11 +178,11 @@ class Chooser:
             raise ArmsError(f"propensities: chosen must be below {len(rows)}, got {chosen}")
         return rows
 
-    def _waiting(self) -> npt.NDArray[np.int64]:
+    def _open_rounds(self) -> npt.NDArray[np.int64]:
         """The rounds that wait for a reward, as they are saved."""
         return np.array(sorted(self._open), dtype=np.int64)
 
-    def _go_on(self, header: Mapping[str, Any], rounds: npt.NDArray[Any]) -> None:
+    def _restore_rounds(self, header: Mapping[str, Any], rounds: npt.NDArray[Any]) -> None:
         """Take over a saved key and round, and the rounds that wait."""
         if rounds.dtype != np.int64 or rounds.ndim != 1:
             raise ValueError("its open rounds are out of bounds")
@@ -190,14 +194,16 @@ class Chooser:
         if actions.dim != self.dim:
             raise ArmsError(f"choose: actions must have dim {self.dim}, got {actions.dim}")
 
-    def _made(self, index: int, features: Floats, action: tuple[int, ...] | None = None) -> Choice:
+    def _record_choice(
+        self, index: int, features: Floats, action: tuple[int, ...] | None = None
+    ) -> Choice:
         """The choice of this round, which ends with it."""
         round_ = self.round
         self._open.add(round_)
         self.round = round_ + 1
         return Choice(index, features, round_, self.key, action)
 
-    def _arms(self, arms: npt.ArrayLike) -> Floats:
+    def _read_arms(self, arms: npt.ArrayLike) -> Floats:
         """The arms as rows that compiled code can read in place."""
         if (
             type(arms) is np.ndarray
@@ -222,12 +228,12 @@ class Chooser:
             raise ArmsError("choose: there must be at least one arm, got none")
         return rows
 
-    def _checked(self, arms: npt.ArrayLike) -> npt.ArrayLike:
+    def _check_arms(self, arms: npt.ArrayLike) -> npt.ArrayLike:
         """The arms, seen to be good before anything is chosen."""
-        rows = self._arms(arms)
+        rows = self._read_arms(arms)
         return arms if isinstance(arms, Prepared) else finite(rows)
 
-    def _features(self, features: npt.ArrayLike) -> Floats:
+    def _read_features(self, features: npt.ArrayLike) -> Floats:
         try:
             row = np.array(features, dtype=np.float64, order="C")
         except (TypeError, ValueError) as reason:

@@ -56,7 +56,7 @@ class Policy(Chooser):
         self.floor = validation.share("Policy", "floor", floor)
         self._kernels = kernels
         self._rules = _layout.rules_of(self.dim, memory, exploration, self.ridge, self.floor)
-        self._tally, self._block = self._blank()
+        self._tally, self._block = self._make_blank()
         self._limit = _layout.history_limit(memory, exploration)
         self._past = np.zeros(
             (0 if self._limit == 0 else 1, _layout.history_width(self.dim, memory))
@@ -85,11 +85,11 @@ class Policy(Chooser):
     def choose(self, arms: npt.ArrayLike | ActionSet) -> Choice:
         """Pick one of the arms: rows of features (K, d), prepared by `finite`, or an action set."""
         if type(arms) is not np.ndarray and isinstance(arms, ActionSet):
-            best = self._best_of(arms)
-            return self._made(-1, best.features, best.action)
-        rows = self._arms(arms)
-        index = self._pick(rows, arms)
-        return self._made(index, rows[index].copy())
+            best = self.find_best(arms)
+            return self._record_choice(-1, best.features, best.action)
+        rows = self._read_arms(arms)
+        index = self.pick_arm(rows, arms)
+        return self._record_choice(index, rows[index].copy())
 
     def amend(self, features: npt.ArrayLike, more: float, at: float | None = None) -> None:
         """Add to the reward of what was learned before, chosen `at` a time or round.
@@ -102,7 +102,7 @@ class Policy(Chooser):
                 f"amend: only keep and half_life know how much an observation still counts, "
                 f"got {self.memory!r} with {self.exploration!r}"
             )
-        row, extra = self._features(features), reward_of(more, "amend")
+        row, extra = self._read_features(features), reward_of(more, "amend")
         when = float(self.round) if at is None else validation.real("amend", "at", at)
         finite(row[None])
         self._kernels.amend(self._rules, self._tally, self._block, row, extra, when)
@@ -120,7 +120,7 @@ class Policy(Chooser):
     @property
     def belief(self) -> Belief:
         """What is believed now: precision W, noise W̃, moment b. Can be merged and given back."""
-        return self._belief(self._tally, self._block)
+        return self._read_belief(self._tally, self._block)
 
     @belief.setter
     def belief(self, belief: Belief) -> None:
@@ -140,7 +140,7 @@ class Policy(Chooser):
 
     def widths(self, arms: npt.ArrayLike) -> Floats:
         """How much is in doubt about each arm: ‖x‖_{V⁻¹}, (K,)."""
-        return self.belief.widths(finite(self._arms(arms)))
+        return self.belief.widths(finite(self._read_arms(arms)))
 
     def propensities(
         self, arms: npt.ArrayLike, samples: int = 200, chosen: int | None = None
@@ -152,12 +152,12 @@ class Policy(Chooser):
         """
         from windvane import propensity
 
-        rows = self._asked(arms, samples, chosen)
+        rows = self._check_propensity_arguments(arms, samples, chosen)
         due = self.round == self._next_restart
-        tally, block = self._blank() if due else (self._tally, self._block)
+        tally, block = self._make_blank() if due else (self._tally, self._block)
         if self._lines:
             return propensity.by_width(self._rules, tally, block, rows)
-        believed = partial(self._belief, tally, block)
+        believed = partial(self._read_belief, tally, block)
         now = propensity.Moment(self._rules, tally, block, self._past, believed)
         shares = propensity.shares(now, rows, samples, self.key, self.round)
         if propensity.counted(self._rules):
@@ -170,16 +170,16 @@ class Policy(Chooser):
 
         The choice is that of `choose`. Where levels are drawn it takes little longer.
         """
-        rows = self._arms(arms)
+        rows = self._read_arms(arms)
         if not self._lines or self.round == self._next_restart:
-            index = self._pick(rows, arms)
+            index = self.pick_arm(rows, arms)
             chances = self.propensities(rows, chosen=index)
         else:
             state = self._rules, self._tally, self._block, self._past
             index, chances = self._drawn(*state, rows, self.key, self.round)
             if index < 0:
                 refuse_arms(rows)
-        return self._made(index, rows[index].copy()), chances
+        return self._record_choice(index, rows[index].copy()), chances
 
     @cached_property
     def _drawn(self) -> Callable[..., tuple[int, Floats]]:
@@ -199,7 +199,7 @@ class Policy(Chooser):
             "ridge": self.ridge,
             "floor": self.floor,
         }
-        header, arrays = self._contents()
+        header, arrays = self.export_state()
         policy_file.write(path, {**settings, **header}, arrays)
 
     @classmethod
@@ -217,12 +217,12 @@ class Policy(Chooser):
                 header["ridge"],
                 floor=header["floor"],
             )
-            policy._resume(header, arrays)
+            policy.restore_state(header, arrays)
         except (KeyError, TypeError, ValueError, MemoryError, OverflowError) as reason:
             raise FileError(f"load: {path} holds no policy that fits together: {reason}") from None
         return policy
 
-    def _contents(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+    def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
         """All that has happened to it, beyond its settings."""
         header = {
             "key": self.key,
@@ -231,9 +231,9 @@ class Policy(Chooser):
             "next_restart": self._next_restart,
             "tally": {name: self._tally[name].item() for name in _layout.TALLY.names or ()},
         }
-        return header, {"block": self._block, "past": self._past, "open": self._waiting()}
+        return header, {"block": self._block, "past": self._past, "open": self._open_rounds()}
 
-    def _resume(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
+    def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
         """Take over a saved state, once it is seen to fit these settings."""
         block, past = arrays["block"], arrays["past"]
         least = 0 if self._limit == 0 else 1
@@ -246,7 +246,7 @@ class Policy(Chooser):
             raise ValueError("its history is out of bounds")
         if not (np.isfinite(block).all() and np.isfinite(past).all()):
             raise ValueError("it holds a number that is not finite")
-        self._go_on(header, arrays["open"])
+        self._restore_rounds(header, arrays["open"])
         self._born = validation.whole("load", "born", header["born"], least=0)
         for name in _layout.TALLY.names or ():
             self._tally[name] = header["tally"][name]
@@ -259,12 +259,12 @@ class Policy(Chooser):
         self._block, self._past = (np.array(part, order="C") for part in (block, past))
         self._next_restart = validation.whole("load", "next_restart", header["next_restart"], -1)
 
-    def _blank(self) -> tuple[Records, Floats]:
+    def _make_blank(self) -> tuple[Records, Floats]:
         tally, block = np.zeros(1, _layout.TALLY), np.zeros(_layout.block_size(self._rules))
         self._kernels.blank(self._rules, tally, block)
         return tally, block
 
-    def _belief(self, tally: Records, block: Floats) -> Belief:
+    def _read_belief(self, tally: Records, block: Floats) -> Belief:
         state = self._kernels.parts(self._rules, block)
         if self.memory.name == "kalman":
             precision = np.linalg.inv(state.inverse)
@@ -275,7 +275,7 @@ class Policy(Chooser):
         clock, held = tally["clock"].item(), tally["held"].item()
         return Belief(self.memory, self.ridge, tally["seen"].item(), *sums, clock, held)
 
-    def _pick(self, rows: Floats, arms: npt.ArrayLike) -> int:
+    def pick_arm(self, rows: Floats, arms: npt.ArrayLike) -> int:
         """The arm to play in this round; of prepared ones, among those that can be the best."""
         if self.round == self._next_restart:
             finite(rows)  # a call that is refused must change nothing
@@ -289,7 +289,7 @@ class Policy(Chooser):
             refuse_arms(rows)
         return index if places is None else int(places[index])
 
-    def _pass(self) -> None:
+    def skip_round(self) -> None:
         """Let a round go by in which this policy is not asked."""
         if self.round == self._next_restart:
             self._restart()
@@ -301,11 +301,11 @@ class Policy(Chooser):
         self._born = self.round
         self._next_restart = self.memory.next_restart(self.round)
 
-    def _best_of(self, actions: ActionSet) -> Best:
+    def find_best(self, actions: ActionSet) -> Best:
         """The best action for the θ of this round; nothing has changed where none is found."""
-        self._check_findable(actions)
+        self._check_best_can_be_found(actions)
         due = self.round == self._next_restart
-        tally, block = self._blank() if due else (self._tally, self._block)
+        tally, block = self._make_blank() if due else (self._tally, self._block)
         theta = self._kernels.direction(self._rules, tally, block, self._past, self.key, self.round)
         best = actions.best(theta)
         finite(best.features[None])
@@ -313,7 +313,7 @@ class Policy(Chooser):
             self._restart()
         return best
 
-    def _check_findable(self, actions: ActionSet) -> None:
+    def _check_best_can_be_found(self, actions: ActionSet) -> None:
         """Refuse what would need a list of the actions."""
         works = "greedy(), thompson(scale) and perturbed_history(scale) need only the best action"
         if self.exploration.chance or self.floor:
@@ -329,11 +329,11 @@ class Policy(Chooser):
             )
         self._check_dim(actions)
 
-    def _take_in(self, features: Floats, reward: float, round_: int, at: float) -> None:
+    def learn_row(self, features: Floats, reward: float, round_: int, at: float) -> None:
         if round_ < self._born:
             return
         if self._limit != 0:
-            self._check_acceptable(features[None])
+            self.check_learnable(features[None])
             self._make_room(1)
         state = self._rules, self._tally, self._block, self._past
         alarms = self.alarms if self.memory.alarm else 0
@@ -343,20 +343,20 @@ class Policy(Chooser):
         if self.memory.alarm and self.alarms > alarms:
             self._born = self.round  # choices made before belong to what was dropped
 
-    def _take_all_in(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
+    def learn_rows(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
         held = np.array(rounds, dtype=np.int64) >= self._born
         rows = rows[held]
-        self._check_acceptable(rows)
+        self.check_learnable(rows)
         if self.memory.alarm:  # an alarm may be raised in between
             chosen = [round_ for round_ in rounds if round_ >= self._born]
             for row, reward, round_ in zip(rows, rewards[held].tolist(), chosen, strict=True):
-                self._take_in(row, reward, round_, 0.0)
+                self.learn_row(row, reward, round_, 0.0)
             return
         self._make_room(len(rows))
         state = self._rules, self._tally, self._block, self._past
         self._kernels.learn_all(*state, rows, rewards[held], at[held])
 
-    def _check_acceptable(self, rows: Floats) -> None:
+    def check_learnable(self, rows: Floats) -> None:
         refused = self._kernels.acceptable(self._rules, self._tally, self._past, rows)
         if refused:
             self._refuse_features(refused)

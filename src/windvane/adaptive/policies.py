@@ -104,13 +104,13 @@ class Adaptive(Chooser):
         """Pick one of the arms, given as rows of features (K, d), or the best of an action set."""
         turn = self._turn()
         if isinstance(arms, ActionSet):
-            best = turn.base._best_of(arms)
+            best = turn.base.find_best(arms)
             self._take(turn)
-            return self._made(-1, best.features, best.action)
-        rows = self._arms(arms)
-        index = turn.base._pick(rows, arms)
+            return self._record_choice(-1, best.features, best.action)
+        rows = self._read_arms(arms)
+        index = turn.base.pick_arm(rows, arms)
         self._take(turn)
-        return self._made(index, rows[index].copy())
+        return self._record_choice(index, rows[index].copy())
 
     def propensities(
         self, arms: npt.ArrayLike, samples: int = 200, chosen: int | None = None
@@ -126,7 +126,7 @@ class Adaptive(Chooser):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything to one file of arrays and JSON."""
-        inner = [base._contents() for base in self._bases]
+        inner = [base.export_state() for base in self._bases]
         header = {
             "dim": self.dim,
             "adaptation": {
@@ -146,7 +146,7 @@ class Adaptive(Chooser):
             "bases": [{**contents[0], "key": 0} for contents in inner],  # theirs follow from ours
         }
         arrays = {f"{j}-{name}": a for j, (_, own) in enumerate(inner) for name, a in own.items()}
-        arrays |= {"scores": self._scores, "open": self._waiting()}
+        arrays |= {"scores": self._scores, "open": self._open_rounds()}
         policy_file.write(path, header, arrays, "Adaptive")
 
     @classmethod
@@ -167,20 +167,20 @@ class Adaptive(Chooser):
                 header["ridge"],
                 floor=header["floor"],
             )
-            made._resume(header, arrays)
+            made.restore_state(header, arrays)
         except (KeyError, TypeError, ValueError, MemoryError, OverflowError) as reason:
             raise FileError(f"load: {path} holds nothing that fits together: {reason}") from None
         return made
 
-    def _resume(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
+    def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
         """Take over a saved state, once it is seen to fit these settings."""
         count, scores = len(self._bases), arrays["scores"]
         if scores.shape != (count,) or scores.dtype != np.float64 or len(header["bases"]) != count:
             raise ValueError(f"it needs {count} scores and policies")
         for j, base in enumerate(self._bases):
             own = {name: arrays[f"{j}-{name}"] for name in ("block", "past", "open")}
-            base._resume(header["bases"][j], own)
-        self._go_on(header, arrays["open"])
+            base.restore_state(header["bases"][j], own)
+        self._restore_rounds(header, arrays["open"])
         self._scores = np.array(scores)
         self._held = validation.not_negative("load", "held", header["held"])
         self._acting = validation.whole("load", "acting", header["acting"], least=0)
@@ -240,11 +240,11 @@ class Adaptive(Chooser):
         base.round += 1
         for other in self._bases if self._warm else ():
             if other is not base:
-                other._pass()
+                other.skip_round()
 
-    def _take_in(self, features: Floats, reward: float, round_: int, at: float) -> None:
+    def learn_row(self, features: Floats, reward: float, round_: int, at: float) -> None:
         for base in self._bases:
-            base._check_acceptable(features[None])
+            base.check_learnable(features[None])
         if self.adaptation.kind == "predictive":
             misses = [reward - float(features @ base.theta) for base in self._bases]
             self._scores = self.adaptation.fade * self._scores + np.square(misses)
@@ -253,16 +253,16 @@ class Adaptive(Chooser):
             self._earned += reward
         if self._warm:
             for base in self._bases:
-                base._take_in(features, reward, round_, at)
+                base.learn_row(features, reward, round_, at)
         elif round_ >= self._began:
-            self._bases[self._acting]._take_in(features, reward, round_ - self._began, at)
+            self._bases[self._acting].learn_row(features, reward, round_ - self._began, at)
 
-    def _take_all_in(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
+    def learn_rows(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
         for base in self._bases:
-            base._check_acceptable(rows)
+            base.check_learnable(rows)
         times = at.tolist()
         for features, reward, round_, time in zip(rows, rewards, rounds, times, strict=True):
-            self._take_in(features, float(reward), round_, time)
+            self.learn_row(features, float(reward), round_, time)
 
 
 class BanditsOverBandits(Adaptive):

@@ -81,15 +81,15 @@ class GeneralizedPolicy(Chooser):
     def choose(self, arms: npt.ArrayLike | ActionSet) -> Choice:
         """Pick one of the arms, given as rows of features (K, d), or the best of an action set."""
         if isinstance(arms, ActionSet):
-            best = self._best_of(arms)
-            return self._made(-1, best.features, best.action)
-        rows = self._arms(arms)
+            best = self.find_best(arms)
+            return self._record_choice(-1, best.features, best.action)
+        rows = self._read_arms(arms)
         index = self._choose(self._model, self._held, rows, self.key, self.round)
         if index == self._kernels.UNSOLVED:
             refuse_fit("choose", self.link)
         if index < 0:
             refuse_arms(rows)
-        return self._made(index, rows[index].copy())
+        return self._record_choice(index, rows[index].copy())
 
     def choose_many(self, sets: Sequence[npt.ArrayLike] | Floats) -> list[Choice]:
         """One choice from each arm set, a round each, or none where one is refused."""
@@ -101,7 +101,7 @@ class GeneralizedPolicy(Chooser):
             self.round = first
             raise
 
-    def _best_of(self, actions: ActionSet) -> Best:
+    def find_best(self, actions: ActionSet) -> Best:
         """The best action for θ̃: a mean that rises with the score has the same best one."""
         from windvane import _random
 
@@ -130,7 +130,7 @@ class GeneralizedPolicy(Chooser):
 
     def mean(self, arms: npt.ArrayLike) -> Floats:
         """The mean reward that each arm is estimated to have: μ(xᵀθ̂), (K,)."""
-        scores = finite(self._arms(arms)) @ self._held.theta
+        scores = finite(self._read_arms(arms)) @ self._held.theta
         return np.array([links.mean(self._model.link, score) for score in scores.tolist()])
 
     def propensities(
@@ -143,7 +143,7 @@ class GeneralizedPolicy(Chooser):
         """
         from windvane import propensity
 
-        rows = self._asked(arms, samples, chosen)
+        rows = self._check_propensity_arguments(arms, samples, chosen)
         drawn = np.empty((samples if self.scale > 0 else 1, self.dim))
         if not self._kernels.sample_aside(
             self._model, self._held, self.key ^ propensity.ASIDE, self.round, drawn
@@ -166,7 +166,7 @@ class GeneralizedPolicy(Chooser):
             "key": self.key,
             "round": self.round,
         }
-        arrays = {**self._held._asdict(), "open": self._waiting()}
+        arrays = {**self._held._asdict(), "open": self._open_rounds()}
         policy_file.write(path, header, arrays, kind=type(self).__name__)
 
     @classmethod
@@ -185,12 +185,12 @@ class GeneralizedPolicy(Chooser):
                 header["ridge"],
                 floor=header["floor"],
             )
-            policy._resume(header, arrays)
+            policy.restore_state(header, arrays)
         except (KeyError, TypeError, ValueError, MemoryError, OverflowError) as reason:
             raise FileError(f"load: {path} holds no policy that fits together: {reason}") from None
         return policy
 
-    def _resume(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
+    def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
         """Take over a saved state, once it is seen to fit these settings."""
         held = type(self._held)(*(np.array(arrays[name], order="C") for name in self._held._fields))
         room = held.past.shape[-1]
@@ -206,13 +206,13 @@ class GeneralizedPolicy(Chooser):
         if seen > room and room != self._limit:
             raise ValueError(f"its history has room for {room} of {seen} observations")
         links.check_rewards("load", self.link, held.past[-1, : min(seen, room)].tolist())
-        self._go_on(header, arrays["open"])
+        self._restore_rounds(header, arrays["open"])
         self._held = held
 
-    def _take_in(self, features: Floats, reward: float, round_: int, at: float) -> None:
+    def learn_row(self, features: Floats, reward: float, round_: int, at: float) -> None:
         self._fit("learn", features[None], [reward])
 
-    def _take_all_in(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
+    def learn_rows(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
         if len(rows):
             self._fit("learn_many", rows, rewards.tolist())
 
@@ -220,12 +220,12 @@ class GeneralizedPolicy(Chooser):
         links.check_rewards(who, self.link, rewards)
         if not (np.einsum("nd,nd->n", rows, rows) <= LARGEST).all():
             raise ArmsError(f"{who}: features must be finite, with norm up to {LARGEST**0.5:g}")
-        held = self._with_room(len(rows))
+        held = self._make_room(len(rows))
         if not self._learn(self._model, held, rows, np.array(rewards)):
             refuse_fit(who, self.link)
         self._held = held
 
-    def _with_room(self, more: int) -> "Held":
+    def _make_room(self, more: int) -> "Held":
         """What is held, with space for more observations, up to all that the memory can reach."""
         past, seen = self._held.past, self.seen
         room = past.shape[1]
