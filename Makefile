@@ -1,27 +1,49 @@
 # Two commands from a fresh machine with Python 3.11+, make and pip:
-#   make run     set up, then play the paper's experiment and draw its figure
-#   make test    set up, then lint, types, import rules and tests
+#   make run        set up, then play the paper's experiment and draw its figure
+#   make test       set up, then check style, types, imports, documentation and all tests
+# For contributors:
+#   make lint       style, types and import rules
+#   make format     format the code and fix what the linter can fix
+#   make test-fast  the tests that need no server, browser or long simulation (under a minute)
+#   make docs       build the documentation into docs/_build/html, warnings are errors
+#   make bench      the benchmarks whose tables are in the documentation
+#   make build      the wheel and the source distribution, into dist
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test bench clean
+.PHONY: run test test-fast lint format docs bench build clean
 
 run: .venv/ready
 	@$(BIN)/python -m windvane reproduce
 
-test: .venv/ready
+test: lint docs
+	$(BIN)/python -m pytest -n 2
+
+test-fast: .venv/ready
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+lint: .venv/ready
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	$(BIN)/python -c "from importlinter.cli import lint_imports_command as lint; lint()" --no-cache
-	$(BIN)/python -m pytest -n 2
+
+format: .venv/ready
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+docs: .venv/ready
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/online.py
 	$(BIN)/python benchmarks/many_arms.py
 	$(BIN)/python benchmarks/figure.py --whole
 
-# Made again when the dependencies change or the checkout has moved.
+build: .venv/ready
+	$(BIN)/python -m build --no-isolation
+
+# Made again if the dependencies change or the checkout has moved.
 .venv/ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "windvane needs Python 3.11 or later: make PYTHON=python3.12 ..."; exit 1; }
@@ -30,4 +52,4 @@ bench: .venv/ready
 	@touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis out
+	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis out build dist docs/_build

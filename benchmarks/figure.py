@@ -17,7 +17,7 @@ from time import perf_counter
 import numpy as np
 from scipy.linalg import sqrtm
 
-from windvane._text_table import Cell, table
+from windvane._text_table import Cell, format_table
 from windvane.exploration import Confidence
 from windvane.lab.engines.linear import Player, replay
 from windvane.lab.running.experiment import Experiment
@@ -121,7 +121,7 @@ def main() -> None:
                 "×": round(slow / fast),
             }
         )
-    print(table(rows))
+    print(format_table(rows))
     if "--whole" in sys.argv:
         with tempfile.TemporaryDirectory() as out:
             started = perf_counter()

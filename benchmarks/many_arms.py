@@ -20,7 +20,7 @@ from time import perf_counter
 import numpy as np
 
 import windvane as wv
-from windvane._text_table import table
+from windvane._text_table import format_table
 from windvane.types import Floats
 
 DIM, NOISE = 50, 0.4
@@ -142,7 +142,7 @@ def main() -> None:
             policy = learned(memory, exploration, source, seen, theta)
             found.append({"belief": f"{memory!r}, {seen} {source}", "exploration": name})
             found[-1].update(measure(policy, rows, arms, theta))
-    print(json.dumps(found, indent=2) if "--json" in sys.argv else table(found))
+    print(json.dumps(found, indent=2) if "--json" in sys.argv else format_table(found))
 
 
 if __name__ == "__main__":

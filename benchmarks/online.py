@@ -19,7 +19,7 @@ from time import perf_counter
 import numpy as np
 
 import windvane as wv
-from windvane._text_table import table
+from windvane._text_table import format_table
 from windvane.types import Floats
 
 GAMMA, NOISE, RIDGE, DELTA = 0.999, math.sqrt(0.15), 1.0, 0.01
@@ -137,7 +137,7 @@ def main() -> None:
                 ),
             }
         )
-    print(json.dumps(rows, indent=2) if "--json" in sys.argv else table(rows))
+    print(json.dumps(rows, indent=2) if "--json" in sys.argv else format_table(rows))
 
 
 if __name__ == "__main__":

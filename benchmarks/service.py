@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from windvane._text_table import Cell, table
+from windvane._text_table import Cell, format_table
 
 CONNECTIONS = (1, 32)
 WORDS = ("red", "blue", "green", "small", "large", "new", "old", "plain")
@@ -175,7 +175,7 @@ def main() -> None:
                     )
         finally:
             shutil.rmtree(data, ignore_errors=True)
-    print(json.dumps(rows, indent=2) if "--json" in sys.argv else table(rows))
+    print(json.dumps(rows, indent=2) if "--json" in sys.argv else format_table(rows))
 
 
 if __name__ == "__main__":

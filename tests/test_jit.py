@@ -1,9 +1,14 @@
-"""Code is compiled once, whoever asks first: all processes run the very same."""
+"""`@compiled`: each function is compiled once, and all processes run the same machine code."""
 
+import ast
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from windvane import _jit, kernels
 
 MODULE = """
 from windvane._jit import compiled
@@ -30,7 +35,7 @@ print(sum(some_code.outer.stats.cache_misses.values()), flush=True)
 """
 
 
-def test_processes_that_start_at_once_compile_once(tmp_path: Path) -> None:
+def test_processes_that_start_together_compile_a_function_once(tmp_path: Path) -> None:
     (tmp_path / "some_code.py").write_text(MODULE)
     env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
@@ -54,3 +59,50 @@ def test_processes_that_start_at_once_compile_once(tmp_path: Path) -> None:
     misses = sorted(int(process.communicate(timeout=120)[0]) for process in started)
     assert misses == [0, 0, 1]
     assert [process.returncode for process in started] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("attributes", ["_cache._cache_file._source_stamp", "_cache.cache_path"])
+def test_the_private_numba_attributes_that_jit_uses_still_exist(attributes: str) -> None:
+    value: object = kernels.learn
+    for name in attributes.split("."):
+        assert hasattr(value, name), (
+            f"numba's dispatcher has no {attributes} any more: windvane._jit sets the stamp of the "
+            "disk cache and finds its folder through it; adapt _jit and the bound in pyproject.toml"
+        )
+        value = getattr(value, name)
+
+
+def test_a_compiled_function_carries_the_stamp_of_all_sources() -> None:
+    cache = kernels.learn._cache  # type: ignore[attr-defined]
+    assert cache._cache_file._source_stamp == _jit.STAMP
+
+
+def test_every_file_that_compiled_code_imports_from_is_part_of_the_stamp() -> None:
+    files = {f.relative_to(_jit.PACKAGE).as_posix(): f for f in _jit.PACKAGE.rglob("*.py")}
+    compiled = {name for name, file in files.items() if "\n@compiled" in file.read_text("utf-8")}
+    without_compiled_input = {
+        "errors.py",
+        "glm/policy.py",
+        "other packages",
+        "_jit.py",
+        "kernels/__init__.py",
+        "memory.py",
+        "validation.py",
+    }
+    for name in compiled:
+        tree = ast.parse(files[name].read_text("utf-8"))
+        for node in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)):
+            for alias in node.names:
+                module = f"{node.module}/{alias.name}".replace(".", "/").removeprefix("windvane/")
+                imported = next(
+                    (path for path in _candidates(module) if path in files), "other packages"
+                )
+                assert imported in compiled | set(_jit.SOURCES) | without_compiled_input, (
+                    f"{name} imports from {imported}: add it to windvane._jit.SOURCES"
+                )
+
+
+def _candidates(module: str) -> tuple[str, ...]:
+    """Files from which `package/name` may be imported, the most specific first."""
+    parent = module.rpartition("/")[0]
+    return f"{module}.py", f"{module}/__init__.py", f"{parent}.py", f"{parent}/__init__.py"

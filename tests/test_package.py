@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import windvane as wv
-from windvane import _jit
 from windvane.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -42,21 +41,3 @@ def test_every_command_is_in_the_readme() -> None:
         assert group.typer_instance is not None
         for command in group.typer_instance.registered_commands:
             assert f"windvane {group.name} {command.name}" in README
-
-
-def test_compiled_code_is_made_anew_when_what_it_calls_changes() -> None:
-    """Every file that compiled code reads from takes part in the stamp of its cache."""
-    package = ROOT / "src" / "windvane"
-    compiled = [f for f in package.rglob("*.py") if "@compiled" in f.read_text("utf-8")]
-    imported = {
-        name
-        for file in compiled
-        for name in re.findall(r"^from windvane\.([\w.]+) import", file.read_text(), re.MULTILINE)
-    }
-    known = {f.stem for f in compiled} | {Path(name).stem for name in _jit.SOURCES}
-    harmless = {"checks", "errors", "compiling", "memory", "kernels"}  # no compiled code of theirs
-    assert {name.split(".")[-1] for name in imported} - harmless <= known
-    from windvane import kernels
-
-    stamp = kernels.learn._cache._cache_file._source_stamp  # type: ignore[attr-defined]
-    assert stamp == _jit.STAMP

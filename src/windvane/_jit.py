@@ -1,112 +1,128 @@
-"""One way to compile: cached on disk, without the interpreter's lock, blind to no bad number."""
+"""`@compiled`: numba with a disk cache, without the GIL, and with NaN and infinity respected.
 
-import fcntl
+numba's cache looks only at the file of the function itself, and lets two processes compile the same
+function at once. Both are corrected here through private attributes of numba's dispatcher
+(`_cache`, `_cache_file`, `_source_stamp`), so pyproject.toml bounds numba's version, and
+`tests/test_jit.py` says which attribute is gone if a new version changes them.
+"""
+
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from numba import njit, typeof
 from numba.core.compiler_lock import global_compiler_lock
 
+if TYPE_CHECKING:
+    from filelock import FileLock
+
 Function = TypeVar("Function", bound=Callable[..., object])
-LOCK = "windvane.lock"  # among the compiled code
+PACKAGE = Path(__file__).parent
 
-
-# Files without compiled functions that compiled functions take something from.
+# Files without compiled functions from which compiled functions take constants, types or formulas.
 SOURCES = (
-    "selection.py",
-    "types.py",
+    "adaptive/selection.py",
     "belief.py",
     "exploration.py",
+    "glm/links.py",
+    "lab/worlds/draw.py",
     "_layout.py",
-    "draw.py",
-    "links.py",
+    "types.py",
 )
 
 
-def _stamp() -> str:
-    """What every source of compiled code says, in a few letters.
+def _hash_sources() -> str:
+    """Hash all files that compiled code is made from.
 
-    The cache looks only at the file of the function itself. What it calls is compiled into it, so
-    that a change there must make it anew as well.
+    A compiled function contains the functions that it calls, so a change in any of these files
+    must discard what is cached for all of them.
     """
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.rglob("*.py")):
+    for source in sorted(PACKAGE.rglob("*.py")):
         text = source.read_bytes()
-        if b"@compiled" in text or source.name in SOURCES:
+        if b"\n@compiled" in text or source.relative_to(PACKAGE).as_posix() in SOURCES:
             digest.update(text)
     return digest.hexdigest()
 
 
-STAMP = _stamp()
+STAMP = _hash_sources()
 
 
 def compiled(function: Function) -> Function:
-    """Compile on first call and keep the result on disk.
+    """Compile a function at its first call and keep the machine code on disk.
 
     Sums may be reordered, so that they fill vector registers; NaN and infinity keep their meaning.
     """
-    return _made(function, {"reassoc", "contract", "nsz", "arcp"})
+    return _compile(function, {"reassoc", "contract", "nsz", "arcp"})
 
 
 def compiled_in_order(function: Function) -> Function:
-    """Compile so that every step is rounded as it is written: the same bits on every machine."""
-    return _made(function, set())
+    """Compile a function with every step rounded as written: the same bits on every machine."""
+    return _compile(function, set())
 
 
-def _made(function: Function, liberties: set[str]) -> Function:
-    make = njit(cache=True, nogil=True, error_model="numpy", fastmath=liberties)
-    made = make(function)
-    if hasattr(made, "_cache"):  # not where the compiler is switched off
-        made._cache._cache_file._source_stamp = STAMP
-        made.compile = _once(made.compile, Path(made._cache.cache_path))
-    return cast(Function, made)
+def _compile(function: Function, fastmath: set[str]) -> Function:
+    dispatcher = njit(cache=True, nogil=True, error_model="numpy", fastmath=fastmath)(function)
+    if hasattr(dispatcher, "_cache"):  # absent if NUMBA_DISABLE_JIT is set
+        dispatcher._cache._cache_file._source_stamp = STAMP
+        dispatcher.compile = _compile_once(dispatcher.compile, cache_folder(dispatcher))
+    return cast(Function, dispatcher)
 
 
-def _once(compile_: Callable[..., Any], place: Path) -> Callable[..., Any]:
-    """Compile in one process at a time: the others wait, and load the very same code.
+def cache_folder(function: Callable[..., object]) -> Path:
+    """Return the folder that holds the machine code of a compiled function."""
+    return Path(function._cache.cache_path)  # type: ignore[attr-defined]
 
-    Code that two compile at once may order its sums differently, and so would what they believe.
+
+def _compile_once(compile_: Callable[..., Any], folder: Path) -> Callable[..., Any]:
+    """Compile in one process at a time; the other processes wait and load the same machine code.
+
+    Two processes that compile the same function may order its sums differently, and their beliefs
+    would then differ in the last bits.
     """
 
     def compile_alone(signature: Any) -> Any:
-        with global_compiler_lock, _held(place):
+        with global_compiler_lock, _lock_for_compilation(folder):
             return compile_(signature)
 
     return compile_alone
 
 
-_holding: set[Path] = set()
+_locked_folders: set[Path] = set()
 
 
 @contextmanager
-def _held(place: Path) -> Iterator[None]:
-    """Hold the lock of a place, once for all that is compiled on the way."""
-    if place in _holding:
+def _lock_for_compilation(folder: Path) -> Iterator[None]:
+    """Lock a cache folder; nested compilations in this process share the lock."""
+    if folder in _locked_folders:
         yield
         return
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        file = open(place / LOCK, "w")  # noqa: SIM115
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError:  # nothing can be kept there, or locked: everyone compiles for himself
-        yield
-        return
-    with file:
-        _holding.add(place)
+    with ExitStack() as stack:
+        # If the folder allows no writing or no locking, compile without a lock.
+        with suppress(OSError, NotImplementedError):
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(cache_lock(folder, "windvane.lock"))
+        _locked_folders.add(folder)
         try:
             yield
         finally:
-            _holding.discard(place)
+            _locked_folders.discard(folder)
 
 
-def direct(function: Function, *like: object) -> Function:
-    """A compiled function without the look-up of types in front of it, which costs half a µs.
+def cache_lock(folder: Path, name: str) -> "FileLock":
+    """Return a lock among processes, as a file in a cache folder."""
+    from filelock import FileLock  # imported late: it is needed only when code is loaded
 
-    It must only ever be called with arguments of the very types of `like`.
+    return FileLock(folder / name)
+
+
+def compile_for(function: Function, *arguments: object) -> Function:
+    """Return a compiled function without its type dispatch, which costs half a microsecond a call.
+
+    The result accepts only arguments of exactly the types of `arguments`.
     """
-    types = tuple(typeof(value) for value in like)
+    types = tuple(typeof(value) for value in arguments)
     function.compile(types)  # type: ignore[attr-defined]
     return cast(Function, function.get_overload(types))  # type: ignore[attr-defined]

@@ -1,12 +1,12 @@
-"""Plain aligned tables, the same on a screen and in a pipe."""
+"""Aligned text tables for the command line, the same on a terminal and in a pipe."""
 
 from collections.abc import Mapping, Sequence
 
 Cell = str | int | float | bool | None
 
 
-def text(value: Cell) -> str:
-    """A cell as people read it."""
+def format_cell(value: Cell) -> str:
+    """Format one cell: four or five digits, yes or no, nothing for None."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -16,21 +16,27 @@ def text(value: Cell) -> str:
     return str(value)
 
 
-def table(rows: Sequence[Mapping[str, Cell]]) -> str:
-    """Columns by the keys of the first row, numbers to the right."""
+def format_table(rows: Sequence[Mapping[str, Cell]]) -> str:
+    """Format rows as a table; the first row's keys are the columns, numbers are right-aligned."""
     titles = list(rows[0])
-    cells = [[text(row[title]) for title in titles] for row in rows]
-    widths = [max(len(line[i]) for line in [titles, *cells]) for i in range(len(titles))]
+    cells = [[format_cell(row[title]) for title in titles] for row in rows]
+    widths = [max(len(row[i]) for row in [titles, *cells]) for i in range(len(titles))]
     right = [all(_is_number(row[title]) for row in rows) for title in titles]
 
-    def line(values: Sequence[str]) -> str:
+    def format_line(values: Sequence[str]) -> str:
         padded = [
             value.rjust(width) if to_right else value.ljust(width)
             for value, width, to_right in zip(values, widths, right, strict=True)
         ]
         return "  ".join(padded).rstrip()
 
-    return "\n".join([line(titles), line(["─" * width for width in widths]), *map(line, cells)])
+    return "\n".join(
+        [
+            format_line(titles),
+            format_line(["─" * width for width in widths]),
+            *map(format_line, cells),
+        ]
+    )
 
 
 def _is_number(value: Cell) -> bool:

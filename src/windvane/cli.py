@@ -1,13 +1,13 @@
-"""The command line: one command per task, results to stdout, talk to stderr."""
+"""The command line: one command a task, results on stdout, messages on stderr."""
 
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windvane._text_table import Cell, table
+from windvane._console import AsJson, print_json, print_message
+from windvane._text_table import Cell, format_table
 from windvane.errors import WindvaneError
 from windvane.lab import cli as lab
 from windvane.service import cli as service
@@ -20,17 +20,16 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Choices that keep up with a changing world: linear bandits whose memory fades.",
 )
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
 @app.callback()
 def windvane() -> None:
-    """Keep one command from becoming the whole program."""
+    """Make typer treat every command as a subcommand."""
 
 
 @app.command()
 def policies(as_json: AsJson = False) -> None:
-    """List the policies of the literature: what each is made of and what it promises."""
+    """List the named policies: memory, exploration, regret bound and properties of each."""
     from windvane.exploration import BY_ORACLE, DETERMINISTIC
     from windvane.names import NAMES
 
@@ -39,7 +38,7 @@ def policies(as_json: AsJson = False) -> None:
         worlds.setdefault(name.world, []).append(
             {
                 "policy": name.name,
-                "memory": _memory(name),
+                "memory": _describe_memory(name),
                 "exploration": name.exploration,
                 "regret bound": name.bound or None,
                 "randomised": name.exploration not in DETERMINISTIC
@@ -48,13 +47,18 @@ def policies(as_json: AsJson = False) -> None:
                 "any link": name.linked,
             }
         )
-    _show(worlds, as_json)
+    _print_tables(worlds, as_json)
 
 
-def _memory(name: "Name") -> str:
-    found = {"bandits": ", found by EXP3", "warm": ", found by EXP3, warm"}
-    rest = found.get(name.finding, ", found by prediction" if name.finding else "")
-    return name.memory + (" (one Gram matrix)" if name.single else rest)
+def _describe_memory(name: "Name") -> str:
+    if name.single:
+        return f"{name.memory} (one Gram matrix)"
+    search = {
+        "bandits": ", found by EXP3",
+        "warm": ", found by EXP3, warm",
+        "predictive": ", found by prediction",
+    }
+    return name.memory + search.get(name.finding, "")
 
 
 @app.command()
@@ -70,36 +74,47 @@ def theory(
     """Print the tunings, radii, constants and regret bounds of the paper's theory."""
     from windvane.theory import summary
 
-    _show(summary(dim, horizon, drift, arms, ridge, delta), as_json)
+    _print_tables(summary(dim, horizon, drift, arms, ridge, delta), as_json)
 
 
-for task in (lab.reproduce, lab.simulate, lab.tune, lab.leaderboard, lab.plot):
-    app.command()(task)
-for job in (service.serve, service.backup, service.restore, service.export, service.demo):
-    app.command()(job)
+COMMANDS: tuple[Callable[..., None], ...] = (
+    lab.reproduce,
+    lab.simulate,
+    lab.tune,
+    lab.leaderboard,
+    lab.plot,
+    service.serve,
+    service.backup,
+    service.restore,
+    service.export,
+    service.demo,
+)
+for command in COMMANDS:
+    app.command()(command)
 app.add_typer(service.loop, name="loop")
 app.add_typer(service.key, name="key")
 
 
-def _show(tables: Mapping[str, Sequence[Mapping[str, Cell]]], as_json: bool) -> None:
+def _print_tables(tables: Mapping[str, Sequence[Mapping[str, Cell]]], as_json: bool) -> None:
     if as_json:
-        print(json.dumps(tables, indent=2, ensure_ascii=False))
+        print_json(tables)
     else:
-        print("\n\n".join(f"{title}\n{table(rows)}" for title, rows in tables.items()))
+        print("\n\n".join(f"{title}\n{format_table(rows)}" for title, rows in tables.items()))
 
 
 def main() -> None:
-    """Run the command line; a mistake is one line on stderr and exit code 2."""
+    """Run the command line; a user's mistake prints one line on stderr and exits with code 2."""
     try:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
-    except Exception as mistake:
-        sentence = getattr(
-            mistake, "format_message", mistake.__str__
-        )  # typer's own have the former
-        if not isinstance(mistake, WindvaneError) and sentence == mistake.__str__:
+    except Exception as error:
+        if isinstance(error, WindvaneError):
+            sentence = str(error)
+        elif hasattr(error, "format_message"):  # typer's own errors
+            sentence = error.format_message()
+        else:
             raise
-        print(f"windvane: {sentence()}", file=sys.stderr)
+        print_message(sentence)
         sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)

@@ -45,7 +45,7 @@ class Policy(Chooser):
         floor: float = 0.0,
     ) -> None:
         from windvane import kernels  # here, because compiled code takes a while to load
-        from windvane._jit import direct
+        from windvane._jit import compile_for
 
         super().__init__(dim, seed)
         self._memory = validation.of_kind("Policy", "memory", memory, Memory)
@@ -63,8 +63,8 @@ class Policy(Chooser):
         )
         self._born = 0  # the round before which everything was dropped
         state, row = (self._rules, self._tally, self._block, self._past), np.zeros(self.dim)
-        self._choose = direct(kernels.choose, *state, row[None], self.key, 0)
-        self._learn = direct(kernels.learn, *state, row, 0.0, 0.0)
+        self._choose = compile_for(kernels.choose, *state, row[None], self.key, 0)
+        self._learn = compile_for(kernels.learn, *state, row, 0.0, 0.0)
         self._lines = _layout.is_by_line(
             self._rules
         )  # each arm is a line in the level that is drawn
@@ -185,10 +185,10 @@ class Policy(Chooser):
     def _drawn(self) -> Callable[..., tuple[int, Floats]]:
         """The compiled call behind it, loaded when it is first asked for."""
         from windvane import propensity
-        from windvane._jit import direct
+        from windvane._jit import compile_for
 
         state = self._rules, self._tally, self._block, self._past
-        return direct(propensity.drawn, *state, np.zeros((1, self.dim)), self.key, 0)
+        return compile_for(propensity.drawn, *state, np.zeros((1, self.dim)), self.key, 0)
 
     def save(self, path: str | PathLike[str] | BinaryIO) -> None:
         """Write everything to one file of arrays and JSON."""

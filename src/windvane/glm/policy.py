@@ -52,7 +52,7 @@ class GeneralizedPolicy(Chooser):
         seed: int | np.random.SeedSequence | None = None,
         floor: float = 0.0,
     ) -> None:
-        from windvane._jit import direct  # here, because compiled code takes a while to load
+        from windvane._jit import compile_for  # here, because compiled code takes a while to load
         from windvane.kernels import glm as kernels
 
         super().__init__(dim, seed)
@@ -63,8 +63,8 @@ class GeneralizedPolicy(Chooser):
         self._limit = room_for(memory)
         self._held = blank(self.dim, self.ridge, 1)
         state, row = (self._model, self._held), np.zeros((1, self.dim))
-        self._choose = direct(kernels.choose, *state, row, self.key, 0)
-        self._learn = direct(kernels.learn, *state, row, np.zeros(1))
+        self._choose = compile_for(kernels.choose, *state, row, self.key, 0)
+        self._learn = compile_for(kernels.learn, *state, row, np.zeros(1))
 
     def __repr__(self) -> str:
         floor = f", floor={self.floor!r}" if self.floor else ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windvane._text_table import Cell, table
+from windvane._text_table import Cell, format_table
 from windvane.errors import SettingError
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def reproduce(
         print(json.dumps({**found, "pictures": [str(p) for p in pictures]}, indent=2))
         return
     print(f"Protocol: {protocol}. Data: {label}. {replications} replications.\n")
-    print(table(_rounded(rows)), "\n")
-    print(table(_rounded(claims)), "\n")
+    print(format_table(_rounded(rows)), "\n")
+    print(format_table(_rounded(claims)), "\n")
     print(f"The picture is {pictures[0]}")
 
 
@@ -227,7 +227,7 @@ def _tell(
     if as_json:
         print(json.dumps({**found, "pictures": [str(p) for p in pictures]}, indent=2))
     else:
-        print(table(_rounded(rows)), f"\n\nThe picture is {pictures[0]}", sep="")
+        print(format_table(_rounded(rows)), f"\n\nThe picture is {pictures[0]}", sep="")
 
 
 def _rounded(rows: list[dict[str, Cell]]) -> list[dict[str, Cell]]:

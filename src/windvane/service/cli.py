@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windvane._text_table import Cell, table
+from windvane._text_table import Cell, format_table
 from windvane.errors import SettingError, StoreError
 from windvane.service.clock import MICROSECONDS_PER_SECOND, now_us
 
@@ -279,6 +279,6 @@ def _show(rows: Sequence[Mapping[str, Cell]], as_json: bool, none: str) -> None:
     if as_json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))
     elif rows:
-        print(table(rows))
+        print(format_table(rows))
     else:
         _say(none)

@@ -1,0 +1,128 @@
+"""The wheel and the source distribution: complete, and usable in an empty environment."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "windvane"
+BUILD_FILES = ("pyproject.toml", "README.md", "LICENSE")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("distribution")]
+
+
+def shipped_files() -> set[str]:
+    """All files of the package, as paths inside a wheel."""
+    return {
+        path.relative_to(ROOT / "src").as_posix()
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the source distribution, built from a copy of the sources."""
+    folder = tmp_path_factory.mktemp("build")
+    for name in BUILD_FILES:
+        shutil.copy(ROOT / name, folder)
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "src", folder / "src", ignore=ignored)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", "dist", "."]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return folder / "dist"
+
+
+@pytest.fixture(scope="module")
+def installed(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of an empty environment in which the wheel was installed."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    programs = folder / "bin"
+    wheel = next(distributions.glob("*.whl"))
+    install = [str(programs / "python"), "-m", "pip", "install", "--quiet", f"{wheel}[lab,serve]"]
+    done = subprocess.run(install, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"pip must reach a package index to test the wheel: {done.stderr[-300:]}")
+    return programs
+
+
+def environment() -> dict[str, str]:
+    """This environment without the variables that would let another package be imported."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
+def test_the_wheel_holds_every_file_of_the_package(distributions: Path) -> None:
+    with zipfile.ZipFile(next(distributions.glob("*.whl"))) as wheel:
+        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert names == shipped_files()
+
+
+def test_the_source_distribution_holds_the_package_and_its_license(distributions: Path) -> None:
+    with tarfile.open(next(distributions.glob("*.tar.gz"))) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {f"src/{name}" for name in shipped_files()} | set(BUILD_FILES) <= names
+
+
+def test_the_installed_library_chooses_and_learns(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "import windvane as wv; policy = wv.Policy(2, wv.discount(0.9), wv.thompson(0.5), seed=1);"
+        "choice = policy.choose([[1.0, 0.0], [0.0, 1.0]]); policy.learn(choice, 1.0);"
+        "print(policy.round, wv.__file__)"
+    )
+    command = [str(installed / "python"), "-c", code]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True
+    )
+    played, file = done.stdout.split(maxsplit=1)
+    assert played == "1"
+    assert Path(file.strip()).is_relative_to(installed.parent)
+
+
+def test_the_installed_lab_draws_one_panel_of_the_figure(installed: Path, tmp_path: Path) -> None:
+    command = [str(installed / "windvane"), "reproduce", "--panels", "10x10", "--replications", "2"]
+    done = subprocess.run(
+        [*command, "--json", "--out", "figure"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)
+    assert (tmp_path / "figure" / "figure.png").stat().st_size > 10_000
+
+
+def test_the_installed_service_answers_and_shows_its_page(installed: Path, tmp_path: Path) -> None:
+    command = [str(installed / "windvane"), "serve", "--port", "0", "--data", "data"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stderr is not None
+            lines = iter(server.stderr.readline, "")
+            address = next(
+                match[0] for line in lines if (match := re.search(r"http://[\d.]+:\d+", line))
+            )
+            page = urlopen(f"{address}/", timeout=30).read().decode()
+            assert "<html" in page
+            for asset in re.findall(r'(?:src|href)="(/?[\w./-]+\.(?:js|css))"', page):
+                assert urlopen(f"{address}/{asset.lstrip('/')}", timeout=30).status == 200
+            body = {"actions": [{"id": name, "features": [{"name": name}]} for name in "ab"]}
+            request = Request(
+                f"{address}/personalizer/v1.0/rank",
+                json.dumps(body).encode(),
+                {"content-type": "application/json"},
+            )
+            assert json.load(urlopen(request, timeout=30))["rewardActionId"] in "ab"
+        finally:
+            server.terminate()
+            server.wait(timeout=60)
