@@ -69,8 +69,8 @@ def unit_rows(random: np.random.Generator, count: int, dim: int) -> Floats:
 
 def loosened(policy: wv.Policy) -> wv.Policy:
     """The same, inverting so rarely that what is kept at hand strays by a fifth from the truth."""
-    policy._rules["refresh"] = min(64, int(0.4 / -math.log(policy.memory.gamma)))
-    kernels.blank(policy._rules, policy._tally, policy._block)
+    policy._arrays.rules["refresh"] = min(64, int(0.4 / -math.log(policy.memory.gamma)))
+    kernels.blank(policy._arrays)
     return policy
 
 

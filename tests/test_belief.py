@@ -51,8 +51,8 @@ def part(history: naive.History, start: int, stop: int) -> naive.History:
 
 def compiled_widths(policy: wv.Policy, arms: Floats) -> Floats:
     """The widths as `choose` works them out, by compiled code."""
-    state = kernels.parts(policy._rules, policy._block)
-    return np.array([kernels.exact_width(policy._rules, policy._tally, state, x) for x in arms])
+    state = kernels.parts(policy._arrays)
+    return np.array([kernels.exact_width(policy._arrays, state, x) for x in arms])
 
 
 @every_memory
@@ -174,24 +174,23 @@ def test_the_widths_of_arms_that_stay_are_kept_in_step(memory: wv.Memory, count:
     if memory.gamma < 1:
         loosened(policy)
     policy._make_room(500)
-    state = kernels.parts(policy._rules, policy._block)
+    state = kernels.parts(policy._arrays)
     sizes = np.einsum("kd,kd->k", arms, arms)
     watched = kernels.Watched(arms, sizes, np.empty(count), np.empty(count))
     kernels.look(state, watched)
-    kept = (policy._rules, policy._tally, state, policy._past)
     for t, x in enumerate(xs):
-        kernels.learn_watching(*kept, x, 1.0, float(t), watched)
+        kernels.learn_watching(policy._arrays, state, x, 1.0, float(t), watched)
         fresh = np.einsum("kd,kd->k", arms @ state.spread, arms)
         np.testing.assert_allclose(watched.squares, fresh, rtol=1e-9)
-        loose = looseness(policy._rules, policy._tally)
+        loose = looseness(policy._arrays)
         rough = np.sqrt(watched.squares)
         assert (np.abs(rough - policy.widths(arms)) <= loose * rough + 1e-9).all()
-        if not policy._rules["fades"][0]:
+        if not policy._arrays.rules["fades"][0]:
             continue
         lengths = np.sum((arms @ state.inverse) ** 2, axis=1)
         np.testing.assert_allclose(watched.lengths, lengths, rtol=1e-9)
         for k, true in enumerate(policy.widths(arms)):
-            width, error = width_and_error(policy._rules, policy._tally, watched, k, loose)
+            width, error = width_and_error(policy._arrays, watched, k, loose)
             assert abs(width - true) <= error + 1e-9
 
 
@@ -269,7 +268,7 @@ def test_a_policy_given_a_merged_belief_goes_on_as_if_it_had_learned_all(
     np.testing.assert_allclose(half.widths(xs), whole.widths(xs), rtol=0, atol=1e-11)
     np.testing.assert_allclose(compiled_widths(half, xs), whole.widths(xs), rtol=0, atol=1e-11)
     if exploration.name == "thompson":
-        root = kernels.parts(half._rules, half._block).root
+        root = kernels.parts(half._arrays).root
         np.testing.assert_allclose(np.triu(root), root, rtol=0, atol=0)
         np.testing.assert_allclose(root.T @ root, whole.belief.noise_gram, rtol=0, atol=1e-9)
 
@@ -307,10 +306,10 @@ def test_beliefs_of_other_settings_are_refused(other: wv.Policy) -> None:
 def test_a_belief_that_cannot_be_is_refused_and_changes_nothing(broken: float) -> None:
     """A Gram matrix that is not finite, or negative, leaves the policy as it was."""
     policy = learned(wv.discount(0.9), np.eye(2), np.ones(2))
-    before = policy._block.tobytes(), policy._tally.tobytes()
+    before = policy._arrays.block.tobytes(), policy._arrays.tally.tobytes()
     with pytest.raises(wv.BeliefError):
         policy.belief = replace(policy.belief, gram=np.full((2, 2), broken))
-    assert (policy._block.tobytes(), policy._tally.tobytes()) == before
+    assert (policy._arrays.block.tobytes(), policy._arrays.tally.tobytes()) == before
 
 
 def test_a_belief_is_a_copy_that_later_learning_leaves_alone() -> None:

@@ -123,7 +123,7 @@ def plays_the_best_of_fifty(policy: wv.Policy) -> None:
         widths = np.sqrt(np.einsum("kd,kd->k", arms @ now.V_inverse, arms))
         start = np.uint64(_random.opening(np.uint64(policy.key), t))
         choice = policy.choose(arms)
-        z = kernels.level(policy._rules, kernels.scale_of(policy._rules, policy._tally), start)
+        z = kernels.level(policy._arrays.rules, kernels.scale_of(policy._arrays), start)
         scores = arms @ now.theta + z * widths
         assert scores[choice.index] >= scores.max() - 1e-9 * (1 + abs(z))
         reward = float(arms[choice.index] @ theta + random.standard_normal())
@@ -435,11 +435,11 @@ def test_learn_many_equals_repeated_learn(memory: wv.Memory, exploration: wv.Exp
     many.learn_many([*open_many, *more_many, *extra], rewards)
     for choice, reward in zip([*open_one, *more_one, *extra], rewards, strict=True):
         one.learn(choice, float(reward))
-    assert many._block.tobytes() == one._block.tobytes()
-    assert many._tally.tobytes() == one._tally.tobytes()
+    assert many._arrays.block.tobytes() == one._arrays.block.tobytes()
+    assert many._arrays.tally.tobytes() == one._arrays.tally.tobytes()
     assert many._open == one._open == set()
     held = many.belief.seen
-    assert many._past[:held].tobytes() == one._past[:held].tobytes()
+    assert many._arrays.past[:held].tobytes() == one._arrays.past[:held].tobytes()
     assert [many.choose(a).index for a in ARMS[:40]] == [one.choose(a).index for a in ARMS[:40]]
 
 

@@ -14,7 +14,7 @@ NOISE = 0.4
 
 
 def alarms(policy: wv.Policy) -> int:
-    return int(policy._tally["alarms"][0])
+    return int(policy._arrays.tally["alarms"][0])
 
 
 def alarm_rounds(theta: Floats, rounds: int, change: int, seed: int) -> list[int]:

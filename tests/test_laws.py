@@ -46,9 +46,10 @@ def starts(key: int, count: int = DRAWS, first: int = 10**6) -> list[np.uint64]:
 
 def samples(policy: wv.Policy, count: int = DRAWS) -> Floats:
     """θ̃ of many rounds, (count, d)."""
-    state = kernels.parts(policy._rules, policy._block)
-    given = (policy._rules, policy._tally, state, policy._past)
-    return np.array([kernels.sampled(*given, start) for start in starts(policy.key, count)])
+    state = kernels.parts(policy._arrays)
+    return np.array(
+        [kernels.sampled(policy._arrays, state, start) for start in starts(policy.key, count)]
+    )
 
 
 def whitened(drawn: Floats, mean: Floats, covariance: Floats) -> Floats:
@@ -134,7 +135,7 @@ def test_a_randomized_width_perturbs_all_arms_of_a_round_alike(
     played = set()
     for arms in random.standard_normal((1500, 6, 4)):
         start = np.uint64(_random.opening(np.uint64(policy.key), policy.round))
-        z = kernels.level(policy._rules, scale, start)
+        z = kernels.level(policy._arrays.rules, scale, start)
         totals = arms @ now.theta + z * now.widths(arms)
         index = policy.choose(arms).index
         assert totals[index] >= totals.max() - 1e-12
@@ -162,7 +163,7 @@ def test_only_a_decoupled_law_plays_the_lesser_of_two_arms_that_are_as_doubtful(
 def test_the_level_of_a_round_follows_its_law(law: wv.Law) -> None:
     """Kolmogorov-Smirnov for the normal laws, chi-square for the points of the grid."""
     policy = wv.Policy(1, wv.keep(), wv.randomized(law), seed=8)
-    levels = np.array([kernels.level(policy._rules, 2.0, s) for s in starts(policy.key)])
+    levels = np.array([kernels.level(policy._arrays.rules, 2.0, s) for s in starts(policy.key)])
     if law.name == "normal":
         assert stats.kstest(levels, stats.norm(scale=2.0).cdf).pvalue > LEAST
     elif law.name == "half_normal":
@@ -237,7 +238,7 @@ def test_the_radius_is_that_of_the_formula(memory: wv.Memory, promise: Confidenc
     for n in range(1, 91):
         policy.learn(policy.choose(xs[n - 1 : n]), float(ys[n - 1]))
         wanted = 2.5 * naive.radius(memory, 0.7, naive.observed(xs[:n], ys[:n]), promise)
-        found = kernels.scale_of(policy._rules, policy._tally)
+        found = kernels.scale_of(policy._arrays)
         assert found == pytest.approx(wanted, rel=1e-12)
 
 
@@ -260,7 +261,6 @@ def excess(world: World, promise: Confidence, seed: int) -> Floats:
     random = np.random.default_rng(seed)
     d, runs, gamma = world.thetas.shape[1], world.runs, world.memory.gamma
     policy = wv.Policy(d, world.memory, wv.optimism(promise), ridge=world.ridge, seed=0)
-    tally = policy._tally.copy()
     ridge = world.ridge * np.eye(d)
     S, S_noise = np.zeros((runs, d, d)), np.zeros((runs, d, d))
     b, carried = np.zeros((runs, d)), np.zeros((runs, d))
@@ -284,8 +284,8 @@ def excess(world: World, promise: Confidence, seed: int) -> Floats:
         solved = np.linalg.solve(W, gap[:, :, None])
         image = W @ solved
         norm = np.einsum("rdi,rdi->r", image, np.linalg.solve(W_noise, image))
-        tally["seen"] = t + 1
-        ratios[t] = np.sqrt(norm) / kernels.scale_of(policy._rules, tally)
+        policy._arrays.tally["seen"] = t + 1
+        ratios[t] = np.sqrt(norm) / kernels.scale_of(policy._arrays)
     return ratios
 
 

@@ -34,7 +34,7 @@ def test_a_million_rounds_with_too_few_directions_agree_with_a_refit(
     policy = wv.Policy(5, wv.discount(0.999), exploration, seed=0)
     for batch in np.split(np.arange(ROUNDS), 20):
         policy.learn_many(xs[batch], ys[batch])
-        assert np.isfinite(policy._block).all()
+        assert np.isfinite(policy._arrays.block).all()
     agrees_with_refit(policy, xs[-RECENT:], ys[-RECENT:], 1e-8)
 
 

@@ -1,12 +1,13 @@
 """What compiled code must know of a policy, as one flat record, and the counters it keeps."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from windvane.exploration import Confidence, Exploration, Law
 from windvane.memory import Memory
-from windvane.types import Records
+from windvane.types import Floats, Records
 
 MEAN, WIDTH, SAMPLE, HISTORY, GAP = range(5)  # what an exploration asks of the belief
 STYLES = {
@@ -70,6 +71,16 @@ TALLY = np.dtype(
         ("peak", "f8"),  # the largest it has been since a window was last summed anew
     ]
 )
+
+
+class PolicyArrays(NamedTuple):
+    """The four arrays that hold a policy; compiled code takes them as one argument."""
+
+    rules: Records  # (1,) RULES: the settings, which never change
+    tally: Records  # (1,) TALLY: the counters
+    block: Floats  # (block_size(rules),) the belief, whose parts are views of this array
+    past: Floats  # (n, history_width(...)) past observations, one a row; n is 0 if none are kept
+
 
 LARGEST = 1e100  # a reward, or a squared norm, beyond this counts as not finite
 LAG = 0.025  # how far, in log, the ridge in `inverse` may fade before it is made afresh

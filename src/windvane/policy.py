@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import _layout, policy_file, text_form, validation
-from windvane._layout import LARGEST
+from windvane._layout import LARGEST, PolicyArrays
 from windvane.action_sets.continuous import ActionSet, Best
 from windvane.belief import MERGEABLE, Belief
 from windvane.chooser import Choice, Chooser, finite, refuse_arms, reward_of
@@ -55,19 +55,15 @@ class Policy(Chooser):
             raise SettingError(f"Policy: ridge must lie in [1e-100, 1e100], got {ridge!r}")
         self.floor = validation.share("Policy", "floor", floor)
         self._kernels = kernels
-        self._rules = _layout.rules_of(self.dim, memory, exploration, self.ridge, self.floor)
-        self._tally, self._block = self._make_blank()
         self._limit = _layout.history_limit(memory, exploration)
-        self._past = np.zeros(
-            (0 if self._limit == 0 else 1, _layout.history_width(self.dim, memory))
-        )
+        rules = _layout.rules_of(self.dim, memory, exploration, self.ridge, self.floor)
+        past = np.zeros((0 if self._limit == 0 else 1, _layout.history_width(self.dim, memory)))
+        self._arrays = self._make_blank(rules, past)
         self._born = 0  # the round before which everything was dropped
-        state, row = (self._rules, self._tally, self._block, self._past), np.zeros(self.dim)
-        self._choose = compile_for(kernels.choose, *state, row[None], self.key, 0)
-        self._learn = compile_for(kernels.learn, *state, row, 0.0, 0.0)
-        self._lines = _layout.is_by_line(
-            self._rules
-        )  # each arm is a line in the level that is drawn
+        row = np.zeros(self.dim)
+        self._choose = compile_for(kernels.choose, self._arrays, row[None], self.key, 0)
+        self._learn = compile_for(kernels.learn, self._arrays, row, 0.0, 0.0)
+        self._lines = _layout.is_by_line(rules)  # each arm is a line in the level that is drawn
         self._next_restart = memory.next_restart(-1 if memory.at else 0)
 
     def __repr__(self) -> str:
@@ -105,27 +101,27 @@ class Policy(Chooser):
         row, extra = self._read_features(features), reward_of(more, "amend")
         when = float(self.round) if at is None else validation.real("amend", "at", at)
         finite(row[None])
-        self._kernels.amend(self._rules, self._tally, self._block, row, extra, when)
+        self._kernels.amend(self._arrays, row, extra, when)
 
     @property
     def theta(self) -> Floats:
         """The current estimate θ̂, (d,)."""
-        return self._block[self.dim : 2 * self.dim].copy()
+        return self._arrays.block[self.dim : 2 * self.dim].copy()
 
     @property
     def alarms(self) -> int:
         """How often `detect` has dropped everything because rewards were not what they had been."""
-        return int(self._tally["alarms"][0])
+        return int(self._arrays.tally["alarms"][0])
 
     @property
     def belief(self) -> Belief:
         """What is believed now: precision W, noise W̃, moment b. Can be merged and given back."""
-        return self._read_belief(self._tally, self._block)
+        return self._read_belief(self._arrays)
 
     @belief.setter
     def belief(self, belief: Belief) -> None:
         values, vectors = self._check_fits(belief)
-        state = self._kernels.parts(self._rules, self._block)
+        tally, state = self._arrays.tally, self._kernels.parts(self._arrays)
         state.gram[:] = belief.gram
         state.noise[:] = belief.noise_gram
         state.moment[:] = belief.moment
@@ -133,10 +129,11 @@ class Policy(Chooser):
         if self.exploration.name == "thompson":
             half = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
             state.root[:] = np.linalg.qr(half, mode="r")
-        self._tally["seen"] = belief.seen
-        self._tally["clock"], self._tally["held"] = belief.clock, belief.held
-        self._tally["energy"] = np.trace(belief.gram)
-        self._kernels.refresh(self._rules, self._tally, state)
+        tally["seen"] = belief.seen
+        tally["clock"] = belief.clock
+        tally["held"] = belief.held
+        tally["energy"] = np.trace(belief.gram)
+        self._kernels.refresh(self._arrays, state)
 
     def widths(self, arms: npt.ArrayLike) -> Floats:
         """How much is in doubt about each arm: ‖x‖_{V⁻¹}, (K,)."""
@@ -153,16 +150,14 @@ class Policy(Chooser):
         from windvane import propensity
 
         rows = self._check_propensity_arguments(arms, samples, chosen)
-        due = self.round == self._next_restart
-        tally, block = self._make_blank() if due else (self._tally, self._block)
+        arrays = self._arrays_now()
         if self._lines:
-            return propensity.by_width(self._rules, tally, block, rows)
-        believed = partial(self._read_belief, tally, block)
-        now = propensity.Moment(self._rules, tally, block, self._past, believed)
+            return propensity.by_width(arrays, rows)
+        now = propensity.Moment(arrays, partial(self._read_belief, arrays))
         shares = propensity.shares(now, rows, samples, self.key, self.round)
-        if propensity.counted(self._rules):
+        if propensity.counted(arrays.rules):
             shares = propensity.with_one_more(shares, samples, chosen)
-        mix = float(self._rules["mix"][0])
+        mix = float(arrays.rules["mix"][0])
         return (1.0 - mix) * shares + mix / len(rows)
 
     def choose_with_propensities(self, arms: npt.ArrayLike) -> tuple[Choice, Floats]:
@@ -175,8 +170,7 @@ class Policy(Chooser):
             index = self.pick_arm(rows, arms)
             chances = self.propensities(rows, chosen=index)
         else:
-            state = self._rules, self._tally, self._block, self._past
-            index, chances = self._drawn(*state, rows, self.key, self.round)
+            index, chances = self._drawn(self._arrays, rows, self.key, self.round)
             if index < 0:
                 refuse_arms(rows)
         return self._record_choice(index, rows[index].copy()), chances
@@ -187,8 +181,7 @@ class Policy(Chooser):
         from windvane import propensity
         from windvane._jit import compile_for
 
-        state = self._rules, self._tally, self._block, self._past
-        return compile_for(propensity.drawn, *state, np.zeros((1, self.dim)), self.key, 0)
+        return compile_for(propensity.drawn, self._arrays, np.zeros((1, self.dim)), self.key, 0)
 
     def save(self, path: str | PathLike[str] | BinaryIO) -> None:
         """Write everything to one file of arrays and JSON."""
@@ -229,18 +222,19 @@ class Policy(Chooser):
             "round": self.round,
             "born": self._born,
             "next_restart": self._next_restart,
-            "tally": {name: self._tally[name].item() for name in _layout.TALLY.names or ()},
+            "tally": {name: self._arrays.tally[name].item() for name in _layout.TALLY.names or ()},
         }
-        return header, {"block": self._block, "past": self._past, "open": self._open_rounds()}
+        block, past = self._arrays.block, self._arrays.past
+        return header, {"block": block, "past": past, "open": self._open_rounds()}
 
     def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
         """Take over a saved state, once it is seen to fit these settings."""
-        block, past = arrays["block"], arrays["past"]
+        block, past, blank = arrays["block"], arrays["past"], self._arrays
         least = 0 if self._limit == 0 else 1
         most = len(past) if self._limit is None else self._limit
-        if block.dtype != self._block.dtype or block.shape != self._block.shape:
-            raise ValueError(f"its belief has shape {block.shape}, not {self._block.shape}")
-        if past.dtype != block.dtype or past.shape[1:] != self._past.shape[1:]:
+        if block.dtype != blank.block.dtype or block.shape != blank.block.shape:
+            raise ValueError(f"its belief has shape {block.shape}, not {blank.block.shape}")
+        if past.dtype != block.dtype or past.shape[1:] != blank.past.shape[1:]:
             raise ValueError(f"its history has shape {past.shape}")
         if not least <= len(past) <= most:
             raise ValueError("its history is out of bounds")
@@ -248,24 +242,33 @@ class Policy(Chooser):
             raise ValueError("it holds a number that is not finite")
         self._restore_rounds(header, arrays["open"])
         self._born = validation.whole("load", "born", header["born"], least=0)
+        tally = blank.tally
         for name in _layout.TALLY.names or ():
-            self._tally[name] = header["tally"][name]
-        counters = [
-            self._tally[name].item() for name in _layout.TALLY.names or () if name != "clock"
-        ]
-        sound = np.isfinite(counters).all() and np.isfinite(self._tally["clock"]).all()
-        if not (sound and min(counters) >= 0 and self._tally["ridge"] > 0):
+            tally[name] = header["tally"][name]
+        counters = [tally[name].item() for name in _layout.TALLY.names or () if name != "clock"]
+        sound = np.isfinite(counters).all() and np.isfinite(tally["clock"]).all()
+        if not (sound and min(counters) >= 0 and tally["ridge"] > 0):
             raise ValueError("its counters are out of bounds")
-        self._block, self._past = (np.array(part, order="C") for part in (block, past))
+        self._arrays = PolicyArrays(
+            blank.rules, tally, np.array(block, order="C"), np.array(past, order="C")
+        )
         self._next_restart = validation.whole("load", "next_restart", header["next_restart"], -1)
 
-    def _make_blank(self) -> tuple[Records, Floats]:
-        tally, block = np.zeros(1, _layout.TALLY), np.zeros(_layout.block_size(self._rules))
-        self._kernels.blank(self._rules, tally, block)
-        return tally, block
+    def _make_blank(self, rules: Records, past: Floats) -> PolicyArrays:
+        """The arrays of a policy that has learned nothing."""
+        tally, block = np.zeros(1, _layout.TALLY), np.zeros(_layout.block_size(rules))
+        arrays = PolicyArrays(rules, tally, block, past)
+        self._kernels.blank(arrays)
+        return arrays
 
-    def _read_belief(self, tally: Records, block: Floats) -> Belief:
-        state = self._kernels.parts(self._rules, block)
+    def _arrays_now(self) -> PolicyArrays:
+        """The arrays with which this round chooses: blank ones if a restart is due."""
+        if self.round == self._next_restart:
+            return self._make_blank(self._arrays.rules, self._arrays.past)
+        return self._arrays
+
+    def _read_belief(self, arrays: PolicyArrays) -> Belief:
+        tally, state = arrays.tally, self._kernels.parts(arrays)
         if self.memory.name == "kalman":
             precision = np.linalg.inv(state.inverse)
             gram = 0.5 * (precision + precision.T) - self.ridge * np.eye(self.dim)
@@ -280,11 +283,11 @@ class Policy(Chooser):
         if self.round == self._next_restart:
             finite(rows)  # a call that is refused must change nothing
             self._restart()
-        state, places = (self._rules, self._tally, self._block, self._past), None
+        places = None
         if rows is not arms and isinstance(arms, Finite):
-            places = screen(arms, *state, self.key, self.round)
+            places = screen(arms, self._arrays, self.key, self.round)
         few = rows if places is None else rows[places]
-        index = self._choose(*state, few, self.key, self.round)
+        index = self._choose(self._arrays, few, self.key, self.round)
         if index < 0:
             refuse_arms(rows)
         return index if places is None else int(places[index])
@@ -297,7 +300,7 @@ class Policy(Chooser):
 
     def _restart(self) -> None:
         """Drop everything before this round."""
-        self._kernels.blank(self._rules, self._tally, self._block)
+        self._kernels.blank(self._arrays)
         self._born = self.round
         self._next_restart = self.memory.next_restart(self.round)
 
@@ -305,8 +308,7 @@ class Policy(Chooser):
         """The best action for the θ of this round; nothing has changed where none is found."""
         self._check_best_can_be_found(actions)
         due = self.round == self._next_restart
-        tally, block = self._make_blank() if due else (self._tally, self._block)
-        theta = self._kernels.direction(self._rules, tally, block, self._past, self.key, self.round)
+        theta = self._kernels.direction(self._arrays_now(), self.key, self.round)
         best = actions.best(theta)
         finite(best.features[None])
         if due:
@@ -335,9 +337,8 @@ class Policy(Chooser):
         if self._limit != 0:
             self.check_learnable(features[None])
             self._make_room(1)
-        state = self._rules, self._tally, self._block, self._past
         alarms = self.alarms if self.memory.alarm else 0
-        refused = self._learn(*state, features, reward, at)
+        refused = self._learn(self._arrays, features, reward, at)
         if refused:
             self._refuse_features(refused)
         if self.memory.alarm and self.alarms > alarms:
@@ -353,24 +354,24 @@ class Policy(Chooser):
                 self.learn_row(row, reward, round_, 0.0)
             return
         self._make_room(len(rows))
-        state = self._rules, self._tally, self._block, self._past
-        self._kernels.learn_all(*state, rows, rewards[held], at[held])
+        self._kernels.learn_all(self._arrays, rows, rewards[held], at[held])
 
     def check_learnable(self, rows: Floats) -> None:
-        refused = self._kernels.acceptable(self._rules, self._tally, self._past, rows)
+        refused = self._kernels.acceptable(self._arrays, rows)
         if refused:
             self._refuse_features(refused)
 
     def _make_room(self, more: int) -> None:
         """Let the kept observations grow, up to as many as the memory can reach."""
-        seen, room = int(self._tally["seen"][0]), len(self._past)
+        past = self._arrays.past
+        seen, room = int(self._arrays.tally["seen"][0]), len(past)
         if seen + more <= room or room == self._limit:
             return
         size = max(2 * room, seen + more, 64)
         most = size if self._limit is None else min(size, self._limit)
-        grown = np.zeros((most, self._past.shape[1]))
-        grown[:room] = self._past
-        self._past = grown
+        grown = np.zeros((most, past.shape[1]))
+        grown[:room] = past
+        self._arrays = self._arrays._replace(past=grown)
 
     def _check_fits(self, belief: Belief) -> tuple[Floats, Floats]:
         """The eigenvalues and -vectors of the noise of a belief that this policy can hold."""

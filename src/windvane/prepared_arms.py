@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from windvane._layout import GAP, LARGEST, MEAN, WIDTH
+from windvane._layout import GAP, LARGEST, MEAN, WIDTH, PolicyArrays
 from windvane.action_sets.continuous import direction_of
 from windvane.belief import State
 from windvane.chooser import Prepared, refuse_arms
 from windvane.errors import ArmsError
-from windvane.types import Floats, Records
+from windvane.types import Floats
 
 if TYPE_CHECKING:
     from windvane.kernels.float32_bounds import Ladder
@@ -92,15 +92,7 @@ def finite(arms: npt.ArrayLike) -> Finite:
     return Finite(rows)
 
 
-def screen(
-    arms: Finite,
-    rules: Records,
-    tally: Records,
-    block: Floats,
-    past: Floats,
-    key: int,
-    round_: int,
-) -> Places | None:
+def screen(arms: Finite, arrays: PolicyArrays, key: int, round_: int) -> Places | None:
     """The places, in order, of the arms among which `choose` decides; None where of all.
 
     What is left out changes neither the best score nor which scores count as equal to it.
@@ -109,18 +101,18 @@ def screen(
     from windvane.kernels.choosing import ANY, MIX
 
     start = np.uint64(_random.opening(np.uint64(key), round_))
-    rule = rules[0]
+    rule = arrays.rules[0]
     if _random.uniform(start, MIX) < rule["mix"]:
         return np.array([int(_random.uniform(start, ANY) * len(arms))])
     if len(arms) <= FEW or rule["style"] == GAP:  # every arm has its chance by its gap
         return None
-    state = kernels.parts(rules, block)
+    state = kernels.parts(arrays)
     if rule["style"] == MEAN:
         return leaders(arms, state.theta)
     if rule["style"] == WIDTH:
-        z = kernels.level(rules, kernels.scale_of(rules, tally), start)
-        return rivals(arms, state, band(rules, tally, z))
-    return leaders(arms, kernels.sampled(rules, tally, state, past, start))
+        z = kernels.level(arrays.rules, kernels.scale_of(arrays), start)
+        return rivals(arms, state, band(arrays, z))
+    return leaders(arms, kernels.sampled(arrays, state, start))
 
 
 def leaders(arms: Finite, direction: Floats) -> Places | None:
@@ -152,13 +144,13 @@ class Band(NamedTuple):
     grain: float
 
 
-def band(rules: Records, tally: Records, z: float) -> Band:
+def band(arrays: PolicyArrays, z: float) -> Band:
     """How `choose` brackets a score before it looks more closely."""
     from windvane.kernels.choosing import ROUGH
     from windvane.kernels.widths import looseness
 
-    loose = abs(z) * looseness(rules, tally)
-    return Band(z + loose, z - loose, abs(z) * ROUGH / float(rules["ridge"][0]) ** 0.5)
+    loose = abs(z) * looseness(arrays)
+    return Band(z + loose, z - loose, abs(z) * ROUGH / float(arrays.rules["ridge"][0]) ** 0.5)
 
 
 class Bounds:

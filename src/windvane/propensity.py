@@ -13,7 +13,7 @@ import numpy as np
 
 from windvane import _random, kernels
 from windvane._jit import compiled
-from windvane._layout import GAP, HALF_NORMAL, HISTORY, LARGEST, MEAN, POINT, SAMPLE
+from windvane._layout import GAP, HALF_NORMAL, HISTORY, LARGEST, MEAN, POINT, SAMPLE, PolicyArrays
 from windvane.belief import Belief
 from windvane.kernels.choosing import ROUNDING
 from windvane.types import Floats, Records
@@ -87,12 +87,12 @@ def envelope(means: Floats, widths: Floats, scale: float, law: int) -> Floats:
 
 
 @compiled
-def by_width(rules: Records, tally: Records, block: Floats, arms: Floats) -> Floats:
+def by_width(arrays: PolicyArrays, arms: Floats) -> Floats:
     """The probability of each arm under a normal or half-normal level, any floor included."""
-    state = kernels.parts(rules, block)
+    rules, state = arrays.rules, kernels.parts(arrays)
     means = kernels.linear_scores(arms, state.theta)
-    widths = kernels.all_widths(rules, tally, state, arms)
-    return floored(rules, envelope(means, widths, kernels.scale_of(rules, tally), rules[0].law))
+    widths = kernels.all_widths(arrays, state, arms)
+    return floored(rules, envelope(means, widths, kernels.scale_of(arrays), rules[0].law))
 
 
 @compiled
@@ -104,25 +104,17 @@ def floored(rules: Records, shares: Floats) -> Floats:
 
 
 @compiled
-def drawn(
-    rules: Records,
-    tally: Records,
-    block: Floats,
-    past: Floats,
-    arms: Floats,
-    key: int,
-    round_: int,
-) -> tuple[int, Floats]:
+def drawn(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> tuple[int, Floats]:
     """What `choose` plays, and the probability of each arm, with every width worked out once.
 
     Widths to a share of 1e-8 tell who is on top, unless two are closer than CLEAR.
     """
-    state, nothing = kernels.parts(rules, block), np.empty(0)
+    rules, state, nothing = arrays.rules, kernels.parts(arrays), np.empty(0)
     if not (kernels.squared_norms(arms) <= LARGEST).all():
         return kernels.NOT_FINITE, nothing
     means = kernels.linear_scores(arms, state.theta)
-    widths = kernels.all_widths(rules, tally, state, arms)
-    scale = kernels.scale_of(rules, tally)
+    widths = kernels.all_widths(arrays, state, arms)
+    scale = kernels.scale_of(arrays)
     shares = floored(rules, envelope(means, widths, scale, rules[0].law))
     start = _random.opening(np.uint64(key), round_)
     z = kernels.level(rules, scale, start)
@@ -131,7 +123,7 @@ def drawn(
     near = scores[top] - CLEAR * (np.abs(means).max() + abs(z) * widths.max())
     for k in range(scores.size):
         if k != top and scores[k] >= near:
-            return kernels.choose(rules, tally, block, past, arms, key, round_), shares
+            return kernels.choose(arrays, arms, key, round_), shares
     return kernels.or_any(rules, top, scores.size, start), shares
 
 
@@ -186,10 +178,7 @@ def with_one_more(shares: Floats, samples: int, chosen: int | None) -> Floats:
 class Moment(NamedTuple):
     """What a policy is about to choose with."""
 
-    rules: Records
-    tally: Records
-    block: Floats
-    past: Floats
+    arrays: PolicyArrays
     believed: Callable[[], Belief]
 
 
@@ -200,29 +189,29 @@ def counted(rules: Records) -> bool:
 
 def shares(now: Moment, arms: Floats, samples: int, key: int, round_: int) -> Floats:
     """The probability of each arm, before any floor is mixed in, (K,)."""
-    rule = now.rules[0]
-    if counted(now.rules):
+    rule = now.arrays.rules[0]
+    if counted(now.arrays.rules):
         return tallied(samples_of(now, samples, key, round_) @ arms.T)
-    state = kernels.parts(now.rules, now.block)
+    state = kernels.parts(now.arrays)
     means = kernels.linear_scores(arms, state.theta)  # as `choose` has them
     if rule["style"] in (MEAN, GAP):
         leading = atoms(means, np.zeros_like(means), 0.0, np.ones(1))
         return leading if rule["style"] == MEAN else by_gap(means, leading, float(rule["scale"]))
-    widths = kernels.all_widths(now.rules, now.tally, state, arms)
-    scale = kernels.scale_of(now.rules, now.tally)
+    widths = kernels.all_widths(now.arrays, state, arms)
+    scale = kernels.scale_of(now.arrays)
     if rule["law"] == POINT:
         return atoms(means + scale * widths, np.zeros_like(means), 0.0, np.ones(1))
-    return atoms(means, widths, scale, kernels.grid_weights(now.rules))
+    return atoms(means, widths, scale, kernels.grid_weights(now.arrays.rules))
 
 
 def samples_of(now: Moment, samples: int, key: int, round_: int) -> Floats:
     """Draws of θ̃, (samples, d), from a stream of their own: no choice is changed by asking."""
     start = np.uint64(_random.opening(np.uint64(key ^ ASIDE), round_))
-    rule = now.rules[0]
+    rule = now.arrays.rules[0]
     if rule["coins"]:
-        state = kernels.parts(now.rules, now.block)
+        state = kernels.parts(now.arrays)
         starts = [np.uint64(_random.word(start, i)) for i in range(samples)]
-        return np.array([kernels.sampled(now.rules, now.tally, state, now.past, s) for s in starts])
+        return np.array([kernels.sampled(now.arrays, state, s) for s in starts])
     belief = now.believed()
     z = np.empty(samples * belief.dim)
     _random.normals(start, 0, z)

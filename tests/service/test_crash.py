@@ -142,7 +142,7 @@ warm()
 for data in sys.argv[1:]:
     with Store(data) as store:
         loops = [Loop(row, store) for row in store.loops()]
-    bits = {loop: (loop.policy._block, loop.policy._tally) for loop in loops}
+    bits = {loop: (loop.policy._arrays.block, loop.policy._arrays.tally) for loop in loops}
     told = {
         loop.name: (loop.lesson, *(part.tobytes().hex() for part in parts))
         for loop, parts in bits.items()

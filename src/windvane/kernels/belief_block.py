@@ -8,33 +8,33 @@ the truth: solutions are polished against W itself.
 import numpy as np
 
 from windvane._jit import compiled
-from windvane._layout import SAMPLE, WIDTH
+from windvane._layout import SAMPLE, WIDTH, PolicyArrays
 from windvane.belief import State
-from windvane.types import Floats, Records
+from windvane.types import Floats
 
 FULL, AMPLE = 1e-12, 1e-10  # relative errors: of the estimate, of what is only compared
 
 
 @compiled
-def parts(rules: Records, block: Floats) -> State:
+def parts(arrays: PolicyArrays) -> State:
     """Name the parts of a block of memory."""
-    rule = rules[0]
+    rule = arrays.rules[0]
     d, square = rule.dim, rule.dim * rule.dim
-    gram = block[2 * d : 2 * d + square].reshape(d, d)
+    gram = arrays.block[2 * d : 2 * d + square].reshape(d, d)
     if rule.rho > 0.0:
-        return State(block[:d], block[d : 2 * d], gram, gram, gram, gram, gram)
-    inverse = block[2 * d + square : 2 * d + 2 * square].reshape(d, d)
+        return State(arrays.block[:d], arrays.block[d : 2 * d], gram, gram, gram, gram, gram)
+    inverse = arrays.block[2 * d + square : 2 * d + 2 * square].reshape(d, d)
     noise, spread, root = gram, inverse, inverse
     used = 2 * d + 2 * square
     if rule.twin:
-        noise = block[used : used + square].reshape(d, d)
+        noise = arrays.block[used : used + square].reshape(d, d)
         used += square
         if rule.style == WIDTH:
-            spread = block[used : used + square].reshape(d, d)
+            spread = arrays.block[used : used + square].reshape(d, d)
             used += square
     if rule.style == SAMPLE and rule.window == 0:
-        root = block[used : used + square].reshape(d, d)
-    return State(block[:d], block[d : 2 * d], gram, inverse, noise, spread, root)
+        root = arrays.block[used : used + square].reshape(d, d)
+    return State(arrays.block[:d], arrays.block[d : 2 * d], gram, inverse, noise, spread, root)
 
 
 @compiled
@@ -57,25 +57,25 @@ def dot(left: Floats, right: Floats) -> float:
 
 
 @compiled
-def blank(rules: Records, tally: Records, block: Floats) -> None:
+def blank(arrays: PolicyArrays) -> None:
     """Forget everything: W = W̃ = λI, b = 0."""
-    forget(rules, tally, parts(rules, block))
+    forget(arrays, parts(arrays))
 
 
 @compiled
-def forget(rules: Records, tally: Records, state: State) -> None:
+def forget(arrays: PolicyArrays, state: State) -> None:
     """Forget everything, given its parts."""
     for part in (state.gram, state.noise, state.root):
         part[:] = 0.0
     state.moment[:] = 0.0
     state.theta[:] = 0.0
-    tally[0].seen = 0
-    tally[0].energy = 0.0
-    tally[0].peak = 0.0
-    tally[0].surprise = 0.0
-    tally[0].clock = 0.0
-    tally[0].held = 0.0
-    refresh(rules, tally, state)
+    arrays.tally[0].seen = 0
+    arrays.tally[0].energy = 0.0
+    arrays.tally[0].peak = 0.0
+    arrays.tally[0].surprise = 0.0
+    arrays.tally[0].clock = 0.0
+    arrays.tally[0].held = 0.0
+    refresh(arrays, state)
 
 
 @compiled
@@ -128,9 +128,9 @@ def invert(matrix: Floats) -> None:
 
 
 @compiled
-def refresh(rules: Records, tally: Records, state: State) -> None:
+def refresh(arrays: PolicyArrays, state: State) -> None:
     """Invert anew, with a ridge as much too large now as it will be too small at the next time."""
-    rule, counts = rules[0], tally[0]
+    rule, counts = arrays.rules[0], arrays.tally[0]
     counts.ridge = rule.ridge * rule.lead
     counts.noise_ridge = rule.ridge * (rule.lead * rule.lead if rule.twin else rule.lead)
     counts.stale = 0
@@ -153,16 +153,14 @@ def refresh(rules: Records, tally: Records, state: State) -> None:
 
 
 @compiled
-def solve(
-    rules: Records, tally: Records, state: State, right: Floats, answer: Floats, digits: float
-) -> None:
+def solve(arrays: PolicyArrays, state: State, right: Floats, answer: Floats, digits: float) -> None:
     """Polish `answer` until W·answer = right, to a relative error of about `digits`.
 
     `inverse` is P = (W − (λ−Λ)I)⁻¹, so u ← P(right − (λ−Λ)u) closes in on the answer, by the
     factor |λ−Λ|/Λ at least in every step. The last step, against W itself, does so too and
     removes P's rounding.
     """
-    rule, counts = rules[0], tally[0]
+    rule, counts = arrays.rules[0], arrays.tally[0]
     lag = rule.ridge - counts.ridge
     shrink, last = abs(lag) / counts.ridge, np.inf
     missing, step = np.empty_like(answer), np.empty_like(answer)

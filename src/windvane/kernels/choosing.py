@@ -9,7 +9,7 @@ import numpy as np
 
 from windvane import _random
 from windvane._jit import compiled
-from windvane._layout import GAP, LARGEST, MEAN, WIDTH
+from windvane._layout import GAP, LARGEST, MEAN, WIDTH, PolicyArrays
 from windvane.belief import State
 from windvane.kernels.belief_block import parts, times
 from windvane.kernels.learning import NOT_FINITE
@@ -51,20 +51,18 @@ def rivals(highest: Floats, lowest: Floats) -> int:
 
 
 @compiled
-def width_scores(
-    rules: Records, tally: Records, state: State, watched: Watched, z: float
-) -> Floats:
+def width_scores(arrays: PolicyArrays, state: State, watched: Watched, z: float) -> Floats:
     """xᵀθ̂ + z‖x‖_{V⁻¹} of every arm that could be the best; the others fall to -inf.
 
     Arms that the widths read off `spread` leave in doubt are looked at more closely, and those
     that are still in doubt are scored exactly.
     """
-    arms, loose = watched.arms, looseness(rules, tally)
-    grain = ROUGH / math.sqrt(rules[0].ridge)
+    arms, loose = watched.arms, looseness(arrays)
+    grain = ROUGH / math.sqrt(arrays.rules[0].ridge)
     highest, lowest = np.empty((2, arms.shape[0]))
     means = linear_scores(arms, state.theta)
     for k in range(means.size):
-        width, error = width_and_error(rules, tally, watched, k, loose)
+        width, error = width_and_error(arrays, watched, k, loose)
         error += grain * math.sqrt(watched.sizes[k])
         highest[k] = means[k] + z * width + abs(z) * error
         lowest[k] = highest[k] - 2.0 * abs(z) * error
@@ -72,14 +70,14 @@ def width_scores(
     if doubtful > 1 and loose > 0.0 and watched.lengths.size == 0:
         for k in range(means.size):
             if highest[k] > -np.inf:
-                width, error = closer_width(rules, tally, state, arms[k])
+                width, error = closer_width(arrays, state, arms[k])
                 highest[k] = means[k] + z * width + abs(z) * error
                 lowest[k] = highest[k] - 2.0 * abs(z) * error
         doubtful = rivals(highest, lowest)
     if doubtful > 1:
         for k in range(means.size):
             if highest[k] > -np.inf:
-                highest[k] = means[k] + z * exact_width(rules, tally, state, arms[k])
+                highest[k] = means[k] + z * exact_width(arrays, state, arms[k])
     return highest
 
 
@@ -118,48 +116,43 @@ def by_gap(scores: Floats, leader: int, eta: float, chance: float) -> int:
 
 @compiled
 def choose(
-    rules: Records,
-    tally: Records,
-    block: Floats,
-    past: Floats,
+    arrays: PolicyArrays,
     arms: Floats,
     key: int,
     round_: int,
 ) -> int:
     """The arm to play in a round, or NOT_FINITE where the arms hold no finite numbers."""
-    state = parts(rules, block)
+    state = parts(arrays)
     start = _random.opening(np.uint64(key), round_)
     watched = Watched(arms, squared_norms(arms), np.empty(arms.shape[0]), state.moment[:0])
     for k in range(arms.shape[0]):
         if not watched.sizes[k] <= LARGEST:
             return NOT_FINITE
-    if rules[0].style == WIDTH:
+    if arrays.rules[0].style == WIDTH:
         look(state, watched)
-    return choose_among(rules, tally, state, past, watched, start)
+    return choose_among(arrays, state, watched, start)
 
 
 @compiled
 def choose_among(
-    rules: Records,
-    tally: Records,
+    arrays: PolicyArrays,
     state: State,
-    past: Floats,
     watched: Watched,
     start: np.uint64,
 ) -> int:
     """The arm to play, given the squared widths of all arms where the exploration asks for them."""
-    rule = rules[0]
+    rule = arrays.rules[0]
     if rule.style == MEAN or rule.style == GAP:
         scores = linear_scores(watched.arms, state.theta)
     elif rule.style == WIDTH:
-        z = level(rules, scale_of(rules, tally), start)
-        scores = width_scores(rules, tally, state, watched, z)
+        z = level(arrays.rules, scale_of(arrays), start)
+        scores = width_scores(arrays, state, watched, z)
     else:
-        scores = linear_scores(watched.arms, sampled(rules, tally, state, past, start))
+        scores = linear_scores(watched.arms, sampled(arrays, state, start))
     chosen = best(scores, _random.uniform(start, TIE))
     if chosen >= 0 and rule.style == GAP:
         chosen = by_gap(scores, chosen, rule.scale, _random.uniform(start, DRAWS))
-    return or_any(rules, chosen, scores.size, start) if chosen >= 0 else chosen
+    return or_any(arrays.rules, chosen, scores.size, start) if chosen >= 0 else chosen
 
 
 @compiled

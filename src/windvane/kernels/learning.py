@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane._jit import compiled
-from windvane._layout import LARGEST, SAMPLE, WIDTH
+from windvane._layout import LARGEST, SAMPLE, WIDTH, PolicyArrays
 from windvane.belief import State
 from windvane.kernels.belief_block import FULL, dot, forget, parts, refresh, solve, times
 from windvane.kernels.widths import Watched, look, nobody
@@ -30,9 +30,9 @@ class Step(NamedTuple):
 
 
 @compiled
-def aged(rules: Records, tally: Records, at: float) -> tuple[float, float]:
+def aged(arrays: PolicyArrays, at: float) -> tuple[float, float]:
     """By what factor the past fades, and how much an observation chosen at that time counts."""
-    rule, counts = rules[0], tally[0]
+    rule, counts = arrays.rules[0], arrays.tally[0]
     if rule.span == 0.0:
         return rule.gamma, 1.0
     if counts.seen == 0:
@@ -48,16 +48,14 @@ def aged(rules: Records, tally: Records, at: float) -> tuple[float, float]:
 
 
 @compiled
-def absorb(
-    rules: Records, tally: Records, state: State, x: Floats, reward: float, at: float
-) -> Step:
+def absorb(arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float) -> Step:
     """Add one observation to the sums and, by a rank-one step, to what is derived from them.
 
     W ← fW + w·xxᵀ,  W̃ ← f²W̃ + w²·xxᵀ,  b ← fb + w·xy, each without its ridge
     """
-    rule, counts = rules[0], tally[0]
+    rule, counts = arrays.rules[0], arrays.tally[0]
     d = rule.dim
-    gamma, weight = aged(rules, tally, at)
+    gamma, weight = aged(arrays, at)
     if gamma < LEAST:  # too little is left of the past for a step: invert anew
         counts.stale = rule.refresh
     safe = max(gamma, LEAST)
@@ -92,9 +90,9 @@ def absorb(
 
 
 @compiled
-def filtered(rules: Records, tally: Records, state: State, x: Floats, reward: float) -> Step:
+def filtered(arrays: PolicyArrays, state: State, x: Floats, reward: float) -> Step:
     """Let θ wander for one step, then correct what is believed of it by one observation."""
-    rule, counts = rules[0], tally[0]
+    rule, counts = arrays.rules[0], arrays.tally[0]
     d, fade, mean, covariance = rule.dim, rule.rho * rule.rho, state.theta, state.inverse
     for i in range(d):
         mean[i] *= rule.rho
@@ -114,12 +112,12 @@ def filtered(rules: Records, tally: Records, state: State, x: Floats, reward: fl
 
 
 @compiled
-def alarmed(rules: Records, tally: Records, state: State, x: Floats, reward: float) -> bool:
+def alarmed(arrays: PolicyArrays, state: State, x: Floats, reward: float) -> bool:
     """Whether rewards have been too far from what was predicted for too long, by a CUSUM.
 
     r² = (y − xᵀθ̂)² / (σ² + (σ² + λS²)‖x‖²_{W⁻¹}),  C ← max(0, C + min(r², 9) − slack)
     """
-    rule, counts = rules[0], tally[0]
+    rule, counts = arrays.rules[0], arrays.tally[0]
     p = np.empty(x.size)
     times(state.inverse, x, p)
     miss = reward - dot(x, state.theta)
@@ -145,15 +143,15 @@ def rotate(root: Floats, gamma: float, x: Floats, weight: float) -> None:
 
 
 @compiled
-def release(rules: Records, tally: Records, state: State, x: Floats, reward: float) -> bool:
+def release(arrays: PolicyArrays, state: State, x: Floats, reward: float) -> bool:
     """Take one observation of a window out again; False where too few digits would be left."""
-    d, counts = x.size, tally[0]
+    d, counts = x.size, arrays.tally[0]
     p = np.empty(d)
     times(state.inverse, x, p)
     c = 1.0 - dot(x, p)
     counts.peak = max(counts.peak, counts.energy)
     counts.energy -= dot(x, x)
-    if c < 1e-2 or counts.energy + rules[0].ridge < 1e-6 * counts.peak:
+    if c < 1e-2 or counts.energy + arrays.rules[0].ridge < 1e-6 * counts.peak:
         return False
     for i in range(d):
         state.moment[i] -= x[i] * reward
@@ -164,20 +162,20 @@ def release(rules: Records, tally: Records, state: State, x: Floats, reward: flo
 
 
 @compiled
-def sum_anew(tally: Records, state: State, past: Floats) -> None:
+def sum_anew(arrays: PolicyArrays, state: State) -> None:
     """The sums of a window from its observations, so that rounding never piles up."""
     d = state.moment.size
-    features, rewards = past[:, :d].copy(), past[:, d].copy()
+    features, rewards = arrays.past[:, :d].copy(), arrays.past[:, d].copy()
     state.gram[:] = np.dot(features.T, features)
     state.moment[:] = np.dot(features.T, rewards)
-    tally[0].energy = np.trace(state.gram)
-    tally[0].peak = tally[0].energy
+    arrays.tally[0].energy = np.trace(state.gram)
+    arrays.tally[0].peak = arrays.tally[0].energy
 
 
 @compiled
-def acceptable(rules: Records, tally: Records, past: Floats, xs: Floats) -> int:
+def acceptable(arrays: PolicyArrays, xs: Floats) -> int:
     """0, or why these observations, one a row, cannot all be learned from in turn."""
-    rule, counts = rules[0], tally[0]
+    rule, counts = arrays.rules[0], arrays.tally[0]
     energy, fade, unit = counts.energy, rule.gamma, 1.0
     if rule.rho > 0.0:
         fade, unit = rule.rho * rule.rho, 1.0 / rule.variance
@@ -190,7 +188,9 @@ def acceptable(rules: Records, tally: Records, past: Floats, xs: Floats) -> int:
             return TOO_LARGE
         if 0 < rule.window <= counts.seen + i:
             left = (
-                xs[i - rule.window] if i >= rule.window else past[(counts.seen + i) % rule.window]
+                xs[i - rule.window]
+                if i >= rule.window
+                else arrays.past[(counts.seen + i) % rule.window]
             )
             energy -= dot(left[: rule.dim], left[: rule.dim])
     return 0
@@ -231,97 +231,88 @@ def follow(rules: Records, state: State, watched: Watched, step: Step) -> None:
 
 
 @compiled
-def learn(
-    rules: Records, tally: Records, block: Floats, past: Floats, x: Floats, reward: float, at: float
-) -> int:
+def learn(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
     """Fold one observation in and estimate θ̂ anew; 0, or why not, and then nothing changed."""
-    refused = acceptable(rules, tally, past, x.reshape(1, -1))
+    refused = acceptable(arrays, x.reshape(1, -1))
     if refused == 0:
-        state = parts(rules, block)
-        learn_watching(rules, tally, state, past, x, reward, at, nobody(state))
+        state = parts(arrays)
+        learn_watching(arrays, state, x, reward, at, nobody(state))
     return refused
 
 
 @compiled
 def learn_watching(
-    rules: Records,
-    tally: Records,
+    arrays: PolicyArrays,
     state: State,
-    past: Floats,
     x: Floats,
     reward: float,
     at: float,
     watched: Watched,
 ) -> None:
     """Fold one observation in, keeping what is known of some arms up to date."""
-    rule, counts = rules[0], tally[0]
+    rule, counts = arrays.rules[0], arrays.tally[0]
     exact = True
-    if rule.alarm > 0.0 and alarmed(rules, tally, state, x, reward):
-        forget(rules, tally, state)
+    if rule.alarm > 0.0 and alarmed(arrays, state, x, reward):
+        forget(arrays, state)
         counts.alarms += 1
         exact = False
     if rule.rho > 0.0:
-        step = filtered(rules, tally, state, x, reward)
+        step = filtered(arrays, state, x, reward)
     else:
-        step = absorb(rules, tally, state, x, reward, at)
-    if past.shape[0] > 0:
-        exact = remember(rules, tally, state, past, x, reward, at) and exact
+        step = absorb(arrays, state, x, reward, at)
+    if arrays.past.shape[0] > 0:
+        exact = remember(arrays, state, x, reward, at) and exact
     counts.seen += 1
     behind = counts.ridge < rule.least * rule.ridge
     if counts.stale >= rule.refresh or behind or not exact:
-        refresh(rules, tally, state)
+        refresh(arrays, state)
         exact = False
     if watched.squares.size > 0:
         if exact and rule.window == 0:
-            follow(rules, state, watched, step)
+            follow(arrays.rules, state, watched, step)
         else:
             look(state, watched)
     if rule.rho == 0.0:
-        solve(rules, tally, state, state.moment, state.theta, FULL)
+        solve(arrays, state, state.moment, state.theta, FULL)
 
 
 @compiled
-def amend(rules: Records, tally: Records, block: Floats, x: Floats, more: float, at: float) -> None:
+def amend(arrays: PolicyArrays, x: Floats, more: float, at: float) -> None:
     """Add to the reward of an observation that was learned before: b ← b + w·x·more."""
-    state, weight = parts(rules, block), 1.0
-    if rules[0].span > 0.0:
-        weight = 0.5 ** (max(tally[0].clock - at, 0.0) / rules[0].span)
+    state, weight = parts(arrays), 1.0
+    if arrays.rules[0].span > 0.0:
+        weight = 0.5 ** (max(arrays.tally[0].clock - at, 0.0) / arrays.rules[0].span)
     for i in range(x.size):
         state.moment[i] += weight * (x[i] * more)
-    solve(rules, tally, state, state.moment, state.theta, FULL)
+    solve(arrays, state, state.moment, state.theta, FULL)
 
 
 @compiled
-def remember(
-    rules: Records, tally: Records, state: State, past: Floats, x: Floats, reward: float, at: float
-) -> bool:
+def remember(arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float) -> bool:
     """Keep the observation itself, in place of the oldest; False where W must be inverted anew."""
-    d, window, seen = rules[0].dim, rules[0].window, tally[0].seen
-    slot = seen % past.shape[0]
-    oldest = past[slot].copy()
-    past[slot, :d] = x
-    past[slot, d] = reward
-    if rules[0].span > 0.0:
-        past[slot, d + 1] = at
+    d, window, seen = arrays.rules[0].dim, arrays.rules[0].window, arrays.tally[0].seen
+    slot = seen % arrays.past.shape[0]
+    oldest = arrays.past[slot].copy()
+    arrays.past[slot, :d] = x
+    arrays.past[slot, d] = reward
+    if arrays.rules[0].span > 0.0:
+        arrays.past[slot, d + 1] = at
     if window == 0 or seen < window:
         return True
-    if release(rules, tally, state, oldest[:d], oldest[d]) and slot < past.shape[0] - 1:
+    if release(arrays, state, oldest[:d], oldest[d]) and slot < arrays.past.shape[0] - 1:
         return True
-    sum_anew(tally, state, past)
+    sum_anew(arrays, state)
     return False
 
 
 @compiled
 def learn_all(
-    rules: Records,
-    tally: Records,
-    block: Floats,
-    past: Floats,
+    arrays: PolicyArrays,
     xs: Floats,
     rewards: Floats,
     at: Floats,
 ) -> None:
     """Fold observations in that are known to be acceptable, one after the other."""
-    state = parts(rules, block)
+    state = parts(arrays)
     for i in range(rewards.size):
-        learn_watching(rules, tally, state, past, xs[i], rewards[i], at[i], nobody(state))
+        learn_watching(arrays, state, xs[i], rewards[i], at[i], nobody(state))

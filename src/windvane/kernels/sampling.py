@@ -6,7 +6,7 @@ import numpy as np
 
 from windvane import _random, exploration
 from windvane._jit import compiled
-from windvane._layout import GRID, HISTORY, MEAN, NORMAL, POINT
+from windvane._layout import GRID, HISTORY, MEAN, NORMAL, POINT, PolicyArrays
 from windvane.belief import State
 from windvane.kernels.belief_block import AMPLE, forget, parts, solve
 from windvane.kernels.learning import filtered
@@ -20,13 +20,13 @@ anytime = compiled(exploration.anytime)
 
 
 @compiled
-def scale_of(rules: Records, tally: Records) -> float:
+def scale_of(arrays: PolicyArrays) -> float:
     """The scale of the law: a number, or so many times the radius for what was seen."""
-    rule, seen = rules[0], tally[0].seen
+    rule, seen = arrays.rules[0], arrays.tally[0].seen
     scale: float = rule.scale
     if rule.grows:
         delta = anytime(rule.delta, seen) if rule.anytime else rule.delta
-        held = tally[0].held
+        held = arrays.tally[0].held
         if rule.span == 0.0:
             held = mass(seen, rule.rho if rule.rho > 0.0 else rule.gamma, rule.window)
         scale *= radius_of(
@@ -77,15 +77,15 @@ def grid_weights(rules: Records) -> Floats:
 
 
 @compiled
-def sampled(rules: Records, tally: Records, state: State, past: Floats, start: np.uint64) -> Floats:
+def sampled(arrays: PolicyArrays, state: State, start: np.uint64) -> Floats:
     """θ̃ = W⁻¹(b + a·ξ) with ξ ~ N(0, W̃), or with a freshly perturbed past."""
-    rule = rules[0]
+    rule = arrays.rules[0]
     d = rule.dim
     if rule.rho > 0.0:
-        return wandered(rules, tally, state, past, start)
+        return wandered(arrays, state, start)
     right = state.moment.copy()
     if rule.style == HISTORY:
-        perturb(rules, tally, past, start, right)
+        perturb(arrays, start, right)
     elif rule.window > 0:
         ridged = state.gram.copy()
         for i in range(d):
@@ -103,26 +103,24 @@ def sampled(rules: Records, tally: Records, state: State, past: Floats, start: n
                 right[i] += own * row[i]
             right[k] += math.sqrt(rule.ridge) * z[d + k]
     answer = state.theta.copy()
-    solve(rules, tally, state, right, answer, AMPLE)
+    solve(arrays, state, right, answer, AMPLE)
     return answer
 
 
 @compiled
-def wandered(
-    rules: Records, tally: Records, state: State, past: Floats, start: np.uint64
-) -> Floats:
+def wandered(arrays: PolicyArrays, state: State, start: np.uint64) -> Floats:
     """θ̃ = μ + a·Σ^{½}z under a filter, or the filter run again over a freshly perturbed past.
 
     Run again, the past has its noise, its start and every step of its wandering drawn anew, so
     that the mean strays by N(0, a²Σ), as it does in one step.
     """
-    rule, d = rules[0], rules[0].dim
+    rule, d = arrays.rules[0], arrays.rules[0].dim
     if rule.style != HISTORY:
         z = np.empty(d)
         _random.normals(start, DRAWS, z)
         answer: Floats = state.theta + rule.scale * np.dot(np.linalg.cholesky(state.inverse), z)
         return answer
-    held = min(tally[0].seen, past.shape[0])
+    held = min(arrays.tally[0].seen, arrays.past.shape[0])
     z = np.zeros((held + 1) * (d + 1))
     if rule.coins > 0:
         for i in range(held):
@@ -132,36 +130,36 @@ def wandered(
         z[:held] *= rule.scale * math.sqrt(rule.variance)
         z[held:] *= rule.scale / math.sqrt(rule.ridge)
     steps = z[held : held + held * d + d].reshape(held + 1, d)
-    counts, fresh = np.zeros_like(tally), np.zeros(2 * d + d * d)
-    again = parts(rules, fresh)
-    forget(rules, counts, again)
+    fresh = PolicyArrays(
+        arrays.rules, np.zeros_like(arrays.tally), np.zeros(2 * d + d * d), arrays.past
+    )
+    again = parts(fresh)
+    forget(fresh, again)
     again.theta[:] = steps[held]
     for age in range(held - 1, -1, -1):
-        slot = (tally[0].seen - 1 - age) % past.shape[0]
+        slot = (arrays.tally[0].seen - 1 - age) % arrays.past.shape[0]
         for i in range(d):  # the filter itself will take ρ of it
             again.theta[i] += math.sqrt(1.0 - rule.rho * rule.rho) / rule.rho * steps[age, i]
-        filtered(rules, counts, again, past[slot, :d], past[slot, d] + z[age])
+        filtered(fresh, again, arrays.past[slot, :d], arrays.past[slot, d] + z[age])
     if rule.coins > 0:
         again.theta[:] /= rule.coins + 1.0
     return again.theta
 
 
 @compiled
-def direction(
-    rules: Records, tally: Records, block: Floats, past: Floats, key: int, round_: int
-) -> Floats:
+def direction(arrays: PolicyArrays, key: int, round_: int) -> Floats:
     """The θ by which a round chooses where no widths are asked for: θ̂, or a sample θ̃."""
-    state = parts(rules, block)
-    if rules[0].style == MEAN:
+    state = parts(arrays)
+    if arrays.rules[0].style == MEAN:
         return state.theta.copy()
-    return sampled(rules, tally, state, past, _random.opening(np.uint64(key), round_))
+    return sampled(arrays, state, _random.opening(np.uint64(key), round_))
 
 
 @compiled
-def perturb(rules: Records, tally: Records, past: Floats, start: np.uint64, right: Floats) -> None:
+def perturb(arrays: PolicyArrays, start: np.uint64, right: Floats) -> None:
     """Add a fresh pseudo-reward to every past reward: b ← b + Σ w·x·Z, and the ridge's share."""
-    rule, seen = rules[0], tally[0].seen
-    d, held = rule.dim, min(tally[0].seen, past.shape[0])
+    rule, seen = arrays.rules[0], arrays.tally[0].seen
+    d, held = rule.dim, min(arrays.tally[0].seen, arrays.past.shape[0])
     z = np.empty(held + d)
     if rule.coins > 0:
         for i in range(held):
@@ -173,11 +171,11 @@ def perturb(rules: Records, tally: Records, past: Floats, start: np.uint64, righ
     weight = 1.0
     fade = rule.gamma if rule.twin or rule.coins > 0 else math.sqrt(rule.gamma)
     for age in range(held):
-        slot = (seen - 1 - age) % past.shape[0]
+        slot = (seen - 1 - age) % arrays.past.shape[0]
         if rule.span > 0.0:
-            weight = 0.5 ** ((tally[0].clock - past[slot, d + 1]) / rule.span)
+            weight = 0.5 ** ((arrays.tally[0].clock - arrays.past[slot, d + 1]) / rule.span)
         for i in range(d):
-            right[i] += weight * z[age] * past[slot, i]
+            right[i] += weight * z[age] * arrays.past[slot, i]
         weight *= fade
     for i in range(d):
         right[i] += math.sqrt(rule.ridge) * z[held + i]

@@ -6,9 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane._jit import compiled
+from windvane._layout import PolicyArrays
 from windvane.belief import State
 from windvane.kernels.belief_block import AMPLE, dot, multiply, solve, times
-from windvane.types import Floats, Places, Records
+from windvane.types import Floats, Places
 
 
 @compiled
@@ -74,14 +75,14 @@ def look(state: State, watched: Watched) -> None:
 
 @compiled
 def width_and_error(
-    rules: Records, tally: Records, watched: Watched, k: int, loose: float
+    arrays: PolicyArrays, watched: Watched, k: int, loose: float
 ) -> tuple[float, float]:
     """A width as `spread` has it, and by how much it can be wrong.
 
     Knowing h = ‖û‖² for û = Px, the noise part is exact, ŵ² = xᵀQx + (λ−Λ̃)h, and only
     ‖u−û‖_W ≤ |λ−Λ|·√(h/λ) is left; else a share of the width, as `looseness` says.
     """
-    ridge, counts = rules[0].ridge, tally[0]
+    ridge, counts = arrays.rules[0].ridge, arrays.tally[0]
     if watched.lengths.size == 0 or loose == 0.0:
         width = math.sqrt(max(watched.squares[k], 0.0))
         return width, loose * width
@@ -91,13 +92,13 @@ def width_and_error(
 
 
 @compiled
-def looseness(rules: Records, tally: Records) -> float:
+def looseness(arrays: PolicyArrays) -> float:
     """By what share of itself a width read off `spread` can be wrong.
 
     For ridges Λ and Λ̃ left in `inverse` and `spread`, û = Px and ŵ² = xᵀQx:
     ‖u−û‖_W ≤ |λ−Λ|·‖û‖/√λ, ‖û‖ ≤ ŵ/√Λ̃, and W̃ for W̃−(λ−Λ̃)I moves ŵ² by at most |λ−Λ̃|·‖û‖².
     """
-    rule, counts = rules[0], tally[0]
+    rule, counts = arrays.rules[0], arrays.tally[0]
     if not rule.fades:
         return 0.0
     lag: float = abs(rule.ridge - counts.ridge) / math.sqrt(rule.ridge * counts.noise_ridge)
@@ -106,32 +107,32 @@ def looseness(rules: Records, tally: Records) -> float:
 
 
 @compiled
-def closer_width(rules: Records, tally: Records, state: State, x: Floats) -> tuple[float, float]:
+def closer_width(arrays: PolicyArrays, state: State, x: Floats) -> tuple[float, float]:
     """A width from û = Px, and by how much it can be wrong: |λ−Λ|·‖û‖/√λ."""
-    ridge, u, image = rules[0].ridge, np.empty(x.size), np.empty(x.size)
+    ridge, u, image = arrays.rules[0].ridge, np.empty(x.size), np.empty(x.size)
     times(state.inverse, x, u)
     times(state.noise, u, image)
     length = dot(u, u)
-    error = abs(ridge - tally[0].ridge) * math.sqrt(length / ridge)
+    error = abs(ridge - arrays.tally[0].ridge) * math.sqrt(length / ridge)
     rounding = 1e-9 * math.sqrt(dot(x, x) / ridge)
     return math.sqrt(dot(u, image) + ridge * length), error + rounding
 
 
 @compiled
-def all_widths(rules: Records, tally: Records, state: State, arms: Floats) -> Floats:
+def all_widths(arrays: PolicyArrays, state: State, arms: Floats) -> Floats:
     """‖x‖_{V⁻¹} of every arm, to a share of 1e-8 at least.
 
     With p = Px and q = Qx, w² = xᵀq + (λ−Λ̃)‖p‖² − 2(λ−Λ)pᵀq but for the square of (λ−Λ)/Λ;
     where that is not small enough, each width is worked out exactly.
     """
-    rule, counts = rules[0], tally[0]
+    rule, counts = arrays.rules[0], arrays.tally[0]
     widths, d = np.empty(arms.shape[0]), arms.shape[1]
     lag, noise_lag = rule.ridge - counts.ridge, rule.ridge - counts.noise_ridge
     share = abs(lag) / counts.ridge if rule.fades else 0.0
     places, p, q = np.empty(d, np.int64), np.empty(d), np.empty(d)
     for k in range(widths.size):
         if 4.0 * share * share > 1e-8:
-            widths[k] = exact_width(rules, tally, state, arms[k])
+            widths[k] = exact_width(arrays, state, arms[k])
             continue
         x, count = arms[k], 0
         for i in range(d):  # of features in JSON most are 0
@@ -165,12 +166,12 @@ def combine(rows: Floats, x: Floats, places: Places, out: Floats) -> None:
 
 
 @compiled
-def exact_width(rules: Records, tally: Records, state: State, x: Floats) -> float:
+def exact_width(arrays: PolicyArrays, state: State, x: Floats) -> float:
     """‖x‖_{V⁻¹} = √(uᵀW̃u) with W·u = x."""
     u, image = np.empty(x.size), np.empty(x.size)
     times(state.inverse, x, u)
-    if rules[0].rho > 0.0:
+    if arrays.rules[0].rho > 0.0:
         return math.sqrt(max(dot(x, u), 0.0))
-    solve(rules, tally, state, x, u, AMPLE)
+    solve(arrays, state, x, u, AMPLE)
     times(state.noise, u, image)
-    return math.sqrt(dot(u, image) + rules[0].ridge * dot(u, u))
+    return math.sqrt(dot(u, image) + arrays.rules[0].ridge * dot(u, u))

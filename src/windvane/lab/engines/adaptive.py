@@ -6,7 +6,15 @@ import numpy as np
 
 from windvane import _random
 from windvane._jit import compiled
-from windvane._layout import TALLY, WIDTH, block_size, history_limit, history_width, rules_of
+from windvane._layout import (
+    TALLY,
+    WIDTH,
+    PolicyArrays,
+    block_size,
+    history_limit,
+    history_width,
+    rules_of,
+)
 from windvane.adaptive import selection as formulas
 from windvane.adaptive.selection import OVER, Adaptation
 from windvane.kernels import Watched, blank, choose_among, learn_watching, look, parts
@@ -79,29 +87,34 @@ def bases_of(player: Player, adaptation: Adaptation, small: Draw, space: int) ->
 
 
 @compiled
+def arrays_of(bases: Bases, j: int) -> PolicyArrays:
+    """The arrays of one of the policies, as views."""
+    past = bases.past[bases.places[j] : bases.places[j + 1]]
+    return PolicyArrays(bases.rules[j : j + 1], bases.tally[j : j + 1], bases.blocks[j], past)
+
+
+@compiled
 def learn_as(bases: Bases, j: int, x: Floats, reward: float, at: float) -> None:
     """Let one of the policies learn."""
-    rules, tally = bases.rules[j : j + 1], bases.tally[j : j + 1]
-    state = parts(rules, bases.blocks[j])
-    past = bases.past[bases.places[j] : bases.places[j + 1]]
-    learn_watching(rules, tally, state, past, x, reward, at, nobody(state))
+    arrays = arrays_of(bases, j)
+    state = parts(arrays)
+    learn_watching(arrays, state, x, reward, at, nobody(state))
 
 
 @compiled
 def choose_as(bases: Bases, j: int, watched: Watched, start: np.uint64) -> int:
     """Let one of the policies choose."""
-    rules, tally = bases.rules[j : j + 1], bases.tally[j : j + 1]
-    state = parts(rules, bases.blocks[j])
-    past = bases.past[bases.places[j] : bases.places[j + 1]]
+    arrays = arrays_of(bases, j)
+    state = parts(arrays)
     if watched.squares.size > 0:
         look(state, watched)
-    return choose_among(rules, tally, state, past, watched, start)
+    return choose_among(arrays, state, watched, start)
 
 
 @compiled
 def clear(bases: Bases, j: int) -> None:
     """Let one of the policies forget everything."""
-    blank(bases.rules[j : j + 1], bases.tally[j : j + 1], bases.blocks[j])
+    blank(arrays_of(bases, j))
 
 
 @compiled
@@ -157,7 +170,7 @@ def play(
         reward = reward_for(draw, mean, draw.noise[t])
         if finding.predicts:
             for j in range(size):
-                miss = reward - dot(x, parts(bases.rules[j : j + 1], bases.blocks[j]).theta)
+                miss = reward - dot(x, parts(arrays_of(bases, j)).theta)
                 scores[j] = finding.fade * scores[j] + miss * miss
             held = finding.fade * held + 1.0
         earned += reward

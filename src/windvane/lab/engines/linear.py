@@ -12,7 +12,15 @@ import numpy as np
 
 from windvane import _random
 from windvane._jit import compiled
-from windvane._layout import TALLY, WIDTH, block_size, history_limit, history_width, rules_of
+from windvane._layout import (
+    TALLY,
+    WIDTH,
+    PolicyArrays,
+    block_size,
+    history_limit,
+    history_width,
+    rules_of,
+)
 from windvane.adaptive.selection import Adaptation
 from windvane.exploration import Exploration
 from windvane.glm import links
@@ -23,7 +31,7 @@ from windvane.kernels.choosing import ANY
 from windvane.kernels.widths import nobody, squared_norms
 from windvane.lab.worlds.draw import Draw, Marks, count
 from windvane.memory import Memory
-from windvane.types import Floats, Records
+from windvane.types import Floats
 
 
 class Player(NamedTuple):
@@ -53,9 +61,9 @@ def replay(player: Player, draw: Draw, key: int, marks: Marks) -> Floats:
     kept = draw.rounds if limit is None else min(limit, draw.rounds)
     restarts = restart_rounds(player.memory, draw.rounds)
     past = np.zeros((kept, history_width(small.dim, player.memory)))
-    state = (np.zeros(1, TALLY), np.zeros(block_size(rules)), past)
+    arrays = PolicyArrays(rules, np.zeros(1, TALLY), np.zeros(block_size(rules)), past)
     curve = np.empty(len(marks))
-    play(rules, *state, restarts, small, player.any_first, key, marks, curve)
+    play(arrays, restarts, small, player.any_first, key, marks, curve)
     return curve
 
 
@@ -111,10 +119,7 @@ def offer(draw: Draw, t: int, arms: Floats) -> None:
 
 @compiled
 def play(
-    rules: Records,
-    tally: Records,
-    block: Floats,
-    past: Floats,
+    arrays: PolicyArrays,
     restarts: Marks,
     draw: Draw,
     any_first: int,
@@ -123,21 +128,21 @@ def play(
     curve: Floats,
 ) -> None:
     """Choose, learn and count regret for every round of a replication."""
-    state = parts(rules, block)
+    rule, counts, state = arrays.rules[0], arrays.tally[0], parts(arrays)
     rounds, count, fixed = draw.era.size, draw.picks.shape[1], draw.picks.shape[0] == 1
-    arms, means = np.empty((count, rules[0].dim)), np.empty(count)
-    squares = np.empty(count if rules[0].style == WIDTH else 0)
+    arms, means = np.empty((count, rule.dim)), np.empty(count)
+    squares = np.empty(count if rule.style == WIDTH else 0)
     seen = Watched(arms, np.empty(count), squares, np.empty(squares.size if fixed else 0))
     kept = seen if fixed else nobody(state)
     restart, mark, era, regret, best = 0, 0, -1, 0.0, 0.0
     for t in range(rounds):
         if t == 0 or t == restarts[restart]:
-            blank(rules, tally, block)
+            blank(arrays)
             restart += t > 0
         if t == 0 or not fixed:
             offer(draw, t, arms)
             seen.sizes[:] = squared_norms(arms)
-        if squares.size > 0 and (tally[0].seen == 0 or not fixed):
+        if squares.size > 0 and (counts.seen == 0 or not fixed):
             look(state, seen)
         if era != draw.era[t] or not fixed:
             era = draw.era[t]
@@ -146,10 +151,10 @@ def play(
         if t < any_first:
             chosen = int(_random.uniform(start, ANY) * count)
         else:
-            chosen = choose_among(rules, tally, state, past, seen, start)
+            chosen = choose_among(arrays, state, seen, start)
         mean = means[chosen]
         reward = reward_for(draw, mean, draw.noise[t])
-        learn_watching(rules, tally, state, past, arms[chosen], reward, float(t), kept)
+        learn_watching(arrays, state, arms[chosen], reward, float(t), kept)
         regret += best - mean
         if mark < marks.size and t + 1 == marks[mark]:
             curve[mark] = regret
