@@ -1,0 +1,96 @@
+"""The pages build without a warning, and every public thing is in them."""
+
+import ast
+import html
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+import windvane as wv
+from windvane.cli import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in page.parts]
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site; a warning is an error."""
+    folder = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+    done = subprocess.run(
+        [*build, "-d", str(folder / "doctrees"), str(ROOT / "docs"), str(folder / "html")],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=os.environ,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+def text_of(site: Path, page: str) -> str:
+    """The text of a built page, without its tags."""
+    return html.unescape(re.sub(r"<[^>]+>", "", (site / page).read_text("utf-8")))
+
+
+def test_every_public_name_is_documented(site: Path) -> None:
+    pages = [page.read_text("utf-8") for page in (site / "reference").glob("*.html")]
+    for name in wv.__all__:
+        assert any(f'id="windvane.{name}"' in page for page in pages), name
+
+
+def test_every_command_and_option_is_documented(site: Path) -> None:
+    page = text_of(site, "reference/cli.html")
+
+    def check(path: str, command: object) -> None:
+        subcommands = getattr(command, "commands", None)
+        if subcommands is not None:
+            for name, subcommand in subcommands.items():
+                check(f"{path} {name}", subcommand)
+            return
+        assert path in page
+        for parameter in command.params:  # type: ignore[attr-defined]
+            if parameter.name != "help":
+                assert parameter.help, f"{path}: {parameter.name}"
+
+    check("windvane", get_command(app))
+
+
+def test_every_metric_is_documented(site: Path) -> None:
+    page = text_of(site, "service/metrics.html")
+    source = "".join(
+        file.read_text("utf-8") for file in (ROOT / "src/windvane/service/monitoring").glob("*.py")
+    )
+    names = set(re.findall(r'"(windvane_[a-z_]+)"', source))
+    assert len(names) >= 7
+    for name in names:
+        assert name in page, name
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 200
+
+
+def test_every_picture_has_an_alternative_text() -> None:
+    for page in (ROOT / "README.md", *PAGES):
+        for text in re.findall(r"!\[(.*?)\]\(", page.read_text("utf-8"), re.DOTALL):
+            assert len(text) > 30, page
+
+
+def test_links_of_the_readme_lead_to_files() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text("utf-8")):
+        assert (ROOT / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_that_is_not_run_is_python(page: Path) -> None:
+    for block in PYTHON.findall(page.read_text("utf-8")):
+        if not block.startswith(">>>"):
+            ast.parse(block)
