@@ -1,4 +1,4 @@
-"""Every memory and every exploration, so that each property runs over each pair."""
+"""Every memory and every exploration of the registries, so that properties run over each pair."""
 
 import math
 import zipfile
@@ -10,47 +10,25 @@ import pytest
 from hypothesis import settings
 
 import windvane as wv
-from windvane import kernels
+from windvane import kernels, text_form
+from windvane.exploration import EXPLORATIONS as EXPLORATION_KINDS
+from windvane.memory import MEMORIES as MEMORY_KINDS
 
 Floats = npt.NDArray[np.float64]
 
-RADIUS = wv.confidence(0.05, noise=0.3, theta_norm=0.8, arm_norm=2.0)
-
 MEMORIES = [
-    wv.keep(),
-    wv.discount(0.9),
-    wv.discount(0.999),
-    wv.window(2),
-    wv.window(30),
-    wv.restart(25),
-    wv.restart_at([0, 10, 45]),
-    wv.discount(0.95, single=True),
-    wv.half_life(20.0),
-    wv.half_life(0.4),
-    wv.kalman(0.97, 0.5),
-    wv.detect(0.2, alarm=6.0),
+    text_form.read_memory(example) for kind in MEMORY_KINDS.values() for example in kind.examples
 ]
-MERGEABLE = [memory for memory in MEMORIES if memory.name in ("keep", "discount")]
-
-LAWS = [
-    wv.normal(0.7),
-    wv.half_normal(0.4 * RADIUS),
-    wv.grid(1.5, points=9, sigma=0.4, top=0.01),
-]
-SAMPLED = [
-    wv.thompson(0.6),
-    wv.perturbed_history(0.6),
-    wv.perturbed_history(3, "coins"),
+MERGEABLE = [  # by the number of observations
+    memory for memory in MEMORIES if memory.kind.mergeable and not memory.kind.is_timed
 ]
 EXPLORATIONS = [
-    wv.greedy(),
-    wv.epsilon(0.3),
-    wv.optimism(0.8),
-    wv.optimism(RADIUS),
-    *(wv.randomized(law) for law in LAWS),
-    *SAMPLED,
-    wv.inverse_gap(4.0),
+    text_form.read_exploration(example)
+    for kind in EXPLORATION_KINDS.values()
+    for example in kind.examples
 ]
+SAMPLED = [exploration for exploration in EXPLORATIONS if exploration.kind.draws_theta]
+LAWS = [part.law for part in EXPLORATIONS if part.name == "randomized" and part.law]
 
 every_memory = pytest.mark.parametrize("memory", MEMORIES, ids=repr)
 every_mergeable = pytest.mark.parametrize("memory", MERGEABLE, ids=repr)
@@ -61,14 +39,14 @@ same_every_time = settings(derandomize=True, database=None, deadline=None, max_e
 
 
 def unit_rows(random: np.random.Generator, count: int, dim: int) -> Floats:
-    """Directions drawn evenly, (count, dim)."""
+    """Directions drawn uniformly, (count, dim)."""
     rows = random.standard_normal((count, dim))
     unit: Floats = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return unit
 
 
 def loosened(policy: wv.Policy) -> wv.Policy:
-    """The same, inverting so rarely that what is kept at hand strays by a fifth from the truth."""
+    """The same policy, but it inverts so rarely that its inverse is wrong by up to a fifth."""
     policy._arrays.rules["refresh"] = min(64, int(0.4 / -math.log(policy.memory.gamma)))
     kernels.blank(policy._arrays)
     return policy
@@ -79,6 +57,6 @@ def contents(policy: wv.Policy | wv.GeneralizedPolicy, folder: Path) -> dict[str
     path = folder / "contents.npz"
     policy.save(path)
     with zipfile.ZipFile(path) as file:
-        found = {name: file.read(name) for name in file.namelist()}
+        parts = {name: file.read(name) for name in file.namelist()}
     path.unlink()
-    return found
+    return parts

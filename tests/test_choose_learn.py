@@ -172,7 +172,7 @@ def test_a_seed_fixes_every_choice(memory: wv.Memory) -> None:
         ),
         (
             lambda: wv.Policy(2, wv.greedy(), wv.keep()),  # type: ignore[arg-type]
-            "Policy: memory must be a Memory, got greedy()",
+            "Policy: memory must be a Memory or a text such as 'discount(0.99)', got greedy()",
         ),
         (lambda: wv.optimism(-1.0), "optimism: width must be at least 0, got -1.0"),
         (lambda: wv.thompson(math.nan), "thompson: scale must be a finite number, got nan"),
@@ -464,7 +464,7 @@ def test_learning_nothing_at_once_changes_nothing(tmp_path: Path) -> None:
     assert contents(policy, tmp_path) == before
 
 
-@pytest.mark.parametrize("memory", [m for m in MEMORIES if not m.alarm], ids=repr)
+@pytest.mark.parametrize("memory", [m for m in MEMORIES if not m.kind.raises_alarms], ids=repr)
 def test_rewards_may_come_late_and_in_any_order(memory: wv.Memory) -> None:
     """The belief is that of what was learned, in the order in which it was learned."""
     policy = wv.Policy(3, memory, wv.optimism(1.0), seed=2)

@@ -8,7 +8,9 @@ import pytest
 import windvane as wv
 from windvane import theory
 from windvane.adaptive.policies import Adaptive
-from windvane.names import NAMES, row
+from windvane.exploration import EXPLORATIONS
+from windvane.memory import MEMORIES
+from windvane.names import NAMES, find_name
 
 FACTS = {"horizon": 10_000, "drift": 4.0, "arms": 100, "noise": 0.4, "changes": [4000]}
 TABLE = {
@@ -76,7 +78,7 @@ def test_a_name_that_finds_its_memory_looks_in_its_family_and_plays(name: str) -
     assert policy.memory in policy.candidates
 
 
-@pytest.mark.parametrize("name", [name for name in TABLE if not row(name).linked])
+@pytest.mark.parametrize("name", [name for name in TABLE if not find_name(name).has_link])
 def test_a_name_is_its_pair_and_plays(name: str) -> None:
     policy = make(name)
     assert (policy.memory.name, policy.exploration.name) == TABLE[name]
@@ -163,6 +165,21 @@ def test_a_missing_fact_is_asked_for(name: str, missing: str) -> None:
         make(name, **{missing: None})
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(wv.SettingError, match="'D-LinTs' is none of LinUCB, LinTS"):
-        make("D-LinTs")
+@pytest.mark.parametrize(
+    ("name", "close"),
+    [("D-LinTs", "D-LinTS"), ("d-lints", "D-LinTS"), ("LinUBC", "LinUCB"), ("SquarCB", "SquareCB")],
+)
+def test_a_misspelt_name_is_answered_with_the_closest_one(name: str, close: str) -> None:
+    with pytest.raises(wv.SettingError, match=rf"named {name!r}; did you mean '{close}'\?$"):
+        make(name)
+
+
+def test_an_unknown_name_is_answered_with_how_to_list_all() -> None:
+    with pytest.raises(wv.SettingError, match="no policy named 'xyz'; `windvane policies` lists"):
+        make("xyz")
+
+
+def test_every_name_is_made_of_what_the_registries_hold() -> None:
+    assert {row.memory for row in NAMES} <= set(MEMORIES)
+    assert {row.exploration for row in NAMES} <= set(EXPLORATIONS)
+    assert all(MEMORIES[row.memory].sized_by for row in NAMES if row.search)

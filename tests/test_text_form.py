@@ -1,5 +1,8 @@
 """The text form: what is printed can be read back, and nothing else is run."""
 
+import re
+from collections.abc import Callable
+
 import pytest
 
 import windvane as wv
@@ -53,7 +56,74 @@ def test_anything_else_is_refused(text: str) -> None:
 
 
 def test_kinds_are_not_confused() -> None:
-    with pytest.raises(wv.SettingError, match="a memory must be one of"):
+    with pytest.raises(wv.SettingError, match=r"^memory: must be one of .*, got 'thompson"):
         text_form.read_memory("thompson(1.0)")
-    with pytest.raises(wv.SettingError, match="an exploration must be one of"):
+    with pytest.raises(wv.SettingError, match=r"^exploration: must be one of .*, got 'keep"):
         text_form.read_exploration("keep()")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("discont(0.9)", "memory: 'discont' is unknown; did you mean 'discount'?"),
+        ("Half_Life(3)", "memory: 'Half_Life' is unknown; did you mean 'half_life'?"),
+        ("discont", "memory: 'discont' is unknown; did you mean 'discount'?"),
+        ("discount", "memory: 'discount' is neither a call such as discount(0.99) nor a plain"),
+        ("qqq(3)", "memory: 'qqq' is unknown; known names are keep, discount, half_life"),
+        ("discount(1.5)", "discount: gamma must lie in (0, 1), got 1.5"),
+        ("discount(0.9", "memory: 'discount(0.9' cannot be read: "),
+    ],
+)
+def test_a_memory_that_cannot_be_read_is_refused_with_a_hint(text: str, complaint: str) -> None:
+    with pytest.raises(wv.SettingError, match=re.escape(complaint)):
+        text_form.read_memory(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("tompson(1)", "exploration: 'tompson' is unknown; did you mean 'thompson'?"),
+        ("randomized(halfnormal(1))", "'halfnormal' is unknown; did you mean 'half_normal'?"),
+        ("optimism(confidance())", "'confidance' is unknown; did you mean 'confidence'?"),
+    ],
+)
+def test_an_exploration_that_cannot_be_read_is_refused_with_a_hint(
+    text: str, complaint: str
+) -> None:
+    with pytest.raises(wv.SettingError, match=re.escape(complaint)):
+        text_form.read_exploration(text)
+
+
+def test_every_policy_accepts_texts() -> None:
+    policy = wv.Policy(2, "discount(0.9)", "thompson(0.5)", seed=1)
+    assert (policy.memory, policy.exploration) == (wv.discount(0.9), wv.thompson(0.5))
+    assert wv.GeneralizedPolicy(2, "logistic", "window(9)").memory == wv.window(9)
+    assert wv.PredictiveMemory(2, "greedy()").exploration == wv.greedy()
+    assert wv.BanditsOverBandits(2, 100, "optimism(2.0)").exploration == wv.optimism(2.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: wv.Policy(2, "discont(0.9)", "greedy()"), "did you mean 'discount'?"),
+        (lambda: wv.Policy(2, "keep()", "gredy()"), "did you mean 'greedy'?"),
+        (lambda: wv.Policy(2, "greedy()", "greedy()"), "memory: must be one of keep, "),
+        (
+            lambda: wv.Policy(2, "keep()", wv.keep()),  # type: ignore[arg-type]
+            "Policy: exploration must be an Exploration or a text such as 'thompson(0.5)', "
+            "got keep()",
+        ),
+        (
+            lambda: wv.PredictiveMemory(2, 0.5),  # type: ignore[arg-type]
+            "PredictiveMemory: exploration must be an Exploration or a text such as",
+        ),
+        (lambda: wv.GeneralizedPolicy(2, "logistic", "windw(9)"), "did you mean 'window'?"),
+        (lambda: wv.GeneralizedPolicy(2, "logistc", "keep()"), "did you mean 'logistic'?"),
+        (lambda: wv.PredictiveMemory(2, "greedy()", "windows"), "did you mean 'window'?"),
+    ],
+)
+def test_what_a_policy_cannot_take_is_refused_with_a_hint(
+    make: Callable[[], wv.Chooser], complaint: str
+) -> None:
+    with pytest.raises(wv.SettingError, match=re.escape(complaint)):
+        make()

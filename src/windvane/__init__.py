@@ -1,5 +1,6 @@
 """Windvane: linear contextual bandits whose memory fades."""
 
+from windvane import exploration, memory
 from windvane.action_sets.combinatorial import assignments, paths, subsets
 from windvane.action_sets.continuous import (
     ActionSet,
@@ -24,34 +25,9 @@ from windvane.errors import (
     SettingError,
     WindvaneError,
 )
-from windvane.exploration import (
-    Confidence,
-    Exploration,
-    Law,
-    confidence,
-    epsilon,
-    greedy,
-    grid,
-    half_normal,
-    inverse_gap,
-    normal,
-    optimism,
-    perturbed_history,
-    randomized,
-    thompson,
-)
+from windvane.exploration import *  # noqa: F403
 from windvane.glm.policy import GeneralizedPolicy
-from windvane.memory import (
-    Memory,
-    detect,
-    discount,
-    half_life,
-    kalman,
-    keep,
-    restart,
-    restart_at,
-    window,
-)
+from windvane.memory import *  # noqa: F403
 from windvane.names import named
 from windvane.policy import Policy
 from windvane.prepared_arms import Finite, finite
@@ -66,15 +42,11 @@ __all__ = [
     "Choice",
     "ChoiceError",
     "Chooser",
-    "Confidence",
-    "Exploration",
     "FeatureError",
     "FileError",
     "Finite",
     "FitError",
     "GeneralizedPolicy",
-    "Law",
-    "Memory",
     "Policy",
     "PredictiveMemory",
     "RewardError",
@@ -83,31 +55,15 @@ __all__ = [
     "assignments",
     "ball",
     "box",
-    "confidence",
-    "detect",
-    "discount",
     "ellipsoid",
-    "epsilon",
     "finite",
-    "greedy",
-    "grid",
-    "half_life",
-    "half_normal",
-    "inverse_gap",
-    "kalman",
-    "keep",
     "named",
-    "normal",
-    "optimism",
     "oracle",
     "paths",
-    "perturbed_history",
     "polytope",
-    "randomized",
-    "restart",
-    "restart_at",
     "simplex",
     "subsets",
-    "thompson",
-    "window",
 ]
+__all__ += exploration.__all__
+__all__ += memory.__all__
+__all__.sort()

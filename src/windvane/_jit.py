@@ -25,6 +25,7 @@ PACKAGE = Path(__file__).parent
 SOURCES = (
     "adaptive/selection.py",
     "belief.py",
+    "memory.py",
     "exploration.py",
     "glm/links.py",
     "lab/worlds/draw.py",

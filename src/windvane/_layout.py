@@ -1,4 +1,4 @@
-"""What compiled code must know of a policy, as one flat record, and the counters it keeps."""
+"""The flat record of settings and the counters of a policy, as compiled code reads them."""
 
 import math
 from typing import NamedTuple
@@ -6,20 +6,25 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane.exploration import Confidence, Exploration, Law
-from windvane.memory import Memory
+from windvane.memory import MEMORIES, Memory
 from windvane.types import Floats, Records
 
-MEAN, WIDTH, SAMPLE, HISTORY, GAP = range(5)  # what an exploration asks of the belief
+MEMORY_CODES = {name: code for code, name in enumerate(MEMORIES)}
+DISCOUNT = MEMORY_CODES["discount"]  # the memories that compiled code tells apart
+HALF_LIFE = MEMORY_CODES["half_life"]
+WINDOW = MEMORY_CODES["window"]
+DETECT = MEMORY_CODES["detect"]
+KALMAN = MEMORY_CODES["kalman"]
+
+MEAN, WIDTH, SAMPLE, HISTORY, GAP = range(5)  # what an exploration needs of the belief
 STYLES = {
-    "greedy": MEAN,
-    "epsilon": MEAN,
-    "optimism": WIDTH,
-    "randomized": WIDTH,
-    "thompson": SAMPLE,
-    "perturbed_history": HISTORY,
-    "inverse_gap": GAP,
+    "estimate": MEAN,
+    "widths": WIDTH,
+    "sample": SAMPLE,
+    "history": HISTORY,
+    "gaps": GAP,
 }
-POINT, NORMAL, HALF_NORMAL, GRID = range(4)  # where a confidence level comes from
+POINT, NORMAL, HALF_NORMAL, GRID = range(4)  # laws of a confidence level
 LAWS = {"point": POINT, "normal": NORMAL, "half_normal": HALF_NORMAL, "grid": GRID}
 
 RULES = np.dtype(
@@ -27,24 +32,25 @@ RULES = np.dtype(
         ("dim", "i8"),
         ("space", "i8"),  # the dimension that the radius counts
         ("ridge", "f8"),  # λ
-        ("gamma", "f8"),  # 1 where nothing fades
-        ("span", "f8"),  # after which an observation counts half; 0 where it is γ that counts
-        ("fades", "i8"),  # 1 where either of them is there
-        ("twin", "i8"),  # 1 where W̃ is not W
-        ("window", "i8"),  # 0 where nothing is dropped
-        ("rho", "f8"),  # 0 where no filter follows a wandering θ
-        ("variance", "f8"),  # σ² as the memory believes it, 1 where it does not ask
-        ("bias", "f8"),  # λS², as detection believes it
+        ("memory", "i8"),  # one of MEMORY_CODES
+        ("gamma", "f8"),  # γ of discount, else 1
+        ("span", "f8"),  # half-life, else 0
+        ("fades", "i8"),  # 1 if weights fall below 1
+        ("twin", "i8"),  # 1 if W̃ is kept beside W
+        ("window", "i8"),  # observations in a window, else 0
+        ("rho", "f8"),  # ρ of kalman, else 0
+        ("variance", "f8"),  # σ² of the memory, 1 if the memory has no σ
+        ("bias", "f8"),  # λS² of detect
         ("slack", "f8"),
-        ("alarm", "f8"),  # 0 where nothing is detected
-        ("refresh", "i8"),  # observations between two fresh inversions of W
-        ("lead", "f8"),  # by what factor the ridge is too large just after one
-        ("least", "f8"),  # the share of it from which on W is inverted anew in any case
-        ("style", "i8"),
-        ("mix", "f8"),  # the chance that any arm at all is played
-        ("law", "i8"),
+        ("alarm", "f8"),  # the level of C at which detect drops everything, else 0
+        ("refresh", "i8"),  # observations between two inversions of W
+        ("lead", "f8"),  # the ridge just after an inversion, as a multiple of λ
+        ("least", "f8"),  # the ridge, as a share of λ, below which W is inverted at once
+        ("style", "i8"),  # one of STYLES
+        ("mix", "f8"),  # the probability that an arm is chosen uniformly at random
+        ("law", "i8"),  # one of LAWS
         ("scale", "f8"),  # of the law, of thompson, of the pseudo-rewards; or η
-        ("grows", "i8"),  # 1 where the scale is a multiple of the radius
+        ("grows", "i8"),  # 1 if the scale is a multiple of the radius
         ("delta", "f8"),
         ("anytime", "i8"),
         ("noise", "f8"),  # σ
@@ -53,22 +59,22 @@ RULES = np.dtype(
         ("points", "i8"),
         ("sigma", "f8"),
         ("top", "f8"),
-        ("coins", "i8"),
+        ("coins", "i8"),  # coins of perturbed_history, else 0
     ]
 )
 
 TALLY = np.dtype(
     [
         ("seen", "i8"),  # observations since the belief was blank
-        ("stale", "i8"),  # observations since W was last inverted
+        ("stale", "i8"),  # observations since the last inversion of W
         ("ridge", "f8"),  # the ridge in the matrix that `inverse` inverts
-        ("noise_ridge", "f8"),  # the same for the noise matrix
+        ("noise_ridge", "f8"),  # the ridge in the noise matrix
         ("energy", "f8"),  # trace of the Gram matrix
-        ("clock", "f8"),  # when the newest observation was chosen
-        ("held", "f8"),  # Σ of the squared weights by that clock
-        ("surprise", "f8"),  # C, how far rewards have been off for a while
-        ("alarms", "i8"),  # how often everything was dropped for it
-        ("peak", "f8"),  # the largest it has been since a window was last summed anew
+        ("clock", "f8"),  # time of the newest choice that was learned
+        ("held", "f8"),  # Σ of the squared weights at that time
+        ("surprise", "f8"),  # C of detect
+        ("alarms", "i8"),  # how often C passed the alarm level
+        ("peak", "f8"),  # the largest energy since the window was last summed up
     ]
 )
 
@@ -83,9 +89,9 @@ class PolicyArrays(NamedTuple):
 
 
 LARGEST = 1e100  # a reward, or a squared norm, beyond this counts as not finite
-LAG = 0.025  # how far, in log, the ridge in `inverse` may fade before it is made afresh
-SMALL = 64  # up to this dimension an inversion costs less than the doubt that LAG leaves
-FADED = 1e-17  # a weight below this no longer moves a sum in double precision
+LAG = 0.025  # by how much, in log, the ridge in `inverse` may fade between two inversions
+SMALL = 64  # up to this dimension an inversion costs less than the error that LAG leaves
+FADED = 1e-17  # a weight below this no longer changes a sum in double precision
 
 
 def rules_of(
@@ -96,18 +102,20 @@ def rules_of(
     floor: float,
     space: int | None = None,
 ) -> Records:
-    """The record of a policy; `space` is the whole dimension where only a part of it is played."""
+    """The record of a policy; `space` is the full dimension if `dim` is that of a subspace."""
     law = exploration.law or Law("point", 0.0)
     width = law.scale
     radius = width if isinstance(width, Confidence) else Confidence(0.5, 0, 0, 1, "round", 1)
     scale = radius.times if isinstance(width, Confidence) else width
-    fades = memory.gamma < 1.0 or memory.span > 0.0
-    refresh, lead, least = _refresh(dim, memory, STYLES[exploration.name])
+    fades = memory.kind.fades
+    style = STYLES[exploration.kind.needs]
+    refresh, lead, least = _refresh(dim, memory, style)
     record = np.zeros(1, RULES)
     values = {
         "dim": dim,
         "space": space or dim,
         "ridge": ridge,
+        "memory": MEMORY_CODES[memory.name],
         "gamma": memory.gamma,
         "span": memory.span,
         "fades": fades,
@@ -121,7 +129,7 @@ def rules_of(
         "refresh": refresh,
         "lead": lead,
         "least": least,
-        "style": STYLES[exploration.name],
+        "style": style,
         "mix": 1.0 - (1.0 - exploration.chance) * (1.0 - floor),
         "law": LAWS[law.name],
         "scale": scale if exploration.law else exploration.scale,
@@ -142,53 +150,46 @@ def rules_of(
 
 
 def _refresh(dim: int, memory: Memory, style: int) -> tuple[int, float, float]:
-    """How many observations apart to invert anew, which costs d³; where the ridge begins and ends.
+    """Observations between two inversions of W, the ridge after one, and the least ridge.
 
-    Rounding allows many. A fading ridge makes solutions slower to polish and, where widths are
-    compared, leaves more arms to be scored again: the two costs balance at about LAG. It leads by
-    half of what it will have lost by the next time; with a half-life nobody knows how much.
+    An inversion costs d³, and rounding allows many observations between two. A faded ridge makes
+    solutions slower to polish and, if widths are compared, leaves more arms to be scored again.
+    The two costs balance at about LAG. The ridge starts too large by half of what it will lose
+    until the next inversion. With a half-life this loss is unknown, so a least ridge is set.
     """
-    often = max(SMALL, dim)
-    lag = LAG * often / 128 if style == WIDTH else LAG
-    if memory.span > 0.0:
-        return often, 1.0, math.exp(-lag)
-    if memory.gamma == 1.0:
-        return often, 1.0, 0.0
-    apart = min(often, int(lag / -math.log(memory.gamma)))
+    most = max(SMALL, dim)
+    lag = LAG * most / 128 if style == WIDTH else LAG
+    if memory.kind.is_timed:
+        return most, 1.0, math.exp(-lag)
+    if not memory.kind.fades:
+        return most, 1.0, 0.0
+    apart = min(most, int(lag / -math.log(memory.gamma)))
     return apart, memory.gamma ** (-0.5 * apart), 0.0
 
 
 def block_size(record: Records) -> int:
-    """How many numbers a belief takes: b, θ̂, S, W⁻¹ and, where needed, S̃, V⁻¹ and a root."""
+    """The numbers in a belief: b, θ̂, S, W⁻¹ and, if needed, S̃, V⁻¹ and a root."""
     rule, dim = record[0], int(record["dim"][0])
-    if rule["rho"] > 0.0:
+    if rule["memory"] == KALMAN:
         return 2 * dim + dim * dim
     widths = rule["twin"] and rule["style"] == WIDTH
-    samples = rule["style"] == SAMPLE and rule["window"] == 0
+    samples = rule["style"] == SAMPLE and rule["memory"] != WINDOW
     return 2 * dim + (2 + int(rule["twin"]) + int(widths) + int(samples)) * dim * dim
 
 
 def history_limit(memory: Memory, exploration: Exploration) -> int | None:
-    """How many past observations must be at hand: None where there is no end to them."""
-    if memory.rounds:
-        return memory.rounds
-    return reach(memory, FADED) if exploration.name == "perturbed_history" else 0
-
-
-def is_by_line(rules: Records) -> bool:
-    """Whether a level is drawn from a density, so that each arm is a line in it."""
-    rule = rules[0]
-    return bool(rule["style"] == WIDTH and rule["law"] in (NORMAL, HALF_NORMAL))
-
-
-def reach(memory: Memory, least: float) -> int | None:
-    """After how many more an observation counts less than `least`; None where it may never."""
-    fade = memory.rho or memory.gamma
-    if fade == 1.0 or memory.span > 0.0:
-        return None
-    return math.ceil(math.log(least) / math.log(fade))
+    """How many past observations a policy must keep: None if all of them."""
+    if memory.kind.keeps_history or exploration.kind.needs == "history":
+        return memory.reach(FADED)
+    return 0
 
 
 def history_width(dim: int, memory: Memory) -> int:
-    """How many numbers of a past observation are kept: x, y and, where ages count, its time."""
-    return dim + (2 if memory.span > 0.0 else 1)
+    """The numbers kept of a past observation: x, y and, if weights follow from it, the time."""
+    return dim + (2 if memory.kind.is_timed else 1)
+
+
+def is_by_line(rules: Records) -> bool:
+    """Whether the score of an arm is a line in a level that is drawn from a density."""
+    rule = rules[0]
+    return bool(rule["style"] == WIDTH and rule["law"] in (NORMAL, HALF_NORMAL))

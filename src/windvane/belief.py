@@ -11,10 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane.errors import BeliefError
-from windvane.memory import Memory
+from windvane.memory import Memory, names_of
 from windvane.types import Floats
-
-MERGEABLE = ("keep", "discount", "half_life")  # memories whose beliefs can be merged
 
 
 class State(NamedTuple):
@@ -89,9 +87,9 @@ class Belief:
 
         With a half-life each side fades by its own age, and the order does not matter.
         """
-        if self.memory.name not in MERGEABLE:
-            known = ", ".join(MERGEABLE)
-            raise BeliefError(f"merge: only beliefs of {known} can be merged, got {self.memory!r}")
+        if not self.memory.kind.mergeable:
+            names = ", ".join(names_of(lambda kind: kind.mergeable))
+            raise BeliefError(f"merge: only beliefs of {names} can be merged, got {self.memory!r}")
         mine = (self.memory, self.ridge, self.dim)
         yours = (newer.memory, newer.ridge, newer.dim)
         if mine != yours:
@@ -99,7 +97,7 @@ class Belief:
                 f"merge: memory, ridge and dim must be the same, got {mine!r} and {yours!r}"
             )
         fade, other, clock = self.memory.gamma**newer.seen, 1.0, newer.clock
-        if self.memory.span > 0.0:
+        if self.memory.kind.is_timed:
             clock = max((each.clock for each in (self, newer) if each.seen), default=0.0)
             fade, other = (
                 0.5 ** ((clock - each.clock) / self.memory.span) if each.seen else 1.0

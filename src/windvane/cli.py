@@ -30,7 +30,7 @@ def windvane() -> None:
 @app.command()
 def policies(as_json: AsJson = False) -> None:
     """List the named policies: memory, exploration, regret bound and properties of each."""
-    from windvane.exploration import BY_ORACLE, DETERMINISTIC
+    from windvane.exploration import EXPLORATIONS
     from windvane.names import NAMES
 
     worlds: dict[str, list[dict[str, Cell]]] = {}
@@ -41,10 +41,10 @@ def policies(as_json: AsJson = False) -> None:
                 "memory": _describe_memory(name),
                 "exploration": name.exploration,
                 "regret bound": name.bound or None,
-                "randomised": name.exploration not in DETERMINISTIC
-                or name.finding in ("bandits", "warm"),
-                "oracle-efficient": name.exploration in BY_ORACLE,
-                "any link": name.linked,
+                "randomised": not EXPLORATIONS[name.exploration].deterministic
+                or name.search in ("bandits", "warm"),
+                "oracle-efficient": EXPLORATIONS[name.exploration].by_oracle,
+                "any link": name.has_link,
             }
         )
     _print_tables(worlds, as_json)
@@ -58,7 +58,7 @@ def _describe_memory(name: "Name") -> str:
         "warm": ", found by EXP3, warm",
         "predictive": ", found by prediction",
     }
-    return name.memory + search.get(name.finding, "")
+    return name.memory + search.get(name.search, "")
 
 
 @app.command()

@@ -1,28 +1,51 @@
-"""Explorations: how doubt is spent.
+"""Explorations: the rules that turn an estimate and its uncertainty into a choice.
 
-An exploration sees the estimate θ̂ = W⁻¹b and its doubt V⁻¹, never the memory behind them.
+An exploration sees the estimate θ̂ = W⁻¹b and the uncertainty V⁻¹, never the memory behind them.
 
-| exploration                | plays the arm with the largest                                |
-|----------------------------|---------------------------------------------------------------|
-| `greedy()`                 | xᵀθ̂                                                           |
-| `epsilon(e)`               | xᵀθ̂, or with probability e any arm at all                     |
-| `optimism(a)`              | xᵀθ̂ + a‖x‖_{V⁻¹}                                              |
-| `randomized(law)`          | xᵀθ̂ + Z‖x‖_{V⁻¹}, one Z ~ law a round for all arms            |
-| `thompson(a)`              | xᵀθ̃, θ̃ ~ N(θ̂, a²V⁻¹)                                          |
-| `perturbed_history(a)`     | xᵀθ̃, θ̃ refitted to past rewards, each with fresh noise        |
-| `inverse_gap(η)`           | xᵀθ̂ most often, each other arm the less the further it is off |
+| exploration            | plays the arm with the largest                                  |
+|------------------------|-----------------------------------------------------------------|
+| `greedy()`             | xᵀθ̂                                                             |
+| `epsilon(e)`           | xᵀθ̂, or with probability e an arm chosen uniformly at random    |
+| `inverse_gap(η)`       | xᵀθ̂ most often; other arms the less often, the larger their gap |
+| `optimism(a)`          | xᵀθ̂ + a‖x‖_{V⁻¹}                                                |
+| `randomized(law)`      | xᵀθ̂ + Z‖x‖_{V⁻¹}, one Z ~ law a round for all arms              |
+| `thompson(a)`          | xᵀθ̃, θ̃ ~ N(θ̂, a²V⁻¹)                                            |
+| `perturbed_history(a)` | xᵀθ̃, θ̃ fitted to the past rewards, each with fresh noise        |
+
+Each factory is entered in `EXPLORATIONS` with what its explorations need and can do. Everything
+else follows from these entries: the text form, the checks, the tables of the documentation and the
+test grid.
 """
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal
 
 from windvane import validation
+from windvane._registry import Entry, registrar
 from windvane.errors import SettingError
+
+__all__ = [
+    "Confidence",
+    "Exploration",
+    "Law",
+    "confidence",
+    "epsilon",
+    "greedy",
+    "grid",
+    "half_normal",
+    "inverse_gap",
+    "normal",
+    "optimism",
+    "perturbed_history",
+    "randomized",
+    "thompson",
+]
 
 
 def mass(seen: int, gamma: float, window: int) -> float:
-    """How many full observations the memory holds: Σ of the squared weights.
+    """The effective number of observations in memory: Σ of the squared weights.
 
     n for keep, min(n, w) for a window, (1−γ^{2n})/(1−γ²) for a discount.
     """
@@ -32,7 +55,7 @@ def mass(seen: int, gamma: float, window: int) -> float:
 
 
 def radius(
-    held: float,
+    effective: float,
     dim: int,
     ridge: float,
     delta: float,
@@ -40,8 +63,8 @@ def radius(
     theta_norm: float,
     arm_norm: float,
 ) -> float:
-    """β = √λ·S + σ√(2·log(1/δ) + d·log(1 + L²·m/(λd))), m the mass held in memory."""
-    spread = dim * math.log1p(arm_norm * arm_norm * held / (ridge * dim))
+    """β = √λ·S + σ√(2·log(1/δ) + d·log(1 + L²·m/(λd))) for m effective observations."""
+    spread = dim * math.log1p(arm_norm * arm_norm * effective / (ridge * dim))
     return math.sqrt(ridge) * theta_norm + noise * math.sqrt(2.0 * math.log(1.0 / delta) + spread)
 
 
@@ -53,7 +76,7 @@ def anytime(delta: float, seen: int) -> float:
 
 @dataclass(frozen=True)
 class Confidence:
-    """A multiple of the radius β_n of theory, which grows with what has been seen."""
+    """A multiple of the radius β_n of theory, which grows with the number of observations."""
 
     delta: float
     noise: float
@@ -94,11 +117,20 @@ def confidence(
     horizon: int | None = None,
     anytime: bool = False,
 ) -> Confidence:
-    """The radius β_n: ‖θ̂−θ*‖_V ≤ β_n but for a chance δ.
+    """The radius β_n of theory: ‖θ̂−θ*‖_V ≤ β_n with probability at least 1−δ.
 
-    At each fixed round (the paper's, the default), over all rounds of a `horizon`, or at
-    `anytime`. A discounted or windowed β_n levels off while the error goes on wandering, so the
-    default promises nothing about all rounds together.
+    β_n = √λ·S + σ√(2·log(1/δ) + d·log(1 + L²·m/(λd))), m the Σ of the squared weights in memory.
+
+    The promise holds at each fixed round (the default, as in the paper), for all rounds of a
+    `horizon` together, or, with `anytime`, for all rounds together. A discounted or windowed β_n
+    levels off, and the error exceeds it in some rounds, so the default promises no more.
+
+    >>> confidence(delta=0.05, noise=0.4)
+    confidence(0.05, 0.4, 1.0, 1.0)
+    >>> 0.4 * confidence(noise=0.4, horizon=10_000)
+    0.4 * confidence(0.01, 0.4, 1.0, 1.0, horizon=10000)
+
+    Kim & Tewari (2020), §3.2, Lemma 1, after Russac, Vernade & Cappé (2019), Theorem 1.
     """
     if horizon is not None and anytime:
         raise SettingError("confidence: give a horizon or anytime, not both")
@@ -114,7 +146,7 @@ def confidence(
 
 @dataclass(frozen=True)
 class Law:
-    """Where the confidence level Z of a round comes from."""
+    """The probability law of the confidence level Z of a round."""
 
     name: Literal["point", "normal", "half_normal", "grid"]
     scale: Width
@@ -123,8 +155,8 @@ class Law:
     top: float = 0.0
 
     def __repr__(self) -> str:
-        rest = f", {self.points}, {self.sigma!r}, {self.top!r}" if self.name == "grid" else ""
-        return f"{self.name}({self.scale!r}{rest})"
+        shape = f", {self.points}, {self.sigma!r}, {self.top!r}" if self.name == "grid" else ""
+        return f"{self.name}({self.scale!r}{shape})"
 
 
 def _width(who: str, name: str, value: Width) -> Width:
@@ -134,19 +166,36 @@ def _width(who: str, name: str, value: Width) -> Width:
 
 
 def normal(scale: Width) -> Law:
-    """Z ~ N(0, s²)."""
+    """A normal level for `randomized`: Z ~ N(0, s²).
+
+    >>> normal(0.5)
+    normal(0.5)
+
+    Kim & Tewari (2020), §2.2.
+    """
     return Law("normal", _width("normal", "scale", scale))
 
 
 def half_normal(scale: Width) -> Law:
-    """Z = |N(0, s²)|: the normal law cut off below 0, s its scale before the cut."""
+    """A level above 0 for `randomized`: Z = |N(0, s²)|, s the scale before it is cut at 0.
+
+    >>> half_normal(0.4 * confidence(noise=0.4))
+    half_normal(0.4 * confidence(0.01, 0.4, 1.0, 1.0))
+
+    Kim & Tewari (2020), §4.
+    """
     return Law("half_normal", _width("half_normal", "scale", scale))
 
 
 def grid(scale: Width, points: int = 20, sigma: float = 0.125, top: float = 1e-7) -> Law:
-    """RandUCB's law on the points 0, u/(M−1), …, u with u = `scale`.
+    """A level for `randomized` from the M points 0, u/(M−1), …, u, with u = `scale`, as in RandUCB.
 
-    P(Z = u) = `top`; the others share the rest in proportion to exp(−(Z/u)²/(2·sigma²)).
+    P(Z = u) = `top`; the other points share the rest in proportion to exp(−(Z/u)²/(2·sigma²)).
+
+    >>> grid(2.0, points=10)
+    grid(2.0, 10, 0.125, 1e-07)
+
+    Vaswani, Mehrabian, Durand & Kveton (2020), "Old dog learns new tricks: randomized UCB".
     """
     return Law(
         "grid",
@@ -157,50 +206,163 @@ def grid(scale: Width, points: int = 20, sigma: float = 0.125, top: float = 1e-7
     )
 
 
-DETERMINISTIC = ("greedy", "optimism")  # the same belief and arms always give the same choice
-BY_ORACLE = ("greedy", "thompson", "perturbed_history")  # ask only for argmax xᵀθ over the arms
+LAWS: dict[str, Callable[..., Law]] = {law.__name__: law for law in (normal, half_normal, grid)}
 
 
 @dataclass(frozen=True)
 class Exploration:
-    """How doubt is spent; made by the functions below."""
+    """A rule that turns belief and uncertainty into a choice; made by the functions below."""
 
     name: str
     law: Law | None = None
-    scale: float = 0.0
-    chance: float = 0.0
+    scale: float = 0.0  # a, or η of inverse_gap
+    chance: float = 0.0  # of an arm chosen uniformly at random
     pseudo: Literal["normal", "coins"] = "normal"
 
+    @property
+    def kind(self) -> "ExplorationKind":
+        """The entry of the registry that says what this exploration needs and can do."""
+        return EXPLORATIONS[self.name]
+
     def __repr__(self) -> str:
-        coins = self.pseudo == "coins"
-        given = {
-            "epsilon": f"{self.chance!r}",
-            "inverse_gap": f"{self.scale!r}",
-            "optimism": f"{self.law.scale!r}" if self.law else "",
-            "randomized": f"{self.law!r}",
-            "thompson": f"{self.scale!r}",
-            "perturbed_history": f"{self.scale:.0f}, 'coins'" if coins else f"{self.scale!r}",
-        }
-        return f"{self.name}({given.get(self.name, '')})"
+        return self.kind.format(self)
 
 
+@dataclass(frozen=True)
+class ExplorationKind(Entry[Exploration]):
+    """An entry of the registry: a factory and what its explorations need and can do."""
+
+    _: KW_ONLY
+    plays: str  # the cell of the table
+    needs: Literal["estimate", "gaps", "widths", "sample", "history"]  # of the belief
+    deterministic: bool = False  # the same belief and arms always give the same choice
+    by_oracle: bool = False  # needs only argmax xᵀθ over the arms, so action sets work
+    works_with_link: bool = False  # what GeneralizedPolicy does
+
+    @property
+    def draws_theta(self) -> bool:
+        """Whether each round draws a θ̃, so that propensities are counted over many draws."""
+        return self.needs in ("sample", "history")
+
+
+EXPLORATIONS: dict[str, ExplorationKind] = {}
+_register = registrar(ExplorationKind, EXPLORATIONS)
+
+
+def names_of(can: Callable[[ExplorationKind], bool]) -> list[str]:
+    """The names of the explorations with some capability.
+
+    >>> names_of(lambda kind: kind.by_oracle)
+    ['greedy', 'thompson', 'perturbed_history']
+    """
+    return [kind.name for kind in EXPLORATIONS.values() if can(kind)]
+
+
+def table() -> list[dict[str, str]]:
+    """The table at the top of this file, one row for each exploration."""
+    return [
+        {"exploration": f"`{kind.symbols}`", "plays the arm with the largest": kind.plays}
+        for kind in EXPLORATIONS.values()
+    ]
+
+
+@_register(
+    symbols="greedy()",
+    examples=("greedy()",),
+    plays="xᵀθ̂",
+    needs="estimate",
+    deterministic=True,
+    by_oracle=True,
+)
 def greedy() -> Exploration:
-    """Play the arm that looks best: max xᵀθ̂."""
+    """Play the arm with the largest estimate: max xᵀθ̂.
+
+    >>> greedy()
+    greedy()
+
+    Bastani, Bayati & Khosravi (2021), "Mostly exploration-free algorithms for contextual bandits".
+    """
     return Exploration("greedy")
 
 
+@_register(
+    symbols="epsilon(e)",
+    examples=("epsilon(0.3)",),
+    plays="xᵀθ̂, or with probability e an arm chosen uniformly at random",
+    needs="estimate",
+)
 def epsilon(chance: float) -> Exploration:
-    """Play the arm that looks best, but with probability `chance` any arm at all."""
+    """Play the arm with the largest estimate, but with probability `chance` any arm.
+
+    P(k) = (1−e)·1{k = argmax xᵀθ̂} + e/K
+
+    >>> epsilon(0.1)
+    epsilon(0.1)
+
+    Auer, Cesa-Bianchi & Fischer (2002), "Finite-time analysis of the multiarmed bandit problem".
+    """
     return Exploration("epsilon", chance=validation.share("epsilon", "chance", chance))
 
 
+@_register(
+    symbols="inverse_gap(η)",
+    examples=("inverse_gap(4.0)",),
+    arguments=lambda exploration: [exploration.scale],
+    plays="xᵀθ̂ most often; other arms the less often, the larger their gap",
+    needs="gaps",
+)
+def inverse_gap(eta: float) -> Exploration:
+    """Play an arm with a probability that falls with its gap to the best estimate.
+
+    P(k) = 1/(K + η(x_bᵀθ̂ − x_kᵀθ̂)) for every arm k except the best arm b, which gets the rest.
+
+    >>> inverse_gap(30.0)
+    inverse_gap(30.0)
+
+    Foster & Rakhlin (2020), "Beyond UCB: optimal and efficient contextual bandits" (SquareCB).
+    """
+    return Exploration("inverse_gap", scale=validation.not_negative("inverse_gap", "eta", eta))
+
+
+@_register(
+    symbols="optimism(a)",
+    examples=("optimism(0.8)", "optimism(confidence(0.05, 0.3, 0.8, 2.0))"),
+    arguments=lambda exploration: [exploration.law.scale] if exploration.law else [],
+    plays="xᵀθ̂ + a‖x‖_{V⁻¹}",
+    needs="widths",
+    deterministic=True,
+)
 def optimism(width: Width) -> Exploration:
-    """Play the arm that could be best: max xᵀθ̂ + a‖x‖_{V⁻¹}."""
+    """Play the arm with the largest upper confidence bound: max xᵀθ̂ + a‖x‖_{V⁻¹}.
+
+    >>> optimism(2.0)
+    optimism(2.0)
+    >>> optimism(confidence(noise=0.4))
+    optimism(confidence(0.01, 0.4, 1.0, 1.0))
+
+    Abbasi-Yadkori, Pál & Szepesvári (2011), "Improved algorithms for linear stochastic bandits".
+    """
     return Exploration("optimism", law=Law("point", _width("optimism", "width", width)))
 
 
+@_register(
+    symbols="randomized(law)",
+    examples=(
+        "randomized(normal(0.7))",
+        "randomized(half_normal(0.4 * confidence(0.05, 0.3, 0.8, 2.0)))",
+        "randomized(grid(1.5, points=9, sigma=0.4, top=0.01))",
+    ),
+    plays="xᵀθ̂ + Z‖x‖_{V⁻¹}, one Z ~ law a round for all arms",
+    needs="widths",
+)
 def randomized(law: Law) -> Exploration:
-    """Optimism whose width is drawn: max xᵀθ̂ + Z‖x‖_{V⁻¹}, one Z a round for all arms."""
+    """Draw the width of the confidence bound: max xᵀθ̂ + Z‖x‖_{V⁻¹}, one Z a round for all arms.
+
+    >>> randomized(half_normal(0.4))
+    randomized(half_normal(0.4))
+
+    Kim & Tewari (2020), §3.3.1 (D-RandLinUCB), after Vaswani et al. (2020).
+    """
     if not isinstance(law, Law):
         raise SettingError(
             f"randomized: law must be normal(...), half_normal(...) or grid(...), got {law!r}"
@@ -208,18 +370,54 @@ def randomized(law: Law) -> Exploration:
     return Exploration("randomized", law=law)
 
 
+@_register(
+    symbols="thompson(a)",
+    examples=("thompson(0.6)",),
+    plays="xᵀθ̃, θ̃ ~ N(θ̂, a²V⁻¹)",
+    needs="sample",
+    by_oracle=True,
+)
 def thompson(scale: float = 1.0) -> Exploration:
-    """Believe a sample: max xᵀθ̃ with θ̃ ~ N(θ̂, a²V⁻¹)."""
+    """Play the arm that is best for a sampled parameter: max xᵀθ̃ with θ̃ ~ N(θ̂, a²V⁻¹).
+
+    >>> thompson(0.5)
+    thompson(0.5)
+
+    Agrawal & Goyal (2013), "Thompson sampling for contextual bandits with linear payoffs";
+    Kim & Tewari (2020), §3.3.2 (D-LinTS).
+    """
     return Exploration("thompson", scale=validation.not_negative("thompson", "scale", scale))
 
 
+@_register(
+    symbols="perturbed_history(a)",
+    examples=("perturbed_history(0.6)", "perturbed_history(3, 'coins')"),
+    arguments=lambda exploration: [
+        int(exploration.scale) if exploration.pseudo == "coins" else exploration.scale,
+        exploration.pseudo,
+    ],
+    plays="xᵀθ̃, θ̃ fitted to the past rewards, each with fresh noise",
+    needs="history",
+    by_oracle=True,
+    works_with_link=True,
+)
 def perturbed_history(
     scale: float = 1.0, pseudo: Literal["normal", "coins"] = "normal"
 ) -> Exploration:
-    """Refit to a perturbed past, afresh each round; it keeps the features it has learned from.
+    """Play the arm that is best for an estimate fitted, in each round, to perturbed past rewards.
 
-    normal: θ̃ = W⁻¹(Σ w·x(y + a·Z) + a√λ·ζ), Z and ζ standard normal; as thompson(a) in law.
+    normal: θ̃ = W⁻¹(Σ w·x(y + a·Z) + a√λ·ζ), Z and ζ standard normal: the law of thompson(a).
     coins:  θ̃ = W⁻¹ Σ w·x(y + Bin(a, ½))/(a+1), as LinPHE, for rewards in [0, 1].
+
+    The policy keeps the features that it has learned from.
+
+    >>> perturbed_history(0.5)
+    perturbed_history(0.5)
+    >>> perturbed_history(2, pseudo="coins")
+    perturbed_history(2, 'coins')
+
+    Kveton, Szepesvári, Ghavamzadeh & Boutilier (2019), "Perturbed-history exploration in
+    stochastic linear bandits".
     """
     who = "perturbed_history"
     if pseudo == "coins":
@@ -229,11 +427,3 @@ def perturbed_history(
     elif pseudo != "normal":
         raise SettingError(f"{who}: pseudo must be 'normal' or 'coins', got {pseudo!r}")
     return Exploration(who, scale=validation.not_negative(who, "scale", scale), pseudo=pseudo)
-
-
-def inverse_gap(eta: float) -> Exploration:
-    """Play each arm the more rarely the further it seems to be off the best.
-
-    P(k) = 1/(K + η(x_bᵀθ̂ − x_kᵀθ̂)) for every arm k but the best b, which gets the rest.
-    """
-    return Exploration("inverse_gap", scale=validation.not_negative("inverse_gap", "eta", eta))

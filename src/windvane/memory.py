@@ -1,133 +1,319 @@
-"""Memories: how the past fades.
+"""Memories: the rules by which past observations fade.
 
-Most memories are three answers. By what factor does an observation fade when the next one comes?
-After how many observations is it dropped? Before which rounds is everything dropped?
+Most memories answer three questions. By what factor does an observation fade when the next one is
+learned? After how many observations is an observation dropped? When are all observations dropped?
 
-| memory          | fades by | dropped after | all dropped              | its clock    |
-|-----------------|----------|---------------|--------------------------|--------------|
-| `keep()`        | 1        | never         | never                    | none         |
-| `discount(γ)`   | γ        | never         | never                    | observations |
-| `window(w)`     | 1        | w             | never                    | observations |
-| `restart(H)`    | 1        | never         | before round H, 2H, 3H, … | rounds      |
-| `restart_at(R)` | 1        | never         | before each round in R   | rounds       |
-| `detect(σ)`     | 1        | never         | when an alarm is raised  | observations |
-| `half_life(h)`  | ½ in h   | never         | never                    | rounds, or time |
+| memory          | fades by    | dropped after  | all dropped                | clock           |
+|-----------------|-------------|----------------|----------------------------|-----------------|
+| `keep()`        | 1           | never          | never                      | none            |
+| `discount(γ)`   | γ           | never          | never                      | observations    |
+| `half_life(h)`  | ½ in h      | never          | never                      | rounds, or time |
+| `window(w)`     | 1           | w observations | never                      | observations    |
+| `restart(H)`    | 1           | never          | before rounds H, 2H, 3H, … | rounds          |
+| `restart_at(R)` | 1           | never          | before each round in R     | rounds          |
+| `detect(σ)`     | 1           | never          | when an alarm is raised    | observations    |
+| `kalman(ρ, σ)`  | filter gain | never          | never                      | observations    |
 
-`kalman(ρ, σ)` believes that the parameter itself wanders, and doubts the past accordingly.
+An observation is a reward that was learned. A round is an arm set that was chosen from. A round
+without a reward does not change `keep`, `discount` and `window`; `restart` and `restart_at` count
+it. A reward that arrives after a restart, for a choice made before the restart, is dropped.
 
-An observation is a reward that was learned, a round is an arm set that was chosen from. A round
-that never gets a reward is therefore invisible to keep, discount and window, and only its tick
-counts for restart and restart_at. A reward that comes after a restart for a choice made before it
-belongs to what was dropped, and is dropped too.
+Each factory is entered in `MEMORIES` with what its memories can do. Everything else follows from
+these entries: the text form, the checks, the tables of the documentation and the test grid.
 """
 
+import math
 from bisect import bisect_right
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal
 
 from windvane import validation
+from windvane._registry import Entry, registrar
+from windvane.errors import SettingError
+
+__all__ = [
+    "Memory",
+    "detect",
+    "discount",
+    "half_life",
+    "kalman",
+    "keep",
+    "restart",
+    "restart_at",
+    "window",
+]
 
 
 @dataclass(frozen=True)
 class Memory:
-    """How the past fades; made by the functions below."""
+    """A rule by which past observations fade; made by the functions below."""
 
     name: str
-    gamma: float = 1.0
-    single: bool = False  # one Gram matrix, W, for estimate and doubt alike
-    rounds: int = 0
-    every: int = 0
-    at: tuple[int, ...] = ()
-    span: float = 0.0  # after which an observation counts half
-    rho: float = 0.0
-    noise: float = 0.0  # σ, where the memory must know it
+    gamma: float = 1.0  # γ
+    single: bool = False  # whether W⁻¹ stands for V⁻¹, so that W̃ is not kept
+    rounds: int = 0  # the length of a window, in observations
+    every: int = 0  # H, rounds between two restarts
+    at: tuple[int, ...] = ()  # rounds before which everything is dropped
+    span: float = 0.0  # a half-life, in rounds or in units of time
+    rho: float = 0.0  # ρ
+    noise: float = 0.0  # σ
     theta_norm: float = 0.0  # S
     slack: float = 0.0
     alarm: float = 0.0
 
+    @property
+    def kind(self) -> "MemoryKind":
+        """The entry of the registry that says what this memory can do."""
+        return MEMORIES[self.name]
+
+    @property
+    def first_restart(self) -> int:
+        """The first round before which everything is dropped, or -1 if there is none."""
+        return self.next_restart(-1 if self.at else 0)
+
     def next_restart(self, after: int) -> int:
-        """The first restart in a round later than `after`, or -1 where there is none."""
+        """The first restart in a round later than `after`, or -1 if there is none."""
         if self.every:
             return (after // self.every + 1) * self.every
         place = bisect_right(self.at, after)
         return self.at[place] if place < len(self.at) else -1
 
+    @property
+    def effective_length(self) -> float:
+        """Σ of the weights after many observations: w, 1/(1−γ), or infinity if it has no limit."""
+        if self.rounds:
+            return self.rounds
+        return math.inf if self.gamma == 1.0 else 1.0 / (1.0 - self.gamma)
+
+    def reach(self, least: float) -> int | None:
+        """After how many later observations one counts less than `least`; None if unknown."""
+        if self.rounds:
+            return self.rounds
+        fade = self.rho or self.gamma
+        if fade == 1.0:
+            return None
+        return math.ceil(math.log(least) / math.log(fade))
+
     def __repr__(self) -> str:
-        given = {
-            "discount": f"{self.gamma!r}{', single=True' if self.single else ''}",
-            "window": f"{self.rounds}",
-            "restart": f"{self.every}",
-            "restart_at": f"{list(self.at)}",
-            "half_life": f"{self.span!r}",
-            "kalman": f"{self.rho!r}, {self.noise!r}",
-            "detect": f"{self.noise!r}, {self.theta_norm!r}, {self.slack!r}, {self.alarm!r}",
+        return self.kind.format(self)
+
+
+@dataclass(frozen=True)
+class MemoryKind(Entry[Memory]):
+    """An entry of the registry: a factory and what its memories can do."""
+
+    _: KW_ONLY
+    fades_by: str = "1"  # the cells of the table
+    dropped_after: str = "never"
+    all_dropped: str = "never"
+    clock: str = "observations"
+    fades: bool = False  # weights fall below 1, so that W̃ differs from W
+    is_timed: bool = False  # a weight follows from the time of the choice
+    is_filter: bool = False  # the belief is the mean and covariance of a filter, not sums
+    keeps_history: bool = False  # past observations are needed, one by one, to drop them
+    raises_alarms: bool = False  # an observation may drop everything before it
+    mergeable: bool = False  # two beliefs can be merged, and a policy can be given a belief
+    amendable: bool = False  # the weight of an old observation is known, so a reward can grow
+    works_with_link: bool = False  # GeneralizedPolicy accepts it
+    sized_by: Literal["", "gamma", "length"] = ""  # the number that adaptive policies vary
+
+
+MEMORIES: dict[str, MemoryKind] = {}
+_register = registrar(MemoryKind, MEMORIES)
+
+
+def names_of(can: Callable[[MemoryKind], bool]) -> list[str]:
+    """The names of the memories with some capability.
+
+    >>> names_of(lambda kind: kind.mergeable)
+    ['keep', 'discount', 'half_life']
+    """
+    return [kind.name for kind in MEMORIES.values() if can(kind)]
+
+
+def memory_of_size(who: str, family: str, length: int, gamma: float) -> Memory:
+    """The memory of a family that holds about `length` observations.
+
+    >>> memory_of_size("tune", "window", 20, 0.95), memory_of_size("tune", "discount", 20, 0.95)
+    (window(20), discount(0.95))
+    """
+    families = names_of(lambda kind: bool(kind.sized_by))
+    if family not in families:
+        hint = validation.suggest(family, families)
+        raise SettingError(
+            f"{who}: family must be one of {', '.join(families)}, got {family!r}{hint}"
+        )
+    kind = MEMORIES[family]
+    return kind.factory(gamma if kind.sized_by == "gamma" else length)
+
+
+def table() -> list[dict[str, str]]:
+    """The table at the top of this file, one row for each memory."""
+    return [
+        {
+            "memory": f"`{kind.symbols}`",
+            "fades by": kind.fades_by,
+            "dropped after": kind.dropped_after,
+            "all dropped": kind.all_dropped,
+            "clock": kind.clock,
         }
-        return f"{self.name}({given.get(self.name, '')})"
+        for kind in MEMORIES.values()
+    ]
 
 
+@_register(
+    symbols="keep()",
+    examples=("keep()",),
+    clock="none",
+    mergeable=True,
+    amendable=True,
+    works_with_link=True,
+)
 def keep() -> Memory:
-    """Forget nothing: W = λI + Σ xxᵀ."""
+    """Forget nothing: W = λI + Σ xxᵀ.
+
+    >>> keep()
+    keep()
+
+    Abbasi-Yadkori, Pál & Szepesvári (2011), "Improved algorithms for linear stochastic bandits".
+    """
     return Memory("keep")
 
 
+@_register(
+    symbols="discount(γ)",
+    examples=("discount(0.9)", "discount(0.999)", "discount(0.95, single=True)"),
+    fades_by="γ",
+    fades=True,
+    mergeable=True,
+    works_with_link=True,
+    sized_by="gamma",
+)
 def discount(gamma: float, single: bool = False) -> Memory:
-    """Let each observation fade by γ whenever a new one is learned.
+    """Let each observation fade by γ whenever another one is learned.
 
     W ← γW + xxᵀ + (1−γ)λI,  W̃ ← γ²W̃ + xxᵀ + (1−γ²)λI,  b ← γb + xy
 
-    The doubt is V⁻¹ = W⁻¹W̃W⁻¹; with `single`, it is W⁻¹, as in LB-WeightUCB, and W̃ is not kept.
+    The uncertainty is V⁻¹ = W⁻¹W̃W⁻¹. With `single` it is W⁻¹, as in LB-WeightUCB, without W̃.
+
+    >>> discount(0.99)
+    discount(0.99)
+    >>> discount(0.99, single=True)
+    discount(0.99, single=True)
+
+    Kim & Tewari (2020), §3.2, after Russac, Vernade & Cappé (2019), "Weighted linear bandits for
+    non-stationary environments"; `single`: Wang, Zhao & Zhou (2023).
     """
     gamma = validation.inside("discount", "gamma", gamma)
-    return Memory(
-        "discount", gamma=gamma, single=validation.of_kind("discount", "single", single, bool)
-    )
+    single = validation.of_kind("discount", "single", single, bool)
+    return Memory("discount", gamma=gamma, single=single)
 
 
-def window(rounds: int) -> Memory:
-    """Keep the last `rounds` observations and nothing before them."""
-    return Memory("window", rounds=validation.whole("window", "rounds", rounds))
-
-
+@_register(
+    symbols="half_life(h)",
+    examples=("half_life(20.0)", "half_life(0.4)"),
+    fades_by="½ in h",
+    clock="rounds, or time",
+    fades=True,
+    is_timed=True,
+    mergeable=True,
+    amendable=True,
+)
 def half_life(span: float) -> Memory:
-    """Let each observation count half after a span of rounds, or of time where it is told.
+    """Let each observation count half after a span of rounds, or of time if `learn` gets `at`.
 
-    Its age is that of the choice, however late its reward comes: with w = 2^{−age/span},
-    W = λI + Σ w·xxᵀ,  W̃ = λI + Σ w²·xxᵀ,  b = Σ w·xy. Ages count from the newest one learned.
+    The age of an observation counts from its choice, however late its reward arrives. With
+    w = 2^{−age/span}:  W = λI + Σ w·xxᵀ,  W̃ = λI + Σ w²·xxᵀ,  b = Σ w·xy.
+    The newest choice that was learned has age 0.
+
+    >>> half_life(7 * 86400.0)                       # a week, if times are in seconds
+    half_life(604800.0)
+
+    `discount` with γ = 2^{−1/span} for each unit of a clock: Kim & Tewari (2020), §3.2.
     """
     return Memory("half_life", span=validation.positive("half_life", "span", span))
 
 
+@_register(
+    symbols="window(w)",
+    examples=("window(2)", "window(30)"),
+    dropped_after="w observations",
+    keeps_history=True,
+    works_with_link=True,
+    sized_by="length",
+)
+def window(rounds: int) -> Memory:
+    """Keep the last `rounds` observations: W = λI + Σ xxᵀ over these.
+
+    >>> window(500)
+    window(500)
+
+    Cheung, Simchi-Levi & Zhu (2019), "Learning to optimize under non-stationarity".
+    """
+    return Memory("window", rounds=validation.whole("window", "rounds", rounds))
+
+
+@_register(
+    symbols="restart(H)",
+    examples=("restart(25)",),
+    all_dropped="before rounds H, 2H, 3H, …",
+    clock="rounds",
+    sized_by="length",
+)
 def restart(every: int) -> Memory:
-    """Keep everything, and drop it all before rounds H, 2H, 3H, … (counted from 0)."""
+    """Keep everything, and drop all of it before rounds H, 2H, 3H, … (the first round is 0).
+
+    W = λI + Σ xxᵀ over the observations chosen since the last restart.
+
+    >>> restart(1000)
+    restart(1000)
+
+    Zhao, Zhang, Jiang & Zhou (2020), "A simple approach for non-stationary linear bandits".
+    """
     return Memory("restart", every=validation.whole("restart", "every", every))
 
 
+@_register(
+    symbols="restart_at(R)",
+    examples=("restart_at([0, 10, 45])",),
+    arguments=lambda memory: [list(memory.at)],
+    all_dropped="before each round in R",
+    clock="rounds",
+)
 def restart_at(rounds: Iterable[int]) -> Memory:
-    """Keep everything, and drop it all before each given round, counted from 0."""
-    known = sorted({validation.whole("restart_at", "a round", r, least=0) for r in rounds})
-    return Memory("restart_at", at=tuple(known))
+    """Keep everything, and drop all of it before each given round (the first round is 0).
 
+    W = λI + Σ xxᵀ over the observations chosen since the last restart.
 
-def kalman(rho: float, noise: float = 1.0) -> Memory:
-    """Believe that θ wanders, θ ← ρθ + N(0, (1−ρ²)I/λ), and follow it by a Kalman filter.
+    >>> restart_at([4000, 2000])
+    restart_at([2000, 4000])
 
-    Σ ← ρ²Σ + (1−ρ²)I/λ,  μ ← ρμ;  then, with p = Σx and c = σ² + xᵀp:
-    μ ← μ + p(y − xᵀμ)/c,  Σ ← Σ − ppᵀ/c;  θ̂ = μ and V⁻¹ = Σ.
+    The oracle restart of LinTS-OR: Kim & Tewari (2020), §4.
     """
-    return Memory(
-        "kalman",
-        rho=validation.inside("kalman", "rho", rho),
-        noise=validation.positive("kalman", "noise", noise),
-    )
+    places = {validation.whole("restart_at", "a round", place, least=0) for place in rounds}
+    return Memory("restart_at", at=tuple(sorted(places)))
 
 
+@_register(
+    symbols="detect(σ)",
+    examples=("detect(0.2, alarm=6.0)",),
+    all_dropped="when an alarm is raised",
+    raises_alarms=True,
+)
 def detect(
     noise: float = 1.0, theta_norm: float = 1.0, slack: float = 1.4, alarm: float = 25.0
 ) -> Memory:
-    """Keep everything until rewards stop being what was predicted, then drop it all.
+    """Keep everything until rewards no longer match the predictions, then drop all of it.
 
-    r² = (y − xᵀθ̂)² / (σ² + (σ² + λS²)‖x‖²_{W⁻¹}),  C ← max(0, C + min(r², 9) − slack);
-    where C > alarm, all is dropped, and what raised the alarm is the first to be learned anew.
+    r² = (y − xᵀθ̂)² / (σ² + (σ² + λS²)‖x‖²_{W⁻¹}),  C ← max(0, C + min(r², 9) − slack)
+
+    If C > alarm, all observations are dropped, except the one that raised the alarm.
+
+    >>> detect(noise=0.4)
+    detect(0.4, 1.0, 1.4, 25.0)
+
+    A CUSUM test, after Page (1954), "Continuous inspection schemes".
     """
     return Memory(
         "detect",
@@ -135,4 +321,28 @@ def detect(
         theta_norm=validation.not_negative("detect", "theta_norm", theta_norm),
         slack=validation.positive("detect", "slack", slack),
         alarm=validation.positive("detect", "alarm", alarm),
+    )
+
+
+@_register(
+    symbols="kalman(ρ, σ)",
+    examples=("kalman(0.97, 0.5)",),
+    fades_by="filter gain",
+    is_filter=True,
+)
+def kalman(rho: float, noise: float = 1.0) -> Memory:
+    """Assume that θ drifts, θ ← ρθ + N(0, (1−ρ²)I/λ), and track it with a Kalman filter.
+
+    Σ ← ρ²Σ + (1−ρ²)I/λ,  μ ← ρμ;  then, with p = Σx and c = σ² + xᵀp:
+    μ ← μ + p(y − xᵀμ)/c,  Σ ← Σ − ppᵀ/c;  θ̂ = μ and V⁻¹ = Σ.
+
+    >>> kalman(0.999, noise=0.5)
+    kalman(0.999, 0.5)
+
+    Kalman (1960), "A new approach to linear filtering and prediction problems".
+    """
+    return Memory(
+        "kalman",
+        rho=validation.inside("kalman", "rho", rho),
+        noise=validation.positive("kalman", "noise", noise),
     )

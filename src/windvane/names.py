@@ -1,30 +1,39 @@
-"""The literature's names: each stands for a memory times an exploration, tuned from theory.
+"""The names of the literature: each is a memory and an exploration, tuned from theory.
 
-A few have a link besides and stand for a generalised policy; others find their memory as they go.
+Some names have a link as well and make a `GeneralizedPolicy`. Others search for their memory while
+they play.
 """
 
 import math
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from windvane import exploration as spend
-from windvane import memory as fade
 from windvane import validation
 from windvane.adaptive.policies import adapted
-from windvane.adaptive.selection import FAMILIES, Adaptation, bandits, predictive
+from windvane.adaptive.selection import Adaptation, bandits, predictive
 from windvane.chooser import Chooser
 from windvane.errors import SettingError
-from windvane.exploration import Exploration
+from windvane.exploration import (
+    Confidence,
+    Exploration,
+    confidence,
+    half_normal,
+    inverse_gap,
+    optimism,
+    perturbed_history,
+    randomized,
+    thompson,
+)
 from windvane.glm.policy import GeneralizedPolicy
-from windvane.memory import Memory
+from windvane.memory import Memory, detect, discount, kalman, keep, restart, restart_at, window
 from windvane.policy import Policy
 from windvane.theory import Tuning, discount_for, span_for
 
 
 class Problem(NamedTuple):
-    """What is known beforehand about the world."""
+    """What the user knows about the world beforehand, from which theory tunes a policy."""
 
     dim: int  # d
     horizon: int | None  # T
@@ -39,25 +48,30 @@ class Problem(NamedTuple):
 
 
 class Name(NamedTuple):
-    """A row of the table."""
+    """A row of the table of names."""
 
     name: str
     memory: str
     exploration: str
-    bound: str
-    world: str  # stationary, drifting, or with known changes
-    inflated: bool = False
-    linked: bool = False  # a generalised policy, under the link that is given
-    single: bool = False  # one Gram matrix
-    finding: str = ""  # bandits, warm or predictive, where the memory is found
+    bound: str  # of the regret, or "" if none is proven
+    world: str
+    inflated: bool = False  # its scale grows with √d·log T, as in its analysis
+    has_link: bool = False  # makes a GeneralizedPolicy with the link of the caller
+    single: bool = False  # keeps one Gram matrix
+    search: Literal["", "bandits", "warm", "predictive"] = ""  # how its memory is chosen
 
 
-STATIONARY, DRIFTING, KNOWN_CHANGES = "Stationary", "Drifting", "Changing at known rounds"
+STATIONARY = "Stationary"
+DRIFTING = "Drifting"
+KNOWN_CHANGES = "Changing at known rounds"
 UNKNOWN = "Drifting by an unknown amount"
-MINIMAX, WITH_ARMS = "d√T", "d√(T log K)"
-DYNAMIC, DYNAMIC_WITH_ARMS = "d^7/8 B^1/4 T^3/4", "d^7/8 (log K)^3/8 B^1/4 T^3/4"
 
-SPENDING = (
+MINIMAX = "d√T"
+WITH_ARMS = "d√(T log K)"
+DYNAMIC = "d^7/8 B^1/4 T^3/4"
+DYNAMIC_WITH_ARMS = "d^7/8 (log K)^3/8 B^1/4 T^3/4"
+
+BASES = (
     ("LinUCB", "optimism", DYNAMIC),
     ("RandLinUCB", "randomized", DYNAMIC),
     ("LinTS", "thompson", DYNAMIC_WITH_ARMS),
@@ -68,7 +82,7 @@ NAMES = [
     Name("LinTS", "keep", "thompson", "d^3/2 √T", STATIONARY, inflated=True),
     Name("Gaussian-LinTS", "keep", "thompson", WITH_ARMS, STATIONARY),
     Name("LinPHE", "keep", "perturbed_history", WITH_ARMS, STATIONARY),
-    Name("FPL-GLM", "keep", "perturbed_history", WITH_ARMS, STATIONARY, linked=True),
+    Name("FPL-GLM", "keep", "perturbed_history", WITH_ARMS, STATIONARY, has_link=True),
     Name("RandLinUCB", "keep", "randomized", MINIMAX, STATIONARY),
     Name("SquareCB", "keep", "inverse_gap", "√(d K T)", STATIONARY),
     Name("D-LinUCB", "discount", "optimism", DYNAMIC, DRIFTING),
@@ -81,22 +95,25 @@ NAMES = [
     Name("D-LinTS", "discount", "thompson", DYNAMIC_WITH_ARMS, DRIFTING),
     Name("SW-LinTS", "window", "thompson", DYNAMIC_WITH_ARMS, DRIFTING),
     Name("Restart-LinTS", "restart", "thompson", DYNAMIC_WITH_ARMS, DRIFTING),
-    Name("D-FPL-GLM", "discount", "perturbed_history", "", DRIFTING, linked=True),
-    Name("SW-FPL-GLM", "window", "perturbed_history", "", DRIFTING, linked=True),
+    Name("D-FPL-GLM", "discount", "perturbed_history", "", DRIFTING, has_link=True),
+    Name("SW-FPL-GLM", "window", "perturbed_history", "", DRIFTING, has_link=True),
     Name("D-SquareCB", "discount", "inverse_gap", "", DRIFTING),
     Name("Kalman-LinTS", "kalman", "thompson", "", DRIFTING),
     Name("CUSUM-LinUCB", "detect", "optimism", "", UNKNOWN),
     Name("CUSUM-RandLinUCB", "detect", "randomized", "", UNKNOWN),
     Name("CUSUM-LinTS", "detect", "thompson", "", UNKNOWN),
     *(
-        Name(f"BOB {prefix}-{base}", memory, exploration, bound, UNKNOWN, finding="bandits")
+        Name(f"BOB {prefix}-{base}", memory, exploration, bound, UNKNOWN, search="bandits")
         for prefix, memory in (("D", "discount"), ("SW", "window"), ("Restart", "restart"))
-        for base, exploration, bound in SPENDING
+        for base, exploration, bound in BASES
     ),
     *(
-        Name(f"{found} D-{base}", "discount", exploration, "", UNKNOWN, finding=finding)
-        for found, finding in (("Warm BOB", "warm"), ("Predictive", "predictive"))
-        for base, exploration, _ in SPENDING
+        Name(f"Warm BOB D-{base}", "discount", exploration, "", UNKNOWN, search="warm")
+        for base, exploration, _ in BASES
+    ),
+    *(
+        Name(f"Predictive D-{base}", "discount", exploration, "", UNKNOWN, search="predictive")
+        for base, exploration, _ in BASES
     ),
     Name("LinUCB-OR", "restart_at", "optimism", "", KNOWN_CHANGES),
     Name("LinTS-OR", "restart_at", "thompson", "", KNOWN_CHANGES),
@@ -104,12 +121,15 @@ NAMES = [
 ]
 
 
-def row(name: str) -> Name:
+def find_name(name: str) -> Name:
     """The row of a name."""
-    for known in NAMES:
-        if known.name == name:
-            return known
-    raise SettingError(f"named: {name!r} is none of {', '.join(known.name for known in NAMES)}")
+    for row in NAMES:
+        if row.name == name:
+            return row
+    hint = validation.suggest(
+        name, (row.name for row in NAMES), "; `windvane policies` lists all names"
+    )
+    raise SettingError(f"named: there is no policy named {name!r}{hint}")
 
 
 def named(
@@ -136,135 +156,137 @@ def named(
     Policy(dim=10, memory=discount(0.98875...), exploration=randomized(half_normal(0.4 * \
 confidence(0.01, 0.5, 1.0, 1.0))), ridge=1.0)
     """
-    known = tuple(changes) if changes is not None else None
-    problem = Problem(dim, horizon, drift, arms, noise, delta, theta_norm, arm_norm, known, tuning)
-    found = row(name)
-    if found.linked != bool(link):
-        need = "needs a link, such as link='logistic'" if found.linked else "has no link"
+    rounds = tuple(changes) if changes is not None else None
+    problem = Problem(dim, horizon, drift, arms, noise, delta, theta_norm, arm_norm, rounds, tuning)
+    row = find_name(name)
+    if row.has_link != bool(link):
+        need = "needs a link, such as link='logistic'" if row.has_link else "has no link"
         raise SettingError(f"named: {name} {need}, got {link!r}")
-    if found.finding:
-        explores = EXPLORATIONS[found.exploration](found, problem)
-        return adapted(dim, adaptation(name, problem), explores, ridge, seed, floor)
-    memory, exploration = pair(name, problem)
+    exploration = tune_exploration(row, problem)
+    if row.search:
+        return adapted(dim, tune_adaptation(row, problem), exploration, ridge, seed, floor)
+    memory = tune_memory(row, problem)
     if link:
         return GeneralizedPolicy(dim, link, memory, exploration.scale, ridge, seed, floor)
     return Policy(dim, memory, exploration, ridge, seed, floor)
 
 
-def adaptation(name: str, problem: Problem) -> Adaptation:
-    """How a name finds its memory."""
-    found = row(name)
-    family = next(each for each in FAMILIES if each == found.memory)
-    if found.finding == "predictive":
-        return predictive(family)
-    horizon, noise = int(_need(found, problem, "horizon")), problem.noise
-    warm = found.finding == "warm"
-    return bandits(problem.dim, horizon, family, 1.0 if noise is None else noise, warm)
+def tune_memory(row: Name, problem: Problem) -> Memory:
+    """The memory of a name, for a problem."""
+    return _MEMORY_TUNINGS[row.memory](row, problem)
 
 
-def pair(name: str, problem: Problem) -> tuple[Memory, Exploration]:
-    """The memory and the exploration that a name stands for."""
-    found = row(name)
-    return MEMORIES[found.memory](found, problem), EXPLORATIONS[found.exploration](found, problem)
+def tune_exploration(row: Name, problem: Problem) -> Exploration:
+    """The exploration of a name, for a problem."""
+    return _EXPLORATION_TUNINGS[row.exploration](row, problem)
 
 
-def _need(found: Name, problem: Problem, field: str) -> float:
+def tune_adaptation(row: Name, problem: Problem) -> Adaptation:
+    """The candidate memories of a name that searches for its memory, and the way it searches."""
+    if row.search == "predictive":
+        return predictive(row.memory)
+    horizon = int(_require(row, problem, "horizon"))
+    noise = 1.0 if problem.noise is None else problem.noise
+    return bandits(problem.dim, horizon, row.memory, noise, warm=row.search == "warm")
+
+
+def _require(row: Name, problem: Problem, field: str) -> float:
     value = getattr(problem, field)
     if value is None:
-        raise SettingError(f"named: {found.name} is tuned from {field}, which must be given")
+        raise SettingError(f"named: {row.name} is tuned from {field}, which must be given")
     if field in ("horizon", "arms"):
         return validation.whole("named", field, value)
     return validation.positive("named", field, value)
 
 
-def _discount(found: Name, problem: Problem) -> Memory:
-    horizon, drift = int(_need(found, problem, "horizon")), _need(found, problem, "drift")
-    by_arms = found.exploration in ("thompson", "perturbed_history")
-    arms = int(_need(found, problem, "arms")) if by_arms else None
+def _tune_discount(row: Name, problem: Problem) -> Memory:
+    horizon = int(_require(row, problem, "horizon"))
+    drift = _require(row, problem, "drift")
+    by_arms = row.exploration in ("thompson", "perturbed_history")
+    arms = int(_require(row, problem, "arms")) if by_arms else None
     gamma = discount_for(problem.dim, horizon, drift, arms, problem.tuning)
-    return fade.discount(gamma, single=found.single)
+    return discount(gamma, single=row.single)
 
 
-def _span(found: Name, problem: Problem) -> int:
-    horizon, drift = int(_need(found, problem, "horizon")), _need(found, problem, "drift")
-    return span_for(problem.dim, horizon, drift)
+def _tune_window(row: Name, problem: Problem) -> Memory:
+    return window(_length(row, problem))
 
 
-def _kalman(found: Name, problem: Problem) -> Memory:
-    """Wandering by q = (1−γ)²σ²d a round makes a filter forget at the pace of theory's γ."""
-    step = 1.0 - _discount(found, problem).gamma
-    noise = _noise(problem)
-    return fade.kalman(math.sqrt(max(0.5, 1.0 - step * step * noise * noise * problem.dim)), noise)
+def _tune_restart(row: Name, problem: Problem) -> Memory:
+    return restart(_length(row, problem))
 
 
-def _detect(found: Name, problem: Problem) -> Memory:
-    return fade.detect(_noise(problem), problem.theta_norm)
+def _length(row: Name, problem: Problem) -> int:
+    horizon = int(_require(row, problem, "horizon"))
+    return span_for(problem.dim, horizon, _require(row, problem, "drift"))
 
 
-def _noise(problem: Problem) -> float:
-    """σ where it must be above 0, or 1 where it is unknown."""
+def _tune_kalman(row: Name, problem: Problem) -> Memory:
+    """1 − ρ² = q for q = (1−γ)²σ²d, so that the filter forgets as fast as the γ of theory."""
+    step = 1.0 - _tune_discount(row, problem).gamma
+    noise = _positive_noise(problem)
+    return kalman(math.sqrt(max(0.5, 1.0 - step * step * noise * noise * problem.dim)), noise)
+
+
+def _tune_restart_at(row: Name, problem: Problem) -> Memory:
+    if problem.changes is None:
+        raise SettingError(f"named: {row.name} restarts at changes, which must be given")
+    return restart_at(problem.changes)
+
+
+def _positive_noise(problem: Problem) -> float:
+    """σ, checked to be above 0, or 1 if σ is unknown."""
     return 1.0 if problem.noise is None else validation.positive("named", "noise", problem.noise)
 
 
-def _restart_at(found: Name, problem: Problem) -> Memory:
-    if problem.changes is None:
-        raise SettingError(f"named: {found.name} restarts at changes, which must be given")
-    return fade.restart_at(problem.changes)
-
-
-def _radius(problem: Problem) -> spend.Confidence:
+def _radius(problem: Problem) -> Confidence:
     noise = 1.0 if problem.noise is None else problem.noise
-    return spend.confidence(problem.delta, noise, problem.theta_norm, problem.arm_norm)
+    return confidence(problem.delta, noise, problem.theta_norm, problem.arm_norm)
 
 
-def _randomized(found: Name, problem: Problem) -> Exploration:
-    return spend.randomized(spend.half_normal(0.4 * _radius(problem)))
+def _tune_thompson(row: Name, problem: Problem) -> Exploration:
+    """a = σ, or 1 if σ is unknown; the LinTS of Agrawal and Goyal takes σ√(9d·log(T/δ)).
 
-
-def _thompson(found: Name, problem: Problem) -> Exploration:
-    """a = σ, or 1 where it is unknown; the LinTS of Agrawal and Goyal takes σ√(9d·log(T/δ)).
-
-    The covariance of a filter has σ in it already.
+    The covariance of a Kalman filter contains σ already, so that a = 1.
     """
-    scale = 1.0 if problem.noise is None or found.memory == "kalman" else problem.noise
-    if found.inflated:
-        horizon = _need(found, problem, "horizon")
+    scale = 1.0 if problem.noise is None or row.memory == "kalman" else problem.noise
+    if row.inflated:
+        horizon = _require(row, problem, "horizon")
         scale *= math.sqrt(9.0 * problem.dim * math.log(horizon / problem.delta))
-    return spend.thompson(scale)
+    return thompson(scale)
 
 
-def _inverse_gap(found: Name, problem: Problem) -> Exploration:
-    """η = √(K·n/(σ²·d·log n)): n rounds' worth of choices against what their regression costs."""
-    arms, noise = _need(found, problem, "arms"), _noise(problem)
-    length = _need(found, problem, "horizon")
-    if found.memory == "discount":
-        length = 1.0 / (1.0 - _discount(found, problem).gamma)
+def _tune_inverse_gap(row: Name, problem: Problem) -> Exploration:
+    """η = √(K·n/(σ²·d·log n)), n the horizon, or the length of a discounted memory."""
+    arms = _require(row, problem, "arms")
+    noise = _positive_noise(problem)
+    length = _require(row, problem, "horizon")
+    if row.memory == "discount":
+        length = 1.0 / (1.0 - _tune_discount(row, problem).gamma)
     cost = noise * noise * problem.dim * math.log(max(length, 3.0))
-    return spend.inverse_gap(math.sqrt(arms * length / cost))
+    return inverse_gap(math.sqrt(arms * length / cost))
 
 
-def _perturbed_history(found: Name, problem: Problem) -> Exploration:
-    """LinPHE's one coin; under a link normal, of the scale that thompson would have."""
-    if not found.linked:
-        return spend.perturbed_history(1, pseudo="coins")
-    return spend.perturbed_history(1.0 if problem.noise is None else problem.noise)
+def _tune_perturbed_history(row: Name, problem: Problem) -> Exploration:
+    """One coin, as in LinPHE; with a link normal noise, of the scale that thompson would have."""
+    if not row.has_link:
+        return perturbed_history(1, pseudo="coins")
+    return perturbed_history(1.0 if problem.noise is None else problem.noise)
 
 
-MEMORIES: dict[str, Callable[[Name, Problem], Memory]] = {
-    "keep": lambda found, problem: fade.keep(),
-    "discount": _discount,
-    "window": lambda found, problem: fade.window(_span(found, problem)),
-    "restart": lambda found, problem: fade.restart(_span(found, problem)),
-    "restart_at": _restart_at,
-    "kalman": _kalman,
-    "detect": _detect,
+_MEMORY_TUNINGS: dict[str, Callable[[Name, Problem], Memory]] = {
+    "keep": lambda row, problem: keep(),
+    "discount": _tune_discount,
+    "window": _tune_window,
+    "restart": _tune_restart,
+    "restart_at": _tune_restart_at,
+    "kalman": _tune_kalman,
+    "detect": lambda row, problem: detect(_positive_noise(problem), problem.theta_norm),
 }
-EXPLORATIONS: dict[str, Callable[[Name, Problem], Exploration]] = {
-    "optimism": lambda found, problem: spend.optimism(_radius(problem)),
-    "randomized": lambda found, problem: spend.randomized(
-        spend.half_normal(0.4 * _radius(problem))
-    ),
-    "thompson": _thompson,
-    "perturbed_history": _perturbed_history,
-    "inverse_gap": _inverse_gap,
+_EXPLORATION_TUNINGS: dict[str, Callable[[Name, Problem], Exploration]] = {
+    "optimism": lambda row, problem: optimism(_radius(problem)),
+    "randomized": lambda row, problem: randomized(half_normal(0.4 * _radius(problem))),
+    "thompson": _tune_thompson,
+    "perturbed_history": _tune_perturbed_history,
+    "inverse_gap": _tune_inverse_gap,
 }

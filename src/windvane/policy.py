@@ -11,11 +11,11 @@ import numpy.typing as npt
 from windvane import _layout, policy_file, text_form, validation
 from windvane._layout import LARGEST, PolicyArrays
 from windvane.action_sets.continuous import ActionSet, Best
-from windvane.belief import MERGEABLE, Belief
+from windvane.belief import Belief
 from windvane.chooser import Choice, Chooser, finite, refuse_arms, reward_of
 from windvane.errors import ArmsError, BeliefError, FileError, SettingError
-from windvane.exploration import BY_ORACLE, Exploration
-from windvane.memory import Memory
+from windvane.exploration import Exploration
+from windvane.memory import Memory, names_of
 from windvane.prepared_arms import Finite, screen
 from windvane.types import Floats, Records
 
@@ -38,8 +38,8 @@ class Policy(Chooser):
     def __init__(
         self,
         dim: int,
-        memory: Memory,
-        exploration: Exploration,
+        memory: Memory | str,
+        exploration: Exploration | str,
         ridge: float = 1.0,
         seed: int | np.random.SeedSequence | None = None,
         floor: float = 0.0,
@@ -48,8 +48,8 @@ class Policy(Chooser):
         from windvane._jit import compile_for
 
         super().__init__(dim, seed)
-        self._memory = validation.of_kind("Policy", "memory", memory, Memory)
-        self.exploration = validation.of_kind("Policy", "exploration", exploration, Exploration)
+        self._memory = memory = text_form.as_memory("Policy", memory)
+        self.exploration = exploration = text_form.as_exploration("Policy", exploration)
         self.ridge = validation.positive("Policy", "ridge", ridge)
         if not 1.0 / LARGEST <= self.ridge <= LARGEST:
             raise SettingError(f"Policy: ridge must lie in [1e-100, 1e100], got {ridge!r}")
@@ -59,12 +59,13 @@ class Policy(Chooser):
         rules = _layout.rules_of(self.dim, memory, exploration, self.ridge, self.floor)
         past = np.zeros((0 if self._limit == 0 else 1, _layout.history_width(self.dim, memory)))
         self._arrays = self._make_blank(rules, past)
+        self._raises_alarms = memory.kind.raises_alarms
         self._born = 0  # the round before which everything was dropped
         row = np.zeros(self.dim)
         self._choose = compile_for(kernels.choose, self._arrays, row[None], self.key, 0)
         self._learn = compile_for(kernels.learn, self._arrays, row, 0.0, 0.0)
         self._lines = _layout.is_by_line(rules)  # each arm is a line in the level that is drawn
-        self._next_restart = memory.next_restart(-1 if memory.at else 0)
+        self._next_restart = memory.first_restart
 
     def __repr__(self) -> str:
         floor = f", floor={self.floor!r}" if self.floor else ""
@@ -93,9 +94,10 @@ class Policy(Chooser):
         b ← b + w·x·more, so that a reward may come in parts. Only under keep and half_life, where
         the weight of an observation is known from its age.
         """
-        if self.memory.name not in ("keep", "half_life") or self._limit != 0:
+        if not self.memory.kind.amendable or self._limit != 0:
+            names = " and ".join(names_of(lambda kind: kind.amendable))
             raise SettingError(
-                f"amend: only keep and half_life know how much an observation still counts, "
+                f"amend: only {names} know how much an observation still counts, "
                 f"got {self.memory!r} with {self.exploration!r}"
             )
         row, extra = self._read_features(features), reward_of(more, "amend")
@@ -126,7 +128,7 @@ class Policy(Chooser):
         state.noise[:] = belief.noise_gram
         state.moment[:] = belief.moment
         state.theta[:] = belief.theta
-        if self.exploration.name == "thompson":
+        if self.exploration.kind.needs == "sample":
             half = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
             state.root[:] = np.linalg.qr(half, mode="r")
         tally["seen"] = belief.seen
@@ -269,7 +271,7 @@ class Policy(Chooser):
 
     def _read_belief(self, arrays: PolicyArrays) -> Belief:
         tally, state = arrays.tally, self._kernels.parts(arrays)
-        if self.memory.name == "kalman":
+        if self.memory.kind.is_filter:
             precision = np.linalg.inv(state.inverse)
             gram = 0.5 * (precision + precision.T) - self.ridge * np.eye(self.dim)
             sums = gram, gram, precision @ state.theta
@@ -323,8 +325,8 @@ class Policy(Chooser):
                 "choose: epsilon and a floor play any action at all, all equally likely, which "
                 f"needs a list of them; {works}, with floor=0"
             )
-        if self.exploration.name not in BY_ORACLE:
-            asks = "the estimate" if self.exploration.name == "inverse_gap" else "the width"
+        if not self.exploration.kind.by_oracle:
+            asks = "the width" if self.exploration.kind.needs == "widths" else "the estimate"
             raise SettingError(
                 f"choose: {self.exploration!r} needs {asks} of every action, which cannot be "
                 f"had where they cannot be listed; {works}"
@@ -337,18 +339,18 @@ class Policy(Chooser):
         if self._limit != 0:
             self.check_learnable(features[None])
             self._make_room(1)
-        alarms = self.alarms if self.memory.alarm else 0
+        alarms = self.alarms if self._raises_alarms else 0
         refused = self._learn(self._arrays, features, reward, at)
         if refused:
             self._refuse_features(refused)
-        if self.memory.alarm and self.alarms > alarms:
+        if self._raises_alarms and self.alarms > alarms:
             self._born = self.round  # choices made before belong to what was dropped
 
     def learn_rows(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
         held = np.array(rounds, dtype=np.int64) >= self._born
         rows = rows[held]
         self.check_learnable(rows)
-        if self.memory.alarm:  # an alarm may be raised in between
+        if self._raises_alarms:  # an alarm may be raised in between
             chosen = [round_ for round_ in rounds if round_ >= self._born]
             for row, reward, round_ in zip(rows, rewards[held].tolist(), chosen, strict=True):
                 self.learn_row(row, reward, round_, 0.0)
@@ -379,10 +381,11 @@ class Policy(Chooser):
         given = (belief.memory, belief.ridge, belief.dim)
         if mine != given:
             raise BeliefError(f"belief: this policy holds {mine!r}, got {given!r}")
-        if self.memory.name not in MERGEABLE or self._limit != 0:
+        if not self.memory.kind.mergeable or self._limit != 0:
+            names = ", ".join(names_of(lambda kind: kind.mergeable))
             raise BeliefError(
                 f"belief: {self.memory!r} with {self.exploration!r} needs the observations "
-                f"themselves; only {', '.join(MERGEABLE)} can be given a belief"
+                f"themselves; only {names} can be given a belief"
             )
         sums = (belief.gram, belief.noise_gram, belief.moment)
         if belief.seen < 0 or not all(np.isfinite(part).all() for part in sums):
@@ -398,7 +401,7 @@ class Policy(Chooser):
             raise ArmsError(f"learn: features must be finite, with norm up to {LARGEST**0.5:g}")
         most = self._kernels.CONDITION
         unit = f"ridge ({self.ridge:g})"
-        if self.memory.rho:
+        if self.memory.kind.is_filter:
             unit += f" and the variance ({self.memory.noise**2:g}) of the noise"
         raise ArmsError(
             f"learn: the squared features learned so far must sum to at most {most:g} times the "

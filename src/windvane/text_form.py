@@ -1,4 +1,4 @@
-"""Read back what a memory or an exploration prints: one text form for files and command lines.
+"""Memories and explorations as text: one form for files, command lines and arguments.
 
 >>> from windvane.text_form import read
 >>> read("discount(0.99)")
@@ -6,113 +6,126 @@ discount(0.99)
 >>> read("randomized(half_normal(0.4 * confidence(0.01, 0.39)))")
 randomized(half_normal(0.4 * confidence(0.01, 0.39, 1.0, 1.0)))
 
-The text looks like Python but is never run: only the names below and plain values are known.
+The text looks like Python but is never run. Only registered names and plain values are accepted.
 """
 
 import ast
 from collections.abc import Callable
 
-from windvane import exploration, memory
+from windvane import validation
 from windvane.errors import SettingError
-from windvane.exploration import Confidence, Exploration, Law
-from windvane.memory import Memory
+from windvane.exploration import EXPLORATIONS, LAWS, Confidence, Exploration, Law, confidence
+from windvane.memory import MEMORIES, Memory
 
 Part = Memory | Exploration | Law | Confidence
-MEMORIES: dict[str, Callable[..., Memory]] = {
-    f.__name__: f
-    for f in (
-        memory.keep,
-        memory.discount,
-        memory.window,
-        memory.restart,
-        memory.restart_at,
-        memory.half_life,
-        memory.kalman,
-        memory.detect,
-    )
+FACTORIES: dict[str, Callable[..., Part]] = {
+    **{kind.name: kind.factory for kind in MEMORIES.values()},
+    **{kind.name: kind.factory for kind in EXPLORATIONS.values()},
+    **LAWS,
+    "confidence": confidence,
 }
-EXPLORATIONS: dict[str, Callable[..., Exploration]] = {
-    f.__name__: f
-    for f in (
-        exploration.greedy,
-        exploration.epsilon,
-        exploration.optimism,
-        exploration.randomized,
-        exploration.thompson,
-        exploration.perturbed_history,
-        exploration.inverse_gap,
-    )
-}
-PIECES: dict[str, Callable[..., Law | Confidence]] = {
-    "normal": exploration.normal,
-    "half_normal": exploration.half_normal,
-    "grid": exploration.grid,
-    "confidence": exploration.confidence,
-}
-KNOWN: dict[str, Callable[..., Part]] = {**MEMORIES, **EXPLORATIONS, **PIECES}
 
 
-def read(text: str) -> Part:
-    """The part that this text stands for."""
-    if not isinstance(text, str):
-        raise SettingError(f"spec: a text such as 'discount(0.99)' must be given, got {text!r}")
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        part = _value(tree)
-    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as reason:
-        if isinstance(reason, SettingError):
-            raise
-        raise SettingError(f"spec: {text!r} cannot be read: {reason}") from None
-    if not isinstance(part, Memory | Exploration | Law | Confidence):
-        raise SettingError(f"spec: {text!r} must be a call such as discount(0.99)")
-    return part
+def as_memory(who: str, memory: object) -> Memory:
+    """The memory itself, or the one that a text such as "discount(0.99)" stands for."""
+    if isinstance(memory, str):
+        return read_memory(memory)
+    if not isinstance(memory, Memory):
+        raise SettingError(
+            f"{who}: memory must be a Memory or a text such as 'discount(0.99)', got {memory!r}"
+        )
+    return memory
+
+
+def as_exploration(who: str, exploration: object) -> Exploration:
+    """The exploration itself, or the one that a text such as "thompson(0.5)" stands for."""
+    if isinstance(exploration, str):
+        return read_exploration(exploration)
+    if not isinstance(exploration, Exploration):
+        raise SettingError(
+            f"{who}: exploration must be an Exploration or a text such as 'thompson(0.5)', "
+            f"got {exploration!r}"
+        )
+    return exploration
 
 
 def read_memory(text: str) -> Memory:
-    """The memory that this text stands for."""
-    part = read(text)
+    """The memory that a text stands for."""
+    part = _read("memory", text, list(MEMORIES))
     if not isinstance(part, Memory):
-        raise SettingError(f"spec: a memory must be one of {', '.join(MEMORIES)}, got {text!r}")
+        raise SettingError(f"memory: must be one of {', '.join(MEMORIES)}, got {text!r}")
     return part
 
 
 def read_exploration(text: str) -> Exploration:
-    """The exploration that this text stands for."""
-    part = read(text)
+    """The exploration that a text stands for."""
+    part = _read("exploration", text, list(EXPLORATIONS))
     if not isinstance(part, Exploration):
-        names = ", ".join(EXPLORATIONS)
-        raise SettingError(f"spec: an exploration must be one of {names}, got {text!r}")
+        raise SettingError(f"exploration: must be one of {', '.join(EXPLORATIONS)}, got {text!r}")
     return part
 
 
-def _value(node: ast.expr) -> object:
+def read(text: str) -> Part:
+    """The memory, exploration, law or confidence that a text stands for."""
+    return _read("text", text, list(FACTORIES))
+
+
+def _read(who: str, text: str, names: list[str]) -> Part:
+    """Read a text; `names` are the ones to suggest if the outermost name is unknown."""
+    if not isinstance(text, str):
+        raise SettingError(f"{who}: must be a text such as '{names[-1]}(...)', got {text!r}")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        part = _evaluate(who, tree, names)
+    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as reason:
+        if isinstance(reason, SettingError):
+            raise
+        raise SettingError(f"{who}: {text!r} cannot be read: {reason}") from None
+    if not isinstance(part, Part):
+        raise SettingError(f"{who}: must be a call such as discount(0.99), got {text!r}")
+    return part
+
+
+def _evaluate(who: str, node: ast.expr, names: list[str]) -> object:
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
         return node.value
     if isinstance(node, ast.List | ast.Tuple):
-        return [_value(item) for item in node.elts]
+        return [_evaluate(who, item, names) for item in node.elts]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_number(node.operand)
+        return -_number(who, node.operand)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        return _product(_value(node.left), _value(node.right))
+        left, right = (_evaluate(who, side, names) for side in (node.left, node.right))
+        return _multiply(who, left, right)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        if node.func.id not in KNOWN:
-            raise SettingError(f"spec: {node.func.id!r} is none of {', '.join(sorted(KNOWN))}")
-        given = [_value(item) for item in node.args]
-        named = {item.arg: _value(item.value) for item in node.keywords if item.arg}
-        return KNOWN[node.func.id](*given, **named)
-    raise SettingError(f"spec: {ast.unparse(node)!r} is neither a known name nor a plain value")
+        factory = _find_factory(who, node.func.id, names)
+        inner = list(FACTORIES)
+        positional = [_evaluate(who, item, inner) for item in node.args]
+        named = {item.arg: _evaluate(who, item.value, inner) for item in node.keywords if item.arg}
+        return factory(*positional, **named)
+    if isinstance(node, ast.Name) and node.id not in FACTORIES:
+        _find_factory(who, node.id, names)
+    raise SettingError(
+        f"{who}: {ast.unparse(node)!r} is neither a call such as discount(0.99) nor a plain value"
+    )
 
 
-def _number(node: ast.expr) -> float:
-    value = _value(node)
+def _find_factory(who: str, name: str, names: list[str]) -> Callable[..., Part]:
+    if name not in FACTORIES:
+        hint = validation.suggest(name, names, f"; known names are {', '.join(names)}")
+        raise SettingError(f"{who}: {name!r} is unknown{hint}")
+    return FACTORIES[name]
+
+
+def _number(who: str, node: ast.expr) -> float:
+    value = _evaluate(who, node, [])
     if not isinstance(value, int | float):
-        raise SettingError(f"spec: {ast.unparse(node)!r} is not a number")
+        raise SettingError(f"{who}: {ast.unparse(node)!r} is not a number")
     return value
 
 
-def _product(left: object, right: object) -> object:
+def _multiply(who: str, left: object, right: object) -> object:
     if isinstance(left, int | float) and isinstance(right, Confidence):
         return left * right
     if isinstance(left, Confidence) and isinstance(right, int | float):
         return left * right
-    raise SettingError("spec: only a number times confidence(...) can be multiplied")
+    raise SettingError(f"{who}: only a number and confidence(...) can be multiplied")

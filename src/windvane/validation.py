@@ -1,6 +1,8 @@
 """Checks made once, at the edge: who, what must hold, what came."""
 
 import math
+from collections.abc import Iterable
+from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import TypeVar, cast
 
@@ -61,3 +63,14 @@ def of_kind(who: str, name: str, value: Kind, kind: type[Kind]) -> Kind:
     if not isinstance(value, kind):
         raise SettingError(f"{who}: {name} must be a {kind.__name__}, got {value!r}")
     return value
+
+
+def suggest(name: object, names: Iterable[str], otherwise: str = "") -> str:
+    """The end of an error about an unknown name: the closest of the known ones, if one is close.
+
+    >>> suggest("discuont", ["discount", "window"])
+    "; did you mean 'discount'?"
+    """
+    by_lower_case = {known.lower(): known for known in names}
+    matches = get_close_matches(str(name).lower(), by_lower_case, n=1)
+    return f"; did you mean {by_lower_case[matches[0]]!r}?" if matches else otherwise

@@ -23,6 +23,7 @@ from windvane.lab.engines.linear import Player
 from windvane.lab.studies import plan
 
 LINKS = ["identity", "logistic", "poisson"]
+WITH_LINK = "memory must be one of keep, discount, window"
 MEMORIES = [wv.keep(), wv.discount(0.9), wv.discount(0.999), wv.window(2), wv.window(30)]
 every_link = pytest.mark.parametrize("link", LINKS)
 every_memory = pytest.mark.parametrize("memory", MEMORIES, ids=repr)
@@ -356,9 +357,9 @@ def test_a_draw_that_is_not_reached_is_an_error_and_ends_no_round() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"memory": wv.restart(5)}, r"memory must be keep, discount or window, got restart\(5\)"),
-        ({"memory": wv.restart_at([5])}, "memory must be keep, discount or window, got restart_at"),
-        ({"memory": "keep()"}, "memory must be a Memory"),
+        ({"memory": wv.restart(5)}, rf"{WITH_LINK}, got restart\(5\)"),
+        ({"memory": wv.restart_at([5])}, f"{WITH_LINK}, got restart_at"),
+        ({"memory": 0.9}, "memory must be a Memory or a text such as"),
         ({"link": "probit"}, "link must be one of identity, logistic, poisson, got 'probit'"),
         ({"scale": -1.0}, "scale must be at least 0, got -1.0"),
         ({"ridge": 0.0}, "ridge must be above 0"),
@@ -436,7 +437,7 @@ def test_a_table_may_give_a_link() -> None:
     for change, message in [
         ({"exploration": "thompson(0.5)"}, "its exploration must be perturbed_history"),
         ({"exploration": "perturbed_history(3, 'coins')"}, "its exploration must be"),
-        ({"memory": "restart(9)"}, "memory must be keep, discount or window"),
+        ({"memory": "restart(9)"}, WITH_LINK),
         ({"link": "probit"}, "link must be one of identity, logistic, poisson"),
     ]:
         with pytest.raises(wv.SettingError, match=message):

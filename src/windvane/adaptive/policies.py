@@ -20,7 +20,6 @@ from windvane import policy_file, text_form, validation
 from windvane.action_sets.continuous import ActionSet
 from windvane.adaptive.selection import (
     Adaptation,
-    Family,
     bandits,
     block_chance,
     block_key,
@@ -57,14 +56,15 @@ class Adaptive(Chooser):
         self,
         dim: int,
         adaptation: Adaptation,
-        exploration: Exploration,
+        exploration: Exploration | str,
         ridge: float = 1.0,
         seed: int | np.random.SeedSequence | None = None,
         floor: float = 0.0,
     ) -> None:
         super().__init__(dim, seed)
         self.adaptation = adaptation
-        self.exploration, self.ridge, self.floor = exploration, ridge, floor
+        self.exploration = text_form.as_exploration(type(self).__name__, exploration)
+        self.ridge, self.floor = ridge, floor
         self._bases = [self._base(memory) for memory in adaptation.memories]
         self._scores = np.zeros(len(self._bases))  # of EXP3 in log, or faded squared errors
         self._held = 0.0  # how many errors are in each of them
@@ -284,8 +284,8 @@ class BanditsOverBandits(Adaptive):
         self,
         dim: int,
         horizon: int,
-        exploration: Exploration,
-        family: Family = "discount",
+        exploration: Exploration | str,
+        family: str = "discount",
         *,
         warm: bool = False,
         noise: float = 1.0,
@@ -314,8 +314,8 @@ class PredictiveMemory(Adaptive):
     def __init__(
         self,
         dim: int,
-        exploration: Exploration,
-        family: Family = "discount",
+        exploration: Exploration | str,
+        family: str = "discount",
         *,
         shortest: int = 20,
         longest: int = 5120,

@@ -9,14 +9,11 @@ from typing import Literal
 
 import numpy as np
 
-from windvane import memory as fade
 from windvane import validation
 from windvane.errors import SettingError
-from windvane.memory import Memory
+from windvane.memory import Memory, keep, memory_of_size
 from windvane.types import Floats
 
-Family = Literal["discount", "window", "restart"]
-FAMILIES: tuple[Family, ...] = ("discount", "window", "restart")
 OVER = 0x9E3779B9  # turns a key into that of the draws among memories
 HANDICAP = 0.5  # nats by which a memory must predict better than the next longer one
 
@@ -65,7 +62,7 @@ class Adaptation:
 
 
 def bandits(
-    dim: int, horizon: int, family: Family, noise: float = 1.0, warm: bool = False
+    dim: int, horizon: int, family: str, noise: float = 1.0, warm: bool = False
 ) -> Adaptation:
     """EXP3 over the critical windows of the paper; warm, over memories from d to T observations."""
     who = "BanditsOverBandits"
@@ -74,9 +71,11 @@ def bandits(
     if validation.of_kind(who, "warm", warm, bool):
         steps = math.floor(math.log(T))
         lengths = sorted({max(2, d, math.floor(T ** (k / steps))) for k in range(1, steps + 1)})
-        memories = tuple(_memory(who, family, D, 1.0 - 1.0 / D) for D in lengths)
+        memories = tuple(memory_of_size(who, family, D, 1.0 - 1.0 / D) for D in lengths)
     else:
-        memories = tuple(_memory(who, family, D, T ** (-1.0 / D)) for D in critical_windows(d, T))
+        memories = tuple(
+            memory_of_size(who, family, D, T ** (-1.0 / D)) for D in critical_windows(d, T)
+        )
     return Adaptation(
         "warm" if warm else "bandits",
         memories,
@@ -87,23 +86,15 @@ def bandits(
 
 
 def predictive(
-    family: Family, shortest: int = 20, longest: int = 5120, fading: float = 0.995
+    family: str, shortest: int = 20, longest: int = 5120, fading: float = 0.995
 ) -> Adaptation:
     """Memories of `shortest`, twice that, … up to `longest` observations, and one for all time."""
     who = "PredictiveMemory"
     least = validation.whole(who, "shortest", shortest, least=2)
     most = validation.whole(who, "longest", longest, least=least)
     lengths = [least << k for k in range((most // least).bit_length())]
-    memories = (*(_memory(who, family, D, 1.0 - 1.0 / D) for D in lengths), fade.keep())
+    memories = (*(memory_of_size(who, family, D, 1.0 - 1.0 / D) for D in lengths), keep())
     return Adaptation("predictive", memories, fade=validation.inside(who, "fading", fading))
-
-
-def _memory(who: str, family: str, length: int, gamma: float) -> Memory:
-    if family not in FAMILIES:
-        raise SettingError(f"{who}: family must be one of {', '.join(FAMILIES)}, got {family!r}")
-    if family == "discount":
-        return fade.discount(gamma)
-    return fade.window(length) if family == "window" else fade.restart(length)
 
 
 def exp3_chances(scores: Floats, rate: float) -> Floats:

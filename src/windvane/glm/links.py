@@ -10,6 +10,7 @@
 import math
 from collections.abc import Iterable
 
+from windvane import validation
 from windvane.errors import RewardError, SettingError
 
 IDENTITY, LOGISTIC, POISSON = range(3)
@@ -47,7 +48,8 @@ def potential(link: int, score: float) -> float:
 def code(who: str, link: str) -> int:
     """The number by which compiled code knows a link."""
     if not isinstance(link, str) or link not in LINKS:
-        raise SettingError(f"{who}: link must be one of {', '.join(LINKS)}, got {link!r}")
+        hint = validation.suggest(link, LINKS)
+        raise SettingError(f"{who}: link must be one of {', '.join(LINKS)}, got {link!r}{hint}")
     return LINKS[link]
 
 

@@ -1,6 +1,5 @@
 """GeneralizedPolicy: clicks, counts and other rewards whose mean bends with the score (FPL-GLM)."""
 
-import math
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, NoReturn
@@ -9,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import policy_file, text_form, validation
-from windvane._layout import LARGEST, reach
+from windvane._layout import LARGEST
 from windvane.action_sets.continuous import ActionSet, Best
 from windvane.chooser import Choice, Chooser, finite, refuse_arms
 from windvane.errors import ArmsError, FileError, FitError, SettingError
 from windvane.glm import links
-from windvane.memory import Memory
+from windvane.memory import Memory, names_of
 from windvane.types import Floats
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class GeneralizedPolicy(Chooser):
         self,
         dim: int,
         link: str,
-        memory: Memory,
+        memory: Memory | str,
         scale: float = 1.0,
         ridge: float = 1.0,
         seed: int | np.random.SeedSequence | None = None,
@@ -56,6 +55,7 @@ class GeneralizedPolicy(Chooser):
         from windvane.kernels import glm as kernels
 
         super().__init__(dim, seed)
+        memory = text_form.as_memory("GeneralizedPolicy", memory)
         self._model = model_of(link, memory, scale, ridge, floor)
         self.link, self._memory = link, memory
         self.scale, self.ridge, self.floor = self._model.scale, self._model.ridge, self._model.mix
@@ -243,27 +243,26 @@ def model_of(link: str, memory: Memory, scale: float, ridge: float, floor: float
 
     who = "GeneralizedPolicy"
     code = links.code(who, link)
-    validation.of_kind(who, "memory", memory, Memory)
-    if memory.name not in ("keep", "discount", "window"):
-        raise SettingError(f"{who}: memory must be keep, discount or window, got {memory!r}")
+    if not memory.kind.works_with_link:
+        names = ", ".join(names_of(lambda kind: kind.works_with_link))
+        raise SettingError(f"{who}: memory must be one of {names}, got {memory!r}")
     if memory.single:
         raise SettingError(f"{who}: memory must be a discount that is not single, got {memory!r}")
     if not 1.0 / LARGEST <= validation.positive(who, "ridge", ridge) <= LARGEST:
         raise SettingError(f"{who}: ridge must lie in [1e-100, 1e100], got {ridge!r}")
-    span = memory.rounds or (math.inf if memory.gamma == 1.0 else 1.0 / (1.0 - memory.gamma))
     return Model(
         code,
         memory.gamma,
         float(ridge),
         validation.not_negative(who, "scale", scale),
         validation.share(who, "floor", floor),
-        refresh=max(1, int(min(OFTEN, span / 8))),
+        refresh=max(1, int(min(OFTEN, memory.effective_length / 8))),
     )
 
 
 def room_for(memory: Memory) -> int | None:
-    """How many past observations must be at hand: None where there is no end to them."""
-    return memory.rounds or reach(memory, FADED)
+    """How many past observations must be kept: None if all of them."""
+    return memory.reach(FADED)
 
 
 def blank(dim: int, ridge: float, room: int) -> "Held":

@@ -113,20 +113,21 @@ def player(policy: Mapping[str, object], world: worlds.World) -> Player:
         if not {"memory", "exploration"} <= set(policy):
             raise SettingError(f"simulate: {name} must have both a memory and an exploration")
         pair = (
-            text_form.read_memory(str(policy["memory"])),
-            text_form.read_exploration(str(policy["exploration"])),
+            text_form.as_memory("simulate", policy["memory"]),
+            text_form.as_exploration("simulate", policy["exploration"]),
         )
         link = str(policy.get("link", ""))
     else:
-        found, facts = names.row(name), problem(world)
-        if found.finding and "link" in policy:
+        row, facts = names.find_name(name), problem(world)
+        if row.search and "link" in policy:
             raise SettingError(f"simulate: {name} has no link, got {policy['link']!r}")
-        if found.finding:
-            explores = names.EXPLORATIONS[found.exploration](found, facts)
-            how = names.adaptation(name, facts)
-            return Player(name, how.memories[-1], explores, ridge, floor, adaptation=how)
-        pair = names.pair(name, facts)
-        link = str(policy.get("link", world.reward.link if found.linked else ""))
+        if row.search:
+            exploration = names.tune_exploration(row, facts)
+            adaptation = names.tune_adaptation(row, facts)
+            memory = adaptation.memories[-1]
+            return Player(name, memory, exploration, ridge, floor, adaptation=adaptation)
+        pair = names.tune_memory(row, facts), names.tune_exploration(row, facts)
+        link = str(policy.get("link", world.reward.link if row.has_link else ""))
     if link:
         check_link(name, link, *pair)
         if world.reward.law not in FITTING.get(link, (world.reward.law,)):
@@ -140,7 +141,7 @@ def player(policy: Mapping[str, object], world: worlds.World) -> Player:
 def check_link(name: str, link: str, memory: Memory, exploration: Exploration) -> None:
     """Refuse a link beside a memory or an exploration that it does not go with."""
     model_of(link, memory, exploration.scale, 1.0, 0.0)
-    if exploration.name != "perturbed_history" or exploration.pseudo != "normal":
+    if not exploration.kind.works_with_link or exploration.pseudo != "normal":
         raise SettingError(
             f"simulate: {name} has a link, so its exploration must be perturbed_history(scale), "
             f"got {exploration!r}"

@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane import memory as fade
-from windvane import text_form
+from windvane import text_form, validation
 from windvane._text_table import Cell
-from windvane.adaptive.selection import FAMILIES, Adaptation, Family, bandits, predictive
+from windvane.adaptive.selection import Adaptation, bandits, predictive
 from windvane.errors import SettingError
 from windvane.exploration import Exploration
 from windvane.lab.engines.linear import Player
@@ -15,7 +14,7 @@ from windvane.lab.running.experiment import Experiment, Result
 from windvane.lab.studies.paper import standard_error
 from windvane.lab.studies.plan import noise_of, problem
 from windvane.lab.worlds.definition import World
-from windvane.memory import Memory
+from windvane.memory import MEMORIES, Memory, keep, names_of
 from windvane.theory import TUNINGS, discount_for, span_for
 from windvane.types import Floats
 
@@ -58,7 +57,7 @@ class Curve(NamedTuple):
 class Search(NamedTuple):
     """Memories of one family, with the choices of theory among them."""
 
-    family: Family
+    family: str
     exploration: Exploration
     world: World
     values: tuple[float, ...]
@@ -69,7 +68,7 @@ class Search(NamedTuple):
         memories = [_memory(self.family, value) for value in self.values]
         fixed = [Player(repr(made), made, self.exploration) for made in memories]
         finding = [
-            Player(name, fade.keep(), self.exploration, adaptation=how)
+            Player(name, keep(), self.exploration, adaptation=how)
             for name, how in self.finding().items()
         ]
         return Experiment((*fixed, *finding), self.world, replications, seed, points=10)
@@ -97,15 +96,18 @@ class Search(NamedTuple):
         return Curve(values, means[:count], errors[:count], marks, found, AXES[self.family])
 
 
-def search(family: str, exploration: str, world: World, points: int) -> Search:
+def search(family: str, exploration: Exploration | str, world: World, points: int) -> Search:
     """Memories from a few rounds to the whole horizon, evenly spaced in log."""
-    known = next((each for each in FAMILIES if each == family), None)
-    if known is None:
-        raise SettingError(f"tune: memory must be one of {', '.join(FAMILIES)}, got {family!r}")
+    families = names_of(lambda kind: bool(kind.sized_by))
+    if family not in families:
+        hint = validation.suggest(family, families)
+        raise SettingError(
+            f"tune: memory must be one of {', '.join(families)}, got {family!r}{hint}"
+        )
     facts = problem(world)
     drift = facts.drift or 1.0
     lengths = np.geomspace(5, world.horizon, points)
-    if family == "discount":
+    if MEMORIES[family].sized_by == "gamma":
         given = [1.0 - 1.0 / length for length in lengths]
         rates = [discount_for(world.dim, world.horizon, drift, tuning=t) for t in TUNINGS]
         chosen = dict(zip((THEORY, OLDER), rates, strict=True))
@@ -115,10 +117,9 @@ def search(family: str, exploration: str, world: World, points: int) -> Search:
         span = float(span_for(world.dim, world.horizon, drift))
         chosen = {THEORY: span, OLDER: float(np.ceil(older))}
     values = tuple(sorted({*given, *chosen.values()}))
-    return Search(known, text_form.read_exploration(exploration), world, values, chosen)
+    return Search(family, text_form.as_exploration("tune", exploration), world, values, chosen)
 
 
 def _memory(family: str, value: float) -> Memory:
-    if family == "discount":
-        return fade.discount(value)
-    return fade.window(int(value)) if family == "window" else fade.restart(int(value))
+    kind = MEMORIES[family]
+    return kind.factory(value if kind.sized_by == "gamma" else int(value))

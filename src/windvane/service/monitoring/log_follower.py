@@ -288,10 +288,10 @@ class Watch:
     def effective(self) -> float:
         """How many fresh observations the past is worth, Σ 2^(−age / half-life)."""
         ages = np.array(self.ages)
-        span = self.loop.policy.memory.span
-        if not len(ages) or not span:
+        memory = self.loop.policy.memory
+        if not len(ages) or not memory.kind.is_timed:
             return float(len(ages))
-        return float(np.exp2((ages - ages.max()) / span).sum())
+        return float(np.exp2((ages - ages.max()) / memory.span).sum())
 
 
 class Watches:

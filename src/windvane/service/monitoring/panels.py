@@ -247,7 +247,7 @@ def chosen(in_bins: Bins, decided: Decided, names: list[str]) -> Chosen:
 def forgetting(loop: Loop, effective: float, count: int, truncated: bool) -> Forgetting:
     """The half-life, and how many observations count."""
     half_life = loop.settings.half_life
-    if not loop.policy.memory.span:
+    if not loop.policy.memory.kind.is_timed:
         answer = "Never: every observation counts for ever."
     else:
         answer = f"An observation counts half after {half_life}."

@@ -1,0 +1,73 @@
+"""The registries: one entry for each memory and each exploration, from which all else follows."""
+
+from types import ModuleType
+
+import pytest
+
+import windvane as wv
+from grid import EXPLORATIONS, MEMORIES
+from windvane import exploration, memory, text_form
+
+MODULES = [memory, exploration]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_table_in_the_docstring_is_that_of_the_registry(module: ModuleType) -> None:
+    lines = [line for line in (module.__doc__ or "").splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    rows = module.table()
+    assert cells[0] == list(rows[0])
+    assert cells[1:] == [list(row.values()) for row in rows]
+
+
+@pytest.mark.parametrize("kind", [*memory.MEMORIES.values(), *exploration.EXPLORATIONS.values()])
+def test_an_entry_has_a_public_factory_and_examples_of_it(
+    kind: memory.MemoryKind | exploration.ExplorationKind,
+) -> None:
+    assert kind.name in wv.__all__
+    assert getattr(wv, kind.name) is kind.factory
+    assert kind.symbols.startswith(f"{kind.name}(")
+    assert kind.examples
+    for example in kind.examples:
+        part = text_form.read(example)
+        assert isinstance(part, wv.Memory | wv.Exploration)
+        assert part.kind is kind
+
+
+@pytest.mark.parametrize("kind", [*memory.MEMORIES.values(), *exploration.EXPLORATIONS.values()])
+def test_a_factory_says_its_idea_and_shows_an_example(
+    kind: memory.MemoryKind | exploration.ExplorationKind,
+) -> None:
+    text = kind.factory.__doc__ or ""
+    assert f">>> {kind.name}(" in text
+    assert any(year in text for year in map(str, range(1950, 2030))), "a reference"
+
+
+def test_the_text_of_a_saved_file_stays_the_same() -> None:
+    assert [repr(part) for part in MEMORIES] == [
+        "keep()",
+        "discount(0.9)",
+        "discount(0.999)",
+        "discount(0.95, single=True)",
+        "half_life(20.0)",
+        "half_life(0.4)",
+        "window(2)",
+        "window(30)",
+        "restart(25)",
+        "restart_at([0, 10, 45])",
+        "detect(0.2, 1.0, 1.4, 6.0)",
+        "kalman(0.97, 0.5)",
+    ]
+    assert [repr(part) for part in EXPLORATIONS] == [
+        "greedy()",
+        "epsilon(0.3)",
+        "inverse_gap(4.0)",
+        "optimism(0.8)",
+        "optimism(confidence(0.05, 0.3, 0.8, 2.0))",
+        "randomized(normal(0.7))",
+        "randomized(half_normal(0.4 * confidence(0.05, 0.3, 0.8, 2.0)))",
+        "randomized(grid(1.5, 9, 0.4, 0.01))",
+        "thompson(0.6)",
+        "perturbed_history(0.6)",
+        "perturbed_history(3, 'coins')",
+    ]
