@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from windvane.service.store.database import LOCK, alone, location
+from windvane.service.store.database import LOCK_FILE, hold_service_lock, resolve_url
 
 BASE = "/personalizer/v1.0"
 
@@ -162,8 +162,8 @@ class Server:
         trace: TracebackType | None,
     ) -> None:
         self.kill()
-        if (self.data / LOCK).exists():  # what it was given is written
-            with alone(location(self.data), 10.0):
+        if (self.data / LOCK_FILE).exists():  # what it was given is written
+            with hold_service_lock(resolve_url(self.data), 10.0):
                 pass
         self._socket.close()
 

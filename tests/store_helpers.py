@@ -1,4 +1,4 @@
-"""Short ways to write decisions and rewards into a store."""
+"""Short ways to write decisions and rewards into a store, for tests."""
 
 import threading
 from collections import Counter
@@ -11,14 +11,14 @@ from sqlalchemy import func, select
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.decision_operations import PutDecision, PutReward
-from windvane.service.store.group_commit import Operation, Work
+from windvane.service.store.group_commit import Operation, Transaction
 from windvane.service.store.log import Store
-from windvane.service.store.reward_matching import Terms
+from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.schema import Decision, Funnel, decisions, lessons, rewards
 
 SECOND = MICROSECONDS_PER_SECOND  # in times of the log
-TERMS = Terms(wait=600 * SECOND)
-SUMS = Terms(wait=600 * SECOND, adds=True)
+TERMS = RewardTerms(wait_us=600 * SECOND)
+SUMS = RewardTerms(wait_us=600 * SECOND, sums_rewards=True)
 
 
 def new_loop(store: Store, name: str = "home") -> int:
@@ -45,7 +45,7 @@ def decision(loop: int, event: str, at: int = 0, deferred: bool = False) -> Deci
 
 
 def rank(
-    loop: int, event: str, at: int = 0, deferred: bool = False, terms: Terms = TERMS
+    loop: int, event: str, at: int = 0, deferred: bool = False, terms: RewardTerms = TERMS
 ) -> PutDecision:
     return PutDecision(decision(loop, event, at, deferred), terms)
 
@@ -61,51 +61,48 @@ def summed(loop: int, event: str, value: float, at: int = SECOND) -> PutReward:
 
 
 class Hold(Operation[None]):
-    """Keeps the writer busy until it is let go."""
+    """Keeps the writer busy until it is released."""
 
     def __init__(self) -> None:
-        self.held = threading.Event()
-        self.let_go = threading.Event()
+        self.is_running = threading.Event()
+        self.released = threading.Event()
 
-    def do(self, work: Work) -> None:
-        self.held.set()
-        self.let_go.wait(20)
+    def run(self, transaction: Transaction) -> None:
+        self.is_running.set()
+        self.released.wait(20)
 
 
 @contextmanager
-def held(store: Store) -> Iterator[None]:
-    """The writer is busy meanwhile, and takes all that came in one group afterwards."""
+def hold_writer(store: Store) -> Iterator[None]:
+    """Keep the writer busy; afterwards it writes all that was submitted meanwhile as one group."""
     hold = Hold()
     store.submit(hold)
-    assert hold.held.wait(20)
+    assert hold.is_running.wait(20)
     try:
         yield
     finally:
-        hold.let_go.set()
+        hold.released.set()
 
 
 class Fail(Operation[None]):
-    """Breaks a rule of the database, half-way."""
+    """Violates a constraint of the database after it has changed a counter."""
 
     def __init__(self, loop: int) -> None:
         self.loop = loop
 
-    def do(self, work: Work) -> None:
-        work.counts[self.loop, "ranked"] += 100
-        work.connection.execute(lessons.insert(), {"loop": self.loop, "decision": None})
+    def run(self, transaction: Transaction) -> None:
+        transaction.counter_changes[self.loop, "ranked"] += 100
+        transaction.connection.execute(lessons.insert(), {"loop": self.loop, "decision": None})
 
 
-def recounted(store: Store, loop: int) -> Funnel:
-    """The funnel from the rows themselves; what was closed without a lesson is not to be seen."""
-    ranked = select(func.count(), func.count(decisions.c.activated_at))
-    learned = select(lessons.c.kind, func.count()).group_by(lessons.c.kind)
-    kept = select(rewards.c.status, func.count()).group_by(rewards.c.status)
-    with store._reading.connect() as connection:
-        total, activated = connection.execute(ranked.where(decisions.c.loop == loop)).one()
-        found = connection.execute(learned.where(lessons.c.loop == loop)).all()
-        kinds: Counter[str] = Counter(dict(found))
-        found = connection.execute(kept.where(rewards.c.loop == loop)).all()
-        statuses: dict[str, int] = dict(found)
+def count_rows(store: Store, loop: int) -> Funnel:
+    """Count the funnel from the rows; `unactivated` decisions leave no row to be counted."""
+    decision_counts = select(func.count(), func.count(decisions.c.activated_at))
+    kind_counts = select(lessons.c.kind, func.count()).group_by(lessons.c.kind)
+    status_counts = select(rewards.c.status, func.count()).group_by(rewards.c.status)
+    ((ranked, activated),) = store.fetch_all(decision_counts.where(decisions.c.loop == loop))
+    kinds = Counter(dict(map(tuple, store.fetch_all(kind_counts.where(lessons.c.loop == loop)))))
+    statuses = dict(map(tuple, store.fetch_all(status_counts.where(rewards.c.loop == loop))))
     assert kinds["observe"] == statuses.get("learned", 0)
     assert kinds["amend"] == statuses.get("summed", 0)
-    return Funnel(ranked=total, activated=activated, default=kinds["default"], **statuses)
+    return Funnel(ranked=ranked, activated=activated, default=kinds["default"], **statuses)

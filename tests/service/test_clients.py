@@ -84,11 +84,11 @@ def check(seen: Any) -> None:
 def rewarded(server: Server, loop: str) -> None:
     """Under each event exactly as it was named, the reward was learned."""
     with Store(server.data) as store:
-        row = store.loop(loop)
+        row = store.find_loop(loop)
         assert row is not None
         for event in EVENTS:
-            assert store.decision(row.id, event) is not None, quote(event)
-            statuses = [reward.status for reward in store.rewards(row.id, event)]
+            assert store.find_decision(row.id, event) is not None, quote(event)
+            statuses = [reward.status for reward in store.list_rewards(row.id, event)]
             assert statuses[0] == "learned"
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from server_process import BASE, Answer, Client, Nursery, Server
 from windvane.service.loops.settings import Settings, write
 from windvane.service.store.admin_operations import PutLoop
-from windvane.service.store.database import alone, location
+from windvane.service.store.database import hold_service_lock, resolve_url
 from windvane.service.store.log import Store
 
 KILLS = 50
@@ -141,7 +141,7 @@ prepare()
 warm()
 for data in sys.argv[1:]:
     with Store(data) as store:
-        loops = [Loop(row, store) for row in store.loops()]
+        loops = [Loop(row, store) for row in store.list_loops()]
     bits = {loop: (loop.policy._arrays.block, loop.policy._arrays.tally) for loop in loops}
     told = {
         loop.name: (loop.lesson, *(part.tobytes().hex() for part in parts))
@@ -211,7 +211,9 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(
                     server.wait()
                 server.kill()
                 if kill % 10 == 9:
-                    with alone(location(str(data)), 5.0):  # its last words are written
+                    with hold_service_lock(
+                        resolve_url(str(data)), 5.0
+                    ):  # its last words are written
                         same_belief(data, scratch)
                 server.start()
             server.wait()
@@ -231,19 +233,19 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(
         lately = same_belief(data, scratch)
     assert all(lesson > 50 for lesson, _, _ in lately.values())
     with Store(data) as store:
-        ids = {row.name: row.id for row in store.loops()}
+        ids = {row.name: row.id for row in store.list_loops()}
         for visitor in visitors:
             for loop, event in visitor.answers:
-                decision = store.decision(ids[loop], event)
+                decision = store.find_decision(ids[loop], event)
                 assert decision is not None
                 assert decision.answer == visitor.answers[loop, event]
             for given in visitor.rewards:
-                kept = store.rewards(ids[given.loop], given.event)
+                kept = store.list_rewards(ids[given.loop], given.event)
                 assert given.value in [reward.value for reward in kept]
                 assert [reward.request_id for reward in kept].count(given.request) == 1
             for loop, event in visitor.activated:
-                assert store.decision(ids[loop], event) is not None
-        funnel = [store.funnel(number) for number in ids.values()]
+                assert store.find_decision(ids[loop], event) is not None
+        funnel = [store.read_funnel(number) for number in ids.values()]
     total = sum((visitor.counts for visitor in visitors), Counter[str]())
     assert min(total[what] for what in ("rank", "reward", "activate", "cut")) >= KILLS, total
     assert total["degraded"] < total["rank"] / 100

@@ -119,19 +119,21 @@ def lessons(data: Path) -> dict[str, list[Lesson]]:
     """What was learned, by event."""
     found: dict[str, list[Lesson]] = {}
     with Store(data) as store:
-        loop = store.loop("default")
+        loop = store.find_loop("default")
         assert loop is not None
         names = {
-            row.decision.id: row.decision.event_id for rows in store.log(loop.id) for row in rows
+            row.decision.id: row.decision.event_id
+            for rows in store.iterate_decisions(loop.id)
+            for row in rows
         }
-        for batch in store.lessons(loop.id):
+        for batch in store.iterate_lessons(loop.id):
             for lesson in batch:
                 found.setdefault(names[lesson.decision], []).append(lesson)
     return found
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason"), [(locked, "locked"), (full, "disk is full"), (limited, "disk does not")]
+    ("fault", "reason"), [(locked, "locked"), (full, "disk is full"), (limited, "the disk failed")]
 )
 def test_a_log_that_fails_degrades_ranks_and_recovers(
     nursery: Nursery, data: Path, fault: Fault, reason: str
@@ -188,7 +190,7 @@ def ask(web: TestClient, event: str | None) -> dict[str, object]:
 
 def statuses(web: TestClient, event: str) -> list[str]:
     """What became of the rewards of an event."""
-    return [one.status for one in web.app.state.service.store.rewards(1, event)]  # type: ignore[attr-defined]
+    return [one.status for one in web.app.state.service.store.list_rewards(1, event)]  # type: ignore[attr-defined]
 
 
 def test_a_defect_in_the_encoder_degrades_ranks_and_recovers(
@@ -219,7 +221,7 @@ class Busy:
     """The process that writes does nothing, until it is let go."""
 
     def __init__(self, web: TestClient) -> None:
-        self._process = web.app.state.service.writer.process  # type: ignore[attr-defined]
+        self._process = web.app.state.service.writer.process_id  # type: ignore[attr-defined]
         os.kill(self._process, signal.SIGSTOP)
 
     def let_go(self) -> None:
@@ -247,10 +249,10 @@ def test_a_rank_that_waited_too_long_is_never_learned(web: TestClient, busy: Bus
     for event in ("late", str(unnamed["eventId"])):
         assert web.post(f"{BASE}/events/{event}/reward", json={"value": 1.0}).status_code == 204
         assert statuses(web, event) == ["unlearned"]
-        kept = store.decision(1, event)
+        kept = store.find_decision(1, event)
         assert (kept.degraded, kept.chosen, kept.features) == (True, 1, None)
         assert kept.probabilities == bytes(8) + b"\0\0\0\0\0\0\xf0?" + bytes(8)
-    assert list(store.lessons(1)) == []
+    assert list(store.iterate_lessons(1)) == []
 
 
 def test_a_reward_that_waits_too_long_is_to_be_sent_again_and_counts_once(
@@ -291,22 +293,22 @@ def test_what_was_decided_before_outlives_a_repetition_that_waited_too_long(
     busy.let_go()
     assert ask(web, "e") == before
     store = web.app.state.service.store  # type: ignore[attr-defined]
-    assert not store.decision(1, "e").degraded
-    (taught,) = store.lessons(1)
+    assert not store.find_decision(1, "e").degraded
+    (taught,) = store.iterate_lessons(1)
     assert len(taught[0].features) == 8 * 128
 
 
 DIES = """
 import os, sys
-from windvane.service import scribe
+from windvane.service.store import writer_process
 
-def report(channel, outcomes):
+def send_replies(channel, outcomes):
     if os.path.exists(sys.argv[2]):
         os._exit(1)
     return plain(channel, outcomes)
 
-plain, scribe.report = scribe.report, report
-scribe.main()
+plain, writer_process.send_replies = writer_process.send_replies, send_replies
+writer_process.main()
 """
 
 
@@ -314,15 +316,15 @@ def test_a_rank_of_which_only_the_word_was_lost_is_never_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dies = tmp_path / "dies"
-    monkeypatch.setattr(writer_client, "RUN", DIES.replace("sys.argv[2]", repr(str(dies))))
-    monkeypatch.setattr(writer_client, "AGAIN", 0.05)
+    monkeypatch.setattr(writer_client, "WRITER_CODE", DIES.replace("sys.argv[2]", repr(str(dies))))
+    monkeypatch.setattr(writer_client, "RESTART_INTERVAL_SECONDS", 0.05)
     monkeypatch.setattr(service, "SWEEP", 60.0)
     with TestClient(make(str(tmp_path / "data"))) as web:
         store = web.app.state.service.store  # type: ignore[attr-defined]
         dies.touch()
         told = ask(web, "e")
         assert told["degraded"]
-        assert not store.decision(1, "e").degraded  # on disk, with another answer
+        assert not store.find_decision(1, "e").degraded  # on disk, with another answer
         dies.unlink()
         end = time.monotonic() + 60.0
         while web.post(f"{BASE}/events/e/reward", json={"value": 1.0}).status_code != 204:
@@ -330,7 +332,7 @@ def test_a_rank_of_which_only_the_word_was_lost_is_never_learned(
             time.sleep(0.05)
         assert set(statuses(web, "e")) == {"unlearned"}
         assert ask(web, "e") == told
-        assert list(store.lessons(1)) == []
+        assert list(store.iterate_lessons(1)) == []
 
 
 def test_a_decision_that_was_written_too_late_is_withdrawn(where: str) -> None:
@@ -340,7 +342,7 @@ def test_a_decision_that_was_written_too_late_is_withdrawn(where: str) -> None:
         instead = void._replace(features=None, degraded=True, chosen=0, answer=b"instead")
         assert store.submit(PutDecision(void, TERMS)).result(20).answer == void.answer
         store.submit(Withdraw(void, instead, TERMS)).result(20)
-        kept = store.decision(loop, "e")
+        kept = store.find_decision(loop, "e")
         assert kept is not None
         assert (kept.answer, kept.degraded, kept.features) == (b"instead", True, None)
         assert store.submit(reward(loop, "e")).result(20).status == "unlearned"
@@ -351,7 +353,7 @@ def test_a_stop_does_not_wait_for_a_log_that_takes_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "GRACE", 0.2)
-    monkeypatch.setattr(writer_client, "GRACE", 0.2)
+    monkeypatch.setattr(writer_client, "CLOSE_TIMEOUT_SECONDS", 0.2)
     with TestClient(make(str(tmp_path / "data"))) as web:
         before = ask(web, "e")
         Busy(web)

@@ -19,7 +19,7 @@ from windvane.cli import main
 from windvane.errors import StoreError
 from windvane.policy import Policy
 from windvane.service.loops.loop import unpack
-from windvane.service.store.database import alone, location
+from windvane.service.store.database import hold_service_lock, resolve_url
 from windvane.service.store.log import Store
 
 ARMS = ("ice", "tea", "soup")
@@ -125,11 +125,11 @@ def test_what_was_acknowledged_is_there_after_a_kill(
             seen = client.call("GET", "/metrics").body.decode()
     assert len(acknowledged) > 20
     with Store(database) as store:
-        loop = store.loop("default")
+        loop = store.find_loop("default")
         assert loop is not None
-        learned = store.funnel(loop.id).learned
+        learned = store.read_funnel(loop.id).learned
         for event in acknowledged:
-            assert [one.status for one in store.rewards(loop.id, event)] == ["learned"]
+            assert [one.status for one in store.list_rewards(loop.id, event)] == ["learned"]
     assert f'windvane_rewards{{loop="default",outcome="learned"}} {float(learned)}' in seen
 
 
@@ -191,8 +191,8 @@ def test_a_database_that_fails_degrades_ranks_and_recovers(
         for event in ("before", *(f"during-{number}" for number in range(4))):
             assert client.reward(event, 0.5).status == 204
     with Store(database) as store:
-        assert [one.status for one in store.rewards(1, "before")] == ["learned"]
-        assert [len(batch) for batch in store.lessons(1)] == [1]
+        assert [one.status for one in store.list_rewards(1, "before")] == ["learned"]
+        assert [len(batch) for batch in store.iterate_lessons(1)] == [1]
 
 
 class Said(NamedTuple):
@@ -242,12 +242,15 @@ def test_every_command_takes_the_database(
 
 
 def test_a_second_service_on_the_same_log_is_refused(where: str) -> None:
-    url = location(where)
-    with alone(url, 0.0):
-        with pytest.raises(StoreError, match="another service runs") as refused, alone(url, 0.1):
+    url = resolve_url(where)
+    with hold_service_lock(url, 0.0):
+        with (
+            pytest.raises(StoreError, match="another service runs") as refused,
+            hold_service_lock(url, 0.1),
+        ):
             pass
         assert refused.value.kind == "locked"
-    with alone(url, 0.1):
+    with hold_service_lock(url, 0.1):
         pass
 
 

@@ -115,10 +115,14 @@ def test_a_stop_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
             thread.join()
     assert len(acknowledged) > 20
     with Store(tmp_path) as store:
-        loop = store.loop("default")
+        loop = store.find_loop("default")
         assert loop is not None
-        kept = {logged.decision.event_id for batch in store.log(loop.id) for logged in batch}
-        assert store.snapshot(loop.id) is not None
+        kept = {
+            logged.decision.event_id
+            for batch in store.iterate_decisions(loop.id)
+            for logged in batch
+        }
+        assert store.find_snapshot(loop.id) is not None
     assert set(acknowledged) <= kept
 
 

@@ -36,8 +36,8 @@ from windvane.service.schemas import (
     date,
 )
 from windvane.service.store.admin_operations import PutSettings
-from windvane.service.store.log import Log
-from windvane.service.store.writer_client import Apart
+from windvane.service.store.log import LogReader
+from windvane.service.store.writer_client import WriterClient
 
 GRACE = 5.0  # seconds in which the last snapshots have to be written
 
@@ -108,7 +108,7 @@ async def model(request: Request) -> Response:
 async def model_properties(request: Request) -> Response:
     """GET model/properties."""
     loop = await service_of(request).loop(loop_of(request))
-    span = await asyncio.to_thread(loop.store.span, loop.id)
+    span = await asyncio.to_thread(loop.store.find_time_span, loop.id)
     changed = date(span.until if span else loop.created)
     answer = ModelProperties(date(loop.created), changed)
     return Response(msgspec.json.encode(answer), media_type=JSON)
@@ -124,7 +124,7 @@ async def logs(request: Request) -> Response:
 async def logs_properties(request: Request) -> Response:
     """GET logs/properties."""
     loop = await service_of(request).loop(loop_of(request))
-    span = await asyncio.to_thread(loop.store.span, loop.id)
+    span = await asyncio.to_thread(loop.store.find_time_span, loop.id)
     dates = DateRange(date(span.since), date(span.until)) if span else None
     return Response(msgspec.json.encode(LogsProperties(dates)), media_type=JSON)
 
@@ -176,7 +176,7 @@ def refuse(request: Request, error: Exception) -> Response:
     return Response(fault.body(), fault.status, headers, media_type=JSON)
 
 
-async def loaded(store: Log, writer: Apart, default: Settings) -> Service:
+async def loaded(store: LogReader, writer: WriterClient, default: Settings) -> Service:
     """All loops of a log, `default` among them, and a process that writes for them."""
     await asyncio.to_thread(prepare)
     warm()
@@ -204,8 +204,8 @@ def make(where: str, default: Settings | None = None) -> Edge:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        writer = Apart(where)
-        with Log(where) as store:
+        writer = WriterClient(where)
+        with LogReader(where) as store:
             try:
                 service = await loaded(store, writer, default or Settings())
             except Exception as reason:

@@ -98,8 +98,8 @@ def list_loops(data: Data = HERE, database: Database = None, as_json: AsJson = F
     """List the loops with what became of their decisions."""
     with _store(data, database) as store:
         rows: list[dict[str, Cell]] = []
-        for row in store.loops():
-            told, funnel = json.loads(row.settings), store.funnel(row.id)
+        for row in store.list_loops():
+            told, funnel = json.loads(row.settings), store.read_funnel(row.id)
             rows.append(
                 {
                     "loop": row.name,
@@ -143,7 +143,7 @@ def list_keys(data: Data = HERE, database: Database = None, as_json: AsJson = Fa
     with _store(data, database) as store:
         from windvane.service.api.auth import is_valid
 
-        known = store.keys()
+        known = store.list_keys()
         rows: list[dict[str, Cell]] = [
             {
                 "id": kept.id,
@@ -209,9 +209,9 @@ def export(
 ) -> None:
     """Write every decision of a loop with its probabilities and its reward, for evaluation."""
     with _extra("lab"):
-        from windvane.service.store.parquet_export import write
+        from windvane.service.store.parquet_export import export_log
     with _store(data, database) as store:
-        rows = write(store, loop, parquet)
+        rows = export_log(store, loop, parquet)
     _say(f"{parquet} has {rows} decisions")
 
 
@@ -244,9 +244,9 @@ def _where(data: Path, database: str | None) -> str:
 def _store(data: Path, database: str | None, new: bool = False) -> Iterator["Store"]:
     """The log; only what makes something makes it where there is none."""
     with _extra("serve"):
-        from windvane.service.store.database import location
+        from windvane.service.store.database import resolve_url
         from windvane.service.store.log import Store
-    url = location(_where(data, database))
+    url = resolve_url(_where(data, database))
     if not new and url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
         raise StoreError(f"store: there is no log in {data}", "unreachable")
     with Store(_where(data, database)) as store:

@@ -43,6 +43,9 @@ class RankRequest(Rank, frozen=True, kw_only=True):
     actions: Actions
 
 
+decode_rank_request = msgspec.json.Decoder(RankRequest).decode
+
+
 class RankLine(Rank, frozen=True, kw_only=True):
     """The same, with its actions left as they came."""
 

@@ -18,7 +18,7 @@ from windvane.service.api.auth import is_valid
 from windvane.service.api.middleware import Edge
 from windvane.service.clock import now_us
 from windvane.service.http_protocol import Protocol
-from windvane.service.store.database import location
+from windvane.service.store.database import resolve_url
 from windvane.service.store.log import Store
 
 GRACE = 10  # seconds that requests under way have to end
@@ -105,10 +105,10 @@ def check_keys(where: str, address: Address) -> None:
     """Refuse to be reached by others while there is no key that they would need."""
     if address.is_loopback:
         return
-    url, known = location(where), []
+    url, known = resolve_url(where), []
     if url.get_backend_name() != "sqlite" or Path(url.database or "").exists():
         with Store(where) as store:
-            known = store.keys()
+            known = store.list_keys()
     now = now_us()
     if not any(is_valid(key, now) for key in known):
         raise SettingError(

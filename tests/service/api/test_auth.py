@@ -186,7 +186,7 @@ def test_with_keys_any_name_of_the_service_will_do(tmp_path: Path, store: Store)
 def test_only_the_hash_of_a_key_is_on_disk(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         secret = add(store, "admin")
-        (kept,) = store.keys()
+        (kept,) = store.list_keys()
     assert len(secret) >= 43
     assert kept.hash == auth.digest(secret)
     assert not any(secret.encode() in file.read_bytes() for file in tmp_path.iterdir())

@@ -23,7 +23,7 @@ from windvane.service.loops.settings import Settings, write
 from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.decision_operations import PutDecision, PutReward
 from windvane.service.store.log import Store
-from windvane.service.store.reward_matching import Terms
+from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.schema import Decision, Funnel
 from windvane.types import Floats
 
@@ -85,9 +85,9 @@ class Loop:
 
     def funnel(self) -> Funnel:
         with Store(self.server.data) as store:
-            row = store.loop(self.name)
+            row = store.find_loop(self.name)
             assert row is not None
-            return store.funnel(row.id)
+            return store.read_funnel(row.id)
 
     def until(self, **counts: int) -> Funnel:
         """Wait for the log to say so."""
@@ -260,9 +260,9 @@ def test_a_change_of_settings_is_recorded_and_loses_nothing(
     assert after.belief.seen == 4
     assert np.array_equal(after.belief.moment, before.belief.moment)
     with Store(server.data) as store:
-        row = store.loop(one.name)
+        row = store.find_loop(one.name)
         assert row is not None
-        first, second = store.changes(row.id)
+        first, second = store.list_settings_changes(row.id)
     assert (json.loads(first.settings)["halfLife"], first.lesson) == ("1000 rounds", 0)
     assert (json.loads(second.settings)["halfLife"], second.by) == ("9 rounds", "http")
     again(server, server.kill)
@@ -352,13 +352,15 @@ def test_the_log_is_kept_for_as_many_days_as_it_is_told(
     with Store(data) as store:
         settings = Settings(log_retention_days=days, half_life="never")
         number = store.submit(PutLoop("default", write(settings), 0, "test")).result(20).id
-        terms = Terms(600 * SECOND)
+        terms = RewardTerms(600 * SECOND)
         for event, at in (("old", now_us() - 3 * DAY), ("new", now_us() - DAY)):
             store.submit(PutDecision(old(number, event, at), terms)).result(20)
             store.submit(PutReward(number, event, 1.0, at, terms)).result(20)
 
         def kept() -> list[str]:
-            return [row.decision.event_id for rows in store.log(number) for row in rows]
+            return [
+                row.decision.event_id for rows in store.iterate_decisions(number) for row in rows
+            ]
 
         with Server(nursery, data) as server:
             time.sleep(1.2)  # two looks at the log

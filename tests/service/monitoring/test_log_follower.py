@@ -22,7 +22,7 @@ from windvane.service.schemas import Action, RankRequest
 from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.decision_operations import PutDecision, PutReward
 from windvane.service.store.log import Store
-from windvane.service.store.schema import Change
+from windvane.service.store.schema import SettingsChange
 
 TURN, LENGTH = 300, 450
 NOTHING = Recent([], [])
@@ -159,17 +159,17 @@ def test_an_alarm_is_dropped_with_its_lessons(turned: Loop) -> None:
     watch = followed(turned)
     watch.errors = type(watch.errors)(watch.errors, maxlen=50)
     assert len(watch.alarms) == 1
-    (batch,) = turned.store.lessons(turned.id)
+    (batch,) = turned.store.iterate_lessons(turned.id)
     watch._teach(batch[-1])
     assert len(watch.alarms) == 0
 
 
 def test_new_settings_make_the_usual_unknown(turned: Loop) -> None:
-    again = Loop(turned.store.loops()[0], turned.store)
+    again = Loop(turned.store.list_loops()[0], turned.store)
     watch = followed(again)
     watch.alarm.usual = watch.alarm.usual._replace(size=1000)
     changed = Settings(dim=8, half_life="20 rounds")
-    again.change(Change(2, 0, told.write(changed), "test", again.lesson))
+    again.change(SettingsChange(2, 0, told.write(changed), "test", again.lesson))
     watch.advance(budget=60)
     assert watch.alarm.usual.size == 0
     assert (watch.shadow.theta == again.policy.theta).all()
@@ -180,7 +180,7 @@ def test_a_scrape_takes_no_longer_than_it_may(
     turned: Loop, monkeypatch: pytest.MonkeyPatch, budget: float, wanted: list[float]
 ) -> None:
     monkeypatch.setattr(metrics, "BUDGET", budget)
-    idle = SimpleNamespace(waiting=0, commits=0)
+    idle = SimpleNamespace(waiting_count=0, commit_count=0)
     service = SimpleNamespace(loops={"home": turned}, writer=idle, degraded=None)
     families = metrics.Loops(service, Watches()).collect()  # type: ignore[arg-type]
     found = {family.name: [one.value for one in family.samples] for family in families}
@@ -201,7 +201,7 @@ def test_watches_follow_a_loop_once_and_read_on(tmp_path: Path) -> None:
         watch.read -= 2.0
         watches.of(loop)
         assert len(watch.rows) == 1
-        again = Loop(store.loops()[0], store)
+        again = Loop(store.list_loops()[0], store)
         assert watches.of(again).loop is again
 
 

@@ -9,29 +9,29 @@ from store_helpers import (
     SECOND,
     SUMS,
     TERMS,
+    count_rows,
     decision,
-    held,
+    hold_writer,
     new_loop,
     rank,
-    recounted,
     reward,
     summed,
 )
 from windvane.service.store.decision_operations import (
     Activate,
-    Activated,
+    ActivateResult,
     Expire,
     PutDecision,
+    PutDecisionResult,
     PutReward,
-    Ranked,
-    Rewarded,
+    PutRewardResult,
 )
 from windvane.service.store.group_commit import Operation, Result
 from windvane.service.store.log import Store
-from windvane.service.store.reward_matching import Terms
+from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.schema import Funnel
 
-WAIT = TERMS.wait
+WAIT = TERMS.wait_us
 
 
 def do(store: Store, operation: Operation[Result]) -> Result:
@@ -43,9 +43,9 @@ def test_a_decision_comes_back_as_it_was_put(where: str) -> None:
         loop = new_loop(store)
         put = decision(loop, "visit/1 é", at=7)
         assert do(store, PutDecision(put, TERMS)) == (put.answer, True, ())
-        assert store.decision(loop, "visit/1 é") == put._replace(id=1, activated_at=7)
-        assert store.decision(loop, "visit/2") is None
-        assert store.last_round(loop) == put.round
+        assert store.find_decision(loop, "visit/1 é") == put._replace(id=1, activated_at=7)
+        assert store.find_decision(loop, "visit/2") is None
+        assert store.find_last_round(loop) == put.round
 
 
 def test_an_event_is_decided_once_and_replays_its_answer(where: str) -> None:
@@ -55,9 +55,9 @@ def test_an_event_is_decided_once_and_replays_its_answer(where: str) -> None:
         changed = decision(loop, "e")._replace(answer=b"another", chosen=0)
         again = [store.submit(PutDecision(changed, TERMS)) for _ in range(3)]
         for put in again:
-            assert put.result(20) == first._replace(fresh=False)
-        assert do(store, rank(other, "e")).fresh
-        assert store.funnel(loop).ranked == 1
+            assert put.result(20) == first._replace(is_new=False)
+        assert do(store, rank(other, "e")).is_new
+        assert store.read_funnel(loop).ranked == 1
 
 
 def test_twice_in_one_group_the_first_decides(where: str) -> None:
@@ -68,7 +68,7 @@ def test_twice_in_one_group_the_first_decides(where: str) -> None:
             for answer in (b"first", b"second")
         ]
         first, second = (put.result(20) for put in [store.submit(put) for put in puts])
-        assert (first.fresh, second.fresh) == (True, False)
+        assert (first.is_new, second.is_new) == (True, False)
         assert first.answer == second.answer == b"first"
 
 
@@ -79,7 +79,7 @@ def test_a_reward_is_learned_with_what_its_decision_knows(where: str) -> None:
         (lesson,) = do(store, reward(loop, "e", 0.25, at=9)).lessons
         put = decision(loop, "e")
         assert lesson[1:] == (1, "observe", 0.25, 9, put.round, 5, put.features)
-        assert list(store.lessons(loop)) == [[lesson]]
+        assert list(store.iterate_lessons(loop)) == [[lesson]]
 
 
 def test_the_same_request_is_learned_once(where: str) -> None:
@@ -91,8 +91,12 @@ def test_the_same_request_is_learned_once(where: str) -> None:
         assert [do(store, put).status for put in sent] == ["learned", "duplicate", "duplicate"]
         group = [store.submit(PutReward(loop, "f", 1.0, SECOND, SUMS, "request 1")) for _ in "ab"]
         assert [put.result(20).status for put in group] == ["learned", "duplicate"]
-        assert store.funnel(loop) == recounted(store, loop)
-        assert [one.request_id for one in store.rewards(loop, "e")] == ["request 1", None, None]
+        assert store.read_funnel(loop) == count_rows(store, loop)
+        assert [one.request_id for one in store.list_rewards(loop, "e")] == [
+            "request 1",
+            None,
+            None,
+        ]
 
 
 def test_without_request_ids_every_reward_counts(where: str) -> None:
@@ -102,7 +106,7 @@ def test_without_request_ids_every_reward_counts(where: str) -> None:
         group = [store.submit(summed(loop, "e", value)) for value in (0.5, 0.25, 0.125)]
         statuses = [put.result(20).status for put in group]
         assert statuses == ["learned", "summed", "summed"]
-        found = [(lesson.kind, lesson.value) for lesson in next(store.lessons(loop))]
+        found = [(lesson.kind, lesson.value) for lesson in next(store.iterate_lessons(loop))]
         assert found == [("observe", 0.5), ("amend", 0.25), ("amend", 0.125)]
 
 
@@ -120,7 +124,7 @@ def test_a_reward_after_the_wait_is_late(where: str, at: int, status: str) -> No
         loop = new_loop(store)
         do(store, rank(loop, "e"))
         assert do(store, reward(loop, "e", at=at)).status == status
-        assert store.rewards(loop, "e")[0].status == status
+        assert store.list_rewards(loop, "e")[0].status == status
 
 
 def test_rewards_before_their_decision_are_kept_and_learned_with_it(where: str) -> None:
@@ -128,12 +132,12 @@ def test_rewards_before_their_decision_are_kept_and_learned_with_it(where: str) 
         loop = new_loop(store)
         assert do(store, reward(loop, "e", 0.5, at=1)) == ("orphan", ())
         assert do(store, reward(loop, "e", 0.25, at=2)).status == "orphan"
-        assert store.funnel(loop).orphan == 2
+        assert store.read_funnel(loop).orphan == 2
         ranked = do(store, rank(loop, "e", at=3, terms=SUMS))
         found = [(lesson.kind, lesson.value, lesson.at) for lesson in ranked.lessons]
         assert found == [("observe", 0.5, 3), ("amend", 0.25, 3)]
-        assert [one.status for one in store.rewards(loop, "e")] == ["learned", "summed"]
-        assert store.funnel(loop) == recounted(store, loop)
+        assert [one.status for one in store.list_rewards(loop, "e")] == ["learned", "summed"]
+        assert store.read_funnel(loop) == count_rows(store, loop)
         assert do(store, rank(loop, "e", at=4)).lessons == ()
 
 
@@ -147,8 +151,8 @@ def test_a_deferred_decision_learns_once_it_is_activated(where: str) -> None:
         assert [lesson.value for lesson in activated.lessons] == [0.5]
         assert do(store, Activate(loop, "e", 3 * SECOND, TERMS)) == ("already", ())
         assert do(store, Activate(loop, "unknown", 0, TERMS)) == ("unknown", ())
-        assert store.funnel(loop) == recounted(store, loop)
-        kept = store.decision(loop, "e")
+        assert store.read_funnel(loop) == count_rows(store, loop)
+        kept = store.find_decision(loop, "e")
         assert kept is not None
         assert kept.activated_at == 2 * SECOND
 
@@ -161,8 +165,8 @@ def test_never_activated_means_never_learned(where: str) -> None:
         assert do(store, Expire(loop, 1, 0.0, WAIT + 1)) == (1, ())
         assert do(store, Activate(loop, "e", SECOND, TERMS)).status == "late"
         assert do(store, Activate(loop, "e", WAIT + 1, TERMS)).status == "late"
-        assert list(store.lessons(loop)) == []
-        assert store.funnel(loop) == Funnel(ranked=1, unactivated=1, held=1)
+        assert list(store.iterate_lessons(loop)) == []
+        assert store.read_funnel(loop) == Funnel(ranked=1, unactivated=1, held=1)
 
 
 def test_what_waited_in_vain_learns_the_default_in_the_order_of_decisions(where: str) -> None:
@@ -178,7 +182,7 @@ def test_what_waited_in_vain_learns_the_default_in_the_order_of_decisions(where:
         assert {lesson[2:5] for lesson in first + second} == {("default", -1.0, 9)}
         assert do(store, Expire(loop, 4, -1.0, at=9)) == (0, ())
         assert do(store, reward(loop, "e0")) == ("late", ())
-        assert store.funnel(loop) == recounted(store, loop)
+        assert store.read_funnel(loop) == count_rows(store, loop)
 
 
 def test_nothing_is_learned_from_a_decision_without_features(where: str) -> None:
@@ -188,7 +192,7 @@ def test_nothing_is_learned_from_a_decision_without_features(where: str) -> None
         do(store, PutDecision(blind, TERMS))
         assert do(store, reward(loop, "e")) == ("unlearned", ())
         assert do(store, Expire(loop, WAIT, 0.0, WAIT)) == (0, ())
-        assert store.decision(loop, "e") == blind._replace(id=1, activated_at=0)
+        assert store.find_decision(loop, "e") == blind._replace(id=1, activated_at=0)
 
 
 def plan(loop: int) -> list[list[Operation[Any]]]:
@@ -199,7 +203,7 @@ def plan(loop: int) -> list[list[Operation[Any]]]:
         group: list[Operation[Any]] = []
         for _ in range(chance.randrange(1, 20)):
             event, at = f"e{chance.randrange(40)}", number * 10 * SECOND
-            terms = Terms(60 * SECOND, chance.random() < 0.5)
+            terms = RewardTerms(60 * SECOND, chance.random() < 0.5)
             kind, value, name = chance.random(), chance.random(), chance.choice([None, "r1", "r2"])
             if kind < 0.3:
                 group.append(rank(loop, event, at, chance.random() < 0.4, terms))
@@ -207,7 +211,7 @@ def plan(loop: int) -> list[list[Operation[Any]]]:
                 group.append(Activate(loop, event, at, terms))
             else:
                 group.append(PutReward(loop, event, value, at, terms, name))
-        groups.append(sorted(group, key=lambda step: step.place()))
+        groups.append(sorted(group, key=lambda step: step.batch_key or ()))
     return groups
 
 
@@ -216,17 +220,17 @@ def test_a_group_does_what_its_operations_do_one_by_one(where: str) -> None:
         one, many = new_loop(store, "one by one"), new_loop(store, "in groups")
         for number, (steps, same) in enumerate(zip(plan(one), plan(many), strict=True)):
             alone = [outcome(store.submit(step).result(20)) for step in steps]
-            with held(store):
+            with hold_writer(store):
                 puts = [store.submit(step) for step in same]
             assert [outcome(put.result(20)) for put in puts] == alone
             for loop in (one, many):
                 do(store, Expire(loop, (number - 6) * 10 * SECOND, 0.0, number))
-        assert store.funnel(one) == store.funnel(many)
-        assert min(store.funnel(one)._replace(unlearned=1)) > 0  # all that can happen did
-        assert store.funnel(one)._replace(unactivated=0) == recounted(store, one)
+        assert store.read_funnel(one) == store.read_funnel(many)
+        assert min(store.read_funnel(one)._replace(unlearned=1)) > 0  # all that can happen did
+        assert store.read_funnel(one)._replace(unactivated=0) == count_rows(store, one)
 
 
-def outcome(result: Ranked | Activated | Rewarded) -> list[object]:
+def outcome(result: PutDecisionResult | ActivateResult | PutRewardResult) -> list[object]:
     """What does not depend on ids."""
-    said = result.fresh if isinstance(result, Ranked) else result.status
+    said = result.is_new if isinstance(result, PutDecisionResult) else result.status
     return [said, *(lesson[2:] for lesson in result.lessons)]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from store_helpers import SECOND, decision, new_loop, rank, recounted, reward, summed
+from store_helpers import SECOND, count_rows, decision, new_loop, rank, reward, summed
 from windvane.errors import StoreError
 from windvane.service.store.admin_operations import (
     DeleteLogs,
@@ -25,7 +25,7 @@ from windvane.service.store.admin_operations import (
 )
 from windvane.service.store.backup import restore
 from windvane.service.store.decision_operations import Expire
-from windvane.service.store.log import Span, Store
+from windvane.service.store.log import Store, TimeSpan
 from windvane.service.store.schema import Lesson
 
 EVER = 2**62  # after everything
@@ -37,7 +37,7 @@ from windvane.service.store.log import Store
 where, name, start = sys.argv[1], sys.argv[2], int(sys.argv[3])
 tell = sys.stdout.write
 store = Store(where)
-loop = store.loop(name).id
+loop = store.find_loop(name).id
 for i in range(start, start + 100_000):
     event = f"e{i}"
     store.submit(rank(loop, event)).add_done_callback(lambda put, e=event: tell(f"rank {e}\\n"))
@@ -73,16 +73,16 @@ def test_what_was_acknowledged_is_there_after_a_kill(where: str) -> None:
         with Store(where) as store:
             for kind, event in acknowledged:
                 if kind == "rank":
-                    assert store.decision(loop, event) is not None
+                    assert store.find_decision(loop, event) is not None
                 else:
-                    assert [one.status for one in store.rewards(loop, event)] == ["learned"]
-            learned = [lesson.id for batch in store.lessons(loop) for lesson in batch]
-            assert store.funnel(loop) == recounted(store, loop)
-            assert len(learned) == store.funnel(loop).learned
+                    assert [one.status for one in store.list_rewards(loop, event)] == ["learned"]
+            learned = [lesson.id for batch in store.iterate_lessons(loop) for lesson in batch]
+            assert store.read_funnel(loop) == count_rows(store, loop)
+            assert len(learned) == store.read_funnel(loop).learned
 
 
 def test_a_commit_waits_for_the_disk(where: str) -> None:
-    with Store(where) as store, store._writing.connect() as connection:
+    with Store(where) as store, store._write_engine.connect() as connection:
         ask, full = (
             ("PRAGMA synchronous", 2) if "://" not in where else ("SHOW synchronous_commit", "on")
         )
@@ -93,14 +93,14 @@ def test_settings_are_changed_and_every_change_is_recorded(where: str) -> None:
     with Store(where) as store:
         loop = new_loop(store)
         change = store.submit(PutSettings(loop, '{"dim": 3}', 5, "alice")).result(20)
-        first, second = store.changes(loop)
+        first, second = store.list_settings_changes(loop)
         assert (first.settings, first.by, first.lesson) == ('{"dim": 2}', "test", 0)
         assert second == change
-        found = store.loop("home")
+        found = store.find_loop("home")
         assert found is not None
-        assert store.loops() == [found]
+        assert store.list_loops() == [found]
         assert (found.id, found.settings, found.created) == (loop, '{"dim": 3}', 0)
-        assert store.loop("nowhere") is None
+        assert store.find_loop("nowhere") is None
         assert store.submit(PutSettings(99, "{}", 5, "bob")).exception(20) is not None
 
 
@@ -110,7 +110,7 @@ def test_keys_overlap_until_they_expire(where: str) -> None:
         new = store.submit(PutKey("admin", "hash 2", 2)).result(20)
         assert store.submit(ExpireKey(old.id, 9)).result(20)
         assert not store.submit(ExpireKey(99, 9)).result(20)
-        assert store.keys() == [old._replace(expires=9), new]
+        assert store.list_keys() == [old._replace(expires=9), new]
 
 
 def fold(belief: float, learned: Iterable[list[Lesson]]) -> float:
@@ -135,27 +135,27 @@ def test_a_snapshot_and_the_rest_fold_to_the_same_bits(where: str) -> None:
     with Store(where) as store:
         loop = new_loop(store)
         play(store, loop, range(30))
-        last = [lesson for batch in store.lessons(loop, batch=4) for lesson in batch][-1].id
-        half = fold(0.0, store.lessons(loop, batch=7))
+        last = [lesson for batch in store.iterate_lessons(loop, batch=4) for lesson in batch][-1].id
+        half = fold(0.0, store.iterate_lessons(loop, batch=7))
         store.submit(PutSnapshot(loop, last, repr(half).encode(), 1))
         play(store, loop, range(30, 60))
     with Store(where) as store:
-        kept = store.snapshot(loop)
+        kept = store.find_snapshot(loop)
         assert kept is not None
-        continued = fold(float(kept.blob), store.lessons(loop, kept.lesson))
-        assert continued == fold(0.0, store.lessons(loop)) != half
+        continued = fold(float(kept.blob), store.iterate_lessons(loop, kept.lesson))
+        assert continued == fold(0.0, store.iterate_lessons(loop)) != half
 
 
 def test_only_the_last_snapshots_are_kept(where: str) -> None:
     with Store(where) as store:
         loop, other = new_loop(store), new_loop(store, "other")
-        assert store.snapshot(loop) is None
+        assert store.find_snapshot(loop) is None
         store.submit(PutSnapshot(other, 0, b"other", 0))
         for i in range(6):
             store.submit(PutSnapshot(loop, 10 - i, b"%d" % i, i)).result(20)
-        assert store.snapshot(loop) == (5, b"5", 5)  # the last that was taken
-        assert store.snapshot(other) == (0, b"other", 0)
-        with store._reading.connect() as connection:
+        assert store.find_snapshot(loop) == (5, b"5", 5)  # the last that was taken
+        assert store.find_snapshot(other) == (0, b"other", 0)
+        with store._read_engine.connect() as connection:
             assert connection.execute(text("SELECT count(*) FROM snapshots")).scalar() == 4
 
 
@@ -166,38 +166,40 @@ def test_deleted_logs_leave_what_was_learned(where: str) -> None:
         play(store, other, range(3))
         store.submit(reward(loop, "nobody", at=3)).result(20)
         assert store.submit(DeleteLogs(loop, 20)).result(20) == 0  # no snapshot holds them yet
-        learned = [lesson for batch in store.lessons(loop) for lesson in batch]
+        learned = [lesson for batch in store.iterate_lessons(loop) for lesson in batch]
         held = fold(0.0, [learned[:-4]])
         store.submit(PutSnapshot(loop, 0, b"too old", 1))
         store.submit(PutSnapshot(loop, learned[-5].id, repr(held).encode(), 1)).result(20)
-        before = store.funnel(loop)
+        before = store.read_funnel(loop)
         while store.submit(DeleteLogs(loop, 20, limit=6)).result(20):
             pass
-        assert store.funnel(loop) == before
-        assert store.decision(loop, "e19") is None
-        assert store.decision(loop, "e20") is not None
-        assert store.rewards(loop, "e1") == store.rewards(loop, "nobody") == []
-        assert store.decision(other, "e0") is not None
-        while store.submit(DeleteLogs(loop, EVER, limit=6, even_waiting=True)).result(20):
+        assert store.read_funnel(loop) == before
+        assert store.find_decision(loop, "e19") is None
+        assert store.find_decision(loop, "e20") is not None
+        assert store.list_rewards(loop, "e1") == store.list_rewards(loop, "nobody") == []
+        assert store.find_decision(other, "e0") is not None
+        while store.submit(DeleteLogs(loop, EVER, limit=6, include_waiting=True)).result(20):
             pass
-        assert store.span(loop) is not None  # the lessons after the snapshot stay
-        kept = store.snapshot(loop)
+        assert store.find_time_span(loop) is not None  # the lessons after the snapshot stay
+        kept = store.find_snapshot(loop)
         assert kept is not None
-        assert fold(float(kept.blob), store.lessons(loop, kept.lesson)) == fold(0.0, [learned])
+        assert fold(float(kept.blob), store.iterate_lessons(loop, kept.lesson)) == fold(
+            0.0, [learned]
+        )
 
 
 def test_ids_grow_also_after_all_was_deleted(where: str) -> None:
     with Store(where) as store:
         loop = new_loop(store)
         play(store, loop, range(10))
-        (learned,) = store.lessons(loop)
+        (learned,) = store.iterate_lessons(loop)
         store.submit(PutSnapshot(loop, learned[-1].id, b"", 1))
-        assert store.submit(DeleteLogs(loop, EVER, even_waiting=True)).result(20) == 10
-        assert store.span(loop) is None
-        assert store.last_round(loop) is None
+        assert store.submit(DeleteLogs(loop, EVER, include_waiting=True)).result(20) == 10
+        assert store.find_time_span(loop) is None
+        assert store.find_last_round(loop) is None
     with Store(where) as store:
         play(store, loop, range(10))
-        (again,) = store.lessons(loop, learned[-1].id)
+        (again,) = store.iterate_lessons(loop, learned[-1].id)
         assert [lesson[1:] for lesson in again] != []
         assert len(again) == len(learned)
 
@@ -215,8 +217,8 @@ def test_what_waits_goes_too_where_all_up_to_a_time_is_to_go(where: str) -> None
         loop = new_loop(store)
         for event, at in (("early", 9), ("meanwhile", 10)):
             store.submit(rank(loop, event, at=at)).result(20)
-        assert store.submit(DeleteLogs(loop, 10, even_waiting=True)).result(20) == 1
-        assert store.decision(loop, "early") is None
+        assert store.submit(DeleteLogs(loop, 10, include_waiting=True)).result(20) == 1
+        assert store.find_decision(loop, "early") is None
         assert store.submit(reward(loop, "meanwhile")).result(20).status == "learned"
 
 
@@ -228,18 +230,18 @@ def test_the_log_is_read_by_time_in_batches(where: str) -> None:
         store.submit(summed(loop, "e1", 0.5))
         store.submit(summed(loop, "e1", 0.25))
         store.submit(Expire(loop, 16, -1.0, 60)).result(20)
-        batches = list(store.log(loop, since=15, until=50, batch=3))
+        batches = list(store.iterate_decisions(loop, since=15, until=50, batch=3))
         assert [len(batch) for batch in batches] == [3, 1]
         first, second, third, _ = (row for batch in batches for row in batch)
-        assert first.decision == store.decision(loop, "e1")
+        assert first.decision == store.find_decision(loop, "e1")
         assert (first.reward, first.defaulted) == (0.75, False)
         assert (second.reward, second.defaulted) == (-1.0, True)
         assert (third.reward, third.defaulted) == (None, False)
-        (light,) = store.log(loop, until=11, whole=False)
+        (light,) = store.iterate_decisions(loop, until=11, with_payloads=False)
         expected = decision(loop, "e0", 10)._replace(actions="", answer=b"", request="")
         assert light[0].decision == expected._replace(id=first.decision.id - 1, activated_at=10)
-        assert list(store.log(loop, since=51)) == []
-        assert store.span(loop) == Span(10, 50)
+        assert list(store.iterate_decisions(loop, since=51)) == []
+        assert store.find_time_span(loop) == TimeSpan(10, 50)
 
 
 def test_a_backup_is_of_one_moment_while_others_write(tmp_path: Path) -> None:
@@ -261,17 +263,17 @@ def test_a_backup_is_of_one_moment_while_others_write(tmp_path: Path) -> None:
             store.backup(tmp_path / f"backup-{i}.db")
         stop.set()
         thread.join()
-        total = store.funnel(loop).ranked
+        total = store.read_funnel(loop).ranked
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *(f"backup-{i}.db" for i in range(3)),
         "data",
     ]
     restore(tmp_path / "backup-2.db", tmp_path / "again")
     with Store(tmp_path / "again") as copy:
-        funnel = copy.funnel(loop)
+        funnel = copy.read_funnel(loop)
         assert 200 <= funnel.ranked <= total
-        assert funnel == recounted(copy, loop)
-        assert copy.submit(rank(loop, "new")).result(20).fresh
+        assert funnel == count_rows(copy, loop)
+        assert copy.submit(rank(loop, "new")).result(20).is_new
 
 
 def test_a_restore_overwrites_nothing_and_takes_only_backups(tmp_path: Path) -> None:
@@ -301,7 +303,7 @@ def test_a_backup_does_not_take_the_place_of_the_log(tmp_path: Path) -> None:
                 store.backup(tmp_path / folder / "windvane.db")
         store.submit(rank(loop, "kept")).result(20)
     with Store(tmp_path / "data") as store:
-        assert store.decision(loop, "kept") is not None
+        assert store.find_decision(loop, "kept") is not None
 
 
 def test_a_backup_is_one_file_and_stays_one(tmp_path: Path) -> None:
@@ -310,9 +312,9 @@ def test_a_backup_is_one_file_and_stays_one(tmp_path: Path) -> None:
         store.backup(tmp_path / "backup.db")
     restore(tmp_path / "backup.db", tmp_path / "again")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "backup.db", "data"]
-    with Store(tmp_path / "again") as again, again._reading.connect() as connection:
+    with Store(tmp_path / "again") as again, again._read_engine.connect() as connection:
         assert connection.scalar(text("PRAGMA journal_mode")) == "wal"
-        assert [row.id for row in again.loops()] == [loop]
+        assert [row.id for row in again.list_loops()] == [loop]
 
 
 def test_nothing_that_a_lost_log_left_gets_into_a_restored_one(tmp_path: Path) -> None:
@@ -329,7 +331,7 @@ def test_nothing_that_a_lost_log_left_gets_into_a_restored_one(tmp_path: Path) -
     (data / "windvane.db-wal").unlink()
     restore(tmp_path / "backup.db", data)
     with Store(data) as store:
-        assert store.decision(loop, "later") is None
+        assert store.find_decision(loop, "later") is None
 
 
 def test_postgresql_is_backed_up_with_its_own_tools(postgresql: Callable[[], str]) -> None:
@@ -342,7 +344,7 @@ def test_postgresql_is_backed_up_with_its_own_tools(postgresql: Callable[[], str
 
 
 def test_a_database_of_a_later_version_is_refused(where: str) -> None:
-    with Store(where) as store, store._writing.begin() as connection:
+    with Store(where) as store, store._write_engine.begin() as connection:
         connection.execute(text("UPDATE windvane_schema SET version = 99"))
     with pytest.raises(StoreError, match="version 99, this Windvane reads up to 1") as refused:
         Store(where)
@@ -350,7 +352,7 @@ def test_a_database_of_a_later_version_is_refused(where: str) -> None:
 
 
 def test_tables_of_someone_else_are_left_alone(where: str) -> None:
-    with Store(where) as store, store._writing.begin() as connection:
+    with Store(where) as store, store._write_engine.begin() as connection:
         connection.execute(text("DROP TABLE windvane_schema"))
     with pytest.raises(StoreError, match="that is not Windvane's") as refused:
         Store(where)
@@ -384,7 +386,7 @@ def fill(store: Store, loop: int) -> None:
     values = f"{loop}, 'e' || i, i, i * 1000, 'Online', false, false, i * 1000, 0, "
     values += "CAST('12345678' AS {blob}), CAST('' AS {blob}), '[]', CAST('' AS {blob}), '{{}}'"
     blob = "BLOB" if store.url.get_backend_name() == "sqlite" else "BYTEA"
-    with store._writing.begin() as connection:
+    with store._write_engine.begin() as connection:
         for table, columns_, values_ in (
             ("decisions", columns, values.format(blob=blob)),
             ("rewards", "loop, event_id, value, at, status", f"{loop}, 'e' || i, 1, i, 'learned'"),
@@ -414,18 +416,21 @@ def test_look_ups_stay_fast_among_many(where: str) -> None:
         fill(store, loop)
         end = 200_000 * 1000
         questions: dict[str, Callable[[], object]] = {
-            "decision": lambda: store.decision(loop, "e150000"),
-            "rewards": lambda: store.rewards(loop, "e150000"),
-            "last round": lambda: store.last_round(loop),
-            "funnel": lambda: store.funnel(loop),
-            "snapshot": lambda: store.snapshot(loop),
-            "span": lambda: store.span(loop),
-            "lessons": lambda: next(store.lessons(loop, 199_990)),
+            "decision": lambda: store.find_decision(loop, "e150000"),
+            "rewards": lambda: store.list_rewards(loop, "e150000"),
+            "last round": lambda: store.find_last_round(loop),
+            "funnel": lambda: store.read_funnel(loop),
+            "snapshot": lambda: store.find_snapshot(loop),
+            "span": lambda: store.find_time_span(loop),
+            "lessons": lambda: next(store.iterate_lessons(loop, 199_990)),
         }
         slow = {name: spent for name, ask in questions.items() if (spent := quickest(ask)) > 1}
         assert not slow
-        assert quickest(lambda: next(store.log(loop, end - 9000, whole=False))) < 3  # two queries
-        assert len(next(store.log(loop, end - 9000))) == 10
+        assert (
+            quickest(lambda: next(store.iterate_decisions(loop, end - 9000, with_payloads=False)))
+            < 3
+        )  # two queries
+        assert len(next(store.iterate_decisions(loop, end - 9000))) == 10
         for operation in (
             rank(loop, "new"),
             reward(loop, "e150000", at=150_000 * 1000 + SECOND),

@@ -25,9 +25,8 @@ from windvane.service.store import writer_client
 from windvane.service.store.admin_operations import PutLoop, PutSettings
 from windvane.service.store.group_commit import Operation, Result
 from windvane.service.store.log import Store
-from windvane.service.store.schema import Funnel
-from windvane.service.store.schema import Loop as Row
-from windvane.service.store.writer_client import Apart
+from windvane.service.store.schema import Funnel, LoopRow
+from windvane.service.store.writer_client import WriterClient
 
 BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea")]}
 SETTINGS = {"halfLife": "50 rounds", "rewardAggregation": "sum"}
@@ -95,9 +94,9 @@ def test_a_writer_that_is_killed_is_replaced_and_the_belief_is_that_of_the_log(
     assert running[0] > 20
     with Store(tmp_path / "data") as store:
         for event in ranked:
-            assert store.decision(1, event) is not None
+            assert store.find_decision(1, event) is not None
         for event, request in rewarded:
-            assert request in [one.request_id for one in store.rewards(1, event)]
+            assert request in [one.request_id for one in store.list_rewards(1, event)]
 
 
 def test_a_log_that_failed_for_a_while_leaves_the_belief_as_it_was(
@@ -156,7 +155,7 @@ def test_what_was_read_from_the_log_is_not_learned_again_when_it_is_told(tmp_pat
         assert loop.lesson == three.lessons[0].id
 
 
-class Direct(Apart):
+class Direct(WriterClient):
     """Written by a store of this process."""
 
     def __init__(self, store: Store) -> None:
@@ -166,12 +165,12 @@ class Direct(Apart):
     def submit(
         self,
         operation: Operation[Result],
-        then: Callable[[Result | StoreError], None] | None = None,
-        patience: float | None = None,
+        on_result: Callable[[Result | StoreError], None] | None = None,
+        timeout: float | None = None,
     ) -> "asyncio.Future[Result]":
         told = self._store.submit(operation).result(20)
-        if then is not None:
-            then(told)
+        if on_result is not None:
+            on_result(told)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         future.set_result(told)
         return future
@@ -186,11 +185,11 @@ def test_all_decisions_whose_wait_is_over_are_closed_at_one_look(tmp_path: Path)
             put.result(20)
         service = Service(store, Direct(store))
         asyncio.run(service.expire(service.loops["home"]))
-        assert store.funnel(row.id) == Funnel(900, 300, unactivated=600, default=300)
+        assert store.read_funnel(row.id) == Funnel(900, 300, unactivated=600, default=300)
         assert service.loops["home"].policy.belief.seen == 300
 
 
-class Doomed(Apart):
+class Doomed(WriterClient):
     """Its first process is killed the moment it is ready."""
 
     lives = 0
@@ -222,11 +221,11 @@ def test_a_clock_that_is_set_makes_nothing_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def play() -> None:
-        writer = Apart(str(tmp_path))
+        writer = WriterClient(str(tmp_path))
         await writer.start()
         with monkeypatch.context() as patch:
             patch.setattr(time, "time", lambda: 0.0)
-            put = writer.submit(PutLoop("home", "{}", 0, "test"), patience=20.0)
+            put = writer.submit(PutLoop("home", "{}", 0, "test"), timeout=20.0)
         assert (await put).name == "home"
         await writer.close()
 
@@ -236,13 +235,13 @@ def test_a_clock_that_is_set_makes_nothing_late(
 def test_only_so_many_bytes_may_wait_to_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_client, "MOST_BYTES", 2**24)
+    monkeypatch.setattr(writer_client, "MAX_UNSENT_BYTES", 2**24)
 
     async def play() -> int:
-        writer = Apart(str(tmp_path))
+        writer = WriterClient(str(tmp_path))
         await writer.start()
-        os.kill(writer.process, signal.SIGSTOP)
-        waiting: list[asyncio.Future[Row]] = []
+        os.kill(writer.process_id, signal.SIGSTOP)
+        waiting: list[asyncio.Future[LoopRow]] = []
         refused = None
         while refused is None and len(waiting) < 200:
             put = PutLoop(f"loop-{len(waiting)}", "x" * 2**20, 0, "test")
@@ -252,8 +251,8 @@ def test_only_so_many_bytes_may_wait_to_be_written(
                 refused = error
             await asyncio.sleep(0)
         assert refused is not None
-        assert (refused.kind, "too much waits" in str(refused)) == ("busy", True)
-        os.kill(writer.process, signal.SIGCONT)
+        assert (refused.kind, "too many bytes wait" in str(refused)) == ("busy", True)
+        os.kill(writer.process_id, signal.SIGCONT)
         made = await asyncio.gather(*waiting)
         await writer.close()
         return len(made)

@@ -28,7 +28,7 @@ from windvane.errors import SettingError, StoreError
 from windvane.service.clock import now_us
 from windvane.service.schemas import WireError
 from windvane.service.store.admin_operations import PutKey
-from windvane.service.store.log import Log
+from windvane.service.store.log import LogReader
 from windvane.service.store.schema import Key
 
 ROLES = ("rank", "read", "admin")
@@ -73,16 +73,16 @@ def needed(method: str, path: str) -> str | None:
 class Keyring:
     """The keys of a store in memory, read again every second."""
 
-    def __init__(self, store: Log) -> None:
+    def __init__(self, store: LogReader) -> None:
         self._store = store
-        self.keys: list[Key] = store.keys()
+        self.keys: list[Key] = store.list_keys()
 
     async def watch(self) -> None:
         """Notice keys that others make or expire, for ever."""
         while True:
             await asyncio.sleep(EVERY)
             with contextlib.suppress(StoreError):
-                self.keys = await asyncio.to_thread(self._store.keys)
+                self.keys = await asyncio.to_thread(self._store.list_keys)
 
     def roles(self, secret: str, at: int) -> set[str]:
         """What a key may do now; every key is compared, in the same time."""

@@ -57,7 +57,7 @@ async def healthz(request: Request) -> Response:
     """GET healthz: it lives, and says whether it limps."""
     service = _loaded(request)
     reason = service.degraded
-    health = Health("degraded" if reason else "ok", service.writer.waiting, reason)
+    health = Health("degraded" if reason else "ok", service.writer.waiting_count, reason)
     return Response(msgspec.json.encode(health), media_type=JSON)
 
 
@@ -83,7 +83,7 @@ async def loops(request: Request) -> Response:
     """GET and POST loops."""
     service = service_of(request)
     if request.method != "POST":
-        rows = await asyncio.to_thread(service.store.loops)
+        rows = await asyncio.to_thread(service.store.list_loops)
         infos = [LoopInfo(row.name, date(row.created), told.read(row.settings)) for row in rows]
         return Response(msgspec.json.encode(infos), media_type=JSON)
     wanted = parsed(read_loop, await body_of(request.receive), "InvalidServiceConfiguration")

@@ -21,10 +21,9 @@ from windvane.service.loops import settings as told
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.settings import Settings
 from windvane.service.schemas import Rank, Ranked, RankResponse, bad
-from windvane.service.store.log import Log
-from windvane.service.store.reward_matching import Terms
-from windvane.service.store.schema import Change, Decision, Lesson
-from windvane.service.store.schema import Loop as Row
+from windvane.service.store.log import LogReader
+from windvane.service.store.reward_matching import RewardTerms
+from windvane.service.store.schema import Decision, Lesson, LoopRow, SettingsChange
 from windvane.types import Floats
 
 OFTEN = 1000  # lessons between two snapshots
@@ -56,7 +55,7 @@ unpack = msgspec.msgpack.Decoder(Packed).decode
 class Loop:
     """One loop in memory: it decides and learns; what it says is durable once the store says so."""
 
-    def __init__(self, row: Row, store: Log) -> None:
+    def __init__(self, row: LoopRow, store: LogReader) -> None:
         self.id, self.name, self.created = row.id, row.name, row.created
         self.store = store
         self.settings = told.read(row.settings)
@@ -84,8 +83,8 @@ class Loop:
     def restore(self) -> None:
         """Load the last snapshot, and go through the lessons and settings that came after it."""
         round_ = self.policy.round
-        changes = self.store.changes(self.id)
-        snapshot = self.store.snapshot(self.id)
+        changes = self.store.list_settings_changes(self.id)
+        snapshot = self.store.find_snapshot(self.id)
         if snapshot is not None:
             packed = unpack(snapshot.blob)
             self.policy, self.newest = Policy.load(io.BytesIO(packed.policy)), packed.newest
@@ -98,18 +97,18 @@ class Loop:
         self.changed = before[-1].id if before else 0
         if before:
             self.settings = told.read(before[-1].settings)
-        for lessons in self.store.lessons(self.id, self.lesson):
+        for lessons in self.store.iterate_lessons(self.id, self.lesson):
             for lesson in lessons:
                 while due and due[0].lesson < lesson.id:
                     self.change(due.pop(0))
                 self.learn([lesson])
         for change in due:
             self.change(change)
-        last = self.store.last_round(self.id)
+        last = self.store.find_last_round(self.id)
         self.policy.round = max(round_, self.policy.round, 0 if last is None else last + 1)
         self.in_doubt = False
 
-    def change(self, change: Change) -> None:
+    def change(self, change: SettingsChange) -> None:
         """Take over new settings; what was learned stays, unless it is to be forgotten."""
         if change.id <= self.changed:  # read from the log before it was told
             return
@@ -209,7 +208,7 @@ class Loop:
     @settings.setter
     def settings(self, settings: Settings) -> None:
         self._settings = settings
-        self.terms = Terms(settings.wait, settings.adds)  # on which rewards are taken
+        self.terms = RewardTerms(settings.wait, settings.adds)  # on which rewards are taken
         self.in_rounds = settings.in_rounds
 
     def learn(self, lessons: Iterable[Lesson]) -> None:

@@ -16,20 +16,20 @@ from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.settings import Settings
 from windvane.service.schemas import Rank, WireError
 from windvane.service.store.admin_operations import DeleteLogs, PutLoop, PutSnapshot
-from windvane.service.store.database_errors import is_everyones
+from windvane.service.store.database_errors import is_database_failure
 from windvane.service.store.decision_operations import (
-    Activated,
+    ActivateResult,
     Expire,
-    Expired,
+    ExpireResult,
     PutDecision,
-    Rewarded,
+    PutDecisionResult,
+    PutRewardResult,
     Withdraw,
 )
-from windvane.service.store.decision_operations import Ranked as Kept
 from windvane.service.store.group_commit import Operation
-from windvane.service.store.log import Log
-from windvane.service.store.schema import Change, Decision
-from windvane.service.store.writer_client import Apart
+from windvane.service.store.log import LogReader
+from windvane.service.store.schema import Decision, SettingsChange
+from windvane.service.store.writer_client import WriterClient
 
 PATIENCE, HURRY = 2.0, 0.2  # seconds after which a request is answered without the log
 SWEEP = 0.5  # seconds between two looks for decisions whose wait is over
@@ -45,14 +45,14 @@ log = logging.getLogger("windvane.service")
 class Service:
     """All loops of one store, and how requests reach them."""
 
-    def __init__(self, store: Log, writer: Apart) -> None:
+    def __init__(self, store: LogReader, writer: WriterClient) -> None:
         self.store, self.writer = store, writer
         self.loops: dict[str, Loop] = {}
         self.degraded: str | None = None  # why ranks are answered with the first action
         self.log_fails = False  # whether it is for the log
         self.changing = asyncio.Lock()  # settings, which are changed from what they were
         self.in_doubt: list[Withdraw] = []  # decisions answered otherwise that may be on disk
-        for row in store.loops():
+        for row in store.list_loops():
             self.loops[row.name] = Loop(row, store)
 
     async def create(self, name: str, settings: Settings, by: str) -> Loop:
@@ -71,7 +71,7 @@ class Service:
         return self.loops[name]
 
     def _load(self, name: str) -> Loop | None:
-        row = self.store.loop(name)
+        row = self.store.find_loop(name)
         return None if row is None else Loop(row, self.store)
 
     def write(
@@ -96,7 +96,7 @@ class Service:
             self.in_doubt.pop()
 
     def _again(self, one: Withdraw, told: object) -> None:
-        failed = isinstance(told, StoreError) and is_everyones(told)
+        failed = isinstance(told, StoreError) and is_database_failure(told)
         if failed and len(self.in_doubt) < MOST_IN_DOUBT:
             self.in_doubt.append(one)
 
@@ -160,7 +160,7 @@ class Service:
                 days = loop.settings.log_retention_days
                 before = now_us() - days * DAY
                 with contextlib.suppress(StoreError):
-                    span = await asyncio.to_thread(self.store.span, loop.id)
+                    span = await asyncio.to_thread(self.store.find_time_span, loop.id)
                     if days >= 0 and span is not None and span.since < before:
                         await self.shorten(loop, before)
             await asyncio.sleep(RETAIN)
@@ -168,7 +168,7 @@ class Service:
     async def shorten(self, loop: Loop, before: int, even_waiting: bool = False) -> None:
         """Delete decisions made before a time; a snapshot keeps what was learned, and the round."""
         await self.keep(loop)
-        delete = DeleteLogs(loop.id, before, even_waiting=even_waiting)
+        delete = DeleteLogs(loop.id, before, include_waiting=even_waiting)
         while await self.write(delete):
             pass
 
@@ -190,11 +190,11 @@ class Service:
 def teach(loop: Loop, told: Any) -> None:
     """Let a loop learn what writing has taught, at once and in the order of the log."""
     if isinstance(told, StoreError):
-        loop.in_doubt |= is_everyones(told)  # it may be on disk, and only the word of it lost
+        loop.in_doubt |= is_database_failure(told)  # the write may be on disk
     elif loop.in_doubt:
         with contextlib.suppress(StoreError):
             loop.restore()
-    elif isinstance(told, Kept | Rewarded | Activated | Expired):
+    elif isinstance(told, PutDecisionResult | PutRewardResult | ActivateResult | ExpireResult):
         loop.learn(told.lessons)
-    elif isinstance(told, Change):
+    elif isinstance(told, SettingsChange):
         loop.change(told)

@@ -1,26 +1,19 @@
 """One event: what was chosen, with which chances, why, and what came of it."""
 
-import msgspec
 import numpy as np
 
 from windvane.errors import FeatureError
 from windvane.service.loops.loop import Loop
-from windvane.service.monitoring.panels import Weight
-from windvane.service.schemas import RankRequest
-from windvane.service.store.schema import Decision, Reward
+from windvane.service.monitoring.panels import PageStruct, Weight
+from windvane.service.schemas import decode_rank_request
+from windvane.service.store.schema import Decision, Reward, decode_action_ids
 from windvane.types import Floats
 
 REASONS = 12
 SHOWN = 30  # actions
-read_request = msgspec.json.Decoder(RankRequest).decode
-read_names = msgspec.json.Decoder(list[str]).decode
 
 
-class Struct(msgspec.Struct, frozen=True, rename="camel"):
-    """What the page is sent."""
-
-
-class Option(Struct, frozen=True):
+class Option(PageStruct, frozen=True):
     """An action that could be chosen: its chance then, its estimate xᵀθ̂ now."""
 
     name: str
@@ -29,7 +22,7 @@ class Option(Struct, frozen=True):
     chosen: bool
 
 
-class Came(Struct, frozen=True):
+class Came(PageStruct, frozen=True):
     """A reward and what became of it, a field of `Funnel`."""
 
     at: int
@@ -37,7 +30,7 @@ class Came(Struct, frozen=True):
     status: str
 
 
-class Event(Struct, frozen=True):
+class Event(PageStruct, frozen=True):
     """A decision and the reason for it."""
 
     event: str
@@ -57,14 +50,16 @@ class Event(Struct, frozen=True):
 
 def look_up(loop: Loop, event: str) -> Event | None:
     """What is known of an event; None where nobody ranked it."""
-    decision = loop.store.decision(loop.id, event)
-    return None if decision is None else told(loop, decision, loop.store.rewards(loop.id, event))
+    decision = loop.store.find_decision(loop.id, event)
+    return (
+        None if decision is None else told(loop, decision, loop.store.list_rewards(loop.id, event))
+    )
 
 
 def told(loop: Loop, decision: Decision, rewards: list[Reward]) -> Event:
     """A decision with its reason; the estimates are those of the belief of now."""
-    request = read_request(decision.request)
-    names, chances = read_names(decision.actions), np.frombuffer(decision.probabilities)
+    request = decode_rank_request(decision.request)
+    names, chances = decode_action_ids(decision.actions), np.frombuffer(decision.probabilities)
     theta, chosen = loop.policy.theta, decision.chosen
     estimates: list[float | None] = [None] * len(names)
     reasons: list[Weight] = []

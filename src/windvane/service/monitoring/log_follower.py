@@ -20,15 +20,14 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import func, select
 
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.loop import Loop
 from windvane.service.monitoring.drift_alarm import Alarm
 from windvane.service.monitoring.estimates import NAN, Decided, Learned, moved
-from windvane.service.store.schema import Lesson, decisions, lessons
-from windvane.service.store.schema import waiting as waits
-from windvane.types import Floats
+from windvane.service.store import monitoring_queries
+from windvane.service.store.monitoring_queries import DecisionSummary
+from windvane.service.store.schema import Lesson, decode_action_ids
 
 MOST = 20_000  # decisions that are looked at
 BATCH = 250
@@ -36,8 +35,6 @@ ROOM = 4_000_000  # numbers of estimates that are kept: of large ones, not that 
 WARM = 500
 BUDGET = 0.4  # seconds of work at a time
 FRESH = 1.0  # seconds for which what was read of the log is fresh enough
-FIELDS = ("id", "at", "chosen", "probabilities", "actions", "mode", "degraded")
-read_names = msgspec.json.Decoder(list[str]).decode
 
 
 class Excluded(msgspec.Struct, rename="camel"):
@@ -97,24 +94,11 @@ class Watch:
 
     def _start(self) -> tuple[int, int]:
         """The last decision and lesson that are not looked at."""
-        read, ours = self.loop.store._read, decisions.c.loop == self.loop.id
-        ids = select(decisions.c.id).where(ours).order_by(decisions.c.id.desc())
-        found = read(ids.offset(self.most).limit(1))
-        decision = int(found[0][0]) if found else 0
-        mine = lessons.c.loop == self.loop.id
-        ((first,),) = read(
-            select(func.min(lessons.c.id)).where(mine, lessons.c.decision > decision)
-        )
-        ((last,),) = read(select(func.max(lessons.c.id)).where(mine))
-        return decision, int(first - 1 if first is not None else last or 0)
+        return monitoring_queries.find_window_start(self.loop.store, self.loop.id, self.most)
 
     def _taught(self) -> int:
         """How many observations the log in hand has."""
-        query = select(func.count()).where(
-            lessons.c.loop == self.loop.id, lessons.c.id > self.lesson, lessons.c.kind != "amend"
-        )
-        ((count,),) = self.loop.store._read(query)
-        return int(count)
+        return monitoring_queries.count_observations(self.loop.store, self.loop.id, self.lesson)
 
     @property
     def truncated(self) -> bool:
@@ -123,9 +107,7 @@ class Watch:
 
     def waiting(self) -> int:
         """How many decisions still wait for their reward."""
-        query = select(func.count()).where(waits.c.loop == self.loop.id)
-        ((count,),) = self.loop.store._read(query)
-        return int(count)
+        return monitoring_queries.count_waiting_decisions(self.loop.store, self.loop.id)
 
     def advance(self, budget: float = BUDGET) -> None:
         """Take in what the log has that is new, for as long as the budget of seconds lasts."""
@@ -141,8 +123,7 @@ class Watch:
             self.advance(budget)
 
     def _follow_deletion(self) -> None:
-        query = select(func.min(decisions.c.id)).where(decisions.c.loop == self.loop.id)
-        ((first,),) = self.loop.store._read(query)
+        first = monitoring_queries.find_first_decision(self.loop.store, self.loop.id)
         self._drop(lambda row: first is None or row.id < first)
 
     def _drop(self, gone: Callable[[Row], bool]) -> None:
@@ -151,54 +132,46 @@ class Watch:
 
     def _take_decisions(self, until: float) -> bool:
         """Whether all of them could be taken in."""
-        query = (
-            select(*decisions.c[FIELDS])
-            .where(decisions.c.loop == self.loop.id)
-            .order_by(decisions.c.id)
-            .limit(BATCH)
-        )
-        while found := self.loop.store._read(query.where(decisions.c.id > self.decision)):
-            for number, at, chosen, chances, names, mode, degraded in found:
-                shares = np.frombuffer(chances)
-                row = self._row(number, at, chosen, shares, read_names(names), mode)
-                if not degraded:
+        while summaries := monitoring_queries.list_decision_summaries(
+            self.loop.store, self.loop.id, self.decision, BATCH
+        ):
+            for summary in summaries:
+                row = self._row(summary)
+                if not summary.degraded:
                     self.rows.append(row)
-                    self.by_id[number] = row
-                self.decision = number
+                    self.by_id[summary.id] = row
+                self.decision = summary.id
             self._drop(lambda row: len(self.rows) > self.most)
-            if len(found) < BATCH:
+            if len(summaries) < BATCH:
                 break
             if time.monotonic() > until:
                 return False
         return True
 
-    def _row(
-        self, number: int, at: int, chosen: int, shares: Floats, names: list[str], mode: str
-    ) -> Row:
+    def _row(self, summary: DecisionSummary) -> Row:
+        shares = np.frombuffer(summary.probabilities)
+        names = decode_action_ids(summary.actions)
+        chosen = summary.chosen
         open_, first, chance = np.arange(len(shares)), 0, float(shares[chosen])
-        if mode == "Apprentice":  # which always takes the first that is not excluded
+        if summary.mode == "Apprentice":  # which always takes the first that is not excluded
             first = chosen
         elif not shares.all():
-            excluded = self._excluded(number)
+            excluded = self._excluded(summary.id)
             open_ = np.array([k for k, name in enumerate(names) if name not in excluded])
             first = int(open_[0])
         baseline = (first == chosen) / chance if shares[first] > 0 else NAN
         uniform = 1.0 / (len(open_) * chance) if shares[open_].all() else NAN
         explored = chance < float(shares.max())
-        return Row(number, at, baseline, uniform, intern(names[chosen]), explored)
+        return Row(summary.id, summary.at, baseline, uniform, intern(names[chosen]), explored)
 
     def _excluded(self, number: int) -> set[str]:
-        query = select(decisions.c.request).where(decisions.c.id == number)
-        return {
-            name
-            for (request,) in self.loop.store._read(query)
-            for name in read_excluded(request).excluded_actions
-        }
+        request = monitoring_queries.find_request(self.loop.store, number)
+        return set() if request is None else set(read_excluded(request).excluded_actions)
 
     def _take_lessons(self, until: float) -> bool:
         """Whether all of them could be taken in."""
         self._follow_settings()
-        for batch in self.loop.store.lessons(self.loop.id, self.lesson, BATCH):
+        for batch in self.loop.store.iterate_lessons(self.loop.id, self.lesson, BATCH):
             for lesson in batch:
                 if lesson.decision > self.decision:  # not among those read just before
                     return True

@@ -19,7 +19,7 @@ from windvane.errors import StoreError
 from windvane.service.api.events import Asked
 from windvane.service.clock import MICROSECONDS_PER_SECOND, now_us
 from windvane.service.monitoring.log_follower import BUDGET, Watch, Watches
-from windvane.service.store.schema import Funnel, Logged
+from windvane.service.store.schema import Funnel, LoggedDecision
 
 if TYPE_CHECKING:
     from windvane.service.loops.loop import Loop
@@ -87,10 +87,10 @@ class Loops(Collector):
         degraded = "1 while ranks are answered without the log."
         yield GaugeMetricFamily("windvane_degraded", degraded, float(bool(service.degraded)))
         waiting = GaugeMetricFamily("windvane_writes_waiting", "Operations not yet on disk.")
-        waiting.add_metric((), service.writer.waiting)
+        waiting.add_metric((), service.writer.waiting_count)
         yield waiting
         commits = CounterMetricFamily("windvane_commits", "Groups of operations written.")
-        commits.add_metric((), service.writer.commits)
+        commits.add_metric((), service.writer.commit_count)
         yield commits
         until = time.monotonic() + BUDGET
         try:
@@ -131,17 +131,17 @@ GAUGES = {
 
 def _read(loop: "Loop", watch: Watch) -> tuple[Funnel, dict[str, float]]:
     store, theta = loop.store, loop.policy.theta
-    funnel = store.funnel(loop.id)
+    funnel = store.read_funnel(loop.id)
     closed = funnel.learned + funnel.default
     age = math.nan
-    if (learned_at := store.learned_at(loop.id)) is not None:
+    if (learned_at := store.find_last_lesson_time(loop.id)) is not None:
         age = (now_us() - learned_at) / MICROSECONDS_PER_SECOND
     with watch.lock:
         drift = watch.drift(RECENT)
     return funnel, {
         "join_ratio": funnel.learned / closed if closed else math.nan,
         "model_age_seconds": age,
-        "exploration_share": exploration_share(store.recent(loop.id, RECENT)),
+        "exploration_share": exploration_share(store.list_recent_decisions(loop.id, RECENT)),
         "apprentice_agreement": loop.agreement,
         "prediction_error": drift.error,
         "parameter_norm": float(np.linalg.norm(theta)),
@@ -150,7 +150,7 @@ def _read(loop: "Loop", watch: Watch) -> tuple[Funnel, dict[str, float]]:
     }
 
 
-def exploration_share(recent: Sequence[Logged]) -> float:
+def exploration_share(recent: Sequence[LoggedDecision]) -> float:
     """How often something else than the likeliest action was taken."""
     others = [
         chances[logged.decision.chosen] < chances.max()

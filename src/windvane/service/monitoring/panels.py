@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from sqlalchemy import select
 
 from windvane.errors import FeatureError
 from windvane.service.clock import now_us
@@ -24,8 +23,8 @@ from windvane.service.monitoring.estimates import (
     Share,
 )
 from windvane.service.monitoring.log_follower import Watch
-from windvane.service.schemas import RankRequest
-from windvane.service.store.schema import decisions
+from windvane.service.schemas import decode_rank_request
+from windvane.service.store.monitoring_queries import list_recent_requests
 
 REQUESTS = 50  # the last ones, in which features are weighed
 LONGEST = 1 << 16  # characters of a request that is weighed
@@ -37,14 +36,13 @@ MODES = {
     "Apprentice": "As an apprentice it takes the first action, and learns from that.",
     "LoggingOnly": "Not now: it only logs.",
 }
-read_request = msgspec.json.Decoder(RankRequest).decode
 
 
-class Struct(msgspec.Struct, frozen=True, rename="camel"):
-    """What the page is sent."""
+class PageStruct(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of the JSON that the dashboard page reads."""
 
 
-class Learning(Struct, frozen=True):
+class Learning(PageStruct, frozen=True):
     """Is it learning?"""
 
     answer: str
@@ -61,7 +59,7 @@ class Learning(Struct, frozen=True):
     waiting: list[float]  # the share of each bin whose reward is not known yet
 
 
-class Drift(Struct, frozen=True):
+class Drift(PageStruct, frozen=True):
     """Is the world drifting?"""
 
     answer: str
@@ -71,7 +69,7 @@ class Drift(Struct, frozen=True):
     alarms: list[int]  # bins
 
 
-class Chosen(Struct, frozen=True):
+class Chosen(PageStruct, frozen=True):
     """What is being chosen?"""
 
     answer: str
@@ -79,7 +77,7 @@ class Chosen(Struct, frozen=True):
     explored: float
 
 
-class Forgetting(Struct, frozen=True):
+class Forgetting(PageStruct, frozen=True):
     """How fast does it forget?"""
 
     answer: str
@@ -88,7 +86,7 @@ class Forgetting(Struct, frozen=True):
     learned: int
 
 
-class Arrived(Struct, frozen=True):
+class Arrived(PageStruct, frozen=True):
     """Did rewards arrive?"""
 
     answer: str
@@ -96,14 +94,14 @@ class Arrived(Struct, frozen=True):
     funnel: dict[str, int]
 
 
-class Weight(Struct, frozen=True):
+class Weight(PageStruct, frozen=True):
     """A feature and how much it tells actions apart."""
 
     name: str
     amount: float
 
 
-class Answers(Struct, frozen=True):
+class Answers(PageStruct, frozen=True):
     """The whole board of one loop; times are microseconds since 1970."""
 
     loop: str
@@ -260,7 +258,7 @@ def forgetting(loop: Loop, effective: float, count: int, truncated: bool) -> For
 
 def arrived(watch: Watch) -> Arrived:
     """The counters of the store, since the loop was made."""
-    funnel = watch.loop.store.funnel(watch.loop.id)
+    funnel = watch.loop.store.read_funnel(watch.loop.id)
     over = funnel.learned + funnel.default
     if not funnel.ranked:
         answer = "Nothing was ranked yet."
@@ -273,21 +271,15 @@ def arrived(watch: Watch) -> Arrived:
 
 def recent(loop: Loop) -> Recent:
     """What tells the actions of the last requests apart, as believed now; and the last events."""
-    query = (
-        select(decisions.c.event_id, decisions.c.request)
-        .where(decisions.c.loop == loop.id)
-        .order_by(decisions.c.id.desc())
-        .limit(REQUESTS)
-    )
-    found = loop.store._read(query)
-    requests = [read_request(text) for _, text in found if len(text) <= LONGEST]
+    rows = list_recent_requests(loop.store, loop.id, REQUESTS)
+    requests = [decode_rank_request(row.request) for row in rows if len(row.request) <= LONGEST]
     pairs = [(each.context_features, each.actions[:ACTIONS]) for each in requests]
     try:
         reasons = loop.encoder.important(loop.policy.theta, pairs)
     except FeatureError:  # answered when the log could not be written
         reasons = []
     weights = [Weight(name, amount) for name, amount in reasons[:FEATURES] if amount > 0.0]
-    return Recent(weights, [event for event, _ in found[:EVENTS]])
+    return Recent(weights, [row.event_id for row in rows[:EVENTS]])
 
 
 def plural(count: int, noun: str) -> str:

@@ -1,16 +1,17 @@
-"""What else the log keeps: loops and their settings, snapshots, keys; and how it is shortened."""
+"""The operations on loops, settings, snapshots and API keys, and the deletion of old decisions."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from sqlalchemy import and_, delete, exists, func, insert, select, update
 
 from windvane.errors import StoreError
-from windvane.service.store.group_commit import Operation, Work
+from windvane.service.store.group_commit import Operation, Transaction
 from windvane.service.store.schema import (
-    Change,
     Funnel,
     Key,
-    Loop,
+    LoopRow,
+    SettingsChange,
     counters,
     decisions,
     keys,
@@ -24,50 +25,59 @@ from windvane.service.store.schema import (
 
 
 @dataclass(frozen=True, slots=True)
-class PutLoop(Operation[Loop]):
-    """A new loop, with the first entry of its settings log."""
+class PutLoop(Operation[LoopRow]):
+    """Create a loop, with zero counters and the first entry of its settings log."""
+
+    result: ClassVar[type] = LoopRow
 
     name: str
     settings: str
     at: int
     by: str
 
-    def do(self, work: Work) -> Loop:
-        if work.connection.scalar(select(loops.c.id).where(loops.c.name == self.name)):
+    def run(self, transaction: Transaction) -> LoopRow:
+        if transaction.connection.scalar(select(loops.c.id).where(loops.c.name == self.name)):
             raise StoreError(f"store: there is a loop {self.name!r} already", "refused")
         row = {"name": self.name, "settings": self.settings, "created": self.at}
-        number = work.connection.execute(insert(loops).returning(loops.c.id), row).scalar_one()
-        work.connection.execute(insert(counters), {"loop": number} | Funnel()._asdict())
-        PutSettings(number, self.settings, self.at, self.by).do(work)
-        return Loop(number, self.name, self.settings, self.at)
+        statement = insert(loops).returning(loops.c.id)
+        loop_id = transaction.connection.execute(statement, row).scalar_one()
+        transaction.connection.execute(insert(counters), {"loop": loop_id} | Funnel()._asdict())
+        PutSettings(loop_id, self.settings, self.at, self.by).run(transaction)
+        return LoopRow(loop_id, self.name, self.settings, self.at)
 
 
 @dataclass(frozen=True, slots=True)
-class PutSettings(Operation[Change]):
-    """New settings of a loop; which lessons were learned under the old ones is recorded."""
+class PutSettings(Operation[SettingsChange]):
+    """Change the settings of a loop, and record the last lesson learned under the old ones."""
+
+    result: ClassVar[type] = SettingsChange
 
     loop: int
     settings: str
     at: int
     by: str
 
-    def do(self, work: Work) -> Change:
+    def run(self, transaction: Transaction) -> SettingsChange:
         change = update(loops).where(loops.c.id == self.loop).values(settings=self.settings)
-        if work.connection.execute(change).rowcount == 0:
+        if transaction.connection.execute(change).rowcount == 0:
             raise StoreError(f"store: there is no loop with the id {self.loop}", "refused")
-        learned = select(func.max(lessons.c.id)).where(lessons.c.loop == self.loop)
-        held = select(func.max(snapshots.c.lesson)).where(snapshots.c.loop == self.loop)
-        both = (work.connection.scalar(last) or 0 for last in (learned, held))
-        lesson = max(both)  # of lessons that were deleted, the snapshot knows
+        last_lesson = select(func.max(lessons.c.id)).where(lessons.c.loop == self.loop)
+        last_snapshot = select(func.max(snapshots.c.lesson)).where(snapshots.c.loop == self.loop)
+        lesson = max(  # the lesson of the snapshot may be deleted by now
+            transaction.connection.scalar(last_lesson) or 0,
+            transaction.connection.scalar(last_snapshot) or 0,
+        )
         row = {"loop": self.loop, "at": self.at, "settings": self.settings, "by": self.by}
-        new = insert(settings_log).returning(settings_log.c.id)
-        number = work.connection.execute(new, row | {"lesson": lesson}).scalar_one()
-        return Change(number, self.at, self.settings, self.by, lesson)
+        statement = insert(settings_log).returning(settings_log.c.id)
+        change_id = transaction.connection.execute(statement, row | {"lesson": lesson}).scalar_one()
+        return SettingsChange(change_id, self.at, self.settings, self.by, lesson)
 
 
 @dataclass(frozen=True, slots=True)
 class PutSnapshot(Operation[None]):
-    """A belief after a lesson; of older snapshots only the last few stay."""
+    """Write the belief of a loop after a lesson, and delete all but the newest snapshots."""
+
+    result: ClassVar[type] = type(None)
 
     loop: int
     lesson: int
@@ -75,102 +85,111 @@ class PutSnapshot(Operation[None]):
     at: int
     keep: int = 3
 
-    def do(self, work: Work) -> None:
+    def run(self, transaction: Transaction) -> None:
         row = {"loop": self.loop, "lesson": self.lesson, "blob": self.blob, "at": self.at}
-        work.connection.execute(insert(snapshots), row)
-        _prune(work, self.loop, self.keep)
+        transaction.connection.execute(insert(snapshots), row)
+        _prune_snapshots(transaction, self.loop, self.keep)
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteLogs(Operation[int]):
-    """Delete decisions made before a time, with their rewards; how many went is returned.
+    """Delete decisions made before a time, with their rewards; returns how many were deleted.
 
-    What was learned stays: only lessons that the last snapshot holds are deleted, so take one
-    before. At most `limit` go at a time, so that others can write in between: repeat until 0.
+    The belief is unaffected: only lessons that the last snapshot contains are deleted, so take a
+    snapshot first. At most `limit` decisions are deleted at a time, so that other operations can be
+    written in between: repeat until the result is 0.
     """
+
+    result: ClassVar[type] = int
 
     loop: int
     before: int
     limit: int = 1000
-    even_waiting: bool = False
+    include_waiting: bool = False
 
-    def do(self, work: Work) -> int:
-        held = (
+    def run(self, transaction: Transaction) -> int:
+        last_snapshot = (
             select(snapshots.c.lesson)
             .where(snapshots.c.loop == self.loop)
             .order_by(snapshots.c.id.desc())
             .limit(1)
         )
-        safe = work.connection.scalar(held) or 0
-        old = and_(
+        last_contained = transaction.connection.scalar(last_snapshot) or 0
+        is_old = and_(
             decisions.c.loop == self.loop,
             decisions.c.at < self.before,
-            ~exists().where(lessons.c.decision == decisions.c.id, lessons.c.id > safe),
+            ~exists().where(lessons.c.decision == decisions.c.id, lessons.c.id > last_contained),
         )
-        if not self.even_waiting:
-            old &= ~exists().where(
+        if not self.include_waiting:
+            is_old &= ~exists().where(
                 waiting.c.loop == self.loop, waiting.c.decision == decisions.c.id
             )
-        lost = and_(
+        is_old_orphan = and_(
             rewards.c.loop == self.loop,
             rewards.c.status == "orphan",
             rewards.c.at < self.before,
         )
-        gone = work.connection.execute(
-            select(*decisions.c["id", "event_id"]).where(old).limit(self.limit)
+        rows = transaction.connection.execute(
+            select(*decisions.c["id", "event_id"]).where(is_old).limit(self.limit)
         ).all()
-        ids, events = [row.id for row in gone], [row.event_id for row in gone]
+        ids = [row.id for row in rows]
+        event_ids = [row.event_id for row in rows]
         for statement in (
             delete(lessons).where(lessons.c.decision.in_(ids)),
             delete(waiting).where(waiting.c.loop == self.loop, waiting.c.decision.in_(ids)),
-            delete(rewards).where(rewards.c.loop == self.loop, rewards.c.event_id.in_(events)),
+            delete(rewards).where(rewards.c.loop == self.loop, rewards.c.event_id.in_(event_ids)),
             delete(decisions).where(decisions.c.id.in_(ids)),
-            delete(rewards).where(lost),
+            delete(rewards).where(is_old_orphan),
         ):
-            work.connection.execute(statement)
-        _prune(work, self.loop, 1)  # older ones lack lessons that are gone now
-        return len(gone)
+            transaction.connection.execute(statement)
+        _prune_snapshots(transaction, self.loop, 1)  # older ones need lessons deleted just now
+        return len(rows)
 
 
 @dataclass(frozen=True, slots=True)
 class PutKey(Operation[Key]):
-    """A key that is known by its hash."""
+    """Add an API key, of which the log holds only the hash."""
+
+    result: ClassVar[type] = Key
 
     role: str
     hash: str
     created: int
     expires: int | None = None
 
-    def do(self, work: Work) -> Key:
+    def run(self, transaction: Transaction) -> Key:
         row = {
             "role": self.role,
             "hash": self.hash,
             "created": self.created,
             "expires": self.expires,
         }
-        number = work.connection.execute(insert(keys).returning(keys.c.id), row).scalar_one()
-        return Key(number, self.role, self.hash, self.created, self.expires)
+        statement = insert(keys).returning(keys.c.id)
+        key_id = transaction.connection.execute(statement, row).scalar_one()
+        return Key(key_id, self.role, self.hash, self.created, self.expires)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpireKey(Operation[bool]):
-    """A key that is valid until then; False if there is none of that id."""
+    """Set the time at which an API key expires; returns False if there is no key with this id."""
+
+    result: ClassVar[type] = bool
 
     id: int
     expires: int
 
-    def do(self, work: Work) -> bool:
+    def run(self, transaction: Transaction) -> bool:
         change = update(keys).where(keys.c.id == self.id).values(expires=self.expires)
-        return work.connection.execute(change).rowcount == 1
+        return transaction.connection.execute(change).rowcount == 1
 
 
-def _prune(work: Work, loop: int, keep: int) -> None:
-    stay = (
+def _prune_snapshots(transaction: Transaction, loop: int, keep: int) -> None:
+    newest = (
         select(snapshots.c.id)
         .where(snapshots.c.loop == loop)
         .order_by(snapshots.c.id.desc())
         .limit(keep)
     )
-    work.connection.execute(
-        delete(snapshots).where(snapshots.c.loop == loop, snapshots.c.id.not_in(stay))
+    transaction.connection.execute(
+        delete(snapshots).where(snapshots.c.loop == loop, snapshots.c.id.not_in(newest))
     )

@@ -1,68 +1,69 @@
-"""Copies of an SQLite log, made while others write, and made a log again."""
+"""Backup and restore of a log on SQLite, while others read and write it."""
 
-import os
 import sqlite3
 from contextlib import closing
 from os import PathLike
 from pathlib import Path
-from uuid import uuid4
 
+from windvane._files import replace_file
 from windvane.errors import StoreError
-from windvane.service.store.database import check_version, location, make_directory
-from windvane.service.store.database_errors import explained
-from windvane.service.store.schema import schema
+from windvane.service.store.database import check_version, make_directory_of, resolve_url
+from windvane.service.store.database_errors import map_error
+from windvane.service.store.schema import schema_version
 
-REST = ("wal", "journal")  # of a database that is gone; SQLite would write it into the next one
+SIDE_FILES = ("wal", "journal")  # SQLite would apply one that is left over to a new database
 
 
-def copy(source: Path, target: Path) -> None:
-    """The log as it is at one moment; the copy is whole or not there."""
+def copy_database(source: Path, target: Path) -> None:
+    """Copy a database as of one moment; the target is complete or absent, never partial."""
     if target.exists() and target.samefile(source):
-        raise StoreError(f"store: {target} is the log itself; take another file", "refused")
-    draft = target.with_name(f".{target.name}.{uuid4().hex}.tmp")
+        raise StoreError(f"store: {target} is the log itself; choose another file", "refused")
     try:
-        with closing(_reading(source)) as old, closing(sqlite3.connect(draft)) as new:
+        with (
+            replace_file(target) as draft,
+            closing(_open_read_only(source)) as old,
+            closing(sqlite3.connect(draft)) as new,
+        ):
             old.backup(new)  # in one step: of one moment, and no writer waits for it
-            new.execute("PRAGMA journal_mode = DELETE")  # one file, that can be read where it is
-        os.replace(draft, target)
+            new.execute("PRAGMA journal_mode = DELETE")  # a single file, readable in place
     except (sqlite3.Error, OSError) as error:
-        raise explained(error) from None
-    finally:
-        draft.unlink(missing_ok=True)
+        raise map_error(error) from None
 
 
-def restore(backup: str | PathLike[str], where: str | PathLike[str]) -> None:
-    """Make a backup the log of a directory that has none."""
-    source, url = Path(backup), location(where)
+def restore(backup: str | PathLike[str], location: str | PathLike[str]) -> None:
+    """Copy a backup into a data directory that has no log yet."""
+    source, url = Path(backup), resolve_url(location)
     if url.get_backend_name() != "sqlite":
         message = "store: a PostgreSQL database is restored with pg_restore or psql"
         raise StoreError(message, "unsupported")
     target = Path(url.database or "")
     if not source.is_file():
         raise StoreError(f"store: there is no backup {source}", "unreachable")
-    for there in (target, *(target.with_name(f"{target.name}-{rest}") for rest in REST)):
-        if there.exists():
-            message = f"store: {there} exists; a backup is restored where there is no log yet"
+    side_files = (target.with_name(f"{target.name}-{suffix}") for suffix in SIDE_FILES)
+    for path in (target, *side_files):
+        if path.exists():
+            message = f"store: {path} exists; a backup is restored where there is no log yet"
             raise StoreError(message, "refused")
-    _check(source)
-    make_directory(target)
-    copy(source, target)
+    _check_backup(source)
+    make_directory_of(target)
+    copy_database(source, target)
 
 
-def _check(path: Path) -> None:
-    """Refuse a file that is damaged, foreign or too new."""
+def _check_backup(path: Path) -> None:
+    """Refuse a file that is damaged, of another program, or of a later version of Windvane."""
+    table = schema_version.name
     try:
-        with closing(_reading(path)) as connection:
+        with closing(_open_read_only(path)) as connection:
             if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
                 raise StoreError(f"store: {path} is damaged", "broken")
-            named = "SELECT name FROM sqlite_master WHERE name = ?"
-            if connection.execute(named, (schema.name,)).fetchone() is None:
+            find_table = "SELECT name FROM sqlite_master WHERE name = ?"
+            if connection.execute(find_table, (table,)).fetchone() is None:
                 raise StoreError(f"store: {path} is not a log of Windvane", "foreign")
-            (version,) = connection.execute(f"SELECT version FROM {schema.name}").fetchone()
+            (version,) = connection.execute(f"SELECT version FROM {table}").fetchone()
     except sqlite3.Error as error:
-        raise explained(error) from None
+        raise map_error(error) from None
     check_version(version, str(path))
 
 
-def _reading(path: Path) -> sqlite3.Connection:
+def _open_read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)

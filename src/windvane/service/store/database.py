@@ -1,4 +1,4 @@
-"""Finding, opening and creating the database of a store."""
+"""The database of a log: its URL, its engines, its creation, and the lock of a running service."""
 
 import fcntl
 import os
@@ -27,110 +27,114 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from windvane.errors import StoreError
-from windvane.service.store.database_errors import explained
-from windvane.service.store.schema import VERSION, metadata, schema
+from windvane.service.store.database_errors import map_error
+from windvane.service.store.schema import SCHEMA_VERSION, metadata, schema_version
 
-FILE = "windvane.db"
-LOCK = "serving.lock"
-ADVISORY = 0x57494E44564E45  # PostgreSQL's lock of who serves a database
-PATIENCE = 500  # milliseconds to wait for a lock that someone else holds
-SERVER = (
-    f"-c lock_timeout={PATIENCE} -c statement_timeout=30000 -c synchronous_commit=on "
-    "-c plan_cache_mode=force_custom_plan"  # one plan for every time range is a poor one for most
+DATABASE_FILE = "windvane.db"
+LOCK_FILE = "serving.lock"
+ADVISORY_LOCK_KEY = 0x57494E44564E45  # the PostgreSQL lock of the service that serves a database
+LOCK_TIMEOUT_MS = 500  # to wait for a lock that another connection holds
+LOCK_RETRY_SECONDS = 0.02
+POSTGRESQL_OPTIONS = (
+    f"-c lock_timeout={LOCK_TIMEOUT_MS} -c statement_timeout=30000 -c synchronous_commit=on "
+    "-c plan_cache_mode=force_custom_plan"  # a plan for all time ranges is slow for most of them
 )
 
 
-def location(where: str | PathLike[str]) -> URL:
-    """The database of a directory, or of a URL."""
-    text = os.fspath(where)
+def resolve_url(location: str | PathLike[str]) -> URL:
+    """Make the URL of a database from a data directory or from a URL as text."""
+    text = os.fspath(location)
     if "://" not in text:
-        return URL.create("sqlite", database=str(Path(text) / FILE))
+        return URL.create("sqlite", database=str(Path(text) / DATABASE_FILE))
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
         raise StoreError(f"store: {text.split('://')[0]}://... is not a URL", "refused") from None
-    kind = url.get_backend_name()
-    if kind in ("postgresql", "postgres"):
+    backend = url.get_backend_name()
+    if backend in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
-    if kind == "sqlite" and url.database:
+    if backend == "sqlite" and url.database:
         return url
-    message = f"store: a URL must start with postgresql:// or sqlite:///FILE, got {kind}://"
+    message = f"store: a URL must start with postgresql:// or sqlite:///FILE, got {backend}://"
     raise StoreError(message, "refused")
 
 
-def engine(url: URL, writes: bool) -> Engine:
-    """For the writer: one connection, transactions. For readers: several, none."""
+def make_engine(url: URL, writes: bool) -> Engine:
+    """Make the engine of the writer (one connection, transactions) or of readers (a pool, none)."""
     if url.get_backend_name() == "sqlite":
-        made = create_engine(
+        engine = create_engine(
             url,
-            connect_args={"timeout": PATIENCE / 1000, "check_same_thread": False},
+            connect_args={"timeout": LOCK_TIMEOUT_MS / 1000, "check_same_thread": False},
             isolation_level=None if writes else "AUTOCOMMIT",
-            **_pool(writes),
+            **_pool_settings(writes),
         )
-        event.listen(made, "connect", _pragmas)
+        event.listen(engine, "connect", _set_pragmas)
         if writes:
-            event.listen(made, "begin", _begin_at_once)
-        return made
-    own = url.query.get("options", "")
-    options = f"{SERVER} {own if isinstance(own, str) else ' '.join(own)}".strip()
+            event.listen(engine, "begin", _begin_immediate)
+        return engine
+    url_options = url.query.get("options", "")
+    if not isinstance(url_options, str):
+        url_options = " ".join(url_options)
+    options = f"{POSTGRESQL_OPTIONS} {url_options}".strip()
     return create_engine(
         url,
         connect_args={"options": options, "connect_timeout": 5, "tcp_user_timeout": 10000},
         isolation_level="READ COMMITTED" if writes else "AUTOCOMMIT",
         pool_pre_ping=True,
-        **_pool(writes),
+        **_pool_settings(writes),
     )
 
 
-def opened(url: URL) -> Engine:
-    """For a writer, with all tables there."""
+def open_for_writing(url: URL) -> Engine:
+    """Open a database for the writer, and create the tables if there are none."""
     if url.get_backend_name() == "sqlite":
-        make_directory(Path(url.database or ""))
-    writing = engine(url, writes=True)
+        make_directory_of(Path(url.database or ""))
+    engine = make_engine(url, writes=True)
     try:
-        prepare(writing)
+        _create_tables(engine)
     except Exception as error:
-        writing.dispose()
-        raise explained(error) from None
-    return writing
+        engine.dispose()
+        raise map_error(error) from None
+    return engine
 
 
 @contextmanager
-def alone(url: URL, patience: float) -> Iterator[None]:
-    """Keep a second service off the same log: each would miss what the other learns.
+def hold_service_lock(url: URL, timeout_seconds: float) -> Iterator[None]:
+    """Hold the lock that lets only one service run on a log.
 
-    One that was killed may still be writing its last words; wait for it.
+    Two services on one log would each miss what the other learns. The writer process of a service
+    that was killed may still be writing, so this waits for the lock.
     """
-    name = url.render_as_string(hide_password=True)
+    shown = url.render_as_string(hide_password=True)
     if url.get_backend_name() == "sqlite":
-        place = Path(url.database or "").parent
-        name = str(place)
-        make_directory(place / LOCK)
-        with open(place / LOCK, "w") as file:
-            _wait_for(partial(_flock, file), name, patience)
+        directory = Path(url.database or "").parent
+        shown = str(directory)
+        make_directory_of(directory / LOCK_FILE)
+        with open(directory / LOCK_FILE, "w") as file:
+            _wait_for_lock(partial(_try_flock, file), shown, timeout_seconds)
             yield
     else:
-        holding = engine(url, writes=False)
+        engine = make_engine(url, writes=False)
         try:
-            with holding.connect() as connection:
-                ask = select(func.pg_try_advisory_lock(ADVISORY))
-                _wait_for(lambda: bool(connection.scalar(ask)), name, patience)
+            with engine.connect() as connection:
+                query = select(func.pg_try_advisory_lock(ADVISORY_LOCK_KEY))
+                _wait_for_lock(lambda: bool(connection.scalar(query)), shown, timeout_seconds)
                 yield
         except SQLAlchemyError as error:
-            raise explained(error) from None
+            raise map_error(error) from None
         finally:
-            holding.dispose()
+            engine.dispose()
 
 
-def _wait_for(take: Callable[[], bool], name: str, patience: float) -> None:
-    end = time.monotonic() + patience
-    while not take():
-        if time.monotonic() > end:
-            raise StoreError(f"serve: another service runs on {name}", "locked")
-        time.sleep(0.02)
+def _wait_for_lock(try_lock: Callable[[], bool], shown: str, timeout_seconds: float) -> None:
+    deadline = time.monotonic() + timeout_seconds
+    while not try_lock():
+        if time.monotonic() > deadline:
+            raise StoreError(f"serve: another service runs on {shown}", "locked")
+        time.sleep(LOCK_RETRY_SECONDS)
 
 
-def _flock(file: IO[str]) -> bool:
+def _try_flock(file: IO[str]) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -138,53 +142,58 @@ def _flock(file: IO[str]) -> bool:
     return True
 
 
-def prepare(writing: Engine) -> None:
-    """Create what is missing; refuse a database that is newer, or someone else's."""
-    shown = writing.url.render_as_string(hide_password=True)
-    with writing.begin() as connection:
-        there = set(inspect(connection).get_table_names())
-        if schema.name in there:
-            check_version(connection.scalar(select(schema.c.version)) or 0, shown)
-        elif taken := sorted(there & set(metadata.tables)):
-            message = f"store: {shown} has a table {taken[0]} that is not Windvane's: take another"
+def _create_tables(engine: Engine) -> None:
+    """Create the tables if there are none; refuse those of a later version or another program."""
+    shown = engine.url.render_as_string(hide_password=True)
+    with engine.begin() as connection:
+        tables = set(inspect(connection).get_table_names())
+        if schema_version.name in tables:
+            check_version(connection.scalar(select(schema_version.c.version)) or 0, shown)
+        elif foreign := sorted(tables & set(metadata.tables)):
+            message = (
+                f"store: {shown} has a table {foreign[0]} that is not Windvane's: use another "
+                "database"
+            )
             raise StoreError(message, "foreign")
         else:
             metadata.create_all(connection)
-            connection.execute(insert(schema), {"version": VERSION})
+            connection.execute(insert(schema_version), {"version": SCHEMA_VERSION})
 
 
-def make_directory(path: Path) -> None:
-    """A place for the file of a database."""
+def make_directory_of(path: Path) -> None:
+    """Create the directory that contains a file, if it does not exist."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as reason:
-        message = f"store: {path.parent} cannot be made ({reason.strerror})"
+    except OSError as error:
+        message = f"store: {path.parent} cannot be made ({error.strerror})"
         raise StoreError(message, "unreachable") from None
 
 
 def check_version(version: int, shown: str) -> None:
-    """Refuse a database that a later Windvane wrote."""
-    if version > VERSION:
-        message = f"store: {shown} has version {version}, this Windvane reads up to {VERSION}"
+    """Refuse a database that a later version of Windvane wrote."""
+    if version > SCHEMA_VERSION:
+        message = (
+            f"store: {shown} has version {version}, this Windvane reads up to {SCHEMA_VERSION}"
+        )
         raise StoreError(message, "newer")
 
 
-def _pool(writes: bool) -> dict[str, int]:
+def _pool_settings(writes: bool) -> dict[str, int]:
     return {"pool_size": 1 if writes else 4, "max_overflow": 0 if writes else 12, "pool_timeout": 5}
 
 
-def _pragmas(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+def _set_pragmas(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     cursor = connection.cursor()
     for pragma in (
         "journal_mode = WAL",
-        "synchronous = FULL",  # a commit is on disk
+        "synchronous = FULL",  # a commit returns when it is on disk
         "foreign_keys = ON",
-        "wal_autocheckpoint = 16000",  # pages; see checkpoint.py
+        "wal_autocheckpoint = 16000",  # pages; wal_checkpoint.py does it earlier, beside the writer
     ):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
-    connection.isolation_level = None  # the driver begins no transaction behind our back
+    connection.isolation_level = None  # the driver must not begin transactions by itself
 
 
-def _begin_at_once(connection: Connection) -> None:
+def _begin_immediate(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""What went wrong in a database: the driver's many errors as one sentence and one word."""
+"""Map the errors of the database drivers to a StoreError: one sentence, and one word, its kind."""
 
 import errno
 import sqlite3
@@ -8,16 +8,16 @@ from sqlalchemy.exc import TimeoutError as NoConnectionError
 
 from windvane.errors import StoreError
 
-SENTENCES = {
-    "locked": "the database is locked by someone else",
+SENTENCES = {  # by kind; other kinds are not failures of the database
+    "locked": "another connection has locked the database",
     "full": "the disk is full",
-    "disk": "the disk does not read or write",
-    "readonly": "the database cannot be written to",
+    "disk": "reading or writing the disk failed",
+    "readonly": "the database is read-only",
     "unreachable": "the database cannot be reached",
     "broken": "the file is damaged or not a database",
 }
 
-SQLITE = {  # primary result codes
+SQLITE_KINDS = {  # by primary result code
     5: "locked",
     6: "locked",
     8: "readonly",
@@ -29,12 +29,12 @@ SQLITE = {  # primary result codes
     26: "broken",
 }
 
-POSTGRESQL = {  # SQLSTATE, whole or its class
+POSTGRESQL_KINDS = {  # by SQLSTATE, or by its first two characters, its class
     "53100": "full",
     "53": "unreachable",
     "55P03": "locked",
     "40": "locked",
-    "57014": "locked",  # the statement's time was over
+    "57014": "locked",  # statement_timeout
     "57": "unreachable",
     "58": "disk",
     "XX": "broken",
@@ -45,27 +45,27 @@ POSTGRESQL = {  # SQLSTATE, whole or its class
 }
 
 
-def explained(error: Exception) -> StoreError:
-    """The error as the service sees it; what is not the database's fault is `refused`."""
+def map_error(error: Exception) -> StoreError:
+    """Make a StoreError of any error; its kind is `refused` if the database did not fail."""
     if isinstance(error, StoreError):
         return error
     cause = error.orig if isinstance(error, DBAPIError) else error
-    kind = _kind(error, cause)
+    kind = _find_kind(error, cause)
     reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-    sentence = SENTENCES.get(kind, "the operation fails")
-    made = StoreError(f"store: {sentence} ({reason})", kind)
-    made.__cause__ = error
-    return made
+    sentence = SENTENCES.get(kind, "the operation failed")
+    store_error = StoreError(f"store: {sentence} ({reason})", kind)
+    store_error.__cause__ = error
+    return store_error
 
 
-def is_everyones(error: StoreError) -> bool:
-    """Whether the database failed, and not one operation."""
+def is_database_failure(error: StoreError) -> bool:
+    """Whether the database failed, and not a single operation."""
     return error.kind in SENTENCES
 
 
-def _kind(error: Exception, cause: BaseException | None) -> str:
+def _find_kind(error: Exception, cause: BaseException | None) -> str:
     if isinstance(cause, sqlite3.Error):
-        return SQLITE.get(getattr(cause, "sqlite_errorcode", 0) & 0xFF, "refused")
+        return SQLITE_KINDS.get(getattr(cause, "sqlite_errorcode", 0) & 0xFF, "refused")
     if isinstance(cause, OSError):
         return "full" if cause.errno == errno.ENOSPC else "disk"
     if isinstance(error, NoConnectionError):
@@ -74,6 +74,6 @@ def _kind(error: Exception, cause: BaseException | None) -> str:
         return "refused"
     state = getattr(cause, "sqlstate", None)
     if state:
-        return POSTGRESQL.get(state) or POSTGRESQL.get(state[:2], "refused")
-    lost = isinstance(error, DBAPIError) and error.connection_invalidated
-    return "unreachable" if lost or type(cause).__name__ == "OperationalError" else "refused"
+        return POSTGRESQL_KINDS.get(state) or POSTGRESQL_KINDS.get(state[:2], "refused")
+    is_lost = isinstance(error, DBAPIError) and error.connection_invalidated
+    return "unreachable" if is_lost or type(cause).__name__ == "OperationalError" else "refused"

@@ -1,22 +1,25 @@
-"""The operations by which decisions and rewards enter the log and meet there."""
+"""The operations that write decisions, activations and rewards, and match them with each other.
+
+A batch has the same effect as its operations one by one in the same order.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from sqlalchemy import and_, bindparam, exists, select, update
 
-from windvane.service.store.group_commit import Operation, Work
+from windvane.service.store.group_commit import BatchKey, Operation, Phase, Transaction
 from windvane.service.store.reward_matching import (
-    TEACHES,
-    Draft,
-    Known,
-    Moment,
-    Terms,
-    close,
-    known,
-    settle_again,
-    teach,
+    LESSON_KIND,
+    DecisionState,
+    LessonDraft,
+    MatchTime,
+    RewardTerms,
+    close_decisions,
+    match_early_rewards,
+    read_decision_states,
+    write_lessons,
 )
 from windvane.service.store.schema import (
     Decision,
@@ -29,100 +32,108 @@ from windvane.service.store.schema import (
 )
 
 
-class Ranked(NamedTuple):
-    """A decision in the log: the answer to give, and what rewards that came before it teach."""
+class PutDecisionResult(NamedTuple):
+    """The answer to give, and the lessons of rewards that arrived before the decision."""
 
     answer: bytes
-    fresh: bool  # False: the event was decided before, and the answer is the one given then
+    is_new: bool  # False: the event already had a decision, and `answer` is the stored one
     lessons: tuple[Lesson, ...]
 
 
-class Activated(NamedTuple):
-    """activated, already, late or unknown; and what rewards that were held teach."""
+class ActivateResult(NamedTuple):
+    """The lessons of held rewards, and a status: activated, already, late or unknown."""
 
     status: str
     lessons: tuple[Lesson, ...]
 
 
-class Rewarded(NamedTuple):
-    """A reward in the log: its status, a field of `Funnel`, and what it teaches."""
+class PutRewardResult(NamedTuple):
+    """The status of the reward, which is a field of `Funnel`, and at most one lesson."""
 
     status: str
     lessons: tuple[Lesson, ...]
 
 
-class Expired(NamedTuple):
-    """How many decisions were closed, and what those of them that were activated teach."""
+class ExpireResult(NamedTuple):
+    """How many decisions were closed, and the default lessons of the activated ones."""
 
     closed: int
     lessons: tuple[Lesson, ...]
 
 
-_ANSWERS = select(*decisions.c["event_id", "answer"]).where(
+_SELECT_ANSWERS = select(*decisions.c["event_id", "answer"]).where(
     decisions.c.loop == bindparam("loop"),
     decisions.c.event_id.in_(bindparam("events", expanding=True)),
 )
 
-_WAIT = """
+_INSERT_WAITING = """
 INSERT INTO waiting (loop, decision, at)
 SELECT loop, id, at FROM decisions WHERE loop = ? AND event_id = ?
 """
 
 
 @dataclass(frozen=True, slots=True)
-class PutDecision(Operation[Ranked]):
-    """Keep a decision. One event is decided once: a second decision yields the first's answer."""
+class PutDecision(Operation[PutDecisionResult]):
+    """Write a decision. An event has one decision: a second one returns the stored answer."""
+
+    result: ClassVar[type] = PutDecisionResult
 
     decision: Decision
-    terms: Terms
-    is_new: bool = False  # whether its event id was made for it, so that nobody can know it yet
+    terms: RewardTerms
+    has_generated_id: bool = False  # then no stored decision or reward can have this event id
 
-    def place(self) -> tuple[int, int]:
-        return (1, self.decision.loop)
+    @property
+    def batch_key(self) -> BatchKey:
+        return BatchKey(Phase.DECISION, self.decision.loop)
 
     @classmethod
-    def run(cls, work: Work, batch: Sequence["PutDecision"]) -> Sequence[Ranked]:
+    def run_batch(
+        cls, transaction: Transaction, batch: Sequence["PutDecision"]
+    ) -> Sequence[PutDecisionResult]:
         loop = batch[0].decision.loop
         first: dict[str, PutDecision] = {}
         for put in batch:
             first.setdefault(put.decision.event_id, put)
-        named = [event for event, put in first.items() if not put.is_new]
-        stored: dict[str, bytes] = {}
-        if named:
-            found = work.connection.execute(_ANSWERS, {"loop": loop, "events": named})
-            stored = {row.event_id: row.answer for row in found}
-        fresh = {event: put for event, put in first.items() if event not in stored}
-        taught: dict[str, list[Lesson]] = {}
-        if fresh:
-            _insert(work, loop, [put.decision for put in fresh.values()])
-            stored |= {event: put.decision.answer for event, put in fresh.items()}
-            moments = {
-                e: Moment(put.terms, put.decision.at) for e, put in fresh.items() if not put.is_new
+        client_ids = [event_id for event_id, put in first.items() if not put.has_generated_id]
+        answers: dict[str, bytes] = {}
+        if client_ids:
+            parameters = {"loop": loop, "events": client_ids}
+            rows = transaction.connection.execute(_SELECT_ANSWERS, parameters)
+            answers = {row.event_id: row.answer for row in rows}
+        new = {event_id: put for event_id, put in first.items() if event_id not in answers}
+        lessons_by_event: dict[str, list[Lesson]] = {}
+        if new:
+            _insert_decisions(transaction, loop, [put.decision for put in new.values()])
+            answers |= {event_id: put.decision.answer for event_id, put in new.items()}
+            match_times = {
+                event_id: MatchTime(put.terms, put.decision.at)
+                for event_id, put in new.items()
+                if not put.has_generated_id
             }
-            taught = settle_again(work, loop, "orphan", moments)
-        ranked = []
+            lessons_by_event = match_early_rewards(transaction, loop, "orphan", match_times)
+        results = []
         for put in batch:
-            event = put.decision.event_id
-            is_fresh = fresh.get(event) is put
-            learned = tuple(taught.get(event, ())) if is_fresh else ()
-            ranked.append(Ranked(stored[event], is_fresh, learned))
-        return ranked
+            event_id = put.decision.event_id
+            is_new = new.get(event_id) is put
+            learned = tuple(lessons_by_event.get(event_id, ())) if is_new else ()
+            results.append(PutDecisionResult(answers[event_id], is_new, learned))
+        return results
 
 
-def _insert(work: Work, loop: int, fresh: list[Decision]) -> None:
-    """Keep decisions; one that can be learned from waits for its reward from now on."""
+def _insert_decisions(transaction: Transaction, loop: int, new: list[Decision]) -> None:
+    """Insert decisions; those with features wait for their reward from now on."""
     rows = [
         decision._replace(activated_at=None if decision.deferred else decision.at)
-        for decision in fresh
+        for decision in new
     ]
-    work.put("decisions", Decision._fields[:-1], [row[:-1] for row in rows])
-    work.counts[loop, "ranked"] += len(fresh)
-    work.counts[loop, "activated"] += sum(not decision.deferred for decision in fresh)
-    wait = [(loop, decision.event_id) for decision in fresh if decision.features is not None]
-    work.many(_WAIT, wait)
+    transaction.insert_many("decisions", Decision._fields[:-1], [row[:-1] for row in rows])
+    transaction.counter_changes[loop, "ranked"] += len(new)
+    transaction.counter_changes[loop, "activated"] += sum(not row.deferred for row in new)
+    learnable = [(loop, decision.event_id) for decision in new if decision.features is not None]
+    transaction.execute_many(_INSERT_WAITING, learnable)
 
 
-_ACTIVATE = (
+_UPDATE_ACTIVATED = (
     update(decisions)
     .where(decisions.c.id == bindparam("decision"))
     .values(activated_at=bindparam("now"))
@@ -130,76 +141,94 @@ _ACTIVATE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Activate(Operation[Activated]):
-    """Let a deferred decision count; rewards that were held for it are learned now."""
+class Activate(Operation[ActivateResult]):
+    """Activate a deferred decision, and learn the rewards that were held for it."""
+
+    result: ClassVar[type] = ActivateResult
 
     loop: int
     event_id: str
     at: int
-    terms: Terms
+    terms: RewardTerms
 
-    def place(self) -> tuple[int, int]:
-        return (2, self.loop)
+    @property
+    def batch_key(self) -> BatchKey:
+        return BatchKey(Phase.ACTIVATION, self.loop)
 
     @classmethod
-    def run(cls, work: Work, batch: Sequence["Activate"]) -> Sequence[Activated]:
+    def run_batch(
+        cls, transaction: Transaction, batch: Sequence["Activate"]
+    ) -> Sequence[ActivateResult]:
         loop = batch[0].loop
-        theirs = known(work, loop, (one.event_id for one in batch))
+        states = read_decision_states(transaction, loop, (one.event_id for one in batch))
         activated: dict[str, Activate] = {}
         statuses = []
-        for one in batch:
-            decision = theirs.get(one.event_id)
-            if decision is None:
+        for activation in batch:
+            state = states.get(activation.event_id)
+            if state is None:
                 status = "unknown"
-            elif decision.activated:
+            elif state.is_activated:
                 status = "already"
-            elif one.at > decision.at + one.terms.wait or decision.is_over:
+            elif activation.at > state.at + activation.terms.wait_us or state.has_expired:
                 status = "late"
             else:
                 status = "activated"
-                decision.activated = True
-                activated[one.event_id] = one
+                state.is_activated = True
+                activated[activation.event_id] = activation
             statuses.append(status)
-        taught: dict[str, list[Lesson]] = {}
+        lessons_by_event: dict[str, list[Lesson]] = {}
         if activated:
-            work.counts[loop, "activated"] += len(activated)
-            changes = [{"decision": theirs[e].id, "now": a.at} for e, a in activated.items()]
-            work.connection.execute(_ACTIVATE, changes)
-            moments = {event: Moment(one.terms, one.at) for event, one in activated.items()}
-            taught = settle_again(work, loop, "held", moments)
-        return [
-            Activated(status, tuple(taught.get(one.event_id, ())) if status == "activated" else ())
-            for status, one in zip(statuses, batch, strict=True)
-        ]
+            transaction.counter_changes[loop, "activated"] += len(activated)
+            updates = [
+                {"decision": states[event_id].id, "now": activation.at}
+                for event_id, activation in activated.items()
+            ]
+            transaction.connection.execute(_UPDATE_ACTIVATED, updates)
+            match_times = {
+                event_id: MatchTime(activation.terms, activation.at)
+                for event_id, activation in activated.items()
+            }
+            lessons_by_event = match_early_rewards(transaction, loop, "held", match_times)
+        results = []
+        for status, activation in zip(statuses, batch, strict=True):
+            held = lessons_by_event.get(activation.event_id, ())
+            results.append(ActivateResult(status, tuple(held) if status == "activated" else ()))
+        return results
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw(Operation[None]):
-    """A decision that took too long and was answered otherwise: nothing is learned of it.
+    """Replace a decision that was written too late: the client got the answer of `replacement`.
 
-    What was decided for the same event before stays, and so does what has taught already.
+    Nothing is learned from the withdrawn decision. An earlier decision of the same event stays, and
+    so does a decision that already has a lesson.
     """
 
-    void: Decision
-    instead: Decision
-    terms: Terms
+    result: ClassVar[type] = type(None)
 
-    def do(self, work: Work) -> None:
-        event = and_(decisions.c.loop == self.void.loop, decisions.c.event_id == self.void.event_id)
-        taught = exists().where(lessons.c.decision == decisions.c.id)
-        found = work.connection.execute(
-            select(decisions.c.id, decisions.c.round, taught).where(event)
+    withdrawn: Decision
+    replacement: Decision
+    terms: RewardTerms
+
+    def run(self, transaction: Transaction) -> None:
+        loop = self.withdrawn.loop
+        has_lesson = exists().where(lessons.c.decision == decisions.c.id).label("has_lesson")
+        same_event = and_(decisions.c.loop == loop, decisions.c.event_id == self.withdrawn.event_id)
+        rows = transaction.connection.execute(
+            select(decisions.c.id, decisions.c.round, has_lesson).where(same_event)
         ).all()
-        if not found:
-            PutDecision.run(work, [PutDecision(self.instead, self.terms)])
-        ours = [id_ for id_, round_, taught in found if round_ == self.void.round and not taught]
-        close(work, self.void.loop, ours)
-        names = ("chosen", "probabilities", "features", "degraded", "answer")
-        changed = {name: getattr(self.instead, name) for name in names}
-        work.connection.execute(update(decisions).where(decisions.c.id.in_(ours)).values(changed))
+        if not rows:
+            PutDecision.run_batch(transaction, [PutDecision(self.replacement, self.terms)])
+        ids = [row.id for row in rows if row.round == self.withdrawn.round and not row.has_lesson]
+        close_decisions(transaction, loop, ids)
+        columns = ("chosen", "probabilities", "features", "degraded", "answer")
+        values = {name: getattr(self.replacement, name) for name in columns}
+        transaction.connection.execute(
+            update(decisions).where(decisions.c.id.in_(ids)).values(values)
+        )
 
 
-_SEEN = select(*rewards.c["event_id", "request_id"]).where(
+_SELECT_REQUEST_IDS = select(*rewards.c["event_id", "request_id"]).where(
     rewards.c.loop == bindparam("loop"),
     rewards.c.event_id.in_(bindparam("events", expanding=True)),
     rewards.c.request_id.is_not(None),
@@ -207,70 +236,90 @@ _SEEN = select(*rewards.c["event_id", "request_id"]).where(
 
 
 @dataclass(frozen=True, slots=True)
-class PutReward(Operation[Rewarded]):
-    """Keep a reward, and learn from it if its decision is there and waits for it.
+class PutReward(Operation[PutRewardResult]):
+    """Write a reward, and learn it if its decision is in the log and waits for a reward.
 
-    A reward of the same event with the same request id is a client's second attempt.
+    A reward of the same event with the same request id is a repetition by the client, and is
+    learned once.
     """
+
+    result: ClassVar[type] = PutRewardResult
 
     loop: int
     event_id: str
     value: float
     at: int
-    terms: Terms
+    terms: RewardTerms
     request_id: str | None = None
 
-    def place(self) -> tuple[int, int]:
-        return (3, self.loop)
+    @property
+    def batch_key(self) -> BatchKey:
+        return BatchKey(Phase.REWARD, self.loop)
 
     @classmethod
-    def run(cls, work: Work, batch: Sequence["PutReward"]) -> Sequence[Rewarded]:
+    def run_batch(
+        cls, transaction: Transaction, batch: Sequence["PutReward"]
+    ) -> Sequence[PutRewardResult]:
         loop = batch[0].loop
-        named = list({put.event_id for put in batch if put.request_id is not None})
-        asked = {"loop": loop, "events": named}
-        seen: set[tuple[str, str | None]] = set()
-        if named:
-            seen.update(
-                (event, request) for event, request in work.connection.execute(_SEEN, asked)
-            )
-        theirs = known(work, loop, (put.event_id for put in batch))
-        statuses, rows, drafts = [], [], []
+        seen = _read_request_ids(transaction, loop, batch)
+        states = read_decision_states(transaction, loop, (put.event_id for put in batch))
+        statuses = []
+        rows = []
+        drafts = []
         for put in batch:
-            request = put.request_id
-            if (put.event_id, request) in seen:
-                status, request = "duplicate", None
-            elif put.event_id not in theirs:
+            request_id = put.request_id
+            if (put.event_id, request_id) in seen:
+                status = "duplicate"
+                request_id = None  # the column is unique
+            elif put.event_id not in states:
                 status = "orphan"
             else:
-                status = theirs[put.event_id].settle(put.at, put.terms)
-            if request is not None:
-                seen.add((put.event_id, request))
-            work.counts[loop, status] += 1
+                status = states[put.event_id].apply_reward(put.at, put.terms)
+            if request_id is not None:
+                seen.add((put.event_id, request_id))
+            transaction.counter_changes[loop, status] += 1
             statuses.append(status)
-            rows.append((loop, put.event_id, request, put.value, put.at, status))
-            if status in TEACHES:
-                drafts.append(Draft(theirs[put.event_id], TEACHES[status], put.value, put.at))
-        work.put("rewards", ("loop", *Reward._fields[1:]), rows)
-        taught = iter(teach(work, loop, drafts))
+            rows.append((loop, put.event_id, request_id, put.value, put.at, status))
+            if status in LESSON_KIND:
+                state = states[put.event_id]
+                drafts.append(LessonDraft(state, LESSON_KIND[status], put.value, put.at))
+        transaction.insert_many("rewards", ("loop", *Reward._fields[1:]), rows)
+        learned = iter(write_lessons(transaction, loop, drafts))
         return [
-            Rewarded(status, (next(taught),) if status in TEACHES else ()) for status in statuses
+            PutRewardResult(status, (next(learned),) if status in LESSON_KIND else ())
+            for status in statuses
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class Expire(Operation[Expired]):
-    """Close the oldest decisions made before a time: what was activated learns the default.
+def _read_request_ids(
+    transaction: Transaction, loop: int, batch: Sequence[PutReward]
+) -> set[tuple[str, str | None]]:
+    """Read which pairs of event id and request id the log has, of the events in a batch."""
+    event_ids = list({put.event_id for put in batch if put.request_id is not None})
+    if not event_ids:
+        return set()
+    parameters = {"loop": loop, "events": event_ids}
+    rows = transaction.connection.execute(_SELECT_REQUEST_IDS, parameters)
+    return {(row.event_id, row.request_id) for row in rows}
 
-    Looks at `limit` decisions, the oldest by id, and so takes the same time however many wait.
+
+@dataclass(frozen=True, slots=True)
+class Expire(Operation[ExpireResult]):
+    """Close the oldest decisions whose wait time has ended; activated ones learn the default.
+
+    Only the `limit` oldest waiting decisions, by id, are looked at. The time of this operation
+    therefore does not depend on how many decisions wait.
     """
 
+    result: ClassVar[type] = ExpireResult
+
     loop: int
-    before: int  # now - wait
+    before: int  # decisions made earlier than this time are closed: now minus the wait time
     default: float
     at: int
     limit: int = 256
 
-    def do(self, work: Work) -> Expired:
+    def run(self, transaction: Transaction) -> ExpireResult:
         oldest = (
             select(waiting.c.decision, waiting.c.at)
             .where(waiting.c.loop == self.loop)
@@ -278,21 +327,28 @@ class Expire(Operation[Expired]):
             .limit(self.limit)
             .subquery()
         )
-        over = (
+        query = (
             select(*decisions.c["id", "at", "round", "features", "activated_at"])
             .join(oldest, oldest.c.decision == decisions.c.id)
             .where(oldest.c.at < self.before)
             .order_by(decisions.c.id)
         )
-        closed = [
-            Known(
-                row.id, row.at, row.round, row.features, row.activated_at is not None, True, False
+        expired = [
+            DecisionState(
+                id=row.id,
+                at=row.at,
+                round=row.round,
+                features=row.features,
+                is_activated=row.activated_at is not None,
+                is_waiting=True,
+                is_rewarded=False,
             )
-            for row in work.connection.execute(over)
+            for row in transaction.connection.execute(query)
         ]
-        active = [decision for decision in closed if decision.activated]
-        work.counts[self.loop, "default"] += len(active)
-        work.counts[self.loop, "unactivated"] += len(closed) - len(active)
-        close(work, self.loop, [decision.id for decision in closed if not decision.activated])
-        drafts = [Draft(decision, "default", self.default, self.at) for decision in active]
-        return Expired(len(closed), tuple(teach(work, self.loop, drafts)))
+        activated = [state for state in expired if state.is_activated]
+        unactivated = [state.id for state in expired if not state.is_activated]
+        transaction.counter_changes[self.loop, "default"] += len(activated)
+        transaction.counter_changes[self.loop, "unactivated"] += len(unactivated)
+        close_decisions(transaction, self.loop, unactivated)
+        drafts = [LessonDraft(state, "default", self.default, self.at) for state in activated]
+        return ExpireResult(len(expired), tuple(write_lessons(transaction, self.loop, drafts)))

@@ -1,127 +1,153 @@
-"""Writing in groups: what waits goes into one transaction, one commit, one fsync.
+"""Group commit: all waiting operations are written in one transaction, one commit and one fsync.
 
-An operation is a description of what to write; it can be run again after a rollback. What comes of
-it is told after the commit that holds it, in the order in which the operations were written.
+An operation describes what to write and can be run again after a rollback. Its result is delivered
+only after the commit that contains it, so an acknowledged write survives a crash. Results are
+delivered in the order in which the operations were written.
 """
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from enum import IntEnum
 from itertools import groupby
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, bindparam, update
 
 from windvane.errors import StoreError
-from windvane.service.store.database_errors import explained, is_everyones
+from windvane.service.store.database_errors import is_database_failure, map_error
 from windvane.service.store.schema import Funnel, counters
 
 Result = TypeVar("Result")
 
-ROOM = 4096  # operations that may wait
-GROUP = 512  # operations of one transaction
+MAX_WAITING_OPERATIONS = 4096
+MAX_GROUP_OPERATIONS = 512  # in one transaction
 
 
-class Work(NamedTuple):
-    """A transaction under way: its connection, and what it adds to the counters of each loop."""
+class Transaction(NamedTuple):
+    """An open transaction: its connection, and what it adds to the counters of each loop."""
 
     connection: Connection
-    counts: Counter[tuple[int, str]]
+    counter_changes: Counter[tuple[int, str]]  # by loop id and field of `Funnel`
 
-    def put(self, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-        """Insert many rows as the driver takes them, which is many times as fast as one by one."""
+    def insert_many(
+        self, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]
+    ) -> None:
+        """Insert many rows with one call of the driver, much faster than row by row."""
         marks = ", ".join(["?"] * len(columns))
-        self.many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+        self.execute_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
 
-    def many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Run a statement for every row; ? marks a value."""
+    def execute_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Execute a statement once for each row; `?` marks a value."""
         if self.connection.dialect.paramstyle != "qmark":
             statement = statement.replace("?", "%s")
         if rows:
             self.connection.exec_driver_sql(statement, list(rows))
 
 
+class Phase(IntEnum):
+    """The order of batchable operations in a group: a reward finds a decision of its own group."""
+
+    DECISION = 1
+    ACTIVATION = 2
+    REWARD = 3
+
+
+class BatchKey(NamedTuple):
+    """Operations of one type with equal keys are written as one batch, in ascending key order."""
+
+    phase: Phase
+    loop: int
+
+
 class Operation(Generic[Result]):
-    """Something to write, and what the writing yields."""
+    """A description of something to write. A subclass defines `run`, or `run_batch` for batches."""
 
-    def place(self) -> tuple[int, int]:
-        """(0, 0): alone, where it stands; else its turn among its neighbours, and its loop."""
-        return (0, 0)
+    result: ClassVar[type]  # the type of what `run` returns
 
-    def do(self, work: Work) -> Result:
+    @property
+    def batch_key(self) -> BatchKey | None:
+        """The batch of this operation; None if it runs alone and keeps its place in the group."""
+        return None
+
+    def run(self, transaction: Transaction) -> Result:
+        """Write this operation."""
         raise NotImplementedError
 
     @classmethod
-    def run(cls, work: Work, batch: Sequence[Self]) -> Sequence[Result]:
-        """The results of several operations of one kind and one loop, in order."""
-        return [operation.do(work) for operation in batch]
+    def run_batch(cls, transaction: Transaction, batch: Sequence[Self]) -> Sequence[Result]:
+        """Write operations of one batch; returns their results in the same order."""
+        return [operation.run(transaction) for operation in batch]
 
 
-class Entry(NamedTuple):
-    """An operation, and by what whoever waits for it knows it."""
+class QueuedOperation(NamedTuple):
+    """An operation with a ticket that identifies it to its submitter: a future or a number."""
 
     operation: Operation[Any]
     ticket: Any
 
 
 class Outcome(NamedTuple):
-    """What came of the operation of a ticket."""
+    """The result of the operation with this ticket, or its error."""
 
     ticket: Any
     result: Any
     error: StoreError | None
 
 
-class Writer:
-    """Takes operations from any thread and writes them in groups from its own."""
+class WriterThread:
+    """Accepts operations from any thread and writes them in groups from a thread of its own."""
 
-    def __init__(self, engine: Engine, room: int = ROOM) -> None:
+    def __init__(self, engine: Engine, max_waiting: int = MAX_WAITING_OPERATIONS) -> None:
         self._engine = engine
-        self._room = room
+        self._max_waiting = max_waiting
         self._ready = threading.Condition()
-        self._queue: list[Entry] = []
+        self._queue: list[QueuedOperation] = []
         self._closing = False
-        self.commits = 0
-        self._thread = threading.Thread(target=self._work, name="windvane writer", daemon=True)
+        self.commit_count = 0
+        self._thread = threading.Thread(
+            target=self._write_groups, name="windvane writer", daemon=True
+        )
         self._thread.start()
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """How many operations wait for the next group."""
         return len(self._queue)
 
     def submit(self, operation: Operation[Result]) -> Future[Result]:
-        """Have it written; the future cannot be cancelled, and resolves after the commit."""
+        """Queue an operation; the future resolves after the commit and cannot be cancelled."""
         future: Future[Result] = Future()
         future.set_running_or_notify_cancel()
         with self._ready:
             if self._closing:
-                raise closed()
-            if len(self._queue) >= self._room:
-                raise crowded(self._room)
-            self._queue.append(Entry(operation, future))
+                raise make_closed_error()
+            if len(self._queue) >= self._max_waiting:
+                raise make_busy_error(self._max_waiting)
+            self._queue.append(QueuedOperation(operation, future))
             if len(self._queue) == 1:
                 self._ready.notify()
         return future
 
     def close(self) -> None:
-        """Write what waits, then stop."""
+        """Write all waiting operations, then stop."""
         with self._ready:
             self._closing = True
             self._ready.notify()
         self._thread.join()
 
-    def _work(self) -> None:
+    def _write_groups(self) -> None:
         while True:
             with self._ready:
                 while not self._queue and not self._closing:
                     self._ready.wait()
-                group, self._queue = self._queue[:GROUP], self._queue[GROUP:]
+                group = self._queue[:MAX_GROUP_OPERATIONS]
+                self._queue = self._queue[MAX_GROUP_OPERATIONS:]
             if not group:
                 return
-            outcomes = written(self._engine, group)
-            self.commits += any(outcome.error is None for outcome in outcomes)
+            outcomes = commit_group(self._engine, group)
+            self.commit_count += any(outcome.error is None for outcome in outcomes)
             for future, result, error in outcomes:
                 if error is None:
                     future.set_result(result)
@@ -129,87 +155,107 @@ class Writer:
                     future.set_exception(error)
 
 
-def closed() -> StoreError:
-    return StoreError("store: it is closed", "closed")
+def make_closed_error() -> StoreError:
+    """The error of an operation that is submitted after the store was closed."""
+    return StoreError("store: the log is closed", "closed")
 
 
-def crowded(room: int) -> StoreError:
-    return StoreError(f"store: {room} operations wait to be written, no more are taken", "busy")
+def make_busy_error(max_waiting: int) -> StoreError:
+    """The error of an operation that is submitted while the queue is full."""
+    message = f"store: {max_waiting} operations wait to be written, no more are accepted"
+    return StoreError(message, "busy")
 
 
-def written(engine: Engine, group: list[Entry]) -> list[Outcome]:
-    """Write a group in one transaction; an operation that fails by itself does so alone."""
+def commit_group(engine: Engine, group: list[QueuedOperation]) -> list[Outcome]:
+    """Write a group in one transaction.
+
+    If an operation fails, the group is rolled back and written again with a savepoint for each
+    operation, so that only the faulty ones fail. If the database itself fails, all fail.
+    """
     try:
         try:
-            return _commit(engine, in_turn(group), together)
+            return _commit(engine, _order_by_batch(group), _run_batches)
         except Exception as error:
-            if is_everyones(explained(error)):
+            if is_database_failure(map_error(error)):
                 raise
-            return _commit(engine, in_turn(group), one_by_one)  # whose fault is it?
+            return _commit(engine, _order_by_batch(group), _run_one_by_one)
     except Exception as error:
-        return [Outcome(entry.ticket, None, explained(error)) for entry in group]
+        return [Outcome(queued.ticket, None, map_error(error)) for queued in group]
 
 
 def _commit(
-    engine: Engine, group: list[Entry], how: Callable[[Work, list[Entry]], Iterator[Outcome]]
+    engine: Engine,
+    group: list[QueuedOperation],
+    run: Callable[[Transaction, list[QueuedOperation]], Iterator[Outcome]],
 ) -> list[Outcome]:
     with engine.begin() as connection:
-        work = Work(connection, Counter())
-        outcomes = list(how(work, group))
-        _count(work)
+        transaction = Transaction(connection, Counter())
+        outcomes = list(run(transaction, group))
+        _update_counters(transaction)
     return outcomes
 
 
-def in_turn(group: list[Entry]) -> list[Entry]:
-    """Decisions before activations before rewards, loop by loop; all else stays where it stands.
+def _order_by_batch(group: list[QueuedOperation]) -> list[QueuedOperation]:
+    """Sort each run of batchable operations by batch key; all others keep their place.
 
-    None of a group was answered before the others came, so any order is as true as theirs, and
-    this one lets a kind be written with a few statements for all.
+    No operation of a group was acknowledged before the last one arrived, so clients cannot observe
+    the order among them. Sorting lets each batch be written with a few statements.
     """
-    ordered: list[Entry] = []
-    for _, run in groupby(group, lambda entry: entry.operation.place() == (0, 0)):
-        ordered += sorted(run, key=lambda entry: entry.operation.place())
+    ordered: list[QueuedOperation] = []
+    for is_batchable, run in groupby(group, lambda queued: queued.operation.batch_key is not None):
+        part = list(run)
+        if is_batchable:
+            part.sort(key=_sort_key)
+        ordered += part
     return ordered
 
 
-def together(work: Work, group: list[Entry]) -> Iterator[Outcome]:
-    """Each kind in one go; an error spoils the transaction."""
-    for (kind, _), run in groupby(group, lambda e: (type(e.operation), e.operation.place())):
+def _sort_key(queued: QueuedOperation) -> BatchKey:
+    return cast(BatchKey, queued.operation.batch_key)
+
+
+def _run_batches(transaction: Transaction, group: list[QueuedOperation]) -> Iterator[Outcome]:
+    """Write batch by batch; an error spoils the whole transaction."""
+    for (operation_type, _), run in groupby(group, _type_and_batch_key):
         batch = list(run)
-        results = kind.run(work, [entry.operation for entry in batch])
-        for entry, result in zip(batch, results, strict=True):
-            yield Outcome(entry.ticket, result, None)
+        results = operation_type.run_batch(transaction, [queued.operation for queued in batch])
+        for queued, result in zip(batch, results, strict=True):
+            yield Outcome(queued.ticket, result, None)
 
 
-def one_by_one(work: Work, group: list[Entry]) -> Iterator[Outcome]:
-    """Each under a savepoint of its own; an error is its own."""
+def _type_and_batch_key(queued: QueuedOperation) -> tuple[type[Operation[Any]], BatchKey | None]:
+    return type(queued.operation), queued.operation.batch_key
+
+
+def _run_one_by_one(transaction: Transaction, group: list[QueuedOperation]) -> Iterator[Outcome]:
+    """Write each operation in a savepoint of its own; an error fails that operation alone."""
     for operation, ticket in group:
-        before = work.counts.copy()
+        counts_before = transaction.counter_changes.copy()
         try:
-            with work.connection.begin_nested():
-                (result,) = operation.run(work, [operation])
+            with transaction.connection.begin_nested():
+                (result,) = operation.run_batch(transaction, [operation])
             yield Outcome(ticket, result, None)
         except Exception as error:
-            reason = explained(error)
-            if is_everyones(reason):
+            store_error = map_error(error)
+            if is_database_failure(store_error):
                 raise
-            work.counts.clear()
-            work.counts.update(before)
-            yield Outcome(ticket, None, reason)
+            transaction.counter_changes.clear()
+            transaction.counter_changes.update(counts_before)
+            yield Outcome(ticket, None, store_error)
 
 
-_ADD = (
+_ADD_TO_COUNTERS = (
     update(counters)
     .where(counters.c.loop == bindparam("of_loop"))
     .values({name: counters.c[name] + bindparam(f"more_{name}") for name in Funnel._fields})
 )
 
 
-def _count(work: Work) -> None:
-    loops = sorted({loop for loop, _ in work.counts})
+def _update_counters(transaction: Transaction) -> None:
+    changes = transaction.counter_changes
     rows = [
-        {"of_loop": loop} | {f"more_{name}": work.counts[loop, name] for name in Funnel._fields}
-        for loop in loops
+        {"of_loop": loop} | {f"more_{name}": changes[loop, name] for name in Funnel._fields}
+        for loop in sorted({loop for loop, _ in changes})
     ]
     if rows:
-        work.connection.execute(_ADD, rows)
+        transaction.connection.execute(_ADD_TO_COUNTERS, rows)

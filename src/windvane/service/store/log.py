@@ -1,7 +1,8 @@
-"""The durable log of the service, on SQLite or PostgreSQL with the same queries.
+"""The durable event log of the service, on SQLite or PostgreSQL with the same queries.
 
-Writing goes through `submit` and is grouped (writer.py); reading happens at once, in the caller's
-thread, whichever it is. The store reads no clock.
+`LogReader` reads: every method queries the database at once, in the thread of the caller, which may
+be any. `Store` also writes, by a thread of its own process; the commands use it. The service
+writes through another process (`writer_client`). Both ways, writes are operations in group commits.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,19 +15,19 @@ from typing import Any, NamedTuple, Self
 from sqlalchemy import Executable, Select, func, select
 
 from windvane.errors import StoreError
-from windvane.service.store.backup import copy
-from windvane.service.store.database import engine, location, opened
-from windvane.service.store.database_errors import explained
-from windvane.service.store.group_commit import Operation, Result, Writer
+from windvane.service.store.backup import copy_database
+from windvane.service.store.database import make_engine, open_for_writing, resolve_url
+from windvane.service.store.database_errors import map_error
+from windvane.service.store.group_commit import Operation, Result, WriterThread
 from windvane.service.store.schema import (
-    Change,
     Decision,
     Funnel,
     Key,
     Lesson,
-    Logged,
-    Loop,
+    LoggedDecision,
+    LoopRow,
     Reward,
+    SettingsChange,
     Snapshot,
     counters,
     decisions,
@@ -38,22 +39,23 @@ from windvane.service.store.schema import (
     snapshots,
 )
 
-HEAVY = ("actions", "answer", "request")  # what a log of many decisions can do without
+BATCH_ROWS = 1000
+PAYLOAD_COLUMNS: dict[str, str | bytes] = {"actions": "", "answer": b"", "request": ""}
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """The times of the first and the last decision of a loop."""
 
     since: int
     until: int
 
 
-class Log:
-    """The log in a directory, or at a URL such as postgresql://user@host/name, to be read."""
+class LogReader:
+    """Reads the log in a data directory, or at a URL such as postgresql://user@host/name."""
 
-    def __init__(self, where: str | PathLike[str]) -> None:
-        self.url = location(where)
-        self._reading = engine(self.url, writes=False)
+    def __init__(self, location: str | PathLike[str]) -> None:
+        self.url = resolve_url(location)
+        self._read_engine = make_engine(self.url, writes=False)
 
     def __enter__(self) -> Self:
         return self
@@ -67,105 +69,120 @@ class Log:
         self.close()
 
     def close(self) -> None:
-        """Let go of the database."""
-        self._reading.dispose()
+        """Close all connections to the database."""
+        self._read_engine.dispose()
 
-    def loop(self, name: str) -> Loop | None:
-        """The loop of a name."""
+    def fetch_all(self, query: Executable) -> Sequence[Any]:
+        """Run a query and return all its rows; raises a StoreError if that fails."""
+        try:
+            with self._read_engine.connect() as connection:
+                return connection.execute(query).all()
+        except Exception as error:
+            raise map_error(error) from None
+
+    def find_loop(self, name: str) -> LoopRow | None:
+        """Find a loop by its name; returns None if there is none."""
         query = select(loops).where(loops.c.name == name)
-        return next((Loop(*row) for row in self._read(query)), None)
+        return next((LoopRow(*row) for row in self.fetch_all(query)), None)
 
-    def loops(self) -> list[Loop]:
-        """All loops, oldest first."""
-        return [Loop(*row) for row in self._read(select(loops).order_by(loops.c.id))]
+    def list_loops(self) -> list[LoopRow]:
+        """List all loops, oldest first."""
+        return [LoopRow(*row) for row in self.fetch_all(select(loops).order_by(loops.c.id))]
 
-    def changes(self, loop: int) -> list[Change]:
-        """Every setting that a loop ever had, oldest first."""
+    def list_settings_changes(self, loop: int) -> list[SettingsChange]:
+        """List all settings that a loop ever had, oldest first."""
         columns = settings_log.c["id", "at", "settings", "by", "lesson"]
         query = select(*columns).where(settings_log.c.loop == loop).order_by(settings_log.c.id)
-        return [Change(*row) for row in self._read(query)]
+        return [SettingsChange(*row) for row in self.fetch_all(query)]
 
-    def funnel(self, loop: int) -> Funnel:
-        """What became of all decisions and rewards."""
+    def read_funnel(self, loop: int) -> Funnel:
+        """Read the counts of what became of a loop's decisions and rewards."""
         query = select(*counters.c[Funnel._fields]).where(counters.c.loop == loop)
-        return next((Funnel(*row) for row in self._read(query)), Funnel())
+        return next((Funnel(*row) for row in self.fetch_all(query)), Funnel())
 
-    def decision(self, loop: int, event_id: str) -> Decision | None:
-        """The decision of an event."""
+    def find_decision(self, loop: int, event_id: str) -> Decision | None:
+        """Find the decision of an event; returns None if there is none."""
         query = select(*decisions.c[Decision._fields]).where(
             decisions.c.loop == loop, decisions.c.event_id == event_id
         )
-        return next((Decision(*row) for row in self._read(query)), None)
+        return next((Decision(*row) for row in self.fetch_all(query)), None)
 
-    def rewards(self, loop: int, event_id: str) -> list[Reward]:
-        """All rewards that came for an event, whatever became of them."""
+    def list_rewards(self, loop: int, event_id: str) -> list[Reward]:
+        """List all rewards of an event, of any status, oldest first."""
         query = (
             select(*rewards.c[Reward._fields])
             .where(rewards.c.loop == loop, rewards.c.event_id == event_id)
             .order_by(rewards.c.id)
         )
-        return [Reward(*row) for row in self._read(query)]
+        return [Reward(*row) for row in self.fetch_all(query)]
 
-    def last_round(self, loop: int) -> int | None:
-        """The round of the last decision in the log; deleted ones are forgotten."""
+    def find_last_round(self, loop: int) -> int | None:
+        """Find the round of the last decision in the log; returns None if there is none."""
         query = (
             select(decisions.c.round)
             .where(decisions.c.loop == loop)
             .order_by(decisions.c.id.desc())
             .limit(1)
         )
-        return next((row[0] for row in self._read(query)), None)
+        return next((row.round for row in self.fetch_all(query)), None)
 
-    def span(self, loop: int) -> Span | None:
-        """From when to when the log of a loop reaches."""
-        ends = (func.min(decisions.c.at), func.max(decisions.c.at))  # as two questions: by index
-        ours = decisions.c.loop == loop
-        query = select(*(select(end).where(ours).scalar_subquery() for end in ends))
-        ((since, until),) = self._read(query)
-        return None if since is None else Span(since, until)
+    def find_time_span(self, loop: int) -> TimeSpan | None:
+        """Find the times of the first and the last decision; returns None if there is none."""
+        ends = (func.min(decisions.c.at), func.max(decisions.c.at))
+        of_loop = decisions.c.loop == loop
+        # As two subqueries, each end is found in the index.
+        query = select(*(select(end).where(of_loop).scalar_subquery() for end in ends))
+        ((since, until),) = self.fetch_all(query)
+        return None if since is None else TimeSpan(since, until)
 
-    def log(
+    def iterate_decisions(
         self,
         loop: int,
         since: int | None = None,
         until: int | None = None,
-        whole: bool = True,
-        batch: int = 1000,
-    ) -> Iterator[list[Logged]]:
-        """Decisions made in [since, until) with what was learned from them, in batches by id.
+        with_payloads: bool = True,
+        batch: int = BATCH_ROWS,
+    ) -> Iterator[list[LoggedDecision]]:
+        """Iterate over the decisions made in [since, until), in batches, ordered by id.
 
-        Without `whole` the texts and the answer are left empty, which is faster by far.
+        Without payloads, the action ids, the answer and the request are left empty, which is much
+        faster.
         """
-        ours = decisions.c.loop == loop
+        selected = decisions.c.loop == loop
         if since is not None:
-            ours &= decisions.c.at >= since
+            selected &= decisions.c.at >= since
         if until is not None:
-            ours &= decisions.c.at < until
-        ends = select(func.min(decisions.c.id), func.max(decisions.c.id)).where(ours)
-        ((first, last),) = self._read(ends)
+            selected &= decisions.c.at < until
+        ends = select(func.min(decisions.c.id), func.max(decisions.c.id)).where(selected)
+        ((first, last),) = self.fetch_all(ends)
         if first is None:
             return
-        query = _logged(whole).where(ours, decisions.c.id <= last)
+        query = _select_logged(with_payloads).where(selected, decisions.c.id <= last)
         query = query.order_by(decisions.c.id).limit(batch)
         after = first - 1
-        while rows := self._read(query.where(decisions.c.id > after)):
-            yield [_as_logged(row, whole) for row in rows]
+        while rows := self.fetch_all(query.where(decisions.c.id > after)):
+            yield [_to_logged_decision(row, with_payloads) for row in rows]
             after = rows[-1].id
 
-    def recent(self, loop: int, limit: int) -> list[Logged]:
-        """The last decisions, newest first, without texts and answer."""
-        query = _logged(whole=False).where(decisions.c.loop == loop)
-        rows = self._read(query.order_by(decisions.c.id.desc()).limit(limit))
-        return [_as_logged(row, whole=False) for row in rows]
+    def list_recent_decisions(self, loop: int, limit: int) -> list[LoggedDecision]:
+        """List the last decisions, newest first, without payloads."""
+        query = _select_logged(with_payloads=False).where(decisions.c.loop == loop)
+        rows = self.fetch_all(query.order_by(decisions.c.id.desc()).limit(limit))
+        return [_to_logged_decision(row, with_payloads=False) for row in rows]
 
-    def learned_at(self, loop: int) -> int | None:
-        """When the last lesson was taught."""
+    def find_last_lesson_time(self, loop: int) -> int | None:
+        """Find the time of the last lesson in the log; returns None if there is none."""
         query = select(lessons.c.at).where(lessons.c.loop == loop)
-        rows = self._read(query.order_by(lessons.c.id.desc()).limit(1))
+        rows = self.fetch_all(query.order_by(lessons.c.id.desc()).limit(1))
         return next((row.at for row in rows), None)
 
-    def lessons(self, loop: int, after: int = 0, batch: int = 1000) -> Iterator[list[Lesson]]:
-        """What is to be learned after a lesson, in order, in batches."""
+    def iterate_lessons(
+        self, loop: int, after: int = 0, batch: int = BATCH_ROWS
+    ) -> Iterator[list[Lesson]]:
+        """Iterate over the lessons with an id greater than `after`, in batches, ordered by id.
+
+        The belief of a loop is a fold over these lessons in this order.
+        """
         query = (
             select(
                 *lessons.c["id", "decision", "kind", "value", "at"],
@@ -176,85 +193,81 @@ class Log:
             .order_by(lessons.c.id)
             .limit(batch)
         )
-        while rows := self._read(query.where(lessons.c.id > after)):
+        while rows := self.fetch_all(query.where(lessons.c.id > after)):
             yield [Lesson(*row) for row in rows]
             after = rows[-1].id
 
-    def snapshot(self, loop: int) -> Snapshot | None:
-        """The last snapshot that was taken."""
+    def find_snapshot(self, loop: int) -> Snapshot | None:
+        """Find the last snapshot of a loop; returns None if there is none."""
         query = (
             select(*snapshots.c["lesson", "blob", "at"])
             .where(snapshots.c.loop == loop)
             .order_by(snapshots.c.id.desc())
             .limit(1)
         )
-        return next((Snapshot(*row) for row in self._read(query)), None)
+        return next((Snapshot(*row) for row in self.fetch_all(query)), None)
 
-    def keys(self) -> list[Key]:
-        """All keys, expired ones too."""
-        return [Key(*row) for row in self._read(select(keys).order_by(keys.c.id))]
+    def list_keys(self) -> list[Key]:
+        """List all API keys, oldest first, including expired ones."""
+        return [Key(*row) for row in self.fetch_all(select(keys).order_by(keys.c.id))]
 
     def backup(self, path: str | PathLike[str]) -> None:
-        """Copy the log as it is at one moment, while others go on; a file is whole or not there."""
+        """Copy the log to a file, as of one moment, while others read and write it."""
         if self.url.get_backend_name() != "sqlite":
             message = "store: a PostgreSQL database is backed up with pg_dump"
             raise StoreError(message, "unsupported")
-        copy(Path(self.url.database or ""), Path(path))
-
-    def _read(self, query: Executable) -> Sequence[Any]:
-        try:
-            with self._reading.connect() as connection:
-                return connection.execute(query).all()
-        except Exception as error:
-            raise explained(error) from None
+        copy_database(Path(self.url.database or ""), Path(path))
 
 
-class Store(Log):
-    """A log that is also written, by a thread of this process; made where there is none."""
+class Store(LogReader):
+    """Reads and writes the log, by a thread of this process; creates the log if there is none."""
 
-    def __init__(self, where: str | PathLike[str]) -> None:
-        super().__init__(where)
-        self._writing = opened(self.url)
-        self._writer = Writer(self._writing)
+    def __init__(self, location: str | PathLike[str]) -> None:
+        super().__init__(location)
+        self._write_engine = open_for_writing(self.url)
+        self._writer = WriterThread(self._write_engine)
 
     def close(self) -> None:
-        """Write what waits, then let go of the database."""
+        """Write all waiting operations, then close all connections."""
         self._writer.close()
-        self._writing.dispose()
+        self._write_engine.dispose()
         super().close()
 
     @property
-    def commits(self) -> int:
-        """How many groups were written."""
-        return self._writer.commits
+    def commit_count(self) -> int:
+        """How many groups were committed."""
+        return self._writer.commit_count
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """How many operations wait to be written."""
-        return self._writer.waiting
+        return self._writer.waiting_count
 
     def submit(self, operation: Operation[Result]) -> Future[Result]:
-        """Have it written; the future resolves once it is on disk, or fails with a StoreError.
+        """Queue an operation; the future resolves once it is on disk, or fails with a StoreError.
 
-        It cannot be cancelled. With too many waiting, or closed, this raises the error at once.
+        The future cannot be cancelled. Raises a StoreError at once if too many operations wait, or
+        if the store is closed.
         """
         return self._writer.submit(operation)
 
 
-def _logged(whole: bool) -> Select[Any]:
-    of_it = lessons.c.decision == decisions.c.id
+def _select_logged(with_payloads: bool) -> Select[Any]:
+    """Select decisions, the sum of their lessons, and whether that is the default reward."""
+    of_decision = lessons.c.decision == decisions.c.id
     return select(
-        *decisions.c[tuple(_fields(whole))],
-        select(func.sum(lessons.c.value)).where(of_it).scalar_subquery(),
-        select(func.min(lessons.c.kind)).where(of_it).scalar_subquery(),
+        *decisions.c[tuple(_logged_columns(with_payloads))],
+        select(func.sum(lessons.c.value)).where(of_decision).scalar_subquery(),
+        select(func.min(lessons.c.kind)).where(of_decision).scalar_subquery(),
     )
 
 
-def _fields(whole: bool) -> list[str]:
-    return [name for name in Decision._fields if whole or name not in HEAVY]
+def _logged_columns(with_payloads: bool) -> list[str]:
+    return [name for name in Decision._fields if with_payloads or name not in PAYLOAD_COLUMNS]
 
 
-def _as_logged(row: Sequence[Any], whole: bool) -> Logged:
-    blank: dict[str, Any] = {} if whole else {"actions": "", "answer": b"", "request": ""}
-    made = Decision(**blank, **dict(zip(_fields(whole), row, strict=False)))
-    return Logged(made, reward=row[-2], defaulted=row[-1] == "default")
+def _to_logged_decision(row: Sequence[Any], with_payloads: bool) -> LoggedDecision:
+    *columns, reward, first_kind = row
+    fields: dict[str, Any] = dict(zip(_logged_columns(with_payloads), columns, strict=True))
+    decision = Decision(**(PAYLOAD_COLUMNS | fields))
+    return LoggedDecision(decision, reward=reward, defaulted=first_kind == "default")

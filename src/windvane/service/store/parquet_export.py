@@ -1,18 +1,17 @@
-"""The log as a Parquet file: each decision with its probabilities and what was learned from it."""
+"""Export of a loop's log to a Parquet file: decisions, their probabilities, learned rewards."""
 
-import os
 import tempfile
 from collections.abc import Sequence
-from itertools import count
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import polars as pl
 
+from windvane._files import replace_file
 from windvane.errors import FileError, SettingError
-from windvane.service.store.log import Log
-from windvane.service.store.schema import Logged
+from windvane.service.store.log import LogReader
+from windvane.service.store.schema import LoggedDecision, decode_action_ids
 
 SCHEMA = pl.Schema(
     {
@@ -36,64 +35,64 @@ SCHEMA = pl.Schema(
 )
 
 
-class Asked(msgspec.Struct, rename="camel"):
-    """The parts of a rank request that are kept as they are."""
+class RequestParts(msgspec.Struct, rename="camel"):
+    """The parts of a rank request that are exported as the client sent them."""
 
     actions: msgspec.Raw = msgspec.Raw(b"[]")
     context_features: msgspec.Raw = msgspec.Raw(b"[]")
 
 
-read = msgspec.json.Decoder(Asked).decode
+decode_request_parts = msgspec.json.Decoder(RequestParts).decode
 
 
-def write(store: Log, name: str, path: Path) -> int:
-    """Write the log of a loop to a file, whole or not at all; how many decisions it has."""
-    loop = store.loop(name)
+def export_log(log: LogReader, loop_name: str, path: Path) -> int:
+    """Write the log of a loop to a file, completely or not at all; returns how many decisions."""
+    loop = log.find_loop(loop_name)
     if loop is None:
-        raise SettingError(f"export: there is no loop {name!r}")
-    rows = 0
+        raise SettingError(f"export: there is no loop {loop_name!r}")
+    decision_count = 0
     try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
-            part = count()
-            for batch in store.log(loop.id):
-                frame(batch).write_parquet(Path(folder) / f"{next(part):09d}.parquet")
-                rows += len(batch)
-            whole = Path(folder) / "whole"
-            if rows:
-                pl.scan_parquet(Path(folder) / "*.parquet").sink_parquet(whole)
+        with (
+            tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as directory,
+            replace_file(path) as draft,
+        ):
+            for part, batch in enumerate(log.iterate_decisions(loop.id)):
+                _make_frame(batch).write_parquet(Path(directory) / f"{part:09d}.parquet")
+                decision_count += len(batch)
+            if decision_count:
+                pl.scan_parquet(Path(directory) / "*.parquet").sink_parquet(draft)
             else:
-                frame(()).write_parquet(whole)
-            os.replace(whole, path)
-    except OSError as reason:
-        raise FileError(f"export: {path} cannot be written ({reason.strerror})") from None
-    return rows
+                _make_frame(()).write_parquet(draft)
+    except OSError as error:
+        raise FileError(f"export: {path} cannot be written ({error.strerror})") from None
+    return decision_count
 
 
-def frame(batch: Sequence[Logged]) -> pl.DataFrame:
-    """Decisions as a table, one row each."""
-    return pl.DataFrame([_row(logged) for logged in batch], schema=SCHEMA, orient="row")
+def _make_frame(batch: Sequence[LoggedDecision]) -> pl.DataFrame:
+    """Make a table of decisions, one row each."""
+    return pl.DataFrame([_make_row(logged) for logged in batch], schema=SCHEMA, orient="row")
 
 
-def _row(logged: Logged) -> dict[str, object]:
-    made = logged.decision
-    names: list[str] = msgspec.json.decode(made.actions, type=list[str])
-    chances = np.frombuffer(made.probabilities).tolist()
-    asked = read(made.request)
+def _make_row(logged: LoggedDecision) -> dict[str, object]:
+    decision = logged.decision
+    action_ids = decode_action_ids(decision.actions)
+    probabilities = np.frombuffer(decision.probabilities).tolist()
+    request = decode_request_parts(decision.request)
     return {
-        "event_id": made.event_id,
-        "time": made.at,
-        "round": made.round,
-        "mode": made.mode,
-        "action": names[made.chosen],
-        "chosen": made.chosen,
-        "probability": chances[made.chosen],
-        "actions": names,
-        "probabilities": chances,
+        "event_id": decision.event_id,
+        "time": decision.at,
+        "round": decision.round,
+        "mode": decision.mode,
+        "action": action_ids[decision.chosen],
+        "chosen": decision.chosen,
+        "probability": probabilities[decision.chosen],
+        "actions": action_ids,
+        "probabilities": probabilities,
         "reward": logged.reward,
         "defaulted": logged.defaulted,
-        "deferred": made.deferred,
-        "activated": made.activated_at is not None,
-        "degraded": made.degraded,
-        "context_json": bytes(asked.context_features).decode(),
-        "actions_json": bytes(asked.actions).decode(),
+        "deferred": decision.deferred,
+        "activated": decision.activated_at is not None,
+        "degraded": decision.degraded,
+        "context_json": bytes(request.context_features).decode(),
+        "actions_json": bytes(request.actions).decode(),
     }

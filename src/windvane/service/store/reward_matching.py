@@ -1,7 +1,8 @@
-"""What a reward is to its decision, and the lessons that come of it.
+"""Matching rewards with their decisions, and writing the lessons that follow.
 
-The writer alone decides this, in the order of the log: two rewards at once, or a reward at the
-moment when its wait ends, have one outcome, and a replay finds it.
+Only the writer decides what becomes of a reward, in the order of the log. Two rewards at the same
+moment, or a reward at the moment when its wait time ends, therefore have exactly one outcome, and
+every replay of the log finds the same one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,71 +12,72 @@ from typing import Any, NamedTuple
 from sqlalchemy import and_, bindparam, exists, select, update
 
 from windvane.errors import StoreError
-from windvane.service.store.group_commit import Work
+from windvane.service.store.group_commit import Transaction
 from windvane.service.store.schema import Lesson, decisions, lessons, rewards, waiting
 
-TEACHES = {"learned": "observe", "summed": "amend"}  # statuses of rewards, kinds of lessons
+LESSON_KIND = {"learned": "observe", "summed": "amend"}  # by status of the reward; others: none
 
 
-class Terms(NamedTuple):
-    """For how many microseconds a decision waits, and whether its rewards add up."""
+class RewardTerms(NamedTuple):
+    """How long a decision waits for its reward, and whether several rewards are added up."""
 
-    wait: int
-    adds: bool = False
+    wait_us: int
+    sums_rewards: bool = False
 
 
 @dataclass(slots=True)
-class Known:
-    """A decision as its rewards find it, and as they leave it for those after them."""
+class DecisionState:
+    """What a decision expects when a reward arrives; each reward leaves the state for the next."""
 
     id: int
     at: int
     round: int
     features: bytes | None
-    activated: bool
-    is_open: bool  # waits for its reward
+    is_activated: bool
+    is_waiting: bool  # for its reward
     is_rewarded: bool
 
     @property
-    def is_over(self) -> bool:
-        """Whether its wait ended without a reward."""
-        return self.features is not None and not (self.is_open or self.is_rewarded)
+    def has_expired(self) -> bool:
+        """Whether the wait time ended without a reward."""
+        return self.features is not None and not (self.is_waiting or self.is_rewarded)
 
-    def settle(self, at: int, terms: Terms) -> str:
-        """What a reward that came at a time is to this decision: a field of `Funnel`."""
+    def apply_reward(self, at: int, terms: RewardTerms) -> str:
+        """Take in a reward that arrived at `at`; returns its status, a field of `Funnel`."""
         if self.features is None:
             return "unlearned"
-        if at > self.at + terms.wait or self.is_over:
+        if at > self.at + terms.wait_us or self.has_expired:
             return "late"
         if self.is_rewarded:
-            return "summed" if terms.adds else "extra"
-        if not self.activated:
+            return "summed" if terms.sums_rewards else "extra"
+        if not self.is_activated:
             return "held"
-        self.is_open, self.is_rewarded = False, True
+        self.is_waiting = False
+        self.is_rewarded = True
         return "learned"
 
 
-class Moment(NamedTuple):
-    """When, and on which terms, a decision meets the rewards that missed it."""
+class MatchTime(NamedTuple):
+    """The terms and the time at which rewards that arrived too early are matched again."""
 
-    terms: Terms
+    terms: RewardTerms
     at: int
 
 
-class Draft(NamedTuple):
-    """A lesson before it has its id."""
+class LessonDraft(NamedTuple):
+    """A lesson that has no id yet."""
 
-    decision: Known
+    decision: DecisionState
     kind: str
     value: float
     at: int
 
 
-_KNOWN = (
+_SELECT_STATES = (
     select(
         *decisions.c["event_id", "id", "at", "round", "features"],
-        decisions.c.activated_at.is_not(None).label("activated"),
-        waiting.c.decision.is_not(None).label("is_open"),
+        decisions.c.activated_at.is_not(None).label("is_activated"),
+        waiting.c.decision.is_not(None).label("is_waiting"),
         exists()
         .where(lessons.c.decision == decisions.c.id, lessons.c.kind == "observe")
         .label("is_rewarded"),
@@ -93,14 +95,16 @@ _KNOWN = (
 )
 
 
-def known(work: Work, loop: int, events: Iterable[str]) -> dict[str, Known]:
-    """The decisions of events, by event."""
-    asked = {"loop": loop, "events": list(set(events))}
-    found: Sequence[Any] = work.connection.execute(_KNOWN, asked).all()
-    return {event: Known(*rest) for event, *rest in found}
+def read_decision_states(
+    transaction: Transaction, loop: int, event_ids: Iterable[str]
+) -> dict[str, DecisionState]:
+    """Read the decisions of some events, by event id; an event without a decision is absent."""
+    parameters = {"loop": loop, "events": list(set(event_ids))}
+    rows: Sequence[Any] = transaction.connection.execute(_SELECT_STATES, parameters).all()
+    return {event_id: DecisionState(*state) for event_id, *state in rows}
 
 
-_MISSED = (
+_SELECT_EARLY_REWARDS = (
     select(*rewards.c["id", "event_id", "value", "at"])
     .where(
         rewards.c.loop == bindparam("loop"),
@@ -110,42 +114,50 @@ _MISSED = (
     .order_by(rewards.c.id)
 )
 
-_RESTATE = (
-    update(rewards).where(rewards.c.id == bindparam("reward")).values(status=bindparam("became"))
+_UPDATE_STATUS = (
+    update(rewards)
+    .where(rewards.c.id == bindparam("reward"))
+    .values(status=bindparam("new_status"))
 )
 
 
-def settle_again(
-    work: Work, loop: int, status: str, moments: Mapping[str, Moment]
+def match_early_rewards(
+    transaction: Transaction, loop: int, status: str, match_times: Mapping[str, MatchTime]
 ) -> dict[str, list[Lesson]]:
-    """Rewards that came before their decision, or before its activation, find it now."""
-    if not moments:
+    """Match rewards again that came before their decision or before its activation.
+
+    `status` is "orphan" or "held", `match_times` is by event id. Returns the lessons by event id.
+    """
+    if not match_times:
         return {}
-    asked = {"loop": loop, "events": list(moments), "status": status}
-    found = work.connection.execute(_MISSED, asked).all()
-    if not found:
+    parameters = {"loop": loop, "events": list(match_times), "status": status}
+    early_rewards = transaction.connection.execute(_SELECT_EARLY_REWARDS, parameters).all()
+    if not early_rewards:
         return {}
-    theirs = known(work, loop, (event for _, event, _, _ in found))
-    drafts: list[Draft] = []
-    events: list[str] = []
-    changes = []
-    for reward, event, value, at in found:
-        decision, moment = theirs[event], moments[event]
-        became = decision.settle(at, moment.terms)
-        changes.append({"reward": reward, "became": became})
-        work.counts[loop, status] -= 1
-        work.counts[loop, became] += 1
-        if became in TEACHES:
-            drafts.append(Draft(decision, TEACHES[became], value, moment.at))
-            events.append(event)
-    work.connection.execute(_RESTATE, changes)
-    taught: dict[str, list[Lesson]] = {}
-    for event, lesson in zip(events, teach(work, loop, drafts), strict=True):
-        taught.setdefault(event, []).append(lesson)
-    return taught
+    states = read_decision_states(transaction, loop, (row.event_id for row in early_rewards))
+    drafts: list[LessonDraft] = []
+    draft_events: list[str] = []
+    updates = []
+    for reward, event_id, value, at in early_rewards:
+        state = states[event_id]
+        match_time = match_times[event_id]
+        new_status = state.apply_reward(at, match_time.terms)
+        updates.append({"reward": reward, "new_status": new_status})
+        transaction.counter_changes[loop, status] -= 1
+        transaction.counter_changes[loop, new_status] += 1
+        if new_status in LESSON_KIND:
+            drafts.append(LessonDraft(state, LESSON_KIND[new_status], value, match_time.at))
+            draft_events.append(event_id)
+    transaction.connection.execute(_UPDATE_STATUS, updates)
+    lessons_by_event: dict[str, list[Lesson]] = {}
+    for event_id, lesson in zip(
+        draft_events, write_lessons(transaction, loop, drafts), strict=True
+    ):
+        lessons_by_event.setdefault(event_id, []).append(lesson)
+    return lessons_by_event
 
 
-_LAST = (
+_SELECT_LAST_LESSONS = (
     select(lessons.c.id, lessons.c.decision)
     .where(lessons.c.loop == bindparam("loop"))
     .order_by(lessons.c.id.desc())
@@ -153,25 +165,39 @@ _LAST = (
 )
 
 
-def teach(work: Work, loop: int, drafts: Sequence[Draft]) -> list[Lesson]:
-    """Write lessons, in order; their decisions wait no longer."""
+def write_lessons(
+    transaction: Transaction, loop: int, drafts: Sequence[LessonDraft]
+) -> list[Lesson]:
+    """Write lessons in the given order; their decisions no longer wait for a reward."""
     if not drafts:
         return []
-    rows = [(loop, known.id, kind, value, at) for known, kind, value, at in drafts]
-    work.put("lessons", ("loop", "decision", "kind", "value", "at"), rows)
-    last = work.connection.execute(_LAST, {"loop": loop, "count": len(rows)}).all()[::-1]
-    if [decision for _, decision in last] != [draft.decision.id for draft in drafts]:
+    rows = [(loop, draft.decision.id, draft.kind, draft.value, draft.at) for draft in drafts]
+    transaction.insert_many("lessons", ("loop", "decision", "kind", "value", "at"), rows)
+    parameters = {"loop": loop, "count": len(rows)}
+    inserted = transaction.connection.execute(_SELECT_LAST_LESSONS, parameters).all()[::-1]
+    if [row.decision for row in inserted] != [draft.decision.id for draft in drafts]:
         raise StoreError("store: the database numbers lessons out of order", "refused")
-    close(work, loop, [draft.decision.id for draft in drafts if draft.kind != "amend"])
+    close_decisions(
+        transaction, loop, [draft.decision.id for draft in drafts if draft.kind != "amend"]
+    )
     return [
-        Lesson(number, known.id, kind, value, at, known.round, known.at, known.features or b"")
-        for (number, _), (known, kind, value, at) in zip(last, drafts, strict=True)
+        Lesson(
+            id=row.id,
+            decision=state.id,
+            kind=kind,
+            value=value,
+            at=at,
+            round=state.round,
+            ranked_at=state.at,
+            features=state.features or b"",
+        )
+        for row, (state, kind, value, at) in zip(inserted, drafts, strict=True)
     ]
 
 
-_CLOSE = "DELETE FROM waiting WHERE loop = ? AND decision = ?"
+_DELETE_WAITING = "DELETE FROM waiting WHERE loop = ? AND decision = ?"
 
 
-def close(work: Work, loop: int, decided: list[int]) -> None:
-    """These decisions wait no longer."""
-    work.many(_CLOSE, [(loop, decision) for decision in decided])
+def close_decisions(transaction: Transaction, loop: int, decision_ids: list[int]) -> None:
+    """Record that these decisions no longer wait for a reward."""
+    transaction.execute_many(_DELETE_WAITING, [(loop, decision) for decision in decision_ids])

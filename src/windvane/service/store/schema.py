@@ -1,12 +1,14 @@
-"""The tables of the service's log, and what a row of each looks like in Python.
+"""The tables of the log, and the Python type of a row of each table.
 
-Times are whole microseconds since the epoch, given by the caller. Ids only ever grow, also after
-rows were deleted; every order is the order of ids. Rows of `decisions` are large and written once:
-which of them still wait for their reward stands in a small table of its own.
+Times are whole microseconds since 1970; the caller supplies them, the store reads no clock. Ids
+always increase, even after rows were deleted, and every order is the order of ids. Rows of
+`decisions` are large and are written once, so the decisions that still wait for their reward are
+listed in a small table of their own, `waiting`.
 """
 
 from typing import NamedTuple
 
+import msgspec
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -24,59 +26,63 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import SchemaItem
 
-VERSION = 1
+SCHEMA_VERSION = 1
 metadata = MetaData()
 Id = BigInteger().with_variant(Integer, "sqlite")
 
 
-def _table(name: str, *parts: SchemaItem) -> Table:
-    number: Column[int] = Column("id", Id, primary_key=True)
-    return Table(name, metadata, number, *parts, sqlite_autoincrement=True)
+def _define_table(name: str, *parts: SchemaItem) -> Table:
+    id_column: Column[int] = Column("id", Id, primary_key=True)
+    return Table(name, metadata, id_column, *parts, sqlite_autoincrement=True)
 
 
-def _of_loop() -> Column[int]:
+def _loop_column() -> Column[int]:
     return Column("loop", Id, ForeignKey("loops.id"), nullable=False)
 
 
-def _time(name: str = "at", nullable: bool = False) -> Column[int]:
+def _time_column(name: str = "at", nullable: bool = False) -> Column[int]:
     return Column(name, BigInteger, nullable=nullable)
 
 
-schema = Table("windvane_schema", metadata, Column("version", Integer, nullable=False))
+schema_version = Table("windvane_schema", metadata, Column("version", Integer, nullable=False))
 
-loops = _table(
+loops = _define_table(
     "loops",
     Column("name", Text, nullable=False, unique=True),
     Column("settings", Text, nullable=False),
-    _time("created"),
+    _time_column("created"),
 )
 
-settings_log = _table(
+settings_log = _define_table(
     "settings_log",
-    _of_loop(),
-    _time(),
+    _loop_column(),
+    _time_column(),
     Column("settings", Text, nullable=False),
     Column("by", Text, nullable=False),
-    Column("lesson", Id, nullable=False),  # the last one learned under the settings before
+    Column(
+        "lesson", Id, nullable=False
+    ),  # id of the last lesson learned under the previous settings
     Index("settings_log_of_loop", "loop", "id"),
 )
 
-decisions = _table(
+decisions = _define_table(
     "decisions",
-    _of_loop(),
+    _loop_column(),
     Column("event_id", Text, nullable=False),
     Column("round", BigInteger, nullable=False),
-    _time(),
+    _time_column(),
     Column("mode", Text, nullable=False),
     Column("deferred", Boolean, nullable=False),
     Column("degraded", Boolean, nullable=False),
-    _time("activated_at", nullable=True),
+    _time_column("activated_at", nullable=True),
     Column("chosen", Integer, nullable=False),
-    Column("features", LargeBinary),  # float64 of the chosen action; null: never learned from
-    Column("probabilities", LargeBinary, nullable=False),  # float64, one for each action
-    Column("actions", Text, nullable=False),  # JSON, their ids
+    Column("features", LargeBinary),  # float64, of the chosen action; NULL: never learned from
+    Column(
+        "probabilities", LargeBinary, nullable=False
+    ),  # float64, one for each action of the request
+    Column("actions", Text, nullable=False),  # JSON list of action ids
     Column("answer", LargeBinary, nullable=False),
-    Column("request", Text, nullable=False),  # JSON
+    Column("request", Text, nullable=False),  # JSON, as the client sent it
     UniqueConstraint("loop", "event_id"),
     Index("decisions_of_loop", "loop", "id"),
     Index("decisions_at", "loop", "at"),
@@ -87,17 +93,17 @@ waiting = Table(
     metadata,
     Column("loop", Id, primary_key=True),
     Column("decision", Id, primary_key=True, autoincrement=False),
-    _time(),
+    _time_column(),
     sqlite_with_rowid=False,
 )
 
-rewards = _table(
+rewards = _define_table(
     "rewards",
-    _of_loop(),
+    _loop_column(),
     Column("event_id", Text, nullable=False),
     Column("request_id", Text),
     Column("value", Float(53), nullable=False),
-    _time(),
+    _time_column(),
     Column("status", Text, nullable=False),
     UniqueConstraint("loop", "event_id", "request_id"),
     Index(
@@ -109,49 +115,52 @@ rewards = _table(
     ),
 )
 
-lessons = _table(
+lessons = _define_table(
     "lessons",
-    _of_loop(),
+    _loop_column(),
     Column("decision", Id, ForeignKey("decisions.id"), nullable=False),
     Column("kind", Text, nullable=False),
     Column("value", Float(53), nullable=False),
-    _time(),
+    _time_column(),
     Index("lessons_of_loop", "loop", "id"),
     Index("lessons_of_decision", "decision"),
 )
 
-snapshots = _table(
+snapshots = _define_table(
     "snapshots",
-    _of_loop(),
+    _loop_column(),
     Column("lesson", Id, nullable=False),
     Column("blob", LargeBinary, nullable=False),
-    _time(),
+    _time_column(),
     Index("snapshots_of_loop", "loop", "id"),
 )
 
-keys = _table(
+keys = _define_table(
     "keys",
     Column("role", Text, nullable=False),
     Column("hash", Text, nullable=False, unique=True),
-    _time("created"),
-    _time("expires", nullable=True),
+    _time_column("created"),
+    _time_column("expires", nullable=True),
 )
 
 
 class Funnel(NamedTuple):
-    """What became of a loop's decisions and rewards since it was made, deleted ones included."""
+    """Counts of what became of a loop's decisions and rewards since the loop was created.
 
-    ranked: int = 0
-    activated: int = 0
-    unactivated: int = 0  # deferred, and the wait is over
-    default: int = 0  # learned the default reward, because none came in time
+    Each reward is counted once, under its current status. Deleted rows stay counted.
+    """
+
+    ranked: int = 0  # decisions in the log
+    activated: int = 0  # decisions that may be learned from
+    unactivated: int = 0  # deferred decisions that were not activated within the wait time
+    default: int = 0  # decisions that learned the default reward: none came within the wait time
     learned: int = 0  # rewards: the first of its decision
-    summed: int = 0  # rewards: added to one learned before
-    extra: int = 0  # rewards: after the first, where only the earliest counts
-    held: int = 0  # rewards: of a deferred decision that is not activated
-    late: int = 0  # rewards: after the wait
-    orphan: int = 0  # rewards: of an event that nobody ranked, so far
-    duplicate: int = 0  # rewards: sent again with the same request id
+    summed: int = 0  # rewards: added to the first reward of the decision
+    extra: int = 0  # rewards: not the first, and only the earliest counts
+    held: int = 0  # rewards: of a deferred decision that is not activated yet
+    late: int = 0  # rewards: after the wait time
+    orphan: int = 0  # rewards: of an event without a decision, so far
+    duplicate: int = 0  # rewards: repeated with the same request id
     unlearned: int = 0  # rewards: of a decision without features
 
 
@@ -163,8 +172,8 @@ counters = Table(
 )
 
 
-class Loop(NamedTuple):
-    """One decision to be made again and again."""
+class LoopRow(NamedTuple):
+    """A loop: one kind of decision, with its current settings as JSON."""
 
     id: int
     name: str
@@ -172,18 +181,18 @@ class Loop(NamedTuple):
     created: int
 
 
-class Change(NamedTuple):
-    """Settings as they were given, and the last lesson that was learned under those before."""
+class SettingsChange(NamedTuple):
+    """An entry of a loop's settings log: the new settings and who gave them."""
 
     id: int
     at: int
-    settings: str
+    settings: str  # JSON
     by: str
-    lesson: int
+    lesson: int  # id of the last lesson learned under the previous settings
 
 
 class Decision(NamedTuple):
-    """A choice that was made; `id` and `activated_at` are set by the store."""
+    """A rank request and its answer; the store sets `id` and `activated_at`."""
 
     loop: int
     event_id: str
@@ -203,7 +212,7 @@ class Decision(NamedTuple):
 
 
 class Reward(NamedTuple):
-    """A reward as it came; its status is a field of `Funnel`."""
+    """A reward as the client sent it; `status` is the name of a reward count of `Funnel`."""
 
     id: int
     event_id: str
@@ -214,7 +223,11 @@ class Reward(NamedTuple):
 
 
 class Lesson(NamedTuple):
-    """What a policy learns: observe and default give a decision its reward, amend adds to it."""
+    """A change of a loop's belief, with what the policy needs of the decision.
+
+    `kind` is "observe" (the reward of the decision), "default" (the default reward) or "amend" (an
+    amount that is added to the reward learned before).
+    """
 
     id: int
     decision: int
@@ -226,8 +239,8 @@ class Lesson(NamedTuple):
     features: bytes
 
 
-class Logged(NamedTuple):
-    """A decision of the log with the reward learned for it, None while it waits."""
+class LoggedDecision(NamedTuple):
+    """A decision with the reward that was learned for it; None while the decision waits."""
 
     decision: Decision
     reward: float | None
@@ -235,7 +248,7 @@ class Logged(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A belief after the lesson of that id."""
+    """A loop's belief, as bytes, after the lesson with the id `lesson`."""
 
     lesson: int
     blob: bytes
@@ -243,10 +256,13 @@ class Snapshot(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A key as its hash."""
+    """An API key; the log holds only its hash."""
 
     id: int
     role: str
     hash: str
     created: int
     expires: int | None
+
+
+decode_action_ids = msgspec.json.Decoder(list[str]).decode  # of the column `decisions.actions`

@@ -1,4 +1,4 @@
-"""The service's end of the process that writes: it is started, fed, waited for and replaced."""
+"""The service's end of the writer process: it starts, feeds, awaits and replaces that process."""
 
 import asyncio
 import contextlib
@@ -10,226 +10,232 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-import msgspec
-
 from windvane.errors import StoreError
 from windvane.service.processes import command, environment
-from windvane.service.store.database import location
-from windvane.service.store.group_commit import ROOM, Operation, closed, crowded
-from windvane.service.store.writer_process import (
-    KINDS,
-    Frames,
-    Order,
-    framed,
-    pack,
-    read_reports,
-    read_result,
+from windvane.service.store.database import resolve_url
+from windvane.service.store.group_commit import (
+    MAX_WAITING_OPERATIONS,
+    Operation,
+    make_busy_error,
+    make_closed_error,
+)
+from windvane.service.store.writer_protocol import (
+    TYPE_CODES,
+    MessageSplitter,
+    WriteRequest,
+    add_size,
+    decode_replies,
+    decode_result,
+    decode_start,
+    encode,
 )
 
 Result = TypeVar("Result")
-RUN = "from windvane.service.store.writer_process import main; main()"
-START = 30.0  # seconds that it may take to be ready
-GRACE = 10.0  # seconds in which it has to write its last
-AGAIN = 1.0  # seconds between two attempts to replace one that ended
-MOST_BYTES = 1 << 28  # that may wait to be sent; the largest snapshots have about as many
-NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
-log = logging.getLogger("windvane.service")
-read_start = msgspec.msgpack.Decoder(tuple[str, str] | None).decode
+WRITER_CODE = "from windvane.service.store.writer_process import main; main()"
+START_TIMEOUT_SECONDS = 30.0
+CLOSE_TIMEOUT_SECONDS = 10.0  # for the writer to write all that it received
+RESTART_INTERVAL_SECONDS = 1.0  # between two attempts to replace a writer that ended
+MAX_UNSENT_BYTES = 1 << 28  # about as many as the largest snapshot has
+DEADLINE_SHARE = 0.75  # of the timeout, so that the reply comes before the timeout
+logger = logging.getLogger("windvane.service")
 
 
-class Waiting(NamedTuple):
-    """Who waits for an operation, and whom to tell first what came of it."""
+class PendingOperation(NamedTuple):
+    """An operation that is not yet on disk: who waits for it, and who is called first."""
 
-    kind: int
+    type_code: int
     future: "asyncio.Future[Any]"
-    then: Callable[[Any], None] | None
-    alarm: asyncio.TimerHandle | None  # when patience is over
+    on_result: Callable[[Any], None] | None
+    timer: asyncio.TimerHandle | None
 
 
-class Apart(asyncio.Protocol):
-    """Takes operations in the thread of an event loop, and has them written by a process.
+class WriterClient(asyncio.Protocol):
+    """Takes operations in the thread of an event loop and has the writer process write them.
 
-    Where that process ends, what waits for it fails, and another one is started.
+    If that process ends, the pending operations fail and a new process is started.
     """
 
-    def __init__(self, where: str) -> None:
-        self._where = location(where).render_as_string(hide_password=False)
-        self._frames = Frames()
+    def __init__(self, location: str) -> None:
+        self._url = resolve_url(location).render_as_string(hide_password=False)
+        self._splitter = MessageSplitter()
         self._process: subprocess.Popen[bytes] | None = None
         self._transport: asyncio.WriteTransport | None = None
-        self._waiting: dict[int, Waiting] = {}
-        self._due: list[bytes] = []
-        self._number = 0
+        self._pending: dict[int, PendingOperation] = {}
+        self._unsent: list[bytes] = []
+        self._last_number = 0
         self._closing = False
-        self._replacing: asyncio.Task[None] | None = None
-        self.commits = 0
+        self._replacement: asyncio.Task[None] | None = None
+        self.commit_count = 0
 
     async def start(self) -> None:
-        """Start the process; it is ready when this returns."""
+        """Start the writer process; it is ready when this returns."""
         loop = asyncio.get_running_loop()
         self._started: asyncio.Future[None] = loop.create_future()
         self._ended: asyncio.Future[None] = loop.create_future()
-        self._frames = Frames()
-        ours, theirs = socket.socketpair()
-        with theirs:
+        self._splitter = MessageSplitter()
+        own_end, writer_end = socket.socketpair()
+        with writer_end:
             self._process = subprocess.Popen(
-                command(RUN, str(theirs.fileno())),
-                pass_fds=[theirs.fileno()],
+                command(WRITER_CODE, str(writer_end.fileno())),
+                pass_fds=[writer_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 env=environment(),
             )
-        transport, _ = await loop.create_unix_connection(lambda: self, sock=ours)
-        transport.write(framed(self._where.encode()))
+        transport, _ = await loop.create_unix_connection(lambda: self, sock=own_end)
+        transport.write(add_size(self._url.encode()))
         try:
-            await asyncio.wait_for(asyncio.shield(self._started), START)
-            if self._ended.done():  # no sooner ready than gone
-                raise gone()
+            await asyncio.wait_for(asyncio.shield(self._started), START_TIMEOUT_SECONDS)
+            if self._ended.done():  # it ended right after it had become ready
+                raise _make_ended_error()
         except BaseException:
             transport.close()
-            await self._end()
+            await self._end_process()
             raise
         self._transport = transport
 
     @property
-    def process(self) -> int:
-        """The id of the process that writes."""
+    def process_id(self) -> int:
+        """The id of the writer process; 0 before the first start."""
         return 0 if self._process is None else self._process.pid
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """How many operations are not yet on disk."""
-        return len(self._waiting)
+        return len(self._pending)
 
     def submit(
         self,
         operation: Operation[Result],
-        then: Callable[[Result | StoreError], None] | None = None,
-        patience: float | None = None,
+        on_result: Callable[[Result | StoreError], None] | None = None,
+        timeout: float | None = None,
     ) -> "asyncio.Future[Result]":
-        """Have it written; the future resolves once it is on disk.
+        """Send an operation to the writer; the future resolves once the operation is on disk.
 
-        Before, `then` is told what came of it, in the order of the log, whoever still waits. After
-        so many seconds of patience the future fails with a TimeoutError; what the process has not
-        begun to write by then it leaves.
+        Before the future resolves, `on_result` is called with the result or the error, in the order
+        of the log, even if nobody awaits the future any more. After `timeout` seconds the future
+        fails with a TimeoutError; the writer skips an operation that it has not begun by then.
         """
         if self._closing:
-            raise closed()
+            raise make_closed_error()
         if self._transport is None:
-            raise gone()
-        if len(self._waiting) >= ROOM:
-            raise crowded(ROOM)
-        if self._transport.get_write_buffer_size() > MOST_BYTES:
-            raise StoreError("store: too much waits to be written, no more is taken", "busy")
+            raise _make_ended_error()
+        if len(self._pending) >= MAX_WAITING_OPERATIONS:
+            raise make_busy_error(MAX_WAITING_OPERATIONS)
+        if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            message = "store: too many bytes wait to be written, no more are accepted"
+            raise StoreError(message, "busy")
         loop = asyncio.get_running_loop()
-        kind = NUMBERS[type(operation)]
-        self._number += 1
+        type_code = TYPE_CODES[type(operation)]
+        self._last_number += 1
+        deadline = math.inf if timeout is None else time.monotonic() + DEADLINE_SHARE * timeout
         try:
-            until = math.inf if patience is None else time.monotonic() + 0.75 * patience
-            order = Order(self._number, kind, until, pack(operation))
-        except UnicodeEncodeError as reason:
-            raise StoreError(f"store: the operation fails ({reason})", "refused") from None
-        if not self._due:
+            request = WriteRequest(self._last_number, type_code, deadline, encode(operation))
+        except UnicodeEncodeError as error:
+            raise StoreError(f"store: the operation failed ({error})", "refused") from None
+        if not self._unsent:
             loop.call_soon(self._send)
-        self._due += order.parts()
+        self._unsent += request.encode_parts()
         future: asyncio.Future[Result] = loop.create_future()
-        alarm = None if patience is None else loop.call_later(patience, give_up, future)
-        self._waiting[self._number] = Waiting(kind, future, then, alarm)
+        timer = None if timeout is None else loop.call_later(timeout, _time_out, future)
+        pending = PendingOperation(type_code, future, on_result, timer)
+        self._pending[self._last_number] = pending
         return future
 
     async def close(self) -> None:
-        """Have everything written, then let the process end."""
+        """Have all pending operations written, then let the writer process end."""
         self._closing = True
-        if self._replacing is not None:
-            self._replacing.cancel()
+        if self._replacement is not None:
+            self._replacement.cancel()
         if self._transport is not None:
             self._send()
             self._transport.write_eof()
-            await asyncio.wait([self._ended], timeout=GRACE)
+            await asyncio.wait([self._ended], timeout=CLOSE_TIMEOUT_SECONDS)
         if self._process is not None:
             if not self._ended.done():
-                log.error("the process that writes does not end; what it was given may be lost")
-            await self._end()
+                logger.error("the writer process does not end; its last operations may be lost")
+            await self._end_process()
 
-    async def _end(self) -> None:
-        """See the process end, which has nothing left to do."""
+    async def _end_process(self) -> None:
+        """Kill the writer process if it still has its socket open, and wait for its end."""
         if self._process is not None:
             if not self._ended.done():
                 self._process.kill()
             await asyncio.to_thread(self._process.wait)
 
     def _send(self) -> None:
-        if self._transport is not None and self._due:
-            self._transport.write(b"".join(self._due))
-        self._due.clear()
+        if self._transport is not None and self._unsent:
+            self._transport.write(b"".join(self._unsent))
+        self._unsent.clear()
 
     def data_received(self, data: bytes) -> None:
-        for message in self._frames.take(data):
+        for message in self._splitter.feed(data):
             if self._started.done():
-                self._take_in(message)
-            elif error := read_start(message):
+                self._handle_replies(message)
+            elif error := decode_start(message):
                 self._started.set_exception(StoreError(*error))
             else:
                 self._started.set_result(None)
 
-    def _take_in(self, message: bytes) -> None:
-        self.commits += 1
-        for number, result, error in read_reports(message):
-            one = self._waiting.pop(number)
-            if one.alarm is not None:
-                one.alarm.cancel()
+    def _handle_replies(self, message: bytes) -> None:
+        self.commit_count += 1
+        for number, encoded_result, error in decode_replies(message):
+            pending = self._pending.pop(number)
+            if pending.timer is not None:
+                pending.timer.cancel()
             if error is not None:
-                _fail(one, StoreError(*error))
+                _fail(pending, StoreError(*error))
                 continue
-            told = read_result[one.kind](result)
-            _tell(one, told)
-            if not one.future.done():
-                one.future.set_result(told)
+            result = decode_result[pending.type_code](encoded_result)
+            _call_on_result(pending, result)
+            if not pending.future.done():
+                pending.future.set_result(result)
 
-    def connection_lost(self, reason: Exception | None) -> None:
-        wrote, self._transport = self._transport is not None, None
+    def connection_lost(self, error: Exception | None) -> None:
+        was_ready = self._transport is not None
+        self._transport = None
         if not self._started.done():
-            self._started.set_exception(gone())
+            self._started.set_exception(_make_ended_error())
         self._ended.set_result(None)
-        waiting, self._waiting = self._waiting, {}
-        self._due.clear()
-        for one in waiting.values():
-            _fail(one, gone())
-        if wrote and not self._closing:
-            log.error("the process that writes has ended; another one is started")
-            self._replacing = asyncio.get_running_loop().create_task(self._replace())
+        failed = list(self._pending.values())
+        self._pending = {}
+        self._unsent.clear()
+        for pending in failed:
+            _fail(pending, _make_ended_error())
+        if was_ready and not self._closing:
+            logger.error("the writer process has ended; a new one is started")
+            self._replacement = asyncio.get_running_loop().create_task(self._replace())
 
     async def _replace(self) -> None:
         while self._transport is None:
-            await self._end()
+            await self._end_process()
             with contextlib.suppress(StoreError, OSError, TimeoutError):
                 await self.start()
                 break
-            await asyncio.sleep(AGAIN)
-        self._replacing = None
+            await asyncio.sleep(RESTART_INTERVAL_SECONDS)
+        self._replacement = None
 
 
-def give_up(future: "asyncio.Future[Any]") -> None:
-    """Let nobody wait any longer."""
+def _time_out(future: "asyncio.Future[Any]") -> None:
     if not future.done():
         future.set_exception(TimeoutError())
 
 
-def gone() -> StoreError:
-    return StoreError("store: the process that writes has ended", "unreachable")
+def _make_ended_error() -> StoreError:
+    return StoreError("store: the writer process has ended", "unreachable")
 
 
-def _tell(one: Waiting, told: object) -> None:
-    """A defect in whoever is told keeps nobody else from being told."""
-    if one.then is not None:
+def _call_on_result(pending: PendingOperation, result: object) -> None:
+    """Call `on_result`; a defect in it must not keep other operations from their results."""
+    if pending.on_result is not None:
         try:
-            one.then(told)
+            pending.on_result(result)
         except Exception:
-            log.exception("what was written could not be learned")
+            logger.exception("the result of a write could not be processed")
 
 
-def _fail(one: Waiting, error: StoreError) -> None:
-    _tell(one, error)
-    if not one.future.done():
-        one.future.set_exception(error)
-        one.future.exception()  # seen: often nobody waits
+def _fail(pending: PendingOperation, error: StoreError) -> None:
+    _call_on_result(pending, error)
+    if not pending.future.done():
+        pending.future.set_exception(error)
+        pending.future.exception()  # marks it as retrieved: often nobody awaits it any more

@@ -1,0 +1,101 @@
+"""The queries with which monitoring follows the log of a loop."""
+
+from typing import NamedTuple
+
+from sqlalchemy import func, select
+
+from windvane.service.store.log import LogReader
+from windvane.service.store.schema import decisions, lessons, waiting
+
+
+class LogPosition(NamedTuple):
+    """A place in the log of a loop: the ids of the last decision and lesson before it."""
+
+    decision: int
+    lesson: int
+
+
+class DecisionSummary(NamedTuple):
+    """The columns of a decision that monitoring needs."""
+
+    id: int
+    at: int
+    chosen: int
+    probabilities: bytes
+    actions: str
+    mode: str
+    degraded: bool
+
+
+class RecentRequest(NamedTuple):
+    """The event id and the JSON text of a rank request."""
+
+    event_id: str
+    request: str
+
+
+def find_window_start(log: LogReader, loop: int, decision_count: int) -> LogPosition:
+    """Find the place in the log after which the newest `decision_count` decisions follow."""
+    ids = select(decisions.c.id).where(decisions.c.loop == loop).order_by(decisions.c.id.desc())
+    rows = log.fetch_all(ids.offset(decision_count).limit(1))
+    decision = int(rows[0].id) if rows else 0
+    of_loop = lessons.c.loop == loop
+    first_query = select(func.min(lessons.c.id)).where(of_loop, lessons.c.decision > decision)
+    ((first_lesson,),) = log.fetch_all(first_query)
+    if first_lesson is not None:
+        return LogPosition(decision, int(first_lesson) - 1)
+    ((last_lesson,),) = log.fetch_all(select(func.max(lessons.c.id)).where(of_loop))
+    return LogPosition(decision, int(last_lesson or 0))
+
+
+def find_first_decision(log: LogReader, loop: int) -> int | None:
+    """Find the id of the oldest decision in the log; returns None if there is none."""
+    query = select(func.min(decisions.c.id)).where(decisions.c.loop == loop)
+    ((first,),) = log.fetch_all(query)
+    return None if first is None else int(first)
+
+
+def count_observations(log: LogReader, loop: int, after_lesson: int) -> int:
+    """Count the lessons after a lesson that give a decision its reward; amendments do not."""
+    query = select(func.count()).where(
+        lessons.c.loop == loop, lessons.c.id > after_lesson, lessons.c.kind != "amend"
+    )
+    ((count,),) = log.fetch_all(query)
+    return int(count)
+
+
+def count_waiting_decisions(log: LogReader, loop: int) -> int:
+    """Count the decisions that still wait for their reward."""
+    query = select(func.count()).where(waiting.c.loop == loop)
+    ((count,),) = log.fetch_all(query)
+    return int(count)
+
+
+def list_decision_summaries(
+    log: LogReader, loop: int, after: int, limit: int
+) -> list[DecisionSummary]:
+    """List the first `limit` decisions with an id greater than `after`, ordered by id."""
+    query = (
+        select(*decisions.c[DecisionSummary._fields])
+        .where(decisions.c.loop == loop, decisions.c.id > after)
+        .order_by(decisions.c.id)
+        .limit(limit)
+    )
+    return [DecisionSummary(*row) for row in log.fetch_all(query)]
+
+
+def find_request(log: LogReader, decision: int) -> str | None:
+    """Find the JSON text of a decision's request; returns None if the decision was deleted."""
+    query = select(decisions.c.request).where(decisions.c.id == decision)
+    return next((row.request for row in log.fetch_all(query)), None)
+
+
+def list_recent_requests(log: LogReader, loop: int, limit: int) -> list[RecentRequest]:
+    """List the last rank requests, newest first."""
+    query = (
+        select(*decisions.c[RecentRequest._fields])
+        .where(decisions.c.loop == loop)
+        .order_by(decisions.c.id.desc())
+        .limit(limit)
+    )
+    return [RecentRequest(*row) for row in log.fetch_all(query)]

@@ -1,0 +1,108 @@
+"""The protocol between the service and its writer process, over a socket pair.
+
+Every message is preceded by its size. The service first sends the URL of the database, and the
+writer replies with None when it is ready, or with an error. Then the service sends write requests,
+and the writer replies to each after the commit, in the order of the log.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from windvane.service.store.admin_operations import DeleteLogs, PutLoop, PutSettings, PutSnapshot
+from windvane.service.store.decision_operations import (
+    Activate,
+    Expire,
+    PutDecision,
+    PutReward,
+    Withdraw,
+)
+from windvane.service.store.group_commit import Operation
+
+OPERATION_TYPES: tuple[type[Operation[Any]], ...] = (
+    PutDecision,
+    PutReward,
+    Activate,
+    Withdraw,
+    Expire,
+    PutLoop,
+    PutSettings,
+    PutSnapshot,
+    DeleteLogs,
+)
+TYPE_CODES = {operation_type: code for code, operation_type in enumerate(OPERATION_TYPES)}
+_SIZE = struct.Struct("<I")  # bytes of the message that follows
+_REQUEST_HEAD = struct.Struct("<QBd")  # number, type code, deadline
+_SIZE_AND_HEAD = struct.Struct("<IQBd")
+
+ErrorParts = tuple[str, str]  # the sentence and the kind of a StoreError
+
+
+class WriteRequest(NamedTuple):
+    """An operation to write, with the number by which the reply refers to it."""
+
+    number: int
+    type_code: int  # index in OPERATION_TYPES
+    deadline: float  # on the monotonic clock; a later write is not wanted
+    operation: bytes
+
+    def encode_parts(self) -> tuple[bytes, bytes]:
+        """Encode the request with its size, as two parts to be sent one after the other."""
+        size = _REQUEST_HEAD.size + len(self.operation)
+        head = _SIZE_AND_HEAD.pack(size, self.number, self.type_code, self.deadline)
+        return head, self.operation
+
+
+class WriteReply(NamedTuple):
+    """The result of the request with this number, or its error."""
+
+    number: int
+    result: msgspec.Raw
+    error: ErrorParts | None
+
+
+def decode_request(message: bytes) -> WriteRequest:
+    """Decode a request from a message."""
+    number, type_code, deadline = _REQUEST_HEAD.unpack_from(message)
+    return WriteRequest(number, type_code, deadline, message[_REQUEST_HEAD.size :])
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_start = msgspec.msgpack.Decoder(ErrorParts | None).decode
+decode_replies = msgspec.msgpack.Decoder(list[WriteReply]).decode
+decode_operation = [msgspec.msgpack.Decoder(kind).decode for kind in OPERATION_TYPES]  # by code
+decode_result: list[Callable[[bytes | msgspec.Raw], Any]] = [  # by code
+    msgspec.msgpack.Decoder(kind.result).decode for kind in OPERATION_TYPES
+]
+
+
+def add_size(message: bytes) -> bytes:
+    """Put the size of a message in front of it."""
+    return _SIZE.pack(len(message)) + message
+
+
+class MessageSplitter:
+    """Splits a stream of bytes into messages.
+
+    Both ends use it: the writer takes all messages that have arrived as one group, and the service
+    resolves the futures of a reply in the same iteration of its event loop, without the task and
+    the extra wakeups that a StreamReader needs.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Take in bytes, and yield the messages that are complete by now."""
+        if self._rest:
+            data = self._rest + data
+        start = 0
+        while start + _SIZE.size <= len(data):
+            end = start + _SIZE.size + _SIZE.unpack_from(data, start)[0]
+            if end > len(data):
+                break
+            yield data[start + _SIZE.size : end]
+            start = end
+        self._rest = data[start:]
