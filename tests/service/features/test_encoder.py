@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import windvane as wv
-from windvane.service.features import encoder as module
-from windvane.service.features.encoder import Encoder
-from windvane.service.features.hashing import LONGEST_NAME, weight
-from windvane.service.features.json_reader import MOST_NUMBERS
+from windvane.service.features.encoder import Encoder, pack_cached_action
+from windvane.service.features.hashing import MAX_NAME_CHARACTERS, squash
+from windvane.service.features.json_reader import MAX_NUMBERS
 from windvane.types import Floats
 
 Json = dict[str, Any]
@@ -187,12 +186,12 @@ def test_the_order_of_names_does_not_matter(features: Json, chance: Any) -> None
 
 def test_a_weight_is_monotone_odd_and_below_one() -> None:
     sizes = [0.0, 1e-9, 0.3, 1.0, 1.5, 23.0, 24.0, 1e3, 1e6, 1.1e6, 1e18, sys.float_info.max]
-    weights = [weight(v) for v in sizes]
+    weights = [squash(v) for v in sizes]
     assert weights == sorted(set(weights))
-    assert weights == [-weight(-v) for v in sizes]
-    assert weight(1.0) == 0.5
-    assert weight(1e-9) == pytest.approx(1e-9, rel=1e-6)
-    assert weights[-1] < weight(math.inf) == 1.0
+    assert weights == [-squash(-v) for v in sizes]
+    assert squash(1.0) == 0.5
+    assert squash(1e-9) == pytest.approx(1e-9, rel=1e-6)
+    assert weights[-1] < squash(math.inf) == 1.0
 
 
 def test_a_huge_number_leaves_categories_visible() -> None:
@@ -293,7 +292,7 @@ def nested(depth: int) -> Json:
 @pytest.mark.parametrize(
     ("features", "sentence"),
     [
-        ([{"w": {"x": {}}}], "w.x must not be an object, being in a namespace already"),
+        ([{"w": {"x": {}}}], "w.x must not be an object, because it is inside a namespace"),
         ([{"": {"": {"": 1}}}], r"\. must not be an object"),
         ([nested(900)], "deep.deep must not be an object"),
         ([{"x": math.nan}], "x must be a finite number, got nan"),
@@ -301,17 +300,17 @@ def nested(depth: int) -> Json:
         ([{"x": 10**400}], "x must be a finite number, got one beyond 1e308"),
         ([{"x": 10**5000}], "x must be a finite number"),
         ([{"w": {"x": [1, math.nan]}}], r"w.x\[1\] must be a finite number, got nan"),
-        ([{"x": [1, "a"]}], "x must hold nothing but numbers, or nothing but strings"),
-        ([{"x": [1, True]}], "x must hold nothing but numbers"),
-        ([{"x": [None]}], "x must hold nothing but numbers"),
-        ([{"x": [[1]]}], "x must hold nothing but numbers"),
+        ([{"x": [1, "a"]}], "x must hold only numbers or only strings"),
+        ([{"x": [1, True]}], "x must hold only numbers"),
+        ([{"x": [None]}], "x must hold only numbers"),
+        ([{"x": [[1]]}], "x must hold only numbers"),
         ([{"x": 1j}], "x must be a string, number, boolean, list, object or null"),
         (["x"], "must be a list of objects, got str"),
         ([10**5000], "must be a list of objects, got int"),
         ([{}, 3], "must be a list of objects, got int"),
-        ([{"x" * LONGEST_NAME: "y"}], "xxx... must have at most 1024 characters"),
-        ([{"x": list(range(MOST_NUMBERS + 1))}], "must be at most 4096 numbers, got 4097"),
-        ([{str(i): i for i in range(MOST_NUMBERS + 1)}], "must be at most 4096 numbers"),
+        ([{"x" * MAX_NAME_CHARACTERS: "y"}], "xxx... must have at most 1024 characters"),
+        ([{"x": list(range(MAX_NUMBERS + 1))}], "must be at most 4096 numbers, got 4097"),
+        ([{str(i): i for i in range(MAX_NUMBERS + 1)}], "must be at most 4096 numbers"),
     ],
 )
 def test_features_that_cannot_be_encoded_are_named(features: Any, sentence: str) -> None:
@@ -344,10 +343,10 @@ def test_an_encoder_refuses_what_it_cannot_be(bad: Json) -> None:
 def test_the_memory_of_actions_is_bounded() -> None:
     for k in range(5000):
         Encoder(4).encode([], [Act(f"one of many {k}")])
-    assert module.remembered.cache_info().currsize <= 4096
-    module.remembered.cache_clear()
+    assert pack_cached_action.cache_info().currsize <= 4096
+    pack_cached_action.cache_clear()
     Encoder(4).encode([], [Act("long", [{"x": [0.1] * 1000}])])
-    assert module.remembered.cache_info().currsize == 0
+    assert pack_cached_action.cache_info().currsize == 0
 
 
 def test_contributions_add_up_to_the_estimate() -> None:
@@ -355,8 +354,8 @@ def test_contributions_add_up_to_the_estimate() -> None:
     rows = encoder.encode(CONTEXT, ACTIONS)
     for k, row in enumerate(rows):
         reasons = encoder.explain(theta, CONTEXT, ACTIONS, k)
-        assert sum(r.contribution for r in reasons) == pytest.approx(row @ theta, abs=1e-12)
-        sizes = [abs(r.contribution) for r in reasons]
+        assert sum(r.amount for r in reasons) == pytest.approx(row @ theta, abs=1e-12)
+        sizes = [abs(r.amount) for r in reasons]
         assert sizes == sorted(sizes, reverse=True)
     names = {reason.name for reason in encoder.explain(theta, CONTEXT, ACTIONS, 0)}
     assert len(names) == (1 + 3) * (1 + 5)
@@ -392,12 +391,12 @@ def play(rounds: int) -> tuple[Encoder, wv.Policy, list[tuple[list[Json], list[A
 def test_a_policy_learns_a_crossing_and_says_so() -> None:
     encoder, policy, requests, right = play(600)
     assert np.mean(right[-200:]) > 0.95
-    important = encoder.important(policy.theta, requests[-50:])
+    important = encoder.measure_importance(policy.theta, requests[-50:])
     assert important[0].name == "context.time × action.colour"
-    assert important[0].contribution > 2 * important[1].contribution
-    told = {reason.name: reason.contribution for reason in important}
-    assert told["context.time"] < 0.05 * important[0].contribution
-    assert encoder.important(policy.theta, []) == []
+    assert important[0].amount > 2 * important[1].amount
+    told = {reason.name: reason.amount for reason in important}
+    assert told["context.time"] < 0.05 * important[0].amount
+    assert encoder.measure_importance(policy.theta, []) == []
 
 
 def test_without_features_it_is_a_multi_armed_bandit() -> None:

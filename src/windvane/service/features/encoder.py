@@ -1,8 +1,8 @@
-"""What a request says about its context and its actions, as one vector an action.
+"""Encode the context and the actions of a rank request as one vector for each action.
 
-`reading` says what JSON may hold, `hashing` how names and numbers become a vector. An action's id
-is one of its categories: actions without features are told apart by it, and a new action starts
-where nothing is known yet.
+`json_reader` defines which JSON is accepted, `hashing` how names and numbers become a vector. The
+id of an action is one of its categories. Actions without features therefore differ by their id, and
+the estimate of a new action starts without observations.
 """
 
 from array import array
@@ -18,199 +18,218 @@ import numpy.typing as npt
 
 from windvane import validation
 from windvane.errors import FeatureError, SettingError
-from windvane.service.features.hashing import CATEGORY, Bits, Whole, cross, digest, vectors, weigh
-from windvane.service.features.json_reader import MOST_NUMBERS, Objects, Side
+from windvane.service.features.hashing import (
+    CATEGORY_VALUE,
+    Integers,
+    UnsignedIntegers,
+    cross_parts,
+    hash_name,
+    hash_rows,
+    weigh_parts,
+)
+from windvane.service.features.json_reader import MAX_NUMBERS, FeatureList, JsonObjects
 from windvane.types import Floats
 
-VERSION = 1  # goes up whenever the same features would get other vectors
-MOST_CROSSINGS = 2**20  # of one request: some ten milliseconds of work
-LARGEST_DIM = 2**16
-LONGEST_KEPT = 8192  # bytes of an action that is remembered
-ONES = array("q", [1] * (MOST_NUMBERS + 1)).tobytes()  # sizes where there is no array
+ENCODING_VERSION = 1  # increases whenever the same features would get another vector
+MAX_CROSSINGS = 2**20  # of one request: some ten milliseconds of work
+MAX_DIM = 2**16
+MAX_CACHED_ACTION_BYTES = 8192
+CACHED_ACTIONS = 4096
+_ONES = array("q", [1] * (MAX_NUMBERS + 1)).tobytes()  # the sizes of features without arrays
+_BYTES_OF_TWO_NUMBERS = 8 * 8  # the product of the bytes of two float64
 
 
 class Action(Protocol):
-    """What can be chosen."""
+    """An action of a rank request."""
 
     @property
     def id(self) -> str: ...
 
     @property
-    def features(self) -> Objects: ...
+    def features(self) -> JsonObjects: ...
 
 
-class Reason(NamedTuple):
-    """A feature or a crossing, and what it adds to an estimate."""
+class Contribution(NamedTuple):
+    """The name of a feature or of a crossing, and what it adds to an estimate."""
 
     name: str
-    contribution: float
+    amount: float
 
 
-class Packed(NamedTuple):
-    """A side as compiled code takes it: bytes, ready to be joined with those of other sides."""
+class PackedFeatures(NamedTuple):
+    """The features of the context or of one action, as bytes of the arrays for compiled code."""
 
-    digests: bytes
+    hashes: bytes
     numbers: bytes
     sizes: bytes
-    features: int
+    feature_count: int
 
 
-class Catalogue(NamedTuple):
-    """Actions as compiled code takes them, one after the other."""
+class PackedActions(NamedTuple):
+    """The features of all actions of a request, one action after the other."""
 
-    digests: bytes
+    hashes: bytes
     numbers: bytes
     sizes: bytes
-    features: tuple[int, ...]
+    feature_counts: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """JSON features to vectors of `dim` numbers, the same in every process, on every machine."""
+    """Encodes JSON features as vectors of `dim` numbers, with the same bits on every machine."""
 
     dim: int = 128
-    version: int = VERSION
+    version: int = ENCODING_VERSION
 
     def __post_init__(self) -> None:
-        if validation.whole("Encoder", "dim", self.dim, least=2) > LARGEST_DIM:
-            raise SettingError(f"Encoder: dim must be at most {LARGEST_DIM}, got {self.dim}")
-        if self.version != VERSION:
-            raise SettingError(f"Encoder: version must be {VERSION}, got {self.version!r}")
+        if validation.whole("Encoder", "dim", self.dim, least=2) > MAX_DIM:
+            raise SettingError(f"Encoder: dim must be at most {MAX_DIM}, got {self.dim}")
+        if self.version != ENCODING_VERSION:
+            raise SettingError(f"Encoder: version must be {ENCODING_VERSION}, got {self.version!r}")
 
-    def encode(self, context: Objects, actions: Sequence[Action] | Catalogue) -> Floats:
-        """A row for each action, (K, d), none longer than 1."""
-        packed = actions if isinstance(actions, Catalogue) else catalogue(actions)
-        return vectors(*arguments(context, packed), self.dim)
+    def encode(self, context: JsonObjects, actions: Sequence[Action] | PackedActions) -> Floats:
+        """Encode a request: one row for each action, (K, d), each of length 1 at most."""
+        packed = actions if isinstance(actions, PackedActions) else pack_actions(actions)
+        return hash_rows(*_join_sides(context, packed), self.dim)
 
     def explain(
-        self, theta: npt.ArrayLike, context: Objects, actions: Sequence[Action], index: int
-    ) -> list[Reason]:
-        """What makes up xᵀθ of one action, the largest contributions first; they sum to it."""
-        [parts] = self._contributions(theta, context, [actions[index]], whole=True)
-        reasons = [Reason(name, amount) for name, amount in parts.items()]
-        return sorted(reasons, key=lambda reason: -abs(reason.contribution))
+        self, theta: npt.ArrayLike, context: JsonObjects, actions: Sequence[Action], index: int
+    ) -> list[Contribution]:
+        """List the contributions to xᵀθ of one action, the largest first; xᵀθ is their sum."""
+        [amounts] = self._sum_contributions(theta, context, [actions[index]], with_category=True)
+        contributions = [Contribution(name, amount) for name, amount in amounts.items()]
+        return sorted(contributions, key=lambda contribution: -abs(contribution.amount))
 
-    def important(
-        self, theta: npt.ArrayLike, requests: Iterable[tuple[Objects, Sequence[Action]]]
-    ) -> list[Reason]:
-        """What tells actions apart in the given requests, the most important first.
+    def measure_importance(
+        self, theta: npt.ArrayLike, requests: Iterable[tuple[JsonObjects, Sequence[Action]]]
+    ) -> list[Contribution]:
+        """List the features by how much they distinguish the actions of the given requests.
 
-        Categories are counted under their common name. It is the mean distance of a contribution
-        from its mean over the actions of a request: what all of them share, such as the context
-        alone, moves no choice.
+        The importance of a feature is the mean absolute deviation of its contribution from its mean
+        over the actions of a request: what all actions share, such as the context alone, affects no
+        choice. All categories of a feature count under its name.
         """
         total: defaultdict[str, float] = defaultdict(float)
-        count = 0
+        action_count = 0
         for context, actions in requests:
-            arms = self._contributions(theta, context, actions, whole=False)
-            count += len(arms)
-            for name in {name: None for arm in arms for name in arm}:
-                amounts = np.array([arm.get(name, 0.0) for arm in arms])
-                total[name] += float(np.abs(amounts - amounts.mean()).sum())
-        reasons = [Reason(name, amount / count) for name, amount in total.items()]
-        return sorted(reasons, key=lambda reason: -reason.contribution)
+            by_action = self._sum_contributions(theta, context, actions, with_category=False)
+            action_count += len(by_action)
+            for name in {name: None for amounts in by_action for name in amounts}:
+                column = np.array([amounts.get(name, 0.0) for amounts in by_action])
+                total[name] += float(np.abs(column - column.mean()).sum())
+        importances = [Contribution(name, amount / action_count) for name, amount in total.items()]
+        return sorted(importances, key=lambda contribution: -contribution.amount)
 
-    def _contributions(
-        self, theta: npt.ArrayLike, context: Objects, actions: Sequence[Action], whole: bool
+    def _sum_contributions(
+        self,
+        theta: npt.ArrayLike,
+        context: JsonObjects,
+        actions: Sequence[Action],
+        with_category: bool,
     ) -> list[dict[str, float]]:
-        """For each action, what adds how much to xᵀθ, by whole names or without the category."""
-        weights = np.asarray(theta, np.float64)  # (d,)
-        if weights.shape != (self.dim,):
-            raise SettingError(f"Encoder: theta must be {self.dim} numbers, got {weights.shape}")
-        packed = arguments(context, catalogue(actions))
-        rows = vectors(*packed, self.dim)
-        bits, parts, ends = weigh(*packed)
-        outer = labels("context", Side("the context", context), whole)
-        found = []
+        """Sum the contributions to xᵀθ by name, for each action."""
+        estimate = np.asarray(theta, np.float64)  # (d,)
+        if estimate.shape != (self.dim,):
+            raise SettingError(f"Encoder: theta must be {self.dim} numbers, got {estimate.shape}")
+        sides = _join_sides(context, pack_actions(actions))
+        rows = hash_rows(*sides, self.dim)
+        part_hashes, weights, ends = weigh_parts(*sides)
+        context_labels = _label_parts("context", FeatureList("the context", context), with_category)
+        by_action = []
         for k, action in enumerate(actions):
-            places, amounts = cross(bits, parts, ends[0], ends[k], ends[k + 1], self.dim)
-            scale = rows[k, 0] / amounts[0]  # place 0 holds nothing but the constant
-            inner = labels("action", described(action.id, action.features), whole)
-            names = [crossing(c, a) for a in inner for c in outer]
+            indices, values = cross_parts(
+                part_hashes, weights, ends[0], ends[k], ends[k + 1], self.dim
+            )
+            scale = rows[k, 0] / values[0]  # index 0 holds only the constant
+            action_features = _read_action(action.id, action.features)
+            action_labels = _label_parts("action", action_features, with_category)
+            names = [_name_crossing(c, a) for a in action_labels for c in context_labels]
             sums: defaultdict[str, float] = defaultdict(float)
-            for name, share in zip(names, scale * amounts * weights[places], strict=True):
-                sums[name] += float(share)
-            found.append(dict(sums))
-        return found
+            for name, amount in zip(names, scale * values * estimate[indices], strict=True):
+                sums[name] += float(amount)
+            by_action.append(dict(sums))
+        return by_action
 
 
-def catalogue(actions: Sequence[Action]) -> Catalogue:
-    """Actions, packed; each of them is remembered."""
-    sides = []
+def pack_actions(actions: Sequence[Action]) -> PackedActions:
+    """Pack the features of all actions of a request; single actions are cached."""
+    packed = []
     for action in actions:
         try:
-            key = written((action.id, action.features))
+            key = _encode_key((action.id, action.features))
         except (OverflowError, UnicodeEncodeError, TypeError, RecursionError):
-            key = b""  # numbers and names that MessagePack does not know
-        if 0 < len(key) <= LONGEST_KEPT:
-            sides.append(remembered(key))
+            key = b""  # numbers and names that MessagePack cannot encode
+        if 0 < len(key) <= MAX_CACHED_ACTION_BYTES:
+            packed.append(pack_cached_action(key))
         else:
-            sides.append(pack(described(action.id, action.features)))
-    return Catalogue(
-        b"".join([side.digests for side in sides]),
-        b"".join([side.numbers for side in sides]),
-        b"".join([side.sizes for side in sides]),
-        tuple(side.features for side in sides),
+            packed.append(_pack_features(_read_action(action.id, action.features)))
+    return PackedActions(
+        b"".join([features.hashes for features in packed]),
+        b"".join([features.numbers for features in packed]),
+        b"".join([features.sizes for features in packed]),
+        tuple(features.feature_count for features in packed),
     )
 
 
-def arguments(context: Objects, actions: Catalogue) -> tuple[Bits, Floats, Whole, Whole]:
-    """Digests, numbers, sizes and the count of every side, the context first."""
-    outer = pack(Side("the context", context))
-    crossings = len(outer.numbers) * len(actions.numbers) // 64
-    if crossings > MOST_CROSSINGS:
+def _join_sides(
+    context: JsonObjects, actions: PackedActions
+) -> tuple[UnsignedIntegers, Floats, Integers, Integers]:
+    """Make the arguments of `weigh_parts` and `hash_rows`, with the context first."""
+    packed_context = _pack_features(FeatureList("the context", context))
+    crossings = len(packed_context.numbers) * len(actions.numbers) // _BYTES_OF_TWO_NUMBERS
+    if crossings > MAX_CROSSINGS:
         raise FeatureError(
-            f"features: context and actions must have at most {MOST_CROSSINGS} crossings, "
+            f"features: context and actions must have at most {MAX_CROSSINGS} crossings, "
             f"got {crossings}"
         )
     return (
-        np.frombuffer(outer.digests + actions.digests, np.uint64),
-        np.frombuffer(outer.numbers + actions.numbers, np.float64),
-        np.frombuffer(outer.sizes + actions.sizes, np.int64),
-        np.array((outer.features, *actions.features), np.int64),
+        np.frombuffer(packed_context.hashes + actions.hashes, np.uint64),
+        np.frombuffer(packed_context.numbers + actions.numbers, np.float64),
+        np.frombuffer(packed_context.sizes + actions.sizes, np.int64),
+        np.array((packed_context.feature_count, *actions.feature_counts), np.int64),
     )
 
 
-# MessagePack has different bytes for 1, 1.0 and true, which are equal as keys in Python.
-written = msgspec.msgpack.Encoder().encode
-read_back = msgspec.msgpack.Decoder().decode
+# MessagePack encodes 1, 1.0 and true differently; as keys of a dict they would be equal in Python.
+_encode_key = msgspec.msgpack.Encoder().encode
+_decode_key = msgspec.msgpack.Decoder().decode
 
 
-@lru_cache(maxsize=4096)
-def remembered(key: bytes) -> Packed:
-    """An action as it was sent: most come again and again."""
-    return pack(described(*read_back(key)))
+@lru_cache(maxsize=CACHED_ACTIONS)
+def pack_cached_action(key: bytes) -> PackedFeatures:
+    """Pack an encoded action; most actions occur in many requests."""
+    return _pack_features(_read_action(*_decode_key(key)))
 
 
-def described(name: str, objects: Objects) -> Side:
-    """The features of an action and, as one more category, its id."""
-    side = Side(f"action {name}", objects)
-    side.names.append(f"_id={name}")  # no feature can be called so
-    side.numbers.append(CATEGORY)
-    return side
+def _read_action(action_id: str, objects: JsonObjects) -> FeatureList:
+    """Read the features of an action, with its id as one more category."""
+    features = FeatureList(f"action {action_id}", objects)
+    features.names.append(f"_id={action_id}")  # no feature can have this name
+    features.numbers.append(CATEGORY_VALUE)
+    return features
 
 
-def pack(side: Side) -> Packed:
-    """Names give way to their digests."""
-    return Packed(
-        b"".join(map(digest, side.names)),
-        array("d", side.numbers).tobytes(),
-        array("q", side.sizes()).tobytes() if side.arrays else ONES[: 8 * len(side.names)],
-        len(side.names),
+def _pack_features(features: FeatureList) -> PackedFeatures:
+    """Replace names by their hashes, and lists by the bytes of arrays."""
+    count = len(features.names)
+    return PackedFeatures(
+        b"".join(map(hash_name, features.names)),
+        array("d", features.numbers).tobytes(),
+        array("q", features.sizes()).tobytes() if features.array_sizes else _ONES[: 8 * count],
+        count,
     )
 
 
-def labels(who: str, side: Side, whole: bool) -> list[str]:
-    """What each part of a side is called where reasons are given; its constant has no name."""
-    found = [""]
-    for name, size in zip(side.names, side.sizes(), strict=True):
-        label = who + name[3:] if name.startswith("_id=") else f"{who}.{name}"
-        found += [label if whole else label.partition("=")[0]] * size
-    return found
+def _label_parts(side: str, features: FeatureList, with_category: bool) -> list[str]:
+    """List the label of each part of a side; the constant, which is first, has an empty label."""
+    labels = [""]
+    for name, size in zip(features.names, features.sizes(), strict=True):
+        label = side + name[3:] if name.startswith("_id=") else f"{side}.{name}"
+        labels += [label if with_category else label.partition("=")[0]] * size
+    return labels
 
 
-def crossing(context: str, action: str) -> str:
-    """What a pair is called."""
-    if context and action:
-        return f"{context} × {action}"
-    return context or action or "constant"
+def _name_crossing(context_label: str, action_label: str) -> str:
+    if context_label and action_label:
+        return f"{context_label} × {action_label}"
+    return context_label or action_label or "constant"

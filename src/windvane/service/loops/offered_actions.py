@@ -5,7 +5,7 @@ from functools import cached_property, lru_cache
 
 import msgspec
 
-from windvane.service.features.encoder import Catalogue, catalogue
+from windvane.service.features.encoder import PackedActions, pack_actions
 from windvane.service.schemas import Action, Actions, bad
 
 LONGEST_KEPT = 1 << 14  # bytes; what is made of them takes many times as many
@@ -25,9 +25,9 @@ class Offer:
         self.everyone = list(range(len(self.ids)))
 
     @cached_property
-    def packed(self) -> Catalogue:
+    def packed(self) -> PackedActions:
         """Their features."""
-        return catalogue(self.actions)
+        return pack_actions(self.actions)
 
     def without(self, excluded: Sequence[str]) -> list[int]:
         """The places of the actions that are not excluded."""

@@ -67,7 +67,7 @@ def told(loop: Loop, decision: Decision, rewards: list[Reward]) -> Event:
         rows = loop.encoder.encode(request.context_features, request.actions)
         estimates = [float(value) for value in rows @ theta]
         parts = loop.encoder.explain(theta, request.context_features, request.actions, chosen)
-        reasons = [Weight(*part) for part in parts[:REASONS] if part.contribution]
+        reasons = [Weight(*part) for part in parts[:REASONS] if part.amount]
     except FeatureError:
         pass  # it was answered all the same, without being learned from
     order = sorted(range(len(names)), key=lambda k: (k != chosen, -chances[k]))[:SHOWN]

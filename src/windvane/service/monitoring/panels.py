@@ -275,7 +275,7 @@ def recent(loop: Loop) -> Recent:
     requests = [decode_rank_request(row.request) for row in rows if len(row.request) <= LONGEST]
     pairs = [(each.context_features, each.actions[:ACTIONS]) for each in requests]
     try:
-        reasons = loop.encoder.important(loop.policy.theta, pairs)
+        reasons = loop.encoder.measure_importance(loop.policy.theta, pairs)
     except FeatureError:  # answered when the log could not be written
         reasons = []
     weights = [Weight(name, amount) for name, amount in reasons[:FEATURES] if amount > 0.0]
