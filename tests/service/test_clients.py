@@ -1,7 +1,6 @@
 """The clients of the retired service, as they are on PyPI and npm, work unchanged."""
 
 import json
-import shutil
 import subprocess
 import sys
 import venv
@@ -12,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
+from npm_packages import install_packages
 from server_process import Nursery, Server
 from windvane.service.loops.settings import Settings, write
 from windvane.service.store.admin_operations import PutLoop
@@ -55,15 +55,11 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Play:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Play]:
-    npm, program = shutil.which("npm"), shutil.which("node")
-    if npm is None or program is None:
-        pytest.skip("node and npm are not installed: apt-get install nodejs npm")
-    folder = str(tmp_path_factory.mktemp("npm"))
-    install = [npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", folder, *NPM]
-    subprocess.run(install, check=True, capture_output=True, timeout=300)
+    folder = tmp_path_factory.mktemp("npm")
+    program = install_packages(folder, *NPM)
 
     def script(name: str) -> Play:
-        return lambda url: played(program, str(HERE / name), url, json.dumps(EVENTS), folder)
+        return lambda url: played(program, str(HERE / name), url, json.dumps(EVENTS), str(folder))
 
     return script
 

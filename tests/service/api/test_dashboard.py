@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 import socket
 import threading
 import time
@@ -149,9 +150,12 @@ def test_board_shows_the_played_loop(
     assert counts[:4] == [str(EVENTS), str(EVENTS), str(REWARDED), "0"]
     assert "A decision earns" in page.locator("#learning .answer").inner_text()
     assert page.locator("#learning polyline, #learning circle").count() >= 3
+    page.locator("#learning svg").hover()
+    assert page.locator("#learning .cursor").get_attribute("visibility") == "visible"
+    assert page.locator("#learning .legend").inner_text().count("\n") >= 6
     assert HOSTILE in page.locator("#chosen .legend").inner_text()
     page.fill("#event", "event/7")
-    page.click("#find button")
+    page.click("#lookup-form button")
     page.locator("#why:not(:empty)").wait_for()
     assert "was chosen" in page.locator("#why").inner_text()
     assert page.locator("#options dt").count() == 3
@@ -167,8 +171,8 @@ def test_board_shows_the_played_loop(
 def test_board_goes_on_by_itself(played: str, browser: "Browser", heard: list[str]) -> None:
     page = open_page(browser, heard, "light")
     page.goto(f"{played}/loops/empty")
-    page.locator("#ask").wait_for()
-    assert "/loops/empty/personalizer/v1.0/rank" in page.locator("#ask").inner_text()
+    page.locator("#rank-command").wait_for()
+    assert "/loops/empty/personalizer/v1.0/rank" in page.locator("#rank-command").inner_text()
     assert not page.locator("#learning").is_visible()
     body = {"eventId": "first", "actions": [{"id": "tea", "features": []}]}
     httpx2.post(f"{played}/loops/empty/personalizer/v1.0/rank", json=body, timeout=60)
@@ -231,4 +235,38 @@ def test_board_data_is_sent_once_and_refuses_nonsense(played: str) -> None:
     assert httpx2.get(f"{played}/board/default/events/nobody").status_code == 404
     later = httpx2.get(f"{played}/board/default.json?since=99999999999999999").json()
     assert later["decisions"] == 0
-    assert "default-src 'none'" in httpx2.get(played).headers["content-security-policy"]
+
+
+def test_the_page_loads_only_files_of_this_service(served: str) -> None:
+    page = httpx2.get(served)
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    policy = page.headers["content-security-policy"].split("; ")
+    assert {"default-src 'none'", "script-src 'self'", "style-src 'self'"} <= set(policy)
+    assert "unsafe" not in page.headers["content-security-policy"]
+    assert re.findall(r"https?:", page.text) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "media_type"),
+    [
+        ("dashboard.css", "text/css; charset=utf-8"),
+        ("dashboard.js", "text/javascript; charset=utf-8"),
+        ("panels.js", "text/javascript; charset=utf-8"),
+        ("charts.js", "text/javascript; charset=utf-8"),
+        ("format.js", "text/javascript; charset=utf-8"),
+        ("icon.svg", "image/svg+xml"),
+    ],
+)
+def test_a_file_of_the_page_is_sent_once(served: str, name: str, media_type: str) -> None:
+    first = httpx2.get(f"{served}/static/{name}")
+    assert first.status_code == 200
+    assert first.headers["content-type"] == media_type
+    assert first.headers["x-content-type-options"] == "nosniff"
+    tag = first.headers["etag"]
+    again = httpx2.get(f"{served}/static/{name}", headers={"if-none-match": tag})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize("name", ["none.js", "..%2Fdashboard.py", "__init__.py"])
+def test_only_files_of_the_page_are_sent(served: str, name: str) -> None:
+    assert httpx2.get(f"{served}/static/{name}").status_code == 404

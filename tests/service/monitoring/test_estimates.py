@@ -1,4 +1,4 @@
-"""What the log says about its loop, against numbers worked out by hand."""
+"""Statistics of a log, against naive computations and numbers worked out by hand."""
 
 from math import isnan, sqrt
 
@@ -10,31 +10,35 @@ from store_helpers import SECOND
 from windvane.service.monitoring import estimates
 from windvane.service.monitoring.estimates import (
     Bins,
-    Decided,
-    Ends,
+    DecisionColumns,
     Estimate,
-    Learned,
-    bins,
-    estimate,
-    gain,
+    LessonColumns,
+    RewardRange,
+    choose_bins,
+    estimate_gain,
+    estimate_value,
 )
 from windvane.types import Floats
 
 
-def decided(at: list[int], rewards: list[float], baseline: list[float]) -> Decided:
+def make_decisions(at: list[int], rewards: list[float], baseline: list[float]) -> DecisionColumns:
     blank = np.zeros(len(at), np.int64)
     weights = np.array(baseline)
-    return Decided(np.array(at), np.array(rewards), weights, weights, blank, blank.astype(bool))
+    return DecisionColumns(
+        np.array(at), np.array(rewards), weights, weights, blank, blank.astype(bool)
+    )
 
 
-def learned(at: list[int], errors: list[float], path: Floats, alarms: list[int]) -> Learned:
+def make_lessons(
+    at: list[int], errors: list[float], path: Floats, alarms: list[int]
+) -> LessonColumns:
     """Lessons, with an estimate after each."""
     times, steps = np.array(at), list(path.astype(np.float32))
-    return Learned(times, np.array(errors), np.array(alarms), times, steps)
+    return LessonColumns(times, np.array(errors), np.array(alarms), times, steps)
 
 
 def naive_estimate(rewards: Floats, weights: Floats, low: float, high: float) -> Estimate:
-    """The formulas of the module, a term at a time."""
+    """The formulas of the module, one term at a time."""
     pairs = list(zip(rewards, weights, strict=True))
     total, squares = sum(w for _, w in pairs), sum(w * w for _, w in pairs)
     value = sum(w * y for y, w in pairs) / total
@@ -47,33 +51,35 @@ def naive_estimate(rewards: Floats, weights: Floats, low: float, high: float) ->
     return Estimate(value, error, sum(w * y for y, w in pairs) / len(pairs), len(pairs))
 
 
-def test_estimate_is_that_of_the_formula() -> None:
+def test_estimate_agrees_with_the_formula() -> None:
     random = np.random.default_rng(6)
     for size in (1, 2, 5, 80):
         rewards, weights = random.random(size), random.exponential(size=size)
         weights[1::3] = 0.0
-        found = estimate(rewards, weights, Ends(-0.5, 1.5))
-        wanted = naive_estimate(rewards, weights, -0.5, 1.5)
-        assert astuple(found) == pytest.approx(astuple(wanted))
+        result = estimate_value(rewards, weights, RewardRange(-0.5, 1.5))
+        expected = naive_estimate(rewards, weights, -0.5, 1.5)
+        assert astuple(result) == pytest.approx(astuple(expected))
 
 
 def test_estimate_of_nothing_is_unknown() -> None:
-    assert isnan(estimate(np.zeros(0), np.zeros(0)).value)
-    assert isnan(estimate(np.ones(3), np.zeros(3)).value)
+    assert isnan(estimate_value(np.zeros(0), np.zeros(0)).value)
+    assert isnan(estimate_value(np.ones(3), np.zeros(3)).value)
 
 
 def test_estimate_of_many_equal_weights_is_the_mean_and_its_usual_error() -> None:
     rewards = np.random.default_rng(1).random(4000)
-    found = estimate(rewards, np.ones(4000))
-    assert found.value == pytest.approx(rewards.mean())
-    assert found.error == pytest.approx(rewards.std(ddof=1) / sqrt(4000), rel=1e-2)
+    result = estimate_value(rewards, np.ones(4000))
+    assert result.value == pytest.approx(rewards.mean())
+    assert result.error == pytest.approx(rewards.std(ddof=1) / sqrt(4000), rel=1e-2)
 
 
-def test_equal_rewards_leave_room_for_one_that_was_not_seen() -> None:
-    assert estimate(np.zeros(10), np.ones(10)).error == pytest.approx(0.1)
-    assert estimate(np.ones(10), np.ones(10)).error == pytest.approx(0.1)
-    assert estimate(np.zeros(1), np.ones(1)).error == 0.5
-    assert estimate(np.zeros(10), np.ones(10), Ends(-1.0, 1.0)).error == pytest.approx(sqrt(0.02))
+def test_equal_rewards_leave_an_error_by_the_pseudo_rewards() -> None:
+    assert estimate_value(np.zeros(10), np.ones(10)).error == pytest.approx(0.1)
+    assert estimate_value(np.ones(10), np.ones(10)).error == pytest.approx(0.1)
+    assert estimate_value(np.zeros(1), np.ones(1)).error == 0.5
+    assert estimate_value(np.zeros(10), np.ones(10), RewardRange(-1.0, 1.0)).error == pytest.approx(
+        sqrt(0.02)
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,98 +93,104 @@ def test_bands_cover_the_truth_as_often_as_they_should(
     for _ in range(400):
         first = random.random(size) < share
         rewards = (random.random(size) < np.where(first, truth, 0.7)).astype(float)
-        found = estimate(rewards, first / share, Ends(0.0, 1.0))
+        result = estimate_value(rewards, first / share, RewardRange(0.0, 1.0))
         plays += int(first.any())
-        inside += abs(found.value - truth) < 2 * found.error
+        inside += abs(result.value - truth) < 2 * result.error
     assert 0.93 < inside / plays <= most
 
 
-def test_gain_over_itself_is_nothing() -> None:
-    found = gain(np.array([1.0, 0.0, 1.0]), np.ones(3))
-    assert (found.value, found.error) == (0.0, 0.0)
+def test_gain_over_the_same_policy_is_zero_without_error() -> None:
+    result = estimate_gain(np.array([1.0, 0.0, 1.0]), np.ones(3))
+    assert (result.value, result.error) == (0.0, 0.0)
 
 
-def test_gain_over_what_was_hardly_tried_is_not_sure() -> None:
+def test_gain_over_an_action_that_was_hardly_tried_is_uncertain() -> None:
     rewards, weights = np.tile([0.0, 1.0], 50), np.zeros(100)
-    weights[[0, 2]] = 50.0  # twice, for nothing
-    found = gain(rewards, weights)
-    assert found.value == 0.5
-    assert found.value < 2 * found.error
+    weights[[0, 2]] = 50.0  # tried twice, both times without a reward
+    result = estimate_gain(rewards, weights)
+    assert result.value == 0.5
+    assert result.value < 2 * result.error
 
 
 @pytest.mark.parametrize("count", [0, 1, 100, 20_000])
 @pytest.mark.parametrize("span", [0, 1, 59 * SECOND, 86_400 * SECOND, 10**16])
-def test_bins_hold_all_times_and_are_few(span: int, count: int) -> None:
+def test_bins_contain_all_times_and_are_few(span: int, count: int) -> None:
     since = 1_700_000_000 * SECOND + 17
-    found = bins(since, since + span, count)
-    assert found.start <= since < found.start + found.width
-    assert since + span < found.start + found.size * found.width
-    assert found.size <= min(max(6, count // 10), 60) + 1
+    result = choose_bins(since, since + span, count)
+    assert result.start <= since < result.start + result.width
+    assert since + span < result.start + result.size * result.width
+    assert result.size <= min(max(6, count // 10), 60) + 1
 
 
-def test_over_time_is_the_estimate_of_each_bin() -> None:
+def test_each_bin_has_the_estimate_of_its_decisions() -> None:
     random = np.random.default_rng(8)
     at = np.sort(random.integers(0, 200, 150))
     rewards = np.where(random.random(150) < 0.2, np.nan, random.random(150))
-    log = decided(at.tolist(), rewards.tolist(), random.exponential(size=150).tolist())
+    log = make_decisions(at.tolist(), rewards.tolist(), random.exponential(size=150).tolist())
     low, high = np.nanmin(rewards), np.nanmax(rewards)
-    for reach in (0, 2):
-        found = estimates.over_time(Bins(0, 10, 20), log, log.baseline, reach)
+    for smoothing in (0, 2):
+        result = estimates.estimate_per_bin(Bins(0, 10, 20), log, log.baseline, smoothing)
         for k in range(20):
-            near = (at >= 10 * (k - reach)) & (at < 10 * (k + 1 + reach)) & ~np.isnan(rewards)
-            wanted = naive_estimate(rewards[near], log.baseline[near], low, high)
-            assert found.value[k] == pytest.approx(wanted.value)
-            assert found.error[k] == pytest.approx(wanted.error)
+            near = (
+                (at >= 10 * (k - smoothing)) & (at < 10 * (k + 1 + smoothing)) & ~np.isnan(rewards)
+            )
+            expected = naive_estimate(rewards[near], log.baseline[near], low, high)
+            assert result.value[k] == pytest.approx(expected.value)
+            assert result.error[k] == pytest.approx(expected.error)
 
 
-def test_over_time_leaves_out_what_waits() -> None:
-    found = estimates.over_time(
+def test_bins_whose_decisions_wait_for_rewards_have_no_estimate() -> None:
+    result = estimates.estimate_per_bin(
         Bins(0, 10, 3),
-        log := decided([1, 2, 25], [1.0, 0.0, float("nan")], [1.0, 1.0, 1.0]),
+        log := make_decisions([1, 2, 25], [1.0, 0.0, float("nan")], [1.0, 1.0, 1.0]),
         log.baseline,
-        reach=2,
+        smoothing=2,
     )
-    assert found.value[0] == 0.5
-    assert isnan(found.value[1])
-    assert isnan(found.value[2])
+    assert result.value[0] == 0.5
+    assert isnan(result.value[1])
+    assert isnan(result.value[2])
 
 
-def test_waiting_is_what_can_still_get_a_reward() -> None:
-    log = decided([1, 12, 15, 25], [float("nan")] * 2 + [1.0, float("nan")], [1.0] * 4)
-    assert estimates.waiting(Bins(0, 10, 3), log, open_since=10) == [0.0, 0.5, 1.0]
+def test_only_decisions_that_can_still_get_a_reward_wait() -> None:
+    log = make_decisions([1, 12, 15, 25], [float("nan")] * 2 + [1.0, float("nan")], [1.0] * 4)
+    assert estimates.compute_waiting_shares(Bins(0, 10, 3), log, waiting_since=10) == [
+        0.0,
+        0.5,
+        1.0,
+    ]
 
 
-def test_errors_movement_and_alarms_of_each_bin() -> None:
+def test_each_bin_has_its_errors_movement_and_alarms() -> None:
     random = np.random.default_rng(9)
     at, errors = [3, 8, 15, 16, 17, 41], random.normal(size=6).tolist()
     path = random.normal(size=(6, 2))
-    in_bins, log = Bins(0, 10, 5), learned(at, errors, path, alarms=[16, 17, 41])
-    found = estimates.errors(in_bins, log)
-    for k, theirs in enumerate(([0, 1], [2, 3, 4], [], [], [5])):
-        squares = [errors[i] ** 2 for i in theirs]
+    bins, log = Bins(0, 10, 5), make_lessons(at, errors, path, alarms=[16, 17, 41])
+    result = estimates.compute_prediction_errors(bins, log)
+    for k, members in enumerate(([0, 1], [2, 3, 4], [], [], [5])):
+        squares = [errors[i] ** 2 for i in members]
         if squares:
-            assert found.value[k] == pytest.approx(sqrt(sum(squares) / len(squares)))
-            assert 0 < found.error[k] < 2
+            assert result.value[k] == pytest.approx(sqrt(sum(squares) / len(squares)))
+            assert 0 < result.error[k] < 2
         else:
-            assert isnan(found.value[k])
-    assert estimates.alarms(in_bins, log) == [1, 4]
+            assert isnan(result.value[k])
+    assert estimates.find_alarm_bins(bins, log) == [1, 4]
     steps = [(1, 0), (4, 1), (4, 4), (4, 4), (5, 4)]
     distances = [np.linalg.norm(path[there] - path[here]) for there, here in steps]
-    assert estimates.movement(in_bins, log) == pytest.approx(distances, rel=1e-5)
-    assert isnan(estimates.movement(Bins(-10, 10, 2), log)[0])
-    later = log.since(16)
+    assert estimates.compute_movement(bins, log) == pytest.approx(distances, rel=1e-5)
+    assert isnan(estimates.compute_movement(Bins(-10, 10, 2), log)[0])
+    later = log.select_since(16)
     assert later.alarms.tolist() == [16, 17, 41]
-    assert estimates.movement(Bins(16, 10, 1), later) == pytest.approx(
+    assert estimates.compute_movement(Bins(16, 10, 1), later) == pytest.approx(
         [np.linalg.norm(path[4] - path[2])], rel=1e-5
     )
 
 
-def test_shares_name_the_top_and_sum_the_others() -> None:
+def test_shares_name_the_most_chosen_actions_and_sum_the_others() -> None:
     actions = np.array([0] * 5 + list(range(1, 12)))
     at = np.zeros(16, np.int64)
     none = np.zeros(16)
-    log = Decided(at, none, none, none, actions, at.astype(bool))
-    found = estimates.shares(Bins(0, 1, 1), log, [f"a{k}" for k in range(12)])
-    assert [each.name for each in found] == [f"a{k}" for k in range(8)] + [None]
-    assert found[0].total == 5
-    assert sum(each.value[0] for each in found) == pytest.approx(1.0)
+    log = DecisionColumns(at, none, none, none, actions, at.astype(bool))
+    result = estimates.count_shares(Bins(0, 1, 1), log, [f"a{k}" for k in range(12)])
+    assert [each.name for each in result] == [f"a{k}" for k in range(8)] + [None]
+    assert result[0].total == 5
+    assert sum(each.value[0] for each in result) == pytest.approx(1.0)

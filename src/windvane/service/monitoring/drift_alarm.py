@@ -1,74 +1,91 @@
-"""When predictions become worse than they usually are: a CUSUM over groups of lessons.
+"""Drift alarm: a CUSUM that detects when a loop's predictions become worse than usual.
 
-C ← max(0, C + min(z, 4) − ½), where z is how far the mean of a group's squared errors lies above
-the usual one, in standard errors of their difference; where C > 8, an alarm is raised, and what is
-usual is learned anew. The usual is that of all groups since the last alarm that were not suspect.
+Squared prediction errors are taken in groups. After each group
+
+    C ← max(0, C + min(z, 4) − ½),   z = (m − m₀) / √(v₀/n + v₀/n₀)
+
+with the mean m of the group's n squared errors, and the mean m₀ and variance v₀ of the n₀ usual
+ones. If C > 8, an alarm is raised and the usual errors are learned again. The usual errors are
+those of all groups since the last alarm, except groups during which C was at least 4.
+
+This is not the CUSUM of the memory `detect`. `detect` adds up single squared errors, scaled by a
+given noise and by the uncertainty of the belief, and an alarm resets the belief. This alarm knows
+no noise: it learns the usual error from the log, and it only reports.
 """
 
 from math import isnan, sqrt
 from typing import NamedTuple
 
-GROUP = 25  # lessons
-ENOUGH = 8 * GROUP  # lessons from which the usual error is known
-SLACK, CAP, LIMIT = 0.5, 4.0, 8.0  # in standard errors
+GROUP_LESSONS = 25
+CALIBRATION_LESSONS = 8 * GROUP_LESSONS  # from which the usual error is known
+# In standard errors:
+SLACK = 0.5
+LARGEST_STEP = 4.0
+THRESHOLD = 8.0
 
 
-class Squares(NamedTuple):
-    """Squared errors: how many, their sum, and the sum of their squares."""
+class SquaredErrors(NamedTuple):
+    """Sums over squared prediction errors."""
 
     size: int = 0
     total: float = 0.0
-    squares: float = 0.0
+    total_of_squares: float = 0.0
 
-    def plus(self, other: "Squares") -> "Squares":
-        """These and others."""
-        return Squares(
-            self.size + other.size, self.total + other.total, self.squares + other.squares
+    def merge(self, other: "SquaredErrors") -> "SquaredErrors":
+        """Add the sums of other squared errors."""
+        return SquaredErrors(
+            self.size + other.size,
+            self.total + other.total,
+            self.total_of_squares + other.total_of_squares,
         )
 
     @property
     def mean(self) -> float:
-        """Their mean m."""
+        """The mean m of the squared errors."""
         return self.total / self.size
 
     @property
     def variance(self) -> float:
-        """Their variance v."""
-        return max(self.squares / self.size - self.mean**2, 0.0)
+        """The variance v of the squared errors."""
+        return max(self.total_of_squares / self.size - self.mean**2, 0.0)
 
 
-class Alarm:
-    """Is shown one error after the other, and says when something has changed."""
+class DriftAlarm:
+    """Takes in prediction errors one by one and raises an alarm if they grow."""
 
     def __init__(self) -> None:
-        self.usual = self.group = Squares()
+        self.usual = SquaredErrors()
+        self.group = SquaredErrors()
         self.level = 0.0  # C
 
     @property
-    def knows(self) -> bool:
-        """Whether enough was seen to say what is usual."""
-        return self.usual.size >= ENOUGH
+    def is_calibrated(self) -> bool:
+        """Whether the usual error is known."""
+        return self.usual.size >= CALIBRATION_LESSONS
 
-    def raised_by(self, error: float) -> bool:
-        """Whether predictions have become worse, now that this error is seen; NaN says nothing."""
+    def update(self, error: float) -> bool:
+        """Take in one prediction error; returns True if it raises an alarm. NaN is ignored."""
         if isnan(error):
             return False
         square = error * error
-        self.group = self.group.plus(Squares(1, square, square * square))
-        if self.group.size < GROUP:
+        self.group = self.group.merge(SquaredErrors(1, square, square * square))
+        if self.group.size < GROUP_LESSONS:
             return False
-        group, self.group = self.group, Squares()
-        if self.knows:
-            self.level = max(0.0, self.level + min(self._excess(group), CAP) - SLACK)
-        if self.level > LIMIT:
-            self.usual, self.level = Squares(), 0.0
+        group = self.group
+        self.group = SquaredErrors()
+        if self.is_calibrated:
+            step = min(self._compute_excess(group), LARGEST_STEP)
+            self.level = max(0.0, self.level + step - SLACK)
+        if self.level > THRESHOLD:
+            self.usual = SquaredErrors()
+            self.level = 0.0
             return True
-        if self.level < LIMIT / 2:  # what is suspect is no measure of the usual
-            self.usual = self.usual.plus(group)
+        if self.level < THRESHOLD / 2:  # else the group may already belong to a changed world
+            self.usual = self.usual.merge(group)
         return False
 
-    def _excess(self, group: Squares) -> float:
-        """How unusual a group is, z = (m − m₀) / √(v₀/n + v₀/n₀)."""
+    def _compute_excess(self, group: SquaredErrors) -> float:
+        """Compute z, by how many standard errors the mean of a group exceeds the usual mean."""
         usual = self.usual
         deviation = sqrt(usual.variance / group.size + usual.variance / usual.size)
         return (group.mean - usual.mean) / max(deviation, 1e-12)

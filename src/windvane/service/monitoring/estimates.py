@@ -1,11 +1,14 @@
-"""What a log says about its loop: pure computation on columns, one entry a decision or a lesson.
+"""Statistics of a loop's log: pure functions of columns with one entry per decision or lesson.
 
-What another policy would have earned is estimated from the rewards of the actions that were chosen,
-each weighted by w = π(a)/p(a), where p is the chance it had and π that under the other policy:
-V̂ = Σwy / Σw, with the standard error e = √(n/(n−1) · Σw²(y − V̂)²) / Σw over the n weights above 0.
+The value of another policy is estimated from the rewards of the chosen actions. Each reward y has
+the weight w = π(a)/p(a), with the probability p(a) of the action a when it was chosen and its
+probability π(a) under the other policy:
 
-Of few or equal rewards e is too small, so two more are thought to be there unseen, one at each end
-[l, h] of all rewards: e² + ((V̂ − l)² + (h − V̂)²)/m², with m = (Σw)²/Σw², and 2e at most h − l.
+    V̂ = Σwy / Σw,   with the standard error   e = √(n/(n−1) · Σw²(y − V̂)²) / Σw
+
+over the n weights above 0. With few or equal rewards e is too small. Therefore two pseudo-rewards
+are added to the error, one at each end of the range [l, h] of all rewards: the error becomes
+√(e² + ((V̂ − l)² + (h − V̂)²)/m²), at most (h − l)/2, with the effective size m = (Σw)²/Σw².
 """
 
 from collections.abc import Sequence
@@ -19,71 +22,72 @@ import numpy.typing as npt
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.types import Floats
 
-Whole = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.int64]
+Parameter = npt.NDArray[np.float32]  # θ̂, (d,)
 NAN = float("nan")
-BINS = 60  # at most, and one more where they begin before the first entry
-FEWEST = 6  # bins, however little there is to fill them
-FILL = 10  # decisions that a bin has on average, or more
-SECONDS = (1, 2, 5, 10, 15, 30)
-WIDTHS = (  # microseconds
+MAX_BINS = 60  # and one more if the first bin begins before the first entry
+MIN_BINS = 6
+DECISIONS_PER_BIN = 10  # on average, or more
+NAMED_ACTIONS = 8  # the most chosen ones; all others are counted together
+BAND_STANDARD_ERRORS = 2.0
+SMOOTHING_BINS = 2  # on either side, from which rare weights are collected
+_STEPS = (1, 2, 5, 10, 15, 30)
+BIN_WIDTHS_US = (
     *(100_000, 200_000, 500_000),
-    *(s * MICROSECONDS_PER_SECOND for s in SECONDS),
-    *(s * 60 * MICROSECONDS_PER_SECOND for s in SECONDS),
-    *(h * 3600 * MICROSECONDS_PER_SECOND for h in (1, 2, 3, 6, 12)),
-    *(d * 86_400 * MICROSECONDS_PER_SECOND for d in (1, 2, 7, 14, 28, 91, 365)),
+    *(seconds * MICROSECONDS_PER_SECOND for seconds in _STEPS),
+    *(minutes * 60 * MICROSECONDS_PER_SECOND for minutes in _STEPS),
+    *(hours * 3600 * MICROSECONDS_PER_SECOND for hours in (1, 2, 3, 6, 12)),
+    *(days * 86_400 * MICROSECONDS_PER_SECOND for days in (1, 2, 7, 14, 28, 91, 365)),
 )
-TOP = 8  # actions that are told apart
-SURE = 2.0  # standard errors
-REACH = 2  # bins to either side in which weights that are rare are gathered
 
 
-class Decided(NamedTuple):
-    """Decisions, (n,) each."""
+class DecisionColumns(NamedTuple):
+    """Decisions as columns, (n,) each."""
 
-    at: Whole  # microseconds
-    reward: Floats  # NaN while it waits
-    baseline: Floats  # weights of always the first action; NaN where the log cannot tell
-    uniform: Floats  # weights of any action at all
-    action: Whole  # which one, as a number
-    explored: npt.NDArray[np.bool_]  # not the likeliest one
+    at: Integers  # microseconds since 1970
+    reward: Floats  # NaN if the decision has no reward yet
+    baseline: Floats  # weights of "always the first action"; NaN if the log has no estimate
+    uniform: Floats  # weights of "a random action"; NaN if the log has no estimate
+    action: Integers  # number of the chosen action
+    explored: npt.NDArray[np.bool_]  # whether another action was more probable
 
-    def since(self, at: int) -> "Decided":
-        """Those made at a time or later."""
-        held = self.at >= at
-        return Decided(
-            self.at[held],
-            self.reward[held],
-            self.baseline[held],
-            self.uniform[held],
-            self.action[held],
-            self.explored[held],
+    def select_since(self, time: int) -> "DecisionColumns":
+        """Select the decisions made at a time or later."""
+        selected = self.at >= time
+        return DecisionColumns(
+            self.at[selected],
+            self.reward[selected],
+            self.baseline[selected],
+            self.uniform[selected],
+            self.action[selected],
+            self.explored[selected],
         )
 
 
-class Learned(NamedTuple):
-    """Lessons, (m,) each, and the estimates between them."""
+class LessonColumns(NamedTuple):
+    """Lessons as columns, (m,) each, and the path of the estimate."""
 
-    at: Whole  # microseconds
-    error: Floats  # y − xᵀθ̂ before it was learned; NaN where it is not known
-    alarms: Whole  # when predictions had become worse than usual
-    path_at: Whole  # (k,), in order
-    path: Sequence[npt.NDArray[np.float32]]  # θ̂ from these times on, (d,) each
+    at: Integers  # microseconds since 1970
+    error: Floats  # y − xᵀθ̂ before the lesson; NaN if unknown
+    alarms: Integers  # times at which an alarm was raised
+    path_at: Integers  # (k,), increasing
+    path: Sequence[Parameter]  # the estimate from each of these times on
 
-    def since(self, at: int) -> "Learned":
-        """Those learned at a time or later, and the estimate that they started from."""
-        held = self.at >= at
-        first = max(int(np.searchsorted(self.path_at, at)) - 1, 0)
-        return Learned(
-            self.at[held],
-            self.error[held],
-            self.alarms[self.alarms >= at],
+    def select_since(self, time: int) -> "LessonColumns":
+        """Select the lessons learned at a time or later, and the estimate they started from."""
+        selected = self.at >= time
+        first = max(int(np.searchsorted(self.path_at, time)) - 1, 0)
+        return LessonColumns(
+            self.at[selected],
+            self.error[selected],
+            self.alarms[self.alarms >= time],
             self.path_at[first:],
             self.path[first:],
         )
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A mean with its standard error: `value` by normalised weights, `plain` by Σwy / n."""
+    """The mean reward of a policy: `value` is Σwy / Σw with a standard error, `plain` Σwy / n."""
 
     value: float
     error: float
@@ -92,78 +96,82 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 class Gain(msgspec.Struct, frozen=True):
-    """How much more a decision earned than it would have under another policy."""
+    """How much more a decision earned than under another policy, with a standard error."""
 
     value: float
     error: float
 
 
 class Series(msgspec.Struct, frozen=True):
-    """A number for each bin, NaN where there is none."""
+    """A value and a standard error for each bin; NaN if the bin has none."""
 
     value: list[float]
     error: list[float]
 
 
-class Share(msgspec.Struct, frozen=True):
-    """How often an action was chosen: in all, and in each bin as a share of it."""
+class ActionShare(msgspec.Struct, frozen=True):
+    """How often an action was chosen: the count, and the share of each bin."""
 
-    name: str | None  # None: all others
+    name: str | None  # None: all actions without a share of their own
     total: int
     value: list[float]
 
 
 class Bins(NamedTuple):
-    """Spans of equal width; the first starts at `start`, a multiple of the width."""
+    """Time spans of equal width; `start` is a multiple of the width, in microseconds."""
 
     start: int
     width: int
     size: int
 
-    def places(self, at: Whole) -> Whole:
-        """The bin of each time; one outside falls to the first or the last."""
-        return np.clip((at - self.start) // self.width, 0, self.size - 1)
+    def find(self, times: Integers) -> Integers:
+        """Find the bin of each time; times outside belong to the first or the last bin."""
+        return np.clip((times - self.start) // self.width, 0, self.size - 1)
 
-    def starts(self) -> list[int]:
-        """When each begins."""
+    def list_starts(self) -> list[int]:
+        """List the times at which the bins start."""
         return [self.start + k * self.width for k in range(self.size)]
 
 
-def bins(since: int, until: int, count: int) -> Bins:
-    """At most 61 bins of a round width that hold all times in [since, until], fewer for a few."""
-    span, most = max(until - since, 0), min(max(count // FILL, FEWEST), BINS)
-    width = next((w for w in WIDTHS if span <= most * w), span // most + 1)
+def choose_bins(since: int, until: int, count: int) -> Bins:
+    """Choose at most 61 bins of a round width that contain [since, until]; few for few entries."""
+    span = max(until - since, 0)
+    size = min(max(count // DECISIONS_PER_BIN, MIN_BINS), MAX_BINS)
+    width = next((width for width in BIN_WIDTHS_US if span <= size * width), span // size + 1)
     start = since // width * width
     return Bins(start, width, (until - start) // width + 1)
 
 
-class Ends(NamedTuple):
-    """The least and the most that a reward was."""
+class RewardRange(NamedTuple):
+    """The range [low, high] of rewards."""
 
     low: float
     high: float
 
 
-def ends(rewards: Floats) -> Ends:
-    """Those of the rewards that are known; where they do not differ, 0 and 1 are possible too."""
-    seen = rewards[~np.isnan(rewards)]
-    low, high = (float(seen.min()), float(seen.max())) if len(seen) else (0.0, 1.0)
-    return Ends(low, high) if low < high else Ends(min(low, 0.0), max(high, 1.0))
+def find_range(rewards: Floats) -> RewardRange:
+    """Find the range of the known rewards; if they are all equal, the range includes 0 and 1."""
+    known = rewards[~np.isnan(rewards)]
+    if not len(known):
+        return RewardRange(0.0, 1.0)
+    low, high = float(known.min()), float(known.max())
+    return RewardRange(low, high) if low < high else RewardRange(min(low, 0.0), max(high, 1.0))
 
 
-def effective(weights: Floats) -> float:
-    """How many equal weights are worth as much, m = (Σw)² / Σw²."""
+def compute_effective_size(weights: Floats) -> float:
+    """Compute the number of equal weights with the same variance, m = (Σw)² / Σw²."""
     return float(weights.sum() ** 2 / np.sum(weights**2))
 
 
-def honest(error: float, value: float, within: Ends, part: float) -> float:
-    """A standard error that admits two unseen rewards, each being this part of all."""
-    unseen = part**2 * ((value - within.low) ** 2 + (within.high - value) ** 2)
-    return min(float(np.sqrt(error**2 + unseen)), (within.high - within.low) / SURE)
+def _widen_error(error: float, value: float, range_: RewardRange, weight: float) -> float:
+    """Add to a standard error two pseudo-rewards at the ends of the range, of this weight each."""
+    pseudo = weight**2 * ((value - range_.low) ** 2 + (range_.high - value) ** 2)
+    widest = (range_.high - range_.low) / BAND_STANDARD_ERRORS
+    return min(float(np.sqrt(error**2 + pseudo)), widest)
 
 
-def estimate(rewards: Floats, weights: Floats, within: Ends | None = None) -> Estimate:
-    """What a policy earns a decision, V̂ = Σwy / Σw; rewards and weights must be known."""
+def estimate_value(rewards: Floats, weights: Floats, range_: RewardRange | None = None) -> Estimate:
+    """Estimate the mean reward of a policy, V̂ = Σwy / Σw, from known rewards and weights."""
     total, count = float(weights.sum()), len(rewards)
     if total == 0.0:
         return Estimate(NAN, NAN, NAN, count)
@@ -171,97 +179,112 @@ def estimate(rewards: Floats, weights: Floats, within: Ends | None = None) -> Es
     used = int(np.count_nonzero(weights))
     spread = float(np.sum((weights * (rewards - value)) ** 2))
     error = (used / max(used - 1, 1) * spread) ** 0.5 / total
-    error = honest(error, value, within or ends(rewards), 1.0 / effective(weights))
+    pseudo_weight = 1.0 / compute_effective_size(weights)
+    error = _widen_error(error, value, range_ or find_range(rewards), pseudo_weight)
     return Estimate(value, error, float(weights @ rewards) / count, count)
 
 
-def gain(rewards: Floats, weights: Floats) -> Gain:
-    """ȳ − V̂, whose error is that of the mean of (y − ȳ) − w(y − V̂)/w̄: both see the same luck.
+def estimate_gain(rewards: Floats, weights: Floats) -> Gain:
+    """Estimate the gain ȳ − V̂ over another policy.
 
-    Where all weights are equal they also miss the same, so what is unseen counts 1/m − 1/n.
+    Its error is that of the mean of (y − ȳ) − w(y − V̂)/w̄, because both terms share the same
+    rewards. They share the pseudo-rewards too, which therefore count 1/m − 1/n.
     """
-    other = estimate(rewards, weights)
+    other = estimate_value(rewards, weights)
     if len(rewards) < 2 or np.isnan(other.value):
         return Gain(NAN, NAN)
     mean = float(rewards.mean())
-    part = (rewards - mean) - weights * (rewards - other.value) / weights.mean()
-    error = float(np.sqrt(np.sum(part**2) / (len(part) * (len(part) - 1))))
-    unseen = max(1.0 / effective(weights) - 1.0 / len(rewards), 0.0)
-    return Gain(mean - other.value, honest(error, other.value, ends(rewards), unseen))
+    terms = (rewards - mean) - weights * (rewards - other.value) / weights.mean()
+    error = float(np.sqrt(np.sum(terms**2) / (len(terms) * (len(terms) - 1))))
+    pseudo_weight = max(1.0 / compute_effective_size(weights) - 1.0 / len(rewards), 0.0)
+    widened = _widen_error(error, other.value, find_range(rewards), pseudo_weight)
+    return Gain(mean - other.value, widened)
 
 
-def known(rewards: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Those entries whose reward and weight are both known."""
-    held = ~(np.isnan(rewards) | np.isnan(weights))
-    return rewards[held], weights[held]
+def select_known(rewards: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Select the entries whose reward and weight are both known."""
+    known = ~(np.isnan(rewards) | np.isnan(weights))
+    return rewards[known], weights[known]
 
 
-def over_time(in_bins: Bins, decided: Decided, weights: Floats, reach: int = 0) -> Series:
-    """The estimate in each bin that is not empty, from it and those that it reaches."""
-    held = ~(np.isnan(decided.reward) | np.isnan(weights))
-    places = in_bins.places(decided.at[held])
-    rewards, weights, within = decided.reward[held], weights[held], ends(decided.reward)
-    apart = np.abs(places - np.arange(in_bins.size)[:, None])  # (bins, n)
-    near = np.where((apart == 0).any(1, keepdims=True), apart <= reach, False)
-    found = [estimate(rewards[each], weights[each], within) for each in near]
-    return Series([each.value for each in found], [each.error for each in found])
+def estimate_per_bin(
+    bins: Bins, decisions: DecisionColumns, weights: Floats, smoothing: int = 0
+) -> Series:
+    """Estimate the value in each bin with decisions, from it and `smoothing` bins on each side."""
+    known = ~(np.isnan(decisions.reward) | np.isnan(weights))
+    places = bins.find(decisions.at[known])
+    rewards, weights = decisions.reward[known], weights[known]
+    range_ = find_range(decisions.reward)
+    distance = np.abs(places - np.arange(bins.size)[:, None])  # (bins, n)
+    has_decisions = (distance == 0).any(1, keepdims=True)
+    used = np.where(has_decisions, distance <= smoothing, False)
+    values = [estimate_value(rewards[row], weights[row], range_) for row in used]
+    return Series([each.value for each in values], [each.error for each in values])
 
 
-def errors(in_bins: Bins, learned: Learned) -> Series:
-    """The root of the mean squared error of prediction in each bin, √m ± (√(m + 2e) − √m)."""
-    held = ~np.isnan(learned.error)
-    places, squares = in_bins.places(learned.at[held]), learned.error[held] ** 2
-    within = ends(squares)
-    found = [
-        estimate(theirs, np.ones(len(theirs)), within)
-        for theirs in (squares[places == k] for k in range(in_bins.size))
-    ]
-    roots = [each.value**0.5 for each in found]
-    above = [(each.value + SURE * each.error) ** 0.5 for each in found]
-    return Series(roots, [(a - root) / SURE for a, root in zip(above, roots, strict=True)])
+def compute_prediction_errors(bins: Bins, lessons: LessonColumns) -> Series:
+    """Compute the root mean square prediction error of each bin, √m ± (√(m + 2e) − √m)."""
+    known = ~np.isnan(lessons.error)
+    places, squares = bins.find(lessons.at[known]), lessons.error[known] ** 2
+    range_ = find_range(squares)
+    by_bin = [squares[places == k] for k in range(bins.size)]
+    means = [estimate_value(group, np.ones(len(group)), range_) for group in by_bin]
+    roots = [mean.value**0.5 for mean in means]
+    upper = [(mean.value + BAND_STANDARD_ERRORS * mean.error) ** 0.5 for mean in means]
+    errors = [(high - root) / BAND_STANDARD_ERRORS for high, root in zip(upper, roots, strict=True)]
+    return Series(roots, errors)
 
 
-def alarms(in_bins: Bins, learned: Learned) -> list[int]:
-    """The bins in which an alarm was raised."""
-    return [int(k) for k in np.unique(in_bins.places(learned.alarms))]
+def find_alarm_bins(bins: Bins, lessons: LessonColumns) -> list[int]:
+    """Find the bins in which an alarm was raised."""
+    return [int(k) for k in np.unique(bins.find(lessons.alarms))]
 
 
-def movement(in_bins: Bins, learned: Learned) -> list[float]:
-    """How far θ̂ has come in each bin, ‖θ̂ at its end − θ̂ at its start, or the first known‖."""
-    edges = in_bins.start + in_bins.width * np.arange(in_bins.size + 1)
-    last = np.searchsorted(learned.path_at, edges) - 1  # -1: not known yet
+def compute_movement(bins: Bins, lessons: LessonColumns) -> list[float]:
+    """Compute how far θ̂ moved in each bin, ‖θ̂ at its end − θ̂ at its start‖.
+
+    A bin that starts before the first known estimate starts from that one, and is NaN if it also
+    ends before it.
+    """
+    edges = bins.start + bins.width * np.arange(bins.size + 1)
+    last = np.searchsorted(lessons.path_at, edges) - 1  # -1: before the first known estimate
     return [
-        moved(learned.path[max(here, 0)], learned.path[there]) if there >= 0 else NAN
-        for here, there in pairwise(last)
+        compute_distance(lessons.path[max(start, 0)], lessons.path[end]) if end >= 0 else NAN
+        for start, end in pairwise(last)
     ]
 
 
-def moved(here: npt.NDArray[np.float32], there: npt.NDArray[np.float32]) -> float:
-    """The distance of two estimates."""
-    return float(np.linalg.norm(there - here))
+def compute_distance(start: Parameter, end: Parameter) -> float:
+    """Compute the Euclidean distance between two estimates."""
+    return float(np.linalg.norm(end - start))
 
 
-def shares(in_bins: Bins, decided: Decided, names: Sequence[str]) -> list[Share]:
-    """The actions that were chosen most, and all others as one."""
-    places = in_bins.places(decided.at)
-    totals = np.bincount(decided.action, minlength=len(names))
-    all_ = np.maximum(np.bincount(places, minlength=in_bins.size), 1)
-    empty = np.bincount(places, minlength=in_bins.size) == 0
+def count_shares(bins: Bins, decisions: DecisionColumns, names: Sequence[str]) -> list[ActionShare]:
+    """Count how often the most chosen actions were chosen, and all other actions together."""
+    places = bins.find(decisions.at)
+    per_bin = np.bincount(places, minlength=bins.size)
+    totals = np.bincount(decisions.action, minlength=len(names))
     order = [int(k) for k in np.argsort(-totals, kind="stable") if totals[k] > 0]
 
-    def share(name: str | None, theirs: list[int]) -> Share:
-        held = np.isin(decided.action, theirs)
-        part = np.bincount(places[held], minlength=in_bins.size) / all_
-        return Share(name, int(held.sum()), np.where(empty, NAN, part).tolist())
+    def count(name: str | None, actions: list[int]) -> ActionShare:
+        selected = np.isin(decisions.action, actions)
+        shares = np.bincount(places[selected], minlength=bins.size) / np.maximum(per_bin, 1)
+        return ActionShare(name, int(selected.sum()), np.where(per_bin == 0, NAN, shares).tolist())
 
-    found = [share(names[k], [k]) for k in order[:TOP]]
-    return [*found, share(None, order[TOP:])] if order[TOP:] else found
+    shares = [count(names[k], [k]) for k in order[:NAMED_ACTIONS]]
+    others = order[NAMED_ACTIONS:]
+    return [*shares, count(None, others)] if others else shares
 
 
-def waiting(in_bins: Bins, decided: Decided, open_since: int) -> list[float]:
-    """Which share of each bin can still get its reward: those made since a time, without one."""
-    places = in_bins.places(decided.at)
-    all_ = np.bincount(places, minlength=in_bins.size)
-    open_ = np.isnan(decided.reward) & (decided.at >= open_since)
-    waits = np.bincount(places[open_], minlength=in_bins.size)
-    return [float(w / a) if a else 0.0 for w, a in zip(waits, all_, strict=True)]
+def compute_waiting_shares(
+    bins: Bins, decisions: DecisionColumns, waiting_since: int
+) -> list[float]:
+    """Compute the share of each bin that still waits for a reward.
+
+    A decision waits if it has no reward and was made at `waiting_since` or later.
+    """
+    places = bins.find(decisions.at)
+    counts = np.bincount(places, minlength=bins.size)
+    waiting = np.isnan(decisions.reward) & (decisions.at >= waiting_since)
+    waits = np.bincount(places[waiting], minlength=bins.size)
+    return [float(w / count) if count else 0.0 for w, count in zip(waits, counts, strict=True)]

@@ -23,8 +23,13 @@ import numpy.typing as npt
 
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.loop import Loop
-from windvane.service.monitoring.drift_alarm import Alarm
-from windvane.service.monitoring.estimates import NAN, Decided, Learned, moved
+from windvane.service.monitoring.drift_alarm import DriftAlarm
+from windvane.service.monitoring.estimates import (
+    NAN,
+    DecisionColumns,
+    LessonColumns,
+    compute_distance,
+)
 from windvane.service.store import monitoring_queries
 from windvane.service.store.monitoring_queries import DecisionSummary
 from windvane.service.store.schema import Lesson, decode_action_ids
@@ -76,7 +81,7 @@ class Watch:
         self.rows: deque[Row] = deque()
         self.by_id: dict[int, Row] = {}
         self.errors: deque[tuple[int, float]] = deque(maxlen=most)
-        self.alarm, self.alarms = Alarm(), deque[int]()
+        self.alarm, self.alarms = DriftAlarm(), deque[int]()
         self.stride = -(-most * loop.settings.dim // ROOM)  # lessons between two kept estimates
         self.path: deque[tuple[int, npt.NDArray[np.float32]]] = deque(
             maxlen=most // self.stride + 1
@@ -188,7 +193,7 @@ class Watch:
             self.shadow = (
                 self.loop._blank() if blank else self.loop.carried(self.shadow, self._newest)
             )
-            self._replaced, self.alarm = policy, Alarm()
+            self._replaced, self.alarm = policy, DriftAlarm()
 
     def _teach(self, lesson: Lesson) -> None:
         self.lesson = lesson.id
@@ -206,7 +211,7 @@ class Watch:
         theta = self.shadow.theta
         error = lesson.value - float(features @ theta) if self.count >= self.cold else NAN
         self.errors.append((lesson.at, error))
-        if self.alarm.raised_by(error):
+        if self.alarm.update(error):
             self.alarms.append(lesson.at)
         while self.alarms and self.alarms[0] < self.errors[0][0]:
             self.alarms.popleft()
@@ -221,11 +226,11 @@ class Watch:
         last = self.path[-1][0] if self.path else 0
         self.path.append((max(at, last), self.shadow.theta.astype(np.float32)))
 
-    def decided(self) -> tuple[Decided, list[str]]:
+    def decided(self) -> tuple[DecisionColumns, list[str]]:
         """The decisions as columns, and the actions by number."""
         rows, places = self.rows, dict[str, int]()
         actions = [places.setdefault(row.action, len(places)) for row in rows]
-        columns = Decided(
+        columns = DecisionColumns(
             np.array([row.at for row in rows], np.int64),
             np.array([row.reward for row in rows], np.float64),
             np.array([row.baseline for row in rows], np.float64),
@@ -235,9 +240,9 @@ class Watch:
         )
         return columns, list(places)
 
-    def learned(self) -> Learned:
+    def learned(self) -> LessonColumns:
         """The lessons as columns, and the alarms among them."""
-        return Learned(
+        return LessonColumns(
             np.array([at for at, _ in self.errors], np.int64),
             np.array([error for _, error in self.errors], np.float64),
             np.array(self.alarms, np.int64),
@@ -255,7 +260,7 @@ class Watch:
         return Drift(
             float(len(self.alarms)),
             fmean(known) ** 0.5 if known else NAN,
-            moved(self.path[-back][1], self.path[-1][1]) if back > 1 else NAN,
+            compute_distance(self.path[-back][1], self.path[-1][1]) if back > 1 else NAN,
         )
 
     def effective(self) -> float:

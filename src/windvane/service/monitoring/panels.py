@@ -12,15 +12,15 @@ from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import Settings
 from windvane.service.monitoring import estimates
 from windvane.service.monitoring.estimates import (
-    SURE,
+    BAND_STANDARD_ERRORS,
+    ActionShare,
     Bins,
-    Decided,
-    Ends,
+    DecisionColumns,
     Estimate,
     Gain,
-    Learned,
+    LessonColumns,
+    RewardRange,
     Series,
-    Share,
 )
 from windvane.service.monitoring.log_follower import Watch
 from windvane.service.schemas import decode_rank_request
@@ -55,7 +55,7 @@ class Learning(PageStruct, frozen=True):
     reward: Series
     reward_baseline: Series
     reward_uniform: Series
-    ends: Ends  # of the rewards
+    ends: RewardRange  # of the rewards
     waiting: list[float]  # the share of each bin whose reward is not known yet
 
 
@@ -73,7 +73,7 @@ class Chosen(PageStruct, frozen=True):
     """What is being chosen?"""
 
     answer: str
-    shares: list[Share]
+    shares: list[ActionShare]
     explored: float
 
 
@@ -134,13 +134,13 @@ def answers(watch: Watch, last: Recent, since: int | None = None) -> Answers:
     """All that the board says, on decisions made since a time."""
     with watch.lock:
         (decided, names), learned, effective = watch.decided(), watch.learned(), watch.effective()
-        count, knows = len(watch.ages), watch.alarm.knows
+        count, knows = len(watch.ages), watch.alarm.is_calibrated
     loop = watch.loop
     if since is not None:
-        decided, learned = decided.since(since), learned.since(since)
+        decided, learned = decided.select_since(since), learned.select_since(since)
     times = np.concatenate((decided.at, learned.at))
     ends = (int(times.min()), int(times.max())) if len(times) else (now_us(), now_us())
-    in_bins = estimates.bins(*ends, len(decided.at))
+    in_bins = estimates.choose_bins(*ends, len(decided.at))
     return Answers(
         loop=loop.name,
         mode=loop.settings.learning_mode,
@@ -151,7 +151,7 @@ def answers(watch: Watch, last: Recent, since: int | None = None) -> Answers:
         since=ends[0],
         until=ends[1],
         width=in_bins.width,
-        starts=in_bins.starts(),
+        starts=in_bins.list_starts(),
         learning=learning(in_bins, decided, loop.settings),
         drift=drift(in_bins, learned, knows),
         chosen=chosen(in_bins, decided, names),
@@ -162,14 +162,15 @@ def answers(watch: Watch, last: Recent, since: int | None = None) -> Answers:
     )
 
 
-def learning(in_bins: Bins, decided: Decided, told: Settings) -> Learning:
+def learning(in_bins: Bins, decided: DecisionColumns, told: Settings) -> Learning:
     """The reward against that of the first action and of any action."""
     ones, first, any_ = np.ones(len(decided.at)), decided.baseline, decided.uniform
     mean, of_first, of_any = (
-        estimates.estimate(*estimates.known(decided.reward, each)) for each in (ones, first, any_)
+        estimates.estimate_value(*estimates.select_known(decided.reward, each))
+        for each in (ones, first, any_)
     )
-    over_first = estimates.gain(*estimates.known(decided.reward, first))
-    over_any = estimates.gain(*estimates.known(decided.reward, any_))
+    over_first = estimates.estimate_gain(*estimates.select_known(decided.reward, first))
+    over_any = estimates.estimate_gain(*estimates.select_known(decided.reward, any_))
     answer, state = verdict(mean, of_first, of_any, over_first, over_any)
     if told.learning_mode != "Online":
         answer, state = f"{MODES[told.learning_mode]} {answer}", "unsure"
@@ -181,11 +182,13 @@ def learning(in_bins: Bins, decided: Decided, told: Settings) -> Learning:
         uniform=of_any,
         over_baseline=over_first,
         over_uniform=over_any,
-        reward=estimates.over_time(in_bins, decided, ones),
-        reward_baseline=estimates.over_time(in_bins, decided, first, estimates.REACH),
-        reward_uniform=estimates.over_time(in_bins, decided, any_, estimates.REACH),
-        ends=estimates.ends(decided.reward),
-        waiting=estimates.waiting(in_bins, decided, now_us() - told.wait),
+        reward=estimates.estimate_per_bin(in_bins, decided, ones),
+        reward_baseline=estimates.estimate_per_bin(
+            in_bins, decided, first, estimates.SMOOTHING_BINS
+        ),
+        reward_uniform=estimates.estimate_per_bin(in_bins, decided, any_, estimates.SMOOTHING_BINS),
+        ends=estimates.find_range(decided.reward),
+        waiting=estimates.compute_waiting_shares(in_bins, decided, now_us() - told.wait),
     )
 
 
@@ -197,7 +200,7 @@ def verdict(
         return f"Too early to say, with {plural(mean.count, 'reward')}.", "unsure"
     said = f"A decision earns {mean.value:.3f} on average."
     told = [
-        f"{who} would have earned {other.value:.3f} ± {SURE * other.error:.3f}"
+        f"{who} would have earned {other.value:.3f} ± {BAND_STANDARD_ERRORS * other.error:.3f}"
         for who, other in (("The first action", baseline), ("any action, by lot,", uniform))
         if not isnan(other.value) and not isnan(other.error)
     ]
@@ -205,14 +208,14 @@ def verdict(
     judged = [each for each in (first, any_) if not isnan(each.value)]
     if not judged:
         return said + " The log holds no other choices to compare with.", "unsure"
-    if all(each.value > SURE * each.error for each in judged):
+    if all(each.value > BAND_STANDARD_ERRORS * each.error for each in judged):
         return f"Yes. {said}", "good"
-    if any(each.value < -SURE * each.error for each in judged):
+    if any(each.value < -BAND_STANDARD_ERRORS * each.error for each in judged):
         return f"No: another rule does better. {said}", "bad"
     return f"Not to be told apart yet. {said}", "unsure"
 
 
-def drift(in_bins: Bins, learned: Learned, knows: bool) -> Drift:
+def drift(in_bins: Bins, learned: LessonColumns, knows: bool) -> Drift:
     """How wrong predictions are, how far the estimate moves, and when that was unusual."""
     if count := len(learned.alarms):
         often = "once" if count == 1 else f"{count:,} times"
@@ -224,14 +227,17 @@ def drift(in_bins: Bins, learned: Learned, knows: bool) -> Drift:
         answer, state = "Too early to say: what is usual is not known yet.", "unsure"
     else:
         answer, state = "No sign of it: predictions are as good as they usually are.", "good"
-    raised = estimates.alarms(in_bins, learned)
-    error, movement = estimates.errors(in_bins, learned), estimates.movement(in_bins, learned)
+    raised = estimates.find_alarm_bins(in_bins, learned)
+    error, movement = (
+        estimates.compute_prediction_errors(in_bins, learned),
+        estimates.compute_movement(in_bins, learned),
+    )
     return Drift(answer, state, error, movement, raised)
 
 
-def chosen(in_bins: Bins, decided: Decided, names: list[str]) -> Chosen:
+def chosen(in_bins: Bins, decided: DecisionColumns, names: list[str]) -> Chosen:
     """The share of each action."""
-    found = estimates.shares(in_bins, decided, names)
+    found = estimates.count_shares(in_bins, decided, names)
     if not found:
         return Chosen("Nothing in this time.", found, 0.0)
     explored = float(decided.explored.mean())

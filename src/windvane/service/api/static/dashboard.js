@@ -1,0 +1,145 @@
+// The dashboard of one loop: fetches its data every two seconds and shows it.
+
+import { createElement } from "./format.js";
+import { showPanels, showReport } from "./panels.js";
+
+const REFRESH_MILLISECONDS = 2000;
+const RESIZE_MILLISECONDS = 150; // of rest, after which the charts are drawn again
+const SINCE_STEP = 5e6; // microseconds; a start of the range that moves rarely keeps the ETag
+
+const byId = (id) => document.getElementById(id);
+const loopPath = location.pathname.match(/^\/loops\/([^/]+)$/);
+const loopName = loopPath ? decodeURIComponent(loopPath[1]) : "default";
+let shownData = null;
+let shownTag = null; // ETag of the data that is shown
+
+function fetchWithKey(url) {
+  const key = sessionStorage.getItem("key");
+  return fetch(url, key ? { headers: { "Ocp-Apim-Subscription-Key": key } } : {});
+}
+
+function dataUrl() {
+  const span = Number(byId("range").value) * 1e6; // microseconds
+  const since = Math.floor((Date.now() * 1000 - span) / SINCE_STEP) * SINCE_STEP;
+  return `/board/${encodeURIComponent(loopName)}.json${span ? `?since=${since}` : ""}`;
+}
+
+function showStatus(text, className) {
+  byId("status").textContent = text;
+  byId("status").className = className;
+}
+
+async function refresh() {
+  const response = await fetchWithKey(dataUrl()).catch(() => null);
+  if (!response) return showStatus("not reachable", "off");
+  byId("key-needed").hidden = response.status !== 401;
+  if (response.status === 401) return showStatus("key needed", "");
+  if (!response.ok) return showStatus((await response.json()).error.message, "off");
+  const tag = response.headers.get("etag");
+  if (tag !== shownTag) {
+    shownData = await response.json();
+    try {
+      showData();
+    } catch (error) {
+      showStatus("failed", "off");
+      throw error;
+    }
+    shownTag = tag;
+  }
+  showStatus(shownData.behind ? "reading the log" : "live", "on");
+}
+
+async function refreshForever() {
+  try {
+    if (!document.hidden) await refresh();
+  } finally {
+    setTimeout(refreshForever, REFRESH_MILLISECONDS);
+  }
+}
+
+function showData() {
+  const isEmpty = shownData.arrived.funnel.ranked === 0;
+  byId("empty").hidden = !isEmpty;
+  for (const panel of document.querySelectorAll(".panel")) panel.hidden = isEmpty;
+  if (isEmpty) return;
+  showPanels(shownData);
+  showRecentEvents(shownData.recent);
+}
+
+function showRecentEvents(events) {
+  const list = byId("recent");
+  if (list.matches(":hover, :focus-within")) return; // a click must not miss its event
+  const chips = events.map((id) => {
+    const chip = createElement("button", "", id);
+    chip.type = "button";
+    chip.addEventListener("click", () => {
+      byId("event").value = id;
+      lookUpEvent(id);
+    });
+    return chip;
+  });
+  list.replaceChildren("recent events:", ...chips);
+}
+
+async function lookUpEvent(id) {
+  const url = `/board/${encodeURIComponent(loopName)}/events/${encodeURIComponent(id)}`;
+  const response = await fetchWithKey(url);
+  const answer = await response.json();
+  byId("report").hidden = !response.ok;
+  byId("lookup-error").textContent = response.ok ? "" : answer.error.message;
+  if (response.ok) showReport(answer);
+}
+
+async function listLoops() {
+  const response = await fetchWithKey("/board.json");
+  if (!response.ok) return;
+  const { loops } = await response.json();
+  const options = loops.map(({ name }) => {
+    const option = createElement("option", "", name);
+    option.value = name;
+    option.selected = name === loopName;
+    return option;
+  });
+  byId("loops").replaceChildren(...options);
+}
+
+function showCommands() {
+  const path = loopName === "default" ? "" : `/loops/${encodeURIComponent(loopName)}`;
+  const base = `${location.origin}${path}/personalizer/v1.0`;
+  const createCommand = (endpoint, body) =>
+    `curl ${base}${endpoint} \\\n  -H 'content-type: application/json' \\\n  -d '${body}'`;
+  const request =
+    '{"eventId": "first", "contextFeatures": [{"time": "morning"}],\n' +
+    '    "actions": [{"id": "tea", "features": []}, {"id": "coffee", "features": []}]}';
+  byId("rank-command").textContent = createCommand("/rank", request);
+  byId("reward-command").textContent = createCommand("/events/first/reward", '{"value": 1}');
+}
+
+byId("loops").addEventListener("change", () => {
+  const name = byId("loops").value;
+  location.assign(name === "default" ? "/" : `/loops/${encodeURIComponent(name)}`);
+});
+byId("range").addEventListener("change", refresh);
+byId("lookup-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const id = byId("event").value.trim();
+  if (id) lookUpEvent(id);
+});
+byId("key-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem("key", byId("key").value);
+  listLoops();
+  refresh();
+});
+let resizeTimer = 0;
+addEventListener("resize", () => {
+  clearTimeout(resizeTimer);
+  resizeTimer = setTimeout(() => {
+    if (shownData) showData();
+  }, RESIZE_MILLISECONDS);
+});
+
+document.title = `${loopName} · Windvane`;
+showCommands();
+listLoops();
+refreshForever();

@@ -1,0 +1,281 @@
+// The panels of the dashboard: each draws its part of a loop's data.
+
+import {
+  appendShape,
+  drawAlarms,
+  drawBar,
+  drawChart,
+  drawLine,
+  fillBars,
+  findRange,
+} from "./charts.js";
+import {
+  createElement,
+  formatCount,
+  formatEstimate,
+  formatNumber,
+  formatShare,
+  formatSigned,
+  isKnown,
+} from "./format.js";
+
+const OTHERS_COLOR = 8; // of all actions that are not named
+const SHOWN_AT_LEAST = [0, 0.1]; // range of values that the charts of rewards and errors show
+const MAIN_COUNTS = [
+  ["ranked", "ranked"],
+  ["activated", "activated"],
+  ["learned", "rewarded"],
+  ["default", "default reward"],
+];
+const MINOR_COUNTS = [
+  ["unactivated", "never activated"],
+  ["late", "late rewards"],
+  ["orphan", "orphan rewards"],
+  ["summed", "added rewards"],
+  ["extra", "extra rewards"],
+  ["held", "held rewards"],
+  ["duplicate", "repeated rewards"],
+  ["unlearned", "rewards not learned"],
+];
+const ALWAYS_SHOWN = ["late", "orphan"]; // minor counts that are shown even if 0
+const REWARD_OUTCOMES = {
+  learned: "learned",
+  summed: "added",
+  extra: "not the first, which counts",
+  held: "held until activation",
+  late: "too late",
+  orphan: "before its rank request",
+  duplicate: "repeated",
+  unlearned: "not learned",
+};
+
+const byId = (id) => document.getElementById(id);
+const inPanel = (id, selector) => byId(id).querySelector(selector);
+const colorPlaces = new Map(); // by name of an action
+
+/** Show the data of a loop that has made decisions. */
+export function showPanels(data) {
+  for (const id of ["learning", "drift", "chosen", "arrived", "forgetting"]) {
+    inPanel(id, ".answer").textContent = data[id].answer;
+  }
+  showTiles(data);
+  showLearning(data);
+  showDrift(data);
+  showChosen(data);
+  showArrived(data);
+  showFeatures(data);
+  showForgetting(data);
+}
+
+function showTiles({ learning, chosen, decisions }) {
+  const describeGain = ({ value, error }) => {
+    if (!isKnown(value)) return ["–", ""];
+    const isBetter = value > 2 * error;
+    const isWorse = value < -2 * error;
+    return [formatSigned(value), isBetter ? "good" : isWorse ? "bad" : ""];
+  };
+  const tiles = [
+    [formatNumber(learning.mean.value), "", "mean reward of a decision"],
+    [...describeGain(learning.overBaseline), "compared with the first action"],
+    [...describeGain(learning.overUniform), "compared with a random action"],
+    [formatShare(chosen.explored), "", `explored, of ${formatCount(decisions)} decisions`],
+  ];
+  const elements = tiles.map(([value, className, name]) => {
+    const tile = createElement("div", "tile");
+    tile.append(createElement("b", className, value), createElement("span", "", name));
+    return tile;
+  });
+  byId("tiles").replaceChildren(...elements);
+}
+
+function alarmSeries(alarms) {
+  if (!alarms.length) return [];
+  const describe = (bin) => (alarms.includes(bin) ? "here" : "");
+  return [{ name: "predictions worse than usual", color: "var(--alarm)", describe }];
+}
+
+function createLine(name, color, { value, error }, dash) {
+  const describe = (bin) => formatEstimate(value[bin], error[bin]);
+  return { name, color, dash, value, error, describe };
+}
+
+function showLearning(data) {
+  const { learning, drift } = data;
+  const lines = [
+    createLine("a random action", "var(--uniform)", learning.rewardUniform, "2 5"),
+    createLine("the first action", "var(--baseline)", learning.rewardBaseline, "7 5"),
+    createLine("this loop", "var(--loop)", learning.reward),
+  ];
+  [learning.uniform, learning.baseline, learning.mean].forEach(({ value, error }, i) => {
+    lines[i].summary = isKnown(value) ? formatEstimate(value, error) : "unknown";
+  });
+  const range = findRange(lines, SHOWN_AT_LEAST, lines[2], learning.ends);
+  byId("waiting-note").hidden = !learning.waiting.some((share) => share > 0);
+  drawChart(inPanel("learning", ".chart"), {
+    bins: data,
+    range,
+    series: [...lines, ...alarmSeries(drift.alarms)],
+    paint(svg, scale) {
+      const { top, bottom, step: width } = scale;
+      learning.waiting.forEach((share, bin) => {
+        if (share === 0) return;
+        const place = { x: scale.x(data.starts[bin]), y: top };
+        appendShape(svg, "rect", { ...place, width, height: bottom - top, class: "veil" });
+      });
+      for (const line of lines) drawLine(svg, scale, line, range);
+      drawAlarms(svg, scale, drift.alarms);
+    },
+  });
+}
+
+function showDrift(data) {
+  const { error, movement, alarms } = data.drift;
+  const errorLine = createLine("error", "var(--c2)", error);
+  const range = findRange([errorLine], SHOWN_AT_LEAST, errorLine);
+  drawChart(byId("error"), {
+    bins: data,
+    range,
+    series: [errorLine, ...alarmSeries(alarms)],
+    paint(svg, scale) {
+      drawLine(svg, scale, errorLine, range);
+      drawAlarms(svg, scale, alarms);
+    },
+  });
+  const describe = (bin) => formatNumber(movement[bin]);
+  const bars = { name: "movement", color: "var(--c5)", value: movement, describe };
+  drawChart(byId("movement"), {
+    bins: data,
+    range: findRange([bars], SHOWN_AT_LEAST),
+    series: [bars, ...alarmSeries(alarms)],
+    paint(svg, scale) {
+      const gap = scale.step > 4 ? scale.step * 0.2 : 0;
+      movement.forEach((value, bin) => {
+        if (!value) return;
+        const attributes = { fill: bars.color, class: "bar" };
+        drawBar(svg, scale, data.starts[bin], [0, value], gap, attributes);
+      });
+      drawAlarms(svg, scale, alarms);
+    },
+  });
+}
+
+/** An action keeps its color for as long as it is shown. */
+function assignColors(names) {
+  for (const name of colorPlaces.keys()) if (!names.includes(name)) colorPlaces.delete(name);
+  for (const name of names) {
+    if (colorPlaces.has(name)) continue;
+    const taken = [...colorPlaces.values()];
+    colorPlaces.set(
+      name,
+      names.findIndex((_, place) => !taken.includes(place)),
+    );
+  }
+}
+
+function showChosen(data) {
+  assignColors(data.chosen.shares.map((action) => action.name).filter(isKnown));
+  const placeOf = ({ name }) => (name === null ? OTHERS_COLOR : colorPlaces.get(name));
+  const actions = [...data.chosen.shares].sort((one, other) => placeOf(one) - placeOf(other));
+  const series = actions.map((action) => ({
+    name: action.name === null ? "all others" : action.name,
+    color: `var(--c${placeOf(action)})`,
+    describe: (bin) => formatShare(action.value[bin]),
+    summary: formatShare(action.total / data.decisions),
+  }));
+  drawChart(inPanel("chosen", ".chart"), {
+    bins: data,
+    range: [0, 1],
+    series,
+    paint(svg, scale) {
+      const gap = scale.step > 6 ? 1.5 : 0;
+      data.starts.forEach((start, bin) => {
+        let below = 0;
+        actions.forEach((action, i) => {
+          const share = action.value[bin];
+          if (!share) return;
+          const ends = [below, below + share];
+          drawBar(svg, scale, start, ends, gap, { fill: series[i].color });
+          below += share;
+        });
+      });
+    },
+  });
+}
+
+function showArrived({ arrived: { funnel, waiting } }) {
+  const createRow = (key, name, count, isMinor) => {
+    const color = isMinor ? "var(--veil)" : undefined;
+    return { name, key, size: count, text: formatCount(count), isMinor, color };
+  };
+  const minor = MINOR_COUNTS.filter(([key]) => funnel[key] || ALWAYS_SHOWN.includes(key));
+  fillBars(inPanel("arrived", ".bars"), [
+    ...MAIN_COUNTS.map(([key, name]) => createRow(key, name, funnel[key], false)),
+    createRow("waiting", "still waiting", waiting, true),
+    ...minor.map(([key, name]) => createRow(key, name, funnel[key], true)),
+  ]);
+}
+
+function showFeatures({ features }) {
+  inPanel("features", ".answer").textContent = features.length
+    ? `Above all, ${features[0].name}.`
+    : "None yet: the loop expects the same reward from every action.";
+  const rows = features.map(({ name, amount }) => ({
+    name,
+    size: amount,
+    text: amount.toFixed(3),
+  }));
+  fillBars(inPanel("features", ".bars"), rows);
+}
+
+function showForgetting({ forgetting: { learned, effective } }) {
+  const rows = [
+    {
+      name: "observations",
+      size: learned,
+      text: formatCount(learned),
+      color: "var(--veil)",
+      isMinor: true,
+    },
+    { name: "count as", size: effective, text: formatCount(Math.round(effective)) },
+  ];
+  fillBars(inPanel("forgetting", ".bars"), learned ? rows : []);
+}
+
+/** Show why one event got its choice. */
+export function showReport(report) {
+  const time = new Date(report.at / 1000).toLocaleString("en-GB");
+  const activation = report.activated ? "" : " · not activated";
+  byId("report-title").textContent =
+    `${report.event} · ${time} · round ${formatCount(report.round)}${activation}`;
+  byId("why").textContent = `“${report.chosen}” was chosen. ${report.why}`;
+  const options = report.options.map(({ name, chance, estimate, chosen }) => ({
+    name,
+    size: chance,
+    text: `${formatShare(chance)} · ${formatNumber(estimate)}`,
+    color: chosen ? undefined : "var(--veil)",
+    isStrong: chosen,
+  }));
+  fillBars(byId("options"), options);
+  if (report.leftOut) appendRemark(byId("options"), `and ${formatCount(report.leftOut)} more`);
+  const colorOf = (value) => (value < 0 ? "var(--baseline)" : undefined);
+  const reasons = report.reasons.map(({ name, amount }) => ({
+    name,
+    size: amount,
+    text: formatSigned(amount),
+    color: colorOf(amount),
+  }));
+  fillBars(byId("reasons"), reasons);
+  if (!reasons.length) appendRemark(byId("reasons"), "nothing yet");
+  const rewards = report.rewards.map(({ value, status }) => ({
+    name: REWARD_OUTCOMES[status] || status,
+    size: value,
+    text: formatNumber(value),
+    color: colorOf(value),
+  }));
+  fillBars(byId("rewards"), rewards);
+  if (!rewards.length) appendRemark(byId("rewards"), "no reward has arrived");
+}
+
+function appendRemark(list, text) {
+  list.append(createElement("dt", "less", text));
+}
