@@ -231,7 +231,7 @@ BAD_ARMS: list[tuple[npt.ArrayLike, str]] = [
     (np.ones((4, 2)), "choose: arms must have shape (K, 3), got (4, 2)"),
     (np.ones(3), "choose: arms must have shape (K, 3), got (3,)"),
     (np.ones((2, 2, 3)), "choose: arms must have shape (K, 3), got (2, 2, 3)"),
-    (np.ones((0, 3)), "choose: there must be at least one arm, got none"),
+    (np.ones((0, 3)), "choose: there must be at least one arm and feature, got (0, 3)"),
     ([], "choose: arms must have shape (K, 3), got (0,)"),
     ([[1.0, 2.0, 3.0], [1.0]], "choose: arms must be rows of numbers"),
     ([["a", "b", "c"]], "choose: arms must be rows of numbers"),

@@ -202,7 +202,7 @@ def rewrite(
     header.pop("sha256")
     edit(header)
     content.update(files or {})
-    header["sha256"] = policy_file._digest(header, content)
+    header["sha256"] = policy_file.compute_digest(header, content)
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("policy.json", json.dumps(header))
         for name, data in content.items():

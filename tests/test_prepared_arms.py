@@ -224,7 +224,7 @@ def test_whatever_takes_rows_takes_prepared_arms(
 @pytest.mark.parametrize(
     ("arms", "message"),
     [
-        (np.empty((0, 3)), r"finite: arms must have shape \(K, d\), both at least 1, got \(0, 3\)"),
+        (np.empty((0, 3)), r"finite: there must be at least one arm and feature, got \(0, 3\)"),
         (np.empty((3, 0)), r"got \(3, 0\)"),
         (np.ones(3), r"got \(3,\)"),
         ([[1.0, 2.0], [3.0]], "finite: arms must be rows of numbers"),

@@ -1,17 +1,20 @@
 """Windvane: linear contextual bandits whose memory fades."""
 
 from windvane import exploration, memory
-from windvane.action_sets.combinatorial import assignments, paths, subsets
-from windvane.action_sets.continuous import (
+from windvane.action_sets import (
     ActionSet,
+    assignments,
     ball,
     box,
     ellipsoid,
     oracle,
+    paths,
     polytope,
     simplex,
+    subsets,
 )
 from windvane.adaptive.policies import Adaptive, BanditsOverBandits, PredictiveMemory
+from windvane.adaptive.selection import Adaptation
 from windvane.belief import Belief
 from windvane.chooser import Choice, Chooser
 from windvane.errors import (
@@ -34,6 +37,7 @@ from windvane.prepared_arms import Finite, finite
 
 __all__ = [
     "ActionSet",
+    "Adaptation",
     "Adaptive",
     "ArmsError",
     "BanditsOverBandits",

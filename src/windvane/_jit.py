@@ -31,6 +31,7 @@ SOURCES = (
     "lab/worlds/draw.py",
     "_layout.py",
     "types.py",
+    "validation.py",
 )
 
 

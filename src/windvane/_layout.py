@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from windvane import validation
 from windvane.exploration import Confidence, Exploration, Law
 from windvane.memory import MEMORIES, Memory
 from windvane.types import Floats, Records
@@ -88,7 +89,7 @@ class PolicyArrays(NamedTuple):
     past: Floats  # (n, history_width(...)) past observations, one a row; n is 0 if none are kept
 
 
-LARGEST = 1e100  # a reward, or a squared norm, beyond this counts as not finite
+LARGEST = validation.LARGEST  # kernels take it from here
 LAG = 0.025  # by how much, in log, the ridge in `inverse` may fade between two inversions
 SMALL = 64  # up to this dimension an inversion costs less than the error that LAG leaves
 FADED = 1e-17  # a weight below this no longer changes a sum in double precision

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from windvane._equality import are_equal
 from windvane.errors import BeliefError
 from windvane.memory import Memory, names_of
 from windvane.types import Floats
@@ -27,7 +28,7 @@ class State(NamedTuple):
     root: Floats  # (d, d)  upper triangular R with RᵀR = S̃, where samples are drawn
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Belief:
     """A belief at rest: what was seen, under which memory; a monoid under `merge`."""
 
@@ -39,6 +40,14 @@ class Belief:
     moment: Floats  # (d,)    b
     clock: float = 0.0  # when the newest observation was chosen, where ages count by a clock
     held: float = 0.0  # Σ of the squared weights by that clock
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Belief):
+            return NotImplemented
+        return are_equal(vars(self), vars(other))
+
+    def __hash__(self) -> int:
+        return hash((self.memory, self.ridge, self.seen, self.dim))
 
     @property
     def dim(self) -> int:

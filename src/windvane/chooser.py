@@ -1,29 +1,41 @@
-"""What every chooser has at its edge: choices, and checks of arms, features and rewards."""
+"""Chooser: what every policy has in common, and Choice, what a policy returns."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from numbers import Real
-from os import PathLike
-from typing import Any, NoReturn, TypeVar, cast
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from windvane import validation
-from windvane._layout import LARGEST
-from windvane.action_sets.continuous import ActionSet
+from windvane._equality import are_equal
+from windvane.action_sets.base import ActionSet
 from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
 from windvane.memory import Memory
-from windvane.types import Floats
+from windvane.persistence import Persistent
+from windvane.prepared_arms import Finite
+from windvane.types import Floats, Places
+from windvane.validation import LARGEST
 
 FLOAT64 = np.dtype(np.float64)
-Item = TypeVar("Item")
+LEAST_HISTORY_ROOM = 64  # observations for which room is made at the first growth
 
 
 class Choice:
-    """One choice: which arm, its features, and the round and chooser that made it.
+    """One choice: the index of the arm, its features, and the round and policy that made it.
 
-    From an action set: index −1, and `action`, what was chosen in the set's own terms (items,
-    edges, columns). It is None for a point of a continuous set, and for an arm.
+    A choice from an action set has index −1 and an `action` in the terms of the set: items, edges
+    or columns. The `action` is None for an arm and for a point of a continuous set. Two choices are
+    equal if all of this is equal.
+
+    >>> import windvane as wv
+    >>> policy = wv.Policy(2, wv.keep(), wv.greedy(), seed=7)
+    >>> policy.learn([0.0, 1.0], reward=1.0)
+    >>> choice = policy.choose([[1.0, 0.0], [0.0, 1.0]])
+    >>> choice
+    Choice(index=1, round=0)
+    >>> choice.features
+    array([0., 1.])
     """
 
     __slots__ = ("_features", "action", "index", "key", "round")
@@ -44,71 +56,99 @@ class Choice:
 
     @property
     def features(self) -> Floats:
-        """The features of the arm, (d,)."""
+        """The features of the chosen arm or action, (d,)."""
         return self._features
 
     def __repr__(self) -> str:
         what = f"index={self.index}" if self.index >= 0 else f"action={self.action}"
         return f"Choice({what}, round={self.round})"
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Choice):
+            return NotImplemented
+        return are_equal(
+            (self.key, self.round, self.index, self.action, self._features),
+            (other.key, other.round, other.index, other.action, other._features),
+        )
 
-class Prepared:
-    """Arms that stay the same, checked once."""
-
-    rows: Floats  # (K, d)
+    def __hash__(self) -> int:
+        return hash((self.key, self.round))
 
 
-class Chooser:
-    """Whatever chooses and learns: a key for its draws, a round, and choices that wait."""
+class Chooser(Persistent):
+    """The base class of every policy: it chooses, learns, and can be saved, copied and compared.
+
+    A policy has a key, from which all of its random numbers follow, a round, which `choose`
+    increments, and a set of open rounds, whose rewards have not arrived yet.
+
+    >>> import copy, windvane as wv
+    >>> isinstance(wv.Policy(2, wv.keep(), wv.greedy()), wv.Chooser)
+    True
+    >>> policy = wv.Policy(2, wv.discount(0.9), wv.thompson(1.0), seed=7)
+    >>> twin = copy.copy(policy)
+    >>> twin == policy
+    True
+    >>> policy.learn([1.0, 0.0], reward=1.0)
+    >>> twin == policy
+    False
+    """
 
     def __init__(self, dim: int, seed: int | np.random.SeedSequence | None) -> None:
         who = type(self).__name__
         self.dim = validation.whole(who, "dim", dim)
-        self.key = _key(who, seed)
+        self.key = _make_key(who, seed)
         self.round = 0
-        self._open: set[int] = set()  # rounds chosen and not yet learned
+        self._open: set[int] = set()  # rounds that were chosen and not yet learned
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.dim, self.key))  # what `choose` and `learn` never change
 
     @property
+    @abstractmethod
     def memory(self) -> Memory:
-        """How its past fades; where it finds that out itself, what it believes in most."""
-        raise NotImplementedError
+        """The memory, or the most credible one if the policy finds its memory itself."""
 
     @property
+    @abstractmethod
     def theta(self) -> Floats:
         """The current estimate θ̂, (d,)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def choose(self, arms: npt.ArrayLike) -> Choice:
-        """Pick one of the arms, given as rows of features (K, d)."""
-        raise NotImplementedError
+        """Choose one of the arms, given as rows of features (K, d)."""
 
+    @abstractmethod
     def propensities(
         self, arms: npt.ArrayLike, samples: int = 200, chosen: int | None = None
     ) -> Floats:
-        """The probability with which `choose` would play each arm now, (K,)."""
-        raise NotImplementedError
+        """Return the probability with which `choose` would choose each arm now, (K,)."""
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write everything to one file of arrays and JSON."""
-        raise NotImplementedError
+    @abstractmethod
+    def learn_row(self, features: Floats, reward: float, round_: int, at: float) -> None:
+        """Learn one checked observation of a round, or raise and change nothing."""
+
+    @abstractmethod
+    def learn_rows(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
+        """Learn checked observations in order, or raise and change nothing."""
 
     def choose_many(self, sets: Sequence[npt.ArrayLike] | Floats) -> list[Choice]:
-        """One choice from each arm set, a round each, with nothing learned in between."""
-        checked = [self._check_arms(arms) for arms in listed("choose_many", "arm sets", sets)]
-        return [self.choose(arms) for arms in checked]
+        """Choose from each arm set, one round each, and learn nothing in between."""
+        arm_sets = validation.check_sequence("choose_many", "arm sets", sets)
+        checked_sets = [self._check_arms(arms) for arms in arm_sets]
+        return [self.choose(arms) for arms in checked_sets]
 
     def learn(self, choice: Choice | npt.ArrayLike, reward: float, at: float | None = None) -> None:
-        """Take in the reward of a choice, now or later and in any order, or of any features.
+        """Learn the reward of a choice, or of any features (d,), at any time and in any order.
 
-        `at` is when it was chosen, where a half-life is one of time; else the round counts.
+        `at` is the time of the choice, for a half-life in time. By default the round counts.
         """
         if type(reward) is not float or not -LARGEST <= reward <= LARGEST:
-            reward = reward_of(reward)
+            reward = validation.check_reward(reward)
         if at is not None:
             at = validation.real("learn", "at", at)
         if not isinstance(choice, Choice):
-            row, now = self._read_features(choice), self.round
-            self.learn_row(row, reward, now, float(now) if at is None else at)
+            row = validation.check_features("learn", choice, self.dim)
+            self.learn_row(row, reward, self.round, float(self.round) if at is None else at)
             return
         round_ = choice.round
         if round_ not in self._open or choice.key != self.key or choice._features.size != self.dim:
@@ -130,60 +170,55 @@ class Chooser:
         rewards: Sequence[float] | Floats,
         at: Sequence[float] | Floats | None = None,
     ) -> None:
-        """Take in many rewards in turn: all of them or, where one is refused, none."""
-        choices = listed("learn_many", "choices", choices)
-        given = listed("learn_many", "rewards", rewards)
-        if len(given) != len(choices):
+        """Learn many rewards in order: all of them or, if one is refused, none."""
+        who = "learn_many"
+        items = validation.check_sequence(who, "choices", choices)
+        reward_list = validation.check_sequence(who, "rewards", rewards)
+        if len(reward_list) != len(items):
             raise RewardError(
-                f"learn_many: rewards must be {len(choices)}, one a choice, got {len(given)}"
+                f"{who}: rewards must be {len(items)}, one for each choice, got {len(reward_list)}"
             )
-        values = np.array([reward_of(reward, "learn_many") for reward in given])
-        made = [choice for choice in choices if isinstance(choice, Choice)]
-        for choice in made:
+        values = np.array([validation.check_reward(reward, who) for reward in reward_list])
+        own_choices = [item for item in items if isinstance(item, Choice)]
+        for choice in own_choices:
             if choice.round not in self._open or choice.key != self.key:
                 self._refuse_choice(choice)
-        if len({choice.round for choice in made}) < len(made):
-            raise ChoiceError("learn_many: a choice can be learned once, got one of them twice")
+        if len({choice.round for choice in own_choices}) < len(own_choices):
+            raise ChoiceError(f"{who}: a choice can be learned once, got one of them twice")
         features = [
-            self._read_features(c.features if isinstance(c, Choice) else c) for c in choices
+            validation.check_features(
+                "learn", item.features if isinstance(item, Choice) else item, self.dim
+            )
+            for item in items
         ]
         rows = np.array(features, dtype=np.float64).reshape(-1, self.dim)
-        rounds = [c.round if isinstance(c, Choice) else self.round for c in choices]
+        rounds = [item.round if isinstance(item, Choice) else self.round for item in items]
         times: Sequence[float] = rounds
         if at is not None:
-            given_times = listed("learn_many", "times", at)
-            times = [validation.real("learn_many", "at", time) for time in given_times]
+            time_list = validation.check_sequence(who, "times", at)
+            times = [validation.real(who, "at", time) for time in time_list]
         if len(times) != len(rows):
-            raise SettingError(f"learn_many: at must be {len(rows)} times, got {len(times)}")
+            raise SettingError(f"{who}: at must be {len(rows)} times, got {len(times)}")
         self.learn_rows(rows, values, rounds, np.array(times, dtype=np.float64))
-        self._open.difference_update(choice.round for choice in made)
-
-    def learn_row(self, features: Floats, reward: float, round_: int, at: float) -> None:
-        """Learn what was chosen in a round, or refuse it and change nothing."""
-        raise NotImplementedError
-
-    def learn_rows(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
-        """Learn all in turn, or refuse them and change nothing."""
-        raise NotImplementedError
+        self._open.difference_update(choice.round for choice in own_choices)
 
     def _check_propensity_arguments(
         self, arms: npt.ArrayLike, samples: int, chosen: int | None
     ) -> Floats:
-        """The arms whose propensities are asked for, once all that was given is seen to be good."""
-        rows = finite(self._read_arms(arms))
-        validation.whole("propensities", "samples", samples)
-        if chosen is not None and validation.whole("propensities", "chosen", chosen, 0) >= len(
-            rows
-        ):
-            raise ArmsError(f"propensities: chosen must be below {len(rows)}, got {chosen}")
+        """Check all arguments of `propensities` and return the arms as rows."""
+        who = "propensities"
+        rows = validation.check_finite_arms(self._read_arms(arms))
+        validation.whole(who, "samples", samples)
+        if chosen is not None and validation.whole(who, "chosen", chosen, 0) >= len(rows):
+            raise ArmsError(f"{who}: chosen must be below {len(rows)}, got {chosen}")
         return rows
 
-    def _open_rounds(self) -> npt.NDArray[np.int64]:
-        """The rounds that wait for a reward, as they are saved."""
+    def _list_open_rounds(self) -> Places:
+        """Return the open rounds as a saved file holds them."""
         return np.array(sorted(self._open), dtype=np.int64)
 
     def _restore_rounds(self, header: Mapping[str, Any], rounds: npt.NDArray[Any]) -> None:
-        """Take over a saved key and round, and the rounds that wait."""
+        """Take over a saved key, round and open rounds."""
         if rounds.dtype != np.int64 or rounds.ndim != 1:
             raise ValueError("its open rounds are out of bounds")
         self.key = validation.whole("load", "key", header["key"], least=0)
@@ -197,14 +232,14 @@ class Chooser:
     def _record_choice(
         self, index: int, features: Floats, action: tuple[int, ...] | None = None
     ) -> Choice:
-        """The choice of this round, which ends with it."""
+        """Return the choice of this round and start the next round."""
         round_ = self.round
         self._open.add(round_)
         self.round = round_ + 1
         return Choice(index, features, round_, self.key, action)
 
     def _read_arms(self, arms: npt.ArrayLike) -> Floats:
-        """The arms as rows that compiled code can read in place."""
+        """Return the arms as rows that compiled code can read in place."""
         if (
             type(arms) is np.ndarray
             and arms.dtype is FLOAT64
@@ -215,36 +250,19 @@ class Chooser:
         ):
             return arms
         if isinstance(arms, ActionSet):
-            raise ArmsError(f"only choose takes an action set; here arms are listed, got {arms!r}")
-        try:
-            rows = np.asarray(arms, dtype=np.float64)
-        except (TypeError, ValueError) as reason:
-            raise ArmsError(f"choose: arms must be rows of numbers: {reason}") from None
-        if not rows.flags.carray:
-            rows = np.array(rows, order="C")
-        if rows.ndim != 2 or rows.shape[1] != self.dim:
-            raise ArmsError(f"choose: arms must have shape (K, {self.dim}), got {rows.shape}")
-        if len(rows) == 0:
-            raise ArmsError("choose: there must be at least one arm, got none")
-        return rows
+            raise ArmsError(
+                f"only choose takes an action set; this method needs a list of arms, got {arms!r}"
+            )
+        return validation.check_arms("choose", arms, self.dim)
 
     def _check_arms(self, arms: npt.ArrayLike) -> npt.ArrayLike:
-        """The arms, seen to be good before anything is chosen."""
+        """Return arms from which `choose` can choose without an error."""
         rows = self._read_arms(arms)
-        return arms if isinstance(arms, Prepared) else finite(rows)
-
-    def _read_features(self, features: npt.ArrayLike) -> Floats:
-        try:
-            row = np.array(features, dtype=np.float64, order="C")
-        except (TypeError, ValueError) as reason:
-            raise ArmsError(f"learn: features must be numbers: {reason}") from None
-        if row.shape != (self.dim,):
-            raise ArmsError(f"learn: features must have shape ({self.dim},), got {row.shape}")
-        return row
+        return arms if isinstance(arms, Finite) else validation.check_finite_arms(rows)
 
     def _refuse_choice(self, choice: Choice) -> NoReturn:
-        strange = choice.key != self.key or choice.features.shape != (self.dim,)
-        if strange or choice.round >= self.round:
+        is_foreign = choice.key != self.key or choice.features.shape != (self.dim,)
+        if is_foreign or choice.round >= self.round:
             raise ChoiceError(
                 "learn: this choice was made by another policy; "
                 "to learn from it all the same, give its features: learn(choice.features, reward)"
@@ -252,42 +270,19 @@ class Chooser:
         raise ChoiceError(f"learn: the choice of round {choice.round} was learned already")
 
 
-def listed(who: str, name: str, values: Iterable[Item]) -> list[Item]:
-    """The values as a list."""
-    try:
-        return list(values)
-    except TypeError:
-        raise SettingError(f"{who}: {name} must be a sequence, got {values!r}") from None
+def compute_room(seen: int, more: int, room: int, limit: int | None) -> int:
+    """Return for how many past observations there must be room before `more` are learned.
+
+    `room` is how many fit now, `limit` how many the memory can reach, None for all.
+    """
+    if seen + more <= room or room == limit:
+        return room
+    larger = max(2 * room, seen + more, LEAST_HISTORY_ROOM)
+    return larger if limit is None else min(larger, limit)
 
 
-def reward_of(reward: object, who: str = "learn") -> float:
-    """A reward as a finite float."""
-    number = isinstance(reward, Real) or (isinstance(reward, np.ndarray) and reward.ndim == 0)
-    value = float(cast(float, reward)) if number else float("nan")
-    if not -LARGEST <= value <= LARGEST:
-        raise RewardError(f"{who}: the reward must be a finite number, got {reward!r}")
-    return value
-
-
-def finite(rows: Floats) -> Floats:
-    """The same rows, seen to be finite."""
-    if not (np.einsum("kd,kd->k", rows, rows) <= LARGEST).all():
-        refuse_arms(rows)
-    return rows
-
-
-def refuse_arms(rows: Floats, who: str = "choose") -> NoReturn:
-    """Say which arm cannot be scored."""
-    sizes = np.einsum("kd,kd->k", rows, rows)
-    arm = int(np.argmin(sizes <= LARGEST))
-    raise ArmsError(
-        f"{who}: arms must be finite, with norm up to {LARGEST**0.5:g}; "
-        f"arm {arm} is {np.array2string(rows[arm], threshold=8)}"
-    )
-
-
-def _key(who: str, seed: int | np.random.SeedSequence | None) -> int:
-    """63 bits that start every stream of a chooser."""
+def _make_key(who: str, seed: int | np.random.SeedSequence | None) -> int:
+    """Return 63 random bits from which all random numbers of a policy follow."""
     if seed is not None and not isinstance(seed, np.random.SeedSequence):
         seed = validation.whole(who, "seed", seed, least=0)
     sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)

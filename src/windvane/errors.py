@@ -1,63 +1,133 @@
 """Every error that Windvane raises, as one small tree.
 
 WindvaneError
-├── SettingError   a memory, exploration, policy or formula given a value outside its range
-├── ArmsError      arms that cannot be scored: wrong shape, none at all, not finite
-├── RewardError    a reward that is not a finite number, or that its link cannot explain
+├── SettingError   a memory, exploration, policy or formula with a value outside its range
+├── ArmsError      arms that cannot be scored: wrong shape, no arm at all, not finite
+├── RewardError    a reward that is not a finite number, or that the link does not allow
 ├── FeatureError   features in JSON that cannot be encoded: nested too deep, too many, not finite
-├── ChoiceError    a choice learned twice, or made by another policy
-├── BeliefError    two beliefs that cannot be merged, or one that does not fit its policy
-├── FitError       an estimate that could not be reached, for want of digits
-├── FileError      a saved policy that is truncated, foreign, tampered with or too new
+├── ChoiceError    a choice that was learned already, or that another policy made
+├── BeliefError    two beliefs that cannot be merged, or a belief that does not fit its policy
+├── FitError       an estimate that the solver did not reach, because too few digits are left
+├── FileError      a saved policy that is truncated, foreign, changed or too new
 └── StoreError     a database that is locked, full, missing or too new; its `kind` says which
 
-Each is also a ValueError. A call that raises one of them has changed nothing.
+Each of them is also a ValueError. A call that raises one of them has changed nothing.
 """
 
 
 class WindvaneError(ValueError):
-    """Whatever Windvane refuses."""
+    """The base class of all errors that Windvane raises.
+
+    >>> import windvane as wv
+    >>> try:
+    ...     wv.discount(1.2)
+    ... except wv.WindvaneError as error:
+    ...     print(error)
+    discount: gamma must lie in (0, 1), got 1.2
+    """
 
 
 class SettingError(WindvaneError):
-    """A value outside its range."""
+    """A value is outside its range.
+
+    >>> import windvane as wv
+    >>> wv.window(0)
+    Traceback (most recent call last):
+    windvane.errors.SettingError: window: rounds must be a whole number >= 1, got 0
+    """
 
 
 class ArmsError(WindvaneError):
-    """Arms that cannot be scored."""
+    """Arms cannot be scored.
+
+    >>> import windvane as wv
+    >>> wv.Policy(3, wv.keep(), wv.greedy()).choose([[1.0, 0.0]])
+    Traceback (most recent call last):
+    windvane.errors.ArmsError: choose: arms must have shape (K, 3), got (1, 2)
+    """
 
 
 class RewardError(WindvaneError):
-    """A reward that is not a finite number, or outside the range of its link."""
+    """A reward is not a finite number, or the link does not allow it.
+
+    >>> import windvane as wv
+    >>> wv.Policy(2, wv.keep(), wv.greedy()).learn([1.0, 0.0], reward=float("nan"))
+    Traceback (most recent call last):
+    windvane.errors.RewardError: learn: the reward must be a finite number, got nan
+    """
 
 
 class FeatureError(WindvaneError):
-    """Features in JSON that cannot be encoded."""
+    """Features in JSON cannot be encoded; only the service raises this error.
+
+    >>> import windvane as wv
+    >>> issubclass(wv.FeatureError, wv.WindvaneError)
+    True
+    """
 
 
 class ChoiceError(WindvaneError):
-    """A choice learned twice, or made by another policy."""
+    """A choice was learned already, or another policy made it.
+
+    >>> import windvane as wv
+    >>> policy = wv.Policy(2, wv.keep(), wv.greedy(), seed=7)
+    >>> choice = policy.choose([[1.0, 0.0]])
+    >>> policy.learn(choice, reward=1.0)
+    >>> policy.learn(choice, reward=1.0)
+    Traceback (most recent call last):
+    windvane.errors.ChoiceError: learn: the choice of round 0 was learned already
+    """
 
 
 class BeliefError(WindvaneError):
-    """Beliefs that do not fit together."""
+    """Two beliefs cannot be merged, or a belief does not fit its policy.
+
+    >>> import windvane as wv
+    >>> long = wv.Policy(1, wv.keep(), wv.greedy()).belief
+    >>> short = wv.Policy(1, wv.discount(0.9), wv.greedy()).belief
+    >>> long.merge(short)
+    Traceback (most recent call last):
+    windvane.errors.BeliefError: merge: memory, ridge and dim must be the same, got ...
+    """
 
 
 class FitError(WindvaneError):
-    """An estimate that could not be reached."""
+    """The solver did not reach an estimate, because too few digits are left.
+
+    >>> import windvane as wv
+    >>> policy = wv.GeneralizedPolicy(1, "poisson", wv.keep(), ridge=1e-100)
+    >>> policy.learn([1e20], reward=1e90)
+    Traceback (most recent call last):
+    windvane.errors.FitError: learn: the poisson estimate was not reached, ...
+    """
 
 
 class FileError(WindvaneError):
-    """A file that does not hold a policy."""
+    """A file holds no policy that this version of Windvane can load.
+
+    >>> import io, windvane as wv
+    >>> wv.Policy.load(io.BytesIO(b"not a policy"))
+    Traceback (most recent call last):
+    windvane.errors.FileError: load: the file is truncated or not a Windvane file ...
+    """
 
 
 class StoreError(WindvaneError):
-    """What the service's log could not read or keep; `kind` says why in one word.
+    """The log of the service could not read or write; `kind` says why in one word.
 
-    locked, full, disk, readonly, unreachable, broken: the database, for everyone alike.
-    refused: this operation alone. busy, closed: the writer. newer, foreign, unsupported: the store.
+    - locked, full, disk, readonly, unreachable, broken: the database fails for every operation.
+    - refused: the database refuses this operation alone.
+    - busy, closed: the writer takes no operation now.
+    - newer, foreign, unsupported: the store is not one that this version can use.
+
+    >>> from windvane.errors import StoreError
+    >>> StoreError("the database is locked by another process", kind="locked").kind
+    'locked'
     """
 
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+    def __reduce__(self) -> tuple[type["StoreError"], tuple[str, str]]:
+        return StoreError, (str(self), self.kind)  # pickle would call StoreError(message)

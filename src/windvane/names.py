@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from windvane import validation
-from windvane.adaptive.policies import adapted
+from windvane.adaptive.policies import Adaptive
 from windvane.adaptive.selection import Adaptation, bandits, predictive
 from windvane.chooser import Chooser
 from windvane.errors import SettingError
@@ -164,7 +164,8 @@ confidence(0.01, 0.5, 1.0, 1.0))), ridge=1.0)
         raise SettingError(f"named: {name} {need}, got {link!r}")
     exploration = tune_exploration(row, problem)
     if row.search:
-        return adapted(dim, tune_adaptation(row, problem), exploration, ridge, seed, floor)
+        adaptation = tune_adaptation(row, problem)
+        return Adaptive.from_adaptation(dim, adaptation, exploration, ridge, seed, floor)
     memory = tune_memory(row, problem)
     if link:
         return GeneralizedPolicy(dim, link, memory, exploration.scale, ridge, seed, floor)

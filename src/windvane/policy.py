@@ -2,18 +2,18 @@
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from os import PathLike
-from typing import BinaryIO, NoReturn
+from types import ModuleType
+from typing import ClassVar, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from windvane import _layout, policy_file, text_form, validation
 from windvane._layout import LARGEST, PolicyArrays
-from windvane.action_sets.continuous import ActionSet, Best
+from windvane.action_sets.base import ActionSet, Best
 from windvane.belief import Belief
-from windvane.chooser import Choice, Chooser, finite, refuse_arms, reward_of
-from windvane.errors import ArmsError, BeliefError, FileError, SettingError
+from windvane.chooser import Choice, Chooser, compute_room
+from windvane.errors import ArmsError, BeliefError, SettingError
 from windvane.exploration import Exploration
 from windvane.memory import Memory, names_of
 from windvane.prepared_arms import Finite, screen
@@ -35,6 +35,9 @@ class Policy(Chooser):
     1
     """
 
+    FILE_KIND = "Policy"
+    COMPILED: ClassVar[tuple[str, ...]] = ("_kernels", "_choose", "_learn", "_drawn")
+
     def __init__(
         self,
         dim: int,
@@ -44,9 +47,6 @@ class Policy(Chooser):
         seed: int | np.random.SeedSequence | None = None,
         floor: float = 0.0,
     ) -> None:
-        from windvane import kernels  # here, because compiled code takes a while to load
-        from windvane._jit import compile_for
-
         super().__init__(dim, seed)
         self._memory = memory = text_form.as_memory("Policy", memory)
         self.exploration = exploration = text_form.as_exploration("Policy", exploration)
@@ -54,18 +54,28 @@ class Policy(Chooser):
         if not 1.0 / LARGEST <= self.ridge <= LARGEST:
             raise SettingError(f"Policy: ridge must lie in [1e-100, 1e100], got {ridge!r}")
         self.floor = validation.share("Policy", "floor", floor)
-        self._kernels = kernels
         self._limit = _layout.history_limit(memory, exploration)
         rules = _layout.rules_of(self.dim, memory, exploration, self.ridge, self.floor)
         past = np.zeros((0 if self._limit == 0 else 1, _layout.history_width(self.dim, memory)))
         self._arrays = self._make_blank(rules, past)
         self._raises_alarms = memory.kind.raises_alarms
         self._born = 0  # the round before which everything was dropped
-        row = np.zeros(self.dim)
-        self._choose = compile_for(kernels.choose, self._arrays, row[None], self.key, 0)
-        self._learn = compile_for(kernels.learn, self._arrays, row, 0.0, 0.0)
         self._lines = _layout.is_by_line(rules)  # each arm is a line in the level that is drawn
         self._next_restart = memory.first_restart
+        self._bind_kernels()
+
+    @cached_property
+    def _kernels(self) -> ModuleType:
+        from windvane import kernels  # imported late, because compiled code is slow to load
+
+        return kernels
+
+    def _bind_kernels(self) -> None:
+        from windvane._jit import compile_for
+
+        row = np.zeros(self.dim)
+        self._choose = compile_for(self._kernels.choose, self._arrays, row[None], self.key, 0)
+        self._learn = compile_for(self._kernels.learn, self._arrays, row, 0.0, 0.0)
 
     def __repr__(self) -> str:
         floor = f", floor={self.floor!r}" if self.floor else ""
@@ -100,9 +110,10 @@ class Policy(Chooser):
                 f"amend: only {names} know how much an observation still counts, "
                 f"got {self.memory!r} with {self.exploration!r}"
             )
-        row, extra = self._read_features(features), reward_of(more, "amend")
+        row = validation.check_features("learn", features, self.dim)
+        extra = validation.check_reward(more, "amend")
         when = float(self.round) if at is None else validation.real("amend", "at", at)
-        finite(row[None])
+        validation.check_finite_arms(row[None])
         self._kernels.amend(self._arrays, row, extra, when)
 
     @property
@@ -139,7 +150,7 @@ class Policy(Chooser):
 
     def widths(self, arms: npt.ArrayLike) -> Floats:
         """How much is in doubt about each arm: ‖x‖_{V⁻¹}, (K,)."""
-        return self.belief.widths(finite(self._read_arms(arms)))
+        return self.belief.widths(validation.check_finite_arms(self._read_arms(arms)))
 
     def propensities(
         self, arms: npt.ArrayLike, samples: int = 200, chosen: int | None = None
@@ -174,7 +185,7 @@ class Policy(Chooser):
         else:
             index, chances = self._drawn(self._arrays, rows, self.key, self.round)
             if index < 0:
-                refuse_arms(rows)
+                validation.refuse_arms(rows)
         return self._record_choice(index, rows[index].copy()), chances
 
     @cached_property
@@ -185,40 +196,32 @@ class Policy(Chooser):
 
         return compile_for(propensity.drawn, self._arrays, np.zeros((1, self.dim)), self.key, 0)
 
-    def save(self, path: str | PathLike[str] | BinaryIO) -> None:
-        """Write everything to one file of arrays and JSON."""
-        settings = {
+    def export_settings(self) -> policy_file.Header:
+        """Return the settings as the header of a saved file holds them."""
+        return {
             "dim": self.dim,
             "memory": repr(self.memory),
             "exploration": repr(self.exploration),
             "ridge": self.ridge,
             "floor": self.floor,
         }
-        header, arrays = self.export_state()
-        policy_file.write(path, {**settings, **header}, arrays)
 
     @classmethod
-    def load(cls, path: str | PathLike[str] | BinaryIO) -> "Policy":
-        """Go on from a saved file, bit for bit as if never stopped."""
-        header, arrays = policy_file.read(path)
-        try:
-            dim = validation.whole("load", "dim", header["dim"])
-            if arrays["block"].size < dim * dim:
-                raise ValueError(f"its belief is too small for dimension {dim}")
-            policy = cls(
-                dim,
-                text_form.read_memory(header["memory"]),
-                text_form.read_exploration(header["exploration"]),
-                header["ridge"],
-                floor=header["floor"],
-            )
-            policy.restore_state(header, arrays)
-        except (KeyError, TypeError, ValueError, MemoryError, OverflowError) as reason:
-            raise FileError(f"load: {path} holds no policy that fits together: {reason}") from None
-        return policy
+    def from_settings(cls, header: policy_file.Header, arrays: policy_file.Arrays) -> Self:
+        """Make a policy that has learned nothing from the settings in a saved header."""
+        dim = validation.whole("load", "dim", header["dim"])
+        if arrays["block"].size < dim * dim:
+            raise ValueError(f"its belief is too small for dimension {dim}")
+        return cls(
+            dim,
+            text_form.read_memory(header["memory"]),
+            text_form.read_exploration(header["exploration"]),
+            header["ridge"],
+            floor=header["floor"],
+        )
 
     def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
-        """All that has happened to it, beyond its settings."""
+        """Return everything beyond the settings, as a saved file holds it."""
         header = {
             "key": self.key,
             "round": self.round,
@@ -227,10 +230,10 @@ class Policy(Chooser):
             "tally": {name: self._arrays.tally[name].item() for name in _layout.TALLY.names or ()},
         }
         block, past = self._arrays.block, self._arrays.past
-        return header, {"block": block, "past": past, "open": self._open_rounds()}
+        return header, {"block": block, "past": past, "open": self._list_open_rounds()}
 
     def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
-        """Take over a saved state, once it is seen to fit these settings."""
+        """Take over a saved state if it fits the settings; raise ValueError if it does not."""
         block, past, blank = arrays["block"], arrays["past"], self._arrays
         least = 0 if self._limit == 0 else 1
         most = len(past) if self._limit is None else self._limit
@@ -255,6 +258,11 @@ class Policy(Chooser):
             blank.rules, tally, np.array(block, order="C"), np.array(past, order="C")
         )
         self._next_restart = validation.whole("load", "next_restart", header["next_restart"], -1)
+
+    def _comparable_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+        header, arrays = self.export_state()
+        seen = int(self._arrays.tally["seen"][0])
+        return header, {**arrays, "past": self._arrays.past[:seen]}
 
     def _make_blank(self, rules: Records, past: Floats) -> PolicyArrays:
         """The arrays of a policy that has learned nothing."""
@@ -283,7 +291,7 @@ class Policy(Chooser):
     def pick_arm(self, rows: Floats, arms: npt.ArrayLike) -> int:
         """The arm to play in this round; of prepared ones, among those that can be the best."""
         if self.round == self._next_restart:
-            finite(rows)  # a call that is refused must change nothing
+            validation.check_finite_arms(rows)  # a call that raises must change nothing
             self._restart()
         places = None
         if rows is not arms and isinstance(arms, Finite):
@@ -291,7 +299,7 @@ class Policy(Chooser):
         few = rows if places is None else rows[places]
         index = self._choose(self._arrays, few, self.key, self.round)
         if index < 0:
-            refuse_arms(rows)
+            validation.refuse_arms(rows)
         return index if places is None else int(places[index])
 
     def skip_round(self) -> None:
@@ -312,7 +320,7 @@ class Policy(Chooser):
         due = self.round == self._next_restart
         theta = self._kernels.direction(self._arrays_now(), self.key, self.round)
         best = actions.best(theta)
-        finite(best.features[None])
+        validation.check_finite_arms(best.features[None])
         if due:
             self._restart()
         return best
@@ -366,14 +374,12 @@ class Policy(Chooser):
     def _make_room(self, more: int) -> None:
         """Let the kept observations grow, up to as many as the memory can reach."""
         past = self._arrays.past
-        seen, room = int(self._arrays.tally["seen"][0]), len(past)
-        if seen + more <= room or room == self._limit:
-            return
-        size = max(2 * room, seen + more, 64)
-        most = size if self._limit is None else min(size, self._limit)
-        grown = np.zeros((most, past.shape[1]))
-        grown[:room] = past
-        self._arrays = self._arrays._replace(past=grown)
+        room = len(past)
+        larger = compute_room(int(self._arrays.tally["seen"][0]), more, room, self._limit)
+        if larger > room:
+            grown = np.zeros((larger, past.shape[1]))
+            grown[:room] = past
+            self._arrays = self._arrays._replace(past=grown)
 
     def _check_fits(self, belief: Belief) -> tuple[Floats, Floats]:
         """The eigenvalues and -vectors of the noise of a belief that this policy can hold."""

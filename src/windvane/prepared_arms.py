@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from windvane._layout import GAP, LARGEST, MEAN, WIDTH, PolicyArrays
-from windvane.action_sets.continuous import direction_of
+from windvane import validation
+from windvane._layout import GAP, MEAN, WIDTH, PolicyArrays
 from windvane.belief import State
-from windvane.chooser import Prepared, refuse_arms
-from windvane.errors import ArmsError
 from windvane.types import Floats
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ TINY = 1e-17  # more than float32 can lose below its smallest numbers, the large
 EQUAL = 4e-12  # more than the differences at which scores count as equal
 
 
-class Finite(Prepared):
+class Finite:
     """Arms (K, d) that stay the same from round to round, for a policy to choose from.
 
     They are copied: 12 bytes a number, 600 MB for a million arms of dimension 50.
@@ -65,7 +63,7 @@ class Finite(Prepared):
 
     def best(self, theta: npt.ArrayLike) -> tuple[Floats, int]:
         """The features and the place of the arm with the largest xᵀθ; of equals, the first."""
-        direction = direction_of(theta, self.dim)
+        direction = validation.check_vector("best", "theta", theta, self.dim)
         places = leaders(self, direction)
         if places is None:
             places = np.arange(len(self))
@@ -81,15 +79,8 @@ def finite(arms: npt.ArrayLike) -> Finite:
     >>> wv.Policy(3, wv.keep(), wv.thompson(1.0), seed=7).choose(arms).index
     0
     """
-    try:
-        rows = np.array(arms, dtype=np.float64, order="C")
-    except (TypeError, ValueError) as reason:
-        raise ArmsError(f"finite: arms must be rows of numbers: {reason}") from None
-    if rows.ndim != 2 or rows.size == 0:
-        raise ArmsError(f"finite: arms must have shape (K, d), both at least 1, got {rows.shape}")
-    if not (np.einsum("kd,kd->k", rows, rows) <= LARGEST).all():
-        refuse_arms(rows, "finite")
-    return Finite(rows)
+    rows = validation.check_arms("finite", arms, copy=True)
+    return Finite(validation.check_finite_arms(rows, "finite"))
 
 
 def screen(arms: Finite, arrays: PolicyArrays, key: int, round_: int) -> Places | None:

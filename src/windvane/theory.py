@@ -1,6 +1,10 @@
 """The paper's theory as numbers: constants, tunings, the regret bound, the surrogate parameter.
 
 d is the dimension, T the horizon, B the total variation of θ*, K the number of arms, λ the ridge.
+
+>>> from windvane import theory
+>>> round(theory.discount_for(dim=10, horizon=10_000, drift=1.0), 4)
+0.9944
 """
 
 import math
@@ -39,13 +43,17 @@ def discount_for(
     arms: int | None = None,
     tuning: Tuning = "corrected",
 ) -> float:
-    """The discount that balances noise against drift; given `arms`, the one for thompson.
+    """Return the discount γ that balances noise and drift; with `arms`, the one for thompson.
 
     corrected:   γ = 1 − d^{−1/4}·B^{1/2}·T^{−1/2}, times (log K)^{−1/4} for thompson
-    uncorrected: γ = 1 − (B/(dT))^{2/3}, as the literature first had it
+    uncorrected: γ = 1 − (B/(dT))^{2/3}, as in the first publications
+
+    >>> round(discount_for(dim=10, horizon=10_000, drift=1.0, arms=20), 4)
+    0.9957
     """
     who = "discount_for"
-    d, T = validation.whole(who, "dim", dim), validation.whole(who, "horizon", horizon)
+    d = validation.whole(who, "dim", dim)
+    T = validation.whole(who, "horizon", horizon)
     B = validation.positive(who, "drift", drift)
     if tuning == "corrected":
         step = math.sqrt(B / T / math.sqrt(d))
@@ -57,37 +65,48 @@ def discount_for(
         raise SettingError(f"{who}: tuning must be one of {', '.join(TUNINGS)}, got {tuning!r}")
     if step >= 1:
         raise SettingError(
-            f"{who}: a drift of {B:g} within {T} rounds leaves nothing to remember; "
-            "the horizon must be longer or the drift smaller"
+            f"{who}: the horizon must be longer or the drift smaller, "
+            f"because a drift of {B:g} within {T} rounds leaves no past to learn from"
         )
     return 1.0 - step
 
 
 def span_for(dim: int, horizon: int, drift: float) -> int:
-    """The window, or the rounds between two restarts: ⌈d^{1/4}·√(T/B)⌉."""
-    d, T = (
-        validation.whole("span_for", "dim", dim),
-        validation.whole("span_for", "horizon", horizon),
-    )
-    return math.ceil(math.sqrt(math.sqrt(d) * T / validation.positive("span_for", "drift", drift)))
+    """Return the length of a window, or the rounds between two restarts: ⌈d^{1/4}·√(T/B)⌉.
+
+    >>> span_for(dim=10, horizon=10_000, drift=1.0)
+    178
+    """
+    who = "span_for"
+    d = validation.whole(who, "dim", dim)
+    T = validation.whole(who, "horizon", horizon)
+    return math.ceil(math.sqrt(math.sqrt(d) * T / validation.positive(who, "drift", drift)))
 
 
 def bias_horizon(horizon: int, gamma: float) -> int:
-    """D = ⌈log T/(1−γ)⌉, the age beyond which the bound writes the past off."""
+    """Return D = ⌈log T/(1−γ)⌉, the age beyond which the bound ignores observations.
+
+    >>> bias_horizon(horizon=10_000, gamma=0.99)
+    922
+    """
     T = validation.whole("bias_horizon", "horizon", horizon, least=2)
     return math.ceil(math.log(T) / (1.0 - validation.inside("bias_horizon", "gamma", gamma)))
 
 
 class Constants(NamedTuple):
-    """What the analysis is made of."""
+    """The constants of the analysis.
 
-    c1: float  # how far θ̂ strays from the surrogate, in widths
-    c2: float  # how far the perturbed scores stray from θ̂'s, in widths
-    c3: float  # the mean squared width of the arms played
-    p1: float  # the chance that c1 fails
-    p2: float  # the chance that c2 fails
-    p3: float  # the chance that the best arm looks good enough
-    a: float  # the scale of the perturbation; for study, far too careful for use
+    >>> round(constants(dim=10, horizon=10_000, gamma=0.99).p3, 4)
+    0.0549
+    """
+
+    c1: float  # bounds the distance of θ̂ from the surrogate, in widths
+    c2: float  # bounds the distance of the perturbed scores from those of θ̂, in widths
+    c3: float  # bounds the mean squared width of the chosen arms
+    p1: float  # the probability that the bound c1 fails
+    p2: float  # the probability that the bound c2 fails
+    p3: float  # the probability that the perturbed score of the best arm is high enough
+    a: float  # the scale of the perturbation; too large for practical use
 
 
 def constants(
@@ -98,15 +117,20 @@ def constants(
     arms: int | None = None,
     exploration: Exploring = "randomized",
 ) -> Constants:
-    """The constants of the paper's lemmas; `arms` counts for thompson only.
+    """Return the constants of the paper's lemmas; only thompson needs `arms`.
 
     c₁ = √(2·log T + d·log(1 + (1−γ^{2(T−1)})/(λd(1−γ²)))) + √λ,  a² = 14·c₁²
     c₂ = a√(2·log(T/2)) for randomized, a√(2·log(KT/2)) for thompson
     c₃ = 2d·log(1/γ) + (2d/T)·log(1 + 1/(dλ(1−γ)))
+
+    >>> round(constants(dim=10, horizon=10_000, gamma=0.99, ridge=1.0).c1, 3)
+    7.032
     """
     who = "constants"
-    d, T = validation.whole(who, "dim", dim), validation.whole(who, "horizon", horizon, least=3)
-    gamma, ridge = validation.inside(who, "gamma", gamma), validation.positive(who, "ridge", ridge)
+    d = validation.whole(who, "dim", dim)
+    T = validation.whole(who, "horizon", horizon, least=3)
+    gamma = validation.inside(who, "gamma", gamma)
+    ridge = validation.positive(who, "ridge", ridge)
     if exploration == "thompson":
         K = validation.whole(who, "arms", arms)
     elif exploration == "randomized":
@@ -135,14 +159,19 @@ def regret_bound(
     arms: int | None = None,
     exploration: Exploring = "randomized",
 ) -> float:
-    """The bound on the expected dynamic regret, with T√c₃ where the paper misprints √(c₃T).
+    """Return the bound on the expected dynamic regret.
 
     (c₁+c₂)(1 + 2/(p₃−p₂))·T√c₃ + T(p₁+p₂) + d + 2√(d/λ)·D^{3/2}·B + (4/λ)·γ^D/(1−γ)·T
+
+    The paper prints √(c₃T) instead of T√c₃, which is a misprint.
+
+    >>> regret_bound(dim=10, horizon=10_000, drift=1.0, gamma=0.99) > 10_000
+    True
     """
     who = "regret_bound"
     B = validation.not_negative(who, "drift", drift)
     if validation.positive(who, "ridge", ridge) < 1:
-        raise SettingError(f"{who}: the theorem asks for a ridge of at least 1, got {ridge!r}")
+        raise SettingError(f"{who}: ridge must be at least 1 for the theorem, got {ridge!r}")
     T = validation.whole(who, "horizon", horizon)
     if T < 19:
         raise SettingError(f"{who}: horizon must be at least 19, so that p3 > 1/T, got {T}")
@@ -159,43 +188,54 @@ def regret_bound(
 def summary(
     dim: int, horizon: int, drift: float, arms: int, ridge: float = 1.0, delta: float = 0.01
 ) -> dict[str, list[dict[str, str | float | None]]]:
-    """Everything above for one problem, as tables."""
+    """Return the tunings and the analysis of one problem as tables, each a list of rows.
+
+    >>> tables = summary(dim=10, horizon=10_000, drift=1.0, arms=20)
+    >>> [row["tuning"] for row in tables["Tunings"]]
+    ['corrected', 'uncorrected', 'corrected', 'uncorrected']
+    """
     span = span_for(dim, horizon, drift)
-    memories: list[dict[str, str | float | None]] = []
+    tunings: list[dict[str, str | float | None]] = []
     analyses: list[dict[str, str | float | None]] = []
-    explorings: tuple[Exploring, ...] = ("randomized", "thompson")
-    for exploring in explorings:
-        counted = arms if exploring == "thompson" else None
+    explorations: tuple[Exploring, ...] = ("randomized", "thompson")
+    for exploration in explorations:
+        arms_for_tuning = arms if exploration == "thompson" else None
         for tuning in TUNINGS:
-            gamma = discount_for(dim, horizon, drift, counted, tuning)
-            held = mass(horizon, gamma, 0)
-            memories.append(
+            gamma = discount_for(dim, horizon, drift, arms_for_tuning, tuning)
+            squared_weights = mass(horizon, gamma, 0)
+            tunings.append(
                 {
-                    "exploration": exploring,
+                    "exploration": exploration,
                     "tuning": tuning,
                     "discount": gamma,
                     "window or epoch": span if tuning == "corrected" else None,
                     "D": bias_horizon(horizon, gamma),
-                    "radius": radius(held, dim, ridge, delta, 1.0, 1.0, 1.0),
+                    "radius": radius(squared_weights, dim, ridge, delta, 1.0, 1.0, 1.0),
                 }
             )
-            chosen = constants(dim, horizon, gamma, ridge, arms, exploring)
-            bound = regret_bound(dim, horizon, drift, gamma, ridge, arms, exploring)
+            numbers = constants(dim, horizon, gamma, ridge, arms, exploration)
+            bound = regret_bound(dim, horizon, drift, gamma, ridge, arms, exploration)
             analyses.append(
                 {
-                    "exploration": exploring,
+                    "exploration": exploration,
                     "tuning": tuning,
-                    **chosen._asdict(),
+                    **numbers._asdict(),
                     "regret bound": bound,
                 }
             )
-    return {"Tunings": memories, "Analysis": analyses}
+    return {"Tunings": tunings, "Analysis": analyses}
 
 
 def surrogate(features: Floats, thetas: Floats, now: Floats, gamma: float, ridge: float) -> Floats:
-    """θ̄_t = W⁻¹(Σ γ^{t−1−l}·x_l x_lᵀθ*_l + λθ*_t): what θ̂ estimates while θ* moves.
+    """Return the surrogate parameter θ̄_t, which θ̂ estimates while θ* moves, (d,).
 
-    `features` and `thetas` are (t−1, d), oldest first, `now` is θ*_t.
+    θ̄_t = W⁻¹(Σ γ^{t−1−l}·x_l x_lᵀθ*_l + λθ*_t),  W = λI + Σ γ^{t−1−l}·x_l x_lᵀ
+
+    `features` and `thetas` are (t−1, d), oldest first. `now` is θ*_t, (d,).
+
+    >>> import numpy as np
+    >>> surrogate(np.ones((3, 1)), np.full((3, 1), 2.0), np.zeros(1), gamma=0.5, ridge=1.0)
+    array([1.27272727])
     """
     if features.ndim != 2 or features.shape != thetas.shape or now.shape != features.shape[1:]:
         raise SettingError(
@@ -206,5 +246,5 @@ def surrogate(features: Floats, thetas: Floats, now: Floats, gamma: float, ridge
     weighted = features * weights[:, None]
     W = weighted.T @ features + ridge * np.eye(now.size)
     target = weighted.T @ np.einsum("nd,nd->n", features, thetas) + ridge * now
-    answer: Floats = np.linalg.solve(W, target)
-    return answer
+    parameter: Floats = np.linalg.solve(W, target)
+    return parameter

@@ -1,8 +1,8 @@
-"""The array types that signatures name."""
+"""Names of array types, for signatures."""
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int64]
-Records = npt.NDArray[np.void]
+Places = npt.NDArray[np.int64]  # indices, rounds and other whole numbers
+Records = npt.NDArray[np.void]  # structured arrays, as _layout defines them

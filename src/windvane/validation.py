@@ -1,25 +1,35 @@
-"""Checks made once, at the edge: who, what must hold, what came."""
+"""Checks of arguments, made once, where a caller enters the library.
+
+Every check returns the value in the type that the library computes with, or raises an error that
+says who checked, what must hold and what came: `discount: gamma must lie in (0, 1), got 1.2`.
+"""
 
 import math
 from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import TypeVar, cast
+from typing import NoReturn, TypeVar, cast
 
-from windvane.errors import SettingError
+import numpy as np
+import numpy.typing as npt
 
+from windvane.errors import ArmsError, RewardError, SettingError
+from windvane.types import Floats
+
+LARGEST = 1e100  # a reward, or the squared norm of an arm, above this counts as not finite
 Kind = TypeVar("Kind")
+Item = TypeVar("Item")
 
 
 def real(who: str, name: str, value: object) -> float:
-    """A finite number, as a float."""
+    """Return a finite number as a float."""
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise SettingError(f"{who}: {name} must be a finite number, got {value!r}")
     return float(value)
 
 
 def positive(who: str, name: str, value: object) -> float:
-    """A finite number above 0."""
+    """Return a finite number above 0."""
     number = real(who, name, value)
     if number <= 0:
         raise SettingError(f"{who}: {name} must be above 0, got {value!r}")
@@ -27,7 +37,7 @@ def positive(who: str, name: str, value: object) -> float:
 
 
 def not_negative(who: str, name: str, value: object) -> float:
-    """A finite number of at least 0."""
+    """Return a finite number of at least 0."""
     number = real(who, name, value)
     if number < 0:
         raise SettingError(f"{who}: {name} must be at least 0, got {value!r}")
@@ -35,7 +45,7 @@ def not_negative(who: str, name: str, value: object) -> float:
 
 
 def inside(who: str, name: str, value: object) -> float:
-    """A number strictly between 0 and 1."""
+    """Return a number strictly between 0 and 1."""
     number = real(who, name, value)
     if not 0 < number < 1:
         raise SettingError(f"{who}: {name} must lie in (0, 1), got {value!r}")
@@ -43,7 +53,7 @@ def inside(who: str, name: str, value: object) -> float:
 
 
 def share(who: str, name: str, value: object) -> float:
-    """A number from 0 to 1, both included."""
+    """Return a number from 0 to 1, both included."""
     number = real(who, name, value)
     if not 0 <= number <= 1:
         raise SettingError(f"{who}: {name} must lie in [0, 1], got {value!r}")
@@ -51,7 +61,7 @@ def share(who: str, name: str, value: object) -> float:
 
 
 def whole(who: str, name: str, value: object, least: int = 1) -> int:
-    """A whole number of at least `least` that fits into 64 bits."""
+    """Return a whole number of at least `least` that fits into 64 bits."""
     fits = isinstance(value, Integral) and not isinstance(value, bool)
     if not fits or not least <= int(cast(int, value)) < 2**63:
         raise SettingError(f"{who}: {name} must be a whole number >= {least}, got {value!r}")
@@ -59,7 +69,7 @@ def whole(who: str, name: str, value: object, least: int = 1) -> int:
 
 
 def of_kind(who: str, name: str, value: Kind, kind: type[Kind]) -> Kind:
-    """A value of the given class."""
+    """Return a value that is an instance of a class."""
     if not isinstance(value, kind):
         raise SettingError(f"{who}: {name} must be a {kind.__name__}, got {value!r}")
     return value
@@ -74,3 +84,92 @@ def suggest(name: object, names: Iterable[str], otherwise: str = "") -> str:
     by_lower_case = {known.lower(): known for known in names}
     matches = get_close_matches(str(name).lower(), by_lower_case, n=1)
     return f"; did you mean {by_lower_case[matches[0]]!r}?" if matches else otherwise
+
+
+def check_sequence(who: str, name: str, values: Iterable[Item]) -> list[Item]:
+    """Return the values as a list."""
+    try:
+        return list(values)
+    except TypeError:
+        raise SettingError(f"{who}: {name} must be a sequence, got {values!r}") from None
+
+
+def check_numbers(who: str, name: str, value: npt.ArrayLike, axes: int) -> Floats:
+    """Return a copy of at least one finite number in an array of 1, 2 or 3 axes."""
+    array = _read_or_empty(value)
+    if array.ndim != axes or array.size == 0 or not np.isfinite(array).all():
+        shape = {1: "a row", 2: "rows", 3: "a table of rows"}[axes]
+        raise SettingError(
+            f"{who}: {name} must be {shape} of finite numbers, at least one"
+            + (", and rows of one length" if axes > 1 else "")
+        )
+    return array
+
+
+def check_vector(who: str, name: str, value: npt.ArrayLike, size: int) -> Floats:
+    """Return a copy of exactly `size` finite numbers."""
+    vector = _read_or_empty(value)
+    if vector.shape != (size,) or not np.isfinite(vector).all():
+        raise ArmsError(f"{who}: {name} must be {size} finite numbers, got {value!r}")
+    return vector
+
+
+def check_arms(who: str, arms: npt.ArrayLike, dim: int | None = None, copy: bool = False) -> Floats:
+    """Return arms as rows (K, d) that compiled code can read; without `dim`, d may be any number.
+
+    Without `copy`, the rows may share memory with `arms`. Their numbers are not checked.
+    """
+    try:
+        rows = np.array(arms, dtype=np.float64, order="C", copy=copy or None)
+    except (TypeError, ValueError) as reason:
+        raise ArmsError(f"{who}: arms must be rows of numbers: {reason}") from None
+    if rows.ndim != 2 or (dim is not None and rows.shape[1] != dim):
+        raise ArmsError(f"{who}: arms must have shape (K, {dim or 'd'}), got {rows.shape}")
+    if rows.size == 0:
+        raise ArmsError(f"{who}: there must be at least one arm and feature, got {rows.shape}")
+    return rows if rows.flags.carray else rows.copy()
+
+
+def check_features(who: str, features: npt.ArrayLike, dim: int) -> Floats:
+    """Return a copy of the features of one arm, (d,). Their numbers are not checked."""
+    try:
+        row = np.array(features, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as reason:
+        raise ArmsError(f"{who}: features must be numbers: {reason}") from None
+    if row.shape != (dim,):
+        raise ArmsError(f"{who}: features must have shape ({dim},), got {row.shape}")
+    return row
+
+
+def check_finite_arms(rows: Floats, who: str = "choose") -> Floats:
+    """Return the same rows (K, d) if every number is finite and no row is too long."""
+    if not (np.einsum("kd,kd->k", rows, rows) <= LARGEST).all():
+        refuse_arms(rows, who)
+    return rows
+
+
+def refuse_arms(rows: Floats, who: str = "choose") -> NoReturn:
+    """Raise an error that names the first arm that cannot be scored."""
+    squared_norms = np.einsum("kd,kd->k", rows, rows)
+    arm = int(np.argmin(squared_norms <= LARGEST))
+    raise ArmsError(
+        f"{who}: arms must be finite, with norm up to {LARGEST**0.5:g}; "
+        f"arm {arm} is {np.array2string(rows[arm], threshold=8)}"
+    )
+
+
+def check_reward(reward: object, who: str = "learn") -> float:
+    """Return a reward as a finite float."""
+    is_number = isinstance(reward, Real) or (isinstance(reward, np.ndarray) and reward.ndim == 0)
+    value = float(cast(float, reward)) if is_number else math.nan
+    if not -LARGEST <= value <= LARGEST:
+        raise RewardError(f"{who}: the reward must be a finite number, got {reward!r}")
+    return value
+
+
+def _read_or_empty(value: npt.ArrayLike) -> Floats:
+    """Return a copy of the value as float64, or an empty array if it does not hold numbers."""
+    try:
+        return np.array(value, dtype=np.float64, order="C")
+    except (TypeError, ValueError):
+        return np.empty(0)

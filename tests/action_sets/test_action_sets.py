@@ -11,7 +11,7 @@ import pytest
 
 import windvane as wv
 from grid import SAMPLED, Floats, contents, every_memory
-from windvane.action_sets.continuous import ActionSet
+from windvane.action_sets import ActionSet
 
 Edges = list[tuple[int, int]]
 FREE = [wv.greedy(), *SAMPLED]  # explorations that need no widths
@@ -322,9 +322,21 @@ def failing(theta: Floats) -> Floats:
     [
         (wv.ball(4), wv.ArmsError, "choose: actions must have dim 3, got 4"),
         (wv.oracle(failing, 3), RuntimeError, "no road today"),
-        (wv.oracle(lambda theta: theta[:2], 3), wv.ArmsError, "must return 3 finite numbers, got"),
-        (wv.oracle(lambda theta: theta * np.nan, 3), wv.ArmsError, "must return 3 finite numbers"),
-        (wv.oracle(lambda theta: ["a"] * 3, 3), wv.ArmsError, "must return 3 finite numbers"),
+        (
+            wv.oracle(lambda theta: theta[:2], 3),
+            wv.ArmsError,
+            "the result of the function must be 3 finite numbers, got",
+        ),
+        (
+            wv.oracle(lambda theta: theta * np.nan, 3),
+            wv.ArmsError,
+            "the result of the function must be 3 finite numbers",
+        ),
+        (
+            wv.oracle(lambda theta: ["a"] * 3, 3),
+            wv.ArmsError,
+            "the result of the function must be 3 finite numbers",
+        ),
         (wv.oracle(lambda theta: [1e60] * 3, 3), wv.ArmsError, "finite, with norm up to 1e"),
         (wv.ball(3, 1e60), wv.ArmsError, "finite, with norm up to 1e"),
     ],
@@ -374,8 +386,8 @@ ONE_EDGE = [(0, 1)]
         (lambda: wv.ellipsoid([[1.0, 0.5], [0.0, 1.0]]), "ellipsoid: shape must be a symmetric"),
         (lambda: wv.ellipsoid([[1, 2]]), "ellipsoid: shape must be a symmetric"),
         (lambda: wv.ellipsoid([[NAN]]), "ellipsoid: shape must be rows of finite numbers"),
-        (lambda: wv.box([0, 1], [1, 0]), "box: .* low nowhere above high"),
-        (lambda: wv.box([0], [1, 0]), "box: low and high must be of one length"),
+        (lambda: wv.box([0, 1], [1, 0]), "box: .* low must not exceed high"),
+        (lambda: wv.box([0], [1, 0]), "box: low and high must have one length"),
         (lambda: wv.box([], []), "box: low must be a row of finite numbers, at least one"),
         (lambda: wv.simplex(3, -1.0), "simplex: total must be above 0, got -1.0"),
         (lambda: wv.polytope([[1.0]], [1.0]), "polytope: Ax <= b must be bounded"),

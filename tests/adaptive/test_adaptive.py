@@ -93,14 +93,14 @@ def test_exp3_follows_a_trace_worked_out_by_hand() -> None:
     """Two arms, α = 0.2: after a credit of 0.75 at chance ½, ln s = 0.1·1.5 = 0.15."""
     scores = np.zeros(2)
     np.testing.assert_allclose(selection.exp3_chances(scores, 0.2), [0.5, 0.5])
-    assert selection.credit(5.0, 20.0) == 0.75
-    scores[0] += 0.2 / 2 * selection.credit(5.0, 20.0) / 0.5
+    assert selection.scale_block_reward(5.0, 20.0) == 0.75
+    scores[0] += 0.2 / 2 * selection.scale_block_reward(5.0, 20.0) / 0.5
     assert scores[0] == pytest.approx(0.15)
     first = 0.8 * math.exp(0.15) / (math.exp(0.15) + 1) + 0.1
     np.testing.assert_allclose(selection.exp3_chances(scores, 0.2), [first, 1 - first], rtol=1e-14)
-    assert selection.credit(-50.0, 20.0) == 0.0
-    assert selection.credit(50.0, 20.0) == 1.0
-    assert [selection.draw_from(np.array([0.3, 0.7]), u) for u in (0.29, 0.31, 0.999)] == [0, 1, 1]
+    assert selection.scale_block_reward(-50.0, 20.0) == 0.0
+    assert selection.scale_block_reward(50.0, 20.0) == 1.0
+    assert [selection.draw_index(np.array([0.3, 0.7]), u) for u in (0.29, 0.31, 0.999)] == [0, 1, 1]
 
 
 def test_bandits_over_bandits_credit_each_block_to_the_memory_that_played_it() -> None:
@@ -117,7 +117,7 @@ def test_bandits_over_bandits_credit_each_block_to_the_memory_that_played_it() -
                 scores[acting] += how.rate / scores.size * gained
             weights = np.exp(scores)
             p = (1 - how.rate) * weights / weights.sum() + how.rate / scores.size
-            u = selection.block_chance(policy.key, t // how.span)
+            u = selection.block_uniform(policy.key, t // how.span)
             acting, earned = int(np.searchsorted(np.cumsum(p), u)), 0.0
             chance = float(p[acting])
         choice = policy.choose(unit_rows(random, 4, 3))
@@ -234,7 +234,10 @@ def test_propensities_are_the_mixture_that_choose_draws_from(kind: str) -> None:
         np.testing.assert_array_equal(found, policy._bases[acting].propensities(arms))
         return
     scores = policy._scores.copy()
-    gained = selection.credit(policy._earned, policy.adaptation.largest) / policy._chance
+    gained = (
+        selection.scale_block_reward(policy._block_reward, policy.adaptation.largest)
+        / policy._chance
+    )
     scores[policy._acting] += policy.adaptation.rate / scores.size * gained
     blank = [wv.Policy(3, m, policy.exploration, 0.7) for m in policy.candidates]
     bases = policy._bases if kind == "warm" else blank
@@ -286,7 +289,7 @@ def test_a_file_with_settings_that_cannot_be_is_refused(
     for key in ("format", "version"):
         header.pop(key)
     policy_file.write(tmp_path / "bad.npz", header, arrays, "Adaptive")
-    with pytest.raises(wv.FileError, match="nothing that fits together"):
+    with pytest.raises(wv.FileError, match="no policy that fits together"):
         wv.Adaptive.load(tmp_path / "bad.npz")
 
 

@@ -1,36 +1,36 @@
-"""Memories chosen as one goes, where nobody knows how fast the world moves.
+"""Adaptive policies, which find their memory while they run, for an unknown speed of drift.
 
-Several policies that differ only in their memory stand ready, and one of them acts.
+An adaptive policy consists of several base policies, one for each candidate memory. In each round
+one of them acts: its choice is the choice of the adaptive policy.
 
-- Bandits over bandits: EXP3 draws the one that acts for a block of rounds, and is paid what the
-  block earned. As in the paper, each block starts it from nothing; or, warm, all of them learn from
-  every observation and only take turns in acting.
-- Predictive memory: every memory can be judged on every observation by how well it predicted the
-  reward, whoever chose. The one that has predicted best of late acts, a longer one if in doubt.
+- Bandits over bandits: EXP3 draws the base policy that acts for a block of rounds. The reward of
+  EXP3 is the sum of the rewards in the block. As in the paper, the base policy has learned nothing
+  when a block starts. If `warm`, all base policies learn from every observation.
+- Predictive memory: every observation shows how well each base policy predicts the reward. The base
+  policy that predicted best in the recent past acts; among equals, the one with the longest memory.
 """
 
 from dataclasses import asdict
-from os import PathLike
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from windvane import policy_file, text_form, validation
-from windvane.action_sets.continuous import ActionSet
+from windvane.action_sets.base import ActionSet
 from windvane.adaptive.selection import (
     Adaptation,
     bandits,
-    block_chance,
     block_key,
-    credit,
-    draw_from,
+    block_uniform,
+    draw_index,
     exp3_chances,
     predictive,
     predictive_chances,
+    scale_block_reward,
 )
 from windvane.chooser import Choice, Chooser
-from windvane.errors import FileError
+from windvane.errors import SettingError
 from windvane.exploration import Exploration
 from windvane.memory import Memory
 from windvane.policy import Policy
@@ -38,18 +38,27 @@ from windvane.types import Floats
 
 
 class Turn(NamedTuple):
-    """Who acts, and what EXP3 knows then."""
+    """The base policy that acts in a round, and the scores of EXP3 in that round."""
 
-    acting: int
+    acting: int  # index of the base policy
     base: Policy
-    scores: Floats
-    chance: float
+    scores: Floats  # (N,)
+    chance: float  # the probability with which EXP3 drew it
     block: int
 
 
 class Adaptive(Chooser):
-    """Several policies that differ in their memory, and a way to find the one that should act."""
+    """The base class of the policies that find their memory while they run.
 
+    >>> import windvane as wv
+    >>> policy = wv.PredictiveMemory(dim=2, exploration=wv.thompson(0.4), longest=80)
+    >>> isinstance(policy, wv.Adaptive)
+    True
+    >>> policy.candidates
+    (discount(0.95), discount(0.975), discount(0.9875), keep())
+    """
+
+    FILE_KIND = "Adaptive"
     KINDS: ClassVar[tuple[str, ...]] = ("bandits", "warm", "predictive")
 
     def __init__(
@@ -64,200 +73,256 @@ class Adaptive(Chooser):
         super().__init__(dim, seed)
         self.adaptation = adaptation
         self.exploration = text_form.as_exploration(type(self).__name__, exploration)
-        self.ridge, self.floor = ridge, floor
-        self._bases = [self._base(memory) for memory in adaptation.memories]
-        self._scores = np.zeros(len(self._bases))  # of EXP3 in log, or faded squared errors
-        self._held = 0.0  # how many errors are in each of them
-        self._acting, self._chance = len(self._bases) - 1, 1.0
-        self._block, self._earned = -1, 0.0  # which block is open, and its reward
+        self.ridge = ridge
+        self.floor = floor
+        self._bases = [self._make_base(memory) for memory in adaptation.memories]
+        self._scores = np.zeros(len(self._bases))  # logarithms for EXP3, or faded squared errors
+        self._error_count = 0.0  # the faded number of errors in each of the scores
+        self._acting = len(self._bases) - 1
+        self._chance = 1.0  # the probability with which EXP3 drew the acting base policy
+        self._block = -1  # the current block; -1 before the first
+        self._block_reward = 0.0  # the rewards of the current block, summed
+
+    @classmethod
+    def from_adaptation(
+        cls,
+        dim: int,
+        adaptation: Adaptation,
+        exploration: Exploration | str,
+        ridge: float = 1.0,
+        seed: int | np.random.SeedSequence | None = None,
+        floor: float = 0.0,
+    ) -> Self:
+        """Make a policy from an adaptation; `Adaptive` itself makes one of the fitting class.
+
+        >>> import windvane as wv
+        >>> memories = (wv.window(20), wv.window(200))
+        >>> how = wv.Adaptation("predictive", memories, fade=0.99)
+        >>> wv.Adaptive.from_adaptation(3, how, wv.greedy()).memory
+        window(200)
+        """
+        if adaptation.kind not in cls.KINDS:
+            kinds = " or ".join(cls.KINDS)
+            raise SettingError(
+                f"{cls.__name__}: the kind of adaptation must be {kinds}, got {adaptation.kind!r}"
+            )
+        fitting = PredictiveMemory if adaptation.kind == "predictive" else BanditsOverBandits
+        kind: type[Adaptive] = fitting if cls is Adaptive else cls
+        policy = kind.__new__(kind)
+        Adaptive.__init__(policy, dim, adaptation, exploration, ridge, seed, floor)
+        return cast(Self, policy)
 
     def __repr__(self) -> str:
-        kinds = sorted({memory.name for memory in self.candidates})
+        maker = "Adaptive" if type(self) is Adaptive else f"{type(self).__name__}.from_adaptation"
+        floor = f", floor={self.floor!r}" if self.floor else ""
         return (
-            f"{type(self).__name__}(dim={self.dim}, exploration={self.exploration!r}, "
-            f"{len(self.candidates)} memories of {' and '.join(kinds)})"
+            f"{maker}(dim={self.dim}, adaptation={self.adaptation!r}, "
+            f"exploration={self.exploration!r}, ridge={self.ridge!r}{floor})"
         )
 
     @property
     def candidates(self) -> tuple[Memory, ...]:
-        """The memories among which it looks, the shortest first."""
+        """The candidate memories, the shortest first."""
         return self.adaptation.memories
 
     @property
     def chances(self) -> Floats:
-        """How much it believes in each candidate; sums to 1."""
+        """The weight of each candidate; the weights sum to 1."""
         if self.adaptation.kind == "predictive":
-            return predictive_chances(self._scores, self._held)
+            return predictive_chances(self._scores, self._error_count)
         return exp3_chances(self._scores, self.adaptation.rate)
 
     @property
     def memory(self) -> Memory:
-        """The memory that it believes in most."""
+        """The candidate with the largest weight."""
         return self.candidates[int(self.chances.argmax())]
 
     @property
     def theta(self) -> Floats:
-        """The estimate of the policy whose memory it believes in most, (d,)."""
+        """The estimate θ̂ of the base policy with the largest weight, (d,)."""
         return self._bases[int(self.chances.argmax())].theta
 
     def choose(self, arms: npt.ArrayLike | ActionSet) -> Choice:
-        """Pick one of the arms, given as rows of features (K, d), or the best of an action set."""
-        turn = self._turn()
+        """Choose one of the arms, rows of features (K, d), or the best action of an action set."""
+        turn = self._plan_turn()
         if isinstance(arms, ActionSet):
             best = turn.base.find_best(arms)
-            self._take(turn)
+            self._commit_turn(turn)
             return self._record_choice(-1, best.features, best.action)
         rows = self._read_arms(arms)
         index = turn.base.pick_arm(rows, arms)
-        self._take(turn)
+        self._commit_turn(turn)
         return self._record_choice(index, rows[index].copy())
 
     def propensities(
         self, arms: npt.ArrayLike, samples: int = 200, chosen: int | None = None
     ) -> Floats:
-        """The probability with which `choose` would play each arm now, (K,), as Policy has it."""
-        if not self._block_is_due():
-            return self._turn().base.propensities(arms, samples, chosen)
-        bases = self._bases if self._warm else [self._base(memory) for memory in self.candidates]
-        shares = [base.propensities(arms, samples, chosen) for base in bases]
-        chances = exp3_chances(self._credited(), self.adaptation.rate)
-        mixed: Floats = chances @ np.array(shares)
-        return mixed
+        """Return the probability with which `choose` would choose each arm now, (K,).
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write everything to one file of arrays and JSON."""
-        inner = [base.export_state() for base in self._bases]
-        header = {
+        The probabilities of the base policies are exact or sampled as in `Policy.propensities`.
+        """
+        if not self._block_is_due():
+            return self._plan_turn().base.propensities(arms, samples, chosen)
+        bases = self._bases
+        if not self._is_warm:
+            bases = [self._make_base(memory) for memory in self.candidates]
+        by_base = np.array([base.propensities(arms, samples, chosen) for base in bases])  # (N, K)
+        chances = exp3_chances(self._compute_scores(), self.adaptation.rate)
+        mixture: Floats = chances @ by_base
+        return mixture
+
+    def export_settings(self) -> policy_file.Header:
+        """Return the settings as the header of a saved file holds them."""
+        memories = [repr(memory) for memory in self.candidates]
+        return {
             "dim": self.dim,
-            "adaptation": {
-                **asdict(self.adaptation),
-                "memories": [repr(memory) for memory in self.candidates],
-            },
+            "adaptation": {**asdict(self.adaptation), "memories": memories},
             "exploration": repr(self.exploration),
             "ridge": self.ridge,
             "floor": self.floor,
+        }
+
+    @classmethod
+    def from_settings(cls, header: policy_file.Header, arrays: policy_file.Arrays) -> Self:
+        """Make a policy that has learned nothing from the settings in a saved header."""
+        fields = dict(header["adaptation"])
+        if fields["kind"] not in cls.KINDS:
+            raise ValueError(f"it holds {fields['kind']!r}, which is no {cls.__name__}")
+        fields["memories"] = tuple(text_form.read_memory(text) for text in fields["memories"])
+        return cls.from_adaptation(
+            header["dim"],
+            Adaptation(**fields),
+            text_form.read_exploration(header["exploration"]),
+            header["ridge"],
+            floor=header["floor"],
+        )
+
+    def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+        """Return everything beyond the settings, as a saved file holds it."""
+        states = [base.export_state() for base in self._bases]
+        header = {
             "key": self.key,
             "round": self.round,
-            "held": self._held,
+            "held": self._error_count,
             "acting": self._acting,
             "chance": self._chance,
             "block": self._block,
-            "earned": self._earned,
-            "bases": [{**contents[0], "key": 0} for contents in inner],  # theirs follow from ours
+            "earned": self._block_reward,
+            # the keys of the base policies follow from the key of this policy
+            "bases": [{**base_header, "key": 0} for base_header, _ in states],
         }
-        arrays = {f"{j}-{name}": a for j, (_, own) in enumerate(inner) for name, a in own.items()}
-        arrays |= {"scores": self._scores, "open": self._open_rounds()}
-        policy_file.write(path, header, arrays, "Adaptive")
-
-    @classmethod
-    def load(cls, path: str | PathLike[str]) -> Self:
-        """Go on from a saved file, bit for bit as if never stopped."""
-        header, arrays = policy_file.read(path, "Adaptive")
-        try:
-            given = dict(header["adaptation"])
-            if given["kind"] not in cls.KINDS:
-                raise ValueError(f"it holds {given['kind']!r}, which is no {cls.__name__}")
-            given["memories"] = tuple(text_form.read_memory(text) for text in given["memories"])
-            made = cls.__new__(cls)
-            Adaptive.__init__(
-                made,
-                header["dim"],
-                Adaptation(**given),
-                text_form.read_exploration(header["exploration"]),
-                header["ridge"],
-                floor=header["floor"],
-            )
-            made.restore_state(header, arrays)
-        except (KeyError, TypeError, ValueError, MemoryError, OverflowError) as reason:
-            raise FileError(f"load: {path} holds nothing that fits together: {reason}") from None
-        return made
+        arrays = {
+            f"{j}-{name}": array
+            for j, (_, base_arrays) in enumerate(states)
+            for name, array in base_arrays.items()
+        }
+        return header, {**arrays, "scores": self._scores, "open": self._list_open_rounds()}
 
     def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
-        """Take over a saved state, once it is seen to fit these settings."""
-        count, scores = len(self._bases), arrays["scores"]
+        """Take over a saved state if it fits the settings; raise ValueError if it does not."""
+        count = len(self._bases)
+        scores = arrays["scores"]
         if scores.shape != (count,) or scores.dtype != np.float64 or len(header["bases"]) != count:
             raise ValueError(f"it needs {count} scores and policies")
         for j, base in enumerate(self._bases):
-            own = {name: arrays[f"{j}-{name}"] for name in ("block", "past", "open")}
-            base.restore_state(header["bases"][j], own)
+            base_arrays = {name: arrays[f"{j}-{name}"] for name in ("block", "past", "open")}
+            base.restore_state(header["bases"][j], base_arrays)
         self._restore_rounds(header, arrays["open"])
         self._scores = np.array(scores)
-        self._held = validation.not_negative("load", "held", header["held"])
+        self._error_count = validation.not_negative("load", "held", header["held"])
         self._acting = validation.whole("load", "acting", header["acting"], least=0)
         self._chance = validation.positive("load", "chance", header["chance"])
         self._block = validation.whole("load", "block", header["block"], least=-1)
-        self._earned = validation.real("load", "earned", header["earned"])
+        self._block_reward = validation.real("load", "earned", header["earned"])
         if self._acting >= count or not np.isfinite(self._scores).all():
             raise ValueError("its counters are out of bounds")
 
+    def _comparable_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+        header, arrays = self.export_state()
+        for j, base in enumerate(self._bases):
+            arrays[f"{j}-past"] = base._comparable_state()[1]["past"]
+        return header, arrays
+
+    def _bind_kernels(self) -> None:
+        """Load nothing: the base policies load their own compiled functions."""
+
     @property
-    def _warm(self) -> bool:
+    def _is_warm(self) -> bool:
+        """True if the base policies learn from every observation and outlive a block."""
         return self.adaptation.kind != "bandits"
 
-    def _base(self, memory: Memory) -> Policy:
+    def _make_base(self, memory: Memory) -> Policy:
         return Policy(self.dim, memory, self.exploration, self.ridge, 0, self.floor)
 
     @property
-    def _began(self) -> int:
-        """The first round of the block that is open."""
+    def _block_start(self) -> int:
+        """The first round of the current block."""
         return self._block * self.adaptation.span
 
     def _block_is_due(self) -> bool:
         predicts = self.adaptation.kind == "predictive"
         return not predicts and self.round // self.adaptation.span != self._block
 
-    def _credited(self) -> Floats:
-        """EXP3's scores once it knows what the last block earned."""
+    def _compute_scores(self) -> Floats:
+        """Return the scores of EXP3 with the reward of the current block added."""
         scores = self._scores.copy()
         if self._block >= 0:
-            gained = credit(self._earned, self.adaptation.largest) / self._chance
-            scores[self._acting] += self.adaptation.rate / len(self._bases) * gained
+            gain = scale_block_reward(self._block_reward, self.adaptation.largest) / self._chance
+            scores[self._acting] += self.adaptation.rate / len(self._bases) * gain
         return scores
 
-    def _turn(self) -> "Turn":
-        """Who acts in this round; nothing has changed yet."""
-        acting, scores, chance, block = self._acting, self._scores, self._chance, self._block
+    def _plan_turn(self) -> Turn:
+        """Find the base policy that acts in this round, and change nothing yet."""
+        acting = self._acting
+        scores = self._scores
+        chance = self._chance
+        block = self._block
         base = self._bases[acting]
         if self.adaptation.kind == "predictive":
             acting = int(self.chances.argmax())
             base = self._bases[acting]
         elif self._block_is_due():
-            block, scores = self.round // self.adaptation.span, self._credited()
+            block = self.round // self.adaptation.span
+            scores = self._compute_scores()
             chances = exp3_chances(scores, self.adaptation.rate)
-            acting = draw_from(chances, block_chance(self.key, block))
-            base, chance = self._bases[acting], float(chances[acting])
-            if not self._warm:
-                base = self._base(self.candidates[acting])
-        base.key = self.key if self._warm else block_key(self.key, block)
+            acting = draw_index(chances, block_uniform(self.key, block))
+            chance = float(chances[acting])
+            base = self._bases[acting]
+            if not self._is_warm:
+                base = self._make_base(self.candidates[acting])
+        base.key = self.key if self._is_warm else block_key(self.key, block)
         return Turn(acting, base, scores, chance, block)
 
-    def _take(self, turn: "Turn") -> None:
-        """Let a turn count, and the round go by for every policy, whether it was asked or not."""
+    def _commit_turn(self, turn: Turn) -> None:
+        """Store a turn and start the next round of every base policy."""
         if turn.block != self._block:
-            self._earned = 0.0
+            self._block_reward = 0.0
         self._acting, base, self._scores, self._chance, self._block = turn
         self._bases[self._acting] = base
         base.round += 1
-        for other in self._bases if self._warm else ():
-            if other is not base:
-                other.skip_round()
+        if self._is_warm:
+            for other in self._bases:
+                if other is not base:
+                    other.skip_round()
 
     def learn_row(self, features: Floats, reward: float, round_: int, at: float) -> None:
+        """Learn one checked observation of a round, or raise and change nothing."""
         for base in self._bases:
             base.check_learnable(features[None])
         if self.adaptation.kind == "predictive":
-            misses = [reward - float(features @ base.theta) for base in self._bases]
-            self._scores = self.adaptation.fade * self._scores + np.square(misses)
-            self._held = self.adaptation.fade * self._held + 1.0
-        elif self._began <= round_ < self.round:
-            self._earned += reward
-        if self._warm:
+            errors = [reward - float(features @ base.theta) for base in self._bases]
+            self._scores = self.adaptation.fade * self._scores + np.square(errors)
+            self._error_count = self.adaptation.fade * self._error_count + 1.0
+        elif self._block_start <= round_ < self.round:
+            self._block_reward += reward
+        if self._is_warm:
             for base in self._bases:
                 base.learn_row(features, reward, round_, at)
-        elif round_ >= self._began:
-            self._bases[self._acting].learn_row(features, reward, round_ - self._began, at)
+        elif round_ >= self._block_start:
+            self._bases[self._acting].learn_row(features, reward, round_ - self._block_start, at)
 
     def learn_rows(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
+        """Learn checked observations in order, or raise and change nothing."""
         for base in self._bases:
             base.check_learnable(rows)
         times = at.tolist()
@@ -266,11 +331,12 @@ class Adaptive(Chooser):
 
 
 class BanditsOverBandits(Adaptive):
-    """EXP3 over memories: for a drift that nobody knows, as the paper's appendix has it.
+    """EXP3 over candidate memories, for an unknown drift, as in the appendix of the paper.
 
-    H = ⌊d^{1/4}√T⌋ rounds a block; a critical window D from J = {⌊H^{k/Δ}⌋}, Δ = ⌊ln H⌋; with it a
-    fresh policy of memory γ = T^{−1/D}, w = D or one that restarts every D rounds. With `warm`, the
-    policies remember across blocks, and γ = 1 − 1/D.
+    A block has H = ⌊d^{1/4}√T⌋ rounds. In each block EXP3 draws a critical window D from
+    J = {⌊H^{k/Δ}⌋ : k = 0, …, Δ}, Δ = ⌊ln H⌋. A new policy acts in the block, with a discount
+    γ = T^{−1/D}, a window of D, or a restart every D rounds. If `warm`, the policies keep what they
+    learned across blocks, and γ = 1 − 1/D.
 
     >>> import windvane as wv
     >>> bob = wv.BanditsOverBandits(dim=10, horizon=10_000, exploration=wv.thompson(0.4), seed=1)
@@ -298,14 +364,15 @@ class BanditsOverBandits(Adaptive):
 
 
 class PredictiveMemory(Adaptive):
-    """Acts with the memory that has predicted rewards best of late, a longer one if in doubt.
+    """Acts with the memory that predicted rewards best in the recent past.
 
-    Memories of 20, 40, … 5120 observations and one for all time learn from everything. The weight
-    of each is w ∝ e^{−L/2σ̂²−rank/2}, L ← fading·L + (y − xᵀθ̂)², and the heaviest acts.
+    Memories of 20, 40, … 5120 observations and one that keeps everything all learn from every
+    observation. The weight of a memory is w ∝ e^{−L/2σ̂²−rank/2}, with L ← fading·L + (y − xᵀθ̂)².
+    The longest memory has rank 0. The memory with the largest weight acts.
 
     >>> import windvane as wv
     >>> policy = wv.PredictiveMemory(dim=3, exploration=wv.thompson(0.4), seed=1)
-    >>> policy.memory                                  # before anything is seen
+    >>> policy.memory                                  # before anything is learned
     keep()
     """
 
@@ -326,18 +393,3 @@ class PredictiveMemory(Adaptive):
     ) -> None:
         adaptation = predictive(family, shortest, longest, fading)
         super().__init__(dim, adaptation, exploration, ridge, seed, floor)
-
-
-def adapted(
-    dim: int,
-    adaptation: Adaptation,
-    exploration: Exploration,
-    ridge: float = 1.0,
-    seed: int | np.random.SeedSequence | None = None,
-    floor: float = 0.0,
-) -> Adaptive:
-    """The policy that finds its memory in the given way."""
-    kind = PredictiveMemory if adaptation.kind == "predictive" else BanditsOverBandits
-    made = kind.__new__(kind)
-    Adaptive.__init__(made, dim, adaptation, exploration, ridge, seed, floor)
-    return made

@@ -1,17 +1,18 @@
 """GeneralizedPolicy: clicks, counts and other rewards whose mean bends with the score (FPL-GLM)."""
 
 from collections.abc import Sequence
-from os import PathLike
-from typing import TYPE_CHECKING, NoReturn
+from functools import cached_property
+from types import ModuleType
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from windvane import policy_file, text_form, validation
 from windvane._layout import LARGEST
-from windvane.action_sets.continuous import ActionSet, Best
-from windvane.chooser import Choice, Chooser, finite, refuse_arms
-from windvane.errors import ArmsError, FileError, FitError, SettingError
+from windvane.action_sets.base import ActionSet, Best
+from windvane.chooser import Choice, Chooser, compute_room
+from windvane.errors import ArmsError, FitError, SettingError
 from windvane.glm import links
 from windvane.memory import Memory, names_of
 from windvane.types import Floats
@@ -41,6 +42,9 @@ class GeneralizedPolicy(Chooser):
     1
     """
 
+    FILE_KIND = "GeneralizedPolicy"
+    COMPILED: ClassVar[tuple[str, ...]] = ("_kernels", "_choose", "_learn")
+
     def __init__(
         self,
         dim: int,
@@ -51,20 +55,27 @@ class GeneralizedPolicy(Chooser):
         seed: int | np.random.SeedSequence | None = None,
         floor: float = 0.0,
     ) -> None:
-        from windvane._jit import compile_for  # here, because compiled code takes a while to load
-        from windvane.kernels import glm as kernels
-
         super().__init__(dim, seed)
         memory = text_form.as_memory("GeneralizedPolicy", memory)
         self._model = model_of(link, memory, scale, ridge, floor)
         self.link, self._memory = link, memory
         self.scale, self.ridge, self.floor = self._model.scale, self._model.ridge, self._model.mix
-        self._kernels = kernels
         self._limit = room_for(memory)
         self._held = blank(self.dim, self.ridge, 1)
-        state, row = (self._model, self._held), np.zeros((1, self.dim))
-        self._choose = compile_for(kernels.choose, *state, row, self.key, 0)
-        self._learn = compile_for(kernels.learn, *state, row, np.zeros(1))
+        self._bind_kernels()
+
+    @cached_property
+    def _kernels(self) -> ModuleType:
+        from windvane.kernels import glm  # imported late, because compiled code is slow to load
+
+        return glm
+
+    def _bind_kernels(self) -> None:
+        from windvane._jit import compile_for
+
+        rows = np.zeros((1, self.dim))
+        self._choose = compile_for(self._kernels.choose, self._model, self._held, rows, self.key, 0)
+        self._learn = compile_for(self._kernels.learn, self._model, self._held, rows, np.zeros(1))
 
     def __repr__(self) -> str:
         floor = f", floor={self.floor!r}" if self.floor else ""
@@ -88,7 +99,7 @@ class GeneralizedPolicy(Chooser):
         if index == self._kernels.UNSOLVED:
             refuse_fit("choose", self.link)
         if index < 0:
-            refuse_arms(rows)
+            validation.refuse_arms(rows)
         return self._record_choice(index, rows[index].copy())
 
     def choose_many(self, sets: Sequence[npt.ArrayLike] | Floats) -> list[Choice]:
@@ -115,7 +126,7 @@ class GeneralizedPolicy(Chooser):
         if not self._kernels.sampled(self._model, self._held, start, drawn):
             refuse_fit("choose", self.link)
         best = actions.best(drawn)
-        finite(best.features[None])
+        validation.check_finite_arms(best.features[None])
         return best
 
     @property
@@ -130,7 +141,7 @@ class GeneralizedPolicy(Chooser):
 
     def mean(self, arms: npt.ArrayLike) -> Floats:
         """The mean reward that each arm is estimated to have: μ(xᵀθ̂), (K,)."""
-        scores = finite(self._read_arms(arms)) @ self._held.theta
+        scores = validation.check_finite_arms(self._read_arms(arms)) @ self._held.theta
         return np.array([links.mean(self._model.link, score) for score in scores.tolist()])
 
     def propensities(
@@ -154,44 +165,43 @@ class GeneralizedPolicy(Chooser):
             shares = propensity.with_one_more(shares, samples, chosen)
         return (1.0 - self.floor) * shares + self.floor / len(rows)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write everything to one file of arrays and JSON."""
-        header = {
+    def export_settings(self) -> policy_file.Header:
+        """Return the settings as the header of a saved file holds them."""
+        return {
             "dim": self.dim,
             "link": self.link,
             "memory": repr(self.memory),
             "scale": self.scale,
             "ridge": self.ridge,
             "floor": self.floor,
-            "key": self.key,
-            "round": self.round,
         }
-        arrays = {**self._held._asdict(), "open": self._open_rounds()}
-        policy_file.write(path, header, arrays, kind=type(self).__name__)
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> "GeneralizedPolicy":
-        """Go on from a saved file, bit for bit as if never stopped."""
-        header, arrays = policy_file.read(path, kind=cls.__name__)
-        try:
-            dim = validation.whole("load", "dim", header["dim"])
-            if arrays["inverse"].shape != (dim, dim):
-                raise ValueError(f"its curvature has shape {arrays['inverse'].shape}")
-            policy = cls(
-                dim,
-                header["link"],
-                text_form.read_memory(header["memory"]),
-                header["scale"],
-                header["ridge"],
-                floor=header["floor"],
-            )
-            policy.restore_state(header, arrays)
-        except (KeyError, TypeError, ValueError, MemoryError, OverflowError) as reason:
-            raise FileError(f"load: {path} holds no policy that fits together: {reason}") from None
-        return policy
+    def from_settings(cls, header: policy_file.Header, arrays: policy_file.Arrays) -> Self:
+        """Make a policy that has learned nothing from the settings in a saved header."""
+        dim = validation.whole("load", "dim", header["dim"])
+        if arrays["inverse"].shape != (dim, dim):
+            raise ValueError(f"its curvature has shape {arrays['inverse'].shape}")
+        return cls(
+            dim,
+            header["link"],
+            text_form.read_memory(header["memory"]),
+            header["scale"],
+            header["ridge"],
+            floor=header["floor"],
+        )
+
+    def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+        """Return everything beyond the settings, as a saved file holds it."""
+        header = {"key": self.key, "round": self.round}
+        return header, {**self._held._asdict(), "open": self._list_open_rounds()}
+
+    def _comparable_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+        header, arrays = self.export_state()
+        return header, {**arrays, "past": self._held.past[:, : self.seen]}
 
     def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
-        """Take over a saved state, once it is seen to fit these settings."""
+        """Take over a saved state if it fits the settings; raise ValueError if it does not."""
         held = type(self._held)(*(np.array(arrays[name], order="C") for name in self._held._fields))
         room = held.past.shape[-1]
         for name, mine, given in zip(held._fields, self._held, held, strict=True):
@@ -227,12 +237,12 @@ class GeneralizedPolicy(Chooser):
 
     def _make_room(self, more: int) -> "Held":
         """What is held, with space for more observations, up to all that the memory can reach."""
-        past, seen = self._held.past, self.seen
+        past = self._held.past
         room = past.shape[1]
-        if seen + more <= room or room == self._limit:
+        larger = compute_room(self.seen, more, room, self._limit)
+        if larger == room:
             return self._held
-        size = max(2 * room, seen + more, 64)
-        grown = np.zeros((self.dim + 1, size if self._limit is None else min(size, self._limit)))
+        grown = np.zeros((self.dim + 1, larger))
         grown[:, :room] = past
         return self._held._replace(past=grown)
 

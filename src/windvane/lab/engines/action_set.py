@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from windvane.action_sets.continuous import ActionSet
-from windvane.adaptive.policies import Adaptive, adapted
+from windvane.action_sets import ActionSet
+from windvane.adaptive.policies import Adaptive
 from windvane.errors import SettingError
 from windvane.glm.links import mean
 from windvane.glm.policy import GeneralizedPolicy
@@ -39,7 +39,7 @@ def chooser(player: Player, dim: int, key: int) -> Policy | Adaptive | Generaliz
     explores, rest = player.exploration, (player.ridge, 0, player.floor)
     made: Policy | Adaptive | GeneralizedPolicy
     if player.adaptation:
-        made = adapted(dim, player.adaptation, explores, *rest)
+        made = Adaptive.from_adaptation(dim, player.adaptation, explores, *rest)
     elif player.link:
         made = GeneralizedPolicy(dim, player.link, player.memory, explores.scale, *rest)
     else:

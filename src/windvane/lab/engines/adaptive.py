@@ -15,8 +15,8 @@ from windvane._layout import (
     history_width,
     rules_of,
 )
-from windvane.adaptive import selection as formulas
-from windvane.adaptive.selection import OVER, Adaptation
+from windvane.adaptive import selection
+from windvane.adaptive.selection import SELECTION_KEY, Adaptation
 from windvane.kernels import Watched, blank, choose_among, learn_watching, look, parts
 from windvane.kernels.belief_block import dot
 from windvane.kernels.choosing import ANY
@@ -25,10 +25,10 @@ from windvane.lab.engines.linear import Player, mean_rewards, offer, reward_for,
 from windvane.lab.worlds.draw import Draw, Marks
 from windvane.types import Floats, Records
 
-exp3_chances = compiled(formulas.exp3_chances)
-predictive_chances = compiled(formulas.predictive_chances)
-draw_from = compiled(formulas.draw_from)
-credit = compiled(formulas.credit)
+exp3_chances = compiled(selection.exp3_chances)
+predictive_chances = compiled(selection.predictive_chances)
+draw_index = compiled(selection.draw_index)
+scale_block_reward = compiled(selection.scale_block_reward)
 
 
 class Bases(NamedTuple):
@@ -142,11 +142,11 @@ def play(
             acting = int(np.argmax(predictive_chances(scores, held)))
         elif t % finding.span == 0:
             if t > 0:
-                gained = credit(earned, finding.largest) / chance
+                gained = scale_block_reward(earned, finding.largest) / chance
                 scores[acting] += finding.rate / size * gained
             chances = exp3_chances(scores, finding.rate)
-            over = _random.opening(np.uint64(key ^ OVER), t // finding.span)
-            acting = draw_from(chances, _random.uniform(over, 0))
+            over = _random.opening(np.uint64(key ^ SELECTION_KEY), t // finding.span)
+            acting = draw_index(chances, _random.uniform(over, 0))
             chance, began, earned = chances[acting], t, 0.0
             if finding.fresh:
                 clear(bases, acting)

@@ -38,8 +38,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from windvane import validation
-from windvane.action_sets import continuous as sets
+from windvane import action_sets, validation
 from windvane.errors import SettingError
 from windvane.glm.links import LINKS
 from windvane.lab.worlds.draw import Draw, Picks, means, offered, payoff, regret
@@ -50,7 +49,6 @@ from windvane.lab.worlds.drift import (
     Path,
     abrupt,
     directions,
-    matrix,
     periodic,
     rotation,
     stationary,
@@ -102,7 +100,7 @@ class Actions:
     sizes: tuple[int, ...] = ()  # of the pools
     label: str = ""
     # the set for a dimension, where arms are not listed
-    whole: Callable[[int], sets.ActionSet] | None = field(default=None, compare=False)
+    whole: Callable[[int], action_sets.ActionSet] | None = field(default=None, compare=False)
     toll: float = 0.0  # what all of θ lies below 0, in units of its spread S/√d
 
     def __repr__(self) -> str:
@@ -118,13 +116,13 @@ def fixed(arms: npt.ArrayLike | None = None) -> Actions:
     """The same arms in every round: the given ones, or drawn once on the unit sphere."""
     if arms is None:
         return Actions("fixed()", anew=False)
-    given = matrix("fixed", "arms", arms)
+    given = validation.check_numbers("fixed", "arms", arms, 2)
     return Actions(f"fixed({given.tolist()})", anew=False, given=given, sizes=(len(given),))
 
 
 def pools(*sets: npt.ArrayLike, anew: bool = True, label: str = "") -> Actions:
     """Different arms from each pool in turn, equally many; drawn in every round, or only once."""
-    parts = [matrix("pools", "a pool", pool) for pool in sets]
+    parts = [validation.check_numbers("pools", "a pool", pool, 2) for pool in sets]
     if not parts or len({part.shape[1] for part in parts}) > 1:
         raise SettingError("pools: at least one pool is needed, all of one dimension")
     given, sizes = np.concatenate(parts), tuple(len(part) for part in parts)
@@ -137,7 +135,7 @@ def pools(*sets: npt.ArrayLike, anew: bool = True, label: str = "") -> Actions:
 def ball(radius: float = 1.0) -> Actions:
     """Any point up to `radius` from 0."""
     radius = validation.positive("ball", "radius", radius)
-    return Actions(f"ball({radius!r})", anew=False, whole=partial(sets.ball, radius=radius))
+    return Actions(f"ball({radius!r})", anew=False, whole=partial(action_sets.ball, radius=radius))
 
 
 def routes(rows: int, columns: int) -> Actions:
@@ -242,7 +240,7 @@ class World:
         return theta - self.actions.toll * spread, era
 
     @property
-    def action_set(self) -> sets.ActionSet | None:
+    def action_set(self) -> action_sets.ActionSet | None:
         """What is chosen from where arms are not listed."""
         return self.actions.whole(self.dim) if self.actions.whole else None
 
@@ -323,7 +321,7 @@ def _read(key: str, text: object, known: dict[str, Callable[..., Part]]) -> Part
 def _start(start: float | npt.ArrayLike, dim: int) -> float | tuple[float, ...]:
     if np.ndim(start) == 0:
         return validation.positive("world", "start", start)
-    theta = matrix("world", "start", np.atleast_2d(start))[0]
+    theta = validation.check_numbers("world", "start", np.atleast_2d(start), 2)[0]
     if theta.size != dim or not theta.any():
         raise SettingError(f"world: start must be {dim} numbers, not all 0, got {theta.size}")
     return tuple(theta.tolist())

@@ -63,7 +63,7 @@ def abrupt(
         odds = validation.share("abrupt", "chance", chance)
         jump, told = partial(_flip_each, odds=odds), f", chance={odds!r}"
     elif to is not None:
-        rows = matrix("abrupt", "to", to)
+        rows = validation.check_numbers("abrupt", "to", to, 2)
         if len(rows) != len(rounds):
             raise SettingError(f"abrupt: to must have {len(rounds)} rows, got {len(rows)}")
         jump, told = partial(_given, rows=rows), f", to={rows.tolist()}"
@@ -94,7 +94,7 @@ def periodic(period: int, to: npt.ArrayLike | None = None) -> Drift:
     θ_t = (1−w)·θ_0 + w·θ_1,  w = (1 − cos(2πt/period))/2
     """
     period = validation.whole("periodic", "period", period, least=2)
-    rows = None if to is None else matrix("periodic", "to", np.atleast_2d(to))
+    rows = None if to is None else validation.check_numbers("periodic", "to", np.atleast_2d(to), 2)
     jump: Jump = _elsewhere if rows is None else partial(_given, rows=rows)
     told = "" if rows is None else f", to={rows[0].tolist()}"
     return Drift(f"periodic({period}{told})", partial(_swing, period=period, jump=jump))
@@ -105,17 +105,6 @@ def directions(rng: Generator, count: int, dim: int) -> Floats:
     vectors = rng.standard_normal((count, dim))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors
-
-
-def matrix(who: str, name: str, value: npt.ArrayLike) -> Floats:
-    """Finite numbers in rows of equal length, copied."""
-    try:
-        array = np.array(value, dtype=np.float64, order="C")
-    except (TypeError, ValueError):
-        array = np.empty(0)
-    if array.ndim != 2 or array.size == 0 or not np.isfinite(array).all():
-        raise SettingError(f"{who}: {name} must be rows of finite numbers, all of one length")
-    return array
 
 
 def _jumps(start: Floats, horizon: int, rng: Generator, at: tuple[int, ...], jump: Jump) -> Path:

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from windvane.action_sets import combinatorial
-from windvane.action_sets.continuous import ActionSet
+from windvane.action_sets import ActionSet, paths
 from windvane.errors import SettingError
 
 
@@ -15,4 +14,4 @@ def streets(dim: int, rows: int, columns: int) -> ActionSet:
     edges = np.concatenate([right, down])
     if len(edges) != dim:
         raise SettingError(f"world: dim must be {len(edges)}, the streets of routes, got {dim}")
-    return combinatorial.paths(edges, 0, rows * columns - 1)
+    return paths(edges, 0, rows * columns - 1)
