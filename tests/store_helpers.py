@@ -16,16 +16,16 @@ from windvane.service.store.log import Store
 from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.schema import Decision, Funnel, decisions, lessons, rewards
 
-SECOND = MICROSECONDS_PER_SECOND  # in times of the log
+SECOND = MICROSECONDS_PER_SECOND
 TERMS = RewardTerms(wait_us=600 * SECOND)
-SUMS = RewardTerms(wait_us=600 * SECOND, sums_rewards=True)
+SUMMING_TERMS = RewardTerms(wait_us=600 * SECOND, sums_rewards=True)
 
 
-def new_loop(store: Store, name: str = "home") -> int:
+def create_loop(store: Store, name: str = "home") -> int:
     return store.submit(PutLoop(name, '{"dim": 2}', 0, "test")).result(20).id
 
 
-def decision(loop: int, event: str, at: int = 0, deferred: bool = False) -> Decision:
+def make_decision(loop: int, event: str, at: int = 0, deferred: bool = False) -> Decision:
     number = sum(event.encode())
     return Decision(
         loop=loop,
@@ -44,23 +44,23 @@ def decision(loop: int, event: str, at: int = 0, deferred: bool = False) -> Deci
     )
 
 
-def rank(
+def put_decision(
     loop: int, event: str, at: int = 0, deferred: bool = False, terms: RewardTerms = TERMS
 ) -> PutDecision:
-    return PutDecision(decision(loop, event, at, deferred), terms)
+    return PutDecision(make_decision(loop, event, at, deferred), terms)
 
 
-def reward(
+def put_reward(
     loop: int, event: str, value: float = 1.0, at: int = SECOND, request: str | None = None
 ) -> PutReward:
     return PutReward(loop, event, value, at, TERMS, request)
 
 
-def summed(loop: int, event: str, value: float, at: int = SECOND) -> PutReward:
-    return PutReward(loop, event, value, at, SUMS)
+def put_summed_reward(loop: int, event: str, value: float, at: int = SECOND) -> PutReward:
+    return PutReward(loop, event, value, at, SUMMING_TERMS)
 
 
-class Hold(Operation[None]):
+class BlockWriter(Operation[None]):
     """Keeps the writer busy until it is released."""
 
     def __init__(self) -> None:
@@ -75,16 +75,16 @@ class Hold(Operation[None]):
 @contextmanager
 def hold_writer(store: Store) -> Iterator[None]:
     """Keep the writer busy; afterwards it writes all that was submitted meanwhile as one group."""
-    hold = Hold()
-    store.submit(hold)
-    assert hold.is_running.wait(20)
+    block = BlockWriter()
+    store.submit(block)
+    assert block.is_running.wait(20)
     try:
         yield
     finally:
-        hold.released.set()
+        block.released.set()
 
 
-class Fail(Operation[None]):
+class FailHalfway(Operation[None]):
     """Violates a constraint of the database after it has changed a counter."""
 
     def __init__(self, loop: int) -> None:

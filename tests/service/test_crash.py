@@ -1,4 +1,4 @@
-"""Killed at any moment, the service has all that it said it has, and believes what its log says."""
+"""A service killed at any moment loses nothing acknowledged; its belief follows from its log."""
 
 import http.client
 import json
@@ -28,8 +28,8 @@ SETTINGS = {
 }
 
 
-class Given(NamedTuple):
-    """A reward that was acknowledged."""
+class AcknowledgedReward(NamedTuple):
+    """A reward to which the service answered 204."""
 
     loop: str
     event: str
@@ -38,18 +38,18 @@ class Given(NamedTuple):
 
 
 class Visitor(threading.Thread):
-    """Asks at random until told to stop, and notes what it was answered."""
+    """Sends random requests until `over` is set, and records the answers."""
 
     def __init__(self, number: int, port: int, over: threading.Event) -> None:
         super().__init__(name=f"visitor {number}")
         self.number, self.port, self.over = number, port, over
         self.draw = random.Random(number)
         self.client = Client(port, timeout=20.0)
-        self.known: list[tuple[str, str]] = []  # loop and event of every rank ever sent
+        self.events: list[tuple[str, str]] = []  # loop and event of every rank ever sent
         self.answers: dict[tuple[str, str], bytes] = {}
-        self.rewards: list[Given] = []
+        self.rewards: list[AcknowledgedReward] = []
         self.activated: set[tuple[str, str]] = set()
-        self.surprises: list[str] = []
+        self.unexpected: list[str] = []
         self.counts: Counter[str] = Counter()
 
     def run(self) -> None:
@@ -59,22 +59,22 @@ class Visitor(threading.Thread):
                     [self.rank, self.reward, self.activate, self.put], [5, 5, 1, 0.1]
                 )[0]()
             except (OSError, http.client.HTTPException):
-                self.counts["cut"] += 1  # killed while asked: whether it is known, nobody can say
+                self.counts["cut"] += 1  # killed during a request: it may be in the log or not
                 time.sleep(0.01)
         self.client.close()
 
-    def event(self) -> tuple[str, str]:
-        """One of the last few, or any; now and then one that is not ranked yet."""
-        if not self.known or self.draw.random() < 0.05:
-            return self.draw.choice(list(SETTINGS)), f"{self.number}-{len(self.known) + 2}"
-        recent = self.known[-5:] if self.draw.random() < 0.8 else self.known
+    def pick_event(self) -> tuple[str, str]:
+        """Pick a recent event, any event, or sometimes one that has no decision yet."""
+        if not self.events or self.draw.random() < 0.05:
+            return self.draw.choice(list(SETTINGS)), f"{self.number}-{len(self.events) + 2}"
+        recent = self.events[-5:] if self.draw.random() < 0.8 else self.events
         return self.draw.choice(recent)
 
     def rank(self) -> None:
-        again = self.known and self.draw.random() < 0.2
-        loop, event = self.event() if again else (self.draw.choice(list(SETTINGS)), "")
-        event = event or f"{self.number}-{len(self.known)}"
-        self.known.append((loop, event))
+        again = self.events and self.draw.random() < 0.2
+        loop, event = self.pick_event() if again else (self.draw.choice(list(SETTINGS)), "")
+        event = event or f"{self.number}-{len(self.events)}"
+        self.events.append((loop, event))
         names = self.draw.sample("abcdef", self.draw.randint(1, 5))
         answer = self.ask(
             "POST",
@@ -93,21 +93,21 @@ class Visitor(threading.Thread):
         if json.loads(answer.body)["degraded"]:
             self.counts["degraded"] += 1
         elif self.answers.setdefault((loop, event), answer.body) != answer.body:
-            self.surprises.append(f"{event} was ranked twice: {answer.body!r}")
+            self.unexpected.append(f"{event} was ranked twice: {answer.body!r}")
 
     def reward(self) -> None:
-        loop, event = self.event()
+        loop, event = self.pick_event()
         value = round(self.draw.uniform(-1, 1), 3)
         request = f"{self.number}-{self.draw.randrange(10**9)}"
-        for _ in range(2 if self.draw.random() < 0.1 else 1):  # a client that tries again
+        for _ in range(2 if self.draw.random() < 0.1 else 1):  # a client that repeats its request
             answer = self.ask("POST", loop, f"events/{event}/reward", {"value": value}, request)
             self.expect(answer, 204)
-            given = Given(loop, event, request, value)
-            if not self.rewards or self.rewards[-1] != given:
-                self.rewards.append(given)
+            reward = AcknowledgedReward(loop, event, request, value)
+            if not self.rewards or self.rewards[-1] != reward:
+                self.rewards.append(reward)
 
     def activate(self) -> None:
-        loop, event = self.event()
+        loop, event = self.pick_event()
         answer = self.ask("POST", loop, f"events/{event}/activate")
         self.expect(answer, 204 if (loop, event) in self.answers else answer.status)
         if answer.status == 204:
@@ -128,7 +128,7 @@ class Visitor(threading.Thread):
 
     def expect(self, answer: Answer, status: int) -> None:
         if answer.status != status:
-            self.surprises.append(f"{status} was expected, got {answer}")
+            self.unexpected.append(f"{status} was expected, got {answer}")
 
 
 FOLD = """
@@ -143,18 +143,18 @@ for data in sys.argv[1:]:
     with Store(data) as store:
         loops = [Loop(row, store) for row in store.list_loops()]
     bits = {loop: (loop.policy._arrays.block, loop.policy._arrays.tally) for loop in loops}
-    told = {
+    beliefs = {
         loop.name: (loop.lesson, *(part.tobytes().hex() for part in parts))
         for loop, parts in bits.items()
     }
-    print(json.dumps(told))
+    print(json.dumps(beliefs))
 """
 
 
-def folded(*places: Path) -> list[dict[str, list[Any]]]:
-    """What every loop of each directory believes when it is opened: its last lesson, its bits.
+def read_beliefs(*places: Path) -> list[dict[str, list[Any]]]:
+    """Open each directory, and read the last lesson and the bits of the belief of every loop.
 
-    In a process of its own, where compiled code is loaded as the service loads it.
+    This runs in a process of its own, which loads compiled code in the order of the service.
     """
     paths = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
@@ -167,8 +167,8 @@ def folded(*places: Path) -> list[dict[str, list[Any]]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def without_snapshots(data: Path, scratch: Path) -> Path:
-    """A copy of a directory in which all must be learned from the log."""
+def copy_without_snapshots(data: Path, scratch: Path) -> Path:
+    """Copy a directory and delete its snapshots, so that all is learned from the log."""
     shutil.rmtree(scratch, ignore_errors=True)
     shutil.copytree(data, scratch)
     [file] = scratch.glob("*.db")
@@ -178,17 +178,17 @@ def without_snapshots(data: Path, scratch: Path) -> Path:
     return scratch
 
 
-def same_belief(data: Path, scratch: Path) -> dict[str, list[Any]]:
-    """Opened as it is and folded from nothing, a directory gives the same bits."""
+def check_belief(data: Path, scratch: Path) -> dict[str, list[Any]]:
+    """Check that the belief with snapshots has the same bits as the fold over all lessons."""
     opened = scratch / "opened"
     shutil.rmtree(opened, ignore_errors=True)
     shutil.copytree(data, opened)
-    whole, fresh = folded(opened, without_snapshots(data, scratch / "fresh"))
-    assert whole == fresh
-    return whole
+    with_snapshots, from_log = read_beliefs(opened, copy_without_snapshots(data, scratch / "fresh"))
+    assert with_snapshots == from_log
+    return with_snapshots
 
 
-def test_killed_at_any_moment_nothing_acknowledged_is_lost(
+def test_a_service_killed_at_any_moment_loses_nothing_acknowledged(
     nursery: Nursery, tmp_path: Path
 ) -> None:
     data, scratch, draw = tmp_path / "data", tmp_path / "scratch", random.Random(11)
@@ -203,18 +203,16 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(
         try:
             for kill in range(KILLS):
                 if kill % 3:
-                    server.wait()  # others are killed before they have come up
+                    server.wait()  # the others are killed while they start
                 time.sleep(draw.uniform(0.0, 0.6))
                 if kill % 10 == 5:
-                    server.stop()  # leaves a snapshot
+                    server.stop()  # a stop writes a snapshot
                     server.start()
                     server.wait()
                 server.kill()
                 if kill % 10 == 9:
-                    with hold_service_lock(
-                        resolve_url(str(data)), 5.0
-                    ):  # its last words are written
-                        same_belief(data, scratch)
+                    with hold_service_lock(resolve_url(data), 5.0):  # the writer has ended
+                        check_belief(data, scratch)
                 server.start()
             server.wait()
         finally:
@@ -222,15 +220,15 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(
             for visitor in visitors:
                 visitor.join(30.0)
         for visitor in visitors:
-            assert visitor.surprises == []
+            assert visitor.unexpected == []
         again = server.client()
-        for visitor in visitors:  # another request under a known event
+        for visitor in visitors:  # another request with the same event id
             for (loop, event), answer in visitor.answers.items():
                 body = {"eventId": event, "actions": [{"id": "new", "features": []}]}
                 assert again.rank(body, f"/loops/{loop}").body == answer
         again.close()
         server.stop()
-        lately = same_belief(data, scratch)
+        lately = check_belief(data, scratch)
     assert all(lesson > 50 for lesson, _, _ in lately.values())
     with Store(data) as store:
         ids = {row.name: row.id for row in store.list_loops()}
@@ -239,10 +237,10 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(
                 decision = store.find_decision(ids[loop], event)
                 assert decision is not None
                 assert decision.answer == visitor.answers[loop, event]
-            for given in visitor.rewards:
-                kept = store.list_rewards(ids[given.loop], given.event)
-                assert given.value in [reward.value for reward in kept]
-                assert [reward.request_id for reward in kept].count(given.request) == 1
+            for reward in visitor.rewards:
+                rows = store.list_rewards(ids[reward.loop], reward.event)
+                assert reward.value in [row.value for row in rows]
+                assert [row.request_id for row in rows].count(reward.request) == 1
             for loop, event in visitor.activated:
                 assert store.find_decision(ids[loop], event) is not None
         funnel = [store.read_funnel(number) for number in ids.values()]

@@ -15,7 +15,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from server_process import BASE, Answer, Client, Nursery, Server
-from store_helpers import TERMS, decision, new_loop, reward
+from store_helpers import TERMS, create_loop, make_decision, put_reward
 from windvane.service import app
 from windvane.service.api import events
 from windvane.service.app import make
@@ -337,15 +337,15 @@ def test_a_rank_of_which_only_the_word_was_lost_is_never_learned(
 
 def test_a_decision_that_was_written_too_late_is_withdrawn(where: str) -> None:
     with Store(where) as store:
-        loop = new_loop(store)
-        void = decision(loop, "e")
+        loop = create_loop(store)
+        void = make_decision(loop, "e")
         instead = void._replace(features=None, degraded=True, chosen=0, answer=b"instead")
         assert store.submit(PutDecision(void, TERMS)).result(20).answer == void.answer
         store.submit(Withdraw(void, instead, TERMS)).result(20)
         kept = store.find_decision(loop, "e")
         assert kept is not None
         assert (kept.answer, kept.degraded, kept.features) == (b"instead", True, None)
-        assert store.submit(reward(loop, "e")).result(20).status == "unlearned"
+        assert store.submit(put_reward(loop, "e")).result(20).status == "unlearned"
         assert store.submit(PutDecision(void, TERMS)).result(20).answer == b"instead"
 
 

@@ -1,4 +1,4 @@
-"""JSON features as vectors: the encoding as written, its laws, and what it refuses."""
+"""Encoding JSON features as vectors: a naive implementation, laws, and error messages."""
 
 import hashlib
 import math
@@ -25,12 +25,12 @@ GOLDEN = 0x9E3779B97F4A7C15
 
 
 @dataclass
-class Act:
+class FakeAction:
     id: str
     features: list[Json] = field(default_factory=list)
 
 
-# The encoding as it is documented, in plain Python.
+# The documented encoding, in plain Python.
 
 
 def scramble(bits: int) -> int:
@@ -39,7 +39,7 @@ def scramble(bits: int) -> int:
     return bits ^ (bits >> 31)
 
 
-def squashed(number: float) -> float:
+def naive_squash(number: float) -> float:
     size, doublings = 1.0 + abs(float(number)), 0
     while size >= 2.0:
         size, doublings = size / 2.0, doublings + 1
@@ -47,7 +47,7 @@ def squashed(number: float) -> float:
     return math.copysign(log / (1.0 + log), number)
 
 
-def flat(objects: list[Json]) -> Json:
+def naive_merge(objects: list[Json]) -> Json:
     whole: Json = {}
     for features in objects:
         for name, value in features.items():
@@ -58,15 +58,15 @@ def flat(objects: list[Json]) -> Json:
     return whole
 
 
-def read(features: Json, space: str = "") -> list[tuple[str, list[float]]]:
-    """Every feature's name and weights."""
+def naive_read(features: Json, space: str = "") -> list[tuple[str, list[float]]]:
+    """List the name and the weights of every feature."""
     found: list[tuple[str, list[float]]] = []
     for name, value in features.items():
         full = space + name
         if name.startswith("_") or value is None or value == []:
             continue
         if isinstance(value, dict):
-            found += read(value, full + ".")
+            found += naive_read(value, full + ".")
         elif isinstance(value, bool):
             found.append((full + ("=true" if value else "=false"), [1.0]))
         elif isinstance(value, str):
@@ -74,14 +74,14 @@ def read(features: Json, space: str = "") -> list[tuple[str, list[float]]]:
         elif isinstance(value, list) and isinstance(value[0], str):
             found += [(f"{full}={category}", [1.0]) for category in sorted(set(value))]
         else:
-            parts = [squashed(v) for v in (value if isinstance(value, list) else [value])]
+            parts = [naive_squash(v) for v in (value if isinstance(value, list) else [value])]
             length = max(1.0, math.sqrt(sum(v * v for v in parts)))
             found.append((full, [v / length for v in parts]))
     return found
 
 
-def side(features: list[tuple[str, list[float]]]) -> list[tuple[int, float]]:
-    """(1, features / √n), each with its bits."""
+def naive_side(features: list[tuple[str, list[float]]]) -> list[tuple[int, float]]:
+    """Compute (1, features / √n), each part with its hash."""
     parts = [(0, 1.0)]
     for name, values in features:
         text = name.encode("utf-8", "surrogatepass")
@@ -92,11 +92,11 @@ def side(features: list[tuple[str, list[float]]]) -> list[tuple[int, float]]:
     return parts
 
 
-def naive(context: list[Json], actions: list[Act], dim: int) -> Floats:
+def naive_encode(context: list[Json], actions: list[FakeAction], dim: int) -> Floats:
     rows = np.zeros((len(actions), dim))
-    outer = side(read(flat(context)))
+    outer = naive_side(naive_read(naive_merge(context)))
     for row, action in zip(rows, actions, strict=True):
-        inner = side([*read(flat(action.features)), (f"_id={action.id}", [1.0])])
+        inner = naive_side([*naive_read(naive_merge(action.features)), (f"_id={action.id}", [1.0])])
         for a, (a_bits, a_value) in enumerate(inner):
             for c, (c_bits, c_value) in enumerate(outer):
                 bits = scramble((GOLDEN * a_bits + c_bits) & MASK)
@@ -111,15 +111,17 @@ def naive(context: list[Json], actions: list[Act], dim: int) -> Floats:
 
 CONTEXT: list[Json] = [{"time": "morning", "weather": {"temp": 23, "sunny": True}}, {"_seen": 1}]
 ACTIONS = [
-    Act("a", [{"colour": "red", "price": 9.5}, {"tags": ["new", "hot"]}]),
-    Act("ä/漢", [{"vector": [0.25, -3.0, 1e300], "colour": "red"}]),
-    Act("bare"),
+    FakeAction("a", [{"colour": "red", "price": 9.5}, {"tags": ["new", "hot"]}]),
+    FakeAction("ä/漢", [{"vector": [0.25, -3.0, 1e300], "colour": "red"}]),
+    FakeAction("bare"),
 ]
 
 
 def test_an_encoding_never_changes() -> None:
-    """Another value here is another VERSION, or every stored decision loses its meaning."""
-    rows = Encoder(8).encode([{"hour": 3, "day": "mon"}], [Act("a", [{"hot": True}]), Act("b")])
+    """Other values need another ENCODING_VERSION: stored decisions contain encoded features."""
+    rows = Encoder(8).encode(
+        [{"hour": 3, "day": "mon"}], [FakeAction("a", [{"hot": True}]), FakeAction("b")]
+    )
     third, half = 0.23570226039551584, 0.35355339059327373  # (2/3)/√8 and 1/√8
     assert rows[1].tolist() == [0.5, -third, 0.0, third, 0.0, 0.5, -half, -half]
     assert rows[0].tolist() == [
@@ -130,7 +132,7 @@ def test_an_encoding_never_changes() -> None:
     assert rows.dtype == np.float64
 
 
-def test_every_process_encodes_alike() -> None:
+def test_every_process_computes_the_same_encoding() -> None:
     code = (
         "from test_encoder import *; import sys;"
         "sys.stdout.write(Encoder(64).encode(CONTEXT, ACTIONS).tobytes().hex())"
@@ -145,10 +147,10 @@ def test_every_process_encodes_alike() -> None:
         assert done.stdout.decode() == Encoder(64).encode(CONTEXT, ACTIONS).tobytes().hex()
 
 
-def test_an_example_matches_the_encoding_as_written() -> None:
+def test_an_example_matches_the_naive_encoding() -> None:
     for dim in (2, 3, 128, 1000):
         rows = Encoder(dim).encode(CONTEXT, ACTIONS)
-        np.testing.assert_allclose(rows, naive(CONTEXT, ACTIONS, dim), atol=1e-14)
+        np.testing.assert_allclose(rows, naive_encode(CONTEXT, ACTIONS, dim), atol=1e-14)
 
 
 text = st.text(st.characters(), max_size=6) | st.text(st.characters(categories=["Cs"]), max_size=2)
@@ -157,30 +159,30 @@ plain = st.none() | st.booleans() | text | numbers | st.lists(numbers, max_size=
 values = plain | st.lists(text, max_size=4)
 spaced = values | st.dictionaries(text, values, max_size=3)
 objects = st.lists(st.dictionaries(text, spaced, max_size=4), max_size=3)
-several = st.lists(st.builds(Act, text, objects), max_size=3)
+several = st.lists(st.builds(FakeAction, text, objects), max_size=3)
 
 
 @settings(max_examples=300, deadline=None)
 @given(objects, several, st.integers(2, 200))
-def test_any_features_match_the_encoding_as_written(
-    context: list[Json], actions: list[Act], dim: int
+def test_any_features_match_the_naive_encoding(
+    context: list[Json], actions: list[FakeAction], dim: int
 ) -> None:
     rows = Encoder(dim).encode(context, actions)
     assert rows.shape == (len(actions), dim)
-    np.testing.assert_allclose(rows, naive(context, actions, dim), atol=1e-12)
+    np.testing.assert_allclose(rows, naive_encode(context, actions, dim), atol=1e-12)
     assert np.all(np.linalg.norm(rows, axis=1) <= 1 + 1e-12)
     assert np.all(rows[:, 0] > 0)
 
 
 @settings(deadline=None)
 @given(st.dictionaries(text, spaced, max_size=6), st.randoms(use_true_random=False))
-def test_the_order_of_names_does_not_matter(features: Json, chance: Any) -> None:
+def test_the_order_of_names_does_not_matter(features: Json, generator: Any) -> None:
     names = list(features)
-    chance.shuffle(names)
+    generator.shuffle(names)
     other = {name: features[name] for name in names}
     encoder = Encoder(32)
-    once = encoder.encode([features], [Act("a", [features])])
-    again = encoder.encode([other], [Act("a", [other])])
+    once = encoder.encode([features], [FakeAction("a", [features])])
+    again = encoder.encode([other], [FakeAction("a", [other])])
     np.testing.assert_allclose(once, again, atol=1e-12)
 
 
@@ -194,13 +196,14 @@ def test_a_weight_is_monotone_odd_and_below_one() -> None:
     assert weights[-1] < squash(math.inf) == 1.0
 
 
-def test_a_huge_number_leaves_categories_visible() -> None:
-    """The same number 1 or 1e300: the category's share of the vector hardly moves."""
+def test_a_huge_number_does_not_hide_categories() -> None:
+    """If a number grows from 1 to 1e300, the share of a category in the vector hardly changes."""
     encoder = Encoder(4096)
     shares = []
     for size in (1.0, 1e300):
         with_it, without = (
-            encoder.encode([], [Act("a", [{"size": size, "tag": tag}])])[0] for tag in ("x", None)
+            encoder.encode([], [FakeAction("a", [{"size": size, "tag": tag}])])[0]
+            for tag in ("x", None)
         )
         shares.append(np.abs(with_it - without).max())
     assert shares[1] == pytest.approx(shares[0], rel=0.05)
@@ -208,30 +211,31 @@ def test_a_huge_number_leaves_categories_visible() -> None:
 
 
 def test_an_array_weighs_as_one_feature() -> None:
-    long = Encoder(4096).encode([], [Act("a", [{"vector": [5.0] * 500, "tag": "x"}])])[0]
-    short = Encoder(4096).encode([], [Act("a", [{"tag": "x", "other": "y"}])])[0]
+    long = Encoder(4096).encode([], [FakeAction("a", [{"vector": [5.0] * 500, "tag": "x"}])])[0]
+    short = Encoder(4096).encode([], [FakeAction("a", [{"tag": "x", "other": "y"}])])[0]
     assert np.abs(long[1:]).max() == pytest.approx(np.abs(short[1:]).max(), rel=0.05)
 
 
 def test_inner_products_survive_hashing_on_average() -> None:
-    """E⟨x, y⟩ = ¼ (1 + ⟨a, a'⟩)(1 + ⟨c, c'⟩), over new names every time."""
+    """E⟨x, y⟩ = ¼ (1 + ⟨a, a'⟩)(1 + ⟨c, c'⟩), with new names in every trial."""
     encoder, products = Encoder(32), []
     for trial in range(3000):
         mine = {f"{trial}a{i}": "x" for i in range(4)}
         yours = {**mine, f"{trial}a0": "y", f"{trial}a1": "z"}
         context = {f"{trial}c{i}": "x" for i in range(3)}
         moved = {**context, f"{trial}c0": "y"}
-        first = encoder.encode([context], [Act(f"{trial}", [mine])])[0]
-        second = encoder.encode([moved], [Act(f"{trial}", [yours])])[0]
-        products.append(first @ second * (0.5 / first[0]) * (0.5 / second[0]))  # as if never cut
-    kept = 0.25 * (1 + 3 / 5) * (1 + 2 / 3)  # id and two of four; two of three
+        first = encoder.encode([context], [FakeAction(f"{trial}", [mine])])[0]
+        second = encoder.encode([moved], [FakeAction(f"{trial}", [yours])])[0]
+        unscaled = (0.5 / first[0]) * (0.5 / second[0])  # undoes the scaling to length 1
+        products.append(first @ second * unscaled)
+    kept = 0.25 * (1 + 3 / 5) * (1 + 2 / 3)  # shared: the id and two of four features; two of three
     error = np.std(products) / math.sqrt(len(products))
     assert error < 0.005
     assert np.mean(products) == pytest.approx(kept, abs=4 * error)
 
 
 def test_places_and_signs_are_evenly_spread() -> None:
-    rows = Encoder(17).encode([], [Act(f"action {k}") for k in range(16_000)])[:, 1:]
+    rows = Encoder(17).encode([], [FakeAction(f"action {k}") for k in range(16_000)])[:, 1:]
     counts = (rows != 0).sum(axis=0)
     assert counts.sum() == 16_000
     assert np.all(np.abs(counts - 1000) < 5 * math.sqrt(1000))
@@ -250,11 +254,11 @@ def test_places_and_signs_are_evenly_spread() -> None:
         ({"x": {"y": 1}}, {"y": 1}),
     ],
 )
-def test_what_differs_gets_another_vector(one: Json, other: Json) -> None:
+def test_different_features_get_different_vectors(one: Json, other: Json) -> None:
     encoder = Encoder(512)
-    rows = [encoder.encode([], [Act("a", [features])]) for features in (one, other)]
+    rows = [encoder.encode([], [FakeAction("a", [features])]) for features in (one, other)]
     assert np.abs(rows[0] - rows[1]).max() > 0.01
-    sides = [encoder.encode([features], [Act("a")]) for features in (one, other)]
+    sides = [encoder.encode([features], [FakeAction("a")]) for features in (one, other)]
     assert np.abs(sides[0] - sides[1]).max() > 0.01
 
 
@@ -270,18 +274,18 @@ def test_what_differs_gets_another_vector(one: Json, other: Json) -> None:
         ([{"x": True}], [{"x": "true"}]),
     ],
 )
-def test_what_means_the_same_gets_the_same_vector(one: list[Json], other: list[Json]) -> None:
+def test_equivalent_features_get_the_same_vector(one: list[Json], other: list[Json]) -> None:
     encoder = Encoder(64)
-    a, b = (encoder.encode(features, [Act("a", features)]) for features in (one, other))
+    a, b = (encoder.encode(features, [FakeAction("a", features)]) for features in (one, other))
     np.testing.assert_allclose(a, b, atol=1e-15)
 
 
 def test_features_changed_in_place_are_read_again() -> None:
-    action = Act("a", [{"x": 1}])
+    action = FakeAction("a", [{"x": 1}])
     before = Encoder(64).encode([], [action])
     action.features[0]["x"] = 2
     after = Encoder(64).encode([], [action])
-    np.testing.assert_allclose(after, naive([], [action], 64), atol=1e-15)
+    np.testing.assert_allclose(after, naive_encode([], [action], 64), atol=1e-15)
     assert np.any(after != before)
 
 
@@ -313,39 +317,39 @@ def nested(depth: int) -> Json:
         ([{str(i): i for i in range(MAX_NUMBERS + 1)}], "must be at most 4096 numbers"),
     ],
 )
-def test_features_that_cannot_be_encoded_are_named(features: Any, sentence: str) -> None:
-    for context, actions in ((features, [Act("a")]), ([], [Act("a", features)])):
+def test_an_error_names_the_feature_that_cannot_be_encoded(features: Any, sentence: str) -> None:
+    for context, actions in ((features, [FakeAction("a")]), ([], [FakeAction("a", features)])):
         with pytest.raises(wv.FeatureError, match=sentence) as caught:
             Encoder().encode(context, actions)
         assert len(str(caught.value)) < 250
 
 
-def test_a_refusal_says_whose_feature_it_is() -> None:
+def test_an_error_names_the_context_or_the_action() -> None:
     bad = [{"price": math.nan}]
     with pytest.raises(wv.FeatureError, match=r"^features of the context: price must be a finite"):
-        Encoder().encode(bad, [Act("a")])
+        Encoder().encode(bad, [FakeAction("a")])
     with pytest.raises(wv.FeatureError, match=r"^features of action b: price must be a finite"):
-        Encoder().encode([], [Act("a"), Act("b", bad)])
+        Encoder().encode([], [FakeAction("a"), FakeAction("b", bad)])
 
 
 def test_too_many_crossings_are_refused() -> None:
     wide: list[Json] = [{"x": [0.5] * 1025}]
     with pytest.raises(wv.FeatureError, match="at most 1048576 crossings, got 1051650"):
-        Encoder().encode(wide, [Act("a", wide)])
+        Encoder().encode(wide, [FakeAction("a", wide)])
 
 
 @pytest.mark.parametrize("bad", [{"dim": 1}, {"dim": 2.5}, {"dim": 10**6}, {"version": 2}])
-def test_an_encoder_refuses_what_it_cannot_be(bad: Json) -> None:
+def test_an_encoder_refuses_invalid_settings(bad: Json) -> None:
     with pytest.raises(wv.SettingError, match=f"Encoder: {next(iter(bad))} must be"):
         Encoder(**bad)
 
 
-def test_the_memory_of_actions_is_bounded() -> None:
+def test_the_cache_of_actions_is_bounded() -> None:
     for k in range(5000):
-        Encoder(4).encode([], [Act(f"one of many {k}")])
+        Encoder(4).encode([], [FakeAction(f"one of many {k}")])
     assert pack_cached_action.cache_info().currsize <= 4096
     pack_cached_action.cache_clear()
-    Encoder(4).encode([], [Act("long", [{"x": [0.1] * 1000}])])
+    Encoder(4).encode([], [FakeAction("long", [{"x": [0.1] * 1000}])])
     assert pack_cached_action.cache_info().currsize == 0
 
 
@@ -367,45 +371,51 @@ def test_contributions_add_up_to_the_estimate() -> None:
         encoder.explain(theta[:3], CONTEXT, ACTIONS, 0)
 
 
-def play(rounds: int) -> tuple[Encoder, wv.Policy, list[tuple[list[Json], list[Act]]], list[bool]]:
-    """A world in which red is liked in the morning and blue at night, whatever else is said."""
-    chance = np.random.default_rng(5)
+def simulate(
+    rounds: int,
+) -> tuple[Encoder, wv.Policy, list[tuple[list[Json], list[FakeAction]]], list[bool]]:
+    """Simulate visitors who like red in the morning and blue at night; nothing else matters."""
+    generator = np.random.default_rng(5)
     encoder = Encoder(128)
     policy = wv.Policy(128, wv.keep(), wv.thompson(0.2), seed=1)
     requests, right = [], []
     for _ in range(rounds):
-        morning = bool(chance.integers(2))
-        context = [{"time": "morning" if morning else "night", "visits": int(chance.integers(99))}]
+        morning = bool(generator.integers(2))
+        context = [
+            {"time": "morning" if morning else "night", "visits": int(generator.integers(99))}
+        ]
         actions = [
-            Act(f"{colour} {k}", [{"colour": colour, "price": float(chance.uniform(1, 50))}])
+            FakeAction(
+                f"{colour} {k}", [{"colour": colour, "price": float(generator.uniform(1, 50))}]
+            )
             for colour in ("red", "blue")
             for k in range(3)
         ]
         choice = policy.choose(encoder.encode(context, actions))
         right.append((choice.index < 3) == morning)
-        policy.learn(choice, float(right[-1]) + 0.1 * chance.normal())
+        policy.learn(choice, float(right[-1]) + 0.1 * generator.normal())
         requests.append((context, actions))
     return encoder, policy, requests, right
 
 
-def test_a_policy_learns_a_crossing_and_says_so() -> None:
-    encoder, policy, requests, right = play(600)
+def test_a_policy_learns_a_crossing_and_ranks_it_as_most_important() -> None:
+    encoder, policy, requests, right = simulate(600)
     assert np.mean(right[-200:]) > 0.95
     important = encoder.measure_importance(policy.theta, requests[-50:])
     assert important[0].name == "context.time × action.colour"
     assert important[0].amount > 2 * important[1].amount
-    told = {reason.name: reason.amount for reason in important}
-    assert told["context.time"] < 0.05 * important[0].amount
+    by_name = {reason.name: reason.amount for reason in important}
+    assert by_name["context.time"] < 0.05 * important[0].amount
     assert encoder.measure_importance(policy.theta, []) == []
 
 
-def test_without_features_it_is_a_multi_armed_bandit() -> None:
+def test_without_features_the_policy_is_a_multi_armed_bandit() -> None:
     encoder = Encoder(32)
     policy = wv.Policy(32, wv.keep(), wv.thompson(0.2), seed=1)
-    actions, worth = [Act("a"), Act("b"), Act("c")], [0.2, 0.9, 0.4]
+    actions, worth = [FakeAction("a"), FakeAction("b"), FakeAction("c")], [0.2, 0.9, 0.4]
     for _ in range(200):
         choice = policy.choose(encoder.encode([], actions))
         policy.learn(choice, worth[choice.index])
-    rows = encoder.encode([], [*actions, Act("new")])
+    rows = encoder.encode([], [*actions, FakeAction("new")])
     assert int(np.argmax(rows[:3] @ policy.theta)) == 1
     assert policy.widths(rows)[3] > 2 * policy.widths(rows)[1]

@@ -1,4 +1,4 @@
-"""How decisions and rewards meet: replays, duplicates, orphans, waits, activation."""
+"""Decisions and rewards: repeated requests, orphans, wait times, activation, the default reward."""
 
 import random
 from typing import Any
@@ -7,15 +7,15 @@ import pytest
 
 from store_helpers import (
     SECOND,
-    SUMS,
+    SUMMING_TERMS,
     TERMS,
     count_rows,
-    decision,
+    create_loop,
     hold_writer,
-    new_loop,
-    rank,
-    reward,
-    summed,
+    make_decision,
+    put_decision,
+    put_reward,
+    put_summed_reward,
 )
 from windvane.service.store.decision_operations import (
     Activate,
@@ -34,15 +34,15 @@ from windvane.service.store.schema import Funnel
 WAIT = TERMS.wait_us
 
 
-def do(store: Store, operation: Operation[Result]) -> Result:
+def write(store: Store, operation: Operation[Result]) -> Result:
     return store.submit(operation).result(20)
 
 
-def test_a_decision_comes_back_as_it_was_put(where: str) -> None:
+def test_a_decision_is_read_as_it_was_written(where: str) -> None:
     with Store(where) as store:
-        loop = new_loop(store)
-        put = decision(loop, "visit/1 é", at=7)
-        assert do(store, PutDecision(put, TERMS)) == (put.answer, True, ())
+        loop = create_loop(store)
+        put = make_decision(loop, "visit/1 é", at=7)
+        assert write(store, PutDecision(put, TERMS)) == (put.answer, True, ())
         assert store.find_decision(loop, "visit/1 é") == put._replace(id=1, activated_at=7)
         assert store.find_decision(loop, "visit/2") is None
         assert store.find_last_round(loop) == put.round
@@ -50,21 +50,21 @@ def test_a_decision_comes_back_as_it_was_put(where: str) -> None:
 
 def test_an_event_is_decided_once_and_replays_its_answer(where: str) -> None:
     with Store(where) as store:
-        loop, other = new_loop(store), new_loop(store, "other")
-        first = do(store, rank(loop, "e"))
-        changed = decision(loop, "e")._replace(answer=b"another", chosen=0)
+        loop, other = create_loop(store), create_loop(store, "other")
+        first = write(store, put_decision(loop, "e"))
+        changed = make_decision(loop, "e")._replace(answer=b"another", chosen=0)
         again = [store.submit(PutDecision(changed, TERMS)) for _ in range(3)]
         for put in again:
             assert put.result(20) == first._replace(is_new=False)
-        assert do(store, rank(other, "e")).is_new
+        assert write(store, put_decision(other, "e")).is_new
         assert store.read_funnel(loop).ranked == 1
 
 
-def test_twice_in_one_group_the_first_decides(where: str) -> None:
+def test_of_two_decisions_in_one_group_the_first_counts(where: str) -> None:
     with Store(where) as store:
-        loop = new_loop(store)
+        loop = create_loop(store)
         puts = [
-            PutDecision(decision(loop, "e")._replace(answer=answer), TERMS)
+            PutDecision(make_decision(loop, "e")._replace(answer=answer), TERMS)
             for answer in (b"first", b"second")
         ]
         first, second = (put.result(20) for put in [store.submit(put) for put in puts])
@@ -72,24 +72,27 @@ def test_twice_in_one_group_the_first_decides(where: str) -> None:
         assert first.answer == second.answer == b"first"
 
 
-def test_a_reward_is_learned_with_what_its_decision_knows(where: str) -> None:
+def test_a_lesson_has_the_features_and_times_of_its_decision(where: str) -> None:
     with Store(where) as store:
-        loop = new_loop(store)
-        do(store, rank(loop, "e", at=5))
-        (lesson,) = do(store, reward(loop, "e", 0.25, at=9)).lessons
-        put = decision(loop, "e")
+        loop = create_loop(store)
+        write(store, put_decision(loop, "e", at=5))
+        (lesson,) = write(store, put_reward(loop, "e", 0.25, at=9)).lessons
+        put = make_decision(loop, "e")
         assert lesson[1:] == (1, "observe", 0.25, 9, put.round, 5, put.features)
         assert list(store.iterate_lessons(loop)) == [[lesson]]
 
 
-def test_the_same_request_is_learned_once(where: str) -> None:
+def test_a_repeated_reward_request_is_learned_once(where: str) -> None:
     with Store(where) as store:
-        loop = new_loop(store)
-        do(store, rank(loop, "e"))
-        do(store, rank(loop, "f"))
-        sent = [PutReward(loop, "e", 1.0, SECOND, SUMS, "request 1")] * 3
-        assert [do(store, put).status for put in sent] == ["learned", "duplicate", "duplicate"]
-        group = [store.submit(PutReward(loop, "f", 1.0, SECOND, SUMS, "request 1")) for _ in "ab"]
+        loop = create_loop(store)
+        write(store, put_decision(loop, "e"))
+        write(store, put_decision(loop, "f"))
+        sent = [PutReward(loop, "e", 1.0, SECOND, SUMMING_TERMS, "request 1")] * 3
+        assert [write(store, put).status for put in sent] == ["learned", "duplicate", "duplicate"]
+        group = [
+            store.submit(PutReward(loop, "f", 1.0, SECOND, SUMMING_TERMS, "request 1"))
+            for _ in "ab"
+        ]
         assert [put.result(20).status for put in group] == ["learned", "duplicate"]
         assert store.read_funnel(loop) == count_rows(store, loop)
         assert [one.request_id for one in store.list_rewards(loop, "e")] == [
@@ -101,56 +104,56 @@ def test_the_same_request_is_learned_once(where: str) -> None:
 
 def test_without_request_ids_every_reward_counts(where: str) -> None:
     with Store(where) as store:
-        loop = new_loop(store)
-        do(store, rank(loop, "e"))
-        group = [store.submit(summed(loop, "e", value)) for value in (0.5, 0.25, 0.125)]
+        loop = create_loop(store)
+        write(store, put_decision(loop, "e"))
+        group = [store.submit(put_summed_reward(loop, "e", value)) for value in (0.5, 0.25, 0.125)]
         statuses = [put.result(20).status for put in group]
         assert statuses == ["learned", "summed", "summed"]
         found = [(lesson.kind, lesson.value) for lesson in next(store.iterate_lessons(loop))]
         assert found == [("observe", 0.5), ("amend", 0.25), ("amend", 0.125)]
 
 
-def test_the_earliest_reward_alone_is_learned_unless_they_add_up(where: str) -> None:
+def test_only_the_earliest_reward_is_learned_if_rewards_are_not_summed(where: str) -> None:
     with Store(where) as store:
-        loop = new_loop(store)
-        do(store, rank(loop, "e"))
-        assert do(store, reward(loop, "e", 1.0)).status == "learned"
-        assert do(store, reward(loop, "e", 0.5)) == ("extra", ())
+        loop = create_loop(store)
+        write(store, put_decision(loop, "e"))
+        assert write(store, put_reward(loop, "e", 1.0)).status == "learned"
+        assert write(store, put_reward(loop, "e", 0.5)) == ("extra", ())
 
 
 @pytest.mark.parametrize(("at", "status"), [(WAIT, "learned"), (WAIT + 1, "late")])
-def test_a_reward_after_the_wait_is_late(where: str, at: int, status: str) -> None:
+def test_a_reward_after_the_wait_time_is_late(where: str, at: int, status: str) -> None:
     with Store(where) as store:
-        loop = new_loop(store)
-        do(store, rank(loop, "e"))
-        assert do(store, reward(loop, "e", at=at)).status == status
+        loop = create_loop(store)
+        write(store, put_decision(loop, "e"))
+        assert write(store, put_reward(loop, "e", at=at)).status == status
         assert store.list_rewards(loop, "e")[0].status == status
 
 
-def test_rewards_before_their_decision_are_kept_and_learned_with_it(where: str) -> None:
+def test_rewards_before_their_decision_are_learned_when_it_arrives(where: str) -> None:
     with Store(where) as store:
-        loop = new_loop(store)
-        assert do(store, reward(loop, "e", 0.5, at=1)) == ("orphan", ())
-        assert do(store, reward(loop, "e", 0.25, at=2)).status == "orphan"
+        loop = create_loop(store)
+        assert write(store, put_reward(loop, "e", 0.5, at=1)) == ("orphan", ())
+        assert write(store, put_reward(loop, "e", 0.25, at=2)).status == "orphan"
         assert store.read_funnel(loop).orphan == 2
-        ranked = do(store, rank(loop, "e", at=3, terms=SUMS))
+        ranked = write(store, put_decision(loop, "e", at=3, terms=SUMMING_TERMS))
         found = [(lesson.kind, lesson.value, lesson.at) for lesson in ranked.lessons]
         assert found == [("observe", 0.5, 3), ("amend", 0.25, 3)]
         assert [one.status for one in store.list_rewards(loop, "e")] == ["learned", "summed"]
         assert store.read_funnel(loop) == count_rows(store, loop)
-        assert do(store, rank(loop, "e", at=4)).lessons == ()
+        assert write(store, put_decision(loop, "e", at=4)).lessons == ()
 
 
 def test_a_deferred_decision_learns_once_it_is_activated(where: str) -> None:
     with Store(where) as store:
-        loop = new_loop(store)
-        do(store, rank(loop, "e", deferred=True))
-        assert do(store, reward(loop, "e", 0.5)) == ("held", ())
-        activated = do(store, Activate(loop, "e", 2 * SECOND, TERMS))
+        loop = create_loop(store)
+        write(store, put_decision(loop, "e", deferred=True))
+        assert write(store, put_reward(loop, "e", 0.5)) == ("held", ())
+        activated = write(store, Activate(loop, "e", 2 * SECOND, TERMS))
         assert activated.status == "activated"
         assert [lesson.value for lesson in activated.lessons] == [0.5]
-        assert do(store, Activate(loop, "e", 3 * SECOND, TERMS)) == ("already", ())
-        assert do(store, Activate(loop, "unknown", 0, TERMS)) == ("unknown", ())
+        assert write(store, Activate(loop, "e", 3 * SECOND, TERMS)) == ("already", ())
+        assert write(store, Activate(loop, "unknown", 0, TERMS)) == ("unknown", ())
         assert store.read_funnel(loop) == count_rows(store, loop)
         kept = store.find_decision(loop, "e")
         assert kept is not None
@@ -159,78 +162,80 @@ def test_a_deferred_decision_learns_once_it_is_activated(where: str) -> None:
 
 def test_never_activated_means_never_learned(where: str) -> None:
     with Store(where) as store:
-        loop = new_loop(store)
-        do(store, rank(loop, "e", deferred=True))
-        do(store, reward(loop, "e"))
-        assert do(store, Expire(loop, 1, 0.0, WAIT + 1)) == (1, ())
-        assert do(store, Activate(loop, "e", SECOND, TERMS)).status == "late"
-        assert do(store, Activate(loop, "e", WAIT + 1, TERMS)).status == "late"
+        loop = create_loop(store)
+        write(store, put_decision(loop, "e", deferred=True))
+        write(store, put_reward(loop, "e"))
+        assert write(store, Expire(loop, 1, 0.0, WAIT + 1)) == (1, ())
+        assert write(store, Activate(loop, "e", SECOND, TERMS)).status == "late"
+        assert write(store, Activate(loop, "e", WAIT + 1, TERMS)).status == "late"
         assert list(store.iterate_lessons(loop)) == []
         assert store.read_funnel(loop) == Funnel(ranked=1, unactivated=1, held=1)
 
 
-def test_what_waited_in_vain_learns_the_default_in_the_order_of_decisions(where: str) -> None:
+def test_expired_decisions_learn_the_default_in_the_order_of_their_ids(where: str) -> None:
     with Store(where) as store:
-        loop, other = new_loop(store), new_loop(store, "other")
+        loop, other = create_loop(store), create_loop(store, "other")
         for at in range(6):
-            do(store, rank(loop, f"e{at}", at=at))
-        do(store, rank(other, "e0", at=0))
-        do(store, reward(loop, "e1"))
-        first = do(store, Expire(loop, 4, -1.0, at=9, limit=2)).lessons
-        second = do(store, Expire(loop, 4, -1.0, at=9, limit=2)).lessons
+            write(store, put_decision(loop, f"e{at}", at=at))
+        write(store, put_decision(other, "e0", at=0))
+        write(store, put_reward(loop, "e1"))
+        first = write(store, Expire(loop, 4, -1.0, at=9, limit=2)).lessons
+        second = write(store, Expire(loop, 4, -1.0, at=9, limit=2)).lessons
         assert [lesson.decision for lesson in first + second] == [1, 3, 4]
         assert {lesson[2:5] for lesson in first + second} == {("default", -1.0, 9)}
-        assert do(store, Expire(loop, 4, -1.0, at=9)) == (0, ())
-        assert do(store, reward(loop, "e0")) == ("late", ())
+        assert write(store, Expire(loop, 4, -1.0, at=9)) == (0, ())
+        assert write(store, put_reward(loop, "e0")) == ("late", ())
         assert store.read_funnel(loop) == count_rows(store, loop)
 
 
 def test_nothing_is_learned_from_a_decision_without_features(where: str) -> None:
     with Store(where) as store:
-        loop = new_loop(store)
-        blind = decision(loop, "e")._replace(features=None, degraded=True)
-        do(store, PutDecision(blind, TERMS))
-        assert do(store, reward(loop, "e")) == ("unlearned", ())
-        assert do(store, Expire(loop, WAIT, 0.0, WAIT)) == (0, ())
-        assert store.find_decision(loop, "e") == blind._replace(id=1, activated_at=0)
+        loop = create_loop(store)
+        degraded = make_decision(loop, "e")._replace(features=None, degraded=True)
+        write(store, PutDecision(degraded, TERMS))
+        assert write(store, put_reward(loop, "e")) == ("unlearned", ())
+        assert write(store, Expire(loop, WAIT, 0.0, WAIT)) == (0, ())
+        assert store.find_decision(loop, "e") == degraded._replace(id=1, activated_at=0)
 
 
-def plan(loop: int) -> list[list[Operation[Any]]]:
-    """Groups of operations on few events, so that they meet in every way."""
-    chance = random.Random(3)
+def make_groups(loop: int) -> list[list[Operation[Any]]]:
+    """Make groups of operations on few events, so that every combination occurs."""
+    generator = random.Random(3)
     groups: list[list[Operation[Any]]] = []
     for number in range(20):
         group: list[Operation[Any]] = []
-        for _ in range(chance.randrange(1, 20)):
-            event, at = f"e{chance.randrange(40)}", number * 10 * SECOND
-            terms = RewardTerms(60 * SECOND, chance.random() < 0.5)
-            kind, value, name = chance.random(), chance.random(), chance.choice([None, "r1", "r2"])
+        for _ in range(generator.randrange(1, 20)):
+            event, at = f"e{generator.randrange(40)}", number * 10 * SECOND
+            terms = RewardTerms(60 * SECOND, generator.random() < 0.5)
+            kind, value = generator.random(), generator.random()
+            request_id = generator.choice([None, "r1", "r2"])
             if kind < 0.3:
-                group.append(rank(loop, event, at, chance.random() < 0.4, terms))
+                group.append(put_decision(loop, event, at, generator.random() < 0.4, terms))
             elif kind < 0.5:
                 group.append(Activate(loop, event, at, terms))
             else:
-                group.append(PutReward(loop, event, value, at, terms, name))
+                group.append(PutReward(loop, event, value, at, terms, request_id))
         groups.append(sorted(group, key=lambda step: step.batch_key or ()))
     return groups
 
 
-def test_a_group_does_what_its_operations_do_one_by_one(where: str) -> None:
+def test_a_group_has_the_effect_of_its_operations_one_by_one(where: str) -> None:
     with Store(where) as store:
-        one, many = new_loop(store, "one by one"), new_loop(store, "in groups")
-        for number, (steps, same) in enumerate(zip(plan(one), plan(many), strict=True)):
-            alone = [outcome(store.submit(step).result(20)) for step in steps]
+        one, many = create_loop(store, "one by one"), create_loop(store, "in groups")
+        pairs = zip(make_groups(one), make_groups(many), strict=True)
+        for number, (steps, same) in enumerate(pairs):
+            alone = [describe(store.submit(step).result(20)) for step in steps]
             with hold_writer(store):
                 puts = [store.submit(step) for step in same]
-            assert [outcome(put.result(20)) for put in puts] == alone
+            assert [describe(put.result(20)) for put in puts] == alone
             for loop in (one, many):
-                do(store, Expire(loop, (number - 6) * 10 * SECOND, 0.0, number))
+                write(store, Expire(loop, (number - 6) * 10 * SECOND, 0.0, number))
         assert store.read_funnel(one) == store.read_funnel(many)
-        assert min(store.read_funnel(one)._replace(unlearned=1)) > 0  # all that can happen did
+        assert min(store.read_funnel(one)._replace(unlearned=1)) > 0  # every status occurred
         assert store.read_funnel(one)._replace(unactivated=0) == count_rows(store, one)
 
 
-def outcome(result: PutDecisionResult | ActivateResult | PutRewardResult) -> list[object]:
-    """What does not depend on ids."""
-    said = result.is_new if isinstance(result, PutDecisionResult) else result.status
-    return [said, *(lesson[2:] for lesson in result.lessons)]
+def describe(result: PutDecisionResult | ActivateResult | PutRewardResult) -> list[object]:
+    """The parts of a result that do not depend on ids."""
+    status = result.is_new if isinstance(result, PutDecisionResult) else result.status
+    return [status, *(lesson[2:] for lesson in result.lessons)]

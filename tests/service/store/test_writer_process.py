@@ -1,4 +1,4 @@
-"""The process that writes may end at any moment: nothing is lost, learned twice or left waiting."""
+"""The writer process may end at any moment: nothing is lost, learned twice or left waiting."""
 
 import asyncio
 import io
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from server_process import BASE, Client, Nursery, Server
-from store_helpers import rank, reward
+from store_helpers import put_decision, put_reward
 from windvane.errors import StoreError
 from windvane.policy import Policy
 from windvane.service.loops.loop import FORGET, Loop, unpack
@@ -32,13 +32,13 @@ BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ("ice
 SETTINGS = {"halfLife": "50 rounds", "rewardAggregation": "sum"}
 
 
-def believed(client: Client) -> tuple[int, bytes, bytes]:
+def read_belief(client: Client) -> tuple[int, bytes, bytes]:
     packed = unpack(client.call("GET", f"{BASE}/model").body)
     belief = Policy.load(io.BytesIO(packed.policy)).belief
     return belief.seen, belief.gram.tobytes(), belief.moment.tobytes()
 
 
-def test_a_writer_that_is_killed_is_replaced_and_the_belief_is_that_of_the_log(
+def test_a_killed_writer_is_replaced_and_the_belief_matches_the_log(
     nursery: Nursery, tmp_path: Path
 ) -> None:
     ranked: list[str] = []
@@ -53,9 +53,9 @@ def test_a_writer_that_is_killed_is_replaced_and_the_belief_is_that_of_the_log(
                 if stop.is_set():
                     return
                 event, started = f"{who}-{number}", time.monotonic()
-                told = client.rank(BODY | {"eventId": event})
-                assert told.status == 201
-                if not told.json["degraded"]:
+                answer = client.rank(BODY | {"eventId": event})
+                assert answer.status == 201
+                if not answer.json["degraded"]:
                     ranked.append(event)
                 for turn in range(2):
                     request = f"{event}-{turn}"
@@ -85,11 +85,11 @@ def test_a_writer_that_is_killed_is_replaced_and_the_belief_is_that_of_the_log(
             for thread in threads:
                 thread.join()
             assert client.call("GET", "/healthz").json["status"] == "ok"
-            running = believed(client)
+            running = read_belief(client)
         server.kill()
         server.start()
         with closing(server.client()) as client:
-            assert believed(client) == running
+            assert read_belief(client) == running
     assert max(slowest) < 6.0
     assert running[0] > 20
     with Store(tmp_path / "data") as store:
@@ -99,7 +99,7 @@ def test_a_writer_that_is_killed_is_replaced_and_the_belief_is_that_of_the_log(
             assert request in [one.request_id for one in store.list_rewards(1, event)]
 
 
-def test_a_log_that_failed_for_a_while_leaves_the_belief_as_it_was(
+def test_a_temporary_failure_of_the_log_does_not_change_the_belief(
     nursery: Nursery, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
@@ -107,7 +107,7 @@ def test_a_log_that_failed_for_a_while_leaves_the_belief_as_it_was(
         for number in range(5):
             client.rank(BODY | {"eventId": f"e{number}"})
             assert client.reward(f"e{number}", 0.5).status == 204
-        before = believed(client)
+        before = read_belief(client)
         with closing(sqlite3.connect(data / "windvane.db", isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
             assert client.rank(BODY).json["degraded"]
@@ -115,48 +115,48 @@ def test_a_log_that_failed_for_a_while_leaves_the_belief_as_it_was(
         end = time.monotonic() + 10.0
         while client.rank(BODY).json["degraded"]:
             assert time.monotonic() < end
-        assert believed(client) == before
+        assert read_belief(client) == before
         assert before[0] == 5
 
 
-def test_a_stop_while_the_log_fails_is_a_stop(nursery: Nursery, tmp_path: Path) -> None:
+def test_the_service_stops_while_the_log_fails(nursery: Nursery, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Server(nursery, data) as server:
         with closing(server.client()) as client:
             client.rank(BODY | {"eventId": "e"})
             assert client.reward("e", 0.5).status == 204
-            before = believed(client)
+            before = read_belief(client)
         with closing(sqlite3.connect(data / "windvane.db", isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
             server.stop()
         assert "Traceback" not in server.log
         server.start()
         with closing(server.client()) as client:
-            assert believed(client) == before
+            assert read_belief(client) == before
 
 
-def test_what_was_read_from_the_log_is_not_learned_again_when_it_is_told(tmp_path: Path) -> None:
+def test_lessons_read_from_the_log_are_not_learned_again_from_their_results(tmp_path: Path) -> None:
     settings = write(Settings(dim=2, half_life="never"))
     with Store(tmp_path) as store:
         row = store.submit(PutLoop("home", settings, 0, "test")).result(20)
         loop = Loop(row, store)
         for event in ("a", "b", "c"):
-            store.submit(rank(row.id, event)).result(20)
-        one = store.submit(reward(row.id, "a")).result(20)
-        two = store.submit(reward(row.id, "b")).result(20)
+            store.submit(put_decision(row.id, event)).result(20)
+        one = store.submit(put_reward(row.id, "a")).result(20)
+        two = store.submit(put_reward(row.id, "b")).result(20)
         forget = store.submit(PutSettings(row.id, settings, 1, FORGET)).result(20)
-        three = store.submit(reward(row.id, "c")).result(20)
+        three = store.submit(put_reward(row.id, "c")).result(20)
         teach(loop, one)
         assert loop.policy.belief.seen == 1
         teach(loop, StoreError("gone", "unreachable"))
-        for told in (two, forget, three):  # with the first of them all is read
-            teach(loop, told)
+        for result in (two, forget, three):  # the first one makes the loop read the whole log
+            teach(loop, result)
             assert loop.policy.belief.seen == 1
         assert loop.lesson == three.lessons[0].id
 
 
-class Direct(WriterClient):
-    """Written by a store of this process."""
+class InProcessWriter(WriterClient):
+    """Writes by a store of this process."""
 
     def __init__(self, store: Store) -> None:
         super().__init__("unused")
@@ -168,43 +168,43 @@ class Direct(WriterClient):
         on_result: Callable[[Result | StoreError], None] | None = None,
         timeout: float | None = None,
     ) -> "asyncio.Future[Result]":
-        told = self._store.submit(operation).result(20)
+        result = self._store.submit(operation).result(20)
         if on_result is not None:
-            on_result(told)
+            on_result(result)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        future.set_result(told)
+        future.set_result(result)
         return future
 
 
-def test_all_decisions_whose_wait_is_over_are_closed_at_one_look(tmp_path: Path) -> None:
+def test_one_sweep_closes_all_expired_decisions(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         settings = write(Settings(dim=2, half_life="never"))
         row = store.submit(PutLoop("home", settings, 0, "test")).result(20)
-        puts = [rank(row.id, f"e{k}", deferred=k % 3 > 0) for k in range(900)]
+        puts = [put_decision(row.id, f"e{k}", deferred=k % 3 > 0) for k in range(900)]
         for put in [store.submit(put) for put in puts]:
             put.result(20)
-        service = Service(store, Direct(store))
+        service = Service(store, InProcessWriter(store))
         asyncio.run(service.expire(service.loops["home"]))
         assert store.read_funnel(row.id) == Funnel(900, 300, unactivated=600, default=300)
         assert service.loops["home"].policy.belief.seen == 300
 
 
-class Doomed(WriterClient):
-    """Its first process is killed the moment it is ready."""
+class KilledAtStart(WriterClient):
+    """A client whose first process is killed as soon as it is ready."""
 
-    lives = 0
+    starts = 0
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self.lives += 1
-        if self.lives == 1 and self._process is not None:
+        self.starts += 1
+        if self.starts == 1 and self._process is not None:
             self._process.kill()
             self._process.wait()
 
 
-def test_a_writer_that_is_gone_as_soon_as_it_is_ready_was_never_there(tmp_path: Path) -> None:
-    async def play() -> None:
-        writer = Doomed(str(tmp_path))
+def test_a_writer_that_ends_as_soon_as_it_is_ready_fails_to_start(tmp_path: Path) -> None:
+    async def run() -> None:
+        writer = KilledAtStart(str(tmp_path))
         with pytest.raises(StoreError, match="has ended"):
             await writer.start()
         with pytest.raises(StoreError, match="has ended"):
@@ -214,13 +214,13 @@ def test_a_writer_that_is_gone_as_soon_as_it_is_ready_was_never_there(tmp_path: 
         assert made.name == "home"
         await writer.close()
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
-def test_a_clock_that_is_set_makes_nothing_late(
+def test_setting_the_clock_does_not_make_operations_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def play() -> None:
+    async def run() -> None:
         writer = WriterClient(str(tmp_path))
         await writer.start()
         with monkeypatch.context() as patch:
@@ -229,15 +229,15 @@ def test_a_clock_that_is_set_makes_nothing_late(
         assert (await put).name == "home"
         await writer.close()
 
-    asyncio.run(play())
+    asyncio.run(run())
 
 
-def test_only_so_many_bytes_may_wait_to_be_written(
+def test_operations_beyond_the_limit_of_bytes_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer_client, "MAX_UNSENT_BYTES", 2**24)
 
-    async def play() -> int:
+    async def run() -> int:
         writer = WriterClient(str(tmp_path))
         await writer.start()
         os.kill(writer.process_id, signal.SIGSTOP)
@@ -257,4 +257,4 @@ def test_only_so_many_bytes_may_wait_to_be_written(
         await writer.close()
         return len(made)
 
-    assert 15 < asyncio.run(play()) < 25
+    assert 15 < asyncio.run(run()) < 25

@@ -1,0 +1,66 @@
+"""The protocol of the writer process: messages survive any split, results have their types."""
+
+import random
+from typing import Any, get_args
+
+import msgspec
+
+from store_helpers import make_decision, put_reward
+from windvane.service.store.decision_operations import PutDecision, PutRewardResult
+from windvane.service.store.group_commit import Operation
+from windvane.service.store.reward_matching import RewardTerms
+from windvane.service.store.schema import Lesson
+from windvane.service.store.writer_protocol import (
+    OPERATION_TYPES,
+    TYPE_CODES,
+    MessageSplitter,
+    WriteRequest,
+    add_size,
+    decode_operation,
+    decode_request,
+    decode_result,
+    encode,
+)
+
+
+def test_messages_are_complete_however_the_stream_is_split() -> None:
+    generator = random.Random(1)
+    messages = [generator.randbytes(generator.choice([0, 1, 3, 500])) for _ in range(200)]
+    stream = b"".join(map(add_size, messages))
+    splitter = MessageSplitter()
+    received: list[bytes] = []
+    start = 0
+    while start < len(stream):
+        end = start + generator.choice([1, 2, 3, 5, 1000])
+        received += splitter.feed(stream[start:end])
+        start = end
+    assert received == messages
+
+
+def test_a_request_is_decoded_as_it_was_encoded() -> None:
+    operations: tuple[Operation[Any], ...] = (
+        PutDecision(make_decision(1, "é"), RewardTerms(5, sums_rewards=True), True),
+        put_reward(1, "e", request="r"),
+    )
+    splitter = MessageSplitter()
+    for number, operation in enumerate(operations):
+        code = TYPE_CODES[type(operation)]
+        request = WriteRequest(number, code, 1.5, encode(operation))
+        (message,) = splitter.feed(b"".join(request.encode_parts()))
+        assert decode_request(message) == request
+        assert decode_operation[code](request.operation) == operation
+
+
+def test_a_result_is_decoded_with_its_type() -> None:
+    lesson = Lesson(1, 2, "observe", 0.5, 3, 4, 5, b"features")
+    result = PutRewardResult("learned", (lesson,))
+    code = TYPE_CODES[type(put_reward(1, "e"))]
+    decoded = decode_result[code](msgspec.Raw(encode(result)))
+    assert decoded == result
+    assert (type(decoded), type(decoded.lessons[0])) == (PutRewardResult, Lesson)
+
+
+def test_every_operation_declares_the_type_of_its_result() -> None:
+    for operation_type in OPERATION_TYPES:
+        (base,) = operation_type.__orig_bases__  # type: ignore[attr-defined]
+        assert operation_type.result is get_args(base)[0]
