@@ -30,6 +30,9 @@ EXPLORATIONS = [
 SAMPLED = [exploration for exploration in EXPLORATIONS if exploration.kind.draws_theta]
 LAWS = [part.law for part in EXPLORATIONS if part.name == "randomized" and part.law]
 
+ARMS = np.random.default_rng(31).standard_normal((400, 6, 3))
+REWARDS = np.random.default_rng(32).random(400)
+
 every_memory = pytest.mark.parametrize("memory", MEMORIES, ids=repr)
 every_mergeable = pytest.mark.parametrize("memory", MERGEABLE, ids=repr)
 every_exploration = pytest.mark.parametrize("exploration", EXPLORATIONS, ids=repr)
@@ -60,3 +63,13 @@ def contents(policy: wv.Policy | wv.GeneralizedPolicy, folder: Path) -> dict[str
         parts = {name: file.read(name) for name in file.namelist()}
     path.unlink()
     return parts
+
+
+def busy_policy(
+    memory: wv.Memory, exploration: wv.Exploration
+) -> tuple[wv.Policy, list[wv.Choice]]:
+    """A policy that has learned in 14 rounds, and two choices without a reward."""
+    policy = wv.Policy(3, memory, exploration, seed=7)
+    for t in range(14):
+        policy.learn(policy.choose(ARMS[t]), REWARDS[t])
+    return policy, [policy.choose(ARMS[14]), policy.choose(ARMS[15])]

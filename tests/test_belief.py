@@ -1,4 +1,4 @@
-"""Beliefs: every memory's sums, estimate and widths against the formulas as written."""
+"""Beliefs: the sums, estimate and widths of every memory against the plain formulas."""
 
 from dataclasses import replace
 
@@ -16,41 +16,47 @@ from windvane.kernels.widths import looseness, width_and_error
 GAMMAS = [0.05, 0.5, 0.9, 0.99, 0.999, 0.9999]
 
 
-def learned(memory: wv.Memory, xs: Floats, ys: Floats, ridge: float = 1.0) -> wv.Policy:
-    """A policy that has chosen each row as its only arm and learned its reward."""
+def learn_all(memory: wv.Memory, xs: Floats, ys: Floats, ridge: float = 1.0) -> wv.Policy:
+    """A policy that has chosen each row as its only arm and learned the reward."""
     policy = wv.Policy(xs.shape[1], memory, wv.optimism(1.0), ridge=ridge, seed=0)
     for x, y in zip(xs, ys, strict=True):
         policy.learn(policy.choose(x[None, :]), float(y))
     return policy
 
 
-def close(got: Floats, wanted: Floats, within: float = 1e-9) -> None:
-    """Equal to a share of the largest number that should be there."""
-    size = max(float(np.abs(wanted).max()), 1e-300)
-    np.testing.assert_allclose(got, wanted, rtol=0.0, atol=within * size)
+def check_close(got: Floats, expected: Floats, within: float = 1e-9) -> None:
+    """Compare with a tolerance relative to the largest expected number."""
+    size = max(float(np.abs(expected).max()), 1e-300)
+    np.testing.assert_allclose(got, expected, rtol=0.0, atol=within * size)
 
 
-def agrees(policy: wv.Policy, history: naive.History, arms: Floats, within: float = 1e-9) -> None:
-    """W, W̃, b, θ̂, V⁻¹ and the widths are what the whole history says."""
-    wanted = naive.estimate(policy.memory, policy.ridge, history)
+def check_belief(
+    policy: wv.Policy, history: naive.History, arms: Floats, within: float = 1e-9
+) -> None:
+    """Compare W, W̃, b, θ̂, V⁻¹ and the widths with those from the whole history."""
+    expected = naive.estimate(policy.memory, policy.ridge, history)
     belief = policy.belief
-    close(belief.precision, wanted.W, within)
-    close(belief.noise, wanted.W_noise, within)
-    assert np.abs(belief.moment - wanted.b).max() <= within * (1.0 + np.abs(history.ys).max())
-    assert np.abs(policy.theta - wanted.theta).max() <= within * (1.0 + np.abs(wanted.theta).max())
-    assert np.abs(belief.theta - wanted.theta).max() <= within * (1.0 + np.abs(wanted.theta).max())
-    close(belief.covariance, wanted.V_inverse, within)
-    close(policy.widths(arms), wanted.widths(arms), within)
-    close(compiled_widths(policy, arms), wanted.widths(arms), within)
+    check_close(belief.precision, expected.W, within)
+    check_close(belief.noise, expected.W_noise, within)
+    assert np.abs(belief.moment - expected.b).max() <= within * (1.0 + np.abs(history.ys).max())
+    assert np.abs(policy.theta - expected.theta).max() <= within * (
+        1.0 + np.abs(expected.theta).max()
+    )
+    assert np.abs(belief.theta - expected.theta).max() <= within * (
+        1.0 + np.abs(expected.theta).max()
+    )
+    check_close(belief.covariance, expected.V_inverse, within)
+    check_close(policy.widths(arms), expected.widths(arms), within)
+    check_close(compiled_widths(policy, arms), expected.widths(arms), within)
 
 
-def part(history: naive.History, start: int, stop: int) -> naive.History:
-    """Some of the observations in a row."""
+def slice_history(history: naive.History, start: int, stop: int) -> naive.History:
+    """The observations from `start` to `stop`."""
     return naive.observed(history.xs[start:stop], history.ys[start:stop])
 
 
 def compiled_widths(policy: wv.Policy, arms: Floats) -> Floats:
-    """The widths as `choose` works them out, by compiled code."""
+    """The widths as the compiled code of `choose` computes them."""
     state = kernels.parts(policy._arrays)
     return np.array([kernels.exact_width(policy._arrays, state, x) for x in arms])
 
@@ -60,7 +66,7 @@ def compiled_widths(policy: wv.Policy, arms: Floats) -> Floats:
 def test_every_memory_agrees_with_the_formulas_over_thousands_of_rounds(
     memory: wv.Memory, dim: int
 ) -> None:
-    """The running sums never part from the whole history by more than 1e-9 of their size."""
+    """The running sums differ from those of the whole history by at most 1e-9 of their size."""
     random = np.random.default_rng(dim)
     count = 3000
     xs, arms = unit_rows(random, count, dim) * 1.7, unit_rows(random, 3, dim)
@@ -69,14 +75,14 @@ def test_every_memory_agrees_with_the_formulas_over_thousands_of_rounds(
     for n in range(1, count + 1):
         policy.learn(policy.choose(xs[n - 1 : n]), float(ys[n - 1]))
         if (n < 70 and n % 3 == 0) or n % 211 == 0 or n == count:
-            agrees(policy, naive.observed(xs[:n], ys[:n]), arms)
+            check_belief(policy, naive.observed(xs[:n], ys[:n]), arms)
 
 
 @pytest.mark.parametrize("single", [False, True], ids=["", "single"])
 @pytest.mark.parametrize("gamma", GAMMAS)
 @pytest.mark.parametrize("rarely", [False, True], ids=["", "inverting rarely"])
 def test_every_discount_agrees_with_the_formulas(gamma: float, rarely: bool, single: bool) -> None:
-    """From a γ that forgets in one step to one that hardly forgets at all."""
+    """From a γ that forgets in one step to a γ close to 1."""
     random = np.random.default_rng(3)
     xs, ys = random.standard_normal((700, 4)), random.standard_normal(700)
     policy = wv.Policy(4, wv.discount(gamma, single), wv.optimism(1.0), ridge=2.0, seed=0)
@@ -85,7 +91,7 @@ def test_every_discount_agrees_with_the_formulas(gamma: float, rarely: bool, sin
     for n in range(1, 701):
         policy.learn(xs[n - 1], float(ys[n - 1]))
         if n % 23 == 0:
-            agrees(policy, naive.observed(xs[:n], ys[:n]), np.eye(4))
+            check_belief(policy, naive.observed(xs[:n], ys[:n]), np.eye(4))
 
 
 memories = st.one_of(
@@ -103,7 +109,7 @@ memories = st.one_of(
 
 @st.composite
 def histories(draw: st.DrawFn, least: int = 1) -> naive.History:
-    """Observations with zeros, repeats and multiples of one another among them."""
+    """Observations that contain zeros, repeats and multiples of each other."""
     dim, count = draw(st.integers(1, 4)), draw(st.integers(least, 25))
     number = st.integers(-8, 8).map(lambda eighths: eighths / 8)
     pool = [np.zeros(dim), *(np.eye(dim)), -2.0 * np.ones(dim)]
@@ -118,27 +124,27 @@ def histories(draw: st.DrawFn, least: int = 1) -> naive.History:
 def test_every_short_history_agrees_with_the_formulas(
     memory: wv.Memory, history: naive.History, ridge: float
 ) -> None:
-    """Zero vectors, repeats, too few directions, tiny and too large windows, restarts at once."""
-    policy = learned(memory, history.xs, history.ys, ridge)
+    """Zero vectors, repeats, missing directions, short and long windows, restarts in round 0."""
+    policy = learn_all(memory, history.xs, history.ys, ridge)
     arms = np.vstack([np.eye(history.xs.shape[1]), np.ones(history.xs.shape[1])])
-    agrees(policy, history, arms)
+    check_belief(policy, history, arms)
 
 
 @same_every_time
 @given(memory=memories, history=histories(), ridge=st.sampled_from([0.01, 1.0, 30.0]))
-def test_doubt_never_exceeds_that_of_a_blank_belief(
+def test_uncertainty_never_exceeds_that_of_a_blank_belief(
     memory: wv.Memory, history: naive.History, ridge: float
 ) -> None:
     """V⁻¹ ≼ W⁻¹ ≼ I/λ."""
-    belief = learned(memory, history.xs, history.ys, ridge).belief
+    belief = learn_all(memory, history.xs, history.ys, ridge).belief
     inverse = np.linalg.inv(belief.precision)
     blank = np.eye(belief.dim) / ridge
     assert np.linalg.eigvalsh(inverse - belief.covariance).min() >= -1e-9 / ridge
     assert np.linalg.eigvalsh(blank - inverse).min() >= -1e-9 / ridge
 
 
-def test_a_window_forgets_large_observations_without_a_trace() -> None:
-    """Once they have left, what is left of W and θ̂ is that of the small ones alone."""
+def test_a_window_forgets_large_observations_completely() -> None:
+    """After large observations left the window, W and θ̂ are those of the small ones alone."""
     random = np.random.default_rng(0)
     sizes = np.where(np.arange(120) < 14, 1e6 * 10.0 ** (-0.45 * np.arange(120)), 0.0)
     xs = 0.3 * random.standard_normal((120, 3)) + sizes[:, None] / np.sqrt(3)
@@ -146,9 +152,9 @@ def test_a_window_forgets_large_observations_without_a_trace() -> None:
     policy = wv.Policy(3, wv.window(60), wv.optimism(1.0), seed=0)
     for n in range(1, 121):
         policy.learn(xs[n - 1], float(ys[n - 1]))
-        wanted = naive.estimate(policy.memory, 1.0, naive.observed(xs[:n], ys[:n]))
-        if np.linalg.cond(wanted.W) < 100:
-            close(policy.theta, wanted.theta, 1e-8)
+        expected = naive.estimate(policy.memory, 1.0, naive.observed(xs[:n], ys[:n]))
+        if np.linalg.cond(expected.W) < 100:
+            check_close(policy.theta, expected.theta, 1e-8)
 
 
 @pytest.mark.parametrize(
@@ -166,8 +172,10 @@ def test_a_window_forgets_large_observations_without_a_trace() -> None:
     ids=repr,
 )
 @pytest.mark.parametrize("count", [1, 5, 8])
-def test_the_widths_of_arms_that_stay_are_kept_in_step(memory: wv.Memory, count: int) -> None:
-    """They are those that reading afresh would give, and as near the truth as is promised."""
+def test_widths_of_fixed_arms_are_updated_with_each_observation(
+    memory: wv.Memory, count: int
+) -> None:
+    """They equal recomputed widths, and their error stays within the stated bound."""
     random = np.random.default_rng(6)
     xs, arms = random.standard_normal((500, 6)), random.standard_normal((count, 6))
     policy = wv.Policy(6, memory, wv.optimism(1.0), seed=0)
@@ -200,12 +208,12 @@ def test_the_widths_of_arms_that_stay_are_kept_in_step(memory: wv.Memory, count:
 def test_merge_is_associative_and_the_same_as_learning_in_turn(
     memory: wv.Memory, history: naive.History, cuts: tuple[float, float]
 ) -> None:
-    """(A ∘ B) ∘ C = A ∘ (B ∘ C) = all learned by one."""
+    """(A ∘ B) ∘ C = A ∘ (B ∘ C) = the belief of one policy that learned all."""
     n = len(history.ys)
     first, second = sorted(round(cut * n) for cut in cuts)
-    pieces = [part(history, *ends) for ends in ((0, first), (first, second), (second, n))]
-    a, b, c = (learned(memory, piece.xs, piece.ys).belief for piece in pieces)
-    whole = learned(memory, history.xs, history.ys).belief
+    pieces = [slice_history(history, *ends) for ends in ((0, first), (first, second), (second, n))]
+    a, b, c = (learn_all(memory, piece.xs, piece.ys).belief for piece in pieces)
+    whole = learn_all(memory, history.xs, history.ys).belief
     for merged in (a.merge(b).merge(c), a.merge(b.merge(c))):
         assert merged.seen == whole.seen == n
         np.testing.assert_allclose(merged.gram, whole.gram, rtol=0, atol=1e-11)
@@ -220,9 +228,9 @@ def test_merge_is_associative_and_the_same_as_learning_in_turn(
 def test_a_blank_belief_changes_nothing_in_a_merge(
     memory: wv.Memory, history: naive.History
 ) -> None:
-    """It is the identity on either side, to the bit."""
+    """A blank belief is the identity on either side, bit for bit."""
     blank = wv.Policy(history.xs.shape[1], memory, wv.greedy(), seed=0).belief
-    belief = learned(memory, history.xs, history.ys).belief
+    belief = learn_all(memory, history.xs, history.ys).belief
     for merged in (blank.merge(belief), belief.merge(blank)):
         assert merged.seen == belief.seen
         np.testing.assert_array_equal(merged.gram, belief.gram)
@@ -231,10 +239,10 @@ def test_a_blank_belief_changes_nothing_in_a_merge(
 
 
 @every_mergeable
-def test_the_order_of_a_merge_matters_where_the_past_fades(memory: wv.Memory) -> None:
-    """Newer observations weigh more under a discount, and the same under keep."""
-    old = learned(memory, np.eye(2), np.ones(2)).belief
-    new = learned(memory, 2 * np.eye(2), np.ones(2)).belief
+def test_the_order_of_a_merge_matters_if_the_past_fades(memory: wv.Memory) -> None:
+    """Newer observations weigh more under a discount, and equally under keep."""
+    old = learn_all(memory, np.eye(2), np.ones(2)).belief
+    new = learn_all(memory, 2 * np.eye(2), np.ones(2)).belief
     same = np.array_equal(old.merge(new).gram, new.merge(old).gram)
     assert same == (memory.name == "keep")
 
@@ -248,7 +256,7 @@ def test_the_order_of_a_merge_matters_where_the_past_fades(memory: wv.Memory) ->
 def test_a_policy_given_a_merged_belief_goes_on_as_if_it_had_learned_all(
     memory: wv.Memory, exploration: wv.Exploration
 ) -> None:
-    """Its sums, estimate, widths, choices and what it samples from are those of one that had."""
+    """Its sums, estimate, widths, choices and samples are those of a policy that learned all."""
     random = np.random.default_rng(5)
     xs, ys = random.standard_normal((300, 3)), random.standard_normal(300)
     policies = [wv.Policy(3, memory, exploration, seed=4) for _ in range(3)]
@@ -275,7 +283,7 @@ def test_a_policy_given_a_merged_belief_goes_on_as_if_it_had_learned_all(
 
 @pytest.mark.parametrize("memory", [wv.window(3), wv.restart(9), wv.restart_at([4])], ids=repr)
 def test_memories_that_drop_observations_cannot_be_merged(memory: wv.Memory) -> None:
-    """The sums alone do not say what to drop next."""
+    """Sums do not contain the observations that are to be dropped later."""
     policy = wv.Policy(2, memory, wv.greedy(), seed=0)
     with pytest.raises(wv.BeliefError, match="only beliefs of keep, discount, half_life can"):
         policy.belief.merge(policy.belief)
@@ -294,7 +302,7 @@ def test_memories_that_drop_observations_cannot_be_merged(memory: wv.Memory) -> 
     ids=repr,
 )
 def test_beliefs_of_other_settings_are_refused(other: wv.Policy) -> None:
-    """Another γ, memory, ridge or dimension can neither be merged nor given."""
+    """A belief with another γ, memory, ridge or dimension can neither be merged nor assigned."""
     policy = wv.Policy(2, wv.discount(0.9), wv.greedy(), seed=0)
     with pytest.raises(wv.BeliefError, match="must be the same"):
         policy.belief.merge(other.belief)
@@ -303,18 +311,18 @@ def test_beliefs_of_other_settings_are_refused(other: wv.Policy) -> None:
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf, -5.0])
-def test_a_belief_that_cannot_be_is_refused_and_changes_nothing(broken: float) -> None:
-    """A Gram matrix that is not finite, or negative, leaves the policy as it was."""
-    policy = learned(wv.discount(0.9), np.eye(2), np.ones(2))
+def test_an_invalid_belief_is_refused_and_changes_nothing(broken: float) -> None:
+    """A Gram matrix that is not finite, or negative, leaves the policy unchanged."""
+    policy = learn_all(wv.discount(0.9), np.eye(2), np.ones(2))
     before = policy._arrays.block.tobytes(), policy._arrays.tally.tobytes()
     with pytest.raises(wv.BeliefError):
         policy.belief = replace(policy.belief, gram=np.full((2, 2), broken))
     assert (policy._arrays.block.tobytes(), policy._arrays.tally.tobytes()) == before
 
 
-def test_a_belief_is_a_copy_that_later_learning_leaves_alone() -> None:
-    """What was read off stays as it was."""
-    policy = learned(wv.keep(), np.eye(2), np.ones(2))
+def test_a_belief_is_a_copy_that_later_learning_does_not_change() -> None:
+    """The arrays of an earlier belief keep their values."""
+    policy = learn_all(wv.keep(), np.eye(2), np.ones(2))
     belief = policy.belief
     policy.learn([1.0, 1.0], 1.0)
     np.testing.assert_array_equal(belief.gram, np.eye(2))

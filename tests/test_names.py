@@ -1,4 +1,4 @@
-"""Names: each stands for its pair, tuned from theory."""
+"""Names: each makes its memory and exploration, tuned from theory."""
 
 import math
 
@@ -42,13 +42,13 @@ TABLE = {
     "CUSUM-RandLinUCB": ("detect", "randomized"),
     "CUSUM-LinTS": ("detect", "thompson"),
 }
-SPENDING = {"LinUCB": "optimism", "RandLinUCB": "randomized", "LinTS": "thompson"}
-FINDING = {
-    **{f"BOB D-{base}": ("bandits", "discount", name) for base, name in SPENDING.items()},
-    **{f"BOB SW-{base}": ("bandits", "window", name) for base, name in SPENDING.items()},
-    **{f"BOB Restart-{base}": ("bandits", "restart", name) for base, name in SPENDING.items()},
-    **{f"Warm BOB D-{base}": ("warm", "discount", name) for base, name in SPENDING.items()},
-    **{f"Predictive D-{base}": ("predictive", "discount", name) for base, name in SPENDING.items()},
+BASES = {"LinUCB": "optimism", "RandLinUCB": "randomized", "LinTS": "thompson"}
+SEARCHING = {
+    **{f"BOB D-{base}": ("bandits", "discount", name) for base, name in BASES.items()},
+    **{f"BOB SW-{base}": ("bandits", "window", name) for base, name in BASES.items()},
+    **{f"BOB Restart-{base}": ("bandits", "restart", name) for base, name in BASES.items()},
+    **{f"Warm BOB D-{base}": ("warm", "discount", name) for base, name in BASES.items()},
+    **{f"Predictive D-{base}": ("predictive", "discount", name) for base, name in BASES.items()},
 }
 
 
@@ -62,15 +62,15 @@ def make(name: str, **changed: object) -> wv.Policy:
     return policy
 
 
-def test_every_row_of_the_table_has_its_name() -> None:
-    assert {row.name for row in NAMES} == {*TABLE, *FINDING}
+def test_the_table_has_exactly_these_names() -> None:
+    assert {row.name for row in NAMES} == {*TABLE, *SEARCHING}
 
 
-@pytest.mark.parametrize("name", FINDING)
-def test_a_name_that_finds_its_memory_looks_in_its_family_and_plays(name: str) -> None:
+@pytest.mark.parametrize("name", SEARCHING)
+def test_a_name_that_searches_for_its_memory_searches_its_family_and_plays(name: str) -> None:
     policy = named(name)
     assert isinstance(policy, Adaptive)
-    kind, family, exploration = FINDING[name]
+    kind, family, exploration = SEARCHING[name]
     assert (policy.adaptation.kind, policy.exploration.name) == (kind, exploration)
     assert {memory.name for memory in policy.candidates} - {"keep"} == {family}
     for _ in range(30):
@@ -79,7 +79,7 @@ def test_a_name_that_finds_its_memory_looks_in_its_family_and_plays(name: str) -
 
 
 @pytest.mark.parametrize("name", [name for name in TABLE if not find_name(name).has_link])
-def test_a_name_is_its_pair_and_plays(name: str) -> None:
+def test_a_name_makes_its_memory_and_exploration_and_plays(name: str) -> None:
     policy = make(name)
     assert (policy.memory.name, policy.exploration.name) == TABLE[name]
     arms = np.eye(10)
@@ -88,7 +88,7 @@ def test_a_name_is_its_pair_and_plays(name: str) -> None:
     assert policy.belief.seen == 30
 
 
-def test_names_with_a_link_are_tuned_as_the_linear_ones_of_the_same_memory() -> None:
+def test_names_with_a_link_are_tuned_as_the_linear_names_of_the_same_memory() -> None:
     for name, like in [("FPL-GLM", "Gaussian-LinTS"), ("D-FPL-GLM", "D-LinTS")]:
         policy, linear = named(name, link="poisson"), make(like)
         assert isinstance(policy, wv.GeneralizedPolicy)
@@ -97,7 +97,7 @@ def test_names_with_a_link_are_tuned_as_the_linear_ones_of_the_same_memory() -> 
     assert named("SW-FPL-GLM", link="logistic").memory == make("SW-LinTS").memory
 
 
-def test_who_has_a_link_and_who_has_none_is_said() -> None:
+def test_a_missing_or_an_unexpected_link_is_refused() -> None:
     with pytest.raises(wv.SettingError, match="FPL-GLM needs a link, such as link='logistic'"):
         named("FPL-GLM")
     with pytest.raises(wv.SettingError, match="D-LinTS has no link, got 'logistic'"):
@@ -106,8 +106,8 @@ def test_who_has_a_link_and_who_has_none_is_said() -> None:
         named("FPL-GLM", link="probit")
 
 
-def test_a_filter_forgets_at_the_pace_of_theory() -> None:
-    """Q = (1−γ)²σ²d a round: its steady gain in one direction, seen every d rounds, is 1 − γ."""
+def test_a_kalman_filter_forgets_as_fast_as_the_discount_of_theory() -> None:
+    """With q = (1−γ)²σ²d a round, the gain in a direction seen every d rounds tends to 1 − γ."""
     memory = make("Kalman-LinTS").memory
     step = 1 - theory.discount_for(10, 10_000, 4.0, 100)
     assert 1 - memory.rho**2 == pytest.approx(step**2 * 0.16 * 10, rel=1e-9)
@@ -117,14 +117,14 @@ def test_a_filter_forgets_at_the_pace_of_theory() -> None:
     assert make("LB-WeightUCB").memory == wv.discount(gamma, single=True)
 
 
-def test_discounts_are_theorys() -> None:
+def test_discounts_are_those_of_theory() -> None:
     assert make("D-LinUCB").memory.gamma == theory.discount_for(10, 10_000, 4.0)
     assert make("D-LinTS").memory.gamma == theory.discount_for(10, 10_000, 4.0, 100)
     older = make("D-RandLinUCB", tuning="uncorrected").memory.gamma
     assert older == theory.discount_for(10, 10_000, 4.0, tuning="uncorrected")
 
 
-def test_windows_and_epochs_are_theorys() -> None:
+def test_windows_and_restarts_are_those_of_theory() -> None:
     assert make("SW-LinTS").memory == wv.window(theory.span_for(10, 10_000, 4.0))
     assert make("Restart-LinUCB").memory == wv.restart(theory.span_for(10, 10_000, 4.0))
 
@@ -160,7 +160,7 @@ def test_only_lints_is_inflated() -> None:
         ("LinTS-OR", "changes"),
     ],
 )
-def test_a_missing_fact_is_asked_for(name: str, missing: str) -> None:
+def test_a_missing_number_is_named_in_the_error(name: str, missing: str) -> None:
     with pytest.raises(wv.SettingError, match=f"{name} .* {missing}, which must be given"):
         make(name, **{missing: None})
 

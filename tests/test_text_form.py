@@ -1,4 +1,4 @@
-"""The text form: what is printed can be read back, and nothing else is run."""
+"""The text form: a printed part is read back, and no other text is evaluated."""
 
 import re
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from windvane import text_form
 
 
 @pytest.mark.parametrize("part", [*MEMORIES, *EXPLORATIONS], ids=repr)
-def test_what_is_printed_is_read_back(part: wv.Memory | wv.Exploration) -> None:
+def test_a_printed_part_is_read_back_as_the_same_part(part: wv.Memory | wv.Exploration) -> None:
     assert text_form.read(repr(part)) == part
 
 
@@ -26,7 +26,7 @@ def test_what_is_printed_is_read_back(part: wv.Memory | wv.Exploration) -> None:
     ],
     ids=repr,
 )
-def test_pieces_are_read_back(part: wv.Law | wv.Confidence) -> None:
+def test_laws_and_radii_are_read_back(part: wv.Law | wv.Confidence) -> None:
     assert text_form.read(repr(part)) == part
 
 
@@ -50,12 +50,12 @@ def test_pieces_are_read_back(part: wv.Law | wv.Confidence) -> None:
         "9**9**9",
     ],
 )
-def test_anything_else_is_refused(text: str) -> None:
+def test_any_other_text_is_refused(text: str) -> None:
     with pytest.raises(wv.SettingError):
         text_form.read(text)
 
 
-def test_kinds_are_not_confused() -> None:
+def test_an_exploration_is_no_memory_and_a_memory_no_exploration() -> None:
     with pytest.raises(wv.SettingError, match=r"^memory: must be one of .*, got 'thompson"):
         text_form.read_memory("thompson(1.0)")
     with pytest.raises(wv.SettingError, match=r"^exploration: must be one of .*, got 'keep"):
@@ -122,7 +122,7 @@ def test_every_policy_accepts_texts() -> None:
         (lambda: wv.PredictiveMemory(2, "greedy()", "windows"), "did you mean 'window'?"),
     ],
 )
-def test_what_a_policy_cannot_take_is_refused_with_a_hint(
+def test_a_policy_refuses_other_values_with_a_hint(
     make: Callable[[], wv.Chooser], complaint: str
 ) -> None:
     with pytest.raises(wv.SettingError, match=re.escape(complaint)):

@@ -1,8 +1,8 @@
-"""What a memory holds: sums over the past, and what is kept at hand to read them fast.
+"""Beliefs: what a policy has learned, as weighted sums over its observations.
 
-The truth is three sums without the ridge: S = Σ w·xxᵀ, S̃ = Σ w²·xxᵀ and b = Σ w·xy, w the weight
-that the memory gives to each observation. Everything else is derived from them. A Kalman filter
-holds its mean and covariance instead, as θ̂ and `inverse`, and is exact without any sums.
+A belief is three sums without the ridge: S = Σ w·xxᵀ, S̃ = Σ w²·xxᵀ and b = Σ w·xy, with the weight
+w that the memory gives to each observation. Everything else is derived from these sums. A Kalman
+filter has a mean and a covariance instead of sums, stored as θ̂ and `inverse`.
 """
 
 from dataclasses import dataclass
@@ -17,29 +17,37 @@ from windvane.types import Floats
 
 
 class State(NamedTuple):
-    """The parts of a belief as compiled code sees them, all views of one block of memory."""
+    """The parts of a belief as compiled code sees them: all are views of one array."""
 
     moment: Floats  # (d,)    b
     theta: Floats  # (d,)    θ̂ = W⁻¹b
     gram: Floats  # (d, d)  S, so that W = S + λI
-    inverse: Floats  # (d, d)  close to W⁻¹: exact but for a ridge that has faded a little
-    noise: Floats  # (d, d)  S̃, so that W̃ = S̃ + λI; S itself where W̃ is W
-    spread: Floats  # (d, d)  close to V⁻¹ = W⁻¹W̃W⁻¹; `inverse` itself where W̃ is W
-    root: Floats  # (d, d)  upper triangular R with RᵀR = S̃, where samples are drawn
+    inverse: Floats  # (d, d)  close to W⁻¹: only the ridge in it may have faded a little
+    noise: Floats  # (d, d)  S̃, so that W̃ = S̃ + λI; the same array as `gram` if W̃ is W
+    spread: Floats  # (d, d)  close to V⁻¹ = W⁻¹W̃W⁻¹; the same array as `inverse` if W̃ is W
+    root: Floats  # (d, d)  upper triangular R with RᵀR = S̃, for explorations that draw samples
 
 
 @dataclass(frozen=True, eq=False)
 class Belief:
-    """A belief at rest: what was seen, under which memory; a monoid under `merge`."""
+    """The sums that a policy holds, with the memory that weighs them; a monoid under `merge`.
+
+    >>> import numpy as np, windvane as wv
+    >>> morning, evening = (wv.Policy(2, wv.keep(), wv.greedy(), seed=1) for _ in range(2))
+    >>> morning.learn([1.0, 0.0], reward=1.0)
+    >>> evening.learn([0.0, 1.0], reward=0.5)
+    >>> morning.belief.merge(evening.belief).theta
+    array([0.5 , 0.25])
+    """
 
     memory: Memory
     ridge: float  # λ
-    seen: int  # n, observations folded in
+    seen: int  # n, observations learned
     gram: Floats  # (d, d)  S
     noise_gram: Floats  # (d, d)  S̃
     moment: Floats  # (d,)    b
-    clock: float = 0.0  # when the newest observation was chosen, where ages count by a clock
-    held: float = 0.0  # Σ of the squared weights by that clock
+    clock: float = 0.0  # under a half-life, the time of the newest choice that was learned
+    held: float = 0.0  # under a half-life, Σ of the squared weights at that time
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Belief):
@@ -51,7 +59,7 @@ class Belief:
 
     @property
     def dim(self) -> int:
-        """d."""
+        """d, the number of features."""
         return self.moment.size
 
     @property
@@ -77,7 +85,7 @@ class Belief:
 
     def solve(self, right: Floats) -> Floats:
         """W⁻¹ times a vector or the columns of a matrix."""
-        from scipy.linalg import cho_factor, cho_solve  # here, because it takes a while to load
+        from scipy.linalg import cho_factor, cho_solve  # imported late, because it is slow to load
 
         solution: Floats = cho_solve(cho_factor(self.precision, lower=True), right)
         return solution
@@ -89,26 +97,28 @@ class Belief:
         return np.sqrt(squared)
 
     def merge(self, newer: "Belief") -> "Belief":
-        """This belief followed by a newer one, as if one had seen both in turn.
+        """The belief of a policy that learned the observations of this one, then the newer ones.
 
         (n₁, S₁, S̃₁, b₁) ∘ (n₂, S₂, S̃₂, b₂)
             = (n₁+n₂, γ^{n₂}S₁+S₂, γ^{2n₂}S̃₁+S̃₂, γ^{n₂}b₁+b₂);  S̃ is S under a single Gram matrix
 
-        With a half-life each side fades by its own age, and the order does not matter.
+        Under a half-life both beliefs fade to the newer of their two clocks, in either order.
         """
         if not self.memory.kind.mergeable:
             names = ", ".join(names_of(lambda kind: kind.mergeable))
             raise BeliefError(f"merge: only beliefs of {names} can be merged, got {self.memory!r}")
-        mine = (self.memory, self.ridge, self.dim)
-        yours = (newer.memory, newer.ridge, newer.dim)
-        if mine != yours:
+        ours = (self.memory, self.ridge, self.dim)
+        theirs = (newer.memory, newer.ridge, newer.dim)
+        if ours != theirs:
             raise BeliefError(
-                f"merge: memory, ridge and dim must be the same, got {mine!r} and {yours!r}"
+                f"merge: memory, ridge and dim must be the same, got {ours!r} and {theirs!r}"
             )
-        fade, other, clock = self.memory.gamma**newer.seen, 1.0, newer.clock
+        clock = newer.clock
+        fade = self.memory.gamma**newer.seen  # of this belief
+        newer_fade = 1.0
         if self.memory.kind.is_timed:
             clock = max((each.clock for each in (self, newer) if each.seen), default=0.0)
-            fade, other = (
+            fade, newer_fade = (
                 0.5 ** ((clock - each.clock) / self.memory.span) if each.seen else 1.0
                 for each in (self, newer)
             )
@@ -117,9 +127,9 @@ class Belief:
             self.memory,
             self.ridge,
             self.seen + newer.seen,
-            fade * self.gram + other * newer.gram,
-            fade**power * self.noise_gram + other**power * newer.noise_gram,
-            fade * self.moment + other * newer.moment,
+            fade * self.gram + newer_fade * newer.gram,
+            fade**power * self.noise_gram + newer_fade**power * newer.noise_gram,
+            fade * self.moment + newer_fade * newer.moment,
             clock,
-            fade**2 * self.held + other**2 * newer.held,
+            fade**2 * self.held + newer_fade**2 * newer.held,
         )

@@ -1,0 +1,263 @@
+"""What a policy refuses: settings, arms, rewards, features and choices; nothing changes then."""
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import windvane as wv
+from grid import (
+    ARMS,
+    REWARDS,
+    Floats,
+    busy_policy,
+    contents,
+    every_exploration,
+    every_memory,
+)
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: wv.Policy(0, wv.keep(), wv.greedy()), "Policy: dim must be a whole number >= 1"),
+        (
+            lambda: wv.Policy(2, wv.keep(), wv.greedy(), ridge=0.0),
+            "Policy: ridge must be above 0, got 0.0",
+        ),
+        (
+            lambda: wv.Policy(2, wv.keep(), wv.greedy(), ridge=-1),
+            "Policy: ridge must be above 0, got -1",
+        ),
+        (
+            lambda: wv.Policy(2, wv.keep(), wv.greedy(), ridge=math.inf),
+            "Policy: ridge must be a finite number, got inf",
+        ),
+        (
+            lambda: wv.Policy(2, wv.keep(), wv.greedy(), floor=1.5),
+            "Policy: floor must lie in [0, 1], got 1.5",
+        ),
+        (
+            lambda: wv.Policy(2, wv.keep(), wv.greedy(), seed=-1),
+            "Policy: seed must be a whole number >= 0, got -1",
+        ),
+        (
+            lambda: wv.Policy(2, wv.greedy(), wv.keep()),  # type: ignore[arg-type]
+            "Policy: memory must be a Memory or a text such as 'discount(0.99)', got greedy()",
+        ),
+    ],
+)
+def test_a_setting_outside_its_range_is_refused(make: Callable[[], object], complaint: str) -> None:
+    """The message names the factory, the condition and the value."""
+    with pytest.raises(wv.SettingError, match=re.escape(complaint)):
+        make()
+
+
+def arms_with(value: float) -> Floats:
+    """Six arms, with this number in the third."""
+    arms: Floats = ARMS[20].copy()
+    arms[2, 1] = value
+    return arms
+
+
+BAD_ARMS: list[tuple[npt.ArrayLike, str]] = [
+    (np.ones((4, 2)), "choose: arms must have shape (K, 3), got (4, 2)"),
+    (np.ones(3), "choose: arms must have shape (K, 3), got (3,)"),
+    (np.ones((2, 2, 3)), "choose: arms must have shape (K, 3), got (2, 2, 3)"),
+    (np.ones((0, 3)), "choose: there must be at least one arm and feature, got (0, 3)"),
+    ([], "choose: arms must have shape (K, 3), got (0,)"),
+    ([[1.0, 2.0, 3.0], [1.0]], "choose: arms must be rows of numbers"),
+    ([["a", "b", "c"]], "choose: arms must be rows of numbers"),
+    (arms_with(math.nan), "choose: arms must be finite, with norm up to 1e+50; arm 2 is ["),
+    (arms_with(math.inf), "choose: arms must be finite, with norm up to 1e+50; arm 2 is ["),
+    (arms_with(-math.inf), "choose: arms must be finite, with norm up to 1e+50; arm 2 is ["),
+    (arms_with(1e60), "choose: arms must be finite, with norm up to 1e+50; arm 2 is ["),
+]
+
+
+@every_memory
+@every_exploration
+def test_arms_that_cannot_be_scored_are_refused_and_change_nothing(
+    memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
+) -> None:
+    """Every method that takes arms refuses them with the condition and the value."""
+    policy, _ = busy_policy(memory, exploration)
+    before = contents(policy, tmp_path)
+    for arms, complaint in BAD_ARMS:
+        for ask in (
+            policy.choose,
+            policy.widths,
+            policy.propensities,
+            lambda bad: policy.choose_many([ARMS[0], bad, ARMS[1]]),
+        ):
+            with pytest.raises(wv.ArmsError, match=re.escape(complaint)):
+                ask(arms)
+    assert contents(policy, tmp_path) == before
+
+
+def test_bad_arms_in_the_round_of_a_restart_do_not_restart(tmp_path: Path) -> None:
+    """The restart happens with the next valid arms."""
+    policy = wv.Policy(3, wv.restart(5), wv.optimism(1.0), seed=7)
+    for t in range(5):
+        policy.learn(policy.choose(ARMS[t]), REWARDS[t])
+    before = contents(policy, tmp_path)
+    with pytest.raises(wv.ArmsError):
+        policy.choose(arms_with(math.nan))
+    assert contents(policy, tmp_path) == before
+    policy.choose(ARMS[5])
+    assert not policy.theta.any()
+
+
+BAD_REWARDS: list[object] = [math.nan, math.inf, -math.inf, 1e200, None]
+
+
+@every_memory
+@every_exploration
+def test_a_reward_that_is_no_number_is_refused_and_changes_nothing(
+    memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
+) -> None:
+    """For a choice, which can still be learned afterwards, and for features."""
+    policy, (first, second) = busy_policy(memory, exploration)
+    before = contents(policy, tmp_path)
+    for reward in BAD_REWARDS:
+        complaint = re.escape(f"learn: the reward must be a finite number, got {reward!r}")
+        for what in (first, first.features):
+            with pytest.raises(wv.RewardError, match=complaint):
+                policy.learn(what, reward)  # type: ignore[arg-type]
+        with pytest.raises(wv.RewardError, match="learn"):
+            policy.learn_many([first, second], [0.5, reward])  # type: ignore[list-item]
+    assert contents(policy, tmp_path) == before
+    policy.learn(first, 0.5)
+
+
+@pytest.mark.parametrize("reward", ["high", "1.5", b"1.5", [0.5], 1j, {}], ids=repr)
+def test_a_reward_of_another_type_is_refused(reward: object, tmp_path: Path) -> None:
+    """A text is refused even if it looks like a number."""
+    policy, (first, second) = busy_policy(wv.keep(), wv.greedy())
+    before = contents(policy, tmp_path)
+    complaint = re.escape(f"learn: the reward must be a finite number, got {reward!r}")
+    with pytest.raises(wv.RewardError, match=complaint):
+        policy.learn(first, reward)  # type: ignore[arg-type]
+    with pytest.raises(wv.RewardError, match="learn"):
+        policy.learn_many([first, second], [0.5, reward])  # type: ignore[list-item]
+    assert contents(policy, tmp_path) == before
+
+
+def test_there_must_be_one_reward_for_each_choice(tmp_path: Path) -> None:
+    """Too few, too many or nested rewards are refused."""
+    policy, choices = busy_policy(wv.keep(), wv.greedy())
+    before = contents(policy, tmp_path)
+    for rewards in ([0.5], [0.5, 0.5, 0.5], [[0.5], [0.5]], [[0.5], [0.5, 1.0]]):
+        with pytest.raises(wv.RewardError, match="learn_many"):
+            policy.learn_many(choices, rewards)  # type: ignore[arg-type]
+    assert contents(policy, tmp_path) == before
+
+
+BAD_FEATURES: list[tuple[npt.ArrayLike, str]] = [
+    (np.ones(2), "learn: features must have shape (3,), got (2,)"),
+    (np.ones((1, 3)), "learn: features must have shape (3,), got (1, 3)"),
+    (1.0, "learn: features must have shape (3,), got ()"),
+    (["a", "b", "c"], "learn: features must be numbers"),
+    ([1.0, math.nan, 0.0], "learn: features must be finite, with norm up to 1e+50"),
+    ([1.0, math.inf, 0.0], "learn: features must be finite, with norm up to 1e+50"),
+    ([1.0, 1e60, 0.0], "learn: features must be finite, with norm up to 1e+50"),
+    ([1e7, 0.0, 0.0], "learn: the squared features learned so far must sum to at most 1e+13 times"),
+]
+
+
+@every_memory
+@every_exploration
+def test_features_that_cannot_be_learned_are_refused_and_change_nothing(
+    memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
+) -> None:
+    """Also as the last of many, after valid ones."""
+    policy, choices = busy_policy(memory, exploration)
+    before = contents(policy, tmp_path)
+    for features, complaint in BAD_FEATURES:
+        with pytest.raises(wv.ArmsError, match=re.escape(complaint)):
+            policy.learn(features, 0.5)
+        many = [*choices, features]
+        with pytest.raises(wv.ArmsError, match=re.escape(complaint)):
+            policy.learn_many(many, np.ones(3))  # type: ignore[arg-type]
+    assert contents(policy, tmp_path) == before
+
+
+@pytest.mark.parametrize("seen", [0, 1, 64, 128])
+@pytest.mark.parametrize("exploration", [wv.thompson(1.0), wv.perturbed_history(1.0)], ids=repr)
+@pytest.mark.parametrize("memory", [wv.keep(), wv.discount(0.99), wv.window(200)], ids=repr)
+def test_a_refused_observation_does_not_grow_the_history(
+    memory: wv.Memory, exploration: wv.Exploration, seen: int, tmp_path: Path
+) -> None:
+    """Policies that keep past observations have as much room after the error as before."""
+    policy = wv.Policy(3, memory, exploration, seed=0)
+    policy.learn_many(ARMS[:seen, 0], REWARDS[:seen])
+    before = contents(policy, tmp_path)
+    with pytest.raises(wv.ArmsError):
+        policy.learn([1e7, 0.0, 0.0], 0.5)
+    with pytest.raises(wv.ArmsError):
+        policy.learn_many(np.array([[1.0, 0.0, 0.0], [1e7, 0.0, 0.0]]), [0.5, 0.5])
+    assert contents(policy, tmp_path) == before
+
+
+@every_memory
+@every_exploration
+def test_a_choice_is_learned_once_and_only_by_its_policy(
+    memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
+) -> None:
+    """A choice learned twice, of another policy or of a later round is refused."""
+    policy, (first, second) = busy_policy(memory, exploration)
+    policy.learn(first, 0.5)
+    stranger = wv.Policy(3, memory, exploration, seed=8).choose(ARMS[0])
+    unmade = wv.Choice(second.index, second.features, policy.round, policy.key)
+    before = contents(policy, tmp_path)
+    for choice, complaint in (
+        (first, "learn: the choice of round 14 was learned already"),
+        (stranger, "learn: this choice was made by another policy"),
+        (unmade, "learn: this choice was made by another policy"),
+    ):
+        with pytest.raises(wv.ChoiceError, match=re.escape(complaint)):
+            policy.learn(choice, 0.5)
+        with pytest.raises(wv.ChoiceError, match=re.escape(complaint)):
+            policy.learn_many([second, choice], [0.5, 0.5])
+    with pytest.raises(wv.ChoiceError, match="a choice can be learned once"):
+        policy.learn_many([second, second], [0.5, 0.5])
+    assert contents(policy, tmp_path) == before
+    policy.learn(stranger.features, 0.5)
+    policy.learn(second, 0.5)
+
+
+@pytest.mark.parametrize("other", [2, 4])
+def test_a_choice_of_a_policy_with_the_same_seed_and_other_features_is_refused(other: int) -> None:
+    """Policies with equal seeds and different dimensions are different policies."""
+    policy, stranger = (wv.Policy(d, wv.keep(), wv.greedy(), seed=1) for d in (3, other))
+    policy.choose(np.eye(3))
+    choice = stranger.choose(np.eye(other))
+    with pytest.raises(wv.WindvaneError):
+        policy.learn(choice, 1.0)
+    with pytest.raises(wv.WindvaneError):
+        policy.learn_many([choice], [1.0])
+    assert not policy.theta.any()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda policy: policy.choose_many(5),
+        lambda policy: policy.learn_many(5, [1.0]),
+        lambda policy: policy.learn_many([policy.choose(np.eye(2))], 1.0),
+        lambda policy: policy.learn_many([policy.choose(np.eye(2))], [1.0], at=5.0),
+        lambda policy: policy.dismiss("a"),
+        lambda policy: wv.finite(np.eye(2)).best("abc"),
+        lambda policy: wv.GeneralizedPolicy(2, ["logistic"], wv.keep()),  # type: ignore[arg-type]
+        lambda policy: wv.GeneralizedPolicy(2, "logistic", wv.discount(0.9, single=True)),
+    ],
+)
+def test_arguments_of_another_type_are_refused(
+    call: Callable[[wv.Policy], object],
+) -> None:
+    with pytest.raises(wv.WindvaneError, match="must be"):
+        call(wv.Policy(2, wv.keep(), wv.greedy(), seed=0))
