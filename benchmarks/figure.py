@@ -109,10 +109,10 @@ def measure(experiment: Experiment) -> tuple[float, float]:
 
 def main() -> None:
     """Measure every panel."""
-    pools = criteo.load()
+    pools = criteo.load_pools()
     rows: list[dict[str, Cell]] = []
     for size in paper.PANELS:
-        slow, fast = measure(paper.experiment(size, "released", pools[size[0]], 1, 1))
+        slow, fast = measure(paper.make_experiment(size, "released", pools[size[0]], 1, 1))
         rows.append(
             {
                 "(d, K)": str(size),

@@ -8,7 +8,7 @@ import windvane as wv
 from grid import Floats, unit_rows
 from windvane.lab import worlds
 from windvane.lab.engines.linear import Player
-from windvane.lab.running.experiment import Experiment, run
+from windvane.lab.running.experiment import Experiment, run_experiment
 
 NOISE = 0.4
 
@@ -73,7 +73,9 @@ def test_detection_beats_a_discount_where_changes_are_rare_and_abrupt() -> None:
     world = worlds.world(5, 10, 4000, worlds.abrupt([2000], flip=1.0))
     memories = wv.detect(0.39), wv.discount(0.99), wv.keep()
     players = tuple(Player(repr(memory), memory, exploration) for memory in memories)
-    found, faded, kept = run(Experiment(players, world, 10, seed=2, points=1)).mean()[:, -1]
+    found, faded, kept = run_experiment(Experiment(players, world, 10, seed=2, points=1)).mean()[
+        :, -1
+    ]
     assert found < 0.8 * faded
     assert faded < 0.5 * kept
 

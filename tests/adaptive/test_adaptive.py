@@ -330,14 +330,14 @@ def test_the_regret_of_bandits_over_bandits_grows_slower_than_time(family: str) 
 )
 def test_predictive_memory_comes_near_the_best_memory_in_hindsight(drift: worlds.Drift) -> None:
     """Within 15 % of the best fixed discount, and far ahead of the worst."""
-    from windvane.lab.running.experiment import Experiment, run
+    from windvane.lab.running.experiment import Experiment, run_experiment
 
     exploration = wv.thompson(0.39)
     world = worlds.world(10, 20, 3000, drift)
     fixed = [wv.discount(1 - 1 / L) for L in (20, 40, 80, 160, 320, 640, 1280)] + [wv.keep()]
     selection = Player("found", wv.keep(), exploration, adaptation=predictive("discount"))
     players = (selection, *(Player(repr(m), m, exploration) for m in fixed))
-    ends: Floats = run(Experiment(players, world, 10, seed=1, points=1)).mean()[:, -1]
+    ends: Floats = run_experiment(Experiment(players, world, 10, seed=1, points=1)).mean()[:, -1]
     assert ends[0] <= 1.15 * ends[1:].min()
     assert ends[0] < 0.5 * ends[1:].max()
 

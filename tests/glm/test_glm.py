@@ -20,7 +20,7 @@ from windvane.kernels.sampling import DRAWS
 from windvane.lab import worlds
 from windvane.lab.engines.generalized import replay_generalized
 from windvane.lab.engines.linear import Player
-from windvane.lab.studies import plan
+from windvane.lab.studies import players
 
 LINKS = ["identity", "logistic", "poisson"]
 WITH_LINK = "memory must be one of keep, discount, window"
@@ -424,14 +424,14 @@ def test_names_with_a_link_take_that_of_the_world() -> None:
     for reward, link in rewards.items():
         place = worlds.world(3, 5, 100, reward=reward)
         for name in ("FPL-GLM", "D-FPL-GLM", "SW-FPL-GLM"):
-            assert plan.player({"name": name}, place).link == link
-        assert plan.player({"name": "D-LinTS"}, place).link == ""
+            assert players.make_player({"name": name}, place).link == link
+        assert players.make_player({"name": "D-LinTS"}, place).link == ""
 
 
 def test_a_table_may_give_a_link() -> None:
     place = worlds.world(3, 5, 100, reward=worlds.bernoulli("logistic"))
     table = {"memory": "discount(0.9)", "exploration": "perturbed_history(0.5)", "link": "logistic"}
-    player = plan.player(table, place)
+    player = players.make_player(table, place)
     assert (player.memory, player.exploration) == (wv.discount(0.9), wv.perturbed_history(0.5))
     assert player.link == "logistic"
     for change, message in [
@@ -441,4 +441,4 @@ def test_a_table_may_give_a_link() -> None:
         ({"link": "probit"}, "link must be one of identity, logistic, poisson"),
     ]:
         with pytest.raises(wv.SettingError, match=message):
-            plan.player({**table, **change}, place)
+            players.make_player({**table, **change}, place)

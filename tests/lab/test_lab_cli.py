@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from windvane.lab.studies import criteo, paper
+from windvane.lab.studies import criteo_standin, paper
 
 MAIN = [sys.executable, "-c", "from windvane.cli import main; main()"]
 PLAN = """
@@ -59,13 +59,13 @@ def test_reproduce_leaves_picture_curves_and_summary(tmp_path: Path) -> None:
     said = run(*words, "--out", out, home=tmp_path)
     assert said.returncode == 0, said.stderr
     assert said.stderr == ""
-    assert criteo.STAND_IN in said.stdout
+    assert criteo_standin.STAND_IN in said.stdout
     assert "published" in said.stdout
     assert said.stdout.splitlines()[-1] == f"The picture is {out / 'figure.png'}"
     assert (out / "figure.png").read_bytes()[:4] == b"\x89PNG"
     assert (out / "figure.pdf").read_bytes()[:4] == b"%PDF"
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["data"] == summary["note"] == criteo.STAND_IN
+    assert summary["data"] == summary["note"] == criteo_standin.STAND_IN
     assert [row["policy"] for row in summary["panels"]] == list(paper.POLICIES)
     assert summary["panels"][0].keys() >= {"end regret", "standard error", "at 5500", "at 7000"}
     curves = pl.read_parquet(out / "curves.parquet")
@@ -82,7 +82,7 @@ def test_reproduce_leaves_picture_curves_and_summary(tmp_path: Path) -> None:
 
 def test_reproduce_reads_a_real_file(tmp_path: Path) -> None:
     data = tmp_path / "data.tsv.gz"
-    criteo.write_stand_in(data, rows=30_000)
+    criteo_standin.write_stand_in(data, rows=30_000)
     words = ["reproduce", "--panels", "10x10", "--replications", "1", "--protocol", "paper"]
     said = run(*words, "--data", data, "--out", tmp_path / "out", "--json", home=tmp_path)
     assert said.returncode == 0, said.stderr
@@ -224,13 +224,13 @@ def test_a_plan_with_a_mistake_is_one_line(text: str, sentence: str, tmp_path: P
 
 def test_named_policies_are_tuned_for_their_world() -> None:
     from windvane.lab import worlds
-    from windvane.lab.studies import plan
+    from windvane.lab.studies import players
 
     world = worlds.world(4, 6, 400, worlds.abrupt([200], flip=0.5), reward=worlds.gaussian(0.25))
     draw = world.draw(0)
-    facts = plan.problem(world)
+    facts = players.describe_problem(world)
     assert facts.noise == 0.5
     assert facts.changes == (200,)
     assert facts.drift == pytest.approx(np.linalg.norm(draw.theta[1] - draw.theta[0]))
-    assert plan.player({"name": "LinTS-OR"}, world).memory.at == (200,)
-    assert plan.problem(worlds.world(4, 6, 400)).drift == 1.0
+    assert players.make_player({"name": "LinTS-OR"}, world).memory.at == (200,)
+    assert players.describe_problem(worlds.world(4, 6, 400)).drift == 1.0

@@ -14,8 +14,8 @@ from grid import Floats
 from windvane.lab import worlds
 from windvane.lab.engines.action_set import replay_on
 from windvane.lab.engines.linear import Player
-from windvane.lab.running.experiment import Experiment, on_threads, run
-from windvane.lab.studies import plan
+from windvane.lab.running.experiment import Experiment, make_thread_runner, run_experiment
+from windvane.lab.studies.players import change_rounds, describe_problem, make_player
 from windvane.lab.worlds.draw import Draw
 
 ROUNDS, KEY = 150, 77
@@ -89,7 +89,7 @@ def test_memory_that_fades_recovers_on_a_ball_and_in_traffic() -> None:
     for actions, dim in ((worlds.ball(), 5), (worlds.routes(3, 3), 12)):
         drift, reward = worlds.abrupt([500], flip=1.0), worlds.gaussian(0.01)
         world = worlds.world(dim, 10, 1000, drift, actions, reward)
-        result = run(Experiment(players, world, replications=4, seed=1))
+        result = run_experiment(Experiment(players, world, replications=4, seed=1))
         late = (result.at(1000) - result.at(800)).mean(axis=1)
         assert late[0] < 0.5 * late[1]
 
@@ -97,7 +97,7 @@ def test_memory_that_fades_recovers_on_a_ball_and_in_traffic() -> None:
 def test_experiments_are_the_same_on_any_number_of_threads() -> None:
     world = worlds.world(12, 9, 60, worlds.walk(1.0), worlds.routes(3, 3))
     experiment = Experiment(tuple(PLAYERS), world, replications=11, seed=3, points=7)
-    alone, together = (run(experiment, on_threads(n)) for n in (1, 3))
+    alone, together = (run_experiment(experiment, make_thread_runner(n)) for n in (1, 3))
     assert alone.regret.tobytes() == together.regret.tobytes()
     assert alone.regret.shape == (3, 11, 7)
     assert (np.diff(alone.regret, axis=2) >= -1e-12).all()
@@ -125,11 +125,11 @@ def test_theory_knows_what_it_must_of_a_set() -> None:
     drift = worlds.abrupt([30], flip=0.5)
     for actions, dim, longest in ((worlds.ball(2.5), 6, 2.5), (worlds.routes(3, 4), 17, 5**0.5)):
         world = worlds.world(dim, 40, 100, drift, actions)
-        facts = plan.problem(world)
+        facts = describe_problem(world)
         assert facts.arm_norm == pytest.approx(longest)
         assert (facts.dim, facts.arms, facts.changes) == (dim, 40, (30,))
-        assert plan.changes_of(world) == (30,)
-        assert plan.player({"name": "D-LinTS"}, world).exploration.name == "thompson"
+        assert change_rounds(world) == (30,)
+        assert make_player({"name": "D-LinTS"}, world).exploration.name == "thompson"
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,10 @@ def test_players_that_need_a_list_are_refused() -> None:
     world = worlds.world(4, 2, 9, actions=worlds.ball())
     wide = Player("wide", wv.keep(), wv.optimism(1.0))
     with pytest.raises(wv.SettingError, match=r"optimism.* needs the width of every action"):
-        run(Experiment((wide,), world, replications=1, seed=1))
+        run_experiment(Experiment((wide,), world, replications=1, seed=1))
     blind = PLAYERS[0]._replace(any_first=3)
     with pytest.raises(wv.SettingError, match="faded: no action can be drawn at random from ball"):
-        run(Experiment((blind,), world, replications=1, seed=1))
+        run_experiment(Experiment((blind,), world, replications=1, seed=1))
 
 
 def test_simulate_plays_on_sets_and_says_in_one_line_what_cannot(tmp_path: Path) -> None:
@@ -194,9 +194,9 @@ def test_means_and_rewards_bend_with_the_link(link: str) -> None:
     at_best = 1 / (1 + np.exp(-2.0)) if link == "logistic" else np.exp(2.0)
     at_worst = 1 / (1 + np.exp(2.0)) if link == "logistic" else np.exp(-2.0)
     names = ["FPL-GLM", "Gaussian-LinTS"]
-    players = tuple(plan.player({"name": name}, world) for name in names)
+    players = tuple(make_player({"name": name}, world) for name in names)
     assert players[0].link == link
-    result = run(Experiment(players, world, 3, seed=1, points=300))
+    result = run_experiment(Experiment(players, world, 3, seed=1, points=300))
     assert np.diff(result.regret, axis=2).max() <= at_best - at_worst + 1e-9
     assert (result.mean()[:, -1] < 0.4 * 300 * (at_best - at_worst)).all()
 
@@ -231,4 +231,4 @@ def test_a_link_that_does_not_fit_is_refused(
     policy: dict[str, object], reward: worlds.Reward, message: str
 ) -> None:
     with pytest.raises(wv.SettingError, match=message):
-        plan.player(policy, worlds.world(3, 5, 100, reward=reward))
+        make_player(policy, worlds.world(3, 5, 100, reward=reward))

@@ -8,7 +8,7 @@ from game import played
 from grid import EXPLORATIONS, MEMORIES
 from windvane.lab import worlds
 from windvane.lab.engines.linear import Player, replay
-from windvane.lab.running.experiment import Experiment, on_threads, run
+from windvane.lab.running.experiment import Experiment, make_thread_runner, run_experiment
 
 ROUNDS = 120
 KEY = 12345
@@ -35,5 +35,5 @@ def test_result_does_not_depend_on_the_number_of_threads() -> None:
         Player("two", wv.window(40), wv.randomized(wv.half_normal(1.0))),
     )
     experiment = Experiment(players, world, replications=12, seed=5)
-    alone, together = (run(experiment, on_threads(n)).regret for n in (1, 3))
+    alone, together = (run_experiment(experiment, make_thread_runner(n)).regret for n in (1, 3))
     assert alone.tobytes() == together.tobytes()

@@ -15,9 +15,11 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from windvane.errors import SettingError
-from windvane.lab.output import figures
-from windvane.lab.output.figures import Panel, curves, save, styles, tuning
-from windvane.lab.running.experiment import Result
+from windvane.lab.output.figure_style import NAMED_STYLES, assign_styles, save_figure
+from windvane.lab.output.panels import Panel
+from windvane.lab.output.regret_figure import draw_regret
+from windvane.lab.output.tuning_figure import draw_tuning
+from windvane.lab.running.experiment import ExperimentResult
 from windvane.types import Floats
 
 FIVE = ("D-LinUCB", "D-RandLinUCB", "D-LinTS", "LinTS", "LinTS-OR")
@@ -38,7 +40,7 @@ def panel(
     marks = np.linspace(0, horizon, 51)[1:].astype(np.int64)
     steps = rng.gamma(2.0, size=(len(names), replications, marks.size))
     regret = steps.cumsum(axis=2) / (2 * marks.size) * np.array(ends)[:, None, None]
-    return Panel("(d, K) = (10, 10)", Result(names, marks, regret), changes)
+    return Panel("(d, K) = (10, 10)", ExperimentResult(names, marks, regret), changes)
 
 
 def drawn(axes: Axes) -> dict[str, Line2D]:
@@ -92,7 +94,7 @@ def assert_labels_are_clear(figure: Figure) -> None:
 
 def test_lines_hold_the_means() -> None:
     it = panel()
-    lines = drawn(curves([it]).axes[0])
+    lines = drawn(draw_regret([it]).axes[0])
     assert tuple(lines) == FIVE
     for name, curve in zip(FIVE, it.result.regret.sum(axis=1) / 20, strict=True):
         np.testing.assert_allclose(x_of(lines[name]), it.result.marks)
@@ -101,7 +103,7 @@ def test_lines_hold_the_means() -> None:
 
 def test_bands_run_from_the_tenth_to_the_ninetieth_percentile() -> None:
     it = panel(replications=11)  # of 11 values these are the second and the tenth
-    bands = [c for c in curves([it]).axes[0].collections if isinstance(c, PolyCollection)]
+    bands = [c for c in draw_regret([it]).axes[0].collections if isinstance(c, PolyCollection)]
     ordered = np.sort(it.result.regret, axis=1)
     assert len(bands) == len(FIVE)
     for band, low, high in zip(bands, ordered[:, 1], ordered[:, 9], strict=True):
@@ -113,7 +115,7 @@ def test_bands_run_from_the_tenth_to_the_ninetieth_percentile() -> None:
 
 @pytest.mark.parametrize("changes", [(), (4000,), (1000, 2500, 9000)])
 def test_every_change_has_its_line_and_all_share_one_label(changes: tuple[int, ...]) -> None:
-    figure = curves([panel(changes=changes), panel(changes=changes)])
+    figure = draw_regret([panel(changes=changes), panel(changes=changes)])
     for axes in figure.axes:
         upright = [line for line in axes.lines if len(set(x_of(line))) == 1]
         assert [x_of(line)[0] for line in upright if line.get_label() != "_end"] == list(changes)
@@ -121,7 +123,7 @@ def test_every_change_has_its_line_and_all_share_one_label(changes: tuple[int, .
 
 
 def test_legend_names_every_policy_once() -> None:
-    figure = curves([panel(), panel(TEN, tuple(range(100, 1100, 100))), panel()])
+    figure = draw_regret([panel(), panel(TEN, tuple(range(100, 1100, 100))), panel()])
     assert legend_of(figure) == [*FIVE, *TEN, "change"]
 
 
@@ -129,11 +131,11 @@ def test_end_values_stand_beside_their_panel() -> None:
     it = panel()
     wanted = [f"{value:,.0f}" for value in sorted(it.result.mean()[:, -1])]
     wanted[-1] = f"↑ {wanted[-1]}"  # LinTS has left
-    assert ends_of(curves([it]).axes[0]) == wanted
+    assert ends_of(draw_regret([it]).axes[0]) == wanted
 
 
 def test_a_towering_curve_leaves_the_others_their_room() -> None:
-    axes = curves([panel()]).axes[0]
+    axes = draw_regret([panel()]).axes[0]
     top = axes.get_ylim()[1]
     ends = {name: y_of(line)[-1] for name, line in drawn(axes).items()}
     assert ends["LinTS"] > 3 * top
@@ -142,7 +144,7 @@ def test_a_towering_curve_leaves_the_others_their_room() -> None:
 
 @pytest.mark.parametrize("ends", [(2000.0, 9950.0), (3000.0, 2000.0, 1000.0), (0.0,)])
 def test_no_curve_leaves_without_need(ends: tuple[float, ...]) -> None:
-    axes = curves([panel(FIVE[: len(ends)], ends)]).axes[0]
+    axes = draw_regret([panel(FIVE[: len(ends)], ends)]).axes[0]
     assert axes.get_ylim()[1] > max(ends) * 0.9
     assert not any("↑" in text for text in ends_of(axes))
 
@@ -150,25 +152,25 @@ def test_no_curve_leaves_without_need(ends: tuple[float, ...]) -> None:
 def test_a_wide_band_does_not_count_as_towering() -> None:
     it = panel(FIVE[:3], (2000.0, 2000.0, 2000.0))
     it.result.regret[2] *= np.linspace(0.1, 2.9, 20)[:, None]  # mean × 1.5, upper edge × 2.6
-    axes = curves([it]).axes[0]
+    axes = draw_regret([it]).axes[0]
     assert axes.get_ylim()[1] > np.percentile(it.result.regret[2, :, -1], 90)
     assert not any("↑" in text for text in ends_of(axes))
 
 
 def test_known_names_keep_their_style_and_others_differ_from_all() -> None:
     for names in (FIVE, FIVE[3:], ("mine", *FIVE[::-1], "yours"), TEN + FIVE):
-        given = styles(names)
+        given = assign_styles(names)
         assert len(set(given.values())) == len(names)
-        assert all(given[name] == figures.NAMED[name] for name in names if name in FIVE)
-    many = styles([f"player {place}" for place in range(40)])
+        assert all(given[name] == NAMED_STYLES[name] for name in names if name in FIVE)
+    many = assign_styles([f"player {place}" for place in range(40)])
     assert len(set(many.values())) == 40
 
 
 def test_known_styles_differ_on_grey_paper() -> None:
     weights = np.array([0.299, 0.587, 0.114])  # of red, green, blue in grey
-    greys = [weights @ colors.to_rgb(style.colour) for style in figures.NAMED.values()]
+    greys = [weights @ colors.to_rgb(style.colour) for style in NAMED_STYLES.values()]
     assert np.diff(np.sort(greys)).min() > 0.1
-    assert len({style.marker for style in figures.NAMED.values()}) == len(FIVE)
+    assert len({style.marker for style in NAMED_STYLES.values()}) == len(FIVE)
 
 
 SHOWN = {
@@ -188,7 +190,7 @@ SHOWN = {
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_labels_of_curves_do_not_overlap(name: str) -> None:
-    figure = curves(SHOWN[name], NOTE)
+    figure = draw_regret(SHOWN[name], NOTE)
     assert len(figure.axes) == len(SHOWN[name])
     for text in (text for axes in figure.axes for text in axes.texts):
         assert 0 <= text.get_position()[1] <= 1.001, f"{text} is not beside its panel"
@@ -196,7 +198,7 @@ def test_labels_of_curves_do_not_overlap(name: str) -> None:
 
 
 def test_panels_fill_the_grid_in_the_given_order() -> None:
-    figure = curves([panel()._replace(title=str(place)) for place in range(6)], NOTE)
+    figure = draw_regret([panel()._replace(title=str(place)) for place in range(6)], NOTE)
     corners = [axes.get_position() for axes in figure.axes]
     order = sorted(range(6), key=lambda p: (round(-corners[p].y0, 3), corners[p].x0))
     assert order == list(range(6))
@@ -210,7 +212,7 @@ CHOICES = {"theory": 0.99883, "older (uncorrected)": 0.9985, "best": 0.99883}
 
 
 def test_tuning_draws_discounts_at_their_memory() -> None:
-    figure = tuning(GAMMAS[::-1], MEANS, MEANS / 20, CHOICES, "γ", NOTE)
+    figure = draw_tuning(GAMMAS[::-1], MEANS, MEANS / 20, CHOICES, "γ", NOTE)
     line = next(line for line in figure.axes[0].lines if x_of(line).size == 12)
     np.testing.assert_allclose(x_of(line), np.geomspace(20, 10_000, 12))
     np.testing.assert_allclose(y_of(line), MEANS[::-1])
@@ -220,7 +222,7 @@ def test_tuning_draws_discounts_at_their_memory() -> None:
 
 
 def test_tuning_marks_stand_at_their_values() -> None:
-    axes = tuning(GAMMAS, MEANS, MEANS / 20, CHOICES, "γ").axes[0]
+    axes = draw_tuning(GAMMAS, MEANS, MEANS / 20, CHOICES, "γ").axes[0]
     marked = {text.get_text(): text.get_position()[0] for text in axes.texts}
     assert marked == {
         "theory: 0.99883": pytest.approx(1 / 0.00117),
@@ -241,7 +243,7 @@ def test_tuning_marks_stand_at_their_values() -> None:
 @pytest.mark.parametrize("span", [(1, 12), (4, 7)])
 def test_labels_of_tuning_do_not_overlap(choices: dict[str, float], span: tuple[int, int]) -> None:
     part = slice(*span)
-    figure = tuning(GAMMAS[part], MEANS[part], MEANS[part] / 20, choices, "γ", NOTE)
+    figure = draw_tuning(GAMMAS[part], MEANS[part], MEANS[part] / 20, choices, "γ", NOTE)
     assert_labels_are_clear(figure)
     axes = figure.axes[0]
     upright = [line for line in axes.lines if len(set(x_of(line))) == 1 and x_of(line).size == 2]
@@ -253,7 +255,9 @@ def test_labels_of_tuning_do_not_overlap(choices: dict[str, float], span: tuple[
 
 def test_tuning_of_a_window_reads_in_rounds() -> None:
     windows = [50, 100, 500, 1000, 5000]
-    figure = tuning(windows, MEANS[:5], MEANS[:5] / 20, {"theory": 1800, "best": 500}, "w", NOTE)
+    figure = draw_tuning(
+        windows, MEANS[:5], MEANS[:5] / 20, {"theory": 1800, "best": 500}, "w", NOTE
+    )
     texts = " ".join(boxes(figure))
     assert "theory: 1,800" in texts
     assert "memory" not in texts
@@ -261,29 +265,29 @@ def test_tuning_of_a_window_reads_in_rounds() -> None:
 
 
 def test_tuning_of_one_value_without_marks_is_drawn() -> None:
-    figure = tuning([0.99], [2000.0], [50.0], {}, "γ", NOTE)
+    figure = draw_tuning([0.99], [2000.0], [50.0], {}, "γ", NOTE)
     assert not figure.axes[0].texts
     assert_labels_are_clear(figure)
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:
     with pytest.raises(SettingError, match="at least one panel"):
-        curves([])
+        draw_regret([])
     with pytest.raises(SettingError, match="columns must be a whole number"):
-        curves([panel()], columns=0)
+        draw_regret([panel()], columns=0)
     with pytest.raises(SettingError, match="each value needs a mean"):
-        tuning([0.9, 0.99], [1.0], [0.1], {}, "γ")
+        draw_tuning([0.9, 0.99], [1.0], [0.1], {}, "γ")
     with pytest.raises(SettingError, match=r"γ must lie in \(0, 1\), got 1.0"):
-        tuning([0.9, 1.0], [1.0, 2.0], [0.1, 0.1], {}, "γ")
+        draw_tuning([0.9, 1.0], [1.0, 2.0], [0.1, 0.1], {}, "γ")
     with pytest.raises(SettingError, match="w must be above 0"):
-        tuning([10, 20], [1.0, 2.0], [0.1, 0.1], {"best": 0}, "w")
+        draw_tuning([10, 20], [1.0, 2.0], [0.1, 0.1], {"best": 0}, "w")
 
 
 def test_saved_files_are_the_same_to_the_byte_when_drawn_again(tmp_path: Path) -> None:
-    first = save(curves([panel()], NOTE), tmp_path / "new" / "a", "figure")
-    figure = curves([panel()], NOTE)
-    save(figure, tmp_path / "b", "figure")
-    again = save(figure, tmp_path / "b", "figure")  # over the file that is there
+    first = save_figure(draw_regret([panel()], NOTE), tmp_path / "new" / "a", "figure")
+    figure = draw_regret([panel()], NOTE)
+    save_figure(figure, tmp_path / "b", "figure")
+    again = save_figure(figure, tmp_path / "b", "figure")  # over the file that is there
     assert [path.name for path in first] == ["figure.png", "figure.pdf"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
     assert first[0].read_bytes().startswith(b"\x89PNG")
@@ -304,13 +308,13 @@ def test_a_failed_save_leaves_the_old_file_and_no_draft(
     figure = Figure()
     monkeypatch.setattr(figure, "savefig", fail)
     with pytest.raises(OSError, match="disk full"):
-        save(figure, tmp_path, "figure")
+        save_figure(figure, tmp_path, "figure")
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
 
 
 def test_experiments_do_without_matplotlib_and_figures_without_pyplot() -> None:
     code = (
         "import sys, windvane.lab.running.experiment; assert 'matplotlib' not in sys.modules;"
-        "import windvane.lab.output.figures; assert 'matplotlib.pyplot' not in sys.modules"
+        "import windvane.lab.output.regret_figure; assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

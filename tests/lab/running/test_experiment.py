@@ -9,7 +9,14 @@ import pytest
 import windvane as wv
 from windvane.lab import worlds
 from windvane.lab.engines.linear import Player, replay, spanned
-from windvane.lab.running.experiment import CHUNK, Chunk, Experiment, on_threads, play_chunk, run
+from windvane.lab.running.experiment import (
+    REPLICATIONS_PER_CHUNK,
+    Chunk,
+    Experiment,
+    make_thread_runner,
+    play_chunk,
+    run_experiment,
+)
 from windvane.lab.worlds.draw import Draw, means, offered, payoff
 from windvane.types import Floats
 
@@ -28,30 +35,35 @@ def small(**changed: object) -> Experiment:
 def test_curves_are_thinned_and_hold_what_was_asked_for() -> None:
     experiment = small(points=10, extra=(123, 999))
     assert experiment.marks.tolist() == [40, 80, 120, 123, 160, 200, 240, 280, 320, 360, 400]
-    result = run(experiment)
+    result = run_experiment(experiment)
     assert result.regret.shape == (2, 12, 11)
-    whole = run(small(points=400))
+    whole = run_experiment(small(points=400))
     np.testing.assert_array_equal(result.at(123), whole.at(123))
     np.testing.assert_array_equal(result.regret[:, :, -1], whole.regret[:, :, -1])
 
 
 def test_regret_only_grows() -> None:
-    assert (np.diff(run(small()).regret, axis=2) >= 0).all()
+    assert (np.diff(run_experiment(small()).regret, axis=2) >= 0).all()
 
 
 def test_players_see_the_same_replications() -> None:
     twins = (PLAYERS[1], PLAYERS[1]._replace(name="twin"))
-    regret = run(small(players=twins)).regret
+    regret = run_experiment(small(players=twins)).regret
     assert regret[0].tobytes() == regret[1].tobytes()
 
 
 def test_more_replications_leave_the_first_ones_as_they_were() -> None:
-    few, many = run(small(replications=7)).regret, run(small(replications=12)).regret
+    few, many = (
+        run_experiment(small(replications=7)).regret,
+        run_experiment(small(replications=12)).regret,
+    )
     assert few.tobytes() == np.ascontiguousarray(many[:, :7]).tobytes()
 
 
 def test_another_seed_gives_another_run() -> None:
-    assert run(small()).regret.tobytes() != run(small(seed=4)).regret.tobytes()
+    assert (
+        run_experiment(small()).regret.tobytes() != run_experiment(small(seed=4)).regret.tobytes()
+    )
 
 
 def test_an_interrupted_run_goes_on_from_what_it_kept(tmp_path: Path) -> None:
@@ -61,32 +73,35 @@ def test_an_interrupted_run_goes_on_from_what_it_kept(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(small(), interrupted, keep=tmp_path)
+        run_experiment(small(), interrupted, checkpoint=tmp_path)
     seen: list[Chunk] = []
 
     def watched(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
         seen.extend(chunks)
-        yield from on_threads()(chunks)
+        yield from make_thread_runner()(chunks)
 
     progress: list[int] = []
-    resumed = run(small(), watched, progress.append, keep=tmp_path)
-    assert [chunk.first for chunk in seen] == [CHUNK, 2 * CHUNK]
+    resumed = run_experiment(small(), watched, progress.append, checkpoint=tmp_path)
+    assert [chunk.first for chunk in seen] == [REPLICATIONS_PER_CHUNK, 2 * REPLICATIONS_PER_CHUNK]
     assert sum(progress) == 12
-    assert resumed.regret.tobytes() == run(small()).regret.tobytes()
+    assert resumed.regret.tobytes() == run_experiment(small()).regret.tobytes()
 
 
 @pytest.mark.parametrize("damage", [b"", b"no array", None])
 def test_a_damaged_chunk_is_played_again(tmp_path: Path, damage: bytes | None) -> None:
-    run(small(), keep=tmp_path)
+    run_experiment(small(), checkpoint=tmp_path)
     for file in tmp_path.iterdir():
         file.write_bytes(file.read_bytes()[:-9] if damage is None else damage)
-    assert run(small(), keep=tmp_path).regret.tobytes() == run(small()).regret.tobytes()
+    assert (
+        run_experiment(small(), checkpoint=tmp_path).regret.tobytes()
+        == run_experiment(small()).regret.tobytes()
+    )
 
 
 def test_chunks_of_another_experiment_are_not_taken(tmp_path: Path) -> None:
-    run(small(seed=1), keep=tmp_path)
-    kept = run(small(seed=2), keep=tmp_path).regret
-    assert kept.tobytes() == run(small(seed=2)).regret.tobytes()
+    run_experiment(small(seed=1), checkpoint=tmp_path)
+    kept = run_experiment(small(seed=2), checkpoint=tmp_path).regret
+    assert kept.tobytes() == run_experiment(small(seed=2)).regret.tobytes()
 
 
 def played_naively(draw: Draw, a: float, gamma: float, seed: int) -> float:

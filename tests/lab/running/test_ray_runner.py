@@ -16,8 +16,13 @@ import windvane as wv
 from windvane.errors import SettingError, WindvaneError
 from windvane.lab import worlds
 from windvane.lab.engines.linear import Player
-from windvane.lab.running.experiment import Chunk, Experiment, on_threads, run
-from windvane.lab.running.ray_runner import AHEAD, TRIES, on_ray
+from windvane.lab.running.experiment import Chunk, Experiment, make_thread_runner, run_experiment
+from windvane.lab.running.ray_runner import (
+    MAX_ATTEMPTS,
+    TASKS_PER_CPU,
+    _hide_worker_messages,
+    make_ray_runner,
+)
 from windvane.lab.worlds.drift import Drift
 
 PLAYERS = (
@@ -90,15 +95,15 @@ def log(tmp_path: Path) -> Path:
 
 def test_missing_ray_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(SettingError, match=r"^on_ray: .* pip install 'windvane\[ray\]'$"):
-        on_ray()
+    with pytest.raises(SettingError, match=r"^ray: .* pip install 'windvane\[ray\]'$"):
+        make_ray_runner()
 
 
 @pytest.mark.usefixtures("without")
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:port", "here"])
 def test_an_address_without_a_ray_is_refused_in_one_line(address: str) -> None:
-    with pytest.raises(SettingError, match=f"^on_ray: no Ray at '{address}': .*$"):
-        run(small(WORLDS["walk"]), on_ray(address))
+    with pytest.raises(SettingError, match=f"^ray: no Ray at '{address}': .*$"):
+        run_experiment(small(WORLDS["walk"]), make_ray_runner(address))
 
 
 @pytest.mark.usefixtures("without")
@@ -112,7 +117,7 @@ def test_its_own_ray_is_silent_and_gone_after_an_early_end(
             os.kill(os.getpid(), signal.SIGKILL)
 
     experiment = small(meddling(log, kill))
-    playing = on_ray()([Chunk(experiment, r, r + 1) for r in range(8)])
+    playing = make_ray_runner()([Chunk(experiment, r, r + 1) for r in range(8)])
     for _ in range(7):
         next(playing)
     assert ray.is_initialized()
@@ -121,12 +126,25 @@ def test_its_own_ray_is_silent_and_gone_after_an_early_end(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.usefixtures("installed")
+def test_ray_still_has_the_private_flag_that_hides_worker_messages() -> None:
+    """`_hide_worker_messages` sets this flag; without it, Ray prints among the results."""
+    from ray._private import worker
+
+    assert worker._worker_logs_enabled is True
+    with _hide_worker_messages():
+        assert worker._worker_logs_enabled is False
+    assert worker._worker_logs_enabled is True
+
+
 @pytest.mark.usefixtures("two")
 @pytest.mark.parametrize("name", WORLDS)
 def test_ray_gives_the_bits_of_threads_and_shows_progress(name: str) -> None:
     experiment, steps = small(WORLDS[name]), list[int]()
-    spread = run(experiment, on_ray(), steps.append)
-    assert spread.regret.tobytes() == run(experiment, on_threads()).regret.tobytes()
+    spread = run_experiment(experiment, make_ray_runner(), steps.append)
+    assert (
+        spread.regret.tobytes() == run_experiment(experiment, make_thread_runner()).regret.tobytes()
+    )
     assert sorted(steps) == [2, 5, 5]
 
 
@@ -137,8 +155,10 @@ def test_chunk_of_a_killed_worker_is_played_again(log: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     experiment = small(meddling(log, kill))
-    spread = run(experiment, on_ray())
-    assert spread.regret.tobytes() == run(experiment, on_threads()).regret.tobytes()
+    spread = run_experiment(experiment, make_ray_runner())
+    assert (
+        spread.regret.tobytes() == run_experiment(experiment, make_thread_runner()).regret.tobytes()
+    )
     assert log.stat().st_size > experiment.replications
 
 
@@ -147,9 +167,11 @@ def test_chunk_lost_too_often_is_given_up(log: Path) -> None:
     def kill(_: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(WindvaneError, match=rf"^on_ray: replications 0 to 4 .* {TRIES} times.*$"):
-        run(small(meddling(log, kill), replications=5), on_ray())
-    assert log.stat().st_size == TRIES
+    with pytest.raises(
+        WindvaneError, match=rf"^ray: replications 0 to 4 .* {MAX_ATTEMPTS} times.*$"
+    ):
+        run_experiment(small(meddling(log, kill), replications=5), make_ray_runner())
+    assert log.stat().st_size == MAX_ATTEMPTS
 
 
 @pytest.mark.usefixtures("two")
@@ -157,7 +179,7 @@ def test_chunk_lost_too_often_is_given_up(log: Path) -> None:
     ("raised", "told"),
     [
         (SettingError("walk: never on a Sunday"), "walk: never on a Sunday"),
-        (KeyError("Sunday"), "on_ray: a worker failed: KeyError: 'Sunday'"),
+        (KeyError("Sunday"), "ray: a worker failed: KeyError: 'Sunday'"),
     ],
 )
 def test_what_a_chunk_raises_is_told_in_one_line(log: Path, raised: Exception, told: str) -> None:
@@ -165,7 +187,7 @@ def test_what_a_chunk_raises_is_told_in_one_line(log: Path, raised: Exception, t
         raise raised
 
     with pytest.raises(WindvaneError, match=f"^{told}$"):
-        run(small(meddling(log, refuse)), on_ray())
+        run_experiment(small(meddling(log, refuse)), make_ray_runner())
 
 
 @pytest.mark.usefixtures("two")
@@ -180,9 +202,9 @@ def test_few_chunks_are_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ray, "wait", watched)
     experiment = small(WORLDS["walk"])
-    done = list(on_ray()([Chunk(experiment, r, r + 1) for r in range(12)]))
+    done = list(make_ray_runner()([Chunk(experiment, r, r + 1) for r in range(12)]))
     assert sorted(chunk.first for chunk, _ in done) == list(range(12))
-    assert max(flights) == AHEAD * CPUS
+    assert max(flights) == TASKS_PER_CPU * CPUS
 
 
 @pytest.mark.usefixtures("two")
@@ -194,12 +216,12 @@ def test_a_ray_that_was_there_is_left_there_without_our_work(log: Path) -> None:
             time.sleep(100)
 
     experiment = small(meddling(log, dawdle))
-    playing = on_ray()([Chunk(experiment, r, r + 1) for r in range(12)])
+    playing = make_ray_runner()([Chunk(experiment, r, r + 1) for r in range(12)])
     next(playing)
     playing.close()  # type: ignore[attr-defined]
     late = time.monotonic() + 10
     while (free := ray.available_resources().get("CPU")) != CPUS and time.monotonic() < late:
         time.sleep(0.1)
     assert free == CPUS
-    with pytest.raises(SettingError, match="already on a Ray"):
-        run(experiment, on_ray("auto"))
+    with pytest.raises(SettingError, match="already connected to Ray"):
+        run_experiment(experiment, make_ray_runner("auto"))

@@ -11,24 +11,18 @@ import polars as pl
 import pytest
 
 from windvane import FileError, SettingError
-from windvane.lab.studies import criteo, criteo_standin
-from windvane.lab.studies.criteo import (
-    FEATURES,
-    NEEDED,
-    STAND_IN,
-    Pools,
-    load,
-    read,
-    reduce,
-    sample,
-)
+from windvane.lab.studies import criteo, criteo_features, criteo_file, criteo_standin
+from windvane.lab.studies.criteo import load_pools
+from windvane.lab.studies.criteo_features import Pools, reduce_features, sample_rows
+from windvane.lab.studies.criteo_file import COLUMNS, FEATURES, read_impressions
+from windvane.lab.studies.criteo_standin import STAND_IN
 
 ROWS = 4000
 
 
 @pytest.fixture(scope="module")
 def frame() -> pl.DataFrame:
-    return criteo_standin.stand_in(seed=3, rows=ROWS)
+    return criteo_standin.generate_impressions(seed=3, rows=ROWS)
 
 
 @pytest.fixture
@@ -38,7 +32,7 @@ def file(tmp_path: Path, frame: pl.DataFrame) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_pools(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(criteo, "POOL", 500)
+    monkeypatch.setattr(criteo_features, "POOL_ROWS", 500)
 
 
 def written(path: Path, frame: pl.DataFrame) -> Path:
@@ -65,10 +59,10 @@ def same(one: Pools, two: Pools) -> bool:
 def test_read_gives_every_row_once_whatever_the_chunk(
     file: Path, frame: pl.DataFrame, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(criteo, "CHUNK", chunk)
-    batches = list(read(file))
+    monkeypatch.setattr(criteo_file, "CHUNK_BYTES", chunk)
+    batches = list(read_impressions(file))
     assert (len(batches) > 100) == (chunk == 1000)
-    assert pl.concat(batches).equals(frame.select(NEEDED).cast(pl.Int64))
+    assert pl.concat(batches).equals(frame.select(COLUMNS).cast(pl.Int64))
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
@@ -77,19 +71,21 @@ def test_columns_may_stand_in_any_order_and_lines_end_either_way(
 ) -> None:
     text = frame.select(sorted(frame.columns)).write_csv(separator="\t", line_terminator=ending)
     (tmp_path / "x.gz").write_bytes(gzip.compress(text.removesuffix(ending).encode()))
-    assert pl.concat(read(tmp_path / "x.gz")).equals(frame.select(NEEDED).cast(pl.Int64))
+    assert pl.concat(read_impressions(tmp_path / "x.gz")).equals(
+        frame.select(COLUMNS).cast(pl.Int64)
+    )
 
 
 def test_a_missing_category_is_read_as_missing(tmp_path: Path, frame: pl.DataFrame) -> None:
     for value in ("", "NA", "nan"):
-        table = pl.concat(read(edited(tmp_path / "x.gz", frame, 5, "cat3", value)))
+        table = pl.concat(read_impressions(edited(tmp_path / "x.gz", frame, 5, "cat3", value)))
         assert table["cat3"].is_null().arg_true().to_list() == [3]
 
 
 def test_progress_ends_at_the_size_of_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(criteo, "CHUNK", 10_000)
+    monkeypatch.setattr(criteo_file, "CHUNK_BYTES", 10_000)
     reports: list[tuple[int, int]] = []
-    for _ in read(file, lambda done, total: reports.append((done, total))):
+    for _ in read_impressions(file, lambda done, total: reports.append((done, total))):
         pass
     size = file.stat().st_size
     assert reports[-1] == (size, size)
@@ -99,7 +95,7 @@ def test_progress_ends_at_the_size_of_the_file(file: Path, monkeypatch: pytest.M
 
 def refusal(path: Path) -> str:
     with pytest.raises(FileError) as caught:
-        list(read(path))
+        list(read_impressions(path))
     message = str(caught.value)
     assert message.startswith(f"criteo: {path}")
     assert "\n" not in message
@@ -109,10 +105,10 @@ def refusal(path: Path) -> str:
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none.gz") == " does not exist"
     with pytest.raises(FileError, match=r"none\.gz does not exist"):
-        load(tmp_path / "none.gz", cache=tmp_path)
+        load_pools(tmp_path / "none.gz", cache=tmp_path)
     assert refusal(tmp_path) == " cannot be read (Is a directory)"
     with pytest.raises(FileError, match="cannot be read"):
-        load(tmp_path, cache=tmp_path)
+        load_pools(tmp_path, cache=tmp_path)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.999])
@@ -155,7 +151,7 @@ def test_missing_and_doubled_columns_are_named(tmp_path: Path, frame: pl.DataFra
 def test_a_wrong_value_is_named_with_its_line(
     tmp_path: Path, frame: pl.DataFrame, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(criteo, "CHUNK", chunk)
+    monkeypatch.setattr(criteo_file, "CHUNK_BYTES", chunk)
     path = edited(tmp_path / "x.gz", frame, 3000, "cat5", "blue")
     assert refusal(path) == ", line 3000: cat5 must be a whole number, got 'blue'"
     path = edited(tmp_path / "x.gz", frame, 2000, "click", "2")
@@ -163,7 +159,7 @@ def test_a_wrong_value_is_named_with_its_line(
     path = edited(tmp_path / "x.gz", frame, ROWS + 1, "click", "")
     assert refusal(path) == f", line {ROWS + 1}: click must be 0 or 1, got None"
     path = edited(tmp_path / "x.gz", frame, 9, "cat7", "blue")  # a column that nobody needs
-    assert sum(len(batch) for batch in read(path)) == ROWS
+    assert sum(len(batch) for batch in read_impressions(path)) == ROWS
 
 
 # Sampling
@@ -182,8 +178,8 @@ def numbered(rows: int, size: int) -> Iterator[pl.DataFrame]:
 def test_sample_has_the_exact_size_whatever_the_batches(
     rows: int, wanted: float, count: int
 ) -> None:
-    whole, seen = sample(numbered(rows, rows), wanted, 7)
-    parts, _ = sample(numbered(rows, 137), wanted, 7)
+    whole, seen = sample_rows(numbered(rows, rows), wanted, 7)
+    parts, _ = sample_rows(numbered(rows, 137), wanted, 7)
     assert seen == rows
     assert whole["campaign"].n_unique() == len(whole) == count
     assert whole.equals(parts)
@@ -191,7 +187,7 @@ def test_sample_has_the_exact_size_whatever_the_batches(
 
 @pytest.mark.parametrize("wanted", [20, 0.1])
 def test_every_row_is_sampled_equally_often(wanted: float) -> None:
-    drawn = [sample(numbered(200, 60), wanted, seed)[0]["campaign"] for seed in range(500)]
+    drawn = [sample_rows(numbered(200, 60), wanted, seed)[0]["campaign"] for seed in range(500)]
     counts = np.bincount(np.concatenate([numbers.to_numpy() for numbers in drawn]), minlength=200)
     assert np.abs(counts - 50).max() < 5 * math.sqrt(500 * 0.1 * 0.9)
 
@@ -225,18 +221,18 @@ def test_reduction_agrees_with_a_dense_svd_and_least_squares(
     answer = np.linalg.lstsq(fitted, target)[0]
     rest = target - fitted @ answer
 
-    made = reduce(table, [dim], protocol, 1, "x")[dim]
+    made = reduce_features(table, [dim], protocol, 1, "x")[dim]
     signs = np.sign(answer[:dim]) * np.sign(made.theta)  # a singular vector has no sign of its own
     assert made.theta * signs == pytest.approx(answer[:dim], rel=1e-6)
     assert made.intercept == pytest.approx(answer[-1])
     assert made.r2 == pytest.approx(1 - rest.var() / target.var())
     for pool, rows in ((made.clicked, scores[click == 1]), (made.other, scores[click == 0])):
-        gap = np.abs((pool * signs)[:, None] - rows).max(axis=2)  # (POOL, n)
+        gap = np.abs((pool * signs)[:, None] - rows).max(axis=2)  # (POOL_ROWS, n)
         assert gap.min(axis=1).max() < 1e-6
 
 
 def test_fewer_dimensions_are_the_first_of_more(frame: pl.DataFrame) -> None:
-    made = reduce(frame, [3, 8], "paper", 1, "x")
+    made = reduce_features(frame, [3, 8], "paper", 1, "x")
     assert np.abs(made[3].clicked) == pytest.approx(np.abs(made[8].clicked[:, :3]), abs=1e-9)
     assert made[3].r2 < made[8].r2
 
@@ -245,13 +241,15 @@ def test_pools_hold_different_rows_unless_there_are_too_few(
     frame: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clicks = int(frame["click"].to_numpy().sum())
-    monkeypatch.setattr(criteo, "POOL", clicks)  # every clicked row once, in whatever order
-    one, two = (reduce(frame, [8], "paper", seed, "x")[8] for seed in (1, 2))
+    monkeypatch.setattr(
+        criteo_features, "POOL_ROWS", clicks
+    )  # every clicked row once, in whatever order
+    one, two = (reduce_features(frame, [8], "paper", seed, "x")[8] for seed in (1, 2))
     assert not one.repeated
     assert not np.array_equal(one.clicked, two.clicked)
     assert np.sort(one.clicked, axis=0) == pytest.approx(np.sort(two.clicked, axis=0))
-    monkeypatch.setattr(criteo, "POOL", clicks + 1)
-    short = reduce(frame, [8], "paper", 1, "x")[8]
+    monkeypatch.setattr(criteo_features, "POOL_ROWS", clicks + 1)
+    short = reduce_features(frame, [8], "paper", 1, "x")[8]
     assert short.repeated
     assert len(short.clicked) == len(short.other) == clicks + 1
 
@@ -259,14 +257,16 @@ def test_pools_hold_different_rows_unless_there_are_too_few(
 def test_data_that_cannot_be_reduced_is_refused(frame: pl.DataFrame) -> None:
     none = frame.filter(pl.col("click") == 0)
     with pytest.raises(FileError, match=r"f needs clicked and other rows, 0 of \d+ are clicked"):
-        reduce(none, [3], "paper", 1, "f")
+        reduce_features(none, [3], "paper", 1, "f")
     same_rows = frame.with_columns(pl.lit(1).alias(name) for name in FEATURES)
     with pytest.raises(FileError, match="f has 18 one-hot columns, too few for dim 20"):
-        reduce(same_rows, [20], "paper", 1, "f")
+        reduce_features(same_rows, [20], "paper", 1, "f")
 
 
 def test_released_protocol_reads_the_label_and_the_paper_does_not(tmp_path: Path) -> None:
-    released, paper = (load(None, (20,), way, 1, tmp_path)[20] for way in ("released", "paper"))
+    released, paper = (
+        load_pools(None, (20,), way, 1, tmp_path)[20] for way in ("released", "paper")
+    )
     assert np.linalg.norm(released.theta) == pytest.approx(2, abs=0.02)
     assert released.r2 > 0.99
     assert released.clicked @ released.theta + released.intercept == pytest.approx(1, abs=0.5)
@@ -282,9 +282,9 @@ def test_released_protocol_reads_the_label_and_the_paper_does_not(tmp_path: Path
 def test_a_hit_has_the_same_bytes_and_leaves_the_file_alone(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = load(file, (3, 5), cache=tmp_path / "cache")
-    monkeypatch.setattr(criteo, "read", None)
-    again = load(file, (5, 3), cache=tmp_path / "cache")
+    first = load_pools(file, (3, 5), cache=tmp_path / "cache")
+    monkeypatch.setattr(criteo, "read_impressions", None)
+    again = load_pools(file, (5, 3), cache=tmp_path / "cache")
     assert list(again) == [5, 3]
     for dim in (3, 5):
         assert same(first[dim], again[dim])
@@ -297,19 +297,19 @@ def test_seed_protocol_and_file_each_have_their_own_entry(
     file: Path, tmp_path: Path, frame: pl.DataFrame
 ) -> None:
     cache = tmp_path / "cache"
-    load(file, (3,), cache=cache)
-    load(file, (3,), cache=cache, seed=2)
-    load(file, (3,), "paper", cache=cache)
+    load_pools(file, (3,), cache=cache)
+    load_pools(file, (3,), cache=cache, seed=2)
+    load_pools(file, (3,), "paper", cache=cache)
     written(file, frame.tail(ROWS - 1))
-    assert load(file, (3,), cache=cache)[3].rows == ROWS - 1
+    assert load_pools(file, (3,), cache=cache)[3].rows == ROWS - 1
     os.utime(file, (1, 1))
-    load(file, (3,), cache=cache)
+    load_pools(file, (3,), cache=cache)
     assert len(list(cache.iterdir())) == 5
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "foreign", "empty"])
 def test_a_corrupted_cache_is_built_again(file: Path, tmp_path: Path, damage: str) -> None:
-    first = load(file, (3,), cache=tmp_path / "cache")[3]
+    first = load_pools(file, (3,), cache=tmp_path / "cache")[3]
     (entry,) = (tmp_path / "cache").iterdir()
     whole = bytearray(entry.read_bytes())
     if damage == "flip":
@@ -318,38 +318,38 @@ def test_a_corrupted_cache_is_built_again(file: Path, tmp_path: Path, damage: st
         np.savez(entry, clicked=np.ones(3))
         whole = bytearray(entry.read_bytes())
     entry.write_bytes(whole[: {"cut": 9000, "empty": 0}.get(damage, len(whole))])
-    assert same(load(file, (3,), cache=tmp_path / "cache")[3], first)
+    assert same(load_pools(file, (3,), cache=tmp_path / "cache")[3], first)
     assert len(entry.read_bytes()) > 20_000
     assert [place.name for place in (tmp_path / "cache").iterdir()] == [entry.name]
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(file: Path, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
-    assert load(file, (3,), cache=tmp_path / "taken")[3].rows == ROWS
+    assert load_pools(file, (3,), cache=tmp_path / "taken")[3].rows == ROWS
 
 
 def test_the_cache_is_where_the_system_keeps_caches(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    load(file, (3,))
+    load_pools(file, (3,))
     assert len(list((tmp_path / "home" / "windvane").glob("criteo-*.npz"))) == 1
 
 
 def test_options_outside_their_range_are_refused(file: Path) -> None:
     with pytest.raises(SettingError, match="protocol must be released or paper, got 'text'"):
-        load(file, (3,), "text")
+        load_pools(file, (3,), "text")
     with pytest.raises(SettingError, match="criteo: dim must be a whole number >= 1, got 0"):
-        load(file, (0,))
+        load_pools(file, (0,))
     with pytest.raises(SettingError, match="criteo: seed must be a whole number >= 0, got -1"):
-        load(file, seed=-1)
+        load_pools(file, seed=-1)
 
 
 # The stand-in
 
 
 def test_stand_in_has_the_columns_and_shape_of_the_file() -> None:
-    frame = criteo_standin.stand_in(rows=200_000)
+    frame = criteo_standin.generate_impressions(rows=200_000)
     assert tuple(frame.columns) == criteo_standin.COLUMNS
     for name, size in criteo_standin.CARDINALITY.items():
         assert 0.25 * size < frame[name].n_unique() <= size
@@ -363,7 +363,7 @@ def test_stand_in_has_the_columns_and_shape_of_the_file() -> None:
 
 
 def test_stand_in_categories_hang_together() -> None:
-    frame = criteo_standin.stand_in(rows=50_000)
+    frame = criteo_standin.generate_impressions(rows=50_000)
     pair = (
         frame.group_by("cat1", "cat8")
         .len()
@@ -376,8 +376,8 @@ def test_stand_in_categories_hang_together() -> None:
 
 
 def test_a_seed_draws_rows_of_one_population() -> None:
-    one, two = (criteo_standin.stand_in(seed, 20_000) for seed in (1, 2))
-    assert one.equals(criteo_standin.stand_in(1, 20_000))
+    one, two = (criteo_standin.generate_impressions(seed, 20_000) for seed in (1, 2))
+    assert one.equals(criteo_standin.generate_impressions(1, 20_000))
     assert not one.equals(two)
     assert set(one["cat1"]) == set(two["cat1"])
     rates = [frame["click"].to_numpy().mean() for frame in (one, two)]
@@ -387,14 +387,14 @@ def test_a_seed_draws_rows_of_one_population() -> None:
 def test_stand_in_data_is_labelled_wherever_it_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(criteo_standin, "BLOCK", 3000)
+    monkeypatch.setattr(criteo_standin, "ROWS_PER_BLOCK", 3000)
     path = tmp_path / "criteo_attribution_dataset.tsv.gz"
     criteo_standin.write_stand_in(path, rows=7000)
-    pools = load(path, (3,), cache=tmp_path / "cache")[3]
+    pools = load_pools(path, (3,), cache=tmp_path / "cache")[3]
     assert (pools.source, pools.rows) == (STAND_IN, 7000)
-    assert load(path, (3,), cache=tmp_path / "cache")[3].source == STAND_IN
+    assert load_pools(path, (3,), cache=tmp_path / "cache")[3].source == STAND_IN
     text = gzip.decompress(path.read_bytes()).decode().splitlines()
     assert text[0].split("\t") == list(criteo_standin.COLUMNS)
     times = [int(line.split("\t")[0]) for line in text[1:]]
     assert times == sorted(times)
-    assert times[-1] < criteo_standin.MONTH
+    assert times[-1] < criteo_standin.MONTH_SECONDS

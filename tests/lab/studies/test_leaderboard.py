@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from windvane.lab import cli
-from windvane.lab.running.experiment import Result
+from windvane.lab.running.experiment import ExperimentResult
 from windvane.lab.studies import leaderboard
 from windvane.names import NAMES
 
@@ -16,10 +16,12 @@ def test_standings_rank_by_the_mean_share_of_what_chance_loses() -> None:
     """Shares, scores and standard errors by hand, for two worlds and two replications."""
     marks = np.array([1])
     names = ("good", "poor", leaderboard.AT_RANDOM)
-    one = Result(names, marks, np.array([[[10.0], [30.0]], [[50.0], [70.0]], [[90.0], [110.0]]]))
-    two = Result(names, marks, np.array([[[1.0], [1.0]], [[5.0], [3.0]], [[8.0], [2.0]]]))
+    one = ExperimentResult(
+        names, marks, np.array([[[10.0], [30.0]], [[50.0], [70.0]], [[90.0], [110.0]]])
+    )
+    two = ExperimentResult(names, marks, np.array([[[1.0], [1.0]], [[5.0], [3.0]], [[8.0], [2.0]]]))
     poor, good, chance = (
-        next(s for s in leaderboard.standings({"one": one, "two": two}) if s.name == name)
+        next(s for s in leaderboard.rank_policies({"one": one, "two": two}) if s.name == name)
         for name in ("poor", "good", leaderboard.AT_RANDOM)
     )
     assert good.shares == pytest.approx({"one": 0.2, "two": 0.2})
@@ -28,7 +30,7 @@ def test_standings_rank_by_the_mean_share_of_what_chance_loses() -> None:
     each = np.array([(0.1 + 0.2) / 2, (0.3 + 0.2) / 2])
     assert good.score == pytest.approx(each.mean())
     assert good.error == pytest.approx(each.std(ddof=1) / np.sqrt(2))
-    order = [s.name for s in leaderboard.standings({"one": one, "two": two})]
+    order = [s.name for s in leaderboard.rank_policies({"one": one, "two": two})]
     assert order == ["good", "poor", leaderboard.AT_RANDOM]
     assert good.row(1) == {"rank": 1, "policy": "good", "score %": 20.0, "±": 5.0} | {
         "one": 20.0,

@@ -8,27 +8,27 @@ import pytest
 import windvane as wv
 from windvane.lab import worlds
 from windvane.lab.engines.linear import Player, replay
-from windvane.lab.running.experiment import Result, run
+from windvane.lab.running.experiment import ExperimentResult, run_experiment
 from windvane.lab.studies import criteo, paper
-from windvane.lab.studies.criteo import Pools
+from windvane.lab.studies.criteo_features import Pools
 from windvane.lab.worlds.draw import Draw, means, offered, payoff
 
 
 @pytest.fixture(scope="module")
 def pools(tmp_path_factory: pytest.TempPathFactory) -> Pools:
-    return criteo.load(None, [10], "released", cache=tmp_path_factory.mktemp("cache"))[10]
+    return criteo.load_pools(None, [10], "released", cache=tmp_path_factory.mktemp("cache"))[10]
 
 
 def test_signs_turn_as_published() -> None:
     for dim, turned in ((10, 9), (20, 16), (50, 31)):
-        assert (paper.flipped(np.ones(dim), "released") < 0).sum() == turned
-        assert (paper.flipped(np.ones(dim), "paper") < 0).sum() == math.floor(0.6 * dim)
+        assert (paper.flip_signs(np.ones(dim), "released") < 0).sum() == turned
+        assert (paper.flip_signs(np.ones(dim), "paper") < 0).sum() == math.floor(0.6 * dim)
 
 
 def test_released_reading_is_the_authors_code(pools: Pools) -> None:
-    experiment = paper.experiment((10, 10), "released", pools, 2, 1)
+    experiment = paper.make_experiment((10, 10), "released", pools, 2, 1)
     by_name = {player.name: player for player in experiment.players}
-    variation = float(np.linalg.norm(paper.flipped(pools.theta, "released") - pools.theta))
+    variation = float(np.linalg.norm(paper.flip_signs(pools.theta, "released") - pools.theta))
     gamma = 1 - (variation / (10 * 10_000)) ** (2 / 3)
     assert gamma == pytest.approx(0.99883, abs=3e-5)
     assert by_name["D-LinUCB"].memory.gamma == pytest.approx(gamma, rel=1e-12)
@@ -46,9 +46,9 @@ def test_released_reading_is_the_authors_code(pools: Pools) -> None:
 
 
 def test_paper_reading_is_the_text(pools: Pools) -> None:
-    experiment = paper.experiment((10, 10), "paper", pools, 2, 1)
+    experiment = paper.make_experiment((10, 10), "paper", pools, 2, 1)
     by_name = {player.name: player for player in experiment.players}
-    variation = float(np.linalg.norm(paper.flipped(pools.theta, "paper") - pools.theta))
+    variation = float(np.linalg.norm(paper.flip_signs(pools.theta, "paper") - pools.theta))
     gamma = 1 - 10**-0.25 * math.sqrt(variation / 10_000)
     assert by_name["D-LinUCB"].memory.gamma == pytest.approx(gamma, rel=1e-12)
     assert by_name["D-LinTS"].memory.gamma > gamma
@@ -60,22 +60,22 @@ def test_paper_reading_is_the_text(pools: Pools) -> None:
 
 
 def test_large_orderings_show_at_small_scale(pools: Pools) -> None:
-    result = run(paper.experiment((10, 10), "released", pools, 6, 1))
+    result = run_experiment(paper.make_experiment((10, 10), "released", pools, 6, 1))
     end = dict(zip(result.names, result.regret[:, :, -1].mean(axis=1), strict=True))
     drifting = [end[name] for name in ("D-LinUCB", "D-RandLinUCB", "D-LinTS")]
     assert end["LinTS"] > 2 * max(drifting)
     assert end["LinTS-OR"] < 0.5 * min(drifting)
-    verdicts = {c.claim: c.verdict for c in paper.claims((10, 10), result, 4001)}
+    verdicts = {c.claim: c.verdict for c in paper.judge_claims((10, 10), result, 4001)}
     assert verdicts["the stationary LinTS collapses"] == "holds"
     assert verdicts["the oracle LinTS-OR is the floor"] == "holds"
 
 
-def made(**ends: tuple[float, ...]) -> Result:
+def made(**ends: tuple[float, ...]) -> ExperimentResult:
     """A result with given end regrets, growing evenly."""
     names = ("D-LinUCB", "D-RandLinUCB", "D-LinTS", "LinTS", "LinTS-OR")
     marks = np.array([4001, 5500, 7000, 10_000])
     end = np.array([ends[name.replace("-", "_")] for name in names])
-    return Result(names, marks, end[:, :, None] * marks / 10_000)
+    return ExperimentResult(names, marks, end[:, :, None] * marks / 10_000)
 
 
 def test_claims_are_judged_replication_by_replication() -> None:
@@ -92,7 +92,7 @@ def test_claims_are_judged_replication_by_replication() -> None:
         LinTS=around(5000),
         LinTS_OR=around(1100),
     )
-    verdicts = {c.claim: c.verdict for c in paper.claims((10, 100), result, 4001)}
+    verdicts = {c.claim: c.verdict for c in paper.judge_claims((10, 100), result, 4001)}
     assert verdicts == {
         "D-RandLinUCB beats D-LinUCB": "holds",
         "D-LinTS beats D-LinUCB": "does not hold",
@@ -108,30 +108,30 @@ def test_a_difference_within_chance_is_undecided() -> None:
         name: tuple(1000 + 100 * rng.standard_normal(20))
         for name in ("D_LinUCB", "D_RandLinUCB", "D_LinTS", "LinTS", "LinTS_OR")
     }
-    verdicts = {c.claim: c.verdict for c in paper.claims((20, 100), made(**draws), 4001)}
+    verdicts = {c.claim: c.verdict for c in paper.judge_claims((20, 100), made(**draws), 4001)}
     assert verdicts["D-RandLinUCB beats D-LinUCB"] == "undecided"
     assert verdicts["D-RandLinUCB is not worse than D-LinTS"] == "holds"
 
 
 def test_summary_stands_beside_the_published_numbers() -> None:
     ends = {name.replace("-", "_"): (1000.0, 1200.0) for name in paper.POLICIES}
-    row = paper.summary((50, 100), made(**ends), paper.READINGS["released"])[0]
+    row = paper.summarize((50, 100), made(**ends), paper.PROTOCOLS["released"])[0]
     assert row["end regret"] == 1100
     assert row["standard error"] == pytest.approx(100)
     assert row["at 5500"] == pytest.approx(605)
     assert row["published"] == 4480
-    other = paper.summary((50, 100), made(**ends), paper.READINGS["paper"]._replace(change=4001))
+    other = paper.summarize((50, 100), made(**ends), paper.PROTOCOLS["paper"]._replace(change=4001))
     assert "published" not in other[0]
 
 
 @pytest.mark.parametrize("text", ["10", "10x11", "x", "10x10,", "50x100;10x10"])
 def test_panels_that_do_not_exist_are_refused(text: str) -> None:
     with pytest.raises(wv.SettingError, match=r"panels: .* is none of 10x10,20x10"):
-        paper.panel_sizes(text)
+        paper.parse_panels(text)
 
 
 def test_panels_come_in_the_papers_order() -> None:
-    assert paper.panel_sizes("50x100, 10X10") == [(10, 10), (50, 100)]
+    assert paper.parse_panels("50x100, 10X10") == [(10, 10), (50, 100)]
 
 
 def played_naively(player: Player, draw: Draw, seed: int) -> float:
@@ -169,12 +169,12 @@ def played_naively(player: Player, draw: Draw, seed: int) -> float:
 @pytest.mark.parametrize("protocol", ["released", "paper"])
 def test_every_policy_has_the_level_of_the_naive_formulas(protocol: str, pools: Pools) -> None:
     """The figure's five players on its own pools, in a game a fiftieth as long."""
-    read, after = paper.reading(protocol), paper.flipped(pools.theta, protocol)
-    actions = worlds.pools(pools.clicked, pools.other, anew=read.anew)
-    drift = worlds.abrupt([80], to=after[None])
+    settings, theta_after = paper.find_protocol(protocol), paper.flip_signs(pools.theta, protocol)
+    actions = worlds.pools(pools.clicked, pools.other, anew=settings.new_arms_each_round)
+    drift = worlds.abrupt([80], to=theta_after[None])
     world = worlds.world(10, 10, 200, drift, actions, start=pools.theta)
     drawn = [world.draw(seed) for seed in range(30)]
-    for player in paper.players((10, 10), read, 4.0, (2.0, 3.0)):
+    for player in paper.make_players((10, 10), settings, 4.0, (2.0, 3.0)):
         if player.memory.at:
             player = player._replace(memory=wv.restart_at([80]))
         fast = np.array([replay(player, d, i, np.array([200]))[0] for i, d in enumerate(drawn)])

@@ -1,1 +1,1 @@
-"""What a study writes and draws."""
+"""What a study returns, writes and draws: frames, files, figures."""

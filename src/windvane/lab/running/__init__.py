@@ -1,1 +1,1 @@
-"""Replications on threads or on Ray."""
+"""Run experiments: replications on threads or on Ray."""

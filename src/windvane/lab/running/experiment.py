@@ -1,7 +1,8 @@
-"""Experiments: players in a world, many times over, the same numbers on any number of threads.
+"""Experiments: several players in many replications of one world.
 
-The work is cut into chunks of replications. A chunk is played by compiled code that needs no lock,
-so threads run it side by side; where chunks are played, and in which order, changes nothing.
+A run is divided into chunks of replications. Compiled code plays a chunk without the GIL, so
+threads play chunks in parallel. The result depends neither on the number of threads nor on the
+order in which the chunks are played.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from windvane import validation
+from windvane._files import replace_file
 from windvane.lab.engines.action_set import replay_on
 from windvane.lab.engines.adaptive import replay_adaptive
 from windvane.lab.engines.generalized import replay_generalized
@@ -24,50 +26,50 @@ from windvane.lab.worlds.definition import World
 from windvane.lab.worlds.draw import Draw, Marks
 from windvane.types import Floats
 
-POINTS = 200  # a curve is kept at so many rounds, evenly spaced, unless asked otherwise
-CHUNK = 5  # replications
+POINTS_PER_CURVE = 200
+REPLICATIONS_PER_CHUNK = 5
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Some players, all in the same replications of one world."""
+    """Players that all play the same replications of one world."""
 
     players: tuple[Player, ...]
     world: World
     replications: int
     seed: int
-    points: int = POINTS
-    extra: tuple[int, ...] = ()  # further round counts at which regret is wanted
+    points: int = POINTS_PER_CURVE  # evenly spaced round counts at which regret is recorded
+    extra: tuple[int, ...] = ()  # further round counts at which regret is recorded
 
     @property
     def marks(self) -> Marks:
-        """The round counts at which the curves are kept."""
+        """The round counts at which regret is recorded."""
         even = np.linspace(0, self.world.horizon, min(self.points, self.world.horizon) + 1)
-        wanted = [r for r in self.extra if 0 < r <= self.world.horizon]
-        return np.unique(np.concatenate([np.rint(even[1:]).astype(np.int64), wanted])).astype(
+        extra = [rounds for rounds in self.extra if 0 < rounds <= self.world.horizon]
+        return np.unique(np.concatenate([np.rint(even[1:]).astype(np.int64), extra])).astype(
             np.int64
         )
 
     @property
     def fingerprint(self) -> str:
-        """What tells this experiment's chunks from any other's."""
+        """A name for the files of this experiment's chunks, different for each experiment."""
         parts = (self.players, self.world, self.seed, self.marks.tolist())
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 class Chunk(NamedTuple):
-    """Some replications of an experiment."""
+    """Consecutive replications of an experiment."""
 
     experiment: Experiment
     first: int
     last: int  # not included
 
 
-class Result(NamedTuple):
-    """What an experiment found."""
+class ExperimentResult(NamedTuple):
+    """The cumulative regret of every player in every replication."""
 
     names: tuple[str, ...]
-    marks: Marks  # (M,)
+    marks: Marks  # (M,) round counts
     regret: Floats  # (players, replications, M) cumulative
 
     def mean(self) -> Floats:
@@ -76,18 +78,18 @@ class Result(NamedTuple):
         return mean
 
     def at(self, rounds: int) -> Floats:
-        """The regret after so many rounds, (players, replications)."""
+        """The regret after `rounds` rounds, (players, replications)."""
         return self.regret[:, :, int(np.searchsorted(self.marks, rounds))]
 
 
 class Runner(Protocol):
-    """Plays chunks somewhere, and hands each result over as it is done."""
+    """A function that plays chunks and yields the curves of each chunk when it is done."""
 
     def __call__(self, chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]: ...
 
 
 def play_chunk(chunk: Chunk) -> Floats:
-    """The curves of a chunk, (players, replications, M)."""
+    """Play a chunk and return its curves, (players, replications, M)."""
     experiment = chunk.experiment
     marks = experiment.marks
     curves = np.empty((len(experiment.players), chunk.last - chunk.first, marks.size))
@@ -96,12 +98,12 @@ def play_chunk(chunk: Chunk) -> Floats:
         draw = experiment.world.draw(seed)
         key = int(seed.generate_state(1, np.uint64)[0]) >> 1
         for p, player in enumerate(experiment.players):
-            curves[p, r - chunk.first] = _game(player, experiment.world)(draw, key, marks)
+            curves[p, r - chunk.first] = _select_engine(player, experiment.world)(draw, key, marks)
     return curves
 
 
-def _game(player: Player, world: World) -> Callable[[Draw, int, Marks], Floats]:
-    """How a player plays a replication of a world: its regret at the marks."""
+def _select_engine(player: Player, world: World) -> Callable[[Draw, int, Marks], Floats]:
+    """Return the function that plays one replication and returns the regret at the marks."""
     if actions := world.action_set:
         return partial(replay_on, actions, player)
     if player.adaptation:
@@ -111,12 +113,12 @@ def _game(player: Player, world: World) -> Callable[[Draw, int, Marks], Floats]:
     return partial(replay, player)
 
 
-def on_threads(threads: int | None = None) -> Runner:
-    """Play chunks on the cores of this machine."""
-    workers = threads or os.cpu_count() or 1
+def make_thread_runner(threads: int | None = None) -> Runner:
+    """Return a runner that plays chunks on threads; the default is one thread per core."""
+    workers = validation.whole("threads", "threads", threads or os.cpu_count() or 1)
 
-    def run(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
-        with ThreadPoolExecutor(validation.whole("on_threads", "threads", workers)) as pool:
+    def run_chunks(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
+        with ThreadPoolExecutor(workers) as pool:
             waiting = {pool.submit(play_chunk, chunk): chunk for chunk in chunks}
             try:
                 while waiting:
@@ -127,56 +129,59 @@ def on_threads(threads: int | None = None) -> Runner:
                 for future in waiting:
                     future.cancel()
 
-    return run
+    return run_chunks
 
 
-def run(
+def run_experiment(
     experiment: Experiment,
     runner: Runner | None = None,
     progress: Callable[[int], None] | None = None,
-    keep: Path | None = None,
-) -> Result:
-    """Play every replication; with `keep`, what was finished before is not played again."""
-    every = range(0, experiment.replications, CHUNK)
-    last = experiment.replications
-    chunks = [Chunk(experiment, first, min(first + CHUNK, last)) for first in every]
+    checkpoint: Path | None = None,
+) -> ExperimentResult:
+    """Play every replication.
+
+    `progress` is called with the number of replications that were just finished. Finished chunks
+    are saved in the folder `checkpoint`; chunks that are already there are not played again.
+    """
+    total = experiment.replications
+    chunks = [
+        Chunk(experiment, first, min(first + REPLICATIONS_PER_CHUNK, total))
+        for first in range(0, total, REPLICATIONS_PER_CHUNK)
+    ]
     marks = experiment.marks
-    regret = np.empty((len(experiment.players), last, marks.size))
+    regret = np.empty((len(experiment.players), total, marks.size))
     missing = []
     for chunk in chunks:
-        found = _load(keep, chunk) if keep else None
-        if found is None:
+        curves = _load_chunk(checkpoint, chunk) if checkpoint else None
+        if curves is None:
             missing.append(chunk)
             continue
-        regret[:, chunk.first : chunk.last] = found
-        if progress:
-            progress(chunk.last - chunk.first)
-    for chunk, curves in (runner or on_threads())(missing):
         regret[:, chunk.first : chunk.last] = curves
-        if keep:
-            _save(keep, chunk, curves)
         if progress:
             progress(chunk.last - chunk.first)
-    return Result(tuple(player.name for player in experiment.players), marks, regret)
+    for chunk, curves in (runner or make_thread_runner())(missing):
+        regret[:, chunk.first : chunk.last] = curves
+        if checkpoint:
+            _save_chunk(checkpoint, chunk, curves)
+        if progress:
+            progress(chunk.last - chunk.first)
+    return ExperimentResult(tuple(player.name for player in experiment.players), marks, regret)
 
 
-def _file(keep: Path, chunk: Chunk) -> Path:
-    return keep / f"{chunk.experiment.fingerprint}-{chunk.first}-{chunk.last}.npy"
+def _chunk_path(folder: Path, chunk: Chunk) -> Path:
+    return folder / f"{chunk.experiment.fingerprint}-{chunk.first}-{chunk.last}.npy"
 
 
-def _save(keep: Path, chunk: Chunk, curves: Floats) -> None:
-    keep.mkdir(parents=True, exist_ok=True)
-    target = _file(keep, chunk)
-    draft = target.with_suffix(f".{os.getpid()}.tmp")
-    with open(draft, "wb") as file:
+def _save_chunk(folder: Path, chunk: Chunk, curves: Floats) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with replace_file(_chunk_path(folder, chunk)) as draft, open(draft, "wb") as file:
         np.save(file, curves, allow_pickle=False)
-    os.replace(draft, target)
 
 
-def _load(keep: Path, chunk: Chunk) -> Floats | None:
-    """The kept curves of a chunk, or None where there are none that fit."""
+def _load_chunk(folder: Path, chunk: Chunk) -> Floats | None:
+    """Return the saved curves of a chunk, or None if there is no valid file."""
     try:
-        curves: Floats = np.load(_file(keep, chunk), allow_pickle=False)
+        curves: Floats = np.load(_chunk_path(folder, chunk), allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
     shape = (len(chunk.experiment.players), chunk.last - chunk.first, chunk.experiment.marks.size)

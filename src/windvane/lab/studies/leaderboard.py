@@ -1,92 +1,176 @@
-"""The leaderboard: every named policy on one suite of worlds.
+"""The leaderboard: every named policy in one suite of worlds.
 
-What a policy loses in a world is given as a share of what playing at random loses there, so that
-worlds count alike. Its score is the mean share over all worlds.
+The regret of a policy in a world is divided by the regret of playing at random there, so that all
+worlds count alike. The score of a policy is the mean of these shares over all worlds.
 """
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import polars as pl
 
-from windvane import memory as fade
-from windvane._text_table import Cell
+from windvane import validation
 from windvane.exploration import epsilon
 from windvane.lab import worlds
 from windvane.lab.engines.linear import Player
-from windvane.lab.running.experiment import Experiment, Result
-from windvane.lab.studies import paper
-from windvane.lab.studies.criteo import Pools
-from windvane.lab.studies.paper import standard_error
-from windvane.lab.studies.plan import player
-from windvane.lab.worlds.definition import World
+from windvane.lab.output.results import read_json, write_json
+from windvane.lab.output.standings import Standing, from_row
+from windvane.lab.output.statistics import standard_error
+from windvane.lab.progress import Report, TaskProgress, open_report
+from windvane.lab.running.batch import run_all
+from windvane.lab.running.experiment import Experiment, ExperimentResult
+from windvane.lab.studies import criteo, paper
+from windvane.lab.studies.criteo_features import Pools
+from windvane.lab.studies.criteo_standin import STAND_IN
+from windvane.lab.studies.players import make_player
+from windvane.lab.studies.result import StudyResult, count_noun
+from windvane.lab.worlds import World
+from windvane.memory import keep
 from windvane.names import NAMES
 from windvane.types import Floats
 
-DIM, ARMS, HORIZON = 10, 20, 4000
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DIM = 10
+ARMS = 20
+HORIZON = 4000
 AT_RANDOM = "at random"
-POINTS = 20
+POINTS_PER_CURVE = 20
+LEADERBOARD_FILE = "leaderboard.json"
 
 
-def suite(pools: Pools) -> dict[str, World]:
-    """The worlds: four ways to move with fresh and with fixed arms, and the stand-in's change."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Leaderboard(StudyResult):
+    """The result of `leaderboard`.
+
+    `standings` has one row for each policy, the best first: rank, policy, score %,
+    ± (the standard error of the score), and the share of each world, all in per cent of the regret
+    of playing at random. The file holds rounded numbers, so a result that was read has them too.
+    """
+
+    replications: int
+    seed: int
+    data: str  # the name of the data file, or STAND_IN
+    places: tuple[Standing, ...]  # the best first
+
+    picture = "leaderboard"
+
+    @property
+    def standings(self) -> pl.DataFrame:
+        """The standings in per cent, rounded."""
+        rows = [standing.row(rank) for rank, standing in enumerate(self.places, 1)]
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    @property
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The standings."""
+        return {"standings": self.standings}
+
+    def describe(self) -> str:
+        """Return one line that says what was played."""
+        policies = count_noun(len(self.places), "policy", "policies")
+        replications = count_noun(self.replications, "replication")
+        return f"{policies}, {replications}, seed {self.seed}, ads: {self.data}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return replications, seed, data and results (the rows of `standings`)."""
+        return {
+            "replications": self.replications,
+            "seed": self.seed,
+            "data": self.data,
+            "results": self.standings.to_dicts(),
+        }
+
+    def figure(self) -> "Figure":
+        """Draw the scores as bars, and the share of each world as a marker."""
+        from windvane.lab.output.leaderboard_figure import draw_leaderboard
+
+        return draw_leaderboard(self.places, f"ads: {STAND_IN}" if self.data == STAND_IN else "")
+
+    def write(self, folder: Path) -> None:
+        """Write leaderboard.json."""
+        write_json(folder / LEADERBOARD_FILE, self.to_dict())
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the file that `save` or `windvane leaderboard` wrote."""
+        document = read_json(folder / LEADERBOARD_FILE)
+        places = tuple(from_row(row) for row in document["results"])
+        return cls(document["replications"], document["seed"], document["data"], places)
+
+
+def leaderboard(
+    replications: int = 20,
+    data: str | PathLike[str] | None = None,
+    seed: int = 1,
+    *,
+    on: str = "threads",
+    checkpoint: str | PathLike[str] | None = None,
+    progress: bool | Report = False,
+) -> Leaderboard:
+    """Play every named policy in a suite of nine worlds, and rank them.
+
+    `data` is the path of the Criteo file; without it, stand-in data is generated. `on`,
+    `checkpoint` and `progress` are those of `simulate`.
+    """
+    replications = validation.whole("leaderboard", "replications", replications)
+    with open_report(progress) as report:
+
+        def report_bytes(done: int, total: int) -> None:
+            report(TaskProgress("reading", done, total, "bytes"))
+
+        pools = criteo.load_pools(data, [10], "released", seed, progress=report_bytes)[10]
+        results = run_all(make_experiments(pools, replications, seed), on, report, checkpoint)
+    return Leaderboard(replications, seed, pools.source, tuple(rank_policies(results)))
+
+
+def make_suite(pools: Pools) -> dict[str, World]:
+    """Make the worlds: four drifts with fresh and with fixed arms, and the paper's change."""
     drifts = {
         "abrupt": worlds.abrupt([HORIZON // 2], flip=0.6),
         "slow": worlds.rotation(2.0 * math.pi),
         "periodic": worlds.periodic(HORIZON // 2),
         "stationary": worlds.stationary(),
     }
-    places = {
-        name if kind == "fresh" else f"{name}, fixed": worlds.world(
-            DIM, ARMS, HORIZON, drift, worlds.fresh() if kind == "fresh" else worlds.fixed()
-        )
-        for kind in ("fresh", "fixed")
+    suite = {
+        name + suffix: worlds.world(DIM, ARMS, HORIZON, drift, actions)
+        for suffix, actions in (("", worlds.fresh()), (", fixed", worlds.fixed()))
         for name, drift in drifts.items()
     }
-    return {**places, "ads": paper.experiment((10, 10), "released", pools, 1, 1).world}
+    return {**suite, "ads": paper.make_experiment((10, 10), "released", pools, 1, 1).world}
 
 
-def experiments(pools: Pools, replications: int, seed: int) -> dict[str, Experiment]:
-    """Every name in every world, tuned for it, and one who plays at random."""
-    at_random = Player(AT_RANDOM, fade.keep(), epsilon(1.0))
+def make_experiments(pools: Pools, replications: int, seed: int) -> dict[str, Experiment]:
+    """Make one experiment a world: every named policy, tuned for it, and playing at random."""
+    at_random = Player(AT_RANDOM, keep(), epsilon(1.0))
     return {
         title: Experiment(
-            (*(player({"name": name.name}, world) for name in NAMES), at_random),
+            (*(make_player({"name": name.name}, world) for name in NAMES), at_random),
             world,
             replications,
             seed,
-            points=POINTS,
+            points=POINTS_PER_CURVE,
         )
-        for title, world in suite(pools).items()
+        for title, world in make_suite(pools).items()
     }
 
 
-class Standing(NamedTuple):
-    """How a policy did."""
-
-    name: str
-    score: float  # mean share over the worlds
-    error: float  # its standard error over replications
-    shares: dict[str, float]  # by world
-
-    def row(self, rank: int) -> dict[str, Cell]:
-        """The standing as a row of a table, in per cent."""
-        shares = {title: round(100.0 * share, 1) for title, share in self.shares.items()}
-        score, error = round(100.0 * self.score, 1), round(100.0 * self.error, 2)
-        return {"rank": rank, "policy": self.name, "score %": score, "±": error, **shares}
-
-
-def standings(results: Mapping[str, Result]) -> list[Standing]:
-    """Everyone's standing, the best first."""
+def rank_policies(results: Mapping[str, ExperimentResult]) -> list[Standing]:
+    """Return the standing of every policy, the best first."""
     names = next(iter(results.values())).names
     shares: dict[str, Floats] = {}  # (players, replications) by world
     for title, result in results.items():
         end = result.regret[:, :, -1]
         shares[title] = end / end[names.index(AT_RANDOM)].mean()
-    found = []
+    standings = []
     for p, name in enumerate(names):
-        each = np.mean([share[p] for share in shares.values()], axis=0)  # (replications,)
+        scores = np.mean([share[p] for share in shares.values()], axis=0)  # (replications,)
         by_world = {title: float(share[p].mean()) for title, share in shares.items()}
-        found.append(Standing(name, float(each.mean()), standard_error(each), by_world))
-    return sorted(found, key=lambda standing: standing.score)
+        standings.append(Standing(name, float(scores.mean()), standard_error(scores), by_world))
+    return sorted(standings, key=lambda standing: standing.score)

@@ -1,4 +1,4 @@
-"""What to simulate, from a TOML file or from flags.
+"""Plans: which policies to simulate in which worlds. A plan may be a TOML file:
 
 replications = 20
 seed = 1
@@ -24,43 +24,43 @@ horizon = 5000
 drift = "abrupt([2500], flip=0.6)"
 """
 
-import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
-from windvane import names, text_form, validation
+from windvane import validation
 from windvane.errors import FileError, SettingError
 from windvane.exploration import Exploration
-from windvane.glm.policy import model_of
 from windvane.lab import worlds
-from windvane.lab.engines.linear import Player
 from windvane.lab.running.experiment import Experiment
+from windvane.lab.studies.players import make_player
+from windvane.lab.worlds import World
 from windvane.memory import Memory
-from windvane.names import Problem
 
-FITTING = {"logistic": ("bernoulli",), "poisson": ("bernoulli", "poisson")}  # laws of rewards
 PAIR = re.compile(r"(\w+\([^()]*\))\s*\*\s*(.+)")  # memory * exploration
-POLICY_KEYS = ("name", "memory", "exploration", "ridge", "floor", "link")
+PLAN_KEYS = ("replications", "seed", "policies", "worlds")
+REPLICATIONS = 20
+SEED = 1
+
+WorldSpec = World | Mapping[str, object]
+PolicySpec = str | tuple[Memory | str, Exploration | str] | Mapping[str, object]
 
 
 class Plan(NamedTuple):
-    """Worlds by name, and what plays in each of them."""
+    """Worlds by name, and the policies that play in each of them."""
 
-    worlds: dict[str, worlds.World]
-    policies: list[Mapping[str, object]]
-    replications: int
-    seed: int
+    worlds: dict[str, World]
+    policies: list[Mapping[str, object]]  # tables with the keys of [[policies]]
+    replications: int = REPLICATIONS
+    seed: int = SEED
 
     def experiments(self) -> dict[str, Experiment]:
-        """One experiment a world, all with the same policies."""
+        """Return one experiment for each world, all with the same policies."""
         return {
             name: Experiment(
-                tuple(player(policy, world) for policy in self.policies),
+                tuple(make_player(policy, world) for policy in self.policies),
                 world,
                 self.replications,
                 self.seed,
@@ -69,116 +69,99 @@ class Plan(NamedTuple):
         }
 
 
+def make_plan(
+    worlds: WorldSpec | Mapping[str, WorldSpec],
+    policies: PolicySpec | Sequence[PolicySpec],
+    replications: int = REPLICATIONS,
+    seed: int = SEED,
+) -> Plan:
+    """Make a plan of Python objects, texts and tables; a single world gets the name "world".
+
+    >>> from windvane import discount, thompson
+    >>> from windvane.lab.worlds import world
+    >>> make_plan(world(4, 6, 100), ["LinTS", (discount(0.9), thompson(0.5))]).policies
+    [{'name': 'LinTS'}, {'memory': discount(0.9), 'exploration': thompson(0.5)}]
+    """
+    single = isinstance(policies, str | Mapping) or _is_pair(policies)
+    listed = [policies] if single else list(policies)
+    if not listed:
+        raise SettingError("simulate: at least one policy must be given")
+    return Plan(
+        _read_worlds(worlds),
+        [_read_policy(policy) for policy in listed],  # type: ignore[arg-type]
+        validation.whole("simulate", "replications", replications),
+        validation.whole("simulate", "seed", seed, least=0),
+    )
+
+
 def read_plan(path: Path) -> Plan:
-    """The plan in a TOML file."""
+    """Read the plan in a TOML file."""
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as reason:
         raise FileError(f"simulate: {path} cannot be read: {reason}") from None
-    known = ("replications", "seed", "policies", "worlds")
-    if strange := sorted(set(table) - set(known)):
-        raise SettingError(f"simulate: unknown {', '.join(strange)}; keys are {', '.join(known)}")
-    places, policies = table.get("worlds"), table.get("policies")
-    if not isinstance(places, dict) or not places:
+    if unknown := sorted(set(table) - set(PLAN_KEYS)):
+        keys = ", ".join(PLAN_KEYS)
+        raise SettingError(f"simulate: unknown {', '.join(unknown)}; keys are {keys}")
+    tables = table.get("worlds")
+    policies = table.get("policies")
+    if not isinstance(tables, dict) or not tables:
         raise SettingError("simulate: at least one table [worlds.NAME] must be given")
     if not isinstance(policies, list) or not policies:
         raise SettingError("simulate: at least one table [[policies]] must be given")
     return Plan(
-        {name: worlds.from_table(place) for name, place in places.items()},
+        {name: worlds.from_table(world) for name, world in tables.items()},
         policies,
-        validation.whole("simulate", "replications", table.get("replications", 20)),
-        validation.whole("simulate", "seed", table.get("seed", 1), least=0),
+        validation.whole("simulate", "replications", table.get("replications", REPLICATIONS)),
+        validation.whole("simulate", "seed", table.get("seed", SEED), least=0),
     )
 
 
-def policies_from(words: Sequence[str]) -> list[Mapping[str, object]]:
-    """Policies from flags: a name of the literature, or "memory * exploration"."""
-    found: list[Mapping[str, object]] = []
-    for word in words:
-        parts = PAIR.fullmatch(word.strip())
+def make_default_world(
+    dim: int = 10,
+    arms: int = 20,
+    horizon: int = 5000,
+    drift: str = "",
+    actions: str = "fresh()",
+    reward: str = "gaussian(0.15)",
+) -> World:
+    """Make the world of the commands; without a drift, 6 of 10 signs flip half-way."""
+    drift = drift or f"abrupt([{max(1, horizon // 2)}], flip=0.6)"
+    sizes = {"dim": dim, "arms": arms, "horizon": horizon}
+    return worlds.from_table({**sizes, "drift": drift, "actions": actions, "reward": reward})
+
+
+def _read_worlds(spec: WorldSpec | Mapping[str, WorldSpec]) -> dict[str, World]:
+    if isinstance(spec, World):
+        return {"world": spec}
+    if not isinstance(spec, Mapping) or not spec:
+        raise SettingError(f"simulate: worlds must be a world or worlds by name, got {spec!r}")
+    if "dim" in spec:
+        return {"world": worlds.from_table(spec)}
+    return {
+        name: world if isinstance(world, World) else worlds.from_table(world)  # type: ignore[arg-type]
+        for name, world in spec.items()
+    }
+
+
+def _is_pair(spec: object) -> bool:
+    """Whether `spec` is (memory, exploration), each an object or a text such as "keep()"."""
+    return (
+        isinstance(spec, tuple)
+        and len(spec) == 2
+        and (isinstance(spec[0], Memory) or isinstance(spec[1], Exploration))
+    )
+
+
+def _read_policy(spec: PolicySpec) -> Mapping[str, object]:
+    if isinstance(spec, Mapping):
+        return dict(spec)
+    if isinstance(spec, str):
+        parts = PAIR.fullmatch(spec.strip())
         pair = {"memory": parts[1], "exploration": parts[2]} if parts else {}
-        found.append({"name": word, **pair})
-    return found
-
-
-def player(policy: Mapping[str, object], world: worlds.World) -> Player:
-    """A player for one world: tuned from theory if it has only a name."""
-    if strange := sorted(set(policy) - set(POLICY_KEYS)):
-        keys = ", ".join(POLICY_KEYS)
-        raise SettingError(f"simulate: unknown {', '.join(strange)}; keys of a policy are {keys}")
-    name = str(policy.get("name", "")) or f"{policy.get('memory')} * {policy.get('exploration')}"
-    ridge = validation.positive(name, "ridge", policy.get("ridge", 1.0))
-    floor = validation.share(name, "floor", policy.get("floor", 0.0))
-    if "memory" in policy or "exploration" in policy:
-        if not {"memory", "exploration"} <= set(policy):
-            raise SettingError(f"simulate: {name} must have both a memory and an exploration")
-        pair = (
-            text_form.as_memory("simulate", policy["memory"]),
-            text_form.as_exploration("simulate", policy["exploration"]),
-        )
-        link = str(policy.get("link", ""))
-    else:
-        row, facts = names.find_name(name), problem(world)
-        if row.search and "link" in policy:
-            raise SettingError(f"simulate: {name} has no link, got {policy['link']!r}")
-        if row.search:
-            exploration = names.tune_exploration(row, facts)
-            adaptation = names.tune_adaptation(row, facts)
-            memory = adaptation.memories[-1]
-            return Player(name, memory, exploration, ridge, floor, adaptation=adaptation)
-        pair = names.tune_memory(row, facts), names.tune_exploration(row, facts)
-        link = str(policy.get("link", world.reward.link if row.has_link else ""))
-    if link:
-        check_link(name, link, *pair)
-        if world.reward.law not in FITTING.get(link, (world.reward.law,)):
-            raise SettingError(
-                f"simulate: {name} explains rewards by a {link} link, which those of "
-                f"{world.reward!r} do not fit"
-            )
-    return Player(name, *pair, ridge, floor, link=link)
-
-
-def check_link(name: str, link: str, memory: Memory, exploration: Exploration) -> None:
-    """Refuse a link beside a memory or an exploration that it does not go with."""
-    model_of(link, memory, exploration.scale, 1.0, 0.0)
-    if not exploration.kind.works_with_link or exploration.pseudo != "normal":
+        return {"name": spec, **pair}
+    if not isinstance(spec, tuple) or len(spec) != 2:
         raise SettingError(
-            f"simulate: {name} has a link, so its exploration must be perturbed_history(scale), "
-            f"got {exploration!r}"
+            f"simulate: a policy must be a name, a table or (memory, exploration), got {spec!r}"
         )
-
-
-def problem(world: worlds.World) -> Problem:
-    """What theory may know of a world, from one draw of it.
-
-    A world that never moves is tuned as if it moved by 1 in all; one that moves all the time has
-    no rounds at which to restart.
-    """
-    draw = world.draw(0)
-    changes = tuple((np.flatnonzero(np.diff(draw.era)) + 1).tolist())
-    return Problem(
-        dim=world.dim,
-        horizon=world.horizon,
-        drift=draw.variation * draw.slope or 1.0,
-        arms=world.arms,
-        noise=noise_of(world.reward) or None,
-        delta=0.01,
-        theta_norm=draw.theta_norm * draw.slope,
-        arm_norm=draw.arm_norm,
-        changes=changes if len(changes) < 100 else (),
-        tuning="corrected",
-    )
-
-
-def noise_of(reward: worlds.Reward) -> float:
-    """σ for which the noise is σ-subgaussian; counts have none, and get that of mean 1."""
-    if reward.law == "poisson":
-        return 1.0
-    if isinstance(reward.given, str):
-        return 0.5
-    return math.sqrt(reward.given) if reward.law == "gaussian" else reward.given
-
-
-def changes_of(world: worlds.World) -> tuple[int, ...]:
-    """The rounds at which a world jumps, for the picture; none where it moves all the time."""
-    return problem(world).changes or ()
+    return {"memory": spec[0], "exploration": spec[1]}

@@ -1,8 +1,12 @@
-"""The tuning view: regret as a function of how much is remembered."""
+"""Tuning: regret as a function of the memory's parameter, with the choices of theory marked."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
+import polars as pl
 
 from windvane import text_form, validation
 from windvane._text_table import Cell
@@ -10,48 +14,127 @@ from windvane.adaptive.selection import Adaptation, bandits, predictive
 from windvane.errors import SettingError
 from windvane.exploration import Exploration
 from windvane.lab.engines.linear import Player
-from windvane.lab.running.experiment import Experiment, Result
-from windvane.lab.studies.paper import standard_error
-from windvane.lab.studies.plan import noise_of, problem
-from windvane.lab.worlds.definition import World
+from windvane.lab.output.results import read_json, write_json
+from windvane.lab.output.statistics import standard_error
+from windvane.lab.progress import Report, open_report
+from windvane.lab.running.batch import run_all
+from windvane.lab.running.experiment import Experiment, ExperimentResult
+from windvane.lab.studies.plan import make_default_world
+from windvane.lab.studies.players import describe_problem, noise_scale
+from windvane.lab.studies.result import StudyResult, count_noun
+from windvane.lab.worlds import World
 from windvane.memory import MEMORIES, Memory, keep, names_of
 from windvane.theory import TUNINGS, discount_for, span_for
-from windvane.types import Floats
 
-THEORY, OLDER, BEST = "theory's choice", "older, uncorrected choice", "best"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+THEORY = "theory's choice"
+OLDER = "older, uncorrected choice"
+BEST = "best"
 AXES = {"discount": "discount γ", "window": "window w", "restart": "rounds between restarts H"}
+TUNING_FILE = "tuning.json"
+SHORTEST_MEMORY_ROUNDS = 5
+POINTS_PER_CURVE = 10
 
 
-class Curve(NamedTuple):
-    """Regret by memory."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Tuning(StudyResult):
+    """The result of `tune`.
 
-    values: Floats  # (N,)  γ, w or H
-    means: Floats  # (N,)
-    errors: Floats  # (N,)  standard errors
-    marks: dict[str, float]  # the values worth naming
-    found: dict[str, tuple[float, float]]  # mean and error of those who find their memory
-    axis: str
+    `table` has one row for each memory: the parameter ("discount γ", "window w" or
+    "rounds between restarts H"; null for a policy that adapts its memory), end regret,
+    standard error, to the best (the ratio to the best fixed memory), choice (what is special about
+    this memory, or the name of the policy that adapts).
+    """
 
-    def rows(self) -> list[dict[str, Cell]]:
-        """The curve as a table, what is marked named beside it, then those who find their own."""
-        named: dict[float, list[str]] = {}
-        for name, value in self.marks.items():
-            named.setdefault(value, []).append(name)
-        listed: list[tuple[float | None, float, float, str]] = [
-            (float(value), float(mean), float(error), "; ".join(named.get(float(value), [])))
-            for value, mean, error in zip(self.values, self.means, self.errors, strict=True)
-        ]
-        listed += [(None, mean, error, name) for name, (mean, error) in self.found.items()]
-        return [
-            {
-                self.axis: value,
-                "end regret": mean,
-                "standard error": error,
-                "to the best": mean / float(self.means.min()),
-                "choice": choice,
-            }
-            for value, mean, error, choice in listed
-        ]
+    world: str  # the text of the world
+    exploration: str
+    table: pl.DataFrame
+
+    picture = "tuning"
+
+    @property
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The table."""
+        return {"table": self.table}
+
+    @property
+    def axis(self) -> str:
+        """The name of the parameter, which is the first column of the table."""
+        return self.table.columns[0]
+
+    def describe(self) -> str:
+        """Return one line that says what was played."""
+        fixed = count_noun(self.table[self.axis].count(), "value")
+        return f"{fixed} of {self.axis}, {self.exploration}, {self.world}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return world, exploration and results (the rows of `table`)."""
+        results = self.table.to_dicts()
+        return {"world": self.world, "exploration": self.exploration, "results": results}
+
+    def figure(self) -> "Figure":
+        """Draw the end regret over the parameter, with the special choices marked."""
+        from windvane.lab.output.tuning_figure import draw_tuning
+
+        fixed = self.table.filter(pl.col(self.axis).is_not_null())
+        adaptive = self.table.filter(pl.col(self.axis).is_null())
+        means, errors, choices = ("end regret", "standard error", "choice")
+        marks = {
+            name: value
+            for value, names in zip(fixed[self.axis], fixed[choices], strict=True)
+            for name in names.split("; ")
+            if name
+        }
+        levels = {
+            name: (mean, error)
+            for name, mean, error in adaptive.select(choices, means, errors).iter_rows()
+        }
+        return draw_tuning(
+            fixed[self.axis], fixed[means], fixed[errors], marks, self.axis, levels=levels
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write tuning.json."""
+        write_json(folder / TUNING_FILE, self.to_dict())
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the file that `save` or `windvane tune` wrote."""
+        document = read_json(folder / TUNING_FILE)
+        table = pl.DataFrame(document["results"], infer_schema_length=None)
+        return cls(document["world"], document["exploration"], table)
+
+
+def tune(
+    memory: str = "discount",
+    exploration: Exploration | str = "thompson(0.4)",
+    world: World | None = None,
+    replications: int = 20,
+    points: int = 13,
+    seed: int = 1,
+    *,
+    on: str = "threads",
+    checkpoint: str | PathLike[str] | None = None,
+    progress: bool | Report = False,
+) -> Tuning:
+    """Play memories of one family, from a few rounds to the whole horizon, and compare them.
+
+    `memory` is "discount", "window" or "restart". `points` memories are spaced evenly on a log
+    scale; the choices of theory are added, and so are three policies that adapt their memory.
+    The default world has 10 dimensions, 20 arms and 5000 rounds, and flips 6 of 10 signs half-way.
+    `on`, `checkpoint` and `progress` are those of `simulate`.
+    """
+    place = make_default_world() if world is None else world
+    points = validation.whole("tune", "points", points, least=3)
+    replications = validation.whole("tune", "replications", replications)
+    seed = validation.whole("tune", "seed", seed, least=0)
+    search = make_search(memory, exploration, place, points)
+    with open_report(progress) as report:
+        experiments = {"tuning": search.experiment(replications, seed)}
+        result = run_all(experiments, on, report, checkpoint)["tuning"]
+    return Tuning(repr(place), str(exploration), pl.DataFrame(search.summarize(result)))
 
 
 class Search(NamedTuple):
@@ -60,66 +143,77 @@ class Search(NamedTuple):
     family: str
     exploration: Exploration
     world: World
-    values: tuple[float, ...]
-    chosen: dict[str, float]
+    values: tuple[float, ...]  # γ, w or H, ascending
+    choices: dict[str, float]  # by theory
 
     def experiment(self, replications: int, seed: int) -> Experiment:
-        """Every memory as a player in the same replications, and those who find their own."""
-        memories = [_memory(self.family, value) for value in self.values]
-        fixed = [Player(repr(made), made, self.exploration) for made in memories]
-        finding = [
-            Player(name, keep(), self.exploration, adaptation=how)
-            for name, how in self.finding().items()
+        """Return the experiment: a player for each memory, and the policies that adapt."""
+        memories = [_make_memory(self.family, value) for value in self.values]
+        fixed = [Player(repr(memory), memory, self.exploration) for memory in memories]
+        adaptive = [
+            Player(name, keep(), self.exploration, adaptation=adaptation)
+            for name, adaptation in self.adaptations().items()
         ]
-        return Experiment((*fixed, *finding), self.world, replications, seed, points=10)
+        players = (*fixed, *adaptive)
+        return Experiment(players, self.world, replications, seed, points=POINTS_PER_CURVE)
 
-    def finding(self) -> dict[str, Adaptation]:
-        """Ways to find a memory of this family as one goes."""
-        noise = noise_of(self.world.reward)
-        given = (self.world.dim, self.world.horizon, self.family, noise)
+    def adaptations(self) -> dict[str, Adaptation]:
+        """Return the ways to adapt a memory of this family during a run."""
+        noise = noise_scale(self.world.reward)
+        problem = (self.world.dim, self.world.horizon, self.family, noise)
         return {
-            "bandits over bandits": bandits(*given),
-            "the same, warm": bandits(*given, warm=True),
+            "bandits over bandits": bandits(*problem),
+            "the same, warm": bandits(*problem, warm=True),
             "predictive memory": predictive(self.family),
         }
 
-    def curve(self, result: Result) -> Curve:
-        """What was found, the best marked."""
-        end, count = result.regret[:, :, -1], len(self.values)
-        means, errors = end.mean(axis=1), np.array([standard_error(row) for row in end])
-        marks = {**self.chosen, BEST: self.values[int(means[:count].argmin())]}
-        found = {
-            name: (float(means[p]), float(errors[p]))
-            for p, name in enumerate(self.finding(), count)
-        }
-        values = np.array(self.values)
-        return Curve(values, means[:count], errors[:count], marks, found, AXES[self.family])
+    def summarize(self, result: ExperimentResult) -> list[dict[str, Cell]]:
+        """Return the rows of the table: the fixed memories, then the policies that adapt."""
+        end = result.regret[:, :, -1]
+        means = end.mean(axis=1)
+        best = int(means[: len(self.values)].argmin())
+        labels: dict[float, list[str]] = {}
+        for label, value in {**self.choices, BEST: self.values[best]}.items():
+            labels.setdefault(value, []).append(label)
+        listed: list[tuple[float | None, str]] = [
+            (float(value), "; ".join(labels.get(value, []))) for value in self.values
+        ]
+        listed += [(None, name) for name in self.adaptations()]
+        return [
+            {
+                AXES[self.family]: value,
+                "end regret": float(means[p]),
+                "standard error": standard_error(end[p]),
+                "to the best": float(means[p]) / float(means[best]),
+                "choice": label,
+            }
+            for p, (value, label) in enumerate(listed)
+        ]
 
 
-def search(family: str, exploration: Exploration | str, world: World, points: int) -> Search:
-    """Memories from a few rounds to the whole horizon, evenly spaced in log."""
+def make_search(family: str, exploration: Exploration | str, world: World, points: int) -> Search:
+    """Choose memories from a few rounds to the whole horizon, evenly spaced on a log scale."""
     families = names_of(lambda kind: bool(kind.sized_by))
     if family not in families:
         hint = validation.suggest(family, families)
         raise SettingError(
             f"tune: memory must be one of {', '.join(families)}, got {family!r}{hint}"
         )
-    facts = problem(world)
-    drift = facts.drift or 1.0
-    lengths = np.geomspace(5, world.horizon, points)
+    drift = describe_problem(world).drift or 1.0
+    lengths = np.geomspace(SHORTEST_MEMORY_ROUNDS, world.horizon, points)
     if MEMORIES[family].sized_by == "gamma":
-        given = [1.0 - 1.0 / length for length in lengths]
+        spaced = [1.0 - 1.0 / length for length in lengths]
         rates = [discount_for(world.dim, world.horizon, drift, tuning=t) for t in TUNINGS]
-        chosen = dict(zip((THEORY, OLDER), rates, strict=True))
+        choices = dict(zip((THEORY, OLDER), rates, strict=True))
     else:
-        given = [float(round(length)) for length in lengths]
+        spaced = [float(round(length)) for length in lengths]
         older = 1.0 / (1.0 - discount_for(world.dim, world.horizon, drift, tuning="uncorrected"))
         span = float(span_for(world.dim, world.horizon, drift))
-        chosen = {THEORY: span, OLDER: float(np.ceil(older))}
-    values = tuple(sorted({*given, *chosen.values()}))
-    return Search(family, text_form.as_exploration("tune", exploration), world, values, chosen)
+        choices = {THEORY: span, OLDER: float(np.ceil(older))}
+    values = tuple(sorted({*spaced, *choices.values()}))
+    return Search(family, text_form.as_exploration("tune", exploration), world, values, choices)
 
 
-def _memory(family: str, value: float) -> Memory:
+def _make_memory(family: str, value: float) -> Memory:
     kind = MEMORIES[family]
     return kind.factory(value if kind.sized_by == "gamma" else int(value))

@@ -1,0 +1,68 @@
+"""Run several experiments, one after another, on threads or on Ray."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+
+from windvane.lab.progress import Report, TaskProgress
+from windvane.lab.running.experiment import (
+    Experiment,
+    ExperimentResult,
+    Runner,
+    make_thread_runner,
+    run_experiment,
+)
+
+
+def run_all(
+    experiments: Mapping[str, Experiment],
+    on: str,
+    report: Report,
+    checkpoint: str | PathLike[str] | None = None,
+) -> dict[str, ExperimentResult]:
+    """Run every experiment and return the results by name.
+
+    `on` is "threads", "ray" or the address of a Ray cluster. If the run is interrupted, the folder
+    `checkpoint` holds the finished chunks, and the next run starts from them. A run that ends
+    well removes the folder.
+    """
+    folder = None if checkpoint is None else Path(checkpoint)
+    results = {}
+    with _open_runner(on) as runner:
+        for name, experiment in experiments.items():
+            report(TaskProgress(name, 0, experiment.replications, "replications"))
+        for name, experiment in experiments.items():
+            counter = _Counter(name, experiment.replications, report)
+            results[name] = run_experiment(experiment, runner, counter.add, folder)
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+    return results
+
+
+class _Counter:
+    """Adds up the finished replications of one experiment, and reports the sum."""
+
+    def __init__(self, name: str, total: int, report: Report) -> None:
+        self._name = name
+        self._total = total
+        self._report = report
+        self._done = 0
+
+    def add(self, replications: int) -> None:
+        self._done += replications
+        self._report(TaskProgress(self._name, self._done, self._total, "replications"))
+
+
+@contextmanager
+def _open_runner(on: str) -> Iterator[Runner]:
+    """Open the runner that `on` names; all experiments share one connection to Ray."""
+    if on == "threads":
+        yield make_thread_runner()
+        return
+    from windvane.lab.running.ray_runner import connect_to_ray, make_ray_runner
+
+    runner = make_ray_runner()
+    with connect_to_ray(None if on == "ray" else on):
+        yield runner

@@ -1,0 +1,140 @@
+"""Simulations: any policies in any worlds.
+
+>>> from windvane import lab
+>>> place = lab.worlds.world(4, 6, 200, lab.worlds.abrupt([100], flip=0.5))
+>>> result = lab.simulate(worlds=place, policies=["D-LinTS", "window(50) * greedy()"],
+...                       replications=3)
+>>> result
+<Simulation: 1 world, 2 policies, 3 replications, seed 1>
+>>> result.summary.columns
+['world', 'policy', 'end regret', 'standard error', 'half-way']
+>>> result.curves.columns
+['panel', 'policy', 'replication', 'rounds', 'regret']
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import polars as pl
+
+from windvane import validation
+from windvane.errors import SettingError
+from windvane.lab.output.panels import Panel, end_regrets
+from windvane.lab.output.results import SUMMARY_FILE, read_json, read_panels
+from windvane.lab.progress import Report, open_report
+from windvane.lab.running.batch import run_all
+from windvane.lab.studies.plan import Plan, PolicySpec, WorldSpec, make_plan, read_plan
+from windvane.lab.studies.players import change_rounds
+from windvane.lab.studies.result import PanelResult, count_noun
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Simulation(PanelResult):
+    """The result of `simulate`.
+
+    `summary` has one row for each policy in each world: world, policy, end regret,
+    standard error (of the end regret), half-way (the regret after half of the rounds).
+    `curves` has one row for each recorded round of each replication: panel (the world), policy,
+    replication, rounds, regret (cumulative).
+    """
+
+    worlds: dict[str, str]  # the text of each world
+    replications: int
+    seed: int
+    panels: tuple[Panel, ...]
+    summary: pl.DataFrame
+
+    picture = "curves"
+
+    @property
+    def note(self) -> str:
+        """Empty: simulated worlds need no note."""
+        return ""
+
+    @property
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The summary."""
+        return {"summary": self.summary}
+
+    def describe(self) -> str:
+        """Return one line that says what was played."""
+        policies = self.summary["policy"].n_unique()
+        counts = (
+            count_noun(len(self.worlds), "world"),
+            count_noun(policies, "policy", "policies"),
+            count_noun(self.replications, "replication"),
+        )
+        return f"{', '.join(counts)}, seed {self.seed}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return worlds, replications, seed and results (the rows of `summary`)."""
+        return {
+            "worlds": self.worlds,
+            "replications": self.replications,
+            "seed": self.seed,
+            "results": self.summary.to_dicts(),
+        }
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the files that `save` or `windvane simulate` wrote."""
+        summary = read_json(folder / SUMMARY_FILE)
+        return cls(
+            summary["worlds"],
+            summary["replications"],
+            summary["seed"],
+            read_panels(folder, summary),
+            pl.DataFrame(summary["results"]),
+        )
+
+
+def simulate(
+    plan: Plan | str | PathLike[str] | None = None,
+    *,
+    worlds: WorldSpec | Mapping[str, WorldSpec] | None = None,
+    policies: PolicySpec | Sequence[PolicySpec] | None = None,
+    replications: int | None = None,
+    seed: int | None = None,
+    on: str = "threads",
+    checkpoint: str | PathLike[str] | None = None,
+    progress: bool | Report = False,
+) -> Simulation:
+    """Play policies in worlds and return their regret.
+
+    Give a plan or the path of a TOML file with a plan; or else give `worlds` and `policies`.
+    `replications` and `seed` replace those of the plan.
+    A world is a `World` or a table of its settings; several worlds are a mapping by name.
+    A policy is a name of the literature, a text "MEMORY * EXPLORATION", a pair
+    (memory, exploration), or a table with the keys of [[policies]] in a TOML file.
+    `on` is "threads", "ray" or the address of a Ray cluster. `checkpoint` is a folder for finished
+    chunks: after an interruption, the same call continues from there.
+    `progress` is True for bars on stderr, or a function that takes a `TaskProgress`.
+    """
+    if plan is not None:
+        if worlds is not None or policies is not None:
+            raise SettingError("simulate: give either a plan or worlds and policies, got both")
+        chosen = plan if isinstance(plan, Plan) else read_plan(Path(plan))
+    elif worlds is None or policies is None:
+        raise SettingError("simulate: a plan, or worlds and policies, must be given")
+    else:
+        chosen = make_plan(worlds, policies)
+    if replications is not None:
+        replications = validation.whole("simulate", "replications", replications)
+        chosen = chosen._replace(replications=replications)
+    if seed is not None:
+        chosen = chosen._replace(seed=validation.whole("simulate", "seed", seed, least=0))
+    with open_report(progress) as report:
+        results = run_all(chosen.experiments(), on, report, checkpoint)
+    panels = tuple(
+        Panel(name, result, change_rounds(chosen.worlds[name])) for name, result in results.items()
+    )
+    return Simulation(
+        {name: repr(world) for name, world in chosen.worlds.items()},
+        chosen.replications,
+        chosen.seed,
+        panels,
+        pl.DataFrame([row for panel in panels for row in end_regrets(panel)]),
+    )

@@ -1,0 +1,332 @@
+"""The lab as a library: results with frames, figures, files and a display for notebooks."""
+
+import copy
+import json
+import pickle
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import polars as pl
+import pytest
+from matplotlib.figure import Figure
+
+import windvane as wv
+from windvane import lab
+from windvane.errors import FileError, SettingError
+from windvane.lab import cli, worlds
+from windvane.lab.output.standings import Standing
+from windvane.lab.output.tables import format_text
+
+WORLD = worlds.world(4, 6, 400, worlds.abrupt([200], flip=0.5))
+POLICIES = ["D-LinTS", "window(50) * greedy()"]
+PLAN = """
+replications = 6
+seed = 4
+[[policies]]
+name = "D-LinTS"
+[[policies]]
+name = "mine"
+memory = "window(50)"
+exploration = "greedy()"
+[worlds.abrupt]
+dim = 4
+arms = 6
+horizon = 400
+drift = "abrupt([200], flip=0.5)"
+[worlds.still]
+dim = 3
+arms = 5
+horizon = 300
+actions = "fixed()"
+reward = "bernoulli()"
+"""
+
+
+@pytest.fixture(scope="module")
+def simulation() -> lab.Simulation:
+    return lab.simulate(worlds={"a": WORLD}, policies=POLICIES, replications=4, seed=3)
+
+
+@pytest.fixture(scope="module")
+def tuning() -> lab.Tuning:
+    return lab.tune("window", wv.thompson(0.4), WORLD, replications=3, points=4)
+
+
+@pytest.fixture(scope="module")
+def reproduction(tmp_path_factory: pytest.TempPathFactory) -> lab.Reproduction:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        return lab.reproduce(replications=2, panels=[(10, 10)])
+
+
+@pytest.fixture(scope="module")
+def leaderboard() -> lab.Leaderboard:
+    shares = {"abrupt": 0.1234567, "ads": 0.2}
+    places = (
+        Standing("good", 0.1617, 0.01, shares),
+        Standing("at random", 1.0, 0.02, dict.fromkeys(shares, 1.0)),
+    )
+    return lab.Leaderboard(2, 1, "stand-in data (not Criteo)", places)
+
+
+@pytest.fixture(params=["simulation", "tuning", "reproduction", "leaderboard"])
+def result(request: pytest.FixtureRequest) -> lab.StudyResult:
+    """Each kind of result."""
+    study = request.getfixturevalue(request.param)
+    assert isinstance(study, lab.StudyResult)
+    return study
+
+
+FILES = {
+    "Simulation": {"curves.parquet", "summary.json", "curves.png", "curves.pdf"},
+    "Reproduction": {"curves.parquet", "summary.json", "figure.png", "figure.pdf"},
+    "Tuning": {"tuning.json", "tuning.png", "tuning.pdf"},
+    "Leaderboard": {"leaderboard.json", "leaderboard.png", "leaderboard.pdf"},
+}
+
+
+def test_a_saved_result_is_loaded_equal_and_draws_the_same_picture(
+    result: lab.StudyResult, tmp_path: Path
+) -> None:
+    pictures = result.save(tmp_path / "new" / "folder")
+    folder = tmp_path / "new" / "folder"
+    assert {file.name for file in folder.iterdir()} == FILES[type(result).__name__]
+    loaded = lab.load(folder)
+    assert loaded == result
+    assert loaded.tables.keys() == result.tables.keys()
+    assert all(frame.equals(result.tables[name]) for name, frame in loaded.tables.items())
+    if not isinstance(result, lab.Leaderboard):  # its file holds rounded numbers
+        before = [picture.read_bytes() for picture in pictures]
+        assert [picture.read_bytes() for picture in loaded.save_figure(folder)] == before
+
+
+def test_copies_and_pickles_are_equal(result: lab.StudyResult) -> None:
+    for twin in (copy.copy(result), copy.deepcopy(result), pickle.loads(pickle.dumps(result))):
+        assert twin == result
+        assert repr(twin) == repr(result)
+
+
+def test_results_of_different_studies_differ(
+    simulation: lab.Simulation, tuning: lab.Tuning
+) -> None:
+    other = lab.simulate(worlds={"a": WORLD}, policies=POLICIES, replications=4, seed=4)
+    assert simulation != other
+    assert simulation != tuning
+    assert simulation != "simulation"
+
+
+def test_results_are_frozen(result: lab.StudyResult) -> None:
+    with pytest.raises(FrozenInstanceError):
+        result.seed = 2  # type: ignore[attr-defined]
+
+
+def test_the_figure_is_a_matplotlib_figure(result: lab.StudyResult) -> None:
+    figure = result.figure()
+    assert isinstance(figure, Figure)
+    assert len(figure.axes) == 1
+
+
+def test_a_notebook_shows_the_tables_and_the_figure(result: lab.StudyResult) -> None:
+    shown = result._repr_html_()
+    for frame in result.tables.values():
+        text = format_text(frame)
+        assert text in str(result)
+        assert all(f"<th>{name}</th>" in shown for name in frame.columns)
+        words = [word for line in text.splitlines()[2:] for word in line.split()]
+        numbers = [word for word in words if word.replace(".", "").isdigit()]
+        assert len(numbers) > 3
+        assert all(f">{number}<" in shown for number in numbers)
+    assert 'src="data:image/png;base64,' in shown
+    assert str(Path.cwd()) not in shown
+    assert str(Path.home()) not in shown
+
+
+def test_names_are_escaped_in_a_notebook() -> None:
+    result = lab.simulate(
+        worlds={"<b>": WORLD},
+        policies={"name": "<script>", "memory": "keep()", "exploration": "greedy()"},
+        replications=1,
+    )
+    assert "<script>" not in result._repr_html_()
+    assert "&lt;script&gt;" in result._repr_html_()
+
+
+def test_repr_says_what_was_played(
+    simulation: lab.Simulation, leaderboard: lab.Leaderboard
+) -> None:
+    assert repr(simulation) == "<Simulation: 1 world, 2 policies, 4 replications, seed 3>"
+    sentence = "2 policies, 2 replications, seed 1, ads: stand-in data (not Criteo)"
+    assert repr(leaderboard) == f"<Leaderboard: {sentence}>"
+
+
+def test_frames_have_the_documented_columns(
+    simulation: lab.Simulation,
+    tuning: lab.Tuning,
+    reproduction: lab.Reproduction,
+    leaderboard: lab.Leaderboard,
+) -> None:
+    curves = ["panel", "policy", "replication", "rounds", "regret"]
+    summary = ["world", "policy", "end regret", "standard error", "half-way"]
+    assert simulation.summary.columns == summary
+    assert simulation.curves.columns == reproduction.curves.columns == curves
+    assert tuning.table.columns == [
+        "window w",
+        "end regret",
+        "standard error",
+        "to the best",
+        "choice",
+    ]
+    assert reproduction.summary.columns == [
+        *("panel", "policy", "end regret", "standard error"),
+        *("at the change", "at 5500", "at 7000", "published"),
+    ]
+    assert reproduction.claims.columns == ["claim", "panel", "verdict", "difference", "p"]
+    assert leaderboard.standings.columns == ["rank", "policy", "score %", "±", "abrupt", "ads"]
+    assert leaderboard.standings.row(0) == (1, "good", 16.2, 1.0, 12.3, 20.0)
+
+
+def test_the_summary_is_the_mean_of_the_curves(
+    simulation: lab.Simulation, reproduction: lab.Reproduction
+) -> None:
+    for result, horizon in ((simulation, 400), (reproduction, 10_000)):
+        ends = result.curves.filter(pl.col("rounds") == horizon)
+        means = ends.group_by("policy", maintain_order=True).agg(pl.mean("regret"))
+        assert means["policy"].to_list() == result.summary["policy"].to_list()
+        assert means["regret"].to_list() == pytest.approx(result.summary["end regret"].to_list())
+
+
+def test_library_and_commands_give_the_same_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(PLAN)
+    cli.simulate(plan, out=tmp_path / "simulation", as_json=True)
+    result = lab.simulate(plan)
+    assert lab.load(tmp_path / "simulation") == result
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["results"] == result.summary.to_dicts()
+    cli.tune(
+        "window",
+        dim=4,
+        arms=6,
+        horizon=400,
+        drift="abrupt([200], flip=0.5)",
+        replications=3,
+        points=4,
+        out=tmp_path / "tuning",
+    )
+    tuned = lab.tune("window", "thompson(0.4)", WORLD, 3, 4)
+    assert lab.load(tmp_path / "tuning") == tuned
+    assert capsys.readouterr().out.startswith(f"{tuned}\n\nThe picture is ")
+
+
+def test_reproduce_gives_the_result_of_the_command(
+    reproduction: lab.Reproduction,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cli.reproduce(replications=2, panels="10x10", out=tmp_path / "out")
+    assert lab.load(tmp_path / "out") == reproduction
+    assert capsys.readouterr().out.startswith(str(reproduction))
+
+
+def test_a_plan_a_file_texts_and_objects_play_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN.split("[worlds.still]")[0])
+    table = {"dim": 4, "arms": 6, "horizon": 400, "drift": "abrupt([200], flip=0.5)"}
+    pair = (wv.window(50), wv.greedy())
+    results = [
+        lab.simulate(path),
+        lab.simulate(str(path)),
+        lab.simulate(lab.read_plan(path)),
+        lab.simulate(lab.make_plan({"abrupt": WORLD}, ["D-LinTS", pair]), replications=6, seed=4),
+        lab.simulate(worlds=WORLD, policies=POLICIES, replications=6, seed=4),
+        lab.simulate(
+            worlds=table,
+            policies=["D-LinTS", {"name": "x", "memory": pair[0], "exploration": pair[1]}],
+            replications=6,
+            seed=4,
+        ),
+    ]
+    regrets = [result.curves["regret"].to_list() for result in results]
+    assert all(regret == regrets[0] for regret in regrets)
+    assert lab.simulate(worlds=WORLD, policies=pair, replications=1).summary.height == 1
+    assert lab.simulate(worlds=WORLD, policies="LinTS", replications=1).summary.height == 1
+
+
+def test_progress_goes_to_the_callback_and_nothing_is_printed(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    steps: list[lab.TaskProgress] = []
+    lab.simulate(worlds=WORLD, policies="LinTS", replications=7, progress=steps.append)
+    assert [step.done for step in steps] in ([0, 5, 7], [0, 2, 7])
+    assert {step._replace(done=0) for step in steps} == {
+        lab.TaskProgress("world", 0, 7, "replications")
+    }
+    lab.simulate(worlds=WORLD, policies="LinTS", replications=1)
+    lab.simulate(worlds=WORLD, policies="LinTS", replications=1, progress=True)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_interrupted_study_continues_from_its_checkpoint(tmp_path: Path) -> None:
+    def interrupt(step: lab.TaskProgress) -> None:
+        if step.done:
+            raise KeyboardInterrupt
+
+    plan = lab.make_plan(WORLD, "LinTS", replications=12)
+    folder = tmp_path / "chunks"
+    with pytest.raises(KeyboardInterrupt):
+        lab.simulate(plan, checkpoint=folder, progress=interrupt)
+    assert len(list(folder.iterdir())) == 1
+    assert lab.simulate(plan, checkpoint=folder) == lab.simulate(plan)
+    assert not folder.exists()
+
+
+def test_mistakes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="a plan, or worlds and policies, must be given"):
+        lab.simulate(policies="LinTS")
+    with pytest.raises(SettingError, match="either a plan or worlds and policies, got both"):
+        lab.simulate(lab.make_plan(WORLD, "LinTS"), worlds=WORLD)
+    with pytest.raises(SettingError, match="at least one policy must be given"):
+        lab.simulate(worlds=WORLD, policies=[])
+    with pytest.raises(SettingError, match="worlds must be a world or worlds by name, got 3"):
+        lab.simulate(worlds=3, policies="LinTS")  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="a policy must be a name, a table or"):
+        lab.simulate(worlds=WORLD, policies=[3])  # type: ignore[list-item]
+    with pytest.raises(SettingError, match="replications must be a whole number >= 1, got 0"):
+        lab.simulate(worlds=WORLD, policies="LinTS", replications=0)
+    with pytest.raises(SettingError, match="points must be a whole number >= 3, got 2"):
+        lab.tune(points=2)
+    with pytest.raises(SettingError, match="at least one panel is needed"):
+        lab.reproduce(panels=[])
+    with pytest.raises(SettingError, match="'11x10' is none of 10x10"):
+        lab.reproduce(panels=[(11, 10)])
+    with pytest.raises(FileError, match="holds no finished run of reproduce, simulate, tune or"):
+        lab.load(tmp_path)
+    (tmp_path / "summary.json").write_text("[]")
+    with pytest.raises(FileError, match="holds no finished run"):
+        lab.load(tmp_path)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = lab.nothing  # type: ignore[attr-defined]
+
+
+def test_importing_the_lab_is_cheap() -> None:
+    """Polars comes with the first study, matplotlib with the first figure."""
+    code = """if True:
+        import sys
+        from windvane import lab
+        assert not {"polars", "matplotlib", "rich", "scipy"} & sys.modules.keys()
+        assert {"simulate", "load", "worlds"} <= {*dir(lab)}
+        lab.simulate
+        assert "polars" in sys.modules and "matplotlib" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_public_name_is_there() -> None:
+    assert lab.__all__ == sorted(lab.__all__)
+    assert all(getattr(lab, name) is not None for name in lab.__all__)
