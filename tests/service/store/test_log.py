@@ -288,7 +288,7 @@ def test_a_backup_during_writes_is_consistent(tmp_path: Path) -> None:
 def test_a_restore_overwrites_nothing_and_accepts_only_backups(tmp_path: Path) -> None:
     with Store(tmp_path / "data") as store:
         store.backup(tmp_path / "backup.db")
-    with pytest.raises(StoreError, match="where there is no log yet"):
+    with pytest.raises(StoreError, match="a directory without a log"):
         restore(tmp_path / "backup.db", tmp_path / "data")
     with pytest.raises(StoreError, match="there is no backup"):
         restore(tmp_path / "nothing", tmp_path / "new")
@@ -375,9 +375,9 @@ def test_a_url_of_another_kind_is_refused(url: str) -> None:
     assert refused.value.kind == "refused"
 
 
-def test_a_directory_that_cannot_be_made_is_reported_in_one_line(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot be made") as refused:
+    with pytest.raises(StoreError, match="cannot be created") as refused:
         Store(tmp_path / "file" / "data")
     assert refused.value.kind == "unreachable"
 

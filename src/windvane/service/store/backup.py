@@ -42,7 +42,7 @@ def restore(backup: str | PathLike[str], location: str | PathLike[str]) -> None:
     side_files = (target.with_name(f"{target.name}-{suffix}") for suffix in SIDE_FILES)
     for path in (target, *side_files):
         if path.exists():
-            message = f"store: {path} exists; a backup is restored where there is no log yet"
+            message = f"store: {path} exists; restore into a directory without a log"
             raise StoreError(message, "refused")
     _check_backup(source)
     make_directory_of(target)

@@ -165,7 +165,7 @@ def make_directory_of(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        message = f"store: {path.parent} cannot be made ({error.strerror})"
+        message = f"store: {path.parent} cannot be created ({error.strerror})"
         raise StoreError(message, "unreachable") from None
 
 

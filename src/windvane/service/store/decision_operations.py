@@ -191,8 +191,8 @@ class Activate(Operation[ActivateResult]):
             lessons_by_event = match_early_rewards(transaction, loop, "held", match_times)
         results = []
         for status, activation in zip(statuses, batch, strict=True):
-            held = lessons_by_event.get(activation.event_id, ())
-            results.append(ActivateResult(status, tuple(held) if status == "activated" else ()))
+            learned = lessons_by_event.get(activation.event_id, ())
+            results.append(ActivateResult(status, tuple(learned) if status == "activated" else ()))
         return results
 
 

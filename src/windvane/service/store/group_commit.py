@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from enum import IntEnum
-from itertools import groupby
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from sqlalchemy import Connection, Engine, bindparam, update
 
@@ -55,7 +54,10 @@ class Phase(IntEnum):
 
 
 class BatchKey(NamedTuple):
-    """Operations of one type with equal keys are written as one batch, in ascending key order."""
+    """Batchable operations with equal keys are of one type and are written together.
+
+    Batches are written in ascending order of their keys.
+    """
 
     phase: Phase
     loop: int
@@ -86,6 +88,9 @@ class QueuedOperation(NamedTuple):
 
     operation: Operation[Any]
     ticket: Any
+
+
+Batch = list[QueuedOperation]
 
 
 class Outcome(NamedTuple):
@@ -172,64 +177,61 @@ def commit_group(engine: Engine, group: list[QueuedOperation]) -> list[Outcome]:
     If an operation fails, the group is rolled back and written again with a savepoint for each
     operation, so that only the faulty ones fail. If the database itself fails, all fail.
     """
+    batches = _split_into_batches(group)
     try:
         try:
-            return _commit(engine, _order_by_batch(group), _run_batches)
+            return _commit(engine, batches, _run_together)
         except Exception as error:
             if is_database_failure(map_error(error)):
                 raise
-            return _commit(engine, _order_by_batch(group), _run_one_by_one)
+            return _commit(engine, batches, _run_one_by_one)
     except Exception as error:
         return [Outcome(queued.ticket, None, map_error(error)) for queued in group]
 
 
-def _commit(
-    engine: Engine,
-    group: list[QueuedOperation],
-    run: Callable[[Transaction, list[QueuedOperation]], Iterator[Outcome]],
-) -> list[Outcome]:
-    with engine.begin() as connection:
-        transaction = Transaction(connection, Counter())
-        outcomes = list(run(transaction, group))
-        _update_counters(transaction)
-    return outcomes
-
-
-def _order_by_batch(group: list[QueuedOperation]) -> list[QueuedOperation]:
+def _split_into_batches(group: list[QueuedOperation]) -> list[Batch]:
     """Sort each run of batchable operations by batch key; all others keep their place.
 
     No operation of a group was acknowledged before the last one arrived, so clients cannot observe
     the order among them. Sorting lets each batch be written with a few statements.
     """
-    ordered: list[QueuedOperation] = []
-    for is_batchable, run in groupby(group, lambda queued: queued.operation.batch_key is not None):
-        part = list(run)
-        if is_batchable:
-            part.sort(key=_sort_key)
-        ordered += part
-    return ordered
+    batches: list[Batch] = []
+    run: dict[BatchKey, Batch] = {}
+    for queued in group:
+        key = queued.operation.batch_key
+        if key is not None:
+            run.setdefault(key, []).append(queued)
+        else:
+            batches += (run[key] for key in sorted(run))
+            run = {}
+            batches.append([queued])
+    batches += (run[key] for key in sorted(run))
+    return batches
 
 
-def _sort_key(queued: QueuedOperation) -> BatchKey:
-    return cast(BatchKey, queued.operation.batch_key)
+def _commit(
+    engine: Engine,
+    batches: list[Batch],
+    run: Callable[[Transaction, Batch], Iterator[Outcome]],
+) -> list[Outcome]:
+    with engine.begin() as connection:
+        transaction = Transaction(connection, Counter())
+        outcomes = [outcome for batch in batches for outcome in run(transaction, batch)]
+        _update_counters(transaction)
+    return outcomes
 
 
-def _run_batches(transaction: Transaction, group: list[QueuedOperation]) -> Iterator[Outcome]:
-    """Write batch by batch; an error spoils the whole transaction."""
-    for (operation_type, _), run in groupby(group, _type_and_batch_key):
-        batch = list(run)
-        results = operation_type.run_batch(transaction, [queued.operation for queued in batch])
-        for queued, result in zip(batch, results, strict=True):
-            yield Outcome(queued.ticket, result, None)
+def _run_together(transaction: Transaction, batch: Batch) -> Iterator[Outcome]:
+    """Write a batch as a whole; an error spoils the whole transaction."""
+    operations = [queued.operation for queued in batch]
+    results = operations[0].run_batch(transaction, operations)
+    for queued, result in zip(batch, results, strict=True):
+        yield Outcome(queued.ticket, result, None)
 
 
-def _type_and_batch_key(queued: QueuedOperation) -> tuple[type[Operation[Any]], BatchKey | None]:
-    return type(queued.operation), queued.operation.batch_key
-
-
-def _run_one_by_one(transaction: Transaction, group: list[QueuedOperation]) -> Iterator[Outcome]:
+def _run_one_by_one(transaction: Transaction, batch: Batch) -> Iterator[Outcome]:
     """Write each operation in a savepoint of its own; an error fails that operation alone."""
-    for operation, ticket in group:
+    for operation, ticket in batch:
         counts_before = transaction.counter_changes.copy()
         try:
             with transaction.connection.begin_nested():

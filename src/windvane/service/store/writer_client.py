@@ -113,7 +113,7 @@ class WriterClient(asyncio.Protocol):
         """Send an operation to the writer; the future resolves once the operation is on disk.
 
         Before the future resolves, `on_result` is called with the result or the error, in the order
-        of the log, even if nobody awaits the future any more. After `timeout` seconds the future
+        of the log, even if the future is no longer awaited. After `timeout` seconds the future
         fails with a TimeoutError; the writer skips an operation that it has not begun by then.
         """
         if self._closing:
@@ -238,4 +238,4 @@ def _fail(pending: PendingOperation, error: StoreError) -> None:
     _call_on_result(pending, error)
     if not pending.future.done():
         pending.future.set_exception(error)
-        pending.future.exception()  # marks it as retrieved: often nobody awaits it any more
+        pending.future.exception()  # marks it as retrieved: often it is no longer awaited

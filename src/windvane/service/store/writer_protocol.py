@@ -45,7 +45,7 @@ class WriteRequest(NamedTuple):
 
     number: int
     type_code: int  # index in OPERATION_TYPES
-    deadline: float  # on the monotonic clock; a later write is not wanted
+    deadline: float  # on the monotonic clock; after it the writer skips the operation
     operation: bytes
 
     def encode_parts(self) -> tuple[bytes, bytes]:
