@@ -26,11 +26,11 @@ import os, signal, socket, sys
 
 import uvicorn
 
-from windvane.service.app import make
-from windvane.service.loops.warmup import prepare, warm
+from windvane.service.app import create_app
+from windvane.service.loops.warmup import compile_kernels, load_kernels
 
-prepare()
-warm()
+compile_kernels()
+load_kernels()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the dead
 orders = socket.socket(fileno=int(sys.argv[1]))
 while True:
@@ -45,7 +45,7 @@ while True:
         os.dup2(log, 1)
         os.dup2(log, 2)
         orders.close()
-        config = uvicorn.Config(make(where), log_level="warning")
+        config = uvicorn.Config(create_app(where), log_level="warning")
         uvicorn.Server(config).run([socket.socket(fileno=ports[0])])  # by fd it would wait for ACKs
         os._exit(0)
     os.close(ports[0])

@@ -13,7 +13,7 @@ import pytest
 
 from npm_packages import install_packages
 from server_process import Nursery, Server
-from windvane.service.loops.settings import Settings, write
+from windvane.service.loops.settings import Settings
 from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.log import Store
 
@@ -28,7 +28,7 @@ Play = Callable[[str], Any]
 def server(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data = tmp_path_factory.mktemp("clients") / "data"
     with Store(data) as store:
-        store.submit(PutLoop("home", write(Settings()), 0, "test")).result()
+        store.submit(PutLoop("home", Settings().to_json(), 0, "test")).result()
     with Server(nursery, data) as server:
         yield server
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from server_process import BASE, Answer, Client, Nursery, Server
-from windvane.service.loops.settings import Settings, write
+from windvane.service.loops.settings import Settings
 from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.database import hold_service_lock, resolve_url
 from windvane.service.store.log import Store
@@ -135,16 +135,16 @@ FOLD = """
 import json, sys
 from windvane.service.loops.loop import Loop
 from windvane.service.store.log import Store
-from windvane.service.loops.warmup import prepare, warm
+from windvane.service.loops.warmup import compile_kernels, load_kernels
 
-prepare()
-warm()
+compile_kernels()
+load_kernels()
 for data in sys.argv[1:]:
     with Store(data) as store:
         loops = [Loop(row, store) for row in store.list_loops()]
     bits = {loop: (loop.policy._arrays.block, loop.policy._arrays.tally) for loop in loops}
     beliefs = {
-        loop.name: (loop.lesson, *(part.tobytes().hex() for part in parts))
+        loop.name: (loop.last_lesson, *(part.tobytes().hex() for part in parts))
         for loop, parts in bits.items()
     }
     print(json.dumps(beliefs))
@@ -194,7 +194,7 @@ def test_a_service_killed_at_any_moment_loses_nothing_acknowledged(
     data, scratch, draw = tmp_path / "data", tmp_path / "scratch", random.Random(11)
     with Store(data) as store:
         for name, settings in SETTINGS.items():
-            store.submit(PutLoop(name, write(settings), 0, "test")).result()
+            store.submit(PutLoop(name, settings.to_json(), 0, "test")).result()
     over = threading.Event()
     with Server(nursery, data) as server:
         visitors = [Visitor(number, server.port, over) for number in range(3)]

@@ -17,10 +17,9 @@ from starlette.testclient import TestClient
 from server_process import BASE, Answer, Client, Nursery, Server
 from store_helpers import TERMS, create_loop, make_decision, put_reward
 from windvane.service import app
-from windvane.service.api import events
-from windvane.service.app import make
+from windvane.service.app import create_app
 from windvane.service.features.encoder import Encoder
-from windvane.service.loops import service
+from windvane.service.loops import maintenance, service
 from windvane.service.store import writer_client
 from windvane.service.store.decision_operations import PutDecision, Withdraw
 from windvane.service.store.log import Store
@@ -177,7 +176,7 @@ def test_a_log_that_fails_degrades_ranks_and_recovers(
 
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[TestClient]:
-    with TestClient(make(str(tmp_path / "data"))) as client:
+    with TestClient(create_app(str(tmp_path / "data"))) as client:
         yield client
 
 
@@ -231,8 +230,8 @@ class Busy:
 @pytest.fixture
 def busy(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[Busy]:
     """The log takes longer than a rank can wait."""
-    monkeypatch.setattr(service, "PATIENCE", 0.1)
-    monkeypatch.setattr(service, "HURRY", 0.1)
+    monkeypatch.setattr(service, "WRITE_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(service, "DEGRADED_WRITE_TIMEOUT_SECONDS", 0.1)
     busy = Busy(web)
     yield busy
     busy.let_go()
@@ -259,7 +258,7 @@ def test_a_reward_that_waits_too_long_is_to_be_sent_again_and_counts_once(
     web: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask(web, "e")
-    monkeypatch.setattr(events, "PATIENCE", 0.2)
+    monkeypatch.setattr(service, "WRITE_TIMEOUT_SECONDS", 0.2)
     path, header = f"{BASE}/events/e/reward", {"x-ms-client-request-id": "once"}
     busy = Busy(web)
     refused = web.post(path, json={"value": 1.0}, headers=header)
@@ -318,8 +317,8 @@ def test_a_rank_of_which_only_the_word_was_lost_is_never_learned(
     dies = tmp_path / "dies"
     monkeypatch.setattr(writer_client, "WRITER_CODE", DIES.replace("sys.argv[2]", repr(str(dies))))
     monkeypatch.setattr(writer_client, "RESTART_INTERVAL_SECONDS", 0.05)
-    monkeypatch.setattr(service, "SWEEP", 60.0)
-    with TestClient(make(str(tmp_path / "data"))) as web:
+    monkeypatch.setattr(maintenance, "SWEEP_INTERVAL_SECONDS", 60.0)
+    with TestClient(create_app(str(tmp_path / "data"))) as web:
         store = web.app.state.service.store  # type: ignore[attr-defined]
         dies.touch()
         told = ask(web, "e")
@@ -352,12 +351,12 @@ def test_a_decision_that_was_written_too_late_is_withdrawn(where: str) -> None:
 def test_a_stop_does_not_wait_for_a_log_that_takes_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "GRACE", 0.2)
+    monkeypatch.setattr(app, "FINAL_SNAPSHOTS_SECONDS", 0.2)
     monkeypatch.setattr(writer_client, "CLOSE_TIMEOUT_SECONDS", 0.2)
-    with TestClient(make(str(tmp_path / "data"))) as web:
+    with TestClient(create_app(str(tmp_path / "data"))) as web:
         before = ask(web, "e")
         Busy(web)
         began = time.monotonic()
     assert time.monotonic() - began < 5.0
-    with TestClient(make(str(tmp_path / "data"))) as web:
+    with TestClient(create_app(str(tmp_path / "data"))) as web:
         assert ask(web, "e") == before

@@ -18,7 +18,7 @@ from server_process import BASE, Client, Nursery, Server
 from windvane.cli import main
 from windvane.errors import StoreError
 from windvane.policy import Policy
-from windvane.service.loops.loop import unpack
+from windvane.service.loops.loop import decode_snapshot
 from windvane.service.store.database import hold_service_lock, resolve_url
 from windvane.service.store.log import Store
 
@@ -56,7 +56,7 @@ def play(client: Client, events: range) -> list[object]:
 
 def model(client: Client) -> list[object]:
     """What is believed, to the last bit, and how many rounds there were."""
-    packed = unpack(client.call("GET", f"{BASE}/model").body)
+    packed = decode_snapshot(client.call("GET", f"{BASE}/model").body)
     policy = Policy.load(io.BytesIO(packed.policy))
     believed = policy.belief
     arrays = [each.tobytes() for each in (believed.gram, believed.noise_gram, believed.moment)]

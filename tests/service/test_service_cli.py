@@ -154,7 +154,7 @@ def test_keys_rotate_while_the_service_runs(tmp_path: Path) -> None:
     listed = run("key", "list", "--json", "--data", tmp_path).stdout
     assert [row["valid"] for row in json.loads(listed)] == [False, True]
     assert old not in listed
-    refused(run("key", "expire", "9", "--data", tmp_path), "none with the id 9")
+    refused(run("key", "expire", "9", "--data", tmp_path), "no key with the id 9")
     refused(run("key", "create", "--role", "king", "--data", tmp_path), "rank, read, admin")
 
 
@@ -236,7 +236,10 @@ def test_headers_without_end_are_refused_and_large_bodies_are_not(tmp_path: Path
 
 
 def test_a_request_that_takes_for_ever_to_arrive_is_hung_up_on(tmp_path: Path) -> None:
-    hasty = "from windvane.service import server; server.SLOWEST = 1; " + MAIN[2]
+    hasty = (
+        "from windvane.service import http_protocol; http_protocol.REQUEST_TIMEOUT_SECONDS = 1; "
+        + MAIN[2]
+    )
     starts = (b"", f"POST {BASE}/rank HTTP/1.1\r\n".encode())
     body = f"POST {BASE}/rank HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{{".encode()
     with serving(tmp_path, main=[*MAIN[:2], hasty]) as server:

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from windvane.service.app import make
+from windvane.service.app import create_app
 from windvane.service.loops.settings import Settings
 from windvane.service.server import Address, run
 
@@ -105,7 +105,7 @@ def play(minutes: float | None, port: int, say: Callable[[str], None]) -> None:
             thread.start()
 
         span = None if minutes is None else minutes * 60
-        run(make(folder, SETTINGS), Address("127.0.0.1", port), ready, span)
+        run(create_app(folder, SETTINGS), Address("127.0.0.1", port), ready, span)
         for visitors, thread in playing:
             visitors.stop.set()
             thread.join()

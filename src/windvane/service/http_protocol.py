@@ -1,26 +1,35 @@
-"""Head and body of an answer in one call of the system: two cost as much as a choice."""
+"""uvicorn's HTTP protocol with fewer system calls and with bounds on requests.
+
+This module and `server.py` alone extend uvicorn's classes.
+"""
 
 import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+REQUEST_TIMEOUT_SECONDS = 30  # in which all of a request must arrive
+MAX_HEADER_BYTES = 1 << 16  # of request line and headers together
 
-class Gathered:
-    """A transport whose writes within one turn of the event loop go out together."""
+
+class BufferedTransport:
+    """A transport that sends all writes of one turn of the event loop in one system call.
+
+    A second system call for the body of a response would cost as much as a whole decision.
+    """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._parts: list[bytes] = []
-        self._soon = asyncio.get_running_loop().call_soon
+        self._call_soon = asyncio.get_running_loop().call_soon
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send it with what else is written now."""
+        """Send bytes at the end of this turn of the event loop."""
         if not self._parts:
-            self._soon(self._flush)
+            self._call_soon(self._flush)
         self._parts.append(data)
 
     def close(self) -> None:
@@ -34,8 +43,38 @@ class Gathered:
         self._parts.clear()
 
 
-class Protocol(HttpToolsProtocol):
-    """HTTP as uvicorn speaks it, over such a transport."""
+class BoundedProtocol(HttpToolsProtocol):
+    """HTTP over a buffered transport; closes connections with endless headers or slow requests.
+
+    Both would otherwise take all memory or all connections before a key is checked.
+    """
+
+    bytes_beside_body = 0  # of the request that arrives now
+    is_complete = False  # whether no part of a request is missing
+    seconds_waiting = 0  # for the missing part of a request
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(Gathered(transport))  # type: ignore[arg-type]
+        super().connection_made(BufferedTransport(transport))  # type: ignore[arg-type]
+
+    def data_received(self, data: bytes) -> None:
+        self.is_complete = False
+        self.bytes_beside_body += len(data)
+        super().data_received(data)
+        if self.bytes_beside_body > MAX_HEADER_BYTES:
+            self.send_400_response(f"The headers must have at most {MAX_HEADER_BYTES} bytes.")
+
+    def on_body(self, body: bytes) -> None:
+        self.bytes_beside_body -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self.is_complete = True
+        self.seconds_waiting = 0
+        self.bytes_beside_body = 0
+        super().on_message_complete()
+
+    def tick(self) -> None:
+        """Close the connection if a request takes too long to arrive; called every second."""
+        self.seconds_waiting = 0 if self.is_complete else self.seconds_waiting + 1
+        if self.seconds_waiting > REQUEST_TIMEOUT_SECONDS:
+            self.transport.close()

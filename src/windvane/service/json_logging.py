@@ -1,4 +1,4 @@
-"""What goes wrong, as one line of JSON each on stderr; never a body, never a key."""
+"""Warnings and errors as one line of JSON each on stderr; no line holds a body or a key."""
 
 import logging
 import sys
@@ -7,8 +7,8 @@ import time
 import msgspec
 
 
-class Lines(logging.Formatter):
-    """A record as one line: time, level, what happened, and what `extra={"facts": ...}` says."""
+class JsonFormatter(logging.Formatter):
+    """A record as one line: time, level, logger, message, and the items of `facts` in `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -24,11 +24,12 @@ class Lines(logging.Formatter):
         return msgspec.json.encode(line, enc_hook=str).decode()
 
 
-def start() -> None:
+def log_to_stderr() -> None:
     """Send warnings and errors of this process to stderr."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines())
+    handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # told by us, in our words
+    # The service logs the same failures with more facts.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)

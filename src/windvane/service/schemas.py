@@ -1,4 +1,4 @@
-"""Requests and answers as clients of the retired service speak them, and one shape of errors."""
+"""Requests and responses of the wire API, which clients of Azure AI Personalizer speak."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -7,13 +7,7 @@ import msgspec
 
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 
-JSON = "application/json; charset=utf-8"
-NOT_BUILT = {
-    "multislot": "multi-slot ranking is not offered; rank each slot as a loop of its own",
-    "evaluations": "offline evaluations are not offered; export the log with its propensities",
-    "applyFromEvaluation": "offline evaluations are not offered",
-}
-MOST_ACTIONS = 10_000
+MAX_ACTIONS = 10_000
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Objects = list[dict[str, Any]]
 
@@ -25,11 +19,11 @@ class Action(msgspec.Struct, frozen=True):
     features: Objects
 
 
-Actions = Annotated[list[Action], msgspec.Meta(min_length=1, max_length=MOST_ACTIONS)]
+Actions = Annotated[list[Action], msgspec.Meta(min_length=1, max_length=MAX_ACTIONS)]
 
 
-class Rank(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a rank says beside its actions."""
+class RankOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All of a rank request except its actions."""
 
     context_features: Objects = []
     excluded_actions: list[str] = []
@@ -37,7 +31,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     defer_activation: bool = False
 
 
-class RankRequest(Rank, frozen=True, kw_only=True):
+class RankRequest(RankOptions, frozen=True, kw_only=True):
     """Which action, given what is known?"""
 
     actions: Actions
@@ -46,8 +40,8 @@ class RankRequest(Rank, frozen=True, kw_only=True):
 decode_rank_request = msgspec.json.Decoder(RankRequest).decode
 
 
-class RankLine(Rank, frozen=True, kw_only=True):
-    """The same, with its actions left as they came."""
+class RawRankRequest(RankOptions, frozen=True, kw_only=True):
+    """A rank request whose actions are left as the JSON that came."""
 
     actions: msgspec.Raw
 
@@ -101,26 +95,6 @@ class LogsProperties(msgspec.Struct, frozen=True, rename="camel"):
     date_range: DateRange | None
 
 
-def date(at: int) -> datetime:
-    """Microseconds since 1970 as a time of day."""
-    return datetime.fromtimestamp(at / MICROSECONDS_PER_SECOND, UTC)
-
-
-class WireError(Exception):
-    """What is answered in place of a result."""
-
-    def __init__(self, status: int, code: str, message: str, target: str | None = None) -> None:
-        super().__init__(message)
-        self.status, self.code, self.message, self.target = status, code, message, target
-
-    def body(self) -> bytes:
-        """The envelope of every error."""
-        error = {"code": self.code, "message": self.message}
-        if self.target:
-            error["target"] = self.target
-        return msgspec.json.encode({"error": error})
-
-
-def bad(code: str, message: str, target: str | None = None) -> WireError:
-    """A request that cannot be answered, and why."""
-    return WireError(400, code, message, target)
+def to_datetime(at_us: int) -> datetime:
+    """A time in microseconds since 1970 as the wire has it."""
+    return datetime.fromtimestamp(at_us / MICROSECONDS_PER_SECOND, UTC)

@@ -34,10 +34,10 @@ def free_port() -> int:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a running service."""
     uvicorn = pytest.importorskip("uvicorn", reason="pip install 'windvane[serve]'")
-    from windvane.service.app import make
+    from windvane.service.app import create_app
     from windvane.service.loops.settings import Settings
 
-    app, port = make(str(tmp_path_factory.mktemp("data"))), free_port()
+    app, port = create_app(str(tmp_path_factory.mktemp("data"))), free_port()
     config = uvicorn.Config(app, "127.0.0.1", port, log_level="error", ws="none")
     server = uvicorn.Server(config)
     running = threading.Thread(target=lambda: asyncio.run(server.serve()))
@@ -47,7 +47,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             time.sleep(0.05)
         [loop] = {server.servers[0].get_loop()}
         for name, told in (("empty", Settings()), ("turned", Settings(half_life="300 rounds"))):
-            new = app.state.service.create(name, told, "test")
+            new = app.state.service.create_loop(name, told, "test")
             asyncio.run_coroutine_threadsafe(new, loop).result(60)
         yield f"http://127.0.0.1:{port}"
     finally:

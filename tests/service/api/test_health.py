@@ -11,8 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from windvane.service.app import make
-from windvane.service.json_logging import Lines
+from windvane.service.app import create_app
+from windvane.service.json_logging import JsonFormatter
 from windvane.service.loops import service
 
 BASE = "/personalizer/v1.0"
@@ -21,7 +21,7 @@ ACTIONS = {"actions": [{"id": "a", "features": [{"x": 1}]}, {"id": "b", "feature
 
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[TestClient]:
-    with TestClient(make(str(tmp_path))) as client:
+    with TestClient(create_app(str(tmp_path))) as client:
         yield client
 
 
@@ -44,7 +44,7 @@ def test_health_says_degraded_and_why(web: TestClient) -> None:
 
 
 def test_until_its_loops_are_loaded_it_is_not_ready(tmp_path: Path) -> None:
-    web = TestClient(make(str(tmp_path)), raise_server_exceptions=False)
+    web = TestClient(create_app(str(tmp_path)), raise_server_exceptions=False)
     for path in ("/readyz", "/healthz", f"{BASE}/model", "/metrics"):
         answer = web.get(path)
         assert answer.status_code == 503
@@ -108,13 +108,13 @@ def test_a_defect_is_logged_with_the_id_that_the_answer_has(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(service.Service, "loop", broken)
+    monkeypatch.setattr(service.Service, "get_loop", broken)
     header = {"Ocp-Apim-Subscription-Key": "very secret"}
     answer = web.post(f"{BASE}/events/e1/reward", json={"value": 0.125}, headers=header)
     assert answer.status_code == 500
     assert answer.json()["error"]["code"] == "InternalServerError"
     (record,) = [one for one in caplog.records if one.levelno == logging.ERROR]
-    line = Lines().format(record)
+    line = JsonFormatter().format(record)
     told = msgspec.json.decode(line)
     assert told["request"] == answer.headers["x-request-id"]
     assert told["status"] == 500

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from server_process import Nursery, Server
-from windvane.service.api.openapi import document
-from windvane.service.loops.settings import NAME
+from windvane.service.api.routes import build_document
+from windvane.service.loops.settings import LOOP_NAME
 
 pytest.importorskip("schemathesis", reason="pip install schemathesis to test this")
 import schemathesis
@@ -26,7 +26,7 @@ CHECKS = [
     conforms.negative_data_rejection,
     conforms.unsupported_method,
 ]
-schema = schemathesis.openapi.from_dict(document())
+schema = schemathesis.openapi.from_dict(build_document())
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +48,11 @@ def test_answers_are_those_of_the_document(case: schemathesis.Case[Any], server:
     given = case.body.get("settings") if isinstance(case.body, dict) else None
     if isinstance(given, dict) and given.get("dim") in range(64, 4097):
         given["dim"] = 64  # a large belief takes its gigabyte
-    if case.path_parameters and NAME.fullmatch(str(case.path_parameters.get("loop"))):
+    if case.path_parameters and LOOP_NAME.fullmatch(str(case.path_parameters.get("loop"))):
         case.path_parameters["loop"] = "default"  # of those that could be, the one that is
     case.call_and_validate(base_url=server.url, checks=CHECKS)
 
 
 def test_the_document_is_served(server: Server) -> None:
     with urllib.request.urlopen(f"{server.url}/openapi.json") as answer:
-        assert json.load(answer) == json.loads(json.dumps(document()))
+        assert json.load(answer) == json.loads(json.dumps(build_document()))

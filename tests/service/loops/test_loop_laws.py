@@ -9,7 +9,7 @@ import pytest
 from server_process import Client, Nursery, Server
 from windvane import Policy
 from windvane.service.features.encoder import Encoder
-from windvane.service.loops.settings import Settings, write
+from windvane.service.loops.settings import Settings
 from windvane.service.schemas import Action
 from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.log import Store
@@ -29,7 +29,7 @@ def client(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     data: Path = tmp_path_factory.mktemp("law") / "data"
     with Store(data) as store:
         for name, settings in SETTINGS.items():
-            store.submit(PutLoop(name, write(settings), 0, "test")).result()
+            store.submit(PutLoop(name, settings.to_json(), 0, "test")).result()
     with Server(nursery, data) as server:
         client = server.client()
         yield client
@@ -37,7 +37,8 @@ def client(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def test_choices_over_http_are_those_of_the_policy(client: Client) -> None:
-    policy = Policy(ALIKE.dim, ALIKE.memory(), ALIKE.exploration(), ALIKE.ridge, seed=5, floor=0.2)
+    memory, exploration = ALIKE.build_memory(), ALIKE.build_exploration()
+    policy = Policy(ALIKE.dim, memory, exploration, ALIKE.ridge, seed=5, floor=0.2)
     encoder = Encoder(ALIKE.dim)
     draw = np.random.default_rng(3)
     seen = set()

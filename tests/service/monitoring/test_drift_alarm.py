@@ -25,7 +25,7 @@ TURN = 1500  # round of the change of taste
 def play_loop(seed: int, turn: int) -> Floats:
     """Prediction errors of a loop whose visitors change to other drinks at a round."""
     told, chance = Settings(half_life="1000 rounds", seed=seed), random.Random(seed)
-    policy = Policy(told.dim, told.memory(), told.exploration(), seed=seed, floor=0.1)
+    policy = Policy(told.dim, told.build_memory(), told.build_exploration(), seed=seed, floor=0.1)
     actions = [Action(name, [{"kind": name}]) for name in DRINKS]
     encoder = Encoder(told.dim)
     rows = [encoder.encode([{"time": time}], actions) for time in ("morning", "evening")]

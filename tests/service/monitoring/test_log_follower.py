@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from store_helpers import SECOND, TERMS
-from windvane.service.loops import settings as told
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.settings import Mode, Settings
@@ -29,7 +28,7 @@ NOTHING = Recent([], [])
 
 
 def new_loop(store: Store, settings: Settings) -> Loop:
-    row = store.submit(PutLoop("home", told.write(settings), 0, "test")).result(20)
+    row = store.submit(PutLoop("home", settings.to_json(), 0, "test")).result(20)
     return Loop(row, store)
 
 
@@ -169,7 +168,8 @@ def test_new_settings_make_the_usual_unknown(turned: Loop) -> None:
     watch = followed(again)
     watch.alarm.usual = watch.alarm.usual._replace(size=1000)
     changed = Settings(dim=8, half_life="20 rounds")
-    again.change(SettingsChange(2, 0, told.write(changed), "test", again.lesson))
+    change = SettingsChange(2, 0, changed.to_json(), "test", again.last_lesson)
+    again.change_settings(change)
     watch.advance(budget=60)
     assert watch.alarm.usual.size == 0
     assert (watch.shadow.theta == again.policy.theta).all()

@@ -18,9 +18,10 @@ from server_process import BASE, Client, Nursery, Server
 from store_helpers import put_decision, put_reward
 from windvane.errors import StoreError
 from windvane.policy import Policy
-from windvane.service.loops.loop import FORGET, Loop, unpack
+from windvane.service.loops.loop import FORGET, Loop, decode_snapshot
+from windvane.service.loops.maintenance import expire_decisions
 from windvane.service.loops.service import Service, teach
-from windvane.service.loops.settings import Settings, write
+from windvane.service.loops.settings import Settings
 from windvane.service.store import writer_client
 from windvane.service.store.admin_operations import PutLoop, PutSettings
 from windvane.service.store.group_commit import Operation, Result
@@ -33,7 +34,7 @@ SETTINGS = {"halfLife": "50 rounds", "rewardAggregation": "sum"}
 
 
 def read_belief(client: Client) -> tuple[int, bytes, bytes]:
-    packed = unpack(client.call("GET", f"{BASE}/model").body)
+    packed = decode_snapshot(client.call("GET", f"{BASE}/model").body)
     belief = Policy.load(io.BytesIO(packed.policy)).belief
     return belief.seen, belief.gram.tobytes(), belief.moment.tobytes()
 
@@ -136,7 +137,7 @@ def test_the_service_stops_while_the_log_fails(nursery: Nursery, tmp_path: Path)
 
 
 def test_lessons_read_from_the_log_are_not_learned_again_from_their_results(tmp_path: Path) -> None:
-    settings = write(Settings(dim=2, half_life="never"))
+    settings = Settings(dim=2, half_life="never").to_json()
     with Store(tmp_path) as store:
         row = store.submit(PutLoop("home", settings, 0, "test")).result(20)
         loop = Loop(row, store)
@@ -152,7 +153,7 @@ def test_lessons_read_from_the_log_are_not_learned_again_from_their_results(tmp_
         for result in (two, forget, three):  # the first one makes the loop read the whole log
             teach(loop, result)
             assert loop.policy.belief.seen == 1
-        assert loop.lesson == three.lessons[0].id
+        assert loop.last_lesson == three.lessons[0].id
 
 
 class InProcessWriter(WriterClient):
@@ -178,13 +179,13 @@ class InProcessWriter(WriterClient):
 
 def test_one_sweep_closes_all_expired_decisions(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        settings = write(Settings(dim=2, half_life="never"))
+        settings = Settings(dim=2, half_life="never").to_json()
         row = store.submit(PutLoop("home", settings, 0, "test")).result(20)
         puts = [put_decision(row.id, f"e{k}", deferred=k % 3 > 0) for k in range(900)]
         for put in [store.submit(put) for put in puts]:
             put.result(20)
         service = Service(store, InProcessWriter(store))
-        asyncio.run(service.expire(service.loops["home"]))
+        asyncio.run(expire_decisions(service, service.loops["home"]))
         assert store.read_funnel(row.id) == Funnel(900, 300, unactivated=600, default=300)
         assert service.loops["home"].policy.belief.seen == 300
 

@@ -1,12 +1,13 @@
-"""Keys: who may ask, read and change; kept as hashes, several at a time, so that they can rotate.
+"""API keys: which requests a key allows. The log keeps hashes of keys.
 
 | role | may |
 |---|---|
 | rank | rank, reward, activate |
-| read | every GET: settings, model, logs, metrics, the board |
+| read | every GET: settings, model, logs, metrics, the dashboard |
 | admin | everything, loops and settings included |
 
-A store without keys is open to this machine alone. One that ever had a key is never open again.
+Several keys can be valid at a time, so that an old one and a new one overlap. Without any key only
+localhost may connect. A log that ever had a key needs one from then on, also if all have expired.
 """
 
 import asyncio
@@ -19,42 +20,42 @@ import ipaddress
 import re
 import secrets
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from windvane.errors import SettingError, StoreError
+from windvane.service.api.endpoint import Role
+from windvane.service.api.errors import ApiError
+from windvane.service.api.requests import get_header
 from windvane.service.clock import now_us
-from windvane.service.schemas import WireError
 from windvane.service.store.admin_operations import PutKey
 from windvane.service.store.log import LogReader
 from windvane.service.store.schema import Key
 
-ROLES = ("rank", "read", "admin")
-OPEN = frozenset({"/healthz", "/readyz", "/openapi.json"})  # tell nothing of anyone
-ASKS = re.compile(r"(?:/loops/[^/]+)?/personalizer/(?:.+/)?(?:rank|reward|activate)", re.DOTALL)
+ROLES = get_args(Role)
 HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::[0-9]*)?", re.DOTALL)  # with or without a port
-EVERY = 1.0  # seconds between two looks at the store for keys that are new or expired
+KEYS_INTERVAL_SECONDS = 1.0  # between two reads of the keys in the log
 
 
-class Made(NamedTuple):
-    """A new key: what to tell its owner, once, and what is kept."""
+class NewKey(NamedTuple):
+    """A new key: the secret, which is shown once, and the operation that stores its hash."""
 
     secret: str
     put: PutKey
 
 
-def fresh(role: str, at: int, expires: int | None = None) -> Made:
+def create_key(role: str, at: int, expires: int | None = None) -> NewKey:
     """A random key of a role."""
     if role not in ROLES:
         raise SettingError(f"key: role must be one of {', '.join(ROLES)}, got {role!r}")
     secret = secrets.token_urlsafe(32)
-    return Made(secret, PutKey(role, digest(secret), at, expires))
+    return NewKey(secret, PutKey(role, hash_secret(secret), at, expires))
 
 
-def digest(secret: str) -> str:
-    """What is kept of a key; it is random, so that its hash needs no salt."""
+def hash_secret(secret: str) -> str:
+    """The hash of a key; without salt, because the key is random."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -63,55 +64,53 @@ def is_valid(key: Key, at: int) -> bool:
     return key.expires is None or at < key.expires
 
 
-def needed(method: str, path: str) -> str | None:
-    """The role that a request takes; None for what everyone may see."""
-    if method in ("GET", "HEAD"):
-        return None if path in OPEN else "read"
-    return "rank" if method == "POST" and ASKS.fullmatch(path) else "admin"
-
-
 class Keyring:
-    """The keys of a store in memory, read again every second."""
+    """The keys of a log in memory, read again every second."""
 
     def __init__(self, store: LogReader) -> None:
         self._store = store
         self.keys: list[Key] = store.list_keys()
 
     async def watch(self) -> None:
-        """Notice keys that others make or expire, for ever."""
+        """Read the keys again and again, until cancelled: other processes change them."""
         while True:
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(KEYS_INTERVAL_SECONDS)
             with contextlib.suppress(StoreError):
                 self.keys = await asyncio.to_thread(self._store.list_keys)
 
     def roles(self, secret: str, at: int) -> set[str]:
-        """What a key may do now; every key is compared, in the same time."""
-        given = digest(secret)
-        found = [key for key in self.keys if hmac.compare_digest(key.hash, given)]
-        return {key.role for key in found if is_valid(key, at)}
+        """The roles of a secret at a time; the time to compare does not depend on the secret."""
+        hash_ = hash_secret(secret)
+        matches = [key for key in self.keys if hmac.compare_digest(key.hash, hash_)]
+        return {key.role for key in matches if is_valid(key, at)}
 
-    def check(self, scope: Scope, role: str | None) -> None:
-        """Refuse a request that lacks the key for the role it takes."""
+    def check(self, scope: Scope, role: Role | None) -> None:
+        """Refuse a request without a key of the role that it needs."""
         if role is None:
             return
         if not self.keys:
             _check_is_local(scope)
             return
-        secret = secret_of(Headers(scope=scope), scope["method"])
+        secret = find_secret(Headers(scope=scope), scope["method"])
         roles = self.roles(secret, now_us()) if secret else set()
         if not roles:
             message = "a key is needed, as Ocp-Apim-Subscription-Key or Authorization: Bearer"
-            raise WireError(401, "Unauthorized", "the key is not valid" if secret else message)
+            raise ApiError(
+                401,
+                "Unauthorized",
+                "the key is not valid" if secret else message,
+                headers={"www-authenticate": _build_challenge(scope)},
+            )
         if not roles & {role, "admin"}:
             message = f"this takes a key of the role {role}, got one of {', '.join(sorted(roles))}"
-            raise WireError(403, "InvalidApiAccess", message)
+            raise ApiError(403, "InvalidApiAccess", message)
 
 
-def secret_of(headers: Headers, method: str = "GET") -> str | None:
-    """The key that a request carries.
+def find_secret(headers: Headers, method: str = "GET") -> str | None:
+    """The key that a request carries, or None.
 
-    A browser may send it as the password it asked for, but only to read: it would send it along
-    with whatever another site makes it post.
+    A browser sends the key as a password (Basic), which counts only for reading: the browser would
+    also send it with a request that a page of another site makes it post.
     """
     if key := headers.get("ocp-apim-subscription-key"):
         return key
@@ -124,35 +123,40 @@ def secret_of(headers: Headers, method: str = "GET") -> str | None:
     return None
 
 
-def _check_is_local(scope: Scope) -> None:
-    """Refuse other machines, and pages of other sites in a browser of this one.
+def _build_challenge(scope: Scope) -> str:
+    """The scheme of keys to ask for; a browser that wants a page then asks its user."""
+    if b"text/html" in (get_header(scope, b"accept") or b""):
+        return 'Basic realm="windvane: the key is the password"'
+    return 'Bearer realm="windvane"'
 
-    Without keys anyone who can connect may ask. A browser connects for whatever page it shows: it
-    names that page's site as Origin, or, where that site gave out this address as its own, as Host.
+
+def _check_is_local(scope: Scope) -> None:
+    """Refuse requests of other hosts, and requests that a page of another site makes.
+
+    Without keys everyone who can connect has every role. A browser connects on behalf of any page
+    that it shows. It names the page's site as Origin, or, if the site's own name resolves to this
+    address (DNS rebinding), as Host.
     """
     client = scope.get("client")
-    local = _is_loopback(client[0]) if client else None
-    if local is None:  # a socket in the file system, or a test
+    is_local = _is_loopback(client[0]) if client else None
+    if is_local is None:  # a Unix socket, or a test
         return
-    message = "there are no keys, so only this machine may ask; windvane key create makes one"
-    if not local:
-        raise WireError(403, "InvalidApiAccess", message)
-    host = origin = None
-    for name, value in scope["headers"]:
-        if name == b"host":
-            host = value
-        elif name == b"origin":
-            origin = value
-    if (host is not None and not _names_this_machine(host)) or (
+    message = "there are no keys, so only localhost may connect; windvane key create makes a key"
+    if not is_local:
+        raise ApiError(403, "InvalidApiAccess", message)
+    host = get_header(scope, b"host")
+    origin = get_header(scope, b"origin")
+    if (host is not None and not _is_local_name(host)) or (
         origin is not None
         and scope["method"] not in ("GET", "HEAD")
         and origin.partition(b"://")[2] != host
     ):
-        raise WireError(403, "InvalidApiAccess", f"{message}, and asks for localhost or 127.0.0.1")
+        raise ApiError(403, "InvalidApiAccess", f"{message}; connect as localhost or 127.0.0.1")
 
 
 @lru_cache(maxsize=1024)
 def _is_loopback(host: str) -> bool | None:
+    """Whether an address is a loopback address; None if the text is no address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -160,16 +164,9 @@ def _is_loopback(host: str) -> bool | None:
 
 
 @lru_cache(maxsize=1024)
-def _names_this_machine(host: bytes) -> bool:
-    """An address, or localhost; every other name is someone's to give out."""
+def _is_local_name(host: bytes) -> bool:
+    """Whether a Host header is an IP address or localhost; any other name may be another site's."""
     name = HOST.fullmatch(host.decode("latin-1").lower())
     if name is None:
         return False
     return name[1] == "localhost" or _is_loopback(name[1].strip("[]")) is not None
-
-
-def challenge(accepted: bytes) -> bytes:
-    """How to ask for a key: a browser that wants a page asks its user."""
-    if b"text/html" in accepted:
-        return b'Basic realm="windvane: the key is the password"'
-    return b'Bearer realm="windvane"'

@@ -11,14 +11,14 @@ from typing import NamedTuple
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from windvane.service.api.middleware import service_of
+from windvane.service.api.errors import ApiError, bad_request
+from windvane.service.api.requests import get_service
+from windvane.service.api.responses import JSON_MEDIA_TYPE
 from windvane.service.loops.loop import Loop
 from windvane.service.monitoring.event_report import look_up
 from windvane.service.monitoring.log_follower import Watch, Watches
 from windvane.service.monitoring.panels import Recent, answers, recent
-from windvane.service.schemas import JSON, WireError, bad
 
 SECURITY_HEADERS = {
     "content-security-policy": (
@@ -82,14 +82,14 @@ def since_of(request: Request) -> int | None:
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]{1,17}", text, re.ASCII):
-        raise bad("BadRequest", "since must be whole microseconds since 1970", "since")
+        raise bad_request("BadRequest", "since must be whole microseconds since 1970", "since")
     return int(text)
 
 
 async def page(request: Request) -> Response:
     """GET / and loops/{name}."""
     if name := request.path_params.get("name"):
-        await service_of(request).loop(name)
+        await get_service(request).get_loop(name)
     return send_file(request, STATIC_FILES["dashboard.html"])
 
 
@@ -97,19 +97,19 @@ async def static(request: Request) -> Response:
     """GET static/{file}: the style sheet, the scripts and the icon of the page."""
     file = STATIC_FILES.get(request.path_params["file"])
     if file is None:
-        raise WireError(404, "ResourceNotFound", "the page has no such file")
+        raise ApiError(404, "ResourceNotFound", "the page has no such file")
     return send_file(request, file)
 
 
 async def listed(request: Request) -> Response:
     """GET board.json: all loops."""
-    loops = [{"name": loop.name} for loop in service_of(request).loops.values()]
+    loops = [{"name": loop.name} for loop in get_service(request).loops.values()]
     return answered(request, {"loops": loops})
 
 
 async def data(request: Request) -> Response:
     """GET board/{name}.json."""
-    loop = await service_of(request).loop(request.path_params["name"])
+    loop = await get_service(request).get_loop(request.path_params["name"])
     since, seen = since_of(request), seen_of(request, loop.name)
     watch = await seen.refresh(request.app.state.metrics.watches, loop)
     return answered(request, await asyncio.to_thread(answers, watch, seen.recent, since))
@@ -117,12 +117,12 @@ async def data(request: Request) -> Response:
 
 async def event(request: Request) -> Response:
     """GET board/{name}/events/{event}."""
-    loop = await service_of(request).loop(request.path_params["name"])
+    loop = await get_service(request).get_loop(request.path_params["name"])
     wanted = str(request.path_params["event"])
     found = await asyncio.to_thread(look_up, loop, wanted)
     if found is None:
         message = f"no decision of this loop has the event id {wanted!r}"
-        raise WireError(404, "ResourceNotFound", message, "eventId")
+        raise ApiError(404, "ResourceNotFound", message, "eventId")
     return answered(request, found)
 
 
@@ -133,7 +133,7 @@ def send_file(request: Request, file: StaticFile) -> Response:
 
 def answered(request: Request, content: object) -> Response:
     """JSON, or that it is what the browser already has."""
-    return _respond(request, msgspec.json.encode(content), JSON, {})
+    return _respond(request, msgspec.json.encode(content), JSON_MEDIA_TYPE, {})
 
 
 def _respond(
@@ -145,15 +145,3 @@ def _respond(
     if request.headers.get("if-none-match") == tag:
         return Response(None, 304, headers)
     return Response(body, 200, headers, media_type)
-
-
-def routes() -> list[Route]:
-    """The page, its data, and one event."""
-    return [
-        Route("/", page),
-        Route("/loops/{name}", page),
-        Route("/static/{file}", static),
-        Route("/board.json", listed),
-        Route("/board/{name}.json", data),
-        Route("/board/{name}/events/{event:path}", event),
-    ]

@@ -1,32 +1,15 @@
-"""The OpenAPI 3.1 description of the service, its schemas drawn from the types that parse."""
+"""The OpenAPI 3.1 document: paths from the route table, schemas from the types that parse."""
 
-from collections.abc import Iterable
-from functools import cache
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
-from windvane.service.api.events import VERSIONS
-from windvane.service.api.health import Health, LoopInfo, NewLoop, Ready
-from windvane.service.loops.settings import NAME, Settings
-from windvane.service.schemas import (
-    NOT_BUILT,
-    LogsProperties,
-    ModelProperties,
-    PolicyConfiguration,
-    RankRequest,
-    RankResponse,
-    RewardRequest,
-)
+from windvane.service.api.endpoint import Endpoint, Media, Operation, Refusal
+from windvane.service.loops.settings import LOOP_NAME
 
 Json = dict[str, Any]
-TYPES = (
-    *(RankRequest, RankResponse, RewardRequest, Settings),
-    *(PolicyConfiguration, ModelProperties, LogsProperties),
-    *(Health, Ready, NewLoop, LoopInfo),
-)
 ERROR: Json = {
     "type": "object",
     "required": ["error"],
@@ -40,7 +23,7 @@ ERROR: Json = {
         }
     },
 }
-FAULTS = {
+ERRORS = {
     400: "The request cannot be understood or followed.",
     401: "A key is needed, or this one is not valid.",
     403: "The key is not for this, or it is not offered.",
@@ -48,12 +31,12 @@ FAULTS = {
     500: "The service failed; its log says why.",
     503: "The log cannot be read or written now.",
 }
-CODE: Json = {"x-ms-error-code": {"schema": {"type": "string"}, "required": True}}
-VERSION: Json = {
-    "name": "version",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string", "enum": list(VERSIONS)},
+ERROR_HEADERS: Json = {"x-ms-error-code": {"schema": {"type": "string"}, "required": True}}
+_ID: Json = {"type": "string", "minLength": 1, "maxLength": 256}
+PARAMETERS: dict[str, Json] = {  # schemas of the parameters in paths
+    "loop": {"type": "string", "pattern": f"^{LOOP_NAME.pattern}$"},
+    "eventId": _ID,
+    "evaluationId": _ID,
 }
 API_VERSION: Json = {
     "name": "api-version",
@@ -61,141 +44,100 @@ API_VERSION: Json = {
     "schema": {"type": "string"},
     "description": "Any: all versions are answered alike.",
 }
-LOOP: Json = {
-    "name": "loop",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string", "pattern": f"^{NAME.pattern}$"},
-}
-EVENT: Json = {
-    "name": "eventId",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string", "minLength": 1, "maxLength": 256},
-}
-BASES: dict[str, list[Json]] = {
-    "/personalizer/{version}": [VERSION],
-    "/personalizer": [API_VERSION],
-    "/loops/{loop}/personalizer/{version}": [LOOP, VERSION],
-    "/loops/{loop}/personalizer": [LOOP, API_VERSION],
-}
 
 
-def _content(schema: Json, kind: str = "application/json") -> Json:
-    return {"content": {kind: {"schema": schema}}}
-
-
-def _ref(kind: type) -> Json:
-    return _content({"$ref": f"#/components/schemas/{kind.__name__}"})
-
-
-def _faults(statuses: Iterable[int]) -> Json:
-    """What can go wrong; all of it has the same shape."""
-    shape = _content({"$ref": "#/components/schemas/Error"}) | {"headers": CODE}
-    return {str(status): {"description": FAULTS[status]} | shape for status in sorted(statuses)}
-
-
-def _operation(
-    summary: str, status: int, answer: Json | None = None, body: Json | None = None
+def build_document(
+    endpoints: Iterable[Endpoint], loop_prefix: str, api_prefix: str, versions: Sequence[str]
 ) -> Json:
-    """One thing to ask."""
-    done: Json = {str(status): {"description": "Done."} | (answer or {})}
-    told: Json = {"summary": summary, "responses": done | _faults(FAULTS)}
-    return told if body is None else told | {"requestBody": {"required": True} | body}
-
-
-def _refusal(reason: str) -> Json:
-    """What clients of the retired service may ask for, and do not get."""
-    responses = _faults((401, 403, 404, 500, 503))
-    return {"summary": "Not offered", "description": reason, "responses": responses}
-
-
-def _some_settings() -> Json:
-    """Settings to change: each may be left out or null, and unknown ones are passed over."""
-    _, schemas = msgspec.json.schema_components([Settings])
-    known = schemas["Settings"]["properties"]
-    nullable = {
-        name: {"anyOf": [{k: v for k, v in schema.items() if k != "default"}, {"type": "null"}]}
-        for name, schema in known.items()
-    }
-    return _content({"type": "object", "properties": nullable, "additionalProperties": True})
-
-
-def _wire() -> dict[str, Json]:
-    """What a loop answers."""
-    octets = _content({"type": "string", "format": "binary"}, "application/octet-stream")
-    policy = _refusal("The policy follows from the service configuration.")
-    slots, evaluations = _refusal(NOT_BUILT["multislot"]), _refusal(NOT_BUILT["evaluations"])
-    event = {"parameters": [EVENT]}
-    evaluation = {"parameters": [EVENT | {"name": "evaluationId"}]}
-    return {
-        "/rank": {"post": _operation("Choose", 201, _ref(RankResponse), _ref(RankRequest))},
-        "/events/{eventId}/reward": event
-        | {"post": _operation("Reward a choice", 204, None, _ref(RewardRequest))},
-        "/events/{eventId}/activate": event | {"post": _operation("Let a choice count", 204)},
-        "/configurations/service": {
-            "get": _operation("Read the settings", 200, _ref(Settings)),
-            "put": _operation("Change settings", 200, _ref(Settings), _some_settings()),
-        },
-        "/configurations/policy": {
-            "get": _operation("Read the policy", 200, _ref(PolicyConfiguration)),
-            "put": policy,
-            "delete": policy,
-        },
-        "/configurations/applyFromEvaluation": {"post": evaluations},
-        "/model": {
-            "get": _operation("Read what was learned", 200, octets),
-            "put": _refusal("Restore a backup instead."),
-            "delete": _operation("Forget what was learned", 204),
-        },
-        "/model/properties": {"get": _operation("Read its dates", 200, _ref(ModelProperties))},
-        "/logs": {"delete": _operation("Delete the log; what was learned stays", 204)},
-        "/logs/properties": {"get": _operation("Read its dates", 200, _ref(LogsProperties))},
-        "/evaluations": {"get": evaluations, "post": evaluations},
-        "/evaluations/{evaluationId}": evaluation | {"get": evaluations, "delete": evaluations},
-        "/multislot/rank": {"post": slots},
-        "/multislot/events/{eventId}/reward": event | {"post": slots},
-        "/multislot/events/{eventId}/activate": event | {"post": slots},
-    }
-
-
-def _own() -> dict[str, Json]:
-    """What the service answers besides."""
-    several = _content({"type": "array", "items": {"$ref": "#/components/schemas/LoopInfo"}})
-    text = _content({"type": "string"}, "text/plain")
-    return {
-        "/loops": {
-            "get": _operation("List the loops", 200, several),
-            "post": _operation("Make a loop", 201, _ref(LoopInfo), _ref(NewLoop)),
-        },
-        "/healthz": {"get": _operation("Is it alive, and is it well?", 200, _ref(Health))},
-        "/readyz": {"get": _operation("Are the loops loaded?", 200, _ref(Ready))},
-        "/metrics": {"get": _operation("Numbers for Prometheus", 200, text)},
-    }
-
-
-@cache
-def document() -> Json:
-    """The whole description."""
-    _, schemas = msgspec.json.schema_components(TYPES, ref_template="#/components/schemas/{name}")
-    paths = {
-        base + path: item | {"parameters": [*given, *item.get("parameters", [])]}
-        for base, given in BASES.items()
-        for path, item in _wire().items()
-    }
-    header = {"type": "apiKey", "in": "header", "name": "Ocp-Apim-Subscription-Key"}
+    """The document of a route table."""
+    parameters = PARAMETERS | {"version": {"type": "string", "enum": list(versions)}}
+    prefixes = [
+        loop + api_prefix + version for loop in ("", loop_prefix) for version in ("/{version}", "")
+    ]
+    types: list[Any] = []
+    paths: dict[str, Json] = {}
+    for endpoint in endpoints:
+        if endpoint.document is None:
+            continue
+        types += _types_of(endpoint.document)
+        described = _describe(endpoint.document)
+        for prefix in prefixes if endpoint.per_loop else [""]:
+            path = (prefix + endpoint.path).replace(":path}", "}")
+            item = paths.setdefault(path, {})
+            item[endpoint.method.lower()] = described
+            listed = _describe_parameters(prefix, parameters)
+            if endpoint.per_loop and "{version}" not in prefix:
+                listed.append(API_VERSION)
+            listed += _describe_parameters(endpoint.path, parameters)
+            if listed:
+                item["parameters"] = listed
+    _, schemas = _schemas(types)
+    key = {"type": "apiKey", "in": "header", "name": "Ocp-Apim-Subscription-Key"}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Windvane", "version": "1.0"},
         "security": [{"key": []}, {"bearer": []}, {}],
-        "paths": paths | _own(),
+        "paths": paths,
         "components": {
             "schemas": {**schemas, "Error": ERROR},
-            "securitySchemes": {"key": header, "bearer": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {"key": key, "bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
-async def openapi(request: Request) -> Response:
-    """GET openapi.json."""
-    return Response(msgspec.json.encode(document()), media_type="application/json")
+def describe_changes(settings: type) -> Media:
+    """A body with any part of `settings`: each may be missing or null, others are ignored."""
+    _, schemas = msgspec.json.schema_components([settings])
+    nullable = {
+        name: {"anyOf": [{k: v for k, v in schema.items() if k != "default"}, {"type": "null"}]}
+        for name, schema in schemas[settings.__name__]["properties"].items()
+    }
+    schema = {"type": "object", "properties": nullable, "additionalProperties": True}
+    return Media("application/json", schema)
+
+
+def _schemas(types: Sequence[Any]) -> tuple[tuple[Json, ...], Json]:
+    """A schema for each type, and the schemas that they refer to, by name."""
+    return msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+
+
+def _types_of(document: Operation | Refusal) -> list[Any]:
+    bodies = (document.response, document.request) if isinstance(document, Operation) else ()
+    return [body for body in bodies if body is not None and not isinstance(body, Media)]
+
+
+def _describe(document: Operation | Refusal) -> Json:
+    if isinstance(document, Refusal):
+        responses = _describe_errors((401, 403, 404, 500, 503))
+        return {"summary": "Not offered", "description": document.reason, "responses": responses}
+    success: Json = {"description": "Done."} | _describe_body(document.response)
+    responses = {str(document.status): success} | _describe_errors(ERRORS)
+    described: Json = {"summary": document.summary, "responses": responses}
+    if document.request is not None:
+        described["requestBody"] = {"required": True} | _describe_body(document.request)
+    return described
+
+
+def _describe_body(body: Any) -> Json:
+    """The content of a request or a response; empty without a body."""
+    if body is None:
+        return {}
+    if not isinstance(body, Media):
+        [schema], _ = _schemas([body])
+        body = Media("application/json", schema)
+    return {"content": {body.type: {"schema": body.schema}}}
+
+
+def _describe_errors(statuses: Iterable[int]) -> Json:
+    """The error responses; all have the same envelope."""
+    schema = {"$ref": "#/components/schemas/Error"}
+    envelope = {"content": {"application/json": {"schema": schema}}, "headers": ERROR_HEADERS}
+    return {str(status): {"description": ERRORS[status]} | envelope for status in statuses}
+
+
+def _describe_parameters(path: str, schemas: dict[str, Json]) -> list[Json]:
+    """The parameters of a path, in the order in which they stand there."""
+    names = re.findall(r"{(\w+)(?::path)?}", path)
+    return [
+        {"name": name, "in": "path", "required": True, "schema": schemas[name]} for name in names
+    ]

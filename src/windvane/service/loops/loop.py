@@ -1,7 +1,8 @@
-"""A loop: one decision made again and again, and what it has learned.
+"""One loop: its settings, its belief, and how it decides and learns.
 
-What is durable is the store's. The belief is a fold over its lessons, in the order of their ids,
-and nothing else moves it: loaded from a snapshot and folded on, it has the same bits.
+The log is the durable part. The belief is a fold over the lessons of the log in the order of their
+ids, and nothing else changes it: a belief that was restored from a snapshot and then learned the
+later lessons has the same bits as one that learned them all.
 """
 
 import io
@@ -16,154 +17,177 @@ import numpy as np
 from windvane.errors import FeatureError
 from windvane.policy import Policy
 from windvane.service.clock import MICROSECONDS_PER_SECOND, now_us
+from windvane.service.errors import EventIdError, RankRequestError
 from windvane.service.features.encoder import Encoder
-from windvane.service.loops import settings as told
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.settings import Settings
-from windvane.service.schemas import Rank, Ranked, RankResponse, bad
+from windvane.service.schemas import Ranked, RankOptions, RankResponse
 from windvane.service.store.log import LogReader
 from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.schema import Decision, Lesson, LoopRow, SettingsChange
 from windvane.types import Floats
 
-OFTEN = 1000  # lessons between two snapshots
-FORGET = "forget"  # who changed settings, where all that was learned is to go
-encode_json = msgspec.json.Encoder().encode
+FORGET = "forget"  # author of a change of settings that also deletes the belief
+MAX_EVENT_ID_LENGTH = 256
+_RANDOM_BYTES_PER_EVENT = 9
+_EVENTS_PER_SYSTEM_CALL = 256
+_encode_json = msgspec.json.Encoder().encode
+_random_suffixes: list[str] = []
 
 
-def fresh_event(at: int) -> str:
-    """An event id that nobody can guess; in the order of time, which an index of them likes."""
-    if not _chance:
-        drawn = os.urandom(9 * 256).hex()  # one call of the system for many events
-        _chance.extend(drawn[k : k + 18] for k in range(0, len(drawn), 18))
-    return f"{at:014x}{_chance.pop()}"
+def new_event_id(at_us: int) -> str:
+    """An event id that nobody can guess; ids sort by time, which keeps a database index compact."""
+    if not _random_suffixes:
+        digits = os.urandom(_RANDOM_BYTES_PER_EVENT * _EVENTS_PER_SYSTEM_CALL).hex()
+        width = 2 * _RANDOM_BYTES_PER_EVENT
+        _random_suffixes.extend(digits[k : k + width] for k in range(0, len(digits), width))
+    return f"{at_us:014x}{_random_suffixes.pop()}"
 
 
-_chance: list[str] = []
+def check_event_id(event_id: str) -> None:
+    """Refuse an event id that the log cannot hold."""
+    if len(event_id) > MAX_EVENT_ID_LENGTH or "\0" in event_id:
+        message = f"eventId must have at most {MAX_EVENT_ID_LENGTH} characters, none of them NUL"
+        raise EventIdError(message, "eventId")
 
 
-class Packed(msgspec.Struct, frozen=True):
-    """A snapshot."""
+class Snapshot(msgspec.Struct, frozen=True):
+    """A stored belief: the policy, and round and time of the newest decision that it learned."""
 
     policy: bytes
     newest: tuple[int, int]
 
 
-unpack = msgspec.msgpack.Decoder(Packed).decode
+decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
 
 
 class Loop:
-    """One loop in memory: it decides and learns; what it says is durable once the store says so."""
+    """One loop in memory. It decides and learns; the store makes its decisions durable."""
 
     def __init__(self, row: LoopRow, store: LogReader) -> None:
-        self.id, self.name, self.created = row.id, row.name, row.created
+        self.id = row.id
+        self.name = row.name
+        self.created = row.created
         self.store = store
-        self.settings = told.read(row.settings)
+        self.settings = Settings.from_json(row.settings)
         self.encoder = Encoder(self.settings.dim)
-        self.policy = self._blank()
-        self.lesson = 0  # the last one learned
-        self.changed = 0  # the last change of settings
-        self.newest = 0, 0  # the round and the time of the newest decision learned from
-        self.agreed = 0  # decisions as an apprentice in which the first action was its own choice
-        self.asked = 0
-        self.in_doubt = False  # whether the log may hold more than was told
+        self.policy = self.settings.build_policy()
+        self.last_lesson = 0  # id of the last lesson learned
+        self.last_change = 0  # id of the last change of settings
+        self.newest = (0, 0)  # round and time of the newest decision that was learned
+        self.must_restore = False  # whether the log may hold more than this loop was sent
+        self._apprentice_decisions = 0
+        self._apprentice_agreements = 0  # decisions whose first action was the policy's choice
         self.restore()
 
-    def _blank(self) -> Policy:
-        given = self.settings
-        return Policy(
-            given.dim,
-            given.memory(),
-            given.exploration(),
-            given.ridge,
-            seed=given.seed,
-            floor=given.exploration_percentage,
-        )
+    @property
+    def settings(self) -> Settings:
+        """The settings that decisions follow now."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: Settings) -> None:
+        self._settings = settings
+        self.terms = RewardTerms(settings.reward_wait_us, settings.sums_rewards)
+        self._ages_in_rounds = settings.ages_in_rounds
 
     def restore(self) -> None:
-        """Load the last snapshot, and go through the lessons and settings that came after it."""
-        round_ = self.policy.round
+        """Load the last snapshot and apply the lessons and changes of settings after it."""
+        round_before = self.policy.round
         changes = self.store.list_settings_changes(self.id)
-        snapshot = self.store.find_snapshot(self.id)
-        if snapshot is not None:
-            packed = unpack(snapshot.blob)
-            self.policy, self.newest = Policy.load(io.BytesIO(packed.policy)), packed.newest
-            self.lesson = snapshot.lesson
+        row = self.store.find_snapshot(self.id)
+        if row is not None:
+            snapshot = decode_snapshot(row.blob)
+            self.policy = Policy.load(io.BytesIO(snapshot.policy))
+            self.newest = snapshot.newest
+            self.last_lesson = row.lesson
         else:
-            self.settings = told.read(changes[0].settings)
-            self.policy, self.newest, self.lesson = self._blank(), (0, 0), 0
-        due = [change for change in changes if change.lesson >= self.lesson]
-        before = [change for change in changes if change.lesson < self.lesson]
-        self.changed = before[-1].id if before else 0
-        if before:
-            self.settings = told.read(before[-1].settings)
-        for lessons in self.store.iterate_lessons(self.id, self.lesson):
+            self.settings = Settings.from_json(changes[0].settings)
+            self.policy = self.settings.build_policy()
+            self.newest = (0, 0)
+            self.last_lesson = 0
+        applied = [change for change in changes if change.lesson < self.last_lesson]
+        due = [change for change in changes if change.lesson >= self.last_lesson]
+        self.last_change = applied[-1].id if applied else 0
+        if applied:
+            self.settings = Settings.from_json(applied[-1].settings)
+        for lessons in self.store.iterate_lessons(self.id, self.last_lesson):
             for lesson in lessons:
                 while due and due[0].lesson < lesson.id:
-                    self.change(due.pop(0))
+                    self.change_settings(due.pop(0))
                 self.learn([lesson])
         for change in due:
-            self.change(change)
-        last = self.store.find_last_round(self.id)
-        self.policy.round = max(round_, self.policy.round, 0 if last is None else last + 1)
-        self.in_doubt = False
+            self.change_settings(change)
+        last_round = self.store.find_last_round(self.id)
+        next_round = 0 if last_round is None else last_round + 1
+        self.policy.round = max(round_before, self.policy.round, next_round)
+        self.must_restore = False
 
-    def change(self, change: SettingsChange) -> None:
-        """Take over new settings; what was learned stays, unless it is to be forgotten."""
-        if change.id <= self.changed:  # read from the log before it was told
+    def change_settings(self, change: SettingsChange) -> None:
+        """Take over new settings; the belief stays, unless the change is by `FORGET`."""
+        if change.id <= self.last_change:  # a restore has read the change from the log already
             return
-        self.changed = change.id
-        self.settings = told.read(change.settings)
+        self.last_change = change.id
+        self.settings = Settings.from_json(change.settings)
         if change.by == FORGET:
-            old, self.policy = self.policy, self._blank()
-            self.policy.key, self.policy.round = old.key, old.round
+            old = self.policy
+            self.policy = self.settings.build_policy()
+            self.policy.key = old.key
+            self.policy.round = old.round
         else:
-            self.policy = self.carried(self.policy, self.newest)
+            self.policy = self.carry_belief(self.policy, self.newest)
 
-    def carried(self, old: Policy, newest: tuple[int, int]) -> Policy:
-        """A policy of these settings that believes what the old one did, up to `newest`."""
-        fresh = self._blank()
-        if repr(fresh) == repr(old):
+    def carry_belief(self, old: Policy, newest: tuple[int, int]) -> Policy:
+        """A policy of the current settings with the belief of an old one.
+
+        `newest` is round and time of the newest decision that the old policy has learned.
+        """
+        policy = self.settings.build_policy()
+        if repr(policy) == repr(old):
             return old
-        fresh.key, fresh.round = old.key, old.round
-        belief = replace(old.belief, memory=fresh.memory, clock=self._clock(*newest))
+        policy.key = old.key
+        policy.round = old.round
+        belief = replace(old.belief, memory=policy.memory, clock=self.clock_of(*newest))
         if belief.seen:
-            fresh.belief = belief
-        return fresh
+            policy.belief = belief
+        return policy
 
-    def _clock(self, round_: int, at: int) -> float:
-        """When something was decided, as the memory counts it."""
-        return float(round_) if self.in_rounds else at / MICROSECONDS_PER_SECOND
+    def clock_of(self, round_: int, at_us: int) -> float:
+        """The time of a decision on the memory's clock: rounds or seconds."""
+        return float(round_) if self._ages_in_rounds else at_us / MICROSECONDS_PER_SECOND
 
     def decide(
-        self, request: Rank, offer: Offer, text: str | None = None, degraded: bool = False
+        self, request: RankOptions, offer: Offer, text: str | None = None, degraded: bool = False
     ) -> Decision:
-        """A decision, ready for the store; degraded, the first action and nothing to learn.
+        """A decision, ready for the store; a degraded one takes the first action, unlearned.
 
-        `text` is the request as it came, which is kept.
+        `text` is the request as it came, for the log.
         """
         at = now_us()
-        event = request.event_id or fresh_event(at)
-        if "\0" in event:
-            raise bad("InvalidRankRequest", "eventId must have no NUL", "eventId")
-        open_ = offer.without(request.excluded_actions)
-        chosen, features, round_ = open_[0], None, self.policy.round
+        event_id = request.event_id or new_event_id(at)
+        if "\0" in event_id:
+            raise RankRequestError("eventId must have no NUL", "eventId")
+        places = offer.places_without(request.excluded_actions)
+        chosen = places[0]
+        features = None
+        round_ = self.policy.round
         mode = self.settings.learning_mode
         if degraded:
-            shares = np.zeros(len(offer.ids))
-            shares[chosen] = 1.0
+            probabilities = np.zeros(len(offer.ids))
+            probabilities[chosen] = 1.0
         else:
-            place, chances, rows = self._choose(request, offer, open_)
-            chosen, shares = open_[place], chances
-            if len(open_) < len(offer.ids):
-                shares = np.zeros(len(offer.ids))
-                shares[open_] = chances
-            features = None if mode == "LoggingOnly" else rows[place].tobytes()
-        ranking = [*map(Ranked, offer.ids, shares.tolist())]
-        answer = RankResponse(ranking, event, offer.ids[chosen], degraded)
+            index, propensities, rows = self._choose(request, offer, places)
+            chosen = places[index]
+            probabilities = propensities
+            if len(places) < len(offer.ids):
+                probabilities = np.zeros(len(offer.ids))
+                probabilities[places] = propensities
+            features = None if mode == "LoggingOnly" else rows[index].tobytes()
+        ranking = [*map(Ranked, offer.ids, probabilities.tolist())]
+        answer = RankResponse(ranking, event_id, offer.ids[chosen], degraded)
         return Decision(
             loop=self.id,
-            event_id=event,
+            event_id=event_id,
             round=round_,
             at=at,
             mode=mode,
@@ -171,62 +195,58 @@ class Loop:
             degraded=degraded,
             chosen=chosen,
             features=features,
-            probabilities=shares.tobytes(),
-            actions=offer.names,
-            answer=encode_json(answer),
-            request=text or encode_json(request).decode(),
+            probabilities=probabilities.tobytes(),
+            actions=offer.ids_json,
+            answer=_encode_json(answer),
+            request=text or _encode_json(request).decode(),
         )
 
-    def _choose(self, request: Rank, offer: Offer, open_: list[int]) -> tuple[int, Floats, Floats]:
-        """The place of the action to take among the open ones, all chances, and all features."""
+    def _choose(
+        self, request: RankOptions, offer: Offer, places: list[int]
+    ) -> tuple[int, Floats, Floats]:
+        """Index of the choice among `places`, their propensities and their features (K, d)."""
         try:
-            rows = self.encoder.encode(request.context_features, offer.packed)
+            rows = self.encoder.encode(request.context_features, offer.packed_actions)
         except FeatureError as reason:
-            raise bad("InvalidRankRequest", str(reason), "features") from None
-        if len(open_) < len(rows):
-            rows = rows[open_]
-        choice, chances = self.policy.choose_with_propensities(rows)
+            raise RankRequestError(str(reason), "features") from None
+        if len(places) < len(rows):
+            rows = rows[places]
+        choice, propensities = self.policy.choose_with_propensities(rows)
         self.policy.dismiss(choice)
         if self.settings.learning_mode == "Apprentice":
-            self.asked += 1
-            self.agreed += choice.index == 0
+            self._apprentice_decisions += 1
+            self._apprentice_agreements += choice.index == 0
             baseline = np.zeros(len(rows))
             baseline[0] = 1.0
             return 0, baseline, rows
-        return choice.index, chances, rows
+        return choice.index, propensities, rows
 
     @property
     def agreement(self) -> float:
-        """The share of an apprentice's choices, since it was loaded, that were the first action."""
-        return self.agreed / self.asked if self.asked else math.nan
+        """Share of decisions in mode Apprentice whose first action was the policy's choice.
 
-    @property
-    def settings(self) -> Settings:
-        """What it was told."""
-        return self._settings
-
-    @settings.setter
-    def settings(self, settings: Settings) -> None:
-        self._settings = settings
-        self.terms = RewardTerms(settings.wait, settings.adds)  # on which rewards are taken
-        self.in_rounds = settings.in_rounds
+        Counted since this process loaded the loop; NaN without such decisions.
+        """
+        if not self._apprentice_decisions:
+            return math.nan
+        return self._apprentice_agreements / self._apprentice_decisions
 
     def learn(self, lessons: Iterable[Lesson]) -> None:
-        """Learn in the order of the log; what was read there before it is told, once."""
+        """Learn lessons in the order of the log; lessons learned before are skipped."""
         for lesson in lessons:
-            if lesson.id <= self.lesson:
+            if lesson.id <= self.last_lesson:
                 continue
             features = np.frombuffer(lesson.features)
-            at = self._clock(lesson.round, lesson.ranked_at)
+            at = self.clock_of(lesson.round, lesson.ranked_at)
             if lesson.kind == "amend":
                 self.policy.amend(features, lesson.value, at)
             else:
                 self.policy.learn(features, lesson.value, at)
             self.newest = max(self.newest, (lesson.round, lesson.ranked_at))
-            self.lesson = lesson.id
+            self.last_lesson = lesson.id
 
-    def snapshot(self) -> bytes:
-        """What is believed, as bytes."""
+    def encode_snapshot(self) -> bytes:
+        """The belief as the store keeps it."""
         file = io.BytesIO()
         self.policy.save(file)
-        return msgspec.msgpack.encode(Packed(file.getvalue(), self.newest))
+        return msgspec.msgpack.encode(Snapshot(file.getvalue(), self.newest))

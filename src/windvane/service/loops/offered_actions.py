@@ -1,60 +1,62 @@
-"""The actions of a request, looked at once: most come again and again, in the same bytes."""
+"""The actions of a rank request; most requests repeat the same bytes, so parsed ones are cached."""
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
 import msgspec
 
+from windvane.service.errors import RankRequestError
 from windvane.service.features.encoder import PackedActions, pack_actions
-from windvane.service.schemas import Action, Actions, bad
+from windvane.service.schemas import Action, Actions
 
-LONGEST_KEPT = 1 << 14  # bytes; what is made of them takes many times as many
-encode_json = msgspec.json.Encoder().encode
-read_actions = msgspec.json.Decoder(Actions).decode
+MAX_CACHED_BYTES = 1 << 14  # of JSON; an `Offer` takes many times as much memory
+CACHED_OFFERS = 256
+_encode_json = msgspec.json.Encoder().encode
+_decode_actions = msgspec.json.Decoder(Actions).decode
 
 
 class Offer:
-    """What can be chosen; every id is there once."""
+    """The offered actions of one rank request; their ids are distinct."""
 
     def __init__(self, actions: Sequence[Action]) -> None:
         self.actions = actions
         self.ids = [action.id for action in actions]
         if len(set(self.ids)) < len(self.ids):
-            raise bad("InvalidRankRequest", "actions: every id must be there once", "actions")
-        self.names = encode_json(self.ids).decode()  # as the log keeps them
-        self.everyone = list(range(len(self.ids)))
+            raise RankRequestError("actions: every id must be there once", "actions")
+        self.ids_json = _encode_json(self.ids).decode()  # as the log keeps them
+        self._all_places = list(range(len(self.ids)))
 
     @cached_property
-    def packed(self) -> PackedActions:
-        """Their features."""
+    def packed_actions(self) -> PackedActions:
+        """The features of the actions, as the encoder takes them."""
         return pack_actions(self.actions)
 
-    def without(self, excluded: Sequence[str]) -> list[int]:
+    def places_without(self, excluded: Sequence[str]) -> list[int]:
         """The places of the actions that are not excluded."""
         if not excluded:
-            return self.everyone
-        gone = set(excluded)
-        if strange := sorted(gone - set(self.ids)):
-            message = f"excludedActions: {strange[0]!r} is not among the actions"
-            raise bad("InvalidRankRequest", message, "excludedActions")
-        places = [k for k, name in enumerate(self.ids) if name not in gone]
+            return self._all_places
+        excluded_ids = set(excluded)
+        if unknown := sorted(excluded_ids - set(self.ids)):
+            message = f"excludedActions: {unknown[0]!r} is not among the actions"
+            raise RankRequestError(message, "excludedActions")
+        places = [place for place, id_ in enumerate(self.ids) if id_ not in excluded_ids]
         if not places:
-            raise bad("InvalidRankRequest", "actions: all are excluded", "excludedActions")
+            raise RankRequestError("actions: all are excluded", "excludedActions")
         return places
 
 
-def offer_of(text: bytes) -> Offer:
-    """The actions that a piece of JSON lists."""
-    return remembered(text) if len(text) <= LONGEST_KEPT else read(text)
+def parse_offer(text: bytes) -> Offer:
+    """The offer of a JSON list of actions."""
+    return _parse_cached(text) if len(text) <= MAX_CACHED_BYTES else _parse(text)
 
 
-def read(text: bytes) -> Offer:
-    """The same, whoever asked before."""
+def _parse(text: bytes) -> Offer:
     try:
-        return Offer(read_actions(text))
-    except msgspec.ValidationError as reason:  # the list itself is `$` for msgspec, or not named
-        said, _, place = str(reason).partition(" - at `$")
-        raise msgspec.ValidationError(f"{said} - at `$.actions{place or '`'}") from None
+        return Offer(_decode_actions(text))
+    except msgspec.ValidationError as reason:
+        # msgspec calls the list `$`, or gives no place; in the request it is `$.actions`.
+        message, _, place = str(reason).partition(" - at `$")
+        raise msgspec.ValidationError(f"{message} - at `$.actions{place or '`'}") from None
 
 
-remembered = lru_cache(maxsize=256)(read)
+_parse_cached = lru_cache(CACHED_OFFERS)(_parse)

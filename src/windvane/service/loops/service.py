@@ -1,28 +1,42 @@
-"""All loops of one log: decide, have it written, learn what comes of it, degrade where it fails."""
+"""All loops of one log: rank, reward, activate and administer them.
+
+A decision, a reward or a change of settings counts once it is in the log; the loop learns what
+follows from it in the order of the log. If the log or a loop fails, rank requests are answered
+with the first action, and nothing is learned of them: the service is degraded.
+"""
 
 import asyncio
 import contextlib
 import logging
+import math
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from windvane.errors import StoreError
-from windvane.service.clock import MICROSECONDS_PER_SECOND, now_us
-from windvane.service.loops import settings as told
-from windvane.service.loops.loop import OFTEN, Loop
+from windvane.service.clock import now_us
+from windvane.service.errors import (
+    LoopExistsError,
+    RankRequestError,
+    RewardRequestError,
+    UnknownEventError,
+    UnknownLoopError,
+)
+from windvane.service.loops.loop import FORGET, Loop, check_event_id
 from windvane.service.loops.offered_actions import Offer
-from windvane.service.loops.settings import Settings
-from windvane.service.schemas import Rank, WireError
-from windvane.service.store.admin_operations import DeleteLogs, PutLoop, PutSnapshot
+from windvane.service.loops.settings import LOOP_NAME, Settings, check_loop_name
+from windvane.service.schemas import RankOptions
+from windvane.service.store.admin_operations import DeleteLogs, PutLoop, PutSettings, PutSnapshot
 from windvane.service.store.database_errors import is_database_failure
 from windvane.service.store.decision_operations import (
+    Activate,
     ActivateResult,
-    Expire,
     ExpireResult,
     PutDecision,
     PutDecisionResult,
+    PutReward,
     PutRewardResult,
     Withdraw,
 )
@@ -31,170 +45,205 @@ from windvane.service.store.log import LogReader
 from windvane.service.store.schema import Decision, SettingsChange
 from windvane.service.store.writer_client import WriterClient
 
-PATIENCE, HURRY = 2.0, 0.2  # seconds after which a request is answered without the log
-SWEEP = 0.5  # seconds between two looks for decisions whose wait is over
-RETAIN = 3600.0  # seconds between two looks for decisions that were kept long enough
-LOST = ("unreachable", "disk")  # errors after which it may be on disk, and only the word lost
-MOST_IN_DOUBT = 4096  # decisions
-DAY = 86_400 * MICROSECONDS_PER_SECOND
+WRITE_TIMEOUT_SECONDS = 2.0  # for which a request waits for the log
+DEGRADED_WRITE_TIMEOUT_SECONDS = 0.2  # for which a rank request waits while the log fails
+MAX_REQUEST_ID_LENGTH = 256
+MAX_WITHDRAWALS = 4096  # that wait for the log to work again
+# Errors after which a write may have been committed although its acknowledgement was lost.
+MAYBE_COMMITTED = ("unreachable", "disk")
 
 Result = TypeVar("Result")
-log = logging.getLogger("windvane.service")
+logger = logging.getLogger("windvane.service")
 
 
 class Service:
-    """All loops of one store, and how requests reach them."""
+    """All loops of one log, and the operations of the API on them."""
 
     def __init__(self, store: LogReader, writer: WriterClient) -> None:
-        self.store, self.writer = store, writer
+        self.store = store
+        self.writer = writer
         self.loops: dict[str, Loop] = {}
-        self.degraded: str | None = None  # why ranks are answered with the first action
-        self.log_fails = False  # whether it is for the log
-        self.changing = asyncio.Lock()  # settings, which are changed from what they were
-        self.in_doubt: list[Withdraw] = []  # decisions answered otherwise that may be on disk
+        self.degraded: str | None = None  # why rank requests get the first action
+        self._log_fails = False  # whether the service is degraded because of the log
+        self._changing = asyncio.Lock()  # one change of settings at a time: each reads the last
+        self._withdrawals: list[Withdraw] = []  # of decisions answered otherwise, maybe in the log
         for row in store.list_loops():
             self.loops[row.name] = Loop(row, store)
 
-    async def create(self, name: str, settings: Settings, by: str) -> Loop:
-        """A new loop."""
-        await self.write(PutLoop(name, told.write(settings), now_us(), by), patience=PATIENCE)
-        return await self.loop(name)
+    async def create_loop(self, name: str, settings: Settings, by: str) -> Loop:
+        """Create a loop; `by` says in the log who did."""
+        put = PutLoop(check_loop_name(name), settings.to_json(), now_us(), by)
+        try:
+            await self.write(put, timeout=WRITE_TIMEOUT_SECONDS)
+        except StoreError as reason:
+            if reason.kind != "refused":
+                raise
+            raise LoopExistsError(f"there is a loop {name!r} already", "name") from None
+        return await self.get_loop(name)
 
-    async def loop(self, name: str) -> Loop:
-        """The loop of a name; one that someone else made is loaded when it is first asked for."""
+    async def get_loop(self, name: str) -> Loop:
+        """The loop of a name; one that another process created is loaded on first use."""
         if name not in self.loops:
-            can_be = told.NAME.fullmatch(name)
-            found = await asyncio.to_thread(self._load, name) if can_be else None
-            if found is None:
-                raise WireError(404, "ResourceNotFound", f"there is no loop {name!r}", "loop")
-            self.loops.setdefault(name, found)
+            is_possible = LOOP_NAME.fullmatch(name)
+            loop = await asyncio.to_thread(self._load_loop, name) if is_possible else None
+            if loop is None:
+                raise UnknownLoopError(f"there is no loop {name!r}", "loop")
+            self.loops.setdefault(name, loop)
         return self.loops[name]
 
-    def _load(self, name: str) -> Loop | None:
+    def _load_loop(self, name: str) -> Loop | None:
         row = self.store.find_loop(name)
         return None if row is None else Loop(row, self.store)
 
-    def write(
-        self, operation: Operation[Result], loop: Loop | None = None, patience: float | None = None
-    ) -> "asyncio.Future[Result]":
-        """Have it written, and let the loop learn what comes of it, in the order of the log.
+    async def rank(self, loop_name: str, request: RankOptions, offer: Offer, text: str) -> bytes:
+        """The response to a rank request once the log has the decision.
 
-        Whoever waits gets a TimeoutError when the patience is over.
+        If the log cannot take the decision, the response is degraded: the first action.
         """
-        then = None if loop is None else partial(teach, loop)
-        self._withdraw()
-        return self.writer.submit(operation, then, patience)
-
-    def _withdraw(self) -> None:
-        """Withdraw what was answered otherwise, before anything else is written."""
-        while self.in_doubt:
-            one = self.in_doubt[-1]
-            try:
-                self.writer.submit(one, partial(self._again, one))
-            except StoreError:
-                return
-            self.in_doubt.pop()
-
-    def _again(self, one: Withdraw, told: object) -> None:
-        failed = isinstance(told, StoreError) and is_database_failure(told)
-        if failed and len(self.in_doubt) < MOST_IN_DOUBT:
-            self.in_doubt.append(one)
-
-    async def rank(self, name: str, request: Rank, offer: Offer, text: str) -> bytes:
-        """The answer to a rank, once it is on disk; the first action where it cannot be."""
-        loop = await self.loop(name)
-        decision, taken = self.decide(loop, request, offer, text), False
+        loop = await self.get_loop(loop_name)
+        decision = self._decide(loop, request, offer, text)
+        is_submitted = False
         try:
             put = PutDecision(decision, loop.terms, request.event_id is None)
-            writing = self.write(put, loop, HURRY if self.degraded else PATIENCE)
-            taken = True
+            writing = self.write(
+                put,
+                loop,
+                DEGRADED_WRITE_TIMEOUT_SECONDS if self.degraded else WRITE_TIMEOUT_SECONDS,
+            )
+            is_submitted = True
             kept = await writing
         except (StoreError, TimeoutError) as reason:
             self.degraded = str(reason) or self.degraded or "the log takes too long"
-            self.log_fails = True
-            log.warning("rank degraded")
-            again = replace(request, event_id=decision.event_id)
-            instead = loop.decide(again, offer, text, degraded=True)
-            if isinstance(reason, TimeoutError) or (taken and reason.kind in LOST):
-                self.in_doubt.append(Withdraw(decision, instead, loop.terms))
-                self._withdraw()
+            self._log_fails = True
+            logger.warning("rank degraded")
+            named = replace(request, event_id=decision.event_id)
+            instead = loop.decide(named, offer, text, degraded=True)
+            if isinstance(reason, TimeoutError) or (
+                is_submitted and reason.kind in MAYBE_COMMITTED
+            ):
+                self._withdrawals.append(Withdraw(decision, instead, loop.terms))
+                self._submit_withdrawals()
             return instead.answer
         if not decision.degraded:
-            self.degraded, self.log_fails = None, False
+            self._recover()
         return kept.answer
 
-    def decide(self, loop: Loop, request: Rank, offer: Offer, text: str) -> Decision:
-        """A choice; the first action where a defect keeps the loop from choosing."""
-        try:
-            return loop.decide(request, offer, text)
-        except WireError:
-            raise
-        except Exception as reason:
-            self.degraded = f"no choice could be made ({type(reason).__name__}: {reason})"
-            log.warning("rank degraded", exc_info=True)
-            return loop.decide(request, offer, text, degraded=True)
+    async def reward(
+        self, loop_name: str, event_id: str, value: float, request_id: str | None = None
+    ) -> None:
+        """Put a reward in the log; a second one of the same event and request id counts once."""
+        loop = await self.get_loop(loop_name)
+        check_event_id(event_id)
+        if not math.isfinite(value):
+            raise RewardRequestError("value must be a number")
+        if request_id is not None and len(request_id) > MAX_REQUEST_ID_LENGTH:
+            raise RewardRequestError(
+                f"x-ms-client-request-id must have at most {MAX_REQUEST_ID_LENGTH} bytes"
+            )
+        put = PutReward(loop.id, event_id, value, now_us(), loop.terms, request_id)
+        await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
 
-    async def sweep(self) -> None:
-        """Close decisions whose wait is over, and take snapshots, for ever."""
-        since: dict[str, int] = {}
-        while True:
-            await asyncio.sleep(SWEEP)
-            for loop in list(self.loops.values()):
-                try:
-                    await self.expire(loop)
-                    if self.log_fails:  # and now it does not
-                        self.degraded, self.log_fails = None, False
-                    if loop.lesson - since.setdefault(loop.name, loop.lesson) >= OFTEN:
-                        since[loop.name] = loop.lesson
-                        await self.keep(loop)
-                except StoreError:
-                    continue  # whoever ranks is told
-                except Exception:
-                    log.exception("loop %s cannot be swept", loop.name)
+    async def activate(self, loop_name: str, event_id: str) -> None:
+        """Activate a decision whose activation was deferred."""
+        loop = await self.get_loop(loop_name)
+        check_event_id(event_id)
+        activate = Activate(loop.id, event_id, now_us(), loop.terms)
+        done = await self.write(activate, loop, WRITE_TIMEOUT_SECONDS)
+        if done.status == "unknown":
+            raise UnknownEventError(f"no decision has the event id {event_id!r}", "eventId")
 
-    async def retain(self) -> None:
-        """Delete what is older than the log is to be kept, for ever."""
-        while True:
-            await asyncio.sleep(SWEEP)
-            for loop in list(self.loops.values()):
-                days = loop.settings.log_retention_days
-                before = now_us() - days * DAY
-                with contextlib.suppress(StoreError):
-                    span = await asyncio.to_thread(self.store.find_time_span, loop.id)
-                    if days >= 0 and span is not None and span.since < before:
-                        await self.shorten(loop, before)
-            await asyncio.sleep(RETAIN)
+    async def change_settings(self, name: str, changes: Mapping[str, object], by: str) -> Loop:
+        """Change some settings of a loop, by their wire names; the belief stays."""
+        loop = await self.get_loop(name)
+        async with self._changing:
+            settings = loop.settings.merge(changes)
+            put = PutSettings(loop.id, settings.to_json(), now_us(), by)
+            await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
+        return loop
 
-    async def shorten(self, loop: Loop, before: int, even_waiting: bool = False) -> None:
-        """Delete decisions made before a time; a snapshot keeps what was learned, and the round."""
-        await self.keep(loop)
-        delete = DeleteLogs(loop.id, before, include_waiting=even_waiting)
+    async def forget(self, name: str) -> None:
+        """Reset the belief of a loop; its log and its settings stay."""
+        loop = await self.get_loop(name)
+        async with self._changing:
+            put = PutSettings(loop.id, loop.settings.to_json(), now_us(), FORGET)
+            await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
+
+    async def delete_log(self, name: str) -> None:
+        """Delete all decisions of a loop made until now; its belief stays."""
+        loop = await self.get_loop(name)
+        await self.delete_decisions(loop, now_us() + 1, include_waiting=True)
+
+    async def delete_decisions(
+        self, loop: Loop, before: int, include_waiting: bool = False
+    ) -> None:
+        """Delete decisions made before a time; a snapshot keeps belief and round."""
+        await self.save_snapshot(loop)
+        delete = DeleteLogs(loop.id, before, include_waiting=include_waiting)
         while await self.write(delete):
             pass
 
-    async def expire(self, loop: Loop) -> None:
-        """Learn the default reward where none came in time."""
-        given = loop.settings
-        while True:
-            at = now_us()
-            expire = Expire(loop.id, at - given.wait, given.default_reward, at)
-            done = await self.write(expire, loop)
-            if done.closed < expire.limit:
+    async def save_snapshot(self, loop: Loop) -> None:
+        """Store the belief of a loop."""
+        snapshot = loop.encode_snapshot()
+        await self.write(PutSnapshot(loop.id, loop.last_lesson, snapshot, now_us()))
+
+    def write(
+        self, operation: Operation[Result], loop: Loop | None = None, timeout: float | None = None
+    ) -> "asyncio.Future[Result]":
+        """Submit an operation; before the future resolves, the loop learns what follows from it.
+
+        The future fails with a TimeoutError after so many seconds; the operation may still be
+        written then.
+        """
+        then = None if loop is None else partial(teach, loop)
+        self._submit_withdrawals()
+        return self.writer.submit(operation, then, timeout)
+
+    def note_that_log_works(self) -> None:
+        """End degraded answers that were due to the log."""
+        if self._log_fails:
+            self._recover()
+
+    def _recover(self) -> None:
+        self.degraded = None
+        self._log_fails = False
+
+    def _decide(self, loop: Loop, request: RankOptions, offer: Offer, text: str) -> Decision:
+        """A decision; a degraded one if a defect keeps the loop from choosing."""
+        try:
+            return loop.decide(request, offer, text)
+        except RankRequestError:
+            raise
+        except Exception as reason:
+            self.degraded = f"no choice could be made ({type(reason).__name__}: {reason})"
+            logger.warning("rank degraded", exc_info=True)
+            return loop.decide(request, offer, text, degraded=True)
+
+    def _submit_withdrawals(self) -> None:
+        """Withdraw decisions that were answered otherwise, before anything else is written."""
+        while self._withdrawals:
+            withdrawal = self._withdrawals[-1]
+            try:
+                self.writer.submit(withdrawal, partial(self._repeat_if_failed, withdrawal))
+            except StoreError:
                 return
+            self._withdrawals.pop()
 
-    async def keep(self, loop: Loop) -> None:
-        """Take a snapshot of what a loop believes."""
-        await self.write(PutSnapshot(loop.id, loop.lesson, loop.snapshot(), now_us()))
+    def _repeat_if_failed(self, withdrawal: Withdraw, result: object) -> None:
+        failed = isinstance(result, StoreError) and is_database_failure(result)
+        if failed and len(self._withdrawals) < MAX_WITHDRAWALS:
+            self._withdrawals.append(withdrawal)
 
 
-def teach(loop: Loop, told: Any) -> None:
-    """Let a loop learn what writing has taught, at once and in the order of the log."""
-    if isinstance(told, StoreError):
-        loop.in_doubt |= is_database_failure(told)  # the write may be on disk
-    elif loop.in_doubt:
+def teach(loop: Loop, result: Any) -> None:
+    """Let a loop learn the result of an operation; called in the order of the log."""
+    if isinstance(result, StoreError):
+        # The operation may be in the log although its acknowledgement was lost.
+        loop.must_restore |= is_database_failure(result)
+    elif loop.must_restore:
         with contextlib.suppress(StoreError):
             loop.restore()
-    elif isinstance(told, PutDecisionResult | PutRewardResult | ActivateResult | ExpireResult):
-        loop.learn(told.lessons)
-    elif isinstance(told, SettingsChange):
-        loop.change(told)
+    elif isinstance(result, PutDecisionResult | PutRewardResult | ActivateResult | ExpireResult):
+        loop.learn(result.lessons)
+    elif isinstance(result, SettingsChange):
+        loop.change_settings(result)

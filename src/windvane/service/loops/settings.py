@@ -1,59 +1,32 @@
-"""A loop's settings: what it is told about rewards, memory and exploration.
+"""A loop's settings: rewards, memory, exploration, features and log.
 
-They are kept as JSON, with the names of the wire API where it has one. A change never discards what
-was learned: the memory and the exploration go on with the same sums.
+Each setting is one field of `Settings`. From the field follow the name and the check on the wire,
+the flag of `windvane loop create`, the row of the documentation and the loop's policy. A log keeps
+settings as JSON. A change of settings keeps the belief: the new memory and exploration continue
+with the same sums.
 """
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args, get_origin
 
 import msgspec
 
-from windvane import exploration as spend
-from windvane import memory as fade
+from windvane import exploration, memory
 from windvane.errors import SettingError
-from windvane.exploration import Exploration
-from windvane.memory import Memory
+from windvane.policy import Policy
 from windvane.service.clock import MICROSECONDS_PER_SECOND
+from windvane.service.errors import LoopNameError, LoopSettingsError
+from windvane.service.loops.durations import parse_half_life, parse_seconds
 
-LONGEST = 10 * 366 * 86_400  # seconds
+LOOP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
 Mode = Literal["Online", "Apprentice", "LoggingOnly"]
-Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-ISO = re.compile(
-    r"P(?:(?P<days>\d+(?:\.\d+)?)D)?(?:T(?:(?P<hours>\d+(?:\.\d+)?)H)?"
-    r"(?:(?P<minutes>\d+(?:\.\d+)?)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
-    re.ASCII,
-)
-CLOCK = re.compile(
-    r"(?:(?P<days>\d+)\.)?(?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d(?:\.\d+)?)", re.ASCII
-)
-WORDS = re.compile(
-    r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>second|minute|hour|day|week|round)s?", re.ASCII
-)
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
-UNITS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86_400.0, "week": 604_800.0}
 
 
-def seconds(text: str) -> float:
-    """A duration as ISO 8601 ("PT10M", "P7D"), as a clock ("00:10:00") or in words ("7 days")."""
-    given = text.strip()
-    for pattern in (ISO, CLOCK):
-        found = pattern.fullmatch(given)
-        if found and any(found.groupdict().values()):
-            parts = found.groupdict().items()
-            return _bounded(
-                text, sum(float(value or 0) * UNITS[name[:-1]] for name, value in parts)
-            )
-    words = WORDS.fullmatch(given.lower())
-    if words and words["unit"] in UNITS:
-        return _bounded(text, float(words["number"]) * UNITS[words["unit"]])
-    raise SettingError(f"settings: {text!r} must be a duration such as PT10M, 00:10:00 or 7 days")
-
-
-def _bounded(text: str, span: float) -> float:
-    if not 0 < span <= LONGEST:
-        raise SettingError(f"settings: a duration must lie within (0, 10 years], got {text!r}")
-    return span
+def _setting(flag: str, meaning: str, kind: str = "", fixed: bool = False, **bounds: Any) -> object:
+    """What a field says of its setting; `kind` names a type that the field's own type is not."""
+    extra = {"flag": flag, "meaning": meaning, "kind": kind, "fixed": fixed}
+    return msgspec.Meta(extra=extra, **bounds)
 
 
 class Settings(
@@ -61,73 +34,226 @@ class Settings(
 ):
     """All that can be set; `rewardWaitTime` and the like are named as clients name them."""
 
-    reward_wait_time: str = "PT10M"
-    default_reward: Annotated[float, msgspec.Meta(ge=-1.0, le=1.0)] = 0.0
-    reward_aggregation: Literal["earliest", "sum"] = "earliest"
-    exploration_percentage: Share = 0.1
-    learning_mode: Mode = "Online"
-    log_retention_days: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] = 90
-    model_export_frequency: str = "PT5M"
-    half_life: str = "7 days"
-    dim: Annotated[int, msgspec.Meta(ge=2, le=4096)] = 128
-    ridge: Annotated[float, msgspec.Meta(ge=1e-3, le=1e6)] = 1.0
-    noise: Annotated[float, msgspec.Meta(gt=0.0, le=1000.0)] = 0.5
-    width: Annotated[float, msgspec.Meta(ge=0.0, le=1000.0)] = 0.4
-    seed: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
+    reward_wait_time: Annotated[
+        str,
+        _setting("--wait", "How long a decision waits for its reward.", "duration"),
+    ] = "PT10M"
+    default_reward: Annotated[
+        float,
+        _setting("--default-reward", "The reward if none comes in time.", ge=-1.0, le=1.0),
+    ] = 0.0
+    reward_aggregation: Annotated[
+        Literal["earliest", "sum"],
+        _setting("--aggregation", "Which of several rewards counts: the earliest, or their sum."),
+    ] = "earliest"
+    exploration_percentage: Annotated[
+        float,
+        _setting(
+            "--exploration",
+            "Share of decisions in which every action has the same probability.",
+            ge=0.0,
+            le=1.0,
+        ),
+    ] = 0.1
+    learning_mode: Annotated[
+        Mode,
+        _setting(
+            "--mode",
+            "Online chooses and learns; Apprentice always takes the first action and learns; "
+            "LoggingOnly chooses and does not learn.",
+        ),
+    ] = "Online"
+    log_retention_days: Annotated[
+        int,
+        _setting(
+            "--log-retention-days",
+            "Days after which a decision is deleted from the log; -1 keeps all.",
+            ge=-1,
+            le=2**31 - 1,
+        ),
+    ] = 90
+    model_export_frequency: Annotated[
+        str,
+        _setting(
+            "--model-export-frequency",
+            "Accepted for clients that send it; it has no effect.",
+            "duration",
+        ),
+    ] = "PT5M"
+    half_life: Annotated[
+        str,
+        _setting(
+            "--half-life",
+            'Age at which a reward counts half: "7 days", "500 rounds" or "never".',
+            "duration, rounds or never",
+        ),
+    ] = "7 days"
+    dim: Annotated[
+        int,
+        _setting("--dim", "Dimension of the hashed features.", fixed=True, ge=2, le=4096),
+    ] = 128
+    ridge: Annotated[
+        float,
+        _setting(
+            "--ridge",
+            "Ridge of the regression; a larger one shrinks the estimate more.",
+            fixed=True,
+            ge=1e-3,
+            le=1e6,
+        ),
+    ] = 1.0
+    noise: Annotated[
+        float,
+        _setting("--noise", "Standard deviation of a reward's noise.", gt=0.0, le=1000.0),
+    ] = 0.5
+    width: Annotated[
+        float,
+        _setting(
+            "--width",
+            "Scale of exploration, as a multiple of the confidence radius; 0 explores only by "
+            "the exploration percentage.",
+            ge=0.0,
+            le=1000.0,
+        ),
+    ] = 0.4
+    seed: Annotated[
+        int,
+        _setting("--seed", "Seed of the random choices.", fixed=True, ge=0, le=2**53),
+    ] = 0
 
     def __post_init__(self) -> None:
-        seconds(self.reward_wait_time)
-        seconds(self.model_export_frequency)
-        self.memory()
+        parse_seconds(self.reward_wait_time)
+        parse_seconds(self.model_export_frequency)
+        self.build_memory()
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Self:
+        """Settings from JSON, each checked."""
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.ValidationError as reason:
+            raise SettingError(f"settings: {str(reason).removeprefix('settings: ')}") from None
+
+    def to_json(self) -> str:
+        """These settings as JSON."""
+        return msgspec.json.encode(self).decode()
+
+    def merge(self, changes: Mapping[str, object]) -> "Settings":
+        """These settings with changes by wire name; null and unknown names change nothing."""
+        old = msgspec.to_builtins(self)
+        merged = old | {
+            name: value for name, value in changes.items() if name in old and value is not None
+        }
+        for setting in SETTINGS:
+            if setting.fixed and merged[setting.name] != old[setting.name]:
+                message = f"{setting.name} is fixed when a loop is created"
+                raise LoopSettingsError(f"{message}: the belief depends on it", setting.name)
+        try:
+            return msgspec.convert(merged, Settings)
+        except (msgspec.ValidationError, SettingError) as reason:
+            raise LoopSettingsError(str(reason)) from None
 
     @property
-    def wait(self) -> int:
+    def reward_wait_us(self) -> int:
         """Microseconds for which a decision waits for its reward."""
-        return round(seconds(self.reward_wait_time) * MICROSECONDS_PER_SECOND)
+        return round(parse_seconds(self.reward_wait_time) * MICROSECONDS_PER_SECOND)
 
     @property
-    def adds(self) -> bool:
+    def sums_rewards(self) -> bool:
         """Whether several rewards of one decision add up."""
         return self.reward_aggregation == "sum"
 
     @property
-    def in_rounds(self) -> bool:
+    def ages_in_rounds(self) -> bool:
         """Whether observations age by rounds instead of by time."""
-        return "round" in self.half_life
+        half_life = parse_half_life(self.half_life)
+        return half_life is not None and half_life.in_rounds
 
-    def memory(self) -> Memory:
-        """How the past fades: a half-life in rounds or in seconds, or never."""
-        text = self.half_life.strip().lower()
-        if text == "never":
-            return fade.keep()
-        words = WORDS.fullmatch(text)
-        if words and words["unit"] == "round":
-            return fade.half_life(float(words["number"]))
-        return fade.half_life(seconds(self.half_life))
+    def build_memory(self) -> memory.Memory:
+        """The memory: a half-life in rounds or in seconds, or none."""
+        half_life = parse_half_life(self.half_life)
+        return memory.keep() if half_life is None else memory.half_life(half_life.length)
 
-    def exploration(self) -> Exploration:
-        """One confidence level a round for all actions, a half-normal share of the radius."""
-        return spend.randomized(spend.half_normal(self.width * spend.confidence(0.01, self.noise)))
+    def build_exploration(self) -> exploration.Exploration:
+        """The exploration: randomized confidence bounds, the radius scaled by a half-normal draw.
+
+        All actions of a round share one draw.
+        """
+        radius = exploration.confidence(0.01, self.noise)
+        return exploration.randomized(exploration.half_normal(self.width * radius))
+
+    def build_policy(self) -> Policy:
+        """A policy of these settings that has learned nothing."""
+        return Policy(
+            self.dim,
+            self.build_memory(),
+            self.build_exploration(),
+            self.ridge,
+            seed=self.seed,
+            floor=self.exploration_percentage,
+        )
 
 
-def loop_name(text: str) -> str:
-    """A name that can stand in an address."""
-    if not NAME.fullmatch(text):
-        raise SettingError(
-            f"settings: a loop's name has 1 to 64 of A-Z a-z 0-9 . _ - and starts with none of . - "
-            f"got {text[:80]!r}"
+class Setting(NamedTuple):
+    """One setting as its field describes it."""
+
+    field: str  # of `Settings`
+    name: str  # on the wire
+    flag: str  # of `windvane loop create`
+    type: type[str] | type[int] | type[float]
+    kind: str  # the values that it takes, in words
+    default: str | int | float
+    meaning: str
+    fixed: bool  # whether it cannot change after a loop was created
+
+
+def _describe_field(field: msgspec.structs.FieldInfo) -> Setting:
+    type_, meta = get_args(field.type)
+    base = str if get_origin(type_) is Literal else type_
+    return Setting(
+        field=field.name,
+        name=field.encode_name,
+        flag=meta.extra["flag"],
+        type=base,
+        kind=meta.extra["kind"] or _describe_values(type_, meta),
+        default=field.default,
+        meaning=meta.extra["meaning"],
+        fixed=meta.extra["fixed"],
+    )
+
+
+def _describe_values(type_: Any, meta: msgspec.Meta) -> str:
+    """The values of a type within its bounds, such as "number in (0, 1000]"."""
+    if get_origin(type_) is Literal:
+        return " or ".join(get_args(type_))
+    word = "integer" if type_ is int else "number"
+    lower = f"({meta.gt:g}" if meta.gt is not None else f"[{meta.ge:.16g}"
+    return f"{word} in {lower}, {meta.le:.16g}]"
+
+
+SETTINGS = tuple(map(_describe_field, msgspec.structs.fields(Settings)))
+
+
+def document_settings() -> list[dict[str, str]]:
+    """A row of documentation for each setting: name, flag, type, default, meaning."""
+    return [
+        {
+            "name": setting.name,
+            "flag": setting.flag,
+            "type": setting.kind,
+            "default": str(setting.default),
+            "meaning": setting.meaning + (" Fixed at creation." if setting.fixed else ""),
+        }
+        for setting in SETTINGS
+    ]
+
+
+def check_loop_name(text: str) -> str:
+    """The name of a loop, if it can be part of a URL."""
+    if not LOOP_NAME.fullmatch(text):
+        raise LoopNameError(
+            "settings: a loop's name must have 1 to 64 of A-Z a-z 0-9 . _ - and must not start "
+            f"with . or -, got {text[:80]!r}",
+            "name",
         )
     return text
-
-
-def read(text: bytes | str) -> Settings:
-    """Settings from JSON, each checked."""
-    try:
-        return msgspec.json.decode(text, type=Settings)
-    except msgspec.ValidationError as reason:
-        raise SettingError(f"settings: {str(reason).removeprefix('settings: ')}") from None
-
-
-def write(settings: Settings) -> str:
-    """Settings as JSON."""
-    return msgspec.json.encode(settings).decode()

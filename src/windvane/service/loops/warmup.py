@@ -1,7 +1,7 @@
-"""Compiled code, loaded from disk in one order: then the same log gives the same bits everywhere.
+"""Load compiled code in one order, so that the same log gives the same bits in every process.
 
-A process that has just compiled a function may sum in another order than one that loads it, and so
-may one that has loaded other functions before.
+A process that has just compiled a function may sum in another order than a process that loads the
+function from disk, and so may a process that has loaded other functions before.
 """
 
 import fcntl
@@ -9,37 +9,36 @@ import subprocess
 from pathlib import Path
 
 from windvane._jit import STAMP
-from windvane.service.processes import command, environment
+from windvane.service.processes import build_command, build_environment
 
-RUN = "from windvane.service.loops.warmup import warm; warm()"
+RUN = "from windvane.service.loops.warmup import load_kernels; load_kernels()"
 
 
-def prepare() -> None:
-    """Have all that the service needs compiled by another process, once for every version."""
+def compile_kernels() -> None:
+    """Compile all that the service needs in another process, once for every version."""
     from windvane import kernels
 
-    place = Path(kernels.learn._cache.cache_path)  # type: ignore[attr-defined]
-    made = place / f"windvane.{STAMP[:16]}.whole"
-    if made.exists():
+    directory = Path(kernels.learn._cache.cache_path)  # type: ignore[attr-defined]
+    is_complete = directory / f"windvane.{STAMP[:16]}.whole"
+    if is_complete.exists():
         return
-    place.mkdir(parents=True, exist_ok=True)
-    with open(place / "windvane.whole.lock", "w") as file:
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / "windvane.whole.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        if not made.exists():
-            subprocess.run(command(RUN), env=environment(), check=True)
-            made.touch()
+        if not is_complete.exists():
+            subprocess.run(build_command(RUN), env=build_environment(), check=True)
+            is_complete.touch()
 
 
-def warm() -> None:
-    """Load everything that a loop calls, by a choice, a lesson and a change of settings."""
-    from windvane.policy import Policy
+def load_kernels() -> None:
+    """Load all functions that a loop calls: a choice, a lesson and a change of settings."""
     from windvane.service.features.encoder import Encoder
     from windvane.service.loops.settings import Settings
     from windvane.service.schemas import Action
 
-    given = Settings()
-    rows = Encoder(given.dim).encode([], [Action("nothing", [])])
-    policy = Policy(given.dim, given.memory(), given.exploration(), given.ridge, seed=0, floor=0.1)
+    settings = Settings()
+    rows = Encoder(settings.dim).encode([], [Action("nothing", [])])
+    policy = settings.build_policy()
     policy.learn(policy.choose_with_propensities(rows)[0], 0.0)
     policy.amend(rows[0], 0.0, 0.0)
     policy.belief = policy.belief

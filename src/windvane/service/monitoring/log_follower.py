@@ -91,7 +91,7 @@ class Watch:
         self.behind = True
         self.read = 0.0  # when, in seconds of the monotonic clock
         self._newest = 0, 0  # the round and time of the newest decision learned from
-        self._replaced, self.shadow = loop.policy, loop._blank()
+        self._replaced, self.shadow = loop.policy, loop.settings.build_policy()
         self.decision, self.lesson = self._start()
         self.cold = WARM if loop.policy.belief.seen > self._taught() else 0
         if not self.cold:
@@ -191,7 +191,9 @@ class Watch:
         if policy is not self._replaced:
             blank = policy.belief.seen == 0
             self.shadow = (
-                self.loop._blank() if blank else self.loop.carried(self.shadow, self._newest)
+                self.loop.settings.build_policy()
+                if blank
+                else self.loop.carry_belief(self.shadow, self._newest)
             )
             self._replaced, self.alarm = policy, DriftAlarm()
 
@@ -203,7 +205,7 @@ class Watch:
         features = np.frombuffer(lesson.features)
         if features.size != self.shadow.dim:
             return
-        in_rounds = self.loop.settings.in_rounds
+        in_rounds = self.loop.settings.ages_in_rounds
         at = float(lesson.round) if in_rounds else lesson.ranked_at / MICROSECONDS_PER_SECOND
         if lesson.kind == "amend":
             self.shadow.amend(features, lesson.value, at)

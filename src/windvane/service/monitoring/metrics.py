@@ -16,7 +16,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from windvane.errors import StoreError
-from windvane.service.api.events import Asked
 from windvane.service.clock import MICROSECONDS_PER_SECOND, now_us
 from windvane.service.monitoring.log_follower import BUDGET, Watch, Watches
 from windvane.service.store.schema import Funnel, LoggedDecision
@@ -56,15 +55,18 @@ class Metrics:
     def _counters(self, what: str, loop: str, status: int) -> tuple[Counter, Histogram]:
         return self.requests.labels(what, loop, str(status)), self.times.labels(what, loop)
 
-    def count(self, ask: Asked | None, status: int, took: float) -> None:
-        """Count one request; a loop that is not there gets no label, for anyone can invent it."""
-        if ask is None:
-            self.requests.labels("other", "", str(status)).inc()
+    def count(self, operation: str, loop: str | None, status: int, seconds: float) -> None:
+        """Count one request and, if it is one of a loop, its time.
+
+        Unknown loops share the label "", so that clients cannot add labels without end.
+        """
+        if loop is None:
+            self.requests.labels(operation, "", str(status)).inc()
             return
-        loop = ask.loop if ask.loop in self.service.loops else ""
-        requests, times = self.counters(ask.what, loop, status)
+        label = loop if loop in self.service.loops else ""
+        requests, times = self.counters(operation, label, status)
         requests.inc()
-        times.observe(took)
+        times.observe(seconds)
 
     def text(self) -> bytes:
         """All of it as Prometheus reads it; waits for the log, so call it in a thread."""

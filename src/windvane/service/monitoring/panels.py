@@ -188,7 +188,7 @@ def learning(in_bins: Bins, decided: DecisionColumns, told: Settings) -> Learnin
         ),
         reward_uniform=estimates.estimate_per_bin(in_bins, decided, any_, estimates.SMOOTHING_BINS),
         ends=estimates.find_range(decided.reward),
-        waiting=estimates.compute_waiting_shares(in_bins, decided, now_us() - told.wait),
+        waiting=estimates.compute_waiting_shares(in_bins, decided, now_us() - told.reward_wait_us),
     )
 
 

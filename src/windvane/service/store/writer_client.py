@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from windvane.errors import StoreError
-from windvane.service.processes import command, environment
+from windvane.service.processes import build_command, build_environment
 from windvane.service.store.database import resolve_url
 from windvane.service.store.group_commit import (
     MAX_WAITING_OPERATIONS,
@@ -76,11 +76,11 @@ class WriterClient(asyncio.Protocol):
         own_end, writer_end = socket.socketpair()
         with writer_end:
             self._process = subprocess.Popen(
-                command(WRITER_CODE, str(writer_end.fileno())),
+                build_command(WRITER_CODE, str(writer_end.fileno())),
                 pass_fds=[writer_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                env=environment(),
+                env=build_environment(),
             )
         transport, _ = await loop.create_unix_connection(lambda: self, sock=own_end)
         transport.write(add_size(self._url.encode()))

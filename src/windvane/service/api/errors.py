@@ -1,0 +1,69 @@
+"""Errors as HTTP responses: status, code and one JSON envelope."""
+
+from collections.abc import Mapping
+
+import msgspec
+from starlette.exceptions import HTTPException
+
+from windvane.errors import StoreError, WindvaneError
+from windvane.service import errors
+
+RENDERINGS: dict[type[errors.ServiceError], tuple[int, str]] = {  # status and code
+    errors.UnknownLoopError: (404, "ResourceNotFound"),
+    errors.LoopExistsError: (400, "BadRequest"),
+    errors.LoopNameError: (400, "BadRequest"),
+    errors.LoopSettingsError: (400, "InvalidServiceConfiguration"),
+    errors.RankRequestError: (400, "InvalidRankRequest"),
+    errors.RewardRequestError: (400, "InvalidRewardRequest"),
+    errors.EventIdError: (400, "BadRequest"),
+    errors.UnknownEventError: (400, "InvalidEventIdToActivate"),
+}
+
+
+class ApiError(Exception):
+    """An error response."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        target: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.target = target
+        self.headers = {"x-ms-error-code": code, **(headers or {})}
+
+    def encode(self) -> bytes:
+        """The JSON envelope that every error response has as its body."""
+        error = {"code": self.code, "message": self.message}
+        if self.target:
+            error["target"] = self.target
+        return msgspec.json.encode({"error": error})
+
+
+def bad_request(code: str, message: str, target: str | None = None) -> ApiError:
+    """An error of the client, status 400."""
+    return ApiError(400, code, message, target)
+
+
+def to_api_error(error: Exception) -> ApiError:
+    """The response to any exception; an unexpected one gives status 500 without its text."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, HTTPException):
+        code = "ResourceNotFound" if error.status_code == 404 else "BadRequest"
+        return ApiError(error.status_code, code, str(error.detail), headers=error.headers)
+    if isinstance(error, errors.ServiceError):
+        status, code = RENDERINGS[type(error)]
+        return ApiError(status, code, str(error), error.target)
+    if isinstance(error, StoreError | TimeoutError):
+        message = str(error) or "the log takes too long; try again"
+        return ApiError(503, "OperationNotAllowed", message)
+    if isinstance(error, WindvaneError):
+        return bad_request("BadRequest", str(error))
+    return ApiError(500, "InternalServerError", "the service failed; its log says why")

@@ -1,0 +1,89 @@
+"""Settings, model and log of one loop."""
+
+import asyncio
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windvane.service.api.endpoint import Handler
+from windvane.service.api.errors import ApiError, bad_request
+from windvane.service.api.requests import get_loop_name, get_service, parse_body, read_body
+from windvane.service.api.responses import json_response
+from windvane.service.loops.loop import Loop
+from windvane.service.schemas import (
+    DateRange,
+    LogsProperties,
+    ModelProperties,
+    PolicyConfiguration,
+    to_datetime,
+)
+
+
+async def _get_loop(request: Request) -> Loop:
+    return await get_service(request).get_loop(get_loop_name(request.scope))
+
+
+async def get_settings(request: Request) -> Response:
+    """GET configurations/service."""
+    return json_response((await _get_loop(request)).settings)
+
+
+async def put_settings(request: Request) -> Response:
+    """PUT configurations/service: change some settings."""
+    code = "InvalidServiceConfiguration"
+    changes = parse_body(msgspec.json.decode, await read_body(request.receive), code)
+    if not isinstance(changes, dict):
+        raise bad_request(code, "the body must be an object")
+    service = get_service(request)
+    loop = await service.change_settings(get_loop_name(request.scope), changes, "http")
+    return json_response(loop.settings)
+
+
+async def get_policy(request: Request) -> Response:
+    """GET configurations/policy."""
+    loop = await _get_loop(request)
+    return json_response(PolicyConfiguration("windvane", repr(loop.policy)))
+
+
+async def get_model(request: Request) -> Response:
+    """GET model: the belief as a snapshot."""
+    loop = await _get_loop(request)
+    return Response(loop.encode_snapshot(), media_type="application/octet-stream")
+
+
+async def delete_model(request: Request) -> Response:
+    """DELETE model: reset the belief."""
+    await get_service(request).forget(get_loop_name(request.scope))
+    return Response(status_code=204)
+
+
+async def get_model_properties(request: Request) -> Response:
+    """GET model/properties."""
+    loop = await _get_loop(request)
+    span = await asyncio.to_thread(loop.store.find_time_span, loop.id)
+    modified = span.until if span else loop.created
+    return json_response(ModelProperties(to_datetime(loop.created), to_datetime(modified)))
+
+
+async def delete_logs(request: Request) -> Response:
+    """DELETE logs: delete the decisions made so far; the belief stays."""
+    await get_service(request).delete_log(get_loop_name(request.scope))
+    return Response(status_code=204)
+
+
+async def get_logs_properties(request: Request) -> Response:
+    """GET logs/properties."""
+    loop = await _get_loop(request)
+    span = await asyncio.to_thread(loop.store.find_time_span, loop.id)
+    dates = DateRange(to_datetime(span.since), to_datetime(span.until)) if span else None
+    return json_response(LogsProperties(dates))
+
+
+def refuse(reason: str) -> Handler:
+    """A handler for what Azure AI Personalizer offers and this service does not."""
+
+    async def refuse_request(request: Request) -> Response:
+        raise ApiError(403, "InvalidApiAccess", reason)
+
+    return refuse_request

@@ -1,0 +1,73 @@
+"""What handlers need of a request: its service, its loop, its headers and its body."""
+
+from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import parse_qs
+
+import msgspec
+from starlette.requests import Request
+from starlette.types import Receive, Scope
+
+from windvane.service.api.errors import bad_request
+from windvane.service.loops.service import Service
+
+MAX_BODY_BYTES = 1 << 20
+DEFAULT_LOOP = "default"
+
+Result = TypeVar("Result")
+
+
+def get_service(request: Request) -> Service:
+    """The service that answers a request."""
+    service: Service = request.app.state.service
+    return service
+
+
+def get_loop_name(scope: Scope) -> str:
+    """The loop that a request addresses.
+
+    Its name is part of the path, or, for clients that cannot keep the path, the query `?loop=`.
+    """
+    if name := scope["path_params"].get("loop"):
+        return str(name)
+    query: bytes = scope["query_string"]
+    if b"loop=" not in query:
+        return DEFAULT_LOOP
+    return parse_qs(query.decode("latin-1")).get("loop", [DEFAULT_LOOP])[0]
+
+
+def get_header(scope: Scope, name: bytes) -> bytes | None:
+    """The first header of a name in lower case, or None."""
+    for key, value in scope["headers"]:
+        if key == name:
+            return bytes(value)
+    return None
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The body of a request; reading stops as soon as the body is too large."""
+    parts = []
+    size = 0
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise bad_request("BadRequest", "the body is shorter than its content-length")
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > MAX_BODY_BYTES:
+            raise bad_request(
+                "PayloadSizeExceeded", f"the body must have at most {MAX_BODY_BYTES} bytes"
+            )
+        more = message.get("more_body", False)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def parse_body(decode: Callable[[bytes], Result], body: bytes, code: str) -> Result:
+    """The value of a body; a body that cannot be decoded is refused with `code`."""
+    try:
+        return decode(body)
+    except msgspec.ValidationError as reason:
+        raise bad_request(code, str(reason)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
+        raise bad_request(code, f"the body is not JSON: {reason}") from None

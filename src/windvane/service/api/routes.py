@@ -1,0 +1,223 @@
+"""The route table: every endpoint of the service, one row for each method of a path.
+
+From the table follow Starlette's routes, the role that a request needs, the short way of hot
+requests, the labels of metrics and the OpenAPI document.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, NamedTuple, cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, compile_path
+
+from windvane.service.api import dashboard, events, health, loops, management, openapi
+from windvane.service.api.endpoint import Endpoint, Handler, Media, Operation, Refusal, Role
+from windvane.service.loops.settings import Settings
+from windvane.service.schemas import (
+    LogsProperties,
+    ModelProperties,
+    PolicyConfiguration,
+    RankRequest,
+    RankResponse,
+    RewardRequest,
+)
+
+VERSIONS = ("v1.0", "v1.1-preview.1", "v1.1-preview.2", "v1.1-preview.3")
+LOOP_PREFIX = "/loops/{loop}"
+API_PREFIX = "/personalizer"
+
+NO_EVALUATIONS = "offline evaluations are not offered; export the log with its propensities"
+NO_SLOTS = "multi-slot ranking is not offered; rank each slot as a loop of its own"
+NO_POLICY_CHANGE = "the policy follows from the service configuration: halfLife, width, noise"
+NO_MODEL_UPLOAD = "a model cannot be uploaded; restore a backup instead"
+
+SNAPSHOT = Media("application/octet-stream", {"type": "string", "format": "binary"})
+TEXT = Media("text/plain", {"type": "string"})
+
+
+async def get_openapi(request: Request) -> Response:
+    """GET openapi.json."""
+    return Response(msgspec.json.encode(build_document()), media_type="application/json")
+
+
+def _refusal(method: str, path: str, role: Role, reason: str, listed: bool = True) -> Endpoint:
+    """A row for what Azure AI Personalizer offers and this service does not."""
+    document = Refusal(reason) if listed else None
+    return Endpoint(method, path, management.refuse(reason), role, document=document)
+
+
+LOOP_ENDPOINTS = (
+    Endpoint(
+        "POST", "/rank", events.rank, "rank", metric="rank",
+        document=Operation("Choose", 201, RankResponse, RankRequest),
+    ),
+    Endpoint(
+        "POST", "/events/{eventId:path}/reward", events.reward, "rank", metric="reward",
+        document=Operation("Reward a choice", 204, request=RewardRequest),
+    ),
+    Endpoint(
+        "POST", "/events/{eventId:path}/activate", events.activate, "rank", metric="activate",
+        document=Operation("Let a choice count", 204),
+    ),
+    Endpoint(
+        "GET", "/configurations/service", management.get_settings, "read",
+        document=Operation("Read the settings", 200, Settings),
+    ),
+    Endpoint(
+        "PUT", "/configurations/service", management.put_settings, "admin",
+        document=Operation("Change settings", 200, Settings, openapi.describe_changes(Settings)),
+    ),
+    Endpoint(
+        "GET", "/configurations/policy", management.get_policy, "read",
+        document=Operation("Read the policy", 200, PolicyConfiguration),
+    ),
+    _refusal("PUT", "/configurations/policy", "admin", NO_POLICY_CHANGE),
+    _refusal("DELETE", "/configurations/policy", "admin", NO_POLICY_CHANGE),
+    _refusal("POST", "/configurations/applyFromEvaluation", "admin", NO_EVALUATIONS),
+    Endpoint(
+        "GET", "/model", management.get_model, "read",
+        document=Operation("Read what was learned", 200, SNAPSHOT),
+    ),
+    _refusal("PUT", "/model", "admin", NO_MODEL_UPLOAD),
+    Endpoint(
+        "DELETE", "/model", management.delete_model, "admin",
+        document=Operation("Forget what was learned", 204),
+    ),
+    Endpoint(
+        "GET", "/model/properties", management.get_model_properties, "read",
+        document=Operation("Read its dates", 200, ModelProperties),
+    ),
+    Endpoint(
+        "DELETE", "/logs", management.delete_logs, "admin",
+        document=Operation("Delete the log; what was learned stays", 204),
+    ),
+    Endpoint(
+        "GET", "/logs/properties", management.get_logs_properties, "read",
+        document=Operation("Read its dates", 200, LogsProperties),
+    ),
+    _refusal("GET", "/evaluations", "read", NO_EVALUATIONS),
+    _refusal("POST", "/evaluations", "admin", NO_EVALUATIONS),
+    _refusal("GET", "/evaluations/{evaluationId:path}", "read", NO_EVALUATIONS),
+    _refusal("DELETE", "/evaluations/{evaluationId:path}", "admin", NO_EVALUATIONS),
+    _refusal("POST", "/multislot/rank", "rank", NO_SLOTS),
+    _refusal("POST", "/multislot/events/{eventId:path}/reward", "rank", NO_SLOTS),
+    _refusal("POST", "/multislot/events/{eventId:path}/activate", "rank", NO_SLOTS),
+    _refusal("POST", "/multislot/{rest:path}", "admin", NO_SLOTS, listed=False),
+)  # fmt: skip
+
+SERVICE_ENDPOINTS = (
+    Endpoint(
+        "GET", "/healthz", health.get_health, None, per_loop=False,
+        document=Operation("Is it alive, and is it well?", 200, health.Health),
+    ),
+    Endpoint(
+        "GET", "/readyz", health.get_readiness, None, per_loop=False,
+        document=Operation("Are the loops loaded?", 200, health.Ready),
+    ),
+    Endpoint(
+        "GET", "/metrics", health.get_metrics, "read", per_loop=False,
+        document=Operation("Numbers for Prometheus", 200, TEXT),
+    ),
+    Endpoint(
+        "GET", "/loops", loops.list_loops, "read", per_loop=False,
+        document=Operation("List the loops", 200, list[loops.LoopInfo]),
+    ),
+    Endpoint(
+        "POST", "/loops", loops.create_loop, "admin", per_loop=False,
+        document=Operation("Make a loop", 201, loops.LoopInfo, loops.NewLoop),
+    ),
+    Endpoint("GET", "/openapi.json", get_openapi, None, per_loop=False),
+    Endpoint("GET", "/", dashboard.page, "read", per_loop=False),
+    Endpoint("GET", "/loops/{name}", dashboard.page, "read", per_loop=False),
+    Endpoint("GET", "/static/{file}", dashboard.static, "read", per_loop=False),
+    Endpoint("GET", "/board.json", dashboard.listed, "read", per_loop=False),
+    Endpoint("GET", "/board/{name}.json", dashboard.data, "read", per_loop=False),
+    Endpoint("GET", "/board/{name}/events/{event:path}", dashboard.event, "read", per_loop=False),
+)  # fmt: skip
+
+ENDPOINTS = (*LOOP_ENDPOINTS, *SERVICE_ENDPOINTS)
+
+
+class Match(NamedTuple):
+    """The endpoint of a request and the parameters of its path."""
+
+    endpoint: Endpoint
+    path_params: dict[str, str | None]
+
+
+def _unanchored(path: str) -> str:
+    """The regular expression of a path in Starlette's syntax, without its anchors."""
+    return compile_path(path)[0].pattern.removeprefix("^").removesuffix("$")
+
+
+# Loop and version, either of which may be missing.
+PREFIX = (
+    rf"(?:{_unanchored(LOOP_PREFIX)})?{API_PREFIX}(?:/(?:{'|'.join(map(re.escape, VERSIONS))}))?"
+)
+_PATTERNS = [
+    (
+        endpoint.method,
+        re.compile((PREFIX if endpoint.per_loop else "") + _unanchored(endpoint.path), re.DOTALL),
+        endpoint,
+    )
+    for endpoint in ENDPOINTS
+]
+
+
+def match_endpoint(method: str, path: str) -> Match | None:
+    """The endpoint that answers a request, or None if there is none; the hot ones come first."""
+    if method == "HEAD":
+        method = "GET"
+    for endpoint_method, pattern, endpoint in _PATTERNS:
+        if endpoint_method == method and (match := pattern.fullmatch(path)):
+            return Match(endpoint, match.groupdict())
+    return None
+
+
+def needed_role(method: str, match: Match | None) -> Role | None:
+    """The role that a request needs; without an endpoint it depends on the method."""
+    if match is not None:
+        return match.endpoint.role
+    return "read" if method in ("GET", "HEAD") else "admin"
+
+
+def build_routes() -> list[Route]:
+    """Starlette's routes; those of a loop exist with every prefix."""
+    versions = (*(f"/{version}" for version in VERSIONS), "")
+    prefixes = [loop + API_PREFIX + version for loop in ("", LOOP_PREFIX) for version in versions]
+    routes = _route_group(SERVICE_ENDPOINTS, "")
+    for prefix in prefixes:
+        routes += _route_group(LOOP_ENDPOINTS, prefix)
+    return routes
+
+
+def _route_group(endpoints: Iterable[Endpoint], prefix: str) -> list[Route]:
+    """One route for each path, so that a wrong method is answered with all that the path has."""
+    by_path: dict[str, dict[str, Handler | events.EventEndpoint]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint.handler
+    return [
+        Route(prefix + path, _choose_by_method(handlers), methods=list(handlers))
+        for path, handlers in by_path.items()
+    ]
+
+
+def _choose_by_method(handlers: dict[str, Handler | events.EventEndpoint]) -> Any:
+    if len(handlers) == 1:
+        return next(iter(handlers.values()))
+
+    async def handle(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        return await cast(Handler, handlers[method])(request)
+
+    return handle
+
+
+@cache
+def build_document() -> openapi.Json:
+    """The OpenAPI document of the table."""
+    return openapi.build_document(ENDPOINTS, LOOP_PREFIX, API_PREFIX, VERSIONS)

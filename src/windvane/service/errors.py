@@ -1,0 +1,54 @@
+"""Errors of the service's own rules; none of them knows HTTP, `api/errors.py` renders them.
+
+ServiceError
+├── UnknownLoopError      no loop has this name
+├── LoopExistsError       a loop of this name exists already
+├── LoopNameError         a name that cannot be part of a URL
+├── LoopSettingsError     settings that a loop cannot take over
+├── RankRequestError      a rank request without a possible choice
+├── RewardRequestError    a reward or a request id outside its bounds
+├── EventIdError          an event id that the log cannot hold
+└── UnknownEventError     no decision has this event id
+"""
+
+from windvane.errors import WindvaneError
+
+
+class ServiceError(WindvaneError):
+    """A request that breaks a rule of the service; `target` names the field at fault, if any."""
+
+    def __init__(self, message: str, target: str | None = None) -> None:
+        super().__init__(message)
+        self.target = target
+
+
+class UnknownLoopError(ServiceError):
+    """No loop has this name."""
+
+
+class LoopExistsError(ServiceError):
+    """A loop of this name exists already."""
+
+
+class LoopNameError(ServiceError):
+    """A name that cannot be part of a URL."""
+
+
+class LoopSettingsError(ServiceError):
+    """Settings that a loop cannot take over."""
+
+
+class RankRequestError(ServiceError):
+    """A rank request without a possible choice."""
+
+
+class RewardRequestError(ServiceError):
+    """A reward or a request id outside its bounds."""
+
+
+class EventIdError(ServiceError):
+    """An event id that the log cannot hold."""
+
+
+class UnknownEventError(ServiceError):
+    """No decision has this event id."""

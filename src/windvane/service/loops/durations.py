@@ -1,0 +1,69 @@
+"""Durations as clients write them: ISO 8601, a clock, or a number and a unit."""
+
+import re
+from typing import NamedTuple
+
+from windvane.errors import SettingError
+
+MAX_SECONDS = 10 * 366 * 86_400
+SECONDS_PER_UNIT = {
+    "second": 1.0,
+    "minute": 60.0,
+    "hour": 3600.0,
+    "day": 86_400.0,
+    "week": 604_800.0,
+}
+ISO_8601 = re.compile(
+    r"P(?:(?P<days>\d+(?:\.\d+)?)D)?(?:T(?:(?P<hours>\d+(?:\.\d+)?)H)?"
+    r"(?:(?P<minutes>\d+(?:\.\d+)?)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
+    re.ASCII,
+)
+CLOCK = re.compile(
+    r"(?:(?P<days>\d+)\.)?(?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d(?:\.\d+)?)", re.ASCII
+)
+NUMBER_AND_UNIT = re.compile(
+    r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>second|minute|hour|day|week|round)s?", re.ASCII
+)
+
+
+class HalfLife(NamedTuple):
+    """A half-life, counted in rounds or in seconds."""
+
+    length: float
+    in_rounds: bool
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds of a duration such as "PT10M", "P7D", "00:10:00" or "7 days"."""
+    stripped = text.strip()
+    for pattern in (ISO_8601, CLOCK):
+        match = pattern.fullmatch(stripped)
+        if match and any(match.groupdict().values()):
+            return _check_length(
+                text,
+                sum(
+                    float(value or 0) * SECONDS_PER_UNIT[name[:-1]]
+                    for name, value in match.groupdict().items()
+                ),
+            )
+    match = NUMBER_AND_UNIT.fullmatch(stripped.lower())
+    if match and match["unit"] in SECONDS_PER_UNIT:
+        return _check_length(text, float(match["number"]) * SECONDS_PER_UNIT[match["unit"]])
+    raise SettingError(f"settings: {text!r} must be a duration such as PT10M, 00:10:00 or 7 days")
+
+
+def parse_half_life(text: str) -> HalfLife | None:
+    """A half-life such as "7 days" or "500 rounds"; None if the text is "never"."""
+    stripped = text.strip().lower()
+    if stripped == "never":
+        return None
+    match = NUMBER_AND_UNIT.fullmatch(stripped)
+    if match and match["unit"] == "round":
+        return HalfLife(float(match["number"]), in_rounds=True)
+    return HalfLife(parse_seconds(text), in_rounds=False)
+
+
+def _check_length(text: str, seconds: float) -> float:
+    if not 0 < seconds <= MAX_SECONDS:
+        raise SettingError(f"settings: a duration must lie within (0, 10 years], got {text!r}")
+    return seconds

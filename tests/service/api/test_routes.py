@@ -1,0 +1,125 @@
+"""The route table: roles, versions, prefixes and methods of every endpoint."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from server_process import BASE, Answer, Client, Nursery, Server
+from windvane.service.api.endpoint import Operation
+from windvane.service.api.routes import (
+    ENDPOINTS,
+    LOOP_ENDPOINTS,
+    VERSIONS,
+    build_routes,
+    match_endpoint,
+    needed_role,
+)
+
+BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea")]}
+
+
+@pytest.fixture(scope="module")
+def server(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(nursery, tmp_path_factory.mktemp("routes") / "data") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[Client]:
+    client = server.client()
+    yield client
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "role"),
+    [
+        ("POST", f"{BASE}/rank", "rank"),
+        ("POST", "/personalizer/rank", "rank"),
+        ("POST", f"/loops/home{BASE}/events/a/b/reward", "rank"),
+        ("POST", f"{BASE}/events/e\n1/activate", "rank"),
+        ("GET", f"{BASE}/configurations/service", "read"),
+        ("GET", "/metrics", "read"),
+        ("GET", "/", "read"),
+        ("GET", "/healthz", None),
+        ("PUT", f"{BASE}/configurations/service", "admin"),
+        ("DELETE", f"{BASE}/model", "admin"),
+        ("DELETE", f"{BASE}/rank", "admin"),
+        ("POST", "/loops", "admin"),
+        ("POST", "/loops/rank", "admin"),
+        ("POST", "/healthz", "admin"),
+    ],
+)
+def test_every_request_takes_one_role(method: str, path: str, role: str | None) -> None:
+    assert needed_role(method, match_endpoint(method, path)) == role
+
+
+@pytest.mark.parametrize("version", [*VERSIONS, ""])
+def test_every_version_is_answered_alike(client: Client, version: str) -> None:
+    query = "" if version else "?api-version=v1.1-preview.3"
+    for prefix in ("", "/loops/default"):
+        base = f"{prefix}/personalizer" + (f"/{version}" if version else "")
+        ranked = client.call("POST", f"{base}/rank{query}", BODY)
+        assert ranked.status == 201
+        event = f"{base}/events/{ranked.json['eventId']}"
+        assert client.call("POST", f"{event}/activate{query}").status == 204
+        rewarded = client.call("POST", f"{event}/reward{query}", {"value": 1})
+        assert rewarded.status == 204
+        asked = rewarded.headers["x-ms-original-url"]
+        assert asked.endswith(f"/events/{ranked.json['eventId']}/reward")
+        assert "personalizer" not in asked
+        assert client.call("GET", f"{base}/configurations/service{query}").status == 200
+
+
+def refused(answer: Answer, status: int, code: str | None = None) -> None:
+    """The envelope, and its header."""
+    assert answer.status == status, answer
+    error = answer.json["error"]
+    assert error["code"] == answer.headers["x-ms-error-code"]
+    assert code in (None, error["code"])
+    assert error["message"]
+
+
+def fill(path: str) -> str:
+    """A path with its parameters filled in."""
+    return re.sub(r"{\w+(:path)?}", "e", path)
+
+
+def test_every_path_refuses_with_the_envelope(client: Client) -> None:
+    methods: dict[str, list[str]] = {}
+    for endpoint in LOOP_ENDPOINTS:
+        methods.setdefault(endpoint.path, []).append(endpoint.method)
+    for path, allowed in methods.items():
+        filled = fill(path)
+        for method in {"GET", "POST", "PUT", "PATCH", "DELETE"} - set(allowed):
+            answer = client.call(method, BASE + filled)
+            refused(answer, 405)
+            assert set(answer.headers["allow"].split(", ")) - {"HEAD"} == set(allowed)
+        match = match_endpoint(allowed[0], BASE + filled)
+        assert match is not None
+        is_offered = isinstance(match.endpoint.document, Operation)
+        nobody = client.call(allowed[0], f"/loops/none{BASE}{filled}", BODY | {"value": 1})
+        refused(nobody, 404 if is_offered else 403)
+        deeper = client.call(allowed[0], f"{BASE}{filled}/more")
+        refused(deeper, 403 if path.startswith(("/evaluations", "/multislot")) else 404)
+
+
+def test_the_table_and_starlette_match_the_same_paths() -> None:
+    routes = build_routes()
+    assert len({(route.path, method) for route in routes for method in route.methods or ()}) == sum(
+        (len(VERSIONS) + 1) * 2 * (1 + (endpoint.method == "GET"))
+        if endpoint.per_loop
+        else 1 + (endpoint.method == "GET")
+        for endpoint in ENDPOINTS
+    )
+    for route in routes:
+        for method in route.methods or ():
+            match = match_endpoint(method, fill(route.path))
+            assert match is not None
+            assert route.path.endswith(match.endpoint.path) or "{rest:path}" in route.path
+
+
+@pytest.mark.parametrize("path", ["/events//reward", "/events//activate"])
+def test_a_path_without_an_event_is_not_found(client: Client, path: str) -> None:
+    refused(client.call("POST", BASE + path, {"value": 1}), 404, "ResourceNotFound")
