@@ -306,7 +306,7 @@ def test_beliefs_of_other_settings_are_refused(other: wv.Policy) -> None:
     policy = wv.Policy(2, wv.discount(0.9), wv.greedy(), seed=0)
     with pytest.raises(wv.BeliefError, match="must be the same"):
         policy.belief.merge(other.belief)
-    with pytest.raises(wv.BeliefError, match="this policy holds"):
+    with pytest.raises(wv.BeliefError, match="memory, ridge and dim of this policy are"):
         policy.belief = other.belief
 
 

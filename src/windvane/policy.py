@@ -1,4 +1,4 @@
-"""Policy: a memory times an exploration, with choose and learn."""
+"""`Policy`: a memory and an exploration that choose among arms and learn from rewards."""
 
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -12,18 +12,20 @@ from windvane import _layout, policy_file, text_form, validation
 from windvane._layout import LARGEST, PolicyArrays
 from windvane.action_sets.base import ActionSet, Best
 from windvane.belief import Belief
+from windvane.belief_arrays import check_belief, read_belief, write_belief
 from windvane.chooser import Choice, Chooser, compute_room
 from windvane.errors import ArmsError, BeliefError, SettingError
-from windvane.exploration import Exploration
+from windvane.exploration import EXPLORATIONS, Exploration
 from windvane.memory import Memory, names_of
 from windvane.prepared_arms import Finite, screen
 from windvane.types import Floats, Records
 
 
 class Policy(Chooser):
-    """Chooses among arms and learns from rewards.
+    """Chooses among arms by an exploration, and learns from rewards under a memory.
 
-    With probability `floor` any arm at all is played, so that no propensity is below floor/K.
+    With probability `floor` an arm is chosen uniformly at random, so that no propensity is below
+    floor/K. A memory or an exploration can also be a text, such as "discount(0.99)".
 
     >>> import numpy as np, windvane as wv
     >>> policy = wv.Policy(dim=2, memory=wv.discount(0.99), exploration=wv.thompson(0.5), seed=7)
@@ -59,8 +61,8 @@ class Policy(Chooser):
         past = np.zeros((0 if self._limit == 0 else 1, _layout.history_width(self.dim, memory)))
         self._arrays = self._make_blank(rules, past)
         self._raises_alarms = memory.kind.raises_alarms
-        self._born = 0  # the round before which everything was dropped
-        self._lines = _layout.is_by_line(rules)  # each arm is a line in the level that is drawn
+        self._oldest_round = 0  # rewards for choices of earlier rounds are dropped
+        self._is_by_line = _layout.is_by_line(rules)
         self._next_restart = memory.first_restart
         self._bind_kernels()
 
@@ -86,11 +88,11 @@ class Policy(Chooser):
 
     @property
     def memory(self) -> Memory:
-        """How its past fades."""
+        """The rule by which past observations fade."""
         return self._memory
 
     def choose(self, arms: npt.ArrayLike | ActionSet) -> Choice:
-        """Pick one of the arms: rows of features (K, d), prepared by `finite`, or an action set."""
+        """Choose one of the arms: rows of features (K, d), `finite` arms, or an action set."""
         if type(arms) is not np.ndarray and isinstance(arms, ActionSet):
             best = self.find_best(arms)
             return self._record_choice(-1, best.features, best.action)
@@ -99,16 +101,16 @@ class Policy(Chooser):
         return self._record_choice(index, rows[index].copy())
 
     def amend(self, features: npt.ArrayLike, more: float, at: float | None = None) -> None:
-        """Add to the reward of what was learned before, chosen `at` a time or round.
+        """Add to the reward of a learned observation, whose choice was made `at` a time or round.
 
-        b ← b + w·x·more, so that a reward may come in parts. Only under keep and half_life, where
-        the weight of an observation is known from its age.
+        b ← b + w·x·more, for a reward that arrives in parts. Only keep and half_life know the
+        weight w of an old observation, and only if the policy keeps no past observations.
         """
         if not self.memory.kind.amendable or self._limit != 0:
             names = " and ".join(names_of(lambda kind: kind.amendable))
             raise SettingError(
-                f"amend: only {names} know how much an observation still counts, "
-                f"got {self.memory!r} with {self.exploration!r}"
+                f"amend: only {names} know the weight of an old observation, if no past "
+                f"observations are kept, got {self.memory!r} with {self.exploration!r}"
             )
         row = validation.check_features("learn", features, self.dim)
         extra = validation.check_reward(more, "amend")
@@ -123,50 +125,43 @@ class Policy(Chooser):
 
     @property
     def alarms(self) -> int:
-        """How often `detect` has dropped everything because rewards were not what they had been."""
+        """How often `detect` raised an alarm and dropped all observations."""
         return int(self._arrays.tally["alarms"][0])
 
     @property
     def belief(self) -> Belief:
-        """What is believed now: precision W, noise W̃, moment b. Can be merged and given back."""
-        return self._read_belief(self._arrays)
+        """The current belief: precision W, noise W̃, moment b; it can be merged and assigned."""
+        return read_belief(self._arrays, self.memory, self.ridge)
 
     @belief.setter
     def belief(self, belief: Belief) -> None:
-        values, vectors = self._check_fits(belief)
-        tally, state = self._arrays.tally, self._kernels.parts(self._arrays)
-        state.gram[:] = belief.gram
-        state.noise[:] = belief.noise_gram
-        state.moment[:] = belief.moment
-        state.theta[:] = belief.theta
-        if self.exploration.kind.needs == "sample":
-            half = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-            state.root[:] = np.linalg.qr(half, mode="r")
-        tally["seen"] = belief.seen
-        tally["clock"] = belief.clock
-        tally["held"] = belief.held
-        tally["energy"] = np.trace(belief.gram)
-        self._kernels.refresh(self._arrays, state)
+        check_belief(belief, self.dim, self.memory, self.ridge)
+        if self._limit != 0:
+            raise BeliefError(
+                f"belief: {self.exploration!r} needs the observations themselves, "
+                "so this policy cannot be given a belief"
+            )
+        write_belief(self._arrays, belief, self.exploration)
 
     def widths(self, arms: npt.ArrayLike) -> Floats:
-        """How much is in doubt about each arm: ‖x‖_{V⁻¹}, (K,)."""
+        """The uncertainty about each arm: ‖x‖_{V⁻¹}, (K,)."""
         return self.belief.widths(validation.check_finite_arms(self._read_arms(arms)))
 
     def propensities(
         self, arms: npt.ArrayLike, samples: int = 200, chosen: int | None = None
     ) -> Floats:
-        """The probability with which `choose` would play each arm now, (K,).
+        """The probability with which `choose` would play each arm in this round, (K,).
 
-        Exact, but for thompson and perturbed_history, which count `samples` draws. There, the
-        index that was `chosen` counts as one draw more, so that its share is never 0.
+        The result is exact, except for thompson and perturbed_history: they count `samples` draws,
+        and the `chosen` index counts as one more draw, so that its share is never 0.
         """
         from windvane import propensity
 
         rows = self._check_propensity_arguments(arms, samples, chosen)
-        arrays = self._arrays_now()
-        if self._lines:
+        arrays = self._current_arrays()
+        if self._is_by_line:
             return propensity.by_width(arrays, rows)
-        now = propensity.Moment(arrays, partial(self._read_belief, arrays))
+        now = propensity.Moment(arrays, partial(read_belief, arrays, self.memory, self.ridge))
         shares = propensity.shares(now, rows, samples, self.key, self.round)
         if propensity.counted(arrays.rules):
             shares = propensity.with_one_more(shares, samples, chosen)
@@ -174,12 +169,13 @@ class Policy(Chooser):
         return (1.0 - mix) * shares + mix / len(rows)
 
     def choose_with_propensities(self, arms: npt.ArrayLike) -> tuple[Choice, Floats]:
-        """Pick one of the arms, and the probability with which each was to be picked, (K,).
+        """Choose one of the arms, and return the probability that each arm had, (K,).
 
-        The choice is that of `choose`. Where levels are drawn it takes little longer.
+        The choice is that of `choose`. If levels are drawn from a density, both together take
+        little longer than `choose`.
         """
         rows = self._read_arms(arms)
-        if not self._lines or self.round == self._next_restart:
+        if not self._is_by_line or self.round == self._next_restart:
             index = self.pick_arm(rows, arms)
             chances = self.propensities(rows, chosen=index)
         else:
@@ -190,7 +186,7 @@ class Policy(Chooser):
 
     @cached_property
     def _drawn(self) -> Callable[..., tuple[int, Floats]]:
-        """The compiled call behind it, loaded when it is first asked for."""
+        """The compiled part of `choose_with_propensities`, loaded at its first call."""
         from windvane import propensity
         from windvane._jit import compile_for
 
@@ -225,7 +221,7 @@ class Policy(Chooser):
         header = {
             "key": self.key,
             "round": self.round,
-            "born": self._born,
+            "born": self._oldest_round,
             "next_restart": self._next_restart,
             "tally": {name: self._arrays.tally[name].item() for name in _layout.TALLY.names or ()},
         }
@@ -246,7 +242,7 @@ class Policy(Chooser):
         if not (np.isfinite(block).all() and np.isfinite(past).all()):
             raise ValueError("it holds a number that is not finite")
         self._restore_rounds(header, arrays["open"])
-        self._born = validation.whole("load", "born", header["born"], least=0)
+        self._oldest_round = validation.whole("load", "born", header["born"], least=0)
         tally = blank.tally
         for name in _layout.TALLY.names or ():
             tally[name] = header["tally"][name]
@@ -271,25 +267,14 @@ class Policy(Chooser):
         self._kernels.blank(arrays)
         return arrays
 
-    def _arrays_now(self) -> PolicyArrays:
+    def _current_arrays(self) -> PolicyArrays:
         """The arrays with which this round chooses: blank ones if a restart is due."""
         if self.round == self._next_restart:
             return self._make_blank(self._arrays.rules, self._arrays.past)
         return self._arrays
 
-    def _read_belief(self, arrays: PolicyArrays) -> Belief:
-        tally, state = arrays.tally, self._kernels.parts(arrays)
-        if self.memory.kind.is_filter:
-            precision = np.linalg.inv(state.inverse)
-            gram = 0.5 * (precision + precision.T) - self.ridge * np.eye(self.dim)
-            sums = gram, gram, precision @ state.theta
-            return Belief(self.memory, self.ridge, tally["seen"].item(), *sums)
-        sums = state.gram.copy(), state.noise.copy(), state.moment.copy()
-        clock, held = tally["clock"].item(), tally["held"].item()
-        return Belief(self.memory, self.ridge, tally["seen"].item(), *sums, clock, held)
-
     def pick_arm(self, rows: Floats, arms: npt.ArrayLike) -> int:
-        """The arm to play in this round; of prepared ones, among those that can be the best."""
+        """Choose the arm of this round; of prepared arms only those that can be best are scored."""
         if self.round == self._next_restart:
             validation.check_finite_arms(rows)  # a call that raises must change nothing
             self._restart()
@@ -303,22 +288,22 @@ class Policy(Chooser):
         return index if places is None else int(places[index])
 
     def skip_round(self) -> None:
-        """Let a round go by in which this policy is not asked."""
+        """Count a round in which another policy chooses."""
         if self.round == self._next_restart:
             self._restart()
         self.round += 1
 
     def _restart(self) -> None:
-        """Drop everything before this round."""
+        """Drop all observations of the rounds before this one."""
         self._kernels.blank(self._arrays)
-        self._born = self.round
+        self._oldest_round = self.round
         self._next_restart = self.memory.next_restart(self.round)
 
     def find_best(self, actions: ActionSet) -> Best:
-        """The best action for the θ of this round; nothing has changed where none is found."""
+        """The best action for the θ of this round; if the set finds none, nothing changes."""
         self._check_best_can_be_found(actions)
         due = self.round == self._next_restart
-        theta = self._kernels.direction(self._arrays_now(), self.key, self.round)
+        theta = self._kernels.direction(self._current_arrays(), self.key, self.round)
         best = actions.best(theta)
         validation.check_finite_arms(best.features[None])
         if due:
@@ -326,23 +311,25 @@ class Policy(Chooser):
         return best
 
     def _check_best_can_be_found(self, actions: ActionSet) -> None:
-        """Refuse what would need a list of the actions."""
-        works = "greedy(), thompson(scale) and perturbed_history(scale) need only the best action"
+        """Refuse an exploration that needs a list of the actions."""
+        kind = self.exploration.kind
+        usable = ", ".join(e.symbols for e in EXPLORATIONS.values() if e.by_oracle)
+        hint = f"use one of {usable}, which need only the best action"
         if self.exploration.chance or self.floor:
             raise SettingError(
-                "choose: epsilon and a floor play any action at all, all equally likely, which "
-                f"needs a list of them; {works}, with floor=0"
+                "choose: epsilon and a floor choose an action uniformly at random, which needs a "
+                f"list of the actions; {hint}, with floor=0"
             )
-        if not self.exploration.kind.by_oracle:
-            asks = "the width" if self.exploration.kind.needs == "widths" else "the estimate"
+        if not kind.by_oracle:
+            needed = "the width" if kind.needs == "widths" else "the estimate"
             raise SettingError(
-                f"choose: {self.exploration!r} needs {asks} of every action, which cannot be "
-                f"had where they cannot be listed; {works}"
+                f"choose: {self.exploration!r} needs {needed} of every action, and the actions of "
+                f"a set cannot be listed; {hint}"
             )
         self._check_dim(actions)
 
     def learn_row(self, features: Floats, reward: float, round_: int, at: float) -> None:
-        if round_ < self._born:
+        if round_ < self._oldest_round:
             return
         if self._limit != 0:
             self.check_learnable(features[None])
@@ -352,27 +339,29 @@ class Policy(Chooser):
         if refused:
             self._refuse_features(refused)
         if self._raises_alarms and self.alarms > alarms:
-            self._born = self.round  # choices made before belong to what was dropped
+            self._oldest_round = self.round
 
     def learn_rows(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
-        held = np.array(rounds, dtype=np.int64) >= self._born
-        rows = rows[held]
+        is_kept = np.array(rounds, dtype=np.int64) >= self._oldest_round
+        rows = rows[is_kept]
         self.check_learnable(rows)
-        if self._raises_alarms:  # an alarm may be raised in between
-            chosen = [round_ for round_ in rounds if round_ >= self._born]
-            for row, reward, round_ in zip(rows, rewards[held].tolist(), chosen, strict=True):
+        if self._raises_alarms:  # one of these rewards may raise an alarm
+            kept_rounds = [round_ for round_ in rounds if round_ >= self._oldest_round]
+            kept = zip(rows, rewards[is_kept].tolist(), kept_rounds, strict=True)
+            for row, reward, round_ in kept:
                 self.learn_row(row, reward, round_, 0.0)
             return
         self._make_room(len(rows))
-        self._kernels.learn_all(self._arrays, rows, rewards[held], at[held])
+        self._kernels.learn_all(self._arrays, rows, rewards[is_kept], at[is_kept])
 
     def check_learnable(self, rows: Floats) -> None:
+        """Refuse features that are not finite, or so large that too few digits are left."""
         refused = self._kernels.acceptable(self._arrays, rows)
         if refused:
             self._refuse_features(refused)
 
     def _make_room(self, more: int) -> None:
-        """Let the kept observations grow, up to as many as the memory can reach."""
+        """Grow the array of past observations for more of them, up to the limit of the memory."""
         past = self._arrays.past
         room = len(past)
         larger = compute_room(int(self._arrays.tally["seen"][0]), more, room, self._limit)
@@ -380,27 +369,6 @@ class Policy(Chooser):
             grown = np.zeros((larger, past.shape[1]))
             grown[:room] = past
             self._arrays = self._arrays._replace(past=grown)
-
-    def _check_fits(self, belief: Belief) -> tuple[Floats, Floats]:
-        """The eigenvalues and -vectors of the noise of a belief that this policy can hold."""
-        mine = (self.memory, self.ridge, self.dim)
-        given = (belief.memory, belief.ridge, belief.dim)
-        if mine != given:
-            raise BeliefError(f"belief: this policy holds {mine!r}, got {given!r}")
-        if not self.memory.kind.mergeable or self._limit != 0:
-            names = ", ".join(names_of(lambda kind: kind.mergeable))
-            raise BeliefError(
-                f"belief: {self.memory!r} with {self.exploration!r} needs the observations "
-                f"themselves; only {names} can be given a belief"
-            )
-        sums = (belief.gram, belief.noise_gram, belief.moment)
-        if belief.seen < 0 or not all(np.isfinite(part).all() for part in sums):
-            raise BeliefError("belief: sums must be finite and the count at least 0")
-        least = np.linalg.eigvalsh(belief.gram)[0]
-        values, vectors = np.linalg.eigh(belief.noise_gram)
-        if min(least, values[0]) < -0.5 * self.ridge:
-            raise BeliefError(f"belief: Gram matrices must not be negative, got {least:g}")
-        return values, vectors
 
     def _refuse_features(self, refused: int) -> NoReturn:
         if refused == self._kernels.NOT_FINITE:

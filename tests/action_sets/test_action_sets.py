@@ -289,7 +289,8 @@ def test_thompson_finds_the_best_of_a_ball() -> None:
 # Mistakes.
 
 ROOM = wv.ball(3)
-WIDE = "needs the width of every action, .* cannot be listed; greedy.*thompson.*perturbed_history"
+UNIFORM = "epsilon and a floor choose an action uniformly at random,"
+WIDE = "needs the width of every action, .* cannot be listed; .*greedy.*thompson.*perturbed_history"
 
 
 @pytest.mark.parametrize(
@@ -298,8 +299,16 @@ WIDE = "needs the width of every action, .* cannot be listed; greedy.*thompson.*
         (wv.optimism(1.0), 0.0, r"choose: optimism\(1.0\) " + WIDE),
         (wv.optimism(wv.confidence()), 0.0, WIDE),
         (wv.randomized(wv.normal(1.0)), 0.0, r"choose: randomized\(normal\(1.0\)\) " + WIDE),
-        (wv.epsilon(0.1), 0.0, "epsilon and a floor play any action at all, .* needs a list"),
-        (wv.thompson(1.0), 0.1, "epsilon and a floor play any action at all, .* with floor=0"),
+        (
+            wv.epsilon(0.1),
+            0.0,
+            f"{UNIFORM} .* needs a list",
+        ),
+        (
+            wv.thompson(1.0),
+            0.1,
+            f"{UNIFORM} .* with floor=0",
+        ),
     ],
     ids=repr,
 )

@@ -1,0 +1,66 @@
+"""Beliefs read from the arrays of a policy, and written to them."""
+
+import numpy as np
+
+from windvane._layout import PolicyArrays
+from windvane.belief import Belief
+from windvane.errors import BeliefError
+from windvane.exploration import Exploration
+from windvane.memory import Memory, names_of
+from windvane.types import Floats
+
+
+def read_belief(arrays: PolicyArrays, memory: Memory, ridge: float) -> Belief:
+    """The belief in the arrays, as copies."""
+    from windvane import kernels  # imported late, because compiled code is slow to load
+
+    tally, state = arrays.tally, kernels.parts(arrays)
+    seen = tally["seen"].item()
+    if memory.kind.is_filter:
+        precision = np.linalg.inv(state.inverse)
+        gram = 0.5 * (precision + precision.T) - ridge * np.eye(len(precision))
+        return Belief(memory, ridge, seen, gram, gram, precision @ state.theta)
+    sums = state.gram.copy(), state.noise.copy(), state.moment.copy()
+    return Belief(memory, ridge, seen, *sums, tally["clock"].item(), tally["held"].item())
+
+
+def write_belief(arrays: PolicyArrays, belief: Belief, exploration: Exploration) -> None:
+    """Replace the belief in the arrays, once `check_belief` has accepted it."""
+    from windvane import kernels
+
+    tally, state = arrays.tally, kernels.parts(arrays)
+    state.gram[:] = belief.gram
+    state.noise[:] = belief.noise_gram
+    state.moment[:] = belief.moment
+    state.theta[:] = belief.theta
+    if exploration.kind.needs == "sample":
+        values, vectors = np.linalg.eigh(belief.noise_gram)
+        half: Floats = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+        state.root[:] = np.linalg.qr(half, mode="r")
+    tally["seen"] = belief.seen
+    tally["clock"] = belief.clock
+    tally["held"] = belief.held
+    tally["energy"] = np.trace(belief.gram)
+    kernels.refresh(arrays, state)
+
+
+def check_belief(belief: Belief, dim: int, memory: Memory, ridge: float) -> None:
+    """Refuse a belief that a policy with these settings cannot hold."""
+    ours = (memory, ridge, dim)
+    theirs = (belief.memory, belief.ridge, belief.dim)
+    if ours != theirs:
+        raise BeliefError(
+            f"belief: memory, ridge and dim of this policy are {ours!r}, got {theirs!r}"
+        )
+    if not memory.kind.mergeable:
+        raise BeliefError(
+            f"belief: {memory!r} needs the observations themselves; only "
+            f"{', '.join(names_of(lambda kind: kind.mergeable))} can be given a belief"
+        )
+    sums = (belief.gram, belief.noise_gram, belief.moment)
+    if belief.seen < 0 or not all(np.isfinite(part).all() for part in sums):
+        raise BeliefError("belief: sums must be finite and the count at least 0")
+    least = np.linalg.eigvalsh(belief.gram)[0]
+    least_noise = np.linalg.eigvalsh(belief.noise_gram)[0]
+    if min(least, least_noise) < -0.5 * ridge:
+        raise BeliefError(f"belief: Gram matrices must not be negative, got {least:g}")
