@@ -21,6 +21,7 @@ extensions = [
 ]
 exclude_patterns = ["_build", "_ext"]
 nitpicky = True
+smartquotes = False  # quotes and dashes stand as they are written
 suppress_warnings = ["misc.highlighting_failure"]  # of JSON in quotes over several lines
 
 myst_enable_extensions = ["colon_fence", "deflist"]

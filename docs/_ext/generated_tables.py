@@ -17,6 +17,12 @@ from typer.testing import CliRunner
 from windvane import errors
 from windvane.cli import app as command_line
 
+PAGES = {  # endpoints that the OpenAPI document leaves out
+    "/": "The dashboard",
+    "/loops/{name}": "The dashboard of one loop",
+    "/openapi.json": "This API as an OpenAPI document",
+}
+
 
 def format_table(rows: Sequence[Mapping[str, object]]) -> str:
     """Rows as a Markdown table, with their keys as its heading."""
@@ -85,7 +91,7 @@ def write_metrics() -> str:
     """Every metric with its kind and its help text, as /metrics has it without any loop."""
     from windvane.service.monitoring.metrics import Metrics
 
-    writer = SimpleNamespace(waiting=0, commits=0)
+    writer = SimpleNamespace(waiting_count=0, commit_count=0)
     service: Any = SimpleNamespace(degraded=None, writer=writer, loops={})
     rows = []
     for metric in Metrics(service).registry.collect():
@@ -94,11 +100,103 @@ def write_metrics() -> str:
     return format_table(rows)
 
 
+def write_memory_table() -> str:
+    """The registry of memories: how each fades, and what each can do."""
+    from windvane import memory
+
+    capabilities = [
+        {
+            "memory": f"`{kind.name}`",
+            "beliefs can be merged": _check_mark(kind.mergeable),
+            "rewards can be amended": _check_mark(kind.amendable),
+            "works with a link": _check_mark(kind.works_with_link),
+            "can be found while playing": _check_mark(bool(kind.sized_by)),
+        }
+        for kind in memory.MEMORIES.values()
+    ]
+    return f"{format_table(memory.table())}\n\n{format_table(capabilities)}"
+
+
+def write_exploration_table() -> str:
+    """The registry of explorations: what each plays, and what each can do."""
+    from windvane import exploration
+
+    capabilities = [
+        {
+            "exploration": f"`{kind.name}`",
+            "deterministic": _check_mark(kind.deterministic),
+            "works with action sets": _check_mark(kind.by_oracle),
+        }
+        for kind in exploration.EXPLORATIONS.values()
+    ]
+    return f"{format_table(exploration.table())}\n\n{format_table(capabilities)}"
+
+
+def _check_mark(is_true: bool) -> str:
+    return "yes" if is_true else ""
+
+
+def write_loop_settings() -> str:
+    """Every setting of a loop, from the fields that define them."""
+    from windvane.service.loops.settings import document_settings
+
+    return format_table(
+        [
+            {
+                "setting": f"`{row['name']}`",
+                "default": f"`{row['default']}`",
+                "values": row["type"],
+                "flag of `loop create`": f"`{row['flag']}`",
+                "meaning": row["meaning"],
+            }
+            for row in document_settings()
+        ]
+    )
+
+
+def write_routes() -> str:
+    """Every endpoint of the service, from the route table."""
+    from windvane.service.api.routes import LOOP_ENDPOINTS, SERVICE_ENDPOINTS
+
+    return "\n\n".join(
+        (
+            "## Paths of a loop",
+            "Each of these paths follows a prefix. `/personalizer/v1.0` is the loop `default`, "
+            "`/loops/NAME/personalizer/v1.0` is the loop `NAME`.",
+            format_table([_describe_endpoint(endpoint) for endpoint in LOOP_ENDPOINTS]),
+            "## Paths of the service",
+            format_table([_describe_endpoint(endpoint) for endpoint in SERVICE_ENDPOINTS]),
+        )
+    )
+
+
+def _describe_endpoint(endpoint: Any) -> dict[str, object]:
+    document = endpoint.document
+    if document is None:
+        sentence = (endpoint.handler.__doc__ or "").split("\n")[0].rpartition(": ")[2]
+        meaning = PAGES.get(endpoint.path, sentence) or "Answered with 403"
+    elif hasattr(document, "reason"):
+        meaning = f"Answered with 403: {document.reason}"
+    else:
+        meaning = document.summary
+    return {
+        "method": endpoint.method,
+        "path": f"`{endpoint.path.replace(':path', '')}`",
+        "role": endpoint.role or "none",
+        "success": getattr(document, "status", ""),
+        "meaning": meaning.removesuffix("."),
+    }
+
+
 WRITERS: dict[str, Callable[[], str]] = {
+    "memory-table": write_memory_table,
+    "exploration-table": write_exploration_table,
     "named-policies": write_named_policies,
     "commands": write_commands,
     "error-tree": write_error_tree,
+    "loop-settings": write_loop_settings,
     "service-metrics": write_metrics,
+    "routes": write_routes,
 }
 
 

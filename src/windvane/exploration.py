@@ -76,7 +76,11 @@ def anytime(delta: float, seen: int) -> float:
 
 @dataclass(frozen=True)
 class Confidence:
-    """A multiple of the radius β_n of theory, which grows with the number of observations."""
+    """A multiple of the radius β_n of theory, which grows with the number of observations.
+
+    >>> 0.4 * confidence(delta=0.01, noise=0.5)
+    0.4 * confidence(0.01, 0.5, 1.0, 1.0)
+    """
 
     delta: float
     noise: float
@@ -146,7 +150,11 @@ def confidence(
 
 @dataclass(frozen=True)
 class Law:
-    """The probability law of the confidence level Z of a round."""
+    """The probability law of the confidence level Z of a round.
+
+    >>> half_normal(1.5).scale
+    1.5
+    """
 
     name: Literal["point", "normal", "half_normal", "grid"]
     scale: Width
@@ -211,7 +219,11 @@ LAWS: dict[str, Callable[..., Law]] = {law.__name__: law for law in (normal, hal
 
 @dataclass(frozen=True)
 class Exploration:
-    """A rule that turns belief and uncertainty into a choice; made by the functions below."""
+    """A rule that turns belief and uncertainty into a choice; made by the functions below.
+
+    >>> thompson(0.5) == Exploration("thompson", scale=0.5)
+    True
+    """
 
     name: str
     law: Law | None = None

@@ -47,7 +47,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Memory:
-    """A rule by which past observations fade; made by the functions below."""
+    """A rule by which past observations fade; made by the functions below.
+
+    >>> discount(0.99) == Memory("discount", gamma=0.99)
+    True
+    """
 
     name: str
     gamma: float = 1.0  # γ

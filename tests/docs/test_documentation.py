@@ -12,10 +12,16 @@ import pytest
 from typer.main import get_command
 
 import windvane as wv
+from windvane import lab
 from windvane.cli import app
+from windvane.exploration import EXPLORATIONS
+from windvane.memory import MEMORIES
+from windvane.service.api.routes import ENDPOINTS
+from windvane.service.loops.settings import SETTINGS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in page.parts]
+HOP = re.compile(r"^\| \d+ \| `([\w./]+)` \| `(\w+)` \| .+ \|$", re.MULTILINE)  # of a journey
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -46,6 +52,19 @@ def test_every_public_name_is_documented(site: Path) -> None:
         assert any(f'id="windvane.{name}"' in page for page in pages), name
 
 
+def test_every_public_name_has_an_example() -> None:
+    for name in wv.__all__:
+        assert ">>> " in (getattr(wv, name).__doc__ or ""), name
+
+
+def test_every_public_name_of_the_lab_is_documented(site: Path) -> None:
+    page = (site / "reference/lab.html").read_text("utf-8")
+    names = [f"windvane.lab.{name}" for name in lab.__all__ if name != "worlds"]
+    names += [f"windvane.lab.worlds.{name}" for name in lab.worlds.__all__]
+    for name in names:
+        assert f'id="{name}"' in page, name
+
+
 def test_every_command_and_option_is_documented(site: Path) -> None:
     page = text_of(site, "reference/cli.html")
 
@@ -63,6 +82,30 @@ def test_every_command_and_option_is_documented(site: Path) -> None:
     check("windvane", get_command(app))
 
 
+def test_every_memory_and_exploration_is_in_its_table(site: Path) -> None:
+    for page, registry in (
+        ("reference/memories.html", MEMORIES),
+        ("reference/explorations.html", EXPLORATIONS),
+    ):
+        text = text_of(site, page)
+        for kind in registry.values():
+            assert kind.symbols in text
+
+
+def test_every_setting_is_documented(site: Path) -> None:
+    page = text_of(site, "service/settings.html")
+    for setting in SETTINGS:
+        assert setting.name in page
+        assert setting.flag in page
+        assert setting.meaning in page
+
+
+def test_every_route_is_documented(site: Path) -> None:
+    page = text_of(site, "reference/http.html")
+    for endpoint in ENDPOINTS:
+        assert endpoint.path.replace(":path", "") in page
+
+
 def test_every_metric_is_documented(site: Path) -> None:
     page = text_of(site, "service/metrics.html")
     source = "".join(
@@ -72,6 +115,15 @@ def test_every_metric_is_documented(site: Path) -> None:
     assert len(names) >= 7
     for name in names:
         assert name in page, name
+
+
+def test_every_hop_of_a_journey_is_in_the_code() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    hops = HOP.findall(page)
+    assert len(hops) > 40
+    for file, name in hops:
+        source = (ROOT / "src" / "windvane" / file).read_text("utf-8")
+        assert re.search(rf"\b(def|class) {name}\b", source), f"{file}: {name}"
 
 
 def test_readme_is_short() -> None:
