@@ -1,7 +1,5 @@
 """The commands of the lab: reproduce, simulate, tune, leaderboard, plot."""
 
-import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from windvane._console import AsJson, print_json, print_message
 from windvane.errors import SettingError
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ Replications = Annotated[int, typer.Option(min=1, help="Number of replications."
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
 Out = Annotated[Path, typer.Option(help="Folder for the pictures and the numbers.")]
 On = Annotated[str, typer.Option(help="threads, ray, or the address of a Ray cluster.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Data = Annotated[
     Path | None, typer.Option(help="The Criteo file (.tsv.gz); without it, stand-in data.")
 ]
@@ -182,7 +180,7 @@ def _explain_interruption(out: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"windvane: stopped; the same command goes on from what {out} keeps", file=sys.stderr)
+        print_message(f"stopped; the same command goes on from what {out} keeps")
         raise
 
 
@@ -190,6 +188,6 @@ def _print(result: "StudyResult", out: Path, as_json: bool) -> None:
     """Save a result and print it."""
     pictures = result.save(out)
     if as_json:
-        print(json.dumps({**result.to_dict(), "pictures": [str(p) for p in pictures]}, indent=2))
+        print_json({**result.to_dict(), "pictures": [str(picture) for picture in pictures]})
     else:
         print(f"{result}\n\nThe picture is {pictures[0]}")

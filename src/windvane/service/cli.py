@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from windvane._console import AsJson, print_json, print_message
 from windvane._text_table import Cell, format_table
 from windvane.errors import SettingError, StoreError
 from windvane.service import setting_flags
@@ -22,7 +23,6 @@ Database = Annotated[
     str | None,
     typer.Option(envvar="WINDVANE_DATABASE", help="postgresql://... in place of --data."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 DEFAULT_DATA = Path("windvane-data")
 
 loop = typer.Typer(help="Create and list loops: kinds of decisions that are made again and again.")
@@ -50,8 +50,8 @@ def serve(
         server.check_keys(where, address)
         from windvane.service.app import create_app
 
-        server.run(create_app(where), address, lambda url: _say(f"serving on {url}"))
-    _say("stopped")
+        server.run(create_app(where), address, lambda url: print_message(f"serving on {url}"))
+    print_message("stopped")
 
 
 @loop.command("create", context_settings=setting_flags.CONTEXT)
@@ -72,7 +72,7 @@ def create_loop(
         put = PutLoop(check_loop_name(name), checked, now_us(), "command line")
         row = store.submit(put).result()
     if as_json:
-        print(json.dumps({"name": row.name, "settings": json.loads(row.settings)}, indent=2))
+        print_json({"name": row.name, "settings": json.loads(row.settings)})
     else:
         print(f"/loops/{row.name}/personalizer/v1.0")
 
@@ -118,10 +118,10 @@ def create_key(
         new = auth.create_key(role, now_us())
         row = store.submit(new.put).result()
     if as_json:
-        print(json.dumps({"id": row.id, "role": row.role, "key": new.secret}, indent=2))
+        print_json({"id": row.id, "role": row.role, "key": new.secret})
     else:
         print(new.secret)
-        _say(f"key {row.id} of the role {role}; it is not shown again")
+        print_message(f"key {row.id} of the role {role}; it is not shown again")
 
 
 @key.command("list")
@@ -164,7 +164,7 @@ def expire_key(
         until = now_us() + round(seconds * MICROSECONDS_PER_SECOND)
         if not store.submit(ExpireKey(number, until)).result():
             raise SettingError(f"key: there is no key with the id {number}")
-    _say(f"key {number} is valid until {_format_time(until)}")
+    print_message(f"key {number} is valid until {_format_time(until)}")
 
 
 def backup(
@@ -175,7 +175,7 @@ def backup(
     """Copy the log as it is at one moment; the service may keep running."""
     with _open_store(data, database) as store:
         store.backup(path)
-    _say(f"{path} holds {database or data} as of now")
+    print_message(f"{path} holds {database or data} as of now")
 
 
 def restore(
@@ -187,7 +187,7 @@ def restore(
     with _needs_extra("serve"):
         from windvane.service.store import backup as backups
     backups.restore(path, _locate(data, database))
-    _say(f"{database or data} holds the log of {path}")
+    print_message(f"{database or data} holds the log of {path}")
 
 
 def export(
@@ -201,7 +201,7 @@ def export(
         from windvane.service.store.parquet_export import export_log
     with _open_store(data, database) as store:
         rows = export_log(store, loop, parquet)
-    _say(f"{parquet} has {rows} decisions")
+    print_message(f"{parquet} has {rows} decisions")
 
 
 def demo(
@@ -215,7 +215,7 @@ def demo(
     _use_one_thread()
     with _needs_extra("serve"):
         from windvane.service.demo import play
-    play(minutes, port, _say)
+    play(minutes, port, print_message)
 
 
 def _require_posix(command: str) -> None:
@@ -269,14 +269,10 @@ def _format_time(at_us: int) -> str:
     return to_datetime(at_us).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _say(sentence: str) -> None:
-    print(f"windvane: {sentence}", file=sys.stderr, flush=True)
-
-
 def _print_rows(rows: Sequence[Mapping[str, Cell]], as_json: bool, if_empty: str) -> None:
     if as_json:
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        print_json(rows)
     elif rows:
         print(format_table(rows))
     else:
-        _say(if_empty)
+        print_message(if_empty)
