@@ -145,9 +145,7 @@ def write_loop_settings() -> str:
             {
                 "setting": f"`{row['name']}`",
                 "default": f"`{row['default']}`",
-                "values": row["type"],
-                "flag of `loop create`": f"`{row['flag']}`",
-                "meaning": row["meaning"],
+                "meaning": f"{row['meaning']} Values: {row['type']}. Flag: `{row['flag']}`.",
             }
             for row in document_settings()
         ]
