@@ -5,7 +5,6 @@ Each directive has no content of its own: a function of this file writes its Mar
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 from docutils import nodes
@@ -88,15 +87,18 @@ def write_error_tree() -> str:
 
 
 def write_metrics() -> str:
-    """Every metric with its kind and its help text, as /metrics has it without any loop."""
-    from windvane.service.monitoring.metrics import Metrics
+    """Every metric with its kind, its labels and its meaning."""
+    from windvane.service.monitoring.metrics import list_metrics
 
-    writer = SimpleNamespace(waiting_count=0, commit_count=0)
-    service: Any = SimpleNamespace(degraded=None, writer=writer, loops={})
-    rows = []
-    for metric in Metrics(service).registry.collect():
-        name = metric.name + ("_total" if metric.type == "counter" else "")
-        rows.append({"metric": f"`{name}`", "kind": metric.type, "meaning": metric.documentation})
+    rows = [
+        {
+            "metric": f"`{metric.name}`",
+            "kind": metric.kind,
+            "labels": ", ".join(f"`{label}`" for label in metric.labels),
+            "meaning": metric.meaning,
+        }
+        for metric in list_metrics()
+    ]
     return format_table(rows)
 
 

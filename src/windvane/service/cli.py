@@ -214,8 +214,8 @@ def demo(
     _require_posix("demo")
     _use_one_thread()
     with _needs_extra("serve"):
-        from windvane.service.demo import play
-    play(minutes, port, print_message)
+        from windvane.service.demo import run_demo
+    run_demo(minutes, port, print_message)
 
 
 def _require_posix(command: str) -> None:

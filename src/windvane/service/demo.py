@@ -1,4 +1,4 @@
-"""Visitors whose tastes change every minute, played against a service over real HTTP."""
+"""The demo: a service, and simulated visitors over HTTP whose tastes change every minute."""
 
 import http.client
 import json
@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from windvane.service.app import create_app
 from windvane.service.loops.settings import Settings
@@ -15,97 +16,115 @@ from windvane.service.server import Address, run
 
 TOPICS = ("politics", "sports", "music", "science", "food")
 DEVICES = ("phone", "desk")
-EVERY = 60.0  # seconds between two changes of taste
-TELL = 5.0  # seconds between two lines
-PAUSE = 0.02  # seconds between two visitors
-SLOW = 12.0  # seconds after which a reward comes too late
+CHANGE_SECONDS = 60.0  # between two changes of taste
+REPORT_SECONDS = 5.0  # between two lines of output
+PAUSE_SECONDS = 0.02  # between two visitors
+LATE_SECONDS = 12.0  # after which a late reward is sent: later than the wait of SETTINGS
 SETTINGS = Settings(
     half_life="30 seconds", reward_wait_time="PT10S", exploration_percentage=0.05, dim=64
 )
-LIKED, OTHERWISE = 0.7, 0.1  # chances of a click
+CLICK_IF_LIKED = 0.7  # probabilities of a click
+CLICK_OTHERWISE = 0.1
+PROMPT_REWARDS = 0.95  # share of the rewards that are sent at once
+LATE_REWARDS = 0.02  # share of the rewards that are sent too late; the others are never sent
 BASE = "/personalizer/v1.0"
 ACTIONS = [{"id": topic, "features": [{"topic": topic}]} for topic in TOPICS]
 
 
-def taste(device: str, second: float) -> str:
-    """What visitors with a device like at a time."""
-    turn = int(second // EVERY)
-    return TOPICS[(turn * 2 + DEVICES.index(device)) % len(TOPICS)]
+def find_liked_topic(device: str, second: float) -> str:
+    """Find the topic that visitors with a device like at a time."""
+    period = int(second // CHANGE_SECONDS)
+    return TOPICS[(period * 2 + DEVICES.index(device)) % len(TOPICS)]
+
+
+class LateReward(NamedTuple):
+    """A reward that is sent at a later second."""
+
+    second: float
+    event: str
+    has_clicked: bool
 
 
 class Visitors:
-    """Ask, look, and click or not, until told to stop."""
+    """Simulated visitors, one after the other, until `stop` is set."""
 
     def __init__(self, url: str, say: Callable[[str], None]) -> None:
         host = url.removeprefix("http://")
-        self._wire = http.client.HTTPConnection(host, timeout=10)
+        self._connection = http.client.HTTPConnection(host, timeout=10)
         self._random = random.Random(1)
         self._say = say
-        self._slow: deque[tuple[float, str, bool]] = deque()  # rewards that come later
+        self._late_rewards: deque[LateReward] = deque()
         self.stop = threading.Event()
-        self.seen = self.clicks = 0
+        self.visit_count = 0  # since the last report
+        self.click_count = 0
 
     def play(self) -> None:
-        """All visitors, one after the other."""
-        began = told = time.monotonic()
-        while not self.stop.wait(PAUSE):
+        """Simulate visitors and report how many clicked."""
+        started = reported = time.monotonic()
+        while not self.stop.wait(PAUSE_SECONDS):
             try:
-                self.visit(time.monotonic() - began)
-            except (OSError, http.client.HTTPException):  # the service stops before we do
+                self.visit(time.monotonic() - started)
+            except (OSError, http.client.HTTPException):  # the service was stopped first
                 return
-            if time.monotonic() - told >= TELL:
-                told = time.monotonic()
-                self.tell(told - began)
+            if time.monotonic() - reported >= REPORT_SECONDS:
+                reported = time.monotonic()
+                self.report(reported - started)
 
     def visit(self, second: float) -> None:
-        """One visitor."""
+        """Simulate one visitor, who sees one topic and clicks or not."""
         device = self._random.choice(DEVICES)
-        wanted = {"contextFeatures": [{"device": device}], "actions": ACTIONS}
-        made = json.loads(self._post("/rank", wanted))
-        liked = made["rewardActionId"] == taste(device, second)
-        click = self._random.random() < (LIKED if liked else OTHERWISE)
-        self.seen += 1
-        self.clicks += click
-        promptness = self._random.random()  # some rewards come too late, and some never
-        if promptness < 0.95:
-            self._reward(made["eventId"], click)
-        elif promptness < 0.97:
-            self._slow.append((second + SLOW, made["eventId"], click))
-        while self._slow and self._slow[0][0] <= second:
-            self._reward(*self._slow.popleft()[1:])
+        request = {"contextFeatures": [{"device": device}], "actions": ACTIONS}
+        response = json.loads(self._post("/rank", request))
+        is_liked = response["rewardActionId"] == find_liked_topic(device, second)
+        probability = CLICK_IF_LIKED if is_liked else CLICK_OTHERWISE
+        has_clicked = self._random.random() < probability
+        self.visit_count += 1
+        self.click_count += has_clicked
+        promptness = self._random.random()
+        if promptness < PROMPT_REWARDS:
+            self._send_reward(response["eventId"], has_clicked)
+        elif promptness < PROMPT_REWARDS + LATE_REWARDS:
+            late = LateReward(second + LATE_SECONDS, response["eventId"], has_clicked)
+            self._late_rewards.append(late)
+        while self._late_rewards and self._late_rewards[0].second <= second:
+            late = self._late_rewards.popleft()
+            self._send_reward(late.event, late.has_clicked)
 
-    def tell(self, second: float) -> None:
-        """One line on how it goes; it starts to count anew."""
-        chance = (LIKED + (len(TOPICS) - 1) * OTHERWISE) / len(TOPICS)
+    def report(self, second: float) -> None:
+        """Print one line on the visitors since the last report."""
+        at_random = (CLICK_IF_LIKED + (len(TOPICS) - 1) * CLICK_OTHERWISE) / len(TOPICS)
         self._say(
-            f"{second:4.0f} s: {self.seen} visitors, {self.clicks / self.seen:.0%} clicked "
-            f"(at best {LIKED:.0%}, at random {chance:.0%}); tastes change every {EVERY:.0f} s"
+            f"{second:4.0f} s: {self.visit_count} visitors, "
+            f"{self.click_count / self.visit_count:.0%} clicked "
+            f"(at best {CLICK_IF_LIKED:.0%}, at random {at_random:.0%}); "
+            f"tastes change every {CHANGE_SECONDS:.0f} s"
         )
-        self.seen = self.clicks = 0
+        self.visit_count = 0
+        self.click_count = 0
 
-    def _reward(self, event: str, click: bool) -> None:
-        self._post(f"/events/{event}/reward", {"value": float(click)})
+    def _send_reward(self, event: str, has_clicked: bool) -> None:
+        self._post(f"/events/{event}/reward", {"value": float(has_clicked)})
 
     def _post(self, path: str, body: object) -> bytes:
-        self._wire.request("POST", BASE + path, json.dumps(body))
-        return self._wire.getresponse().read()
+        self._connection.request("POST", BASE + path, json.dumps(body))
+        return self._connection.getresponse().read()
 
 
-def play(minutes: float | None, port: int, say: Callable[[str], None]) -> None:
-    """Serve and play until Ctrl-C, or for some minutes."""
+def run_demo(minutes: float | None, port: int, say: Callable[[str], None]) -> None:
+    """Run a service with simulated visitors for some minutes, or until Ctrl-C if None."""
     with tempfile.TemporaryDirectory(prefix="windvane-demo-") as folder:
-        playing: list[tuple[Visitors, threading.Thread]] = []
+        started: list[tuple[Visitors, threading.Thread]] = []
 
-        def ready(url: str) -> None:
+        def start_visitors(url: str) -> None:
             print(f"{url}/", flush=True)
-            say("this is the board; Ctrl-C ends the demo")
+            say("this is the dashboard; Ctrl-C ends the demo")
             visitors = Visitors(url, say)
             thread = threading.Thread(target=visitors.play, daemon=True)
-            playing.append((visitors, thread))
+            started.append((visitors, thread))
             thread.start()
 
-        span = None if minutes is None else minutes * 60
-        run(create_app(folder, SETTINGS), Address("127.0.0.1", port), ready, span)
-        for visitors, thread in playing:
+        seconds = None if minutes is None else minutes * 60
+        run(create_app(folder, SETTINGS), Address("127.0.0.1", port), start_visitors, seconds)
+        for visitors, thread in started:
             visitors.stop.set()
             thread.join()

@@ -1,4 +1,4 @@
-"""The board: one page that says whether a loop learns, and the data behind it."""
+"""The dashboard: the page, its files and the JSON that the page reads."""
 
 import asyncio
 import hashlib
@@ -16,9 +16,13 @@ from windvane.service.api.errors import ApiError, bad_request
 from windvane.service.api.requests import get_service
 from windvane.service.api.responses import JSON_MEDIA_TYPE
 from windvane.service.loops.loop import Loop
-from windvane.service.monitoring.event_report import look_up
-from windvane.service.monitoring.log_follower import Watch, Watches
-from windvane.service.monitoring.panels import Recent, answers, recent
+from windvane.service.monitoring.event_report import report_event
+from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
+from windvane.service.monitoring.panels import (
+    RecentRequests,
+    build_dashboard,
+    read_recent_requests,
+)
 
 SECURITY_HEADERS = {
     "content-security-policy": (
@@ -49,97 +53,97 @@ STATIC_FILES = {
 }
 
 
+async def get_page(request: Request) -> Response:
+    """GET / and /loops/{name}."""
+    if name := request.path_params.get("name"):
+        await get_service(request).get_loop(name)
+    return _send_file(request, STATIC_FILES["dashboard.html"])
+
+
+async def get_static_file(request: Request) -> Response:
+    """GET /static/{file}: the style sheet, the scripts and the icon of the page."""
+    file = STATIC_FILES.get(request.path_params["file"])
+    if file is None:
+        raise ApiError(404, "ResourceNotFound", "the dashboard has no such file")
+    return _send_file(request, file)
+
+
+async def list_loops(request: Request) -> Response:
+    """GET /board.json: the names of all loops."""
+    loops = [{"name": loop.name} for loop in get_service(request).loops.values()]
+    return _send_json(request, {"loops": loops})
+
+
+async def get_dashboard(request: Request) -> Response:
+    """GET /board/{name}.json: the panels of one loop."""
+    since = _parse_since(request)
+    loop = await get_service(request).get_loop(request.path_params["name"])
+    reader = _find_reader(request, loop.name)
+    follower = await reader.refresh(request.app.state.metrics.followers, loop)
+    dashboard = await asyncio.to_thread(build_dashboard, follower, reader.recent, since)
+    return _send_json(request, dashboard)
+
+
+async def get_event_report(request: Request) -> Response:
+    """GET /board/{name}/events/{event}: why one event got its choice."""
+    loop = await get_service(request).get_loop(request.path_params["name"])
+    event = str(request.path_params["event"])
+    report = await asyncio.to_thread(report_event, loop, event)
+    if report is None:
+        message = f"no decision of this loop has the event id {event!r}"
+        raise ApiError(404, "ResourceNotFound", message, "eventId")
+    return _send_json(request, report)
+
+
 @dataclass
-class Seen:
-    """What was last read of a loop; one request at a time reads on."""
+class LoopReader:
+    """Reads the log of one loop for the dashboard, for one request at a time."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    recent: Recent = field(default_factory=lambda: Recent([], []))
-    read: float = 0.0  # when its watch had last read the log
+    recent: RecentRequests = field(default_factory=lambda: RecentRequests([], []))
+    read_at: float = 0.0  # of the follower, when `recent` was read
 
-    async def refresh(self, watches: Watches, loop: Loop) -> Watch:
-        """Read on, in another thread, unless that was done just now."""
+    async def refresh(self, followers: LogFollowers, loop: Loop) -> LogFollower:
+        """Read new entries of the log in another thread, unless they were read just now."""
         async with self.lock:
-            watch = await asyncio.to_thread(watches.of, loop)
-            if watch.read != self.read:
-                self.recent = await asyncio.to_thread(recent, loop)
-                self.read = watch.read
-            return watch
+            follower = await asyncio.to_thread(followers.follow, loop)
+            if follower.read_at != self.read_at:
+                self.recent = await asyncio.to_thread(read_recent_requests, loop)
+                self.read_at = follower.read_at
+            return follower
 
 
-def seen_of(request: Request, name: str) -> Seen:
-    """What this process has read of a loop."""
+def _find_reader(request: Request, loop_name: str) -> LoopReader:
     state = request.app.state
-    if not hasattr(state, "seen"):
-        state.seen = {}
-    seen: Seen = state.seen.setdefault(name, Seen())
-    return seen
+    if not hasattr(state, "dashboard_readers"):
+        state.dashboard_readers = {}
+    reader: LoopReader = state.dashboard_readers.setdefault(loop_name, LoopReader())
+    return reader
 
 
-def since_of(request: Request) -> int | None:
-    """From when on decisions are looked at, in microseconds since 1970."""
+def _parse_since(request: Request) -> int | None:
+    """Parse the time from which decisions are shown, in microseconds since 1970."""
     text = request.query_params.get("since")
     if text is None:
         return None
     if not re.fullmatch(r"[0-9]{1,17}", text, re.ASCII):
-        raise bad_request("BadRequest", "since must be whole microseconds since 1970", "since")
+        message = f"since must be whole microseconds since 1970, got {text[:32]!r}"
+        raise bad_request("BadRequest", message, "since")
     return int(text)
 
 
-async def page(request: Request) -> Response:
-    """GET / and loops/{name}."""
-    if name := request.path_params.get("name"):
-        await get_service(request).get_loop(name)
-    return send_file(request, STATIC_FILES["dashboard.html"])
-
-
-async def static(request: Request) -> Response:
-    """GET static/{file}: the style sheet, the scripts and the icon of the page."""
-    file = STATIC_FILES.get(request.path_params["file"])
-    if file is None:
-        raise ApiError(404, "ResourceNotFound", "the page has no such file")
-    return send_file(request, file)
-
-
-async def listed(request: Request) -> Response:
-    """GET board.json: all loops."""
-    loops = [{"name": loop.name} for loop in get_service(request).loops.values()]
-    return answered(request, {"loops": loops})
-
-
-async def data(request: Request) -> Response:
-    """GET board/{name}.json."""
-    loop = await get_service(request).get_loop(request.path_params["name"])
-    since, seen = since_of(request), seen_of(request, loop.name)
-    watch = await seen.refresh(request.app.state.metrics.watches, loop)
-    return answered(request, await asyncio.to_thread(answers, watch, seen.recent, since))
-
-
-async def event(request: Request) -> Response:
-    """GET board/{name}/events/{event}."""
-    loop = await get_service(request).get_loop(request.path_params["name"])
-    wanted = str(request.path_params["event"])
-    found = await asyncio.to_thread(look_up, loop, wanted)
-    if found is None:
-        message = f"no decision of this loop has the event id {wanted!r}"
-        raise ApiError(404, "ResourceNotFound", message, "eventId")
-    return answered(request, found)
-
-
-def send_file(request: Request, file: StaticFile) -> Response:
-    """A file of the page, with headers that let it load nothing from other sites."""
+def _send_file(request: Request, file: StaticFile) -> Response:
     return _respond(request, file.content, file.media_type, SECURITY_HEADERS)
 
 
-def answered(request: Request, content: object) -> Response:
-    """JSON, or that it is what the browser already has."""
+def _send_json(request: Request, content: object) -> Response:
     return _respond(request, msgspec.json.encode(content), JSON_MEDIA_TYPE, {})
 
 
 def _respond(
     request: Request, body: bytes, media_type: str, headers: Mapping[str, str]
 ) -> Response:
-    """The body, or status 304 if the browser has it already."""
+    """Send a body, or status 304 if the browser already has it."""
     tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
     headers = {**headers, "etag": tag, "cache-control": "no-cache"}
     if request.headers.get("if-none-match") == tag:

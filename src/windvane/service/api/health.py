@@ -44,7 +44,7 @@ async def get_readiness(request: Request) -> Response:
 
 async def get_metrics(request: Request) -> Response:
     """GET metrics."""
-    text = await asyncio.to_thread(request.app.state.metrics.text)
+    text = await asyncio.to_thread(request.app.state.metrics.render)
     return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})
 
 

@@ -131,12 +131,15 @@ SERVICE_ENDPOINTS = (
         document=Operation("Make a loop", 201, loops.LoopInfo, loops.NewLoop),
     ),
     Endpoint("GET", "/openapi.json", get_openapi, None, per_loop=False),
-    Endpoint("GET", "/", dashboard.page, "read", per_loop=False),
-    Endpoint("GET", "/loops/{name}", dashboard.page, "read", per_loop=False),
-    Endpoint("GET", "/static/{file}", dashboard.static, "read", per_loop=False),
-    Endpoint("GET", "/board.json", dashboard.listed, "read", per_loop=False),
-    Endpoint("GET", "/board/{name}.json", dashboard.data, "read", per_loop=False),
-    Endpoint("GET", "/board/{name}/events/{event:path}", dashboard.event, "read", per_loop=False),
+    Endpoint("GET", "/", dashboard.get_page, "read", per_loop=False),
+    Endpoint("GET", "/loops/{name}", dashboard.get_page, "read", per_loop=False),
+    Endpoint("GET", "/static/{file}", dashboard.get_static_file, "read", per_loop=False),
+    Endpoint("GET", "/board.json", dashboard.list_loops, "read", per_loop=False),
+    Endpoint("GET", "/board/{name}.json", dashboard.get_dashboard, "read", per_loop=False),
+    Endpoint(
+        "GET", "/board/{name}/events/{event:path}", dashboard.get_event_report, "read",
+        per_loop=False,
+    ),
 )  # fmt: skip
 
 ENDPOINTS = (*LOOP_ENDPOINTS, *SERVICE_ENDPOINTS)

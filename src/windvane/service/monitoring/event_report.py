@@ -1,37 +1,37 @@
-"""One event: what was chosen, with which chances, why, and what came of it."""
+"""The report of one event: what was chosen, with which probabilities, why, and its rewards."""
 
 import numpy as np
 
 from windvane.errors import FeatureError
 from windvane.service.loops.loop import Loop
-from windvane.service.monitoring.panels import PageStruct, Weight
+from windvane.service.monitoring.panels import FeatureWeight, PageStruct
 from windvane.service.schemas import decode_rank_request
 from windvane.service.store.schema import Decision, Reward, decode_action_ids
 from windvane.types import Floats
 
-REASONS = 12
-SHOWN = 30  # actions
+SHOWN_REASONS = 12
+SHOWN_ACTIONS = 30
 
 
 class Option(PageStruct, frozen=True):
-    """An action that could be chosen: its chance then, its estimate xᵀθ̂ now."""
+    """An action of the request: its probability at the decision, its estimate xᵀθ̂ now."""
 
     name: str
     chance: float
-    estimate: float | None
+    estimate: float | None  # None if the features cannot be encoded
     chosen: bool
 
 
-class Came(PageStruct, frozen=True):
-    """A reward and what became of it, a field of `Funnel`."""
+class RewardReport(PageStruct, frozen=True):
+    """A reward and its outcome, which is a field of `Funnel`."""
 
     at: int
     value: float
     status: str
 
 
-class Event(PageStruct, frozen=True):
-    """A decision and the reason for it."""
+class EventReport(PageStruct, frozen=True):
+    """A decision, the reason for it, and its rewards."""
 
     event: str
     at: int
@@ -44,64 +44,83 @@ class Event(PageStruct, frozen=True):
     why: str
     options: list[Option]
     left_out: int
-    reasons: list[Weight]  # what makes up the estimate of the chosen action, as believed now
-    rewards: list[Came]
+    reasons: list[FeatureWeight]  # the parts of the chosen action's current estimate
+    rewards: list[RewardReport]
 
 
-def look_up(loop: Loop, event: str) -> Event | None:
-    """What is known of an event; None where nobody ranked it."""
+def report_event(loop: Loop, event: str) -> EventReport | None:
+    """Report an event of a loop; returns None if the log has no decision with this event id."""
     decision = loop.store.find_decision(loop.id, event)
-    return (
-        None if decision is None else told(loop, decision, loop.store.list_rewards(loop.id, event))
-    )
+    if decision is None:
+        return None
+    return _build_report(loop, decision, loop.store.list_rewards(loop.id, event))
 
 
-def told(loop: Loop, decision: Decision, rewards: list[Reward]) -> Event:
-    """A decision with its reason; the estimates are those of the belief of now."""
-    request = decode_rank_request(decision.request)
-    names, chances = decode_action_ids(decision.actions), np.frombuffer(decision.probabilities)
-    theta, chosen = loop.policy.theta, decision.chosen
-    estimates: list[float | None] = [None] * len(names)
-    reasons: list[Weight] = []
-    try:
-        rows = loop.encoder.encode(request.context_features, request.actions)
-        estimates = [float(value) for value in rows @ theta]
-        parts = loop.encoder.explain(theta, request.context_features, request.actions, chosen)
-        reasons = [Weight(*part) for part in parts[:REASONS] if part.amount]
-    except FeatureError:
-        pass  # it was answered all the same, without being learned from
-    order = sorted(range(len(names)), key=lambda k: (k != chosen, -chances[k]))[:SHOWN]
-    options = [Option(names[k], float(chances[k]), estimates[k], k == chosen) for k in order]
-    return Event(
+def _build_report(loop: Loop, decision: Decision, rewards: list[Reward]) -> EventReport:
+    names = decode_action_ids(decision.actions)
+    probabilities = np.frombuffer(decision.probabilities)
+    chosen = decision.chosen
+    estimates, reasons = _estimate_actions(loop, decision)
+    order = sorted(range(len(names)), key=lambda k: (k != chosen, -probabilities[k]))
+    options = [
+        Option(
+            name=names[k],
+            chance=float(probabilities[k]),
+            estimate=estimates[k] if estimates else None,
+            chosen=k == chosen,
+        )
+        for k in order[:SHOWN_ACTIONS]
+    ]
+    return EventReport(
         event=decision.event_id,
         at=decision.at,
         round=decision.round,
         mode=decision.mode,
         activated=decision.activated_at is not None,
         chosen=names[chosen],
-        chance=float(chances[chosen]),
-        explored=bool(chances[chosen] < chances.max()),
-        why=why(decision, names, chances),
+        chance=float(probabilities[chosen]),
+        explored=bool(probabilities[chosen] < probabilities.max()),
+        why=_explain_choice(decision, names, probabilities),
         options=sorted(options, key=lambda option: -option.chance),
         left_out=len(names) - len(options),
         reasons=reasons,
-        rewards=[Came(reward.at, reward.value, reward.status) for reward in rewards],
+        rewards=[RewardReport(reward.at, reward.value, reward.status) for reward in rewards],
     )
 
 
-def why(decision: Decision, names: list[str], chances: Floats) -> str:
-    """Why this action, in a sentence or two."""
-    mine, best = float(chances[decision.chosen]), int(chances.argmax())
-    open_ = int(np.count_nonzero(chances))
-    if decision.degraded:
-        return "The log could not be written, so the first action was taken, and nothing learned."
-    if decision.mode == "Apprentice":
-        return "As an apprentice the loop always takes the first action, and learns from it."
-    if open_ == 1:
-        return "No other action could be chosen."
-    if mine < chances[best]:
-        return (
-            f"Exploration: it had a chance of {mine:.1%}, and “{names[best]}” was the likeliest "
-            f"with {chances[best]:.1%}. Other actions are tried so that change is noticed."
+def _estimate_actions(loop: Loop, decision: Decision) -> tuple[list[float], list[FeatureWeight]]:
+    """Compute the current estimate of each action, and the parts of the chosen one's."""
+    request = decode_rank_request(decision.request)
+    theta = loop.policy.theta
+    try:
+        rows = loop.encoder.encode(request.context_features, request.actions)
+        parts = loop.encoder.explain(
+            theta, request.context_features, request.actions, decision.chosen
         )
-    return f"It was the likeliest of {open_} actions, with a chance of {mine:.1%}."
+    except FeatureError:  # such a request is answered, but the loop does not learn from it
+        return [], []
+    reasons = [FeatureWeight(*part) for part in parts[:SHOWN_REASONS] if part.amount]
+    return [float(value) for value in rows @ theta], reasons
+
+
+def _explain_choice(decision: Decision, names: list[str], probabilities: Floats) -> str:
+    """Say in a sentence or two why this action was chosen."""
+    probability = float(probabilities[decision.chosen])
+    likeliest = int(probabilities.argmax())
+    possible = int(np.count_nonzero(probabilities))
+    if decision.degraded:
+        return (
+            "The log could not be written, so the service took the first action. "
+            "The loop learns nothing from it."
+        )
+    if decision.mode == "Apprentice":
+        return "As an apprentice, the loop always takes the first action and learns from it."
+    if possible == 1:
+        return "No other action could be chosen."
+    if probability < probabilities[likeliest]:
+        return (
+            f"This was exploration: the action had a probability of {probability:.1%}, and "
+            f"“{names[likeliest]}” was the most likely one with {probabilities[likeliest]:.1%}. "
+            "The loop tries other actions in order to notice changes."
+        )
+    return f"It was the most likely of {possible} actions, with a probability of {probability:.1%}."

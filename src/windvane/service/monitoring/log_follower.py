@@ -1,9 +1,9 @@
-"""Following a loop's log: its last decisions in memory, and what was believed before each lesson.
+"""Follows a loop's log: its last decisions in memory, and the prediction before each lesson.
 
-The log does not keep what a loop predicted. A second policy of the same settings is taught the same
-lessons in the same order, and asked before each. Where the log in hand starts at the loop's first
-lesson, this is what the loop itself believed; where it starts later, the first `WARM` errors are
-left out, while it catches up.
+The log does not contain a loop's predictions. Therefore a second policy with the same settings, the
+shadow, learns the same lessons in the same order and predicts each reward before it learns it. If
+the followed part of the log starts at the loop's first lesson, these are the loop's own
+predictions. If it starts later, the errors of the first `WARMUP_LESSONS` lessons are left out.
 """
 
 import time
@@ -19,41 +19,41 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.loop import Loop
 from windvane.service.monitoring.drift_alarm import DriftAlarm
 from windvane.service.monitoring.estimates import (
     NAN,
     DecisionColumns,
     LessonColumns,
+    Parameter,
     compute_distance,
 )
 from windvane.service.store import monitoring_queries
 from windvane.service.store.monitoring_queries import DecisionSummary
 from windvane.service.store.schema import Lesson, decode_action_ids
 
-MOST = 20_000  # decisions that are looked at
-BATCH = 250
-ROOM = 4_000_000  # numbers of estimates that are kept: of large ones, not that of every lesson
-WARM = 500
-BUDGET = 0.4  # seconds of work at a time
-FRESH = 1.0  # seconds for which what was read of the log is fresh enough
+MAX_DECISIONS = 20_000  # that are followed
+MAX_PATH_NUMBERS = 4_000_000  # of all estimates kept; of large ones only some are kept
+BATCH_ROWS = 250
+WARMUP_LESSONS = 500
+BUDGET_SECONDS = 0.4  # of work at a time
+FRESH_SECONDS = 1.0  # for which the log is not read again
+PAUSE_SECONDS = 0.0005  # between two batches, in which requests are answered
 
 
-class Excluded(msgspec.Struct, rename="camel"):
-    """The part of a request that says what was not to be chosen."""
+class _ExcludedActions(msgspec.Struct, rename="camel"):
+    """The part of a rank request that names excluded actions."""
 
     excluded_actions: list[str] = []
 
 
-read_excluded = msgspec.json.Decoder(Excluded).decode
+_decode_excluded_actions = msgspec.json.Decoder(_ExcludedActions).decode
 
 
 @dataclass(slots=True)
-class Row:
-    """A decision, as much of it as is needed."""
+class FollowedDecision:
+    """The values of a decision that the statistics use; see `DecisionColumns`."""
 
     id: int
     at: int
@@ -64,174 +64,184 @@ class Row:
     reward: float = NAN
 
 
-class Drift(NamedTuple):
-    """How much the world drifts, in numbers; NaN where it is not known."""
+class DriftNumbers(NamedTuple):
+    """How much the world drifts; NaN if unknown."""
 
-    alarms: float  # in view
-    error: float  # of prediction, √(mean of squares)
-    movement: float  # of the estimate
+    alarms: float  # count, in the followed part of the log
+    error: float  # root mean square prediction error
+    movement: float  # distance between two estimates
 
 
-class Watch:
-    """A loop as seen from its log; `advance` takes in what is new."""
+class LogFollower:
+    """Follows the log of one loop; `advance` reads new entries."""
 
-    def __init__(self, loop: Loop, most: int = MOST) -> None:
-        self.loop, self.most = loop, most
+    def __init__(self, loop: Loop, max_decisions: int = MAX_DECISIONS) -> None:
+        self.loop = loop
+        self.max_decisions = max_decisions
         self.lock = Lock()
-        self.rows: deque[Row] = deque()
-        self.by_id: dict[int, Row] = {}
-        self.errors: deque[tuple[int, float]] = deque(maxlen=most)
-        self.alarm, self.alarms = DriftAlarm(), deque[int]()
-        self.stride = -(-most * loop.settings.dim // ROOM)  # lessons between two kept estimates
-        self.path: deque[tuple[int, npt.NDArray[np.float32]]] = deque(
-            maxlen=most // self.stride + 1
+        self.is_behind = True  # whether the log has entries that were not read
+        self.read_at = 0.0  # seconds of the monotonic clock
+        self.decisions: deque[FollowedDecision] = deque()
+        self.errors: deque[tuple[int, float]] = deque(maxlen=max_decisions)  # time, y − xᵀθ̂
+        self.alarm = DriftAlarm()
+        self.alarm_times: deque[int] = deque()
+        self.observation_times: deque[float] = deque(maxlen=max_decisions)  # as in the memory
+        self.observation_count = 0
+        self.observations_per_estimate = -(-max_decisions * loop.settings.dim // MAX_PATH_NUMBERS)
+        self.path: deque[tuple[int, Parameter]] = deque(
+            maxlen=max_decisions // self.observations_per_estimate + 1
         )
-        self.ages: deque[float] = deque(maxlen=most)  # in the unit of the half-life
-        self.count = 0  # lessons taught
-        self.behind = True
-        self.read = 0.0  # when, in seconds of the monotonic clock
-        self._newest = 0, 0  # the round and time of the newest decision learned from
-        self._replaced, self.shadow = loop.policy, loop.settings.build_policy()
-        self.decision, self.lesson = self._start()
-        self.cold = WARM if loop.policy.belief.seen > self._taught() else 0
-        if not self.cold:
-            self._keep(0)
-
-    def _start(self) -> tuple[int, int]:
-        """The last decision and lesson that are not looked at."""
-        return monitoring_queries.find_window_start(self.loop.store, self.loop.id, self.most)
-
-    def _taught(self) -> int:
-        """How many observations the log in hand has."""
-        return monitoring_queries.count_observations(self.loop.store, self.loop.id, self.lesson)
+        self.shadow = loop.settings.build_policy()
+        self._decisions_by_id: dict[int, FollowedDecision] = {}
+        self._followed_policy = loop.policy  # whose settings the shadow has
+        self._newest = (0, 0)  # round and time of the newest decision learned from
+        start = monitoring_queries.find_window_start(loop.store, loop.id, max_decisions)
+        self._last_decision, self._last_lesson = start
+        observations = monitoring_queries.count_observations(loop.store, loop.id, start.lesson)
+        is_complete = loop.policy.belief.seen <= observations
+        self._warmup = 0 if is_complete else WARMUP_LESSONS
+        if is_complete:
+            self._keep_estimate(0)
 
     @property
-    def truncated(self) -> bool:
-        """Whether there are decisions from before those that are looked at."""
-        return len(self.rows) >= self.most
+    def is_truncated(self) -> bool:
+        """Whether the log may have decisions before the followed ones."""
+        return len(self.decisions) >= self.max_decisions
 
-    def waiting(self) -> int:
-        """How many decisions still wait for their reward."""
+    def count_waiting_decisions(self) -> int:
+        """Count the decisions that still wait for their reward."""
         return monitoring_queries.count_waiting_decisions(self.loop.store, self.loop.id)
 
-    def advance(self, budget: float = BUDGET) -> None:
-        """Take in what the log has that is new, for as long as the budget of seconds lasts."""
-        until = time.monotonic() + budget
-        with self.lock:
-            self._follow_deletion()
-            self.behind = not (self._take_decisions(until) and self._take_lessons(until))
-            self.read = time.monotonic()
-
-    def refresh(self, budget: float = BUDGET) -> None:
-        """Take in what is new, unless that was done just now."""
-        if time.monotonic() - self.read > FRESH:
+    def refresh(self, budget: float = BUDGET_SECONDS) -> None:
+        """Read new entries of the log, unless they were read within the last second."""
+        if time.monotonic() - self.read_at > FRESH_SECONDS:
             self.advance(budget)
 
-    def _follow_deletion(self) -> None:
+    def advance(self, budget: float = BUDGET_SECONDS) -> None:
+        """Read new entries of the log, for at most about `budget` seconds."""
+        deadline = time.monotonic() + budget
+        with self.lock:
+            self._drop_deleted_decisions()
+            is_done = self._read_decisions(deadline) and self._read_lessons(deadline)
+            self.is_behind = not is_done
+            self.read_at = time.monotonic()
+
+    def _drop_deleted_decisions(self) -> None:
         first = monitoring_queries.find_first_decision(self.loop.store, self.loop.id)
-        self._drop(lambda row: first is None or row.id < first)
+        self._drop_while(lambda decision: first is None or decision.id < first)
 
-    def _drop(self, gone: Callable[[Row], bool]) -> None:
-        while self.rows and gone(self.rows[0]):
-            del self.by_id[self.rows.popleft().id]
+    def _drop_while(self, condition: Callable[[FollowedDecision], bool]) -> None:
+        while self.decisions and condition(self.decisions[0]):
+            del self._decisions_by_id[self.decisions.popleft().id]
 
-    def _take_decisions(self, until: float) -> bool:
-        """Whether all of them could be taken in."""
+    def _read_decisions(self, deadline: float) -> bool:
+        """Read new decisions; returns False if the deadline passed before the last one."""
         while summaries := monitoring_queries.list_decision_summaries(
-            self.loop.store, self.loop.id, self.decision, BATCH
+            self.loop.store, self.loop.id, self._last_decision, BATCH_ROWS
         ):
             for summary in summaries:
-                row = self._row(summary)
                 if not summary.degraded:
-                    self.rows.append(row)
-                    self.by_id[summary.id] = row
-                self.decision = summary.id
-            self._drop(lambda row: len(self.rows) > self.most)
-            if len(summaries) < BATCH:
+                    decision = self._weigh_decision(summary)
+                    self.decisions.append(decision)
+                    self._decisions_by_id[summary.id] = decision
+                self._last_decision = summary.id
+            self._drop_while(lambda _: len(self.decisions) > self.max_decisions)
+            if len(summaries) < BATCH_ROWS:
                 break
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 return False
         return True
 
-    def _row(self, summary: DecisionSummary) -> Row:
-        shares = np.frombuffer(summary.probabilities)
+    def _weigh_decision(self, summary: DecisionSummary) -> FollowedDecision:
+        """Compute the weights of a decision under the two policies it is compared with."""
+        probabilities = np.frombuffer(summary.probabilities)
         names = decode_action_ids(summary.actions)
         chosen = summary.chosen
-        open_, first, chance = np.arange(len(shares)), 0, float(shares[chosen])
-        if summary.mode == "Apprentice":  # which always takes the first that is not excluded
+        probability = float(probabilities[chosen])
+        allowed = np.arange(len(probabilities))
+        first = 0
+        if summary.mode == "Apprentice":  # which always chooses the first allowed action
             first = chosen
-        elif not shares.all():
-            excluded = self._excluded(summary.id)
-            open_ = np.array([k for k, name in enumerate(names) if name not in excluded])
-            first = int(open_[0])
-        baseline = (first == chosen) / chance if shares[first] > 0 else NAN
-        uniform = 1.0 / (len(open_) * chance) if shares[open_].all() else NAN
-        explored = chance < float(shares.max())
-        return Row(summary.id, summary.at, baseline, uniform, intern(names[chosen]), explored)
+        elif not probabilities.all():
+            excluded = self._find_excluded_actions(summary.id)
+            allowed = np.array([k for k, name in enumerate(names) if name not in excluded])
+            first = int(allowed[0])
+        return FollowedDecision(
+            id=summary.id,
+            at=summary.at,
+            baseline=(first == chosen) / probability if probabilities[first] > 0 else NAN,
+            uniform=1.0 / (len(allowed) * probability) if probabilities[allowed].all() else NAN,
+            action=intern(names[chosen]),
+            explored=probability < float(probabilities.max()),
+        )
 
-    def _excluded(self, number: int) -> set[str]:
-        request = monitoring_queries.find_request(self.loop.store, number)
-        return set() if request is None else set(read_excluded(request).excluded_actions)
+    def _find_excluded_actions(self, decision: int) -> set[str]:
+        request = monitoring_queries.find_request(self.loop.store, decision)
+        return set() if request is None else set(_decode_excluded_actions(request).excluded_actions)
 
-    def _take_lessons(self, until: float) -> bool:
-        """Whether all of them could be taken in."""
+    def _read_lessons(self, deadline: float) -> bool:
+        """Learn new lessons; returns False if the deadline passed before the last one."""
         self._follow_settings()
-        for batch in self.loop.store.iterate_lessons(self.loop.id, self.lesson, BATCH):
+        batches = self.loop.store.iterate_lessons(self.loop.id, self._last_lesson, BATCH_ROWS)
+        for batch in batches:
             for lesson in batch:
-                if lesson.decision > self.decision:  # not among those read just before
+                if lesson.decision > self._last_decision:  # made after the decisions were read
                     return True
-                self._teach(lesson)
-            if time.monotonic() > until:
+                self.learn(lesson)
+            if time.monotonic() > deadline:
                 return False
-            time.sleep(0.0005)  # requests come first
+            time.sleep(PAUSE_SECONDS)
         return True
 
     def _follow_settings(self) -> None:
+        """Give the shadow the loop's settings if they were changed."""
         policy = self.loop.policy
-        if policy is not self._replaced:
-            blank = policy.belief.seen == 0
-            self.shadow = (
-                self.loop.settings.build_policy()
-                if blank
-                else self.loop.carry_belief(self.shadow, self._newest)
-            )
-            self._replaced, self.alarm = policy, DriftAlarm()
+        if policy is self._followed_policy:
+            return
+        if policy.belief.seen == 0:
+            self.shadow = self.loop.settings.build_policy()
+        else:
+            self.shadow = self.loop.carry_belief(self.shadow, self._newest)
+        self._followed_policy = policy
+        self.alarm = DriftAlarm()
 
-    def _teach(self, lesson: Lesson) -> None:
-        self.lesson = lesson.id
+    def learn(self, lesson: Lesson) -> None:
+        """Let the shadow predict the reward of a lesson, then learn it."""
+        self._last_lesson = lesson.id
         self._newest = max(self._newest, (lesson.round, lesson.ranked_at))
-        if (row := self.by_id.get(lesson.decision)) is not None:
-            row.reward = lesson.value + (0.0 if np.isnan(row.reward) else row.reward)
+        if (decision := self._decisions_by_id.get(lesson.decision)) is not None:
+            decision.reward = lesson.value + (0.0 if isnan(decision.reward) else decision.reward)
         features = np.frombuffer(lesson.features)
         if features.size != self.shadow.dim:
             return
-        in_rounds = self.loop.settings.ages_in_rounds
-        at = float(lesson.round) if in_rounds else lesson.ranked_at / MICROSECONDS_PER_SECOND
+        at = self.loop.clock_of(lesson.round, lesson.ranked_at)
         if lesson.kind == "amend":
             self.shadow.amend(features, lesson.value, at)
             return
-        theta = self.shadow.theta
-        error = lesson.value - float(features @ theta) if self.count >= self.cold else NAN
+        is_warm = self.observation_count >= self._warmup
+        error = lesson.value - float(features @ self.shadow.theta) if is_warm else NAN
         self.errors.append((lesson.at, error))
         if self.alarm.update(error):
-            self.alarms.append(lesson.at)
-        while self.alarms and self.alarms[0] < self.errors[0][0]:
-            self.alarms.popleft()
+            self.alarm_times.append(lesson.at)
+        while self.alarm_times and self.alarm_times[0] < self.errors[0][0]:
+            self.alarm_times.popleft()
         self.shadow.learn(features, lesson.value, at)
-        self.ages.append(at)
-        self.count += 1
-        if self.count % self.stride == 0 and self.count >= self.cold:
-            self._keep(lesson.at)
+        self.observation_times.append(at)
+        self.observation_count += 1
+        is_kept = self.observation_count % self.observations_per_estimate == 0
+        if is_kept and self.observation_count >= self._warmup:
+            self._keep_estimate(lesson.at)
 
-    def _keep(self, at: int) -> None:
-        """Remember the estimate; clocks that are set back do not count."""
+    def _keep_estimate(self, at: int) -> None:
+        """Append the estimate to the path; its times increase even if the clock was set back."""
         last = self.path[-1][0] if self.path else 0
         self.path.append((max(at, last), self.shadow.theta.astype(np.float32)))
 
-    def decided(self) -> tuple[DecisionColumns, list[str]]:
-        """The decisions as columns, and the actions by number."""
-        rows, places = self.rows, dict[str, int]()
-        actions = [places.setdefault(row.action, len(places)) for row in rows]
+    def collect_decisions(self) -> tuple[DecisionColumns, list[str]]:
+        """Collect the decisions as columns, and the names of the actions by number."""
+        rows = self.decisions
+        numbers: dict[str, int] = {}
+        actions = [numbers.setdefault(row.action, len(numbers)) for row in rows]
         columns = DecisionColumns(
             np.array([row.at for row in rows], np.int64),
             np.array([row.reward for row in rows], np.float64),
@@ -240,52 +250,52 @@ class Watch:
             np.array(actions, np.int64),
             np.array([row.explored for row in rows], np.bool_),
         )
-        return columns, list(places)
+        return columns, list(numbers)
 
-    def learned(self) -> LessonColumns:
-        """The lessons as columns, and the alarms among them."""
+    def collect_lessons(self) -> LessonColumns:
+        """Collect the lessons as columns, with the alarms and the path of the estimate."""
         return LessonColumns(
             np.array([at for at, _ in self.errors], np.int64),
             np.array([error for _, error in self.errors], np.float64),
-            np.array(self.alarms, np.int64),
+            np.array(self.alarm_times, np.int64),
             np.array([at for at, _ in self.path], np.int64),
             [theta for _, theta in self.path],
         )
 
-    def drift(self, lessons: int) -> Drift:
-        """What the last lessons tell; nothing while there are newer ones to be read."""
-        if self.behind:
-            return Drift(NAN, NAN, NAN)
+    def measure_drift(self, lessons: int) -> DriftNumbers:
+        """Measure drift over the last lessons; all NaN while the follower is behind the log."""
+        if self.is_behind:
+            return DriftNumbers(NAN, NAN, NAN)
         squares = [error**2 for _, error in islice(reversed(self.errors), lessons)]
         known = [square for square in squares if not isnan(square)]
-        back = min(lessons // self.stride + 1, len(self.path))
-        return Drift(
-            float(len(self.alarms)),
+        steps = min(lessons // self.observations_per_estimate + 1, len(self.path))
+        return DriftNumbers(
+            float(len(self.alarm_times)),
             fmean(known) ** 0.5 if known else NAN,
-            compute_distance(self.path[-back][1], self.path[-1][1]) if back > 1 else NAN,
+            compute_distance(self.path[-steps][1], self.path[-1][1]) if steps > 1 else NAN,
         )
 
-    def effective(self) -> float:
-        """How many fresh observations the past is worth, Σ 2^(−age / half-life)."""
-        ages = np.array(self.ages)
+    def compute_effective_count(self) -> float:
+        """Compute how many new observations count as much as all, Σ 2^(−age / half-life)."""
+        times = np.array(self.observation_times)
         memory = self.loop.policy.memory
-        if not len(ages) or not memory.kind.is_timed:
-            return float(len(ages))
-        return float(np.exp2((ages - ages.max()) / memory.span).sum())
+        if not len(times) or not memory.kind.is_timed:
+            return float(len(times))
+        return float(np.exp2((times - times.max()) / memory.span).sum())
 
 
-class Watches:
-    """One watch for each loop that someone asked about."""
+class LogFollowers:
+    """The followers of all loops that someone has asked for."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._watches: dict[str, Watch] = {}
+        self._followers: dict[str, LogFollower] = {}
 
-    def of(self, loop: Loop, budget: float = BUDGET) -> Watch:
-        """The watch of a loop, which has read on; waits for the log, so call it in a thread."""
+    def follow(self, loop: Loop, budget: float = BUDGET_SECONDS) -> LogFollower:
+        """Return the follower of a loop after it has read the log; blocks, so use a thread."""
         with self._lock:
-            watch = self._watches.get(loop.name)
-            if watch is None or watch.loop is not loop:
-                watch = self._watches[loop.name] = Watch(loop)
-        watch.refresh(budget)
-        return watch
+            follower = self._followers.get(loop.name)
+            if follower is None or follower.loop is not loop:
+                follower = self._followers[loop.name] = LogFollower(loop)
+        follower.refresh(budget)
+        return follower

@@ -1,14 +1,14 @@
-"""What the service measures, for Prometheus.
+"""Metrics of the service, for Prometheus.
 
-What became of decisions and rewards is read from the log when someone asks, and so survives a
-restart. Requests and their times are counted here, by this process.
+The process counts requests and their times. Everything about decisions and rewards is read from the
+log at each scrape, and therefore survives a restart.
 """
 
 import math
 import time
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Literal, NamedTuple
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -17,147 +17,219 @@ from prometheus_client.registry import Collector
 
 from windvane.errors import StoreError
 from windvane.service.clock import MICROSECONDS_PER_SECOND, now_us
-from windvane.service.monitoring.log_follower import BUDGET, Watch, Watches
+from windvane.service.loops.loop import Loop
+from windvane.service.loops.service import Service
+from windvane.service.monitoring.log_follower import BUDGET_SECONDS, LogFollower, LogFollowers
 from windvane.service.store.schema import Funnel, LoggedDecision
 
-if TYPE_CHECKING:
-    from windvane.service.loops.loop import Loop
-    from windvane.service.loops.service import Service
+REQUEST_SECONDS_BUCKETS = (
+    *(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05),
+    *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0),
+)
+RECENT_DECISIONS = 1000  # over which the gauges of a loop are computed
+REWARD_OUTCOMES = (
+    *("learned", "summed", "extra", "held"),
+    *("late", "orphan", "duplicate", "unlearned"),
+)
 
-BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # seconds
-RECENT = 1000  # decisions by which a loop is judged
-OUTCOMES = ("learned", "summed", "extra", "held", "late", "orphan", "duplicate", "unlearned")
+
+class MetricInfo(NamedTuple):
+    """One metric as /metrics and the documentation have it."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    meaning: str
+
+    def create_family(self) -> CounterMetricFamily | GaugeMetricFamily:
+        """Create an empty family for a collector."""
+        if self.kind == "counter":
+            return CounterMetricFamily(self.family_name, self.meaning, labels=self.labels)
+        return GaugeMetricFamily(self.name, self.meaning, labels=self.labels)
+
+    @property
+    def family_name(self) -> str:
+        """The name without the suffix that the client library appends to counters."""
+        return self.name.removesuffix("_total")
+
+
+REQUEST_SECONDS = MetricInfo(
+    "windvane_request_seconds",
+    "histogram",
+    ("operation", "loop"),
+    "Seconds to answer a rank, reward or activate request.",
+)
+REQUESTS = MetricInfo(
+    "windvane_requests_total", "counter", ("operation", "loop", "status"), "Requests answered."
+)
+DEGRADED = MetricInfo(
+    "windvane_degraded", "gauge", (), "1 while rank requests are answered without the log, else 0."
+)
+WRITES_WAITING = MetricInfo(
+    "windvane_writes_waiting", "gauge", (), "Operations that are not on disk yet."
+)
+COMMITS = MetricInfo("windvane_commits_total", "counter", (), "Groups of operations committed.")
+DECISIONS = MetricInfo(
+    "windvane_decisions_total", "counter", ("loop",), "Decisions written to the log."
+)
+REWARDS = MetricInfo(
+    "windvane_rewards",
+    "gauge",
+    ("loop", "outcome"),
+    "Rewards by outcome; held and orphan rewards can still find their decision.",
+)
+_GAUGE_MEANINGS = {
+    "windvane_join_ratio": (
+        "Share of decisions that got their reward in time, of all whose wait is over."
+    ),
+    "windvane_model_age_seconds": "Seconds since the last lesson.",
+    "windvane_exploration_share": (
+        "Share of recent decisions in which another action was more likely."
+    ),
+    "windvane_apprentice_agreement": (
+        "In the mode Apprentice: share of decisions in which the loop, too, would have chosen the "
+        "first action."
+    ),
+    "windvane_prediction_error": (
+        "Root mean square of reward minus prediction, over recent lessons."
+    ),
+    "windvane_parameter_norm": "Euclidean norm of the estimated parameter.",
+    "windvane_parameter_movement": (
+        "Distance that the estimated parameter moved over recent lessons."
+    ),
+    "windvane_drift_alarms": (
+        "Drift alarms in the followed part of the log: predictions became worse than usual."
+    ),
+}
+LOOP_GAUGES = tuple(
+    MetricInfo(name, "gauge", ("loop",), meaning) for name, meaning in _GAUGE_MEANINGS.items()
+)
+
+
+def list_metrics() -> list[MetricInfo]:
+    """List all metrics of the service, in the order of /metrics."""
+    of_process = [REQUEST_SECONDS, REQUESTS, DEGRADED, WRITES_WAITING, COMMITS]
+    return [*of_process, DECISIONS, REWARDS, *LOOP_GAUGES]
 
 
 class Metrics:
-    """The counters of one service."""
+    """The metrics of one service."""
 
-    def __init__(self, service: "Service") -> None:
+    def __init__(self, service: Service) -> None:
         self.service = service
+        self.followers = LogFollowers()
         self.registry = CollectorRegistry()
-        self.times = Histogram(
-            "windvane_request_seconds",
-            "Time to answer, by what was asked.",
-            ("operation", "loop"),
-            buckets=BUCKETS,
+        self._seconds = Histogram(
+            REQUEST_SECONDS.name,
+            REQUEST_SECONDS.meaning,
+            REQUEST_SECONDS.labels,
+            buckets=REQUEST_SECONDS_BUCKETS,
             registry=self.registry,
         )
-        self.requests = Counter(
-            "windvane_requests",
-            "Requests answered.",
-            ("operation", "loop", "status"),
-            registry=self.registry,
+        self._requests = Counter(
+            REQUESTS.family_name, REQUESTS.meaning, REQUESTS.labels, registry=self.registry
         )
-        self.watches = Watches()
-        self.registry.register(Loops(service, self.watches))
-        self.counters = lru_cache(self._counters)
+        self.registry.register(LoopCollector(service, self.followers))
+        self._find_counters = lru_cache(self._label_counters)
 
-    def _counters(self, what: str, loop: str, status: int) -> tuple[Counter, Histogram]:
-        return self.requests.labels(what, loop, str(status)), self.times.labels(what, loop)
+    def _label_counters(self, operation: str, loop: str, status: int) -> tuple[Counter, Histogram]:
+        requests = self._requests.labels(operation, loop, str(status))
+        return requests, self._seconds.labels(operation, loop)
 
     def count(self, operation: str, loop: str | None, status: int, seconds: float) -> None:
-        """Count one request and, if it is one of a loop, its time.
+        """Count one request and, if it names a loop, its time.
 
         Unknown loops share the label "", so that clients cannot add labels without end.
         """
         if loop is None:
-            self.requests.labels(operation, "", str(status)).inc()
+            self._requests.labels(operation, "", str(status)).inc()
             return
         label = loop if loop in self.service.loops else ""
-        requests, times = self.counters(operation, label, status)
+        requests, times = self._find_counters(operation, label, status)
         requests.inc()
         times.observe(seconds)
 
-    def text(self) -> bytes:
-        """All of it as Prometheus reads it; waits for the log, so call it in a thread."""
+    def render(self) -> bytes:
+        """Render all metrics in the text format; reads the log, so use a thread."""
         return generate_latest(self.registry)
 
 
-class Loops(Collector):
-    """What the log knows of each loop."""
+class LoopCollector(Collector):
+    """Reads the metrics of the writer and of each loop at a scrape."""
 
-    def __init__(self, service: "Service", watches: Watches) -> None:
-        self.service, self.watches = service, watches
+    def __init__(self, service: Service, followers: LogFollowers) -> None:
+        self.service = service
+        self.followers = followers
 
     def describe(self) -> list[Metric]:
-        """Nothing before it is asked for."""
+        """Describe nothing, so that registering does not read the log."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Read it now; a log that cannot be read leaves the process's own numbers."""
+        """Yield all families; only those of the process if the log cannot be read."""
         service = self.service
-        degraded = "1 while ranks are answered without the log."
-        yield GaugeMetricFamily("windvane_degraded", degraded, float(bool(service.degraded)))
-        waiting = GaugeMetricFamily("windvane_writes_waiting", "Operations not yet on disk.")
-        waiting.add_metric((), service.writer.waiting_count)
-        yield waiting
-        commits = CounterMetricFamily("windvane_commits", "Groups of operations written.")
-        commits.add_metric((), service.writer.commit_count)
-        yield commits
-        until = time.monotonic() + BUDGET
+        for info, value in (
+            (DEGRADED, float(bool(service.degraded))),
+            (WRITES_WAITING, service.writer.waiting_count),
+            (COMMITS, service.writer.commit_count),
+        ):
+            family = info.create_family()
+            family.add_metric((), value)
+            yield family
         try:
-            read = [
-                (loop, *_read(loop, self.watches.of(loop, max(until - time.monotonic(), 0.0))))
-                for loop in list(service.loops.values())
-            ]
+            rows = self._read_loops()
         except StoreError:
             return
-        decisions = CounterMetricFamily("windvane_decisions", "Ranks kept.", labels=("loop",))
-        told = "Rewards by what became of them; held and orphan ones can find their decision yet."
-        rewards = GaugeMetricFamily("windvane_rewards", told, labels=("loop", "outcome"))
-        gauges = {
-            name: GaugeMetricFamily(f"windvane_{name}", told, labels=("loop",))
-            for name, told in GAUGES.items()
-        }
-        for loop, funnel, values in read:
-            decisions.add_metric((loop.name,), funnel.ranked)
-            for outcome in OUTCOMES:
-                rewards.add_metric((loop.name, outcome), getattr(funnel, outcome))
-            for name, value in values.items():
+        decisions, rewards = DECISIONS.create_family(), REWARDS.create_family()
+        gauges = {info.name: info.create_family() for info in LOOP_GAUGES}
+        for name, funnel, values in rows:
+            decisions.add_metric((name,), funnel.ranked)
+            for outcome in REWARD_OUTCOMES:
+                rewards.add_metric((name, outcome), getattr(funnel, outcome))
+            for gauge, value in values.items():
                 if math.isfinite(value):
-                    gauges[name].add_metric((loop.name,), value)
+                    gauges[gauge].add_metric((name,), value)
         yield from (decisions, rewards, *gauges.values())
 
+    def _read_loops(self) -> list[tuple[str, Funnel, dict[str, float]]]:
+        """Read the name, the funnel and the gauges of each loop, all within one budget of time."""
+        deadline = time.monotonic() + BUDGET_SECONDS
+        rows = []
+        for loop in list(self.service.loops.values()):
+            budget = max(deadline - time.monotonic(), 0.0)
+            follower = self.followers.follow(loop, budget)
+            funnel = loop.store.read_funnel(loop.id)
+            rows.append((loop.name, funnel, _compute_gauges(loop, funnel, follower)))
+        return rows
 
-GAUGES = {
-    "join_ratio": "Decisions that got their reward in time, of all whose wait is over.",
-    "model_age_seconds": "Time since something was learned.",
-    "exploration_share": "Recent decisions that took another action than the likeliest.",
-    "apprentice_agreement": "As an apprentice, how often it would take the first action as well.",
-    "prediction_error": "Root mean square of reward minus what was predicted, recent lessons.",
-    "parameter_norm": "Length of the estimated parameter.",
-    "parameter_movement": "How far the estimated parameter came over the recent lessons.",
-    "drift_alarms": "How often predictions became worse than usual, in the log that is watched.",
-}
 
-
-def _read(loop: "Loop", watch: Watch) -> tuple[Funnel, dict[str, float]]:
-    store, theta = loop.store, loop.policy.theta
-    funnel = store.read_funnel(loop.id)
-    closed = funnel.learned + funnel.default
-    age = math.nan
-    if (learned_at := store.find_last_lesson_time(loop.id)) is not None:
-        age = (now_us() - learned_at) / MICROSECONDS_PER_SECOND
-    with watch.lock:
-        drift = watch.drift(RECENT)
-    return funnel, {
-        "join_ratio": funnel.learned / closed if closed else math.nan,
-        "model_age_seconds": age,
-        "exploration_share": exploration_share(store.list_recent_decisions(loop.id, RECENT)),
-        "apprentice_agreement": loop.agreement,
-        "prediction_error": drift.error,
-        "parameter_norm": float(np.linalg.norm(theta)),
-        "parameter_movement": drift.movement,
-        "drift_alarms": drift.alarms,
+def _compute_gauges(loop: Loop, funnel: Funnel, follower: LogFollower) -> dict[str, float]:
+    """Compute the values of `LOOP_GAUGES`; NaN if there is none."""
+    store = loop.store
+    completed = funnel.learned + funnel.default
+    learned_at = store.find_last_lesson_time(loop.id)
+    age = math.nan if learned_at is None else (now_us() - learned_at) / MICROSECONDS_PER_SECOND
+    recent = store.list_recent_decisions(loop.id, RECENT_DECISIONS)
+    with follower.lock:
+        drift = follower.measure_drift(RECENT_DECISIONS)
+    return {
+        "windvane_join_ratio": funnel.learned / completed if completed else math.nan,
+        "windvane_model_age_seconds": age,
+        "windvane_exploration_share": _compute_exploration_share(recent),
+        "windvane_apprentice_agreement": loop.agreement,
+        "windvane_prediction_error": drift.error,
+        "windvane_parameter_norm": float(np.linalg.norm(loop.policy.theta)),
+        "windvane_parameter_movement": drift.movement,
+        "windvane_drift_alarms": drift.alarms,
     }
 
 
-def exploration_share(recent: Sequence[LoggedDecision]) -> float:
-    """How often something else than the likeliest action was taken."""
-    others = [
-        chances[logged.decision.chosen] < chances.max()
+def _compute_exploration_share(recent: Sequence[LoggedDecision]) -> float:
+    """Compute the share of decisions in which another action was more likely."""
+    is_explored = [
+        probabilities[logged.decision.chosen] < probabilities.max()
         for logged in recent
         if not logged.decision.degraded
-        for chances in (np.frombuffer(logged.decision.probabilities),)
+        for probabilities in (np.frombuffer(logged.decision.probabilities),)
     ]
-    return float(np.mean(others)) if others else math.nan
+    return float(np.mean(is_explored)) if is_explored else math.nan

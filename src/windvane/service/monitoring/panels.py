@@ -1,7 +1,7 @@
-"""The questions of the board, answered in a sentence and in numbers."""
+"""The panels of the dashboard: each question answered by a sentence and by numbers."""
 
 from math import isnan
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,6 +13,7 @@ from windvane.service.loops.settings import Settings
 from windvane.service.monitoring import estimates
 from windvane.service.monitoring.estimates import (
     BAND_STANDARD_ERRORS,
+    SMOOTHING_BINS,
     ActionShare,
     Bins,
     DecisionColumns,
@@ -22,31 +23,32 @@ from windvane.service.monitoring.estimates import (
     RewardRange,
     Series,
 )
-from windvane.service.monitoring.log_follower import Watch
+from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import decode_rank_request
 from windvane.service.store.monitoring_queries import list_recent_requests
 
-REQUESTS = 50  # the last ones, in which features are weighed
-LONGEST = 1 << 16  # characters of a request that is weighed
-ACTIONS = 16  # of a request that are weighed
-FEATURES = 12
-EVENTS = 4  # that are named
-FEW = 30  # rewards with which nothing can be said
-MODES = {
-    "Apprentice": "As an apprentice it takes the first action, and learns from that.",
-    "LoggingOnly": "Not now: it only logs.",
+WEIGHED_REQUESTS = 50  # the last ones, from which the weights of features are computed
+MAX_REQUEST_CHARACTERS = 1 << 16  # longer requests are left out
+MAX_REQUEST_ACTIONS = 16  # the first ones of a request
+SHOWN_FEATURES = 12
+SHOWN_EVENTS = 4
+MIN_REWARDS = 30  # with fewer, nothing is said about learning
+MODE_SENTENCES = {
+    "Apprentice": "As an apprentice, the loop takes the first action and learns from it.",
+    "LoggingOnly": "Not now: the loop only logs.",
 }
+State = Literal["good", "bad", "unsure"]
 
 
 class PageStruct(msgspec.Struct, frozen=True, rename="camel"):
     """A part of the JSON that the dashboard page reads."""
 
 
-class Learning(PageStruct, frozen=True):
+class LearningPanel(PageStruct, frozen=True):
     """Is it learning?"""
 
     answer: str
-    state: str  # good, bad or unsure
+    state: State
     mean: Estimate
     baseline: Estimate
     uniform: Estimate
@@ -55,21 +57,21 @@ class Learning(PageStruct, frozen=True):
     reward: Series
     reward_baseline: Series
     reward_uniform: Series
-    ends: RewardRange  # of the rewards
-    waiting: list[float]  # the share of each bin whose reward is not known yet
+    ends: RewardRange
+    waiting: list[float]  # share of each bin that still waits for its reward
 
 
-class Drift(PageStruct, frozen=True):
+class DriftPanel(PageStruct, frozen=True):
     """Is the world drifting?"""
 
     answer: str
-    state: str
+    state: State
     error: Series
     movement: list[float]
     alarms: list[int]  # bins
 
 
-class Chosen(PageStruct, frozen=True):
+class ChoicesPanel(PageStruct, frozen=True):
     """What is being chosen?"""
 
     answer: str
@@ -77,7 +79,7 @@ class Chosen(PageStruct, frozen=True):
     explored: float
 
 
-class Forgetting(PageStruct, frozen=True):
+class ForgettingPanel(PageStruct, frozen=True):
     """How fast does it forget?"""
 
     answer: str
@@ -86,7 +88,7 @@ class Forgetting(PageStruct, frozen=True):
     learned: int
 
 
-class Arrived(PageStruct, frozen=True):
+class RewardsPanel(PageStruct, frozen=True):
     """Did rewards arrive?"""
 
     answer: str
@@ -94,200 +96,239 @@ class Arrived(PageStruct, frozen=True):
     funnel: dict[str, int]
 
 
-class Weight(PageStruct, frozen=True):
-    """A feature and how much it tells actions apart."""
+class FeatureWeight(PageStruct, frozen=True):
+    """A feature and its part in an estimate, or in the difference between actions."""
 
     name: str
     amount: float
 
 
-class Answers(PageStruct, frozen=True):
-    """The whole board of one loop; times are microseconds since 1970."""
+class Dashboard(PageStruct, frozen=True):
+    """The whole dashboard of one loop; times are microseconds since 1970."""
 
     loop: str
     mode: str
     created: int
     decisions: int
     truncated: bool
-    behind: bool  # the log is still being read
+    behind: bool  # the log has entries that were not read yet
     since: int
     until: int
     width: int
     starts: list[int]
-    learning: Learning
-    drift: Drift
-    chosen: Chosen
-    forgetting: Forgetting
-    arrived: Arrived
-    features: list[Weight]
-    recent: list[str]  # events, the last one first
+    learning: LearningPanel
+    drift: DriftPanel
+    chosen: ChoicesPanel
+    forgetting: ForgettingPanel
+    arrived: RewardsPanel
+    features: list[FeatureWeight]
+    recent: list[str]  # event ids, newest first
 
 
-class Recent(NamedTuple):
-    """What the last requests say."""
+class RecentRequests(NamedTuple):
+    """What the dashboard shows about the last rank requests."""
 
-    features: list[Weight]
+    features: list[FeatureWeight]
     events: list[str]
 
 
-def answers(watch: Watch, last: Recent, since: int | None = None) -> Answers:
-    """All that the board says, on decisions made since a time."""
-    with watch.lock:
-        (decided, names), learned, effective = watch.decided(), watch.learned(), watch.effective()
-        count, knows = len(watch.ages), watch.alarm.is_calibrated
-    loop = watch.loop
+def build_dashboard(
+    follower: LogFollower, recent: RecentRequests, since: int | None = None
+) -> Dashboard:
+    """Build the dashboard of a loop from the decisions made since a time."""
+    with follower.lock:
+        decisions, names = follower.collect_decisions()
+        lessons = follower.collect_lessons()
+        effective_count = follower.compute_effective_count()
+        observations = len(follower.observation_times)
+        is_calibrated = follower.alarm.is_calibrated
     if since is not None:
-        decided, learned = decided.select_since(since), learned.select_since(since)
-    times = np.concatenate((decided.at, learned.at))
-    ends = (int(times.min()), int(times.max())) if len(times) else (now_us(), now_us())
-    in_bins = estimates.choose_bins(*ends, len(decided.at))
-    return Answers(
+        decisions = decisions.select_since(since)
+        lessons = lessons.select_since(since)
+    times = np.concatenate((decisions.at, lessons.at))
+    first, last = (int(times.min()), int(times.max())) if len(times) else (now_us(), now_us())
+    bins = estimates.choose_bins(first, last, len(decisions.at))
+    loop = follower.loop
+    return Dashboard(
         loop=loop.name,
         mode=loop.settings.learning_mode,
         created=loop.created,
-        decisions=len(decided.at),
-        truncated=watch.truncated,
-        behind=watch.behind,
-        since=ends[0],
-        until=ends[1],
-        width=in_bins.width,
-        starts=in_bins.list_starts(),
-        learning=learning(in_bins, decided, loop.settings),
-        drift=drift(in_bins, learned, knows),
-        chosen=chosen(in_bins, decided, names),
-        forgetting=forgetting(loop, effective, count, watch.truncated),
-        arrived=arrived(watch),
-        features=last.features,
-        recent=last.events,
+        decisions=len(decisions.at),
+        truncated=follower.is_truncated,
+        behind=follower.is_behind,
+        since=first,
+        until=last,
+        width=bins.width,
+        starts=bins.list_starts(),
+        learning=_build_learning_panel(bins, decisions, loop.settings),
+        drift=_build_drift_panel(bins, lessons, is_calibrated),
+        chosen=_build_choices_panel(bins, decisions, names),
+        forgetting=_build_forgetting_panel(
+            loop, effective_count, observations, follower.is_truncated
+        ),
+        arrived=_build_rewards_panel(follower),
+        features=recent.features,
+        recent=recent.events,
     )
 
 
-def learning(in_bins: Bins, decided: DecisionColumns, told: Settings) -> Learning:
-    """The reward against that of the first action and of any action."""
-    ones, first, any_ = np.ones(len(decided.at)), decided.baseline, decided.uniform
-    mean, of_first, of_any = (
-        estimates.estimate_value(*estimates.select_known(decided.reward, each))
-        for each in (ones, first, any_)
+def _build_learning_panel(
+    bins: Bins, decisions: DecisionColumns, settings: Settings
+) -> LearningPanel:
+    """Compare the rewards with those of always the first action and of a random action."""
+    rewards = decisions.reward
+    ones = np.ones(len(rewards))
+    baseline = estimates.select_known(rewards, decisions.baseline)
+    uniform = estimates.select_known(rewards, decisions.uniform)
+    comparison = _Comparison(
+        mean=estimates.estimate_value(*estimates.select_known(rewards, ones)),
+        baseline=estimates.estimate_value(*baseline),
+        uniform=estimates.estimate_value(*uniform),
+        over_baseline=estimates.estimate_gain(*baseline),
+        over_uniform=estimates.estimate_gain(*uniform),
     )
-    over_first = estimates.estimate_gain(*estimates.select_known(decided.reward, first))
-    over_any = estimates.estimate_gain(*estimates.select_known(decided.reward, any_))
-    answer, state = verdict(mean, of_first, of_any, over_first, over_any)
-    if told.learning_mode != "Online":
-        answer, state = f"{MODES[told.learning_mode]} {answer}", "unsure"
-    return Learning(
+    answer, state = _judge_learning(comparison)
+    if settings.learning_mode != "Online":
+        answer, state = f"{MODE_SENTENCES[settings.learning_mode]} {answer}", "unsure"
+    per_bin = estimates.estimate_per_bin
+    return LearningPanel(
         answer=answer,
         state=state,
-        mean=mean,
-        baseline=of_first,
-        uniform=of_any,
-        over_baseline=over_first,
-        over_uniform=over_any,
-        reward=estimates.estimate_per_bin(in_bins, decided, ones),
-        reward_baseline=estimates.estimate_per_bin(
-            in_bins, decided, first, estimates.SMOOTHING_BINS
+        **comparison._asdict(),
+        reward=per_bin(bins, decisions, ones),
+        reward_baseline=per_bin(bins, decisions, decisions.baseline, SMOOTHING_BINS),
+        reward_uniform=per_bin(bins, decisions, decisions.uniform, SMOOTHING_BINS),
+        ends=estimates.find_range(rewards),
+        waiting=estimates.compute_waiting_shares(
+            bins, decisions, now_us() - settings.reward_wait_us
         ),
-        reward_uniform=estimates.estimate_per_bin(in_bins, decided, any_, estimates.SMOOTHING_BINS),
-        ends=estimates.find_range(decided.reward),
-        waiting=estimates.compute_waiting_shares(in_bins, decided, now_us() - told.reward_wait_us),
     )
 
 
-def verdict(
-    mean: Estimate, baseline: Estimate, uniform: Estimate, first: Gain, any_: Gain
-) -> tuple[str, str]:
-    """A sentence on whether it learns, and how good that is."""
-    if mean.count < FEW:
-        return f"Too early to say, with {plural(mean.count, 'reward')}.", "unsure"
-    said = f"A decision earns {mean.value:.3f} on average."
-    told = [
-        f"{who} would have earned {other.value:.3f} ± {BAND_STANDARD_ERRORS * other.error:.3f}"
-        for who, other in (("The first action", baseline), ("any action, by lot,", uniform))
+class _Comparison(NamedTuple):
+    """The mean reward, its estimate under two other policies, and the gains over them."""
+
+    mean: Estimate
+    baseline: Estimate
+    uniform: Estimate
+    over_baseline: Gain
+    over_uniform: Gain
+
+
+def _judge_learning(comparison: _Comparison) -> tuple[str, State]:
+    """Say in a sentence whether the loop earns more than the policies it is compared with."""
+    mean = comparison.mean
+    if mean.count < MIN_REWARDS:
+        return f"Too early to say, with {_format_count(mean.count, 'reward')} so far.", "unsure"
+    others = [
+        f"{policy} would have earned {other.value:.3f} ± {BAND_STANDARD_ERRORS * other.error:.3f}"
+        for policy, other in (
+            ("always the first action", comparison.baseline),
+            ("a random action", comparison.uniform),
+        )
         if not isnan(other.value) and not isnan(other.error)
     ]
-    said += f" {', '.join(told)}." if told else ""
-    judged = [each for each in (first, any_) if not isnan(each.value)]
-    if not judged:
-        return said + " The log holds no other choices to compare with.", "unsure"
-    if all(each.value > BAND_STANDARD_ERRORS * each.error for each in judged):
-        return f"Yes. {said}", "good"
-    if any(each.value < -BAND_STANDARD_ERRORS * each.error for each in judged):
-        return f"No: another rule does better. {said}", "bad"
-    return f"Not to be told apart yet. {said}", "unsure"
+    summary = f"A decision earns {mean.value:.3f} on average."
+    if others:
+        sentence = ", ".join(others)
+        summary += f" {sentence[0].upper()}{sentence[1:]}."
+    gains = [
+        gain
+        for gain in (comparison.over_baseline, comparison.over_uniform)
+        if not isnan(gain.value)
+    ]
+    if not gains:
+        return f"{summary} The log has no other choices to compare with.", "unsure"
+    if all(gain.value > BAND_STANDARD_ERRORS * gain.error for gain in gains):
+        return f"Yes. {summary}", "good"
+    if any(gain.value < -BAND_STANDARD_ERRORS * gain.error for gain in gains):
+        return f"No: another rule does better. {summary}", "bad"
+    return f"The difference is not clear yet. {summary}", "unsure"
 
 
-def drift(in_bins: Bins, learned: LessonColumns, knows: bool) -> Drift:
-    """How wrong predictions are, how far the estimate moves, and when that was unusual."""
-    if count := len(learned.alarms):
-        often = "once" if count == 1 else f"{count:,} times"
-        answer = f"It has: predictions became worse than usual {often}; see the marks."
-        state = "bad"
-    elif not len(learned.at):
-        answer, state = "Nothing was learned in this time.", "unsure"
-    elif not knows:
-        answer, state = "Too early to say: what is usual is not known yet.", "unsure"
-    else:
-        answer, state = "No sign of it: predictions are as good as they usually are.", "good"
-    raised = estimates.find_alarm_bins(in_bins, learned)
-    error, movement = (
-        estimates.compute_prediction_errors(in_bins, learned),
-        estimates.compute_movement(in_bins, learned),
+def _build_drift_panel(bins: Bins, lessons: LessonColumns, is_calibrated: bool) -> DriftPanel:
+    """Show the prediction error, the movement of the estimate and the alarms."""
+    answer, state = _judge_drift(lessons, is_calibrated)
+    return DriftPanel(
+        answer,
+        state,
+        estimates.compute_prediction_errors(bins, lessons),
+        estimates.compute_movement(bins, lessons),
+        estimates.find_alarm_bins(bins, lessons),
     )
-    return Drift(answer, state, error, movement, raised)
 
 
-def chosen(in_bins: Bins, decided: DecisionColumns, names: list[str]) -> Chosen:
-    """The share of each action."""
-    found = estimates.count_shares(in_bins, decided, names)
-    if not found:
-        return Chosen("Nothing in this time.", found, 0.0)
-    explored = float(decided.explored.mean())
-    answer = (
-        f"{plural(len(np.unique(decided.action)), 'action')}. {explored:.0%} of the choices were "
-        "exploration: not the likeliest action."
-    )
-    return Chosen(answer, found, explored)
+def _judge_drift(lessons: LessonColumns, is_calibrated: bool) -> tuple[str, State]:
+    if count := len(lessons.alarms):
+        times = "once" if count == 1 else f"{count:,} times"
+        return f"Yes: predictions became worse than usual {times}; see the marks.", "bad"
+    if not len(lessons.at):
+        return "Nothing was learned in this time.", "unsure"
+    if not is_calibrated:
+        return "Too early to say: the usual prediction error is not known yet.", "unsure"
+    return "No sign of it: predictions are as good as usual.", "good"
 
 
-def forgetting(loop: Loop, effective: float, count: int, truncated: bool) -> Forgetting:
-    """The half-life, and how many observations count."""
+def _build_choices_panel(bins: Bins, decisions: DecisionColumns, names: list[str]) -> ChoicesPanel:
+    """Show how often each action was chosen."""
+    shares = estimates.count_shares(bins, decisions, names)
+    if not shares:
+        return ChoicesPanel("No action was chosen in this time.", shares, 0.0)
+    explored = float(decisions.explored.mean())
+    actions = _format_count(len(np.unique(decisions.action)), "action")
+    exploration = f"{explored:.0%} of the choices were exploration: another action was more likely."
+    return ChoicesPanel(f"{actions}. {exploration}", shares, explored)
+
+
+def _build_forgetting_panel(
+    loop: Loop, effective_count: float, observations: int, is_truncated: bool
+) -> ForgettingPanel:
+    """Show the half-life, and how many new observations the past counts as."""
     half_life = loop.settings.half_life
-    if not loop.policy.memory.kind.is_timed:
-        answer = "Never: every observation counts for ever."
-    else:
+    if loop.policy.memory.kind.is_timed:
         answer = f"An observation counts half after {half_life}."
-    if count:
-        least = "at least " if truncated else ""
-        worth = plural(round(effective), "fresh one")
-        answer += f" The {plural(count, 'observation')} of the log are worth {least}{worth}."
-    return Forgetting(answer, half_life, effective, count)
+    else:
+        answer = "Never: every observation keeps its full weight."
+    if observations:
+        log = f"The log has {_format_count(observations, 'observation')}, worth"
+        least = "at least " if is_truncated else ""
+        answer += f" {log} {least}{_format_count(round(effective_count), 'new one')}."
+    return ForgettingPanel(answer, half_life, effective_count, observations)
 
 
-def arrived(watch: Watch) -> Arrived:
-    """The counters of the store, since the loop was made."""
-    funnel = watch.loop.store.read_funnel(watch.loop.id)
-    over = funnel.learned + funnel.default
+def _build_rewards_panel(follower: LogFollower) -> RewardsPanel:
+    """Show what became of all decisions and rewards since the loop was created."""
+    loop = follower.loop
+    funnel = loop.store.read_funnel(loop.id)
+    completed = funnel.learned + funnel.default
     if not funnel.ranked:
-        answer = "Nothing was ranked yet."
-    elif not over:
+        answer = "The loop has made no decision yet."
+    elif not completed:
         answer = "No decision has its reward yet."
     else:
-        answer = f"{funnel.learned / over:.0%} of the settled decisions had a reward in time."
-    return Arrived(answer, watch.waiting(), funnel._asdict())
+        share = funnel.learned / completed
+        answer = f"{share:.0%} of the completed decisions got a reward in time."
+    return RewardsPanel(answer, follower.count_waiting_decisions(), funnel._asdict())
 
 
-def recent(loop: Loop) -> Recent:
-    """What tells the actions of the last requests apart, as believed now; and the last events."""
-    rows = list_recent_requests(loop.store, loop.id, REQUESTS)
-    requests = [decode_rank_request(row.request) for row in rows if len(row.request) <= LONGEST]
-    pairs = [(each.context_features, each.actions[:ACTIONS]) for each in requests]
+def read_recent_requests(loop: Loop) -> RecentRequests:
+    """Weigh the features of the last requests by the current estimate, and list the last events."""
+    rows = list_recent_requests(loop.store, loop.id, WEIGHED_REQUESTS)
+    requests = [
+        decode_rank_request(row.request)
+        for row in rows
+        if len(row.request) <= MAX_REQUEST_CHARACTERS
+    ]
+    pairs = [(each.context_features, each.actions[:MAX_REQUEST_ACTIONS]) for each in requests]
     try:
-        reasons = loop.encoder.measure_importance(loop.policy.theta, pairs)
-    except FeatureError:  # answered when the log could not be written
-        reasons = []
-    weights = [Weight(name, amount) for name, amount in reasons[:FEATURES] if amount > 0.0]
-    return Recent(weights, [row.event_id for row in rows[:EVENTS]])
+        ranking = loop.encoder.measure_importance(loop.policy.theta, pairs)
+    except FeatureError:  # a request whose features cannot be read was answered without the log
+        ranking = []
+    weights = [
+        FeatureWeight(name, amount) for name, amount in ranking[:SHOWN_FEATURES] if amount > 0.0
+    ]
+    return RecentRequests(weights, [row.event_id for row in rows[:SHOWN_EVENTS]])
 
 
-def plural(count: int, noun: str) -> str:
-    """A number of things."""
+def _format_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

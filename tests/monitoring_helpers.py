@@ -1,0 +1,40 @@
+"""Loops with a played log, for the tests of monitoring."""
+
+from typing import NamedTuple
+
+from windvane.service.loops.loop import Loop
+from windvane.service.loops.offered_actions import Offer
+from windvane.service.loops.settings import Settings
+from windvane.service.monitoring.log_follower import LogFollower
+from windvane.service.schemas import Action, RankRequest
+from windvane.service.store.admin_operations import PutLoop
+from windvane.service.store.decision_operations import PutDecision
+from windvane.service.store.log import Store
+
+
+class ChangedLoop(NamedTuple):
+    """A loop, and when its visitors changed their taste and its log ends, in microseconds."""
+
+    loop: Loop
+    change_at: int
+    end_at: int
+
+
+def create_loop(store: Store, settings: Settings) -> Loop:
+    """Create the loop `home`."""
+    row = store.submit(PutLoop("home", settings.to_json(), 0, "test")).result(20)
+    return Loop(row, store)
+
+
+def put_one_decision(store: Store, loop: Loop, *names: str) -> None:
+    """Write one decision between some actions, with the event id e."""
+    request = RankRequest(actions=[Action(name, []) for name in names], event_id="e")
+    decision = loop.decide(request, Offer(request.actions))
+    store.submit(PutDecision(decision, loop.terms)).result(20)
+
+
+def follow(loop: Loop) -> LogFollower:
+    """A follower that has read the whole log."""
+    follower = LogFollower(loop)
+    follower.advance(budget=60)
+    return follower
