@@ -194,7 +194,7 @@ def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
         ("reproduce --replications 0", "Invalid value for '--replications'"),
         ("simulate", "give either a TOML file or at least one --policy"),
         ("simulate nowhere.toml", "nowhere.toml cannot be read"),
-        ("simulate --policy D-LinTs", "'D-LinTs' is none of LinUCB"),
+        ("simulate --policy D-LinTs", "'D-LinTs'; did you mean 'D-LinTS'?"),
         ("simulate --policy D-LinTS --drift sideways()", "drift must be one of stationary"),
         ("tune --memory keep", "memory must be one of discount, window, restart"),
         ("plot nowhere", "nowhere holds no finished run"),

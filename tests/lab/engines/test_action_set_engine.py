@@ -102,7 +102,7 @@ def test_experiments_are_the_same_on_any_number_of_threads() -> None:
     assert alone.regret.shape == (3, 11, 7)
     assert (np.diff(alone.regret, axis=2) >= -1e-12).all()
     first = replay_on(
-        worlds.routes(3, 3).whole(12),  # type: ignore[misc]
+        worlds.routes(3, 3).make_set(12),  # type: ignore[misc]
         PLAYERS[0],
         world.draw(np.random.SeedSequence(3, spawn_key=(0,))),
         int(np.random.SeedSequence(3, spawn_key=(0,)).generate_state(1, np.uint64)[0]) >> 1,

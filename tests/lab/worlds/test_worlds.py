@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from windvane import SettingError
-from windvane.lab.worlds.definition import (
-    POOL,
+from windvane.lab.worlds import (
     Drift,
     Reward,
     abrupt,
@@ -20,18 +19,16 @@ from windvane.lab.worlds.definition import (
     fresh,
     from_table,
     gaussian,
-    means,
-    offered,
-    payoff,
     periodic,
     poisson,
     pools,
-    regret,
     rotation,
     stationary,
     walk,
     world,
 )
+from windvane.lab.worlds.arm_draws import MAX_FRESH_VECTORS
+from windvane.lab.worlds.draw import means, offered, payoff, regret
 
 DRIFTS = [stationary(), abrupt([30, 70], flip=0.6), rotation(2.0), walk(3.0), periodic(40)]
 REWARDS = [
@@ -124,6 +121,12 @@ def test_walk_uses_up_its_budget_on_the_sphere(
     assert np.linalg.norm(draw.theta, axis=1) == pytest.approx(np.full(rounds, norm))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_walk_may_use_the_largest_budget_although_norms_are_rounded(seed: int) -> None:
+    draw = world(3, 2, 2, walk(2.0)).draw(seed)
+    assert draw.variation == pytest.approx(2.0)
+
+
 def test_walk_goes_another_way_for_another_seed() -> None:
     place = world(3, 2, 50, walk(5.0), start=[1, 0, 0])
     ends = np.array([place.draw(seed).theta[1] for seed in range(400)])
@@ -165,7 +168,7 @@ def test_fresh_arms_are_never_offered_twice_while_the_pool_holds_them() -> None:
 
 def test_fresh_arms_differ_within_a_round_and_memory_is_bounded() -> None:
     draw = world(3, 100, 2000, actions=fresh()).draw(0)
-    assert len(draw.arms) == POOL
+    assert len(draw.arms) == MAX_FRESH_VECTORS
     assert all(len(set(row)) == 100 for row in draw.picks.tolist())
 
 
@@ -328,7 +331,7 @@ def test_what_a_drift_prints_can_be_read_back(drift: Drift) -> None:
             {"reward": "bernoulli('odd')"},
             "bernoulli: mean must be 'affine', 'clip' or 'logistic', got",
         ),
-        ({"actions": "fixed([[1, 0]])"}, "world: arms is 2, but fixed gives 1"),
+        ({"actions": "fixed([[1, 0]])"}, "world: arms is 2, but fixed has 1"),
         ({"actions": "fixed([[1], [1]])"}, "world: dim is 2, but the arms have 1 features"),
         ({"actions": "fixed([[1, 0], [1]])"}, "fixed: arms must be rows of finite numbers"),
     ],
@@ -348,7 +351,7 @@ def test_pools_that_do_not_fit_are_refused() -> None:
     pair = pools([[1.0], [2.0]], [[3.0], [4.0]])
     with pytest.raises(SettingError, match="arms must be a multiple of 2 pools, got 3"):
         world(1, 3, 9, actions=pair)
-    with pytest.raises(SettingError, match="3 arms are wanted of a pool that has 2"):
+    with pytest.raises(SettingError, match="a pool must have at least 3 arms, got 2"):
         world(1, 6, 9, actions=pair)
     with pytest.raises(SettingError, match="at least one pool is needed, all of one dimension"):
         pools([[1.0]], [[1.0, 2.0]])

@@ -96,9 +96,9 @@ def noise_scale(reward: Reward) -> float:
     """
     if reward.law == "poisson":
         return 1.0
-    if isinstance(reward.given, str):
+    if isinstance(reward.parameter, str):
         return 0.5
-    return math.sqrt(reward.given) if reward.law == "gaussian" else reward.given
+    return math.sqrt(reward.parameter) if reward.law == "gaussian" else reward.parameter
 
 
 def change_rounds(world: World) -> tuple[int, ...]:
