@@ -1,4 +1,4 @@
-"""The board in a real browser, over a loop that was played over HTTP."""
+"""The dashboard in a real browser, over loops that were played over HTTP."""
 
 import asyncio
 import random
@@ -6,7 +6,8 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -17,51 +18,65 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+    from windvane.service.loops.settings import Settings
+
 CHROMIUM = "/usr/bin/chromium"
 HOSTILE = "<img src=x onerror=alert(1)>"
 EVENTS = 300
 REWARDED = 240
-TURN = 300
+TURN = 300  # event at which the visitors of the loop `turned` change their taste
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+def find_free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@contextmanager
+def run_service(data: Path) -> "Iterator[tuple[str, Callable[[str, Settings], None]]]":
+    """Run the service over a folder; yields its URL and a function that creates a loop."""
+    uvicorn = pytest.importorskip("uvicorn", reason="pip install 'windvane[serve]'")
+    from windvane.service.app import create_app
+
+    app, port = create_app(str(data)), find_free_port()
+    config = uvicorn.Config(app, "127.0.0.1", port, log_level="error", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
+    thread.start()
+
+    def create_loop(name: str, settings: "Settings") -> None:
+        [event_loop] = {server.servers[0].get_loop()}
+        creation = app.state.service.create_loop(name, settings, "test")
+        asyncio.run_coroutine_threadsafe(creation, event_loop).result(60)
+
+    try:
+        while not server.started:
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}", create_loop
+    finally:
+        server.should_exit = True
+        thread.join(20)
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a running service."""
-    uvicorn = pytest.importorskip("uvicorn", reason="pip install 'windvane[serve]'")
-    from windvane.service.app import create_app
+    """The address of a running service with three loops."""
     from windvane.service.loops.settings import Settings
 
-    app, port = create_app(str(tmp_path_factory.mktemp("data"))), free_port()
-    config = uvicorn.Config(app, "127.0.0.1", port, log_level="error", ws="none")
-    server = uvicorn.Server(config)
-    running = threading.Thread(target=lambda: asyncio.run(server.serve()))
-    running.start()
-    try:
-        while not server.started:
-            time.sleep(0.05)
-        [loop] = {server.servers[0].get_loop()}
-        for name, told in (("empty", Settings()), ("turned", Settings(half_life="300 rounds"))):
-            new = app.state.service.create_loop(name, told, "test")
-            asyncio.run_coroutine_threadsafe(new, loop).result(60)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        running.join(20)
+    with run_service(tmp_path_factory.mktemp("data")) as (url, create_loop):
+        create_loop("empty", Settings())
+        create_loop("turned", Settings(half_life="300 rounds"))
+        yield url
 
 
 @pytest.fixture(scope="module")
 def played(served: str) -> str:
-    """A service whose default loop has made decisions and had most of their rewards."""
-    chance = random.Random(5)
+    """A service whose default loop has made decisions, most of them with a reward."""
+    generator = random.Random(5)
     with httpx2.Client(base_url=f"{served}/personalizer/v1.0", timeout=60) as client:
         for k in range(EVENTS):
-            time_ = chance.choice(["morning", "evening"])
+            time_ = generator.choice(["morning", "evening"])
             names = [HOSTILE, "coffee", "juice"]
             actions = [{"id": name, "features": [{"warm": name != "juice"}]} for name in names]
             body = {
@@ -69,10 +84,10 @@ def played(served: str) -> str:
                 "contextFeatures": [{"time": time_}],
                 "actions": actions,
             }
-            answer = client.post("/rank", json=body)
-            assert answer.status_code == 201
+            response = client.post("/rank", json=body)
+            assert response.status_code == 201
             good = "coffee" if time_ == "morning" else "juice"
-            value = float(answer.json()["rewardActionId"] == good)
+            value = float(response.json()["rewardActionId"] == good)
             if k < REWARDED:
                 where = f"/events/{quote(f'event/{k}', safe='')}/reward"
                 assert client.post(where, json={"value": value}).status_code == 204
@@ -84,56 +99,63 @@ def played(served: str) -> str:
 @pytest.fixture(scope="module")
 def turned(served: str) -> str:
     """The address of a loop whose visitors have changed their taste."""
-    chance = random.Random(6)
+    generator = random.Random(6)
     base = f"{served}/loops/turned/personalizer/v1.0"
     actions = [{"id": name, "features": list[object]()} for name in ("coffee", "tea", "juice")]
     with httpx2.Client(base_url=base, timeout=60) as client:
         for k in range(TURN + 150):
-            made = client.post("/rank", json={"actions": actions}).json()
-            liked = made["rewardActionId"] == ("coffee" if k < TURN else "juice")
-            value = float(chance.random() < (0.8 if liked else 0.1))
-            client.post(f"/events/{made['eventId']}/reward", json={"value": value})
+            response = client.post("/rank", json={"actions": actions}).json()
+            liked = response["rewardActionId"] == ("coffee" if k < TURN else "juice")
+            value = float(generator.random() < (0.8 if liked else 0.1))
+            client.post(f"/events/{response['eventId']}/reward", json={"value": value})
     return f"{served}/loops/turned"
 
 
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
     sync_api = pytest.importorskip(
-        "playwright.sync_api", reason="pip install playwright to look at the board in a browser"
+        "playwright.sync_api", reason="pip install playwright to test the dashboard in a browser"
     )
     if not Path(CHROMIUM).exists():
-        pytest.skip("apt-get install chromium to look at the board in a browser")
+        pytest.skip("apt-get install chromium to test the dashboard in a browser")
     with sync_api.sync_playwright() as playwright:
-        found = playwright.chromium.launch(
+        chromium = playwright.chromium.launch(
             executable_path=CHROMIUM,
             args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
         )
-        yield found
-        found.close()
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture
-def heard() -> list[str]:
-    """Errors and dialogs of the page."""
+def problems() -> list[str]:
+    """Errors and dialogs of a page, which a test expects to be none."""
     return []
 
 
-def open_page(browser: "Browser", heard: list[str], scheme: str, wide: int = 1200) -> "Page":
+def open_page(
+    browser: "Browser",
+    problems: list[str],
+    scheme: str,
+    wide: int = 1200,
+    password: str | None = None,
+) -> "Page":
     page = browser.new_page(
+        http_credentials=None if password is None else {"username": "", "password": password},
         color_scheme="dark" if scheme == "dark" else "light",
         viewport={"width": wide, "height": 900},
     )
-    page.on("console", lambda said: heard.append(said.text) if said.type == "error" else None)
-    page.on("pageerror", lambda error: heard.append(str(error)))
-    page.on("dialog", lambda dialog: heard.append(dialog.message))
+    page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("dialog", lambda dialog: problems.append(dialog.message))
     return page
 
 
 @pytest.mark.parametrize(("scheme", "wide"), [("light", 1200), ("dark", 1200), ("light", 390)])
-def test_board_shows_the_played_loop(
-    played: str, browser: "Browser", heard: list[str], tmp_path: Path, scheme: str, wide: int
+def test_dashboard_shows_the_played_loop(
+    played: str, browser: "Browser", problems: list[str], tmp_path: Path, scheme: str, wide: int
 ) -> None:
-    page = open_page(browser, heard, scheme, wide)
+    page = open_page(browser, problems, scheme, wide)
     page.goto(played)
     for name, count in (
         ("ranked", EVENTS),
@@ -164,12 +186,14 @@ def test_board_shows_the_played_loop(
     assert page.locator("img").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.screenshot(path=tmp_path / f"{scheme}-{wide}.png", full_page=True)
-    assert heard == []
+    assert problems == []
     page.close()
 
 
-def test_board_goes_on_by_itself(played: str, browser: "Browser", heard: list[str]) -> None:
-    page = open_page(browser, heard, "light")
+def test_an_empty_loop_shows_commands_until_its_first_decision(
+    played: str, browser: "Browser", problems: list[str]
+) -> None:
+    page = open_page(browser, problems, "light")
     page.goto(f"{played}/loops/empty")
     page.locator("#rank-command").wait_for()
     assert "/loops/empty/personalizer/v1.0/rank" in page.locator("#rank-command").inner_text()
@@ -178,33 +202,33 @@ def test_board_goes_on_by_itself(played: str, browser: "Browser", heard: list[st
     httpx2.post(f"{played}/loops/empty/personalizer/v1.0/rank", json=body, timeout=60)
     page.locator("[data-count=ranked]").wait_for()
     assert page.locator("[data-count=ranked]").inner_text() == "1"
-    assert heard == []
+    assert problems == []
     page.close()
 
 
-def test_board_and_metrics_tell_of_a_change_of_taste(
-    turned: str, served: str, browser: "Browser", heard: list[str], tmp_path: Path
+def test_dashboard_and_metrics_show_a_change_of_taste(
+    turned: str, served: str, browser: "Browser", problems: list[str], tmp_path: Path
 ) -> None:
-    page = open_page(browser, heard, "light")
+    page = open_page(browser, problems, "light")
     page.goto(turned)
     page.locator("#drift .alarm-head").first.wait_for()
-    told = httpx2.get(f"{served}/board/turned.json").json()
-    assert page.locator("#error .alarm-head").count() == len(told["drift"]["alarms"])
-    assert page.locator("#movement .alarm-head").count() == len(told["drift"]["alarms"])
-    assert page.locator("#learning .alarm-head").count() == len(told["drift"]["alarms"])
+    data = httpx2.get(f"{served}/board/turned.json").json()
+    assert page.locator("#error .alarm-head").count() == len(data["drift"]["alarms"])
+    assert page.locator("#movement .alarm-head").count() == len(data["drift"]["alarms"])
+    assert page.locator("#learning .alarm-head").count() == len(data["drift"]["alarms"])
     assert "worse than usual once" in page.locator("#drift .answer").inner_text()
-    moved = [each for each in told["drift"]["movement"] if each]
+    moved = [each for each in data["drift"]["movement"] if each]
     assert page.locator("#movement rect.bar").count() == len(moved) > 1
     page.screenshot(path=tmp_path / "turned.png", full_page=True)
     assert 'windvane_drift_alarms{loop="turned"} 1.0' in httpx2.get(f"{served}/metrics").text
-    assert heard == []
+    assert problems == []
     page.close()
 
 
-def test_board_shows_what_is_new_without_being_loaded_again(
-    turned: str, served: str, browser: "Browser", heard: list[str]
+def test_dashboard_shows_new_decisions_without_a_reload(
+    turned: str, served: str, browser: "Browser", problems: list[str]
 ) -> None:
-    page = open_page(browser, heard, "dark")
+    page = open_page(browser, problems, "dark")
     page.goto(turned)
     ranked = page.locator("[data-count=ranked]")
     before = int(ranked.inner_text())
@@ -221,11 +245,11 @@ def test_board_shows_what_is_new_without_being_loaded_again(
     page.locator("#why:not(:empty)").wait_for()
     assert "No other action could be chosen" in page.locator("#why").inner_text()
     assert page.evaluate("window.loaded")
-    assert heard == []
+    assert problems == []
     page.close()
 
 
-def test_board_data_is_sent_once_and_refuses_nonsense(played: str) -> None:
+def test_dashboard_data_is_sent_once_and_bad_requests_are_refused(played: str) -> None:
     first = httpx2.get(f"{played}/board.json")
     assert [loop["name"] for loop in first.json()["loops"]] == ["default", "empty", "turned"]
     again = httpx2.get(f"{played}/board.json", headers={"if-none-match": first.headers["etag"]})
@@ -270,3 +294,25 @@ def test_a_file_of_the_page_is_sent_once(served: str, name: str, media_type: str
 @pytest.mark.parametrize("name", ["none.js", "..%2Fdashboard.py", "__init__.py"])
 def test_only_files_of_the_page_are_sent(served: str, name: str) -> None:
     assert httpx2.get(f"{served}/static/{name}").status_code == 404
+
+
+def test_with_keys_a_browser_opens_the_dashboard_by_password(
+    tmp_path: Path, browser: "Browser", problems: list[str]
+) -> None:
+    from windvane.service.api.auth import create_key
+    from windvane.service.store.log import Store
+
+    key = create_key("read", 0)
+    with Store(tmp_path) as store:
+        store.submit(key.put).result(20)
+    with run_service(tmp_path) as (url, _):
+        for path in ("/", "/static/dashboard.js", "/static/dashboard.css", "/board.json"):
+            assert httpx2.get(url + path).status_code == 401
+        page = open_page(browser, problems, "light", password=key.secret)
+        page.goto(url)
+        page.locator("#rank-command").wait_for()
+        assert page.locator("#status").inner_text() == "live"
+        assert page.locator("#loops option").all_inner_texts() == ["default"]
+        page.close()
+    # The browser sends the password only after the service has asked for it.
+    assert all("401" in problem for problem in problems)
