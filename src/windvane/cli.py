@@ -1,7 +1,7 @@
 """The command line: one command a task, results on stdout, messages on stderr."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,8 +9,8 @@ import typer
 from windvane._console import AsJson, print_json, print_message
 from windvane._text_table import Cell, format_table
 from windvane.errors import WindvaneError
-from windvane.lab import cli as lab
-from windvane.service import cli as service
+from windvane.lab.cli import LAB_COMMANDS
+from windvane.service.cli import SERVICE_COMMANDS, key_commands, loop_commands
 
 if TYPE_CHECKING:
     from windvane.names import Name
@@ -77,22 +77,10 @@ def theory(
     _print_tables(summary(dim, horizon, drift, arms, ridge, delta), as_json)
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (
-    lab.reproduce,
-    lab.simulate,
-    lab.tune,
-    lab.leaderboard,
-    lab.plot,
-    service.serve,
-    service.backup,
-    service.restore,
-    service.export,
-    service.demo,
-)
-for command in COMMANDS:
+for command in (*LAB_COMMANDS, *SERVICE_COMMANDS):
     app.command()(command)
-app.add_typer(service.loop, name="loop")
-app.add_typer(service.key, name="key")
+app.add_typer(loop_commands, name="loop")
+app.add_typer(key_commands, name="key")
 
 
 def _print_tables(tables: Mapping[str, Sequence[Mapping[str, Cell]]], as_json: bool) -> None:

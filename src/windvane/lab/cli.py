@@ -1,6 +1,6 @@
 """The commands of the lab: reproduce, simulate, tune, leaderboard, plot."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -191,3 +191,6 @@ def _print(result: "StudyResult", out: Path, as_json: bool) -> None:
         print_json({**result.to_dict(), "pictures": [str(picture) for picture in pictures]})
     else:
         print(f"{result}\n\nThe picture is {pictures[0]}")
+
+
+LAB_COMMANDS: tuple[Callable[..., None], ...] = (reproduce, simulate, tune, leaderboard, plot)

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,8 +25,10 @@ Database = Annotated[
 ]
 DEFAULT_DATA = Path("windvane-data")
 
-loop = typer.Typer(help="Create and list loops: kinds of decisions that are made again and again.")
-key = typer.Typer(help="Create, list and expire keys.")
+loop_commands = typer.Typer(
+    help="Create and list loops: kinds of decisions that are made again and again."
+)
+key_commands = typer.Typer(help="Create, list and expire keys.")
 
 
 def serve(
@@ -54,7 +56,7 @@ def serve(
     print_message("stopped")
 
 
-@loop.command("create", context_settings=setting_flags.CONTEXT)
+@loop_commands.command("create", context_settings=setting_flags.CONTEXT)
 @setting_flags.with_setting_flags
 def create_loop(
     name: Annotated[str, typer.Argument(help="Name of the loop, part of its URL.")],
@@ -77,7 +79,7 @@ def create_loop(
         print(f"/loops/{row.name}/personalizer/v1.0")
 
 
-@loop.command("list")
+@loop_commands.command("list")
 def list_loops(
     data: Data = DEFAULT_DATA, database: Database = None, as_json: AsJson = False
 ) -> None:
@@ -104,7 +106,7 @@ def list_loops(
     _print_rows(rows, as_json, "no loops yet")
 
 
-@key.command("create")
+@key_commands.command("create")
 def create_key(
     role: Annotated[str, typer.Option(help="rank, read or admin.")],
     data: Data = DEFAULT_DATA,
@@ -124,7 +126,7 @@ def create_key(
         print_message(f"key {row.id} of the role {role}; it is not shown again")
 
 
-@key.command("list")
+@key_commands.command("list")
 def list_keys(
     data: Data = DEFAULT_DATA, database: Database = None, as_json: AsJson = False
 ) -> None:
@@ -146,7 +148,7 @@ def list_keys(
     _print_rows(rows, as_json, "no keys yet: only localhost may connect to the service")
 
 
-@key.command("expire")
+@key_commands.command("expire")
 def expire_key(
     number: Annotated[int, typer.Argument(metavar="ID", help="Id of the key, from `key list`.")],
     delay: Annotated[
@@ -276,3 +278,6 @@ def _print_rows(rows: Sequence[Mapping[str, Cell]], as_json: bool, if_empty: str
         print(format_table(rows))
     else:
         print_message(if_empty)
+
+
+SERVICE_COMMANDS: tuple[Callable[..., None], ...] = (serve, backup, restore, export, demo)
