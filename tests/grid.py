@@ -48,7 +48,7 @@ def unit_rows(random: np.random.Generator, count: int, dim: int) -> Floats:
     return unit
 
 
-def loosened(policy: wv.Policy) -> wv.Policy:
+def make_inversions_rare(policy: wv.Policy) -> wv.Policy:
     """The same policy, but it inverts so rarely that its inverse is wrong by up to a fifth."""
     policy._arrays.rules["refresh"] = min(64, int(0.4 / -math.log(policy.memory.gamma)))
     kernels.blank(policy._arrays)

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 import naive
 import windvane as wv
-from grid import Floats, every_memory, every_mergeable, loosened, same_every_time, unit_rows
+from grid import (
+    Floats,
+    every_memory,
+    every_mergeable,
+    make_inversions_rare,
+    same_every_time,
+    unit_rows,
+)
 from windvane import kernels
 from windvane.kernels.widths import looseness, width_and_error
 
@@ -87,7 +94,7 @@ def test_every_discount_agrees_with_the_formulas(gamma: float, rarely: bool, sin
     xs, ys = random.standard_normal((700, 4)), random.standard_normal(700)
     policy = wv.Policy(4, wv.discount(gamma, single), wv.optimism(1.0), ridge=2.0, seed=0)
     if rarely:
-        loosened(policy)
+        make_inversions_rare(policy)
     for n in range(1, 701):
         policy.learn(xs[n - 1], float(ys[n - 1]))
         if n % 23 == 0:
@@ -180,7 +187,7 @@ def test_widths_of_fixed_arms_are_updated_with_each_observation(
     xs, arms = random.standard_normal((500, 6)), random.standard_normal((count, 6))
     policy = wv.Policy(6, memory, wv.optimism(1.0), seed=0)
     if memory.gamma < 1:
-        loosened(policy)
+        make_inversions_rare(policy)
     policy._make_room(500)
     state = kernels.parts(policy._arrays)
     sizes = np.einsum("kd,kd->k", arms, arms)

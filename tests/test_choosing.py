@@ -19,7 +19,7 @@ from grid import (
     contents,
     every_exploration,
     every_memory,
-    loosened,
+    make_inversions_rare,
     unit_rows,
 )
 from windvane import _random, kernels
@@ -42,10 +42,10 @@ def read_draws(policy: wv.Policy, history: naive.History) -> naive.Draws:
         normals = np.empty(2 * d if policy.memory.name != "window" else d)
         _random.normals(start, 3, normals)
         return naive.Draws(normals=normals)
-    held = np.count_nonzero(naive.weights(policy.memory, history, policy.ridge))
-    pseudo = np.zeros(held + d if policy.memory.name != "kalman" else held + (held + 1) * d)
+    count = np.count_nonzero(naive.weights(policy.memory, history, policy.ridge))
+    pseudo = np.zeros(count + d if policy.memory.name != "kalman" else count + (count + 1) * d)
     if exploration.pseudo == "coins":
-        for i in range(held):
+        for i in range(count):
             bits = int(_random.word(start, 3 + i))
             pseudo[i] = (bits & (2 ** int(exploration.scale) - 1)).bit_count()
     else:
@@ -102,7 +102,9 @@ def test_screening_with_inexact_widths_never_loses_the_best_arm(
 ) -> None:
     """The bounds hold even if the widths in memory are far from the exact ones."""
     memory = wv.discount(gamma, single)
-    check_that_the_best_of_fifty_is_played(loosened(wv.Policy(10, memory, exploration, seed=3)))
+    check_that_the_best_of_fifty_is_played(
+        make_inversions_rare(wv.Policy(10, memory, exploration, seed=3))
+    )
 
 
 def check_that_the_best_of_fifty_is_played(policy: wv.Policy) -> None:

@@ -35,8 +35,8 @@ def test_learn_many_equals_repeated_learn(memory: wv.Memory, exploration: wv.Exp
     assert many._arrays.block.tobytes() == one._arrays.block.tobytes()
     assert many._arrays.tally.tobytes() == one._arrays.tally.tobytes()
     assert many._open == one._open == set()
-    held = many.belief.seen
-    assert many._arrays.past[:held].tobytes() == one._arrays.past[:held].tobytes()
+    seen = many.belief.seen
+    assert many._arrays.past[:seen].tobytes() == one._arrays.past[:seen].tobytes()
     assert [many.choose(a).index for a in ARMS[:40]] == [one.choose(a).index for a in ARMS[:40]]
 
 
@@ -70,9 +70,9 @@ def test_rewards_may_come_late_and_in_any_order(memory: wv.Memory) -> None:
     for t in order:
         policy.learn(choices[t], REWARDS[t])
     xs = np.array([choices[t].features for t in order])
-    wanted = naive.estimate(memory, 1.0, naive.History(xs, REWARDS[order], order, 59))
-    np.testing.assert_allclose(policy.theta, wanted.theta, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(policy.belief.noise, wanted.W_noise, rtol=0, atol=1e-12)
+    expected = naive.estimate(memory, 1.0, naive.History(xs, REWARDS[order], order, 59))
+    np.testing.assert_allclose(policy.theta, expected.theta, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(policy.belief.noise, expected.W_noise, rtol=0, atol=1e-12)
 
 
 @every_memory
@@ -88,11 +88,11 @@ def test_a_round_without_reward_only_advances_the_round(memory: wv.Memory) -> No
             ys.append(REWARDS[t])
             rounds.append(t)
     history = naive.History(np.array(xs), np.array(ys), np.array(rounds), 59)
-    wanted = naive.estimate(memory, 1.0, history)
-    np.testing.assert_allclose(policy.theta, wanted.theta, rtol=0, atol=1e-12)
+    expected = naive.estimate(memory, 1.0, history)
+    np.testing.assert_allclose(policy.theta, expected.theta, rtol=0, atol=1e-12)
     if not memory.name.startswith(("restart", "half_life")):
         gapless = naive.estimate(memory, 1.0, naive.observed(history.xs, history.ys))
-        np.testing.assert_array_equal(wanted.W, gapless.W)
+        np.testing.assert_array_equal(expected.W, gapless.W)
 
 
 @pytest.mark.parametrize("memory", [wv.restart(5), wv.restart_at([5])], ids=repr)
@@ -131,12 +131,12 @@ def test_changing_the_arms_after_choosing_does_not_change_what_is_learned() -> N
     arms = ARMS[0].copy()
     policy = wv.Policy(3, wv.window(4), wv.perturbed_history(1.0), seed=0)
     choice = policy.choose(arms)
-    wanted = arms[choice.index].copy()
+    expected = arms[choice.index].copy()
     arms[:] = 99.0
     policy.learn(choice, 1.0)
     choice.features[:] = -99.0
     policy.learn(np.ones(3), 1.0)
-    np.testing.assert_allclose(policy.belief.gram, np.outer(wanted, wanted) + np.ones((3, 3)))
+    np.testing.assert_allclose(policy.belief.gram, np.outer(expected, expected) + np.ones((3, 3)))
 
 
 def test_writing_to_theta_or_belief_does_not_change_the_policy() -> None:
@@ -164,7 +164,7 @@ def test_a_choice_may_be_dismissed_once() -> None:
     choice, other = policy.choose(np.eye(2)), policy.choose(np.eye(2))
     policy.dismiss(choice)
     assert policy._open == {other.round}
-    for again in (policy.dismiss, lambda made: policy.learn(made, 1.0)):
+    for again in (policy.dismiss, lambda choice: policy.learn(choice, 1.0)):
         with pytest.raises(wv.ChoiceError):
             again(choice)
     with pytest.raises(wv.ChoiceError, match="another policy"):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import windvane as wv
-from grid import Floats, contents, every_exploration, every_memory, loosened, unit_rows
+from grid import Floats, contents, every_exploration, every_memory, make_inversions_rare, unit_rows
 from windvane import kernels, prepared_arms
 from windvane.kernels import float32_bounds
 
@@ -78,7 +78,7 @@ def test_widths_read_off_a_stale_inverse_are_screened_as_loosely(
     """Where `choose` brackets a score widely, so does the screen."""
     rows = kind(np.random.default_rng(5))
     memory, exploration = wv.discount(0.99), wv.optimism(width)
-    one, two = (loosened(wv.Policy(DIM, memory, exploration, seed=2)) for _ in range(2))
+    one, two = (make_inversions_rare(wv.Policy(DIM, memory, exploration, seed=2)) for _ in range(2))
     together(one, two, rows, 60)
 
 
