@@ -89,8 +89,8 @@ def played(served: str) -> str:
             good = "coffee" if time_ == "morning" else "juice"
             value = float(response.json()["rewardActionId"] == good)
             if k < REWARDED:
-                where = f"/events/{quote(f'event/{k}', safe='')}/reward"
-                assert client.post(where, json={"value": value}).status_code == 204
+                path = f"/events/{quote(f'event/{k}', safe='')}/reward"
+                assert client.post(path, json={"value": value}).status_code == 204
         for k in range(3):
             assert client.post(f"/events/orphan{k}/reward", json={"value": 1}).status_code == 204
     return served

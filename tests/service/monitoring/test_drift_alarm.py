@@ -24,18 +24,19 @@ TURN = 1500  # round of the change of taste
 
 def play_loop(seed: int, turn: int) -> Floats:
     """Prediction errors of a loop whose visitors change to other drinks at a round."""
-    told, chance = Settings(half_life="1000 rounds", seed=seed), random.Random(seed)
-    policy = Policy(told.dim, told.build_memory(), told.build_exploration(), seed=seed, floor=0.1)
+    settings, generator = Settings(half_life="1000 rounds", seed=seed), random.Random(seed)
+    memory, exploration = settings.build_memory(), settings.build_exploration()
+    policy = Policy(settings.dim, memory, exploration, seed=seed, floor=0.1)
     actions = [Action(name, [{"kind": name}]) for name in DRINKS]
-    encoder = Encoder(told.dim)
+    encoder = Encoder(settings.dim)
     rows = [encoder.encode([{"time": time}], actions) for time in ("morning", "evening")]
     errors = np.empty(ROUNDS)
     for k in range(ROUNDS):
-        time = chance.randrange(2)
+        time = generator.randrange(2)
         choice = policy.choose(rows[time])
         policy.dismiss(choice)
         row, good = rows[time][choice.index], time + (2 if k >= turn else 0)
-        value = float(chance.random() < (0.7 if choice.index == good else 0.1))
+        value = float(generator.random() < (0.7 if choice.index == good else 0.1))
         errors[k] = value - row @ policy.theta
         policy.learn(row, value, float(k))
     return errors
