@@ -87,7 +87,7 @@ def test_splits_of_the_spectrum_leave_the_choice_as_it_is(
     law: wv.Law, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In more dimensions, several blocks and a rest."""
-    monkeypatch.setattr(prepared_arms, "BLOCK", 1500)
+    monkeypatch.setattr(prepared_arms, "BLOCK_ARMS", 1500)
     for dim in (19, 22):
         rows = unit_rows(np.random.default_rng(6), 20_000, dim)
         one, two = (wv.Policy(dim, wv.discount(0.98), wv.randomized(law), seed=1) for _ in "12")
@@ -126,7 +126,7 @@ def test_every_upper_bound_lies_above_the_score(sign: float) -> None:
     scores = rows @ policy.theta + sign * policy.widths(rows)
     scores /= bounds.scale * arms.unit
     means = np.dot((policy.theta / bounds.scale).astype(np.float32), arms.table)
-    ladder = bounds.ladder(np.arange(0, COUNT, 10))
+    ladder = bounds.build_ladder(np.arange(0, COUNT, 10))
     given = (arms.table, arms.norms, means, 0, -np.inf)  # nothing is out of the question
     spans = []
     for rungs in range(1, ladder.rests.size + 1):
@@ -135,7 +135,7 @@ def test_every_upper_bound_lies_above_the_score(sign: float) -> None:
         spans.append(np.mean((upper - scores) / arms.norms))
     assert spans == sorted(spans, reverse=True)
     assert spans[-1] < 1e-3
-    high, low = bounds.tight(np.arange(COUNT))
+    high, low = bounds.bound_tightly(np.arange(COUNT))
     assert np.all(high >= scores)
     assert np.all(low <= scores)
     np.testing.assert_array_less(high - low, 1e-6 * arms.norms + 1e-12)

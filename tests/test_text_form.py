@@ -68,7 +68,7 @@ def test_an_exploration_is_no_memory_and_a_memory_no_exploration() -> None:
         ("discont(0.9)", "memory: 'discont' is unknown; did you mean 'discount'?"),
         ("Half_Life(3)", "memory: 'Half_Life' is unknown; did you mean 'half_life'?"),
         ("discont", "memory: 'discont' is unknown; did you mean 'discount'?"),
-        ("discount", "memory: 'discount' is neither a call such as discount(0.99) nor a plain"),
+        ("discount", "memory: 'discount' is neither a call such as keep(...) nor a plain"),
         ("qqq(3)", "memory: 'qqq' is unknown; known names are keep, discount, half_life"),
         ("discount(1.5)", "discount: gamma must lie in (0, 1), got 1.5"),
         ("discount(0.9", "memory: 'discount(0.9' cannot be read: "),

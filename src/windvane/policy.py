@@ -38,7 +38,12 @@ class Policy(Chooser):
     """
 
     FILE_KIND = "Policy"
-    COMPILED: ClassVar[tuple[str, ...]] = ("_kernels", "_choose", "_learn", "_drawn")
+    COMPILED: ClassVar[tuple[str, ...]] = (
+        "_kernels",
+        "_choose",
+        "_learn",
+        "_choose_with_propensities",
+    )
 
     def __init__(
         self,
@@ -160,11 +165,13 @@ class Policy(Chooser):
         rows = self._check_propensity_arguments(arms, samples, chosen)
         arrays = self._current_arrays()
         if self._is_by_line:
-            return propensity.by_width(arrays, rows)
-        now = propensity.Moment(arrays, partial(read_belief, arrays, self.memory, self.ridge))
-        shares = propensity.shares(now, rows, samples, self.key, self.round)
-        if propensity.counted(arrays.rules):
-            shares = propensity.with_one_more(shares, samples, chosen)
+            return propensity.compute_propensities_by_width(arrays, rows)
+        source = propensity.BeliefSource(
+            arrays, partial(read_belief, arrays, self.memory, self.ridge)
+        )
+        shares = propensity.compute_shares(source, rows, samples, self.key, self.round)
+        if propensity.is_counted(arrays.rules):
+            shares = propensity.add_chosen_draw(shares, samples, chosen)
         mix = float(arrays.rules["mix"][0])
         return (1.0 - mix) * shares + mix / len(rows)
 
@@ -179,18 +186,22 @@ class Policy(Chooser):
             index = self.pick_arm(rows, arms)
             chances = self.propensities(rows, chosen=index)
         else:
-            index, chances = self._drawn(self._arrays, rows, self.key, self.round)
+            index, chances = self._choose_with_propensities(
+                self._arrays, rows, self.key, self.round
+            )
             if index < 0:
                 validation.refuse_arms(rows)
         return self._record_choice(index, rows[index].copy()), chances
 
     @cached_property
-    def _drawn(self) -> Callable[..., tuple[int, Floats]]:
+    def _choose_with_propensities(self) -> Callable[..., tuple[int, Floats]]:
         """The compiled part of `choose_with_propensities`, loaded at its first call."""
         from windvane import propensity
         from windvane._jit import compile_for
 
-        return compile_for(propensity.drawn, self._arrays, np.zeros((1, self.dim)), self.key, 0)
+        return compile_for(
+            propensity.choose_with_propensities, self._arrays, np.zeros((1, self.dim)), self.key, 0
+        )
 
     def export_settings(self) -> policy_file.Header:
         """Return the settings as the header of a saved file holds them."""

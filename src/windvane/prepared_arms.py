@@ -1,7 +1,7 @@
 """Very many arms that stay the same: prepared once, screened in float32, decided in float64.
 
-The screen only tells which arms can be the best. Its margins bound every rounding, so that the
-arms left over contain all that `choose` would look at, and `choose` itself decides among them.
+The screen finds the arms that can be the best. Its margins bound all rounding errors, so that the
+remaining arms contain every arm that can win, and `choose` itself decides among them.
 """
 
 import os
@@ -22,36 +22,39 @@ if TYPE_CHECKING:
 Singles = npt.NDArray[np.float32]
 Places = npt.NDArray[np.intp]
 
-FEW = 4096  # up to so many arms it is as fast to score them all
-SAMPLE = 2048  # arms scored first, to see how well the bounds will part the rest
-BLOCK = 32_768  # arms at a time
-STEEP = 0.1  # the share of the arms from which on eigenvectors are worth their products
-CROWD = 0.25  # the share of the arms from which on all are scored instead
+SCREEN_ABOVE_ARMS = 4096  # up to this number of arms, scoring all of them is as fast
+SAMPLE_ARMS = 2048  # arms scored first, to see how many arms the bounds can exclude
+BLOCK_ARMS = 32_768  # arms that one thread screens at a time
+LADDER_ABOVE_SHARE = 0.1  # of arms left by the first bound; above it, eigenvectors save time
+SCORE_ALL_ABOVE_SHARE = 0.25  # of arms left by the screen; from here on, `choose` scores all arms
 HALF_ULP = 2.0**-24  # relative error of one rounding to float32
-TINY = 1e-17  # more than float32 can lose below its smallest numbers, the largest norm being 1
-EQUAL = 4e-12  # more than the differences at which scores count as equal
+UNDERFLOW_ERROR = 1e-17  # above what float32 loses below its smallest number, if norms are up to 1
+EQUAL_SCORES = 4e-12  # above the differences at which `choose` takes scores for equal
 
 
 class Finite:
-    """Arms (K, d) that stay the same from round to round, for a policy to choose from.
+    """Prepared arms (K, d), from which a policy chooses in many rounds; made by `finite`.
 
-    They are copied: 12 bytes a number, 600 MB for a million arms of dimension 50.
+    The arms are copied: 12 bytes for each number, 600 MB for a million arms of dimension 50.
 
-    >>> import windvane as wv
-    >>> arms = wv.finite([[1.0, 0.0], [0.6, 0.8]])
-    >>> len(arms), arms.dim
-    (2, 2)
+    >>> import numpy as np, windvane as wv
+    >>> arms = wv.finite(np.eye(3))
+    >>> arms, len(arms), arms.dim
+    (finite(3 arms, dim=3), 3, 3)
+    >>> features, index = arms.best([0.1, 0.7, 0.2])
+    >>> index
+    1
     """
 
     def __init__(self, rows: Floats) -> None:
         self.rows = rows  # (K, d)
         count, self.dim = rows.shape
         exponent = np.frexp(np.abs(rows).max() * self.dim**0.5)[1]
-        self.unit = 2.0 ** max(int(exponent), -1000)  # so that no arm is longer than 1
+        self.unit = 2.0 ** max(int(exponent), -1000)  # the arms divided by it have norm up to 1
         self.table: Singles = np.empty((self.dim, count), np.float32)  # the arms as columns
         self.norms: Singles = np.empty(count, np.float32)  # rounded up
-        for begin in range(0, count, BLOCK):
-            part = slice(begin, begin + BLOCK)
+        for begin in range(0, count, BLOCK_ARMS):
+            part = slice(begin, begin + BLOCK_ARMS)
             scaled = rows[part] / self.unit
             self.table[:, part] = scaled.T
             lengths = np.sqrt(np.einsum("kd,kd->k", scaled, scaled)).astype(np.float32)
@@ -67,9 +70,9 @@ class Finite:
         return np.array(self.rows, dtype=dtype, copy=copy)
 
     def best(self, theta: npt.ArrayLike) -> tuple[Floats, int]:
-        """The features and the place of the arm with the largest xᵀθ; of equals, the first."""
+        """Return the features and the index of the first arm with the largest xᵀθ."""
         direction = validation.check_vector("best", "theta", theta, self.dim)
-        places = leaders(self, direction)
+        places = find_leaders(self, direction)
         if places is None:
             places = np.arange(len(self))
         index = int(places[np.argmax(self.rows[places] @ direction)])
@@ -77,7 +80,7 @@ class Finite:
 
 
 def finite(arms: npt.ArrayLike) -> Finite:
-    """Prepare arms that stay the same, given as rows of features (K, d).
+    """Prepare arms that stay the same in many rounds, given as rows of features (K, d).
 
     >>> import numpy as np, windvane as wv
     >>> arms = wv.finite(np.eye(3))
@@ -89,9 +92,9 @@ def finite(arms: npt.ArrayLike) -> Finite:
 
 
 def screen(arms: Finite, arrays: PolicyArrays, key: int, round_: int) -> Places | None:
-    """The places, in order, of the arms among which `choose` decides; None where of all.
+    """Return the indices, in order, of the arms among which `choose` decides; None for all arms.
 
-    What is left out changes neither the best score nor which scores count as equal to it.
+    The excluded arms change neither the best score nor the set of scores that count as equal to it.
     """
     from windvane import _random, kernels
     from windvane.kernels.choosing import ANY, MIX
@@ -100,21 +103,23 @@ def screen(arms: Finite, arrays: PolicyArrays, key: int, round_: int) -> Places 
     rule = arrays.rules[0]
     if _random.uniform(start, MIX) < rule["mix"]:
         return np.array([int(_random.uniform(start, ANY) * len(arms))])
-    if len(arms) <= FEW or rule["style"] == GAP:  # every arm has its chance by its gap
+    if len(arms) <= SCREEN_ABOVE_ARMS or rule["style"] == GAP:  # the gap of every arm counts
         return None
     state = kernels.parts(arrays)
     if rule["style"] == MEAN:
-        return leaders(arms, state.theta)
+        return find_leaders(arms, state.theta)
     if rule["style"] == WIDTH:
         z = kernels.level(arrays.rules, kernels.scale_of(arrays), start)
-        return rivals(arms, state, band(arrays, z))
-    return leaders(arms, kernels.sampled(arrays, state, start))
+        return find_rivals(arms, state, compute_band(arrays, z))
+    return find_leaders(arms, kernels.sampled(arrays, state, start))
 
 
-def leaders(arms: Finite, direction: Floats) -> Places | None:
-    """Arms whose xᵀ·direction may be the largest or, where it sets the scale, the smallest.
+def find_leaders(arms: Finite, direction: Floats) -> Places | None:
+    """Return the arms whose xᵀ·direction may be the largest; None for all arms.
 
-    |x̃ᵀq − xᵀq| ≤ (d+3)·2⁻²⁴·‖x‖·‖q‖ for a product in float32, in whatever order it is summed.
+    The arms whose product may be the smallest are included if they have the largest absolute score,
+    because `choose` rounds relative to it. The error of a product in float32 is
+    |x̃ᵀq − xᵀq| ≤ (d+3)·2⁻²⁴·‖x‖·‖q‖ for any order of summation.
     """
     peak = np.abs(direction).max()
     if not 0.0 < peak < 1e250:
@@ -122,14 +127,16 @@ def leaders(arms: Finite, direction: Floats) -> Places | None:
     q = direction / peak
     near: Singles = np.dot((q / np.linalg.norm(q)).astype(np.float32), arms.table)
     error = (arms.dim + 16) * HALF_ULP
-    top, bottom, margin = float(near.max()), float(near.min()), 2.0 * (error + TINY) + EQUAL
+    top = float(near.max())
+    bottom = float(near.min())
+    margin = 2.0 * (error + UNDERFLOW_ERROR) + EQUAL_SCORES
     places = np.flatnonzero(near >= top - margin)
-    errors = error * arms.norms[places].astype(np.float64) + TINY
+    errors = error * arms.norms[places].astype(np.float64) + UNDERFLOW_ERROR
     scores = near[places].astype(np.float64)
-    places = places[scores + errors >= (scores - errors).max() - EQUAL]
+    places = places[scores + errors >= (scores - errors).max() - EQUAL_SCORES]
     if -bottom >= top - margin:
         places = np.union1d(places, np.flatnonzero(near <= bottom + margin))
-    return places if places.size < CROWD * len(arms) else None
+    return places if places.size < SCORE_ALL_ABOVE_SHARE * len(arms) else None
 
 
 class Band(NamedTuple):
@@ -140,8 +147,8 @@ class Band(NamedTuple):
     grain: float
 
 
-def band(arrays: PolicyArrays, z: float) -> Band:
-    """How `choose` brackets a score before it looks more closely."""
+def compute_band(arrays: PolicyArrays, z: float) -> Band:
+    """Return the interval in which `choose` first places a score."""
     from windvane.kernels.choosing import ROUGH
     from windvane.kernels.widths import looseness
 
@@ -152,8 +159,8 @@ def band(arrays: PolicyArrays, z: float) -> Band:
 class Bounds:
     """Upper and lower bounds of the scores of prepared arms, from cheap and wide to tight.
 
-    All scores are divided by the unit of the arms and by the largest of ‖θ̂‖ and |high|·√λ, so that
-    they lie between −2 and 2, and |high| is drawn into the eigenvalues of Q.
+    All scores are divided by the unit of the arms and by the larger of ‖θ̂‖ and |high|·√λ, so that
+    they lie between −2 and 2. The eigenvalues of Q are multiplied by high².
     """
 
     def __init__(self, arms: Finite, state: State, span: Band) -> None:
@@ -165,41 +172,49 @@ class Bounds:
         self.scale = max(float(np.linalg.norm(state.theta)), widest)
         share = span.high / self.scale if self.scale > 0.0 else 0.0
         self.arms, self.state, self.span = arms, state, span
-        self.values = np.maximum(values, 0.0) * share * share  # (d,), the one that bounds w first
+        self.values = np.maximum(values, 0.0) * share * share  # (d,), the first bounds w
         self.vectors = vectors  # (d, d)
         digits = arms.dim * 2.0**-50
         clipped = max(-float(values.min()), 0.0) ** 0.5 * abs(share)
         self.slack = digits + digits**0.5 + clipped + span.grain / (self.scale or 1.0)
         self.error = (arms.dim + 16) * HALF_ULP
 
-    def tight(self, places: Places) -> tuple[Floats, Floats]:
-        """Upper and lower bounds in float64, as `choose` has them."""
+    def bound_tightly(self, places: Places) -> tuple[Floats, Floats]:
+        """Return upper and lower bounds in float64, the same numbers as in `choose`."""
         from windvane.kernels import linear_scores, squared_widths
 
-        rows, size = self.arms.rows[places], self.scale * self.arms.unit
+        rows = self.arms.rows[places]
+        size = self.scale * self.arms.unit
         widths = np.sqrt(np.maximum(squared_widths(rows, self.state.spread), 0.0)) / size
         means = linear_scores(rows, self.state.theta) / size
-        slack = self.slack * self.arms.norms[places] + TINY
+        slack = self.slack * self.arms.norms[places] + UNDERFLOW_ERROR
         return means + self.span.high * widths + slack, means + self.span.low * widths - slack
 
-    def ladder(self, places: Places) -> "Ladder":
-        """The eigenvectors in the order that bounds w² best for some typical arms.
+    def build_ladder(self, places: Places) -> "Ladder":
+        """Return the eigenvectors in the order that bounds w² best for the given typical arms.
 
-        Each rung takes so many from either end of the spectrum that the mean of the bound,
-        Σ over both ends λ(xᵀv)² and rest·Σ(xᵀv)² in between, comes closest to that of w².
+        Each rung takes eigenvectors from both ends of the spectrum. Their numbers are those for
+        which the mean of the bound, Σ λ(xᵀv)² over both ends and rest·Σ(xᵀv)² in between, comes
+        closest to the mean of w².
         """
         from windvane.kernels.float32_bounds import RUNG, Ladder
 
-        dim, values = self.arms.dim, np.append(self.values, self.values[-1])
+        dim = self.arms.dim
+        values = np.append(self.values, self.values[-1])
         squares = np.square((self.arms.rows[places] / self.arms.unit) @ self.vectors).mean(axis=0)
-        held = np.concatenate([[0.0], np.cumsum(squares)])
-        weighed = np.concatenate([[0.0], np.cumsum(self.values * squares)])
-        first, end, order, rests = 0, dim, [], [values[0]]
+        total = np.concatenate([[0.0], np.cumsum(squares)])
+        weighted = np.concatenate([[0.0], np.cumsum(self.values * squares)])
+        first = 0
+        end = dim
+        order: list[int] = []
+        rests = [values[0]]
         while first < end:
             step = min(RUNG, end - first)
             firsts = first + np.arange(step + 1)
             ends = end - step + np.arange(step + 1)
-            means = weighed[firsts] - weighed[ends] + values[firsts] * (held[ends] - held[firsts])
+            means = (
+                weighted[firsts] - weighted[ends] + values[firsts] * (total[ends] - total[firsts])
+            )
             best = int(np.argmin(self.sign * means))
             order += [*range(first, firsts[best]), *range(ends[best], end)]
             first, end = int(firsts[best]), int(ends[best])
@@ -212,47 +227,48 @@ class Bounds:
             self.sign,
             loss=4.0 * self.error * (1.0 + dim**0.5),
             slope=4.0 * self.error + self.slack,
-            tiny=TINY,
+            tiny=UNDERFLOW_ERROR,
         )
 
 
-def rivals(arms: Finite, state: State, span: Band) -> Places | None:
-    """Arms whose score xᵀθ̂ + z‖x‖_{V⁻¹} may be the best.
+def find_rivals(arms: Finite, state: State, span: Band) -> Places | None:
+    """Return the arms whose score xᵀθ̂ + z‖x‖_{V⁻¹} may be the best; None for all arms.
 
-    From block to block the best lower bound rises, and fewer and fewer arms reach it.
+    The best lower bound rises from block to block, so that ever fewer arms can reach it.
     """
     from windvane.kernels.float32_bounds import upper_bounds
 
     bounds = Bounds(arms, state, span)
     if not 1e-150 < bounds.scale < 1e150 or arms.unit < 1e-150:
         return None
-    sample = np.arange(0, len(arms), max(len(arms) // SAMPLE, 1))
-    high, low = bounds.tight(sample)
+    sample = np.arange(0, len(arms), max(len(arms) // SAMPLE_ARMS, 1))
+    high, low = bounds.bound_tightly(sample)
     least = float(low.max())
-    if np.mean(high >= least) >= CROWD:
+    if np.mean(high >= least) >= SCORE_ALL_ABOVE_SHARE:
         return None
-    ladder = bounds.ladder(sample[::8])
-    ground = ladder._replace(rests=ladder.rests[:1])  # ‖x‖ alone
+    ladder = bounds.build_ladder(sample[::8])
+    first_bound = ladder._replace(rests=ladder.rests[:1])  # by ‖x‖ alone
     means: Singles = np.dot((state.theta / bounds.scale).astype(np.float32), arms.table)
 
-    lowest = [least]  # the best lower bound so far, which every thread may raise
-    kept: dict[int, tuple[Places, Floats]] = {}  # by block
+    best_lower = [least]  # the best lower bound so far, which every thread can raise
+    kept: dict[int, tuple[Places, Floats]] = {}  # by the first arm of the block
 
     def sift(begin: int) -> None:
-        part, bar = slice(begin, begin + BLOCK), lowest[0]
-        given = (arms.table, arms.norms[part], means[part], begin, bar)
-        upper = upper_bounds(ground, *given)
-        if np.mean(upper >= bar) > STEEP:
-            upper = upper_bounds(ladder, *given)
-        places = begin + np.flatnonzero(upper >= bar)
+        part = slice(begin, begin + BLOCK_ARMS)
+        threshold = best_lower[0]
+        block = (arms.table, arms.norms[part], means[part], begin, threshold)
+        upper = upper_bounds(first_bound, *block)
+        if np.mean(upper >= threshold) > LADDER_ABOVE_SHARE:
+            upper = upper_bounds(ladder, *block)
+        places = begin + np.flatnonzero(upper >= threshold)
         if places.size:
-            high, low = bounds.tight(places)
-            lowest[0] = max(lowest[0], float(low.max()))
-            kept[begin] = places[high >= lowest[0]], high[high >= lowest[0]]
+            high, low = bounds.bound_tightly(places)
+            best_lower[0] = max(best_lower[0], float(low.max()))
+            kept[begin] = places[high >= best_lower[0]], high[high >= best_lower[0]]
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        list(pool.map(sift, range(0, len(arms), BLOCK)))
-    found = np.concatenate(
-        [places[high >= lowest[0]] for _, (places, high) in sorted(kept.items())]
+        list(pool.map(sift, range(0, len(arms), BLOCK_ARMS)))
+    rivals = np.concatenate(
+        [places[high >= best_lower[0]] for _, (places, high) in sorted(kept.items())]
     )
-    return found if found.size < CROWD * len(arms) else None
+    return rivals if rivals.size < SCORE_ALL_ABOVE_SHARE * len(arms) else None

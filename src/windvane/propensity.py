@@ -1,8 +1,8 @@
-"""Who would have been chosen, how often: the probability of each arm under one belief.
+"""Propensities: the probability with which a policy chooses each arm, given its belief.
 
-Under a randomized width each arm is a line xᵀθ̂ + z‖x‖_{V⁻¹} in z. The arm played is the upper
-envelope of the lines at Z, so each arm's probability is that of the stretch of z on which its line
-is on top: exact, in O(K log K).
+Under a randomized width the score of each arm is a line in z, xᵀθ̂ + z‖x‖_{V⁻¹}. The chosen arm is
+the highest line at the random level Z. The propensity of an arm is therefore the probability of the
+interval of z in which its line is the highest: exact, in O(K log K).
 """
 
 import math
@@ -18,13 +18,13 @@ from windvane.belief import Belief
 from windvane.kernels.choosing import ROUNDING
 from windvane.types import Floats, Records
 
-CLEAR = 1e-6  # share of the scores by which one must lead
-ASIDE = 0x5DEECE66D  # turns a policy's key into that of the draws made only to count
+CLEAR_LEAD = 1e-6  # relative distance of the best score from the next that rounding cannot reverse
+COUNTING_KEY = 0x5DEECE66D  # key ^ COUNTING_KEY is the key of the draws that are only counted
 
 
 @compiled
 def chance_between(low: float, high: float) -> float:
-    """P(low < N(0, 1) < high), from whichever tail keeps its digits."""
+    """Return P(low < N(0, 1) < high), computed from the tail that keeps more digits."""
     root = math.sqrt(0.5)
     if low > 0.0:
         return 0.5 * (math.erfc(low * root) - math.erfc(high * root))
@@ -34,8 +34,8 @@ def chance_between(low: float, high: float) -> float:
 
 
 @compiled
-def shares_at(means: Floats, widths: Floats, z: float, weight: float, shares: Floats) -> None:
-    """Give `weight` to the arm on top at z, in equal parts where several are."""
+def add_share_at(means: Floats, widths: Floats, z: float, weight: float, shares: Floats) -> None:
+    """Add `weight` to the share of the best arm at level z; equally good arms split it."""
     scores = means + z * widths
     least = scores.max() - ROUNDING * np.abs(scores).max()
     equals = 0
@@ -47,14 +47,14 @@ def shares_at(means: Floats, widths: Floats, z: float, weight: float, shares: Fl
 
 
 @compiled
-def envelope(means: Floats, widths: Floats, scale: float, law: int) -> Floats:
-    """The probability of each arm for Z = scale·N(0, 1), or scale·|N(0, 1)|."""
+def compute_envelope_shares(means: Floats, widths: Floats, scale: float, law: int) -> Floats:
+    """Return the probability of each arm for Z = scale·N(0, 1), or scale·|N(0, 1)|, (K,)."""
     count = means.size
     shares = np.zeros(count)
     start = 0.0 if law == HALF_NORMAL else -np.inf
     full = 2.0 if law == HALF_NORMAL else 1.0
     if scale == 0.0:
-        shares_at(means, widths, 0.0, 1.0, shares)
+        add_share_at(means, widths, 0.0, 1.0, shares)
         return shares
     order = np.argsort(widths)
     hull, begins = np.empty(count, np.int64), np.empty(count)
@@ -64,7 +64,7 @@ def envelope(means: Floats, widths: Floats, scale: float, law: int) -> Floats:
         while size > 0:
             top = hull[size - 1]
             rise = widths[k] - widths[top]
-            if rise <= ROUNDING * widths[k]:  # parallel: the higher one stays
+            if rise <= ROUNDING * widths[k]:  # parallel lines: the higher line stays
                 if means[k] <= means[top]:
                     begin = np.inf
                     break
@@ -82,32 +82,37 @@ def envelope(means: Floats, widths: Floats, scale: float, law: int) -> Floats:
         end = begins[i + 1] if i + 1 < size else np.inf
         line = hull[i]
         chance = full * chance_between(begins[i], end)
-        share_twins(means, widths, line, chance, shares)
+        split_among_twins(means, widths, line, chance, shares)
     return shares
 
 
 @compiled
-def by_width(arrays: PolicyArrays, arms: Floats) -> Floats:
-    """The probability of each arm under a normal or half-normal level, any floor included."""
+def compute_propensities_by_width(arrays: PolicyArrays, arms: Floats) -> Floats:
+    """Return the propensities for a normal or half-normal level, floor included, (K,)."""
     rules, state = arrays.rules, kernels.parts(arrays)
     means = kernels.linear_scores(arms, state.theta)
     widths = kernels.all_widths(arrays, state, arms)
-    return floored(rules, envelope(means, widths, kernels.scale_of(arrays), rules[0].law))
+    return mix_floor(
+        rules, compute_envelope_shares(means, widths, kernels.scale_of(arrays), rules[0].law)
+    )
 
 
 @compiled
-def floored(rules: Records, shares: Floats) -> Floats:
-    """With some chance any arm at all is played."""
+def mix_floor(rules: Records, shares: Floats) -> Floats:
+    """Mix in the probability with which any arm is chosen uniformly at random."""
     mix = rules[0].mix
     mixed: Floats = (1.0 - mix) * shares + mix / shares.size
     return mixed
 
 
 @compiled
-def drawn(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> tuple[int, Floats]:
-    """What `choose` plays, and the probability of each arm, with every width worked out once.
+def choose_with_propensities(
+    arrays: PolicyArrays, arms: Floats, key: int, round_: int
+) -> tuple[int, Floats]:
+    """Return the arm that `choose` chooses and the propensities; every width is computed once.
 
-    Widths to a share of 1e-8 tell who is on top, unless two are closer than CLEAR.
+    Widths are exact to a relative error of 1e-8. They show which arm is the best, unless two scores
+    are closer than CLEAR_LEAD; then `choose` decides.
     """
     rules, state, nothing = arrays.rules, kernels.parts(arrays), np.empty(0)
     if not (kernels.squared_norms(arms) <= LARGEST).all():
@@ -115,12 +120,12 @@ def drawn(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> tuple[in
     means = kernels.linear_scores(arms, state.theta)
     widths = kernels.all_widths(arrays, state, arms)
     scale = kernels.scale_of(arrays)
-    shares = floored(rules, envelope(means, widths, scale, rules[0].law))
+    shares = mix_floor(rules, compute_envelope_shares(means, widths, scale, rules[0].law))
     start = _random.opening(np.uint64(key), round_)
     z = kernels.level(rules, scale, start)
     scores = means + z * widths
     top = int(np.argmax(scores))
-    near = scores[top] - CLEAR * (np.abs(means).max() + abs(z) * widths.max())
+    near = scores[top] - CLEAR_LEAD * (np.abs(means).max() + abs(z) * widths.max())
     for k in range(scores.size):
         if k != top and scores[k] >= near:
             return kernels.choose(arrays, arms, key, round_), shares
@@ -128,8 +133,10 @@ def drawn(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> tuple[in
 
 
 @compiled
-def share_twins(means: Floats, widths: Floats, line: int, chance: float, shares: Floats) -> None:
-    """Split the chance of a line among the arms that have the very same line."""
+def split_among_twins(
+    means: Floats, widths: Floats, line: int, chance: float, shares: Floats
+) -> None:
+    """Split the probability of a line among the arms that have the same line."""
     near_mean, near_width = ROUNDING * abs(means[line]), ROUNDING * widths[line]
     twins = 0
     for k in range(means.size):
@@ -142,77 +149,86 @@ def share_twins(means: Floats, widths: Floats, line: int, chance: float, shares:
 
 
 @compiled
-def atoms(means: Floats, widths: Floats, scale: float, weights: Floats) -> Floats:
-    """The probability of each arm when Z lies on an even grid from 0 to `scale`."""
+def compute_grid_shares(means: Floats, widths: Floats, scale: float, weights: Floats) -> Floats:
+    """Return the probability of each arm for Z on an even grid from 0 to `scale`, (K,)."""
     shares = np.zeros(means.size)
     last = max(weights.size - 1, 1)
     for m in range(weights.size):
-        shares_at(means, widths, scale * m / last, weights[m], shares)
+        add_share_at(means, widths, scale * m / last, weights[m], shares)
     return shares
 
 
-def tallied(scores: Floats) -> Floats:
-    """The share of draws, one a row, in which each arm is on top; ties split."""
+def count_wins(scores: Floats) -> Floats:
+    """Return the share of draws, rows of scores (n, K), in which each arm is the best, (K,).
+
+    Equally good arms split a draw.
+    """
     largest = np.abs(scores).max(axis=1, keepdims=True)
     winners = scores >= scores.max(axis=1, keepdims=True) - ROUNDING * largest
     shares: Floats = (winners / winners.sum(axis=1, keepdims=True)).mean(axis=0)
     return shares
 
 
-def by_gap(means: Floats, leading: Floats, eta: float) -> Floats:
-    """1/(K + η·gap) for each arm that does not lead, and the rest for the one that does."""
+def compute_gap_shares(means: Floats, leading: Floats, eta: float) -> Floats:
+    """Return 1/(K + η·gap) for each arm that is not the best, and the rest for the best arm."""
     others: Floats = 1.0 / (means.size + eta * (means.max() - means))
-    rest = 1.0 - (others.sum() - others.max())  # those that lead by lot have no gap at all
+    rest = 1.0 - (others.sum() - others.max())  # all best arms have a gap of 0
     shares: Floats = (1.0 - leading) * others + leading * rest
     return shares
 
 
-def with_one_more(shares: Floats, samples: int, chosen: int | None) -> Floats:
-    """Shares of so many draws, the choice that was made counted as one draw more."""
+def add_chosen_draw(shares: Floats, samples: int, chosen: int | None) -> Floats:
+    """Return the shares of `samples` draws with the actual choice as one draw more."""
     if chosen is None:
         return shares
     more: Floats = (samples * shares + (np.arange(shares.size) == chosen)) / (samples + 1.0)
     return more
 
 
-class Moment(NamedTuple):
-    """What a policy is about to choose with."""
+class BeliefSource(NamedTuple):
+    """The arrays with which a policy chooses in this round, and its belief, read if needed."""
 
     arrays: PolicyArrays
-    believed: Callable[[], Belief]
+    read_belief: Callable[[], Belief]
 
 
-def counted(rules: Records) -> bool:
-    """Whether the probabilities come from counting draws."""
+def is_counted(rules: Records) -> bool:
+    """Tell if the propensities are counted from draws."""
     return rules["style"][0] in (SAMPLE, HISTORY)
 
 
-def shares(now: Moment, arms: Floats, samples: int, key: int, round_: int) -> Floats:
-    """The probability of each arm, before any floor is mixed in, (K,)."""
-    rule = now.arrays.rules[0]
-    if counted(now.arrays.rules):
-        return tallied(samples_of(now, samples, key, round_) @ arms.T)
-    state = kernels.parts(now.arrays)
-    means = kernels.linear_scores(arms, state.theta)  # as `choose` has them
+def compute_shares(
+    source: BeliefSource, arms: Floats, samples: int, key: int, round_: int
+) -> Floats:
+    """Return the probability of each arm before the floor is mixed in, (K,)."""
+    rule = source.arrays.rules[0]
+    if is_counted(source.arrays.rules):
+        return count_wins(draw_parameters(source, samples, key, round_) @ arms.T)
+    state = kernels.parts(source.arrays)
+    means = kernels.linear_scores(arms, state.theta)  # the same numbers as in `choose`
     if rule["style"] in (MEAN, GAP):
-        leading = atoms(means, np.zeros_like(means), 0.0, np.ones(1))
-        return leading if rule["style"] == MEAN else by_gap(means, leading, float(rule["scale"]))
-    widths = kernels.all_widths(now.arrays, state, arms)
-    scale = kernels.scale_of(now.arrays)
+        leading = compute_grid_shares(means, np.zeros_like(means), 0.0, np.ones(1))
+        return (
+            leading
+            if rule["style"] == MEAN
+            else compute_gap_shares(means, leading, float(rule["scale"]))
+        )
+    widths = kernels.all_widths(source.arrays, state, arms)
+    scale = kernels.scale_of(source.arrays)
     if rule["law"] == POINT:
-        return atoms(means + scale * widths, np.zeros_like(means), 0.0, np.ones(1))
-    return atoms(means, widths, scale, kernels.grid_weights(now.arrays.rules))
+        return compute_grid_shares(means + scale * widths, np.zeros_like(means), 0.0, np.ones(1))
+    return compute_grid_shares(means, widths, scale, kernels.grid_weights(source.arrays.rules))
 
 
-def samples_of(now: Moment, samples: int, key: int, round_: int) -> Floats:
-    """Draws of θ̃, (samples, d), from a stream of their own: no choice is changed by asking."""
-    start = np.uint64(_random.opening(np.uint64(key ^ ASIDE), round_))
-    rule = now.arrays.rules[0]
+def draw_parameters(source: BeliefSource, samples: int, key: int, round_: int) -> Floats:
+    """Return draws of θ̃, (samples, d), with a key of their own, so that no choice changes."""
+    start = np.uint64(_random.opening(np.uint64(key ^ COUNTING_KEY), round_))
+    rule = source.arrays.rules[0]
     if rule["coins"]:
-        state = kernels.parts(now.arrays)
+        state = kernels.parts(source.arrays)
         starts = [np.uint64(_random.word(start, i)) for i in range(samples)]
-        return np.array([kernels.sampled(now.arrays, state, s) for s in starts])
-    belief = now.believed()
+        return np.array([kernels.sampled(source.arrays, state, s) for s in starts])
+    belief = source.read_belief()
     z = np.empty(samples * belief.dim)
     _random.normals(start, 0, z)
     root: Floats = np.linalg.cholesky(belief.noise).astype(np.float64)

@@ -10,7 +10,7 @@ The text looks like Python but is never run. Only registered names and plain val
 """
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from windvane import validation
 from windvane.errors import SettingError
@@ -18,6 +18,7 @@ from windvane.exploration import EXPLORATIONS, LAWS, Confidence, Exploration, La
 from windvane.memory import MEMORIES, Memory
 
 Part = Memory | Exploration | Law | Confidence
+Factories = Mapping[str, Callable[..., object]]
 FACTORIES: dict[str, Callable[..., Part]] = {
     **{kind.name: kind.factory for kind in MEMORIES.values()},
     **{kind.name: kind.factory for kind in EXPLORATIONS.values()},
@@ -72,52 +73,73 @@ def read(text: str) -> Part:
 
 def _read(who: str, text: str, names: list[str]) -> Part:
     """Read a text; `names` are the ones to suggest if the outermost name is unknown."""
-    if not isinstance(text, str):
-        raise SettingError(f"{who}: must be a text such as '{names[-1]}(...)', got {text!r}")
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        part = _evaluate(who, tree, names)
-    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as reason:
-        if isinstance(reason, SettingError):
-            raise
-        raise SettingError(f"{who}: {text!r} cannot be read: {reason}") from None
+    part = read_call(who, text, FACTORIES, names)
     if not isinstance(part, Part):
         raise SettingError(f"{who}: must be a call such as discount(0.99), got {text!r}")
     return part
 
 
-def _evaluate(who: str, node: ast.expr, names: list[str]) -> object:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
+def read_call(
+    who: str, text: object, factories: Factories, names: Sequence[str] | None = None
+) -> object:
+    """Return the value of a text such as "walk(2.0)" that calls only the given factories.
+
+    `names` are the names to suggest if the outermost name is unknown, by default all of them.
+
+    >>> read_call("numbers", "total([1, -2.5])", {"total": sum})
+    -1.5
+    """
+    suggestions = list(factories if names is None else names)
+    if not isinstance(text, str):
+        raise SettingError(f"{who}: must be a text such as '{suggestions[-1]}(...)', got {text!r}")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        return _evaluate(who, tree, factories, suggestions)
+    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as reason:
+        if isinstance(reason, SettingError):
+            raise
+        raise SettingError(f"{who}: {text!r} cannot be read: {reason}") from None
+
+
+def _evaluate(who: str, node: ast.expr, factories: Factories, names: Sequence[str]) -> object:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str | None):
         return node.value
     if isinstance(node, ast.List | ast.Tuple):
-        return [_evaluate(who, item, names) for item in node.elts]
+        return [_evaluate(who, item, factories, names) for item in node.elts]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_number(who, node.operand)
+        return -_number(who, node.operand, factories)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        left, right = (_evaluate(who, side, names) for side in (node.left, node.right))
+        left, right = (_evaluate(who, side, factories, names) for side in (node.left, node.right))
         return _multiply(who, left, right)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        factory = _find_factory(who, node.func.id, names)
-        inner = list(FACTORIES)
-        positional = [_evaluate(who, item, inner) for item in node.args]
-        named = {item.arg: _evaluate(who, item.value, inner) for item in node.keywords if item.arg}
+        factory = _find_factory(who, node.func.id, factories, names)
+        inner = list(factories)
+        positional = [_evaluate(who, item, factories, inner) for item in node.args]
+        named = {
+            item.arg: _evaluate(who, item.value, factories, inner)
+            for item in node.keywords
+            if item.arg
+        }
         return factory(*positional, **named)
-    if isinstance(node, ast.Name) and node.id not in FACTORIES:
-        _find_factory(who, node.id, names)
+    if isinstance(node, ast.Name) and node.id not in factories:
+        _find_factory(who, node.id, factories, names)
+    example = f"{next(iter(names or factories))}(...)"
     raise SettingError(
-        f"{who}: {ast.unparse(node)!r} is neither a call such as discount(0.99) nor a plain value"
+        f"{who}: {ast.unparse(node)!r} is neither a call such as {example} nor a plain value"
     )
 
 
-def _find_factory(who: str, name: str, names: list[str]) -> Callable[..., Part]:
-    if name not in FACTORIES:
+def _find_factory(
+    who: str, name: str, factories: Factories, names: Sequence[str]
+) -> Callable[..., object]:
+    if name not in factories:
         hint = validation.suggest(name, names, f"; known names are {', '.join(names)}")
         raise SettingError(f"{who}: {name!r} is unknown{hint}")
-    return FACTORIES[name]
+    return factories[name]
 
 
-def _number(who: str, node: ast.expr) -> float:
-    value = _evaluate(who, node, [])
+def _number(who: str, node: ast.expr, factories: Factories) -> float:
+    value = _evaluate(who, node, factories, [])
     if not isinstance(value, int | float):
         raise SettingError(f"{who}: {ast.unparse(node)!r} is not a number")
     return value

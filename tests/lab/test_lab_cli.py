@@ -195,7 +195,7 @@ def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
         ("simulate", "give either a TOML file or at least one --policy"),
         ("simulate nowhere.toml", "nowhere.toml cannot be read"),
         ("simulate --policy D-LinTs", "'D-LinTs'; did you mean 'D-LinTS'?"),
-        ("simulate --policy D-LinTS --drift sideways()", "drift must be one of stationary"),
+        ("simulate --policy D-LinTS --drift sideways()", "drift: 'sideways' is unknown"),
         ("tune --memory keep", "memory must be one of discount, window, restart"),
         ("plot nowhere", "nowhere holds no finished run"),
     ],

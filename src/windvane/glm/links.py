@@ -16,37 +16,37 @@ from windvane.errors import RewardError, SettingError
 IDENTITY, LOGISTIC, POISSON = range(3)
 LINKS = {"identity": IDENTITY, "logistic": LOGISTIC, "poisson": POISSON}
 RANGES = {"identity": (-math.inf, math.inf), "logistic": (0.0, 1.0), "poisson": (0.0, math.inf)}
-STEEPEST = 300.0  # scores are cut here before exp, which would overflow; no reward has such a mean
+LARGEST_SCORE = 300.0  # scores are clipped here, because exp overflows; no reward has such a mean
 
 
 def mean(link: int, score: float) -> float:
-    """μ(u)."""
+    """Return μ(u)."""
     if link == LOGISTIC:
-        return 1.0 / (1.0 + math.exp(-max(score, -STEEPEST)))
+        return 1.0 / (1.0 + math.exp(-max(score, -LARGEST_SCORE)))
     if link == POISSON:
-        return math.exp(min(score, STEEPEST))
+        return math.exp(min(score, LARGEST_SCORE))
     return score
 
 
-def steepness(link: int, mean: float) -> float:
-    """μ'(u), told from μ(u)."""
+def derivative(link: int, mean: float) -> float:
+    """Return μ'(u), computed from μ(u)."""
     if link == LOGISTIC:
         return mean * (1.0 - mean)
     return mean if link == POISSON else 1.0
 
 
 def potential(link: int, score: float) -> float:
-    """A(u) with A' = μ; its line goes on straight where `mean` is cut."""
+    """Return A(u) with A' = μ; A is a straight line for scores at which `mean` is clipped."""
     if link == LOGISTIC:
-        return max(score, 0.0) + math.log1p(math.exp(-min(abs(score), STEEPEST)))
+        return max(score, 0.0) + math.log1p(math.exp(-min(abs(score), LARGEST_SCORE)))
     if link == POISSON:
-        steep = math.exp(min(score, STEEPEST))
-        return steep * (1.0 + max(score - STEEPEST, 0.0))
+        clipped = math.exp(min(score, LARGEST_SCORE))
+        return clipped * (1.0 + max(score - LARGEST_SCORE, 0.0))
     return 0.5 * score * score
 
 
-def code(who: str, link: str) -> int:
-    """The number by which compiled code knows a link."""
+def check_link(who: str, link: str) -> int:
+    """Return the number of a link in compiled code."""
     if not isinstance(link, str) or link not in LINKS:
         hint = validation.suggest(link, LINKS)
         raise SettingError(f"{who}: link must be one of {', '.join(LINKS)}, got {link!r}{hint}")
@@ -54,7 +54,7 @@ def code(who: str, link: str) -> int:
 
 
 def check_rewards(who: str, link: str, rewards: Iterable[float]) -> None:
-    """Refuse rewards that no mean of the link can explain."""
+    """Raise an error if a reward is outside the range of the link."""
     low, high = RANGES[link]
     for reward in rewards:
         if not low <= reward <= high:

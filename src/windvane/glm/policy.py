@@ -1,4 +1,4 @@
-"""GeneralizedPolicy: clicks, counts and other rewards whose mean bends with the score (FPL-GLM)."""
+"""GeneralizedPolicy: clicks, counts and other rewards under a link function (FPL-GLM)."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from windvane.kernels.glm import Held
     from windvane.kernels.glm_solver import Model
 
-FADED = 1e-12  # an observation that counts less than this is dropped
-OFTEN = 32  # observations between two fresh inversions of the curvature, at most
+LEAST_WEIGHT = 1e-12  # an observation with a smaller weight is dropped
+MOST_OBSERVATIONS_PER_INVERSION = 32  # the curvature is inverted at least this often
 
 
 class GeneralizedPolicy(Chooser):
-    """Chooses by a fresh fit to perturbed rewards, with means μ(xᵀθ) under a link.
+    """Chooses by a new fit to perturbed rewards in every round, with means μ(xᵀθ) under a link.
 
-    θ̃ is the root of Σ w·x(μ(xᵀθ) − y − a·z) + λθ − a√λ·ζ = 0, z and ζ standard normal and new in
-    every round, w what the memory (keep, discount or window) lets an observation count. Under the
-    identity link it has the law of thompson(a). A `scale` a of 0 is greedy.
+    θ̃ is the root of Σ w·x(μ(xᵀθ) − y − a·z) + λθ − a√λ·ζ = 0. z and ζ are standard normal and new
+    in every round. w is the weight that the memory (keep, discount or window) gives an observation.
+    Under the identity link, θ̃ has the distribution of thompson(a). With `scale` a = 0 the policy is
+    greedy. The links are identity, logistic and poisson.
 
     >>> import numpy as np, windvane as wv
     >>> policy = wv.GeneralizedPolicy(2, "logistic", wv.discount(0.99), scale=0.5, seed=7)
@@ -57,11 +58,14 @@ class GeneralizedPolicy(Chooser):
     ) -> None:
         super().__init__(dim, seed)
         memory = text_form.as_memory("GeneralizedPolicy", memory)
-        self._model = model_of(link, memory, scale, ridge, floor)
-        self.link, self._memory = link, memory
-        self.scale, self.ridge, self.floor = self._model.scale, self._model.ridge, self._model.mix
-        self._limit = room_for(memory)
-        self._held = blank(self.dim, self.ridge, 1)
+        self._model = make_model(link, memory, scale, ridge, floor)
+        self.link = link
+        self._memory = memory
+        self.scale = self._model.scale
+        self.ridge = self._model.ridge
+        self.floor = self._model.mix
+        self._limit = history_limit(memory)
+        self._held = make_blank(self.dim, self.ridge, 1)
         self._bind_kernels()
 
     @cached_property
@@ -86,11 +90,11 @@ class GeneralizedPolicy(Chooser):
 
     @property
     def memory(self) -> Memory:
-        """How its past fades."""
+        """The memory: how past observations fade."""
         return self._memory
 
     def choose(self, arms: npt.ArrayLike | ActionSet) -> Choice:
-        """Pick one of the arms, given as rows of features (K, d), or the best of an action set."""
+        """Choose one of the arms, rows of features (K, d), or the best action of an action set."""
         if isinstance(arms, ActionSet):
             best = self.find_best(arms)
             return self._record_choice(-1, best.features, best.action)
@@ -103,7 +107,7 @@ class GeneralizedPolicy(Chooser):
         return self._record_choice(index, rows[index].copy())
 
     def choose_many(self, sets: Sequence[npt.ArrayLike] | Floats) -> list[Choice]:
-        """One choice from each arm set, a round each, or none where one is refused."""
+        """Choose from each arm set, one round each; if one choice fails, choose from none."""
         first = self.round
         try:
             return super().choose_many(sets)
@@ -113,19 +117,20 @@ class GeneralizedPolicy(Chooser):
             raise
 
     def find_best(self, actions: ActionSet) -> Best:
-        """The best action for θ̃: a mean that rises with the score has the same best one."""
+        """Return the best action for θ̃; a rising mean has the same best action as the score."""
         from windvane import _random
 
         if self.floor:
             raise SettingError(
-                "choose: a floor plays any action at all, which needs a list of them; take floor=0"
+                "choose: floor must be 0 for an action set, because a floor needs a list of "
+                f"actions, got {self.floor!r}"
             )
         self._check_dim(actions)
-        drawn = np.empty(self.dim)
+        theta = np.empty(self.dim)
         start = np.uint64(_random.opening(np.uint64(self.key), self.round))
-        if not self._kernels.sampled(self._model, self._held, start, drawn):
+        if not self._kernels.sampled(self._model, self._held, start, theta):
             refuse_fit("choose", self.link)
-        best = actions.best(drawn)
+        best = actions.best(theta)
         validation.check_finite_arms(best.features[None])
         return best
 
@@ -136,33 +141,33 @@ class GeneralizedPolicy(Chooser):
 
     @property
     def seen(self) -> int:
-        """n, the observations learned from."""
+        """The number n of observations learned."""
         return int(self._held.tally[0])
 
     def mean(self, arms: npt.ArrayLike) -> Floats:
-        """The mean reward that each arm is estimated to have: μ(xᵀθ̂), (K,)."""
+        """Return the estimated mean reward of each arm, μ(xᵀθ̂), (K,)."""
         scores = validation.check_finite_arms(self._read_arms(arms)) @ self._held.theta
         return np.array([links.mean(self._model.link, score) for score in scores.tolist()])
 
     def propensities(
         self, arms: npt.ArrayLike, samples: int = 200, chosen: int | None = None
     ) -> Floats:
-        """The share of `samples` draws in which `choose` would play each arm now, (K,).
+        """Return the share of `samples` draws in which `choose` would choose each arm now, (K,).
 
-        The index that was `chosen` counts as one draw more, so that its share is never 0. The
-        draws have a stream of their own: no choice is changed by asking.
+        The `chosen` index counts as one draw more, so that its share is never 0. The draws have a
+        key of their own, so that this call changes no choice.
         """
         from windvane import propensity
 
         rows = self._check_propensity_arguments(arms, samples, chosen)
-        drawn = np.empty((samples if self.scale > 0 else 1, self.dim))
+        thetas = np.empty((samples if self.scale > 0 else 1, self.dim))
         if not self._kernels.sample_aside(
-            self._model, self._held, self.key ^ propensity.ASIDE, self.round, drawn
+            self._model, self._held, self.key ^ propensity.COUNTING_KEY, self.round, thetas
         ):
             refuse_fit("propensities", self.link)
-        shares = propensity.tallied(drawn @ rows.T)
+        shares = propensity.count_wins(thetas @ rows.T)
         if self.scale > 0:
-            shares = propensity.with_one_more(shares, samples, chosen)
+            shares = propensity.add_chosen_draw(shares, samples, chosen)
         return (1.0 - self.floor) * shares + self.floor / len(rows)
 
     def export_settings(self) -> policy_file.Header:
@@ -204,11 +209,11 @@ class GeneralizedPolicy(Chooser):
         """Take over a saved state if it fits the settings; raise ValueError if it does not."""
         held = type(self._held)(*(np.array(arrays[name], order="C") for name in self._held._fields))
         room = held.past.shape[-1]
-        for name, mine, given in zip(held._fields, self._held, held, strict=True):
-            same = given.dtype == mine.dtype and given.shape[:-1] == mine.shape[:-1]
-            if not same or (name != "past" and given.shape != mine.shape):
-                raise ValueError(f"its {name} has shape {given.shape}")
-            if not np.isfinite(given).all():
+        for name, mine, saved in zip(held._fields, self._held, held, strict=True):
+            fits = saved.dtype == mine.dtype and saved.shape[:-1] == mine.shape[:-1]
+            if not fits or (name != "past" and saved.shape != mine.shape):
+                raise ValueError(f"its {name} has shape {saved.shape}")
+            if not np.isfinite(saved).all():
                 raise ValueError("it holds a number that is not finite")
         seen, stale = held.tally.tolist()
         if not 0 <= stale <= seen or room < 1 or (self._limit and room > self._limit):
@@ -220,9 +225,11 @@ class GeneralizedPolicy(Chooser):
         self._held = held
 
     def learn_row(self, features: Floats, reward: float, round_: int, at: float) -> None:
+        """Learn one checked observation of a round, or raise and change nothing."""
         self._fit("learn", features[None], [reward])
 
     def learn_rows(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
+        """Learn checked observations in order, or raise and change nothing."""
         if len(rows):
             self._fit("learn_many", rows, rewards.tolist())
 
@@ -236,7 +243,7 @@ class GeneralizedPolicy(Chooser):
         self._held = held
 
     def _make_room(self, more: int) -> "Held":
-        """What is held, with space for more observations, up to all that the memory can reach."""
+        """Return the arrays with room for more observations, up to the reach of the memory."""
         past = self._held.past
         room = past.shape[1]
         larger = compute_room(self.seen, more, room, self._limit)
@@ -247,12 +254,12 @@ class GeneralizedPolicy(Chooser):
         return self._held._replace(past=grown)
 
 
-def model_of(link: str, memory: Memory, scale: float, ridge: float, floor: float) -> "Model":
-    """The settings of a generalised policy, checked, as compiled code reads them."""
+def make_model(link: str, memory: Memory, scale: float, ridge: float, floor: float) -> "Model":
+    """Check the settings of a generalised policy and return them as compiled code reads them."""
     from windvane.kernels.glm_solver import Model
 
     who = "GeneralizedPolicy"
-    code = links.code(who, link)
+    code = links.check_link(who, link)
     if not memory.kind.works_with_link:
         names = ", ".join(names_of(lambda kind: kind.works_with_link))
         raise SettingError(f"{who}: memory must be one of {names}, got {memory!r}")
@@ -266,26 +273,26 @@ def model_of(link: str, memory: Memory, scale: float, ridge: float, floor: float
         float(ridge),
         validation.not_negative(who, "scale", scale),
         validation.share(who, "floor", floor),
-        refresh=max(1, int(min(OFTEN, memory.effective_length / 8))),
+        refresh=max(1, int(min(MOST_OBSERVATIONS_PER_INVERSION, memory.effective_length / 8))),
     )
 
 
-def room_for(memory: Memory) -> int | None:
-    """How many past observations must be kept: None if all of them."""
-    return memory.reach(FADED)
+def history_limit(memory: Memory) -> int | None:
+    """Return how many past observations must be kept, None for all of them."""
+    return memory.reach(LEAST_WEIGHT)
 
 
-def blank(dim: int, ridge: float, room: int) -> "Held":
-    """What is held before anything was learned."""
+def make_blank(dim: int, ridge: float, room: int) -> "Held":
+    """Return the arrays of a policy that has learned nothing."""
     from windvane.kernels.glm import Held
 
-    nothing = np.zeros(2, dtype=np.int64), np.zeros(dim)
-    return Held(*nothing, np.eye(dim) / ridge, np.zeros((dim + 1, room)))
+    tally = np.zeros(2, dtype=np.int64)
+    return Held(tally, np.zeros(dim), np.eye(dim) / ridge, np.zeros((dim + 1, room)))
 
 
 def refuse_fit(who: str, link: str) -> NoReturn:
-    """Say that no estimate was reached."""
+    """Raise the error of an estimate that was not reached."""
     raise FitError(
-        f"{who}: the {link} estimate was not reached, too few digits are left; "
+        f"{who}: the {link} estimate was not reached, because too few digits are left; "
         "scale the features to norm 1, or take a larger ridge"
     )

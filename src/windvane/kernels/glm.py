@@ -17,9 +17,9 @@ from windvane.kernels.glm_solver import (
     NEAR,
     Equation,
     Model,
+    derivative,
     descend,
     inverse_at,
-    steepness,
     summed,
 )
 from windvane.kernels.learning import NOT_FINITE
@@ -127,7 +127,7 @@ def absorb(model: Model, held: Held, x: Floats, reward: float) -> None:
     held.tally[1] += 1
     image = np.empty(d)
     times(held.inverse, x, image)
-    bend = steepness(model.link, mean(model.link, dot(x, held.theta)))
+    bend = derivative(model.link, mean(model.link, dot(x, held.theta)))
     factor = bend / (model.gamma + bend * dot(x, image))
     for i in range(d):
         for j in range(d):

@@ -15,7 +15,7 @@ import numpy as np
 from windvane._jit import compiled
 from windvane._layout import LARGEST
 from windvane.glm import links
-from windvane.glm.links import IDENTITY, LOGISTIC, STEEPEST
+from windvane.glm.links import IDENTITY, LARGEST_SCORE, LOGISTIC
 from windvane.kernels.belief_block import dot, invert, times
 from windvane.types import Floats
 
@@ -28,7 +28,7 @@ GRAIN = 1e-13  # a sum of terms of size 1 is not known more closely
 SERIES = np.array([1.0 / math.factorial(m) for m in range(13, 1, -1)])
 LN2_HIGH, LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10  # their sum is ln 2
 
-steepness = compiled(links.steepness)
+derivative = compiled(links.derivative)
 potential = compiled(links.potential)
 
 
@@ -68,7 +68,7 @@ def exponentials(values: Floats) -> None:
     """exp of each, in place: 2^k·exp(r) with |r| ≤ ½·ln 2, and a series for exp(r).
 
     Written out because a loop of it fills vector registers, as one of calls does not: 4 times
-    as fast. Values must lie within ±STEEPEST.
+    as fast. Values must lie within ±LARGEST_SCORE.
     """
     powers = np.empty(values.size)
     bits = powers.view(np.int64)
@@ -103,7 +103,7 @@ def means_of(model: Model, equation: Equation, theta: Floats) -> Floats:
         return values
     sign = -1.0 if model.link == LOGISTIC else 1.0
     for i in range(values.size):
-        values[i] = min(max(sign * values[i], -STEEPEST), STEEPEST)
+        values[i] = min(max(sign * values[i], -LARGEST_SCORE), LARGEST_SCORE)
     exponentials(values)
     if model.link == LOGISTIC:
         for i in range(values.size):
@@ -123,7 +123,7 @@ def inverse_at(model: Model, equation: Equation, theta: Floats) -> Floats:
     """P = (λI + Σ w·μ'(xᵀθ)·xxᵀ)⁻¹."""
     bends = means_of(model, equation, theta)
     for i in range(bends.size):
-        bends[i] = equation.weight[i] * steepness(model.link, bends[i])
+        bends[i] = equation.weight[i] * derivative(model.link, bends[i])
     matrix = np.empty((theta.size, theta.size))
     for j in range(theta.size):
         matrix[j] = summed(equation.past, bends * equation.past[j, : bends.size])

@@ -5,7 +5,7 @@ import numpy as np
 from windvane import _random
 from windvane._jit import compiled
 from windvane.errors import FitError
-from windvane.glm.policy import blank, model_of, room_for
+from windvane.glm.policy import history_limit, make_blank, make_model
 from windvane.kernels.choosing import ANY
 from windvane.kernels.glm import Held, choose, learn
 from windvane.kernels.glm_solver import Model
@@ -18,9 +18,9 @@ def replay_generalized(player: Player, draw: Draw, key: int, marks: Marks) -> Fl
     """The cumulative regret of one player in one replication, at the given round counts."""
     small = spanned(draw)
     scale = player.exploration.scale
-    model = model_of(player.link, player.memory, scale, player.ridge, player.floor)
-    room = room_for(player.memory) or draw.rounds
-    held = blank(small.dim, player.ridge, min(room, draw.rounds))
+    model = make_model(player.link, player.memory, scale, player.ridge, player.floor)
+    room = history_limit(player.memory) or draw.rounds
+    held = make_blank(small.dim, player.ridge, min(room, draw.rounds))
     curve = np.empty(len(marks))
     failed = play(model, held, small, player.any_first, key, marks, curve)
     if failed >= 0:

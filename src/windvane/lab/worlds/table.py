@@ -14,13 +14,12 @@
 | `start`   | the first θ, or its norm if its direction is drawn; 1.0 by default                 |
 """
 
-import ast
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
-from windvane import validation
+from windvane import text_form, validation
 from windvane.errors import SettingError
 from windvane.lab.worlds.actions import Actions, ball, fixed, fresh, routes
 from windvane.lab.worlds.definition import World, world
@@ -62,17 +61,9 @@ def from_table(table: Mapping[str, object]) -> World:
     )
 
 
-def _read(key: str, text: object, known: dict[str, Callable[..., Part]]) -> Part:
-    try:
-        call = ast.parse(str(text).strip(), mode="eval").body
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-            raise SettingError(f"world: {key} must be a call such as {next(iter(known))}(...)")
-        if call.func.id not in known:
-            raise SettingError(f"world: {key} must be one of {', '.join(known)}, got {text!r}")
-        given = [ast.literal_eval(value) for value in call.args]
-        named = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
-        return known[call.func.id](*given, **named)
-    except SettingError:
-        raise
-    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as reason:
-        raise SettingError(f"world: {key} {text!r} cannot be read: {reason}") from None
+def _read(key: str, text: object, factories: dict[str, Callable[..., Part]]) -> Part:
+    """Return the part of a world that a text such as "walk(2.0)" stands for."""
+    part = text_form.read_call(f"world: {key}", text, factories)
+    if isinstance(part, int | float | str | list | None):
+        raise SettingError(f"world: {key}: must be a call such as {next(iter(factories))}(...)")
+    return cast(Part, part)
