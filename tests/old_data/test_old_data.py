@@ -70,7 +70,7 @@ def test_there_is_a_saved_policy_of_every_kind() -> None:
         "BanditsOverBandits",
         "PredictiveMemory",
     }
-    said = " ".join(each["loaded"]["repr"] for each in known)
+    said = " ".join(repr(loaded(name)[0]) for name in NAMES)
     for word in (*MEMORIES, *EXPLORATIONS):
         assert f"={word}(" in said, word
 
