@@ -133,7 +133,7 @@ def test_a_notebook_shows_the_tables_and_the_figure(result: lab.StudyResult) -> 
     for frame in result.tables.values():
         text = format_text(frame)
         assert text in str(result)
-        assert all(f"<th>{name}</th>" in shown for name in frame.columns)
+        assert all(f">{name}</th>" in shown for name in frame.columns)
         words = [word for line in text.splitlines()[2:] for word in line.split()]
         numbers = [word for word in words if word.replace(".", "").isdigit()]
         assert len(numbers) > 3

@@ -1,4 +1,4 @@
-"""The lab's commands, typed as a researcher would."""
+"""The commands of the lab, run as processes."""
 
 import json
 import os
@@ -40,28 +40,28 @@ reward = "bernoulli()"
 
 
 def run(*words: str | Path, home: Path) -> subprocess.CompletedProcess[str]:
-    """A command with a cache of its own."""
+    """Run a command with its own cache folder."""
     settings = {**os.environ, "XDG_CACHE_HOME": str(home)}
-    asked = [*MAIN, *map(str, words)]
-    return subprocess.run(asked, capture_output=True, text=True, check=False, env=settings)
+    command = [*MAIN, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=settings)
 
 
-def refused(said: subprocess.CompletedProcess[str], sentence: str) -> None:
-    assert said.returncode == 2
-    assert said.stdout == ""
-    assert sentence in said.stderr
-    assert said.stderr.count("\n") == 1
+def assert_refused(output: subprocess.CompletedProcess[str], sentence: str) -> None:
+    assert output.returncode == 2
+    assert output.stdout == ""
+    assert sentence in output.stderr
+    assert output.stderr.count("\n") == 1
 
 
-def test_reproduce_leaves_picture_curves_and_summary(tmp_path: Path) -> None:
+def test_reproduce_writes_picture_curves_and_summary(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["reproduce", "--panels", "10x10", "--replications", "3"]
-    said = run(*words, "--out", out, home=tmp_path)
-    assert said.returncode == 0, said.stderr
-    assert said.stderr == ""
-    assert criteo_standin.STAND_IN in said.stdout
-    assert "published" in said.stdout
-    assert said.stdout.splitlines()[-1] == f"The picture is {out / 'figure.png'}"
+    output = run(*words, "--out", out, home=tmp_path)
+    assert output.returncode == 0, output.stderr
+    assert output.stderr == ""
+    assert criteo_standin.STAND_IN in output.stdout
+    assert "published" in output.stdout
+    assert output.stdout.splitlines()[-1] == f"The picture is {out / 'figure.png'}"
     assert (out / "figure.png").read_bytes()[:4] == b"\x89PNG"
     assert (out / "figure.pdf").read_bytes()[:4] == b"%PDF"
     summary = json.loads((out / "summary.json").read_text())
@@ -71,8 +71,8 @@ def test_reproduce_leaves_picture_curves_and_summary(tmp_path: Path) -> None:
     curves = pl.read_parquet(out / "curves.parquet")
     ends = curves.filter(pl.col("rounds") == 10_000).group_by("policy").agg(pl.mean("regret"))
     for row in summary["panels"]:
-        wanted = ends.filter(pl.col("policy") == row["policy"])["regret"].item()
-        assert row["end regret"] == pytest.approx(wanted, rel=1e-12)
+        mean = ends.filter(pl.col("policy") == row["policy"])["regret"].item()
+        assert row["end regret"] == pytest.approx(mean, rel=1e-12)
     assert not (out / "chunks").exists()
     before = (out / "figure.png").read_bytes()
     (out / "figure.png").unlink()
@@ -84,23 +84,23 @@ def test_reproduce_reads_a_real_file(tmp_path: Path) -> None:
     data = tmp_path / "data.tsv.gz"
     criteo_standin.write_stand_in(data, rows=30_000)
     words = ["reproduce", "--panels", "10x10", "--replications", "1", "--protocol", "paper"]
-    said = run(*words, "--data", data, "--out", tmp_path / "out", "--json", home=tmp_path)
-    assert said.returncode == 0, said.stderr
-    assert json.loads(said.stdout)["protocol"] == "paper"
+    output = run(*words, "--data", data, "--out", tmp_path / "out", "--json", home=tmp_path)
+    assert output.returncode == 0, output.stderr
+    assert json.loads(output.stdout)["protocol"] == "paper"
 
 
 def test_simulate_plays_a_plan(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(PLAN)
-    said = run("simulate", plan, "--out", tmp_path / "out", "--json", home=tmp_path)
-    assert said.returncode == 0, said.stderr
-    found = json.loads(said.stdout)
-    pairs = [(row["world"], row["policy"]) for row in found["results"]]
+    output = run("simulate", plan, "--out", tmp_path / "out", "--json", home=tmp_path)
+    assert output.returncode == 0, output.stderr
+    document = json.loads(output.stdout)
+    pairs = [(row["world"], row["policy"]) for row in document["results"]]
     assert pairs == [(w, p) for w in ("abrupt", "still") for p in ("D-LinTS", "mine")]
-    assert all(row["end regret"] > 0 for row in found["results"])
+    assert all(row["end regret"] > 0 for row in document["results"])
 
 
-def test_flags_say_the_same_as_a_plan(tmp_path: Path) -> None:
+def test_flags_and_a_plan_give_the_same_numbers(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(PLAN.split("[worlds.still]")[0])
     by_plan = run("simulate", plan, "--out", tmp_path / "a", "--json", home=tmp_path)
@@ -109,29 +109,29 @@ def test_flags_say_the_same_as_a_plan(tmp_path: Path) -> None:
     flags += ["--replications", "6", "--seed", "4", "--out", str(tmp_path / "b"), "--json"]
     by_flags = run("simulate", *flags, home=tmp_path)
     ends = [
-        [row["end regret"] for row in json.loads(said.stdout)["results"]]
-        for said in (by_plan, by_flags)
+        [row["end regret"] for row in json.loads(output.stdout)["results"]]
+        for output in (by_plan, by_flags)
     ]
     assert ends[0] == ends[1]
 
 
-def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
-    """The same numbers as a run left alone, and some chunks are not played twice."""
+def test_an_interrupted_command_continues_from_its_chunks(tmp_path: Path) -> None:
+    """The numbers are those of an uninterrupted run, and saved chunks are not played again."""
     flags = ["simulate", "--policy", "keep() * perturbed_history(1.0)", "--horizon", "1500"]
     flags += ["--drift", "stationary()", "--replications", "40", "--seed", "1", "--json", "--out"]
     settings = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    asked = [*MAIN, *flags, str(tmp_path / "cut")]
-    process = subprocess.Popen(asked, env=settings, stderr=subprocess.PIPE)
+    command = [*MAIN, *flags, str(tmp_path / "cut")]
+    process = subprocess.Popen(command, env=settings, stderr=subprocess.PIPE)
     chunks = tmp_path / "cut" / "chunks"
     deadline = time.monotonic() + 120
     while not list(chunks.glob("*.npy")) and time.monotonic() < deadline:
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=60)[1].decode()
+    output = process.communicate(timeout=60)[1].decode()
     assert process.returncode == 130
-    assert "the same command goes on" in said
-    assert said.count("\n") == 1
+    assert "the same command goes on" in output
+    assert output.count("\n") == 1
     assert 0 < len(list(chunks.glob("*.npy"))) < 8
     resumed = run(*flags, tmp_path / "cut", home=tmp_path)
     alone = run(*flags, tmp_path / "alone", home=tmp_path)
@@ -143,35 +143,35 @@ def test_tune_marks_theory_and_the_best(tmp_path: Path) -> None:
     flags += ["--drift", "abrupt([200], flip=0.5)", "--replications", "4"]
     for family in ("discount", "window", "restart"):
         out = tmp_path / family
-        said = run(*flags, "--memory", family, "--out", out, "--json", home=tmp_path)
-        assert said.returncode == 0, said.stderr
-        rows = json.loads(said.stdout)["results"]
+        output = run(*flags, "--memory", family, "--out", out, "--json", home=tmp_path)
+        assert output.returncode == 0, output.stderr
+        rows = json.loads(output.stdout)["results"]
         named = {name.strip() for row in rows for name in row["choice"].split(";")}
         assert named >= {"theory's choice", "older, uncorrected choice", "best"}
-        fixed, found = rows[:-3], rows[-3:]
+        fixed, adaptive = rows[:-3], rows[-3:]
         best = min(fixed, key=lambda row: row["end regret"])
         assert "best" in best["choice"]
         assert best["to the best"] == 1.0
-        finders = ["bandits over bandits", "the same, warm", "predictive memory"]
-        assert [row["choice"] for row in found] == finders
-        assert all(row["end regret"] > 0 for row in found)
+        names = ["bandits over bandits", "the same, warm", "predictive memory"]
+        assert [row["choice"] for row in adaptive] == names
+        assert all(row["end regret"] > 0 for row in adaptive)
         assert (out / "tuning.png").exists()
         assert (out / "tuning.pdf").exists()
 
 
-def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
+def test_progress_is_shown_only_on_a_terminal(tmp_path: Path) -> None:
     flags = ["simulate", "--policy", "D-LinTS", "--horizon", "500", "--replications", "5"]
     flags += ["--drift", "abrupt([200], flip=0.5)", "--out", str(tmp_path / "out")]
-    ours, theirs = pty.openpty()
+    terminal, child = pty.openpty()
     settings = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "TERM": "xterm", "COLUMNS": "120"}
     process = subprocess.Popen(
-        [*MAIN, *flags], stdout=subprocess.PIPE, stderr=theirs, env=settings, text=True
+        [*MAIN, *flags], stdout=subprocess.PIPE, stderr=child, env=settings, text=True
     )
-    os.close(theirs)
+    os.close(child)
     shown = b""
     while True:
         try:
-            block = os.read(ours, 4096)
+            block = os.read(terminal, 4096)
         except OSError:
             break
         if not block:
@@ -201,7 +201,7 @@ def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_line(words: str, sentence: str, tmp_path: Path) -> None:
-    refused(run(*words.split(), home=tmp_path), sentence)
+    assert_refused(run(*words.split(), home=tmp_path), sentence)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_mistake_is_one_line(words: str, sentence: str, tmp_path: Path) -> Non
 def test_a_plan_with_a_mistake_is_one_line(text: str, sentence: str, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(text)
-    refused(run("simulate", plan, "--out", tmp_path / "out", home=tmp_path), sentence)
+    assert_refused(run("simulate", plan, "--out", tmp_path / "out", home=tmp_path), sentence)
 
 
 def test_named_policies_are_tuned_for_their_world() -> None:

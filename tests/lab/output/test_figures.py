@@ -35,7 +35,7 @@ def panel(
     horizon: int = 10_000,
     changes: tuple[int, ...] = (4000,),
 ) -> Panel:
-    """Curves that end near the given values."""
+    """Curves that end near these values."""
     rng = np.random.default_rng(5)
     marks = np.linspace(0, horizon, 51)[1:].astype(np.int64)
     steps = rng.gamma(2.0, size=(len(names), replications, marks.size))
@@ -82,33 +82,33 @@ def y_of(line: Line2D) -> Floats:
 
 def assert_labels_are_clear(figure: Figure) -> None:
     """The note is there, no label touches another, and all are on the page."""
-    found = boxes(figure)
-    assert any(NOTE in text for text in found)
-    for (one, a), (other, b) in combinations(found.items(), 2):
+    texts = boxes(figure)
+    assert any(NOTE in text for text in texts)
+    for (one, a), (other, b) in combinations(texts.items(), 2):
         apart = (a[0] >= b[1]).any() or (b[0] >= a[1]).any()
         assert apart, f"{one!r} and {other!r} overlap"
-    for name, box in found.items():
+    for name, box in texts.items():
         inside = (box[0] >= 0).all() and (box[1] <= figure.bbox.get_points()[1]).all()
         assert inside, f"{name!r} leaves the page"
 
 
 def test_lines_hold_the_means() -> None:
-    it = panel()
-    lines = drawn(draw_regret([it]).axes[0])
+    shown = panel()
+    lines = drawn(draw_regret([shown]).axes[0])
     assert tuple(lines) == FIVE
-    for name, curve in zip(FIVE, it.result.regret.sum(axis=1) / 20, strict=True):
-        np.testing.assert_allclose(x_of(lines[name]), it.result.marks)
+    for name, curve in zip(FIVE, shown.result.regret.sum(axis=1) / 20, strict=True):
+        np.testing.assert_allclose(x_of(lines[name]), shown.result.marks)
         np.testing.assert_allclose(y_of(lines[name]), curve)
 
 
 def test_bands_run_from_the_tenth_to_the_ninetieth_percentile() -> None:
-    it = panel(replications=11)  # of 11 values these are the second and the tenth
-    bands = [c for c in draw_regret([it]).axes[0].collections if isinstance(c, PolyCollection)]
-    ordered = np.sort(it.result.regret, axis=1)
+    shown = panel(replications=11)  # of 11 values these are the second and the tenth
+    bands = [c for c in draw_regret([shown]).axes[0].collections if isinstance(c, PolyCollection)]
+    ordered = np.sort(shown.result.regret, axis=1)
     assert len(bands) == len(FIVE)
     for band, low, high in zip(bands, ordered[:, 1], ordered[:, 9], strict=True):
         corners = np.asarray(band.get_paths()[0].vertices)
-        for mark, least, most in zip(it.result.marks, low, high, strict=True):
+        for mark, least, most in zip(shown.result.marks, low, high, strict=True):
             edge = corners[corners[:, 0] == mark, 1]
             np.testing.assert_allclose([edge.min(), edge.max()], [least, most])
 
@@ -128,10 +128,10 @@ def test_legend_names_every_policy_once() -> None:
 
 
 def test_end_values_stand_beside_their_panel() -> None:
-    it = panel()
-    wanted = [f"{value:,.0f}" for value in sorted(it.result.mean()[:, -1])]
-    wanted[-1] = f"↑ {wanted[-1]}"  # LinTS has left
-    assert ends_of(draw_regret([it]).axes[0]) == wanted
+    shown = panel()
+    expected = [f"{value:,.0f}" for value in sorted(shown.result.mean()[:, -1])]
+    expected[-1] = f"↑ {expected[-1]}"  # LinTS has left
+    assert ends_of(draw_regret([shown]).axes[0]) == expected
 
 
 def test_a_towering_curve_leaves_the_others_their_room() -> None:
@@ -150,18 +150,18 @@ def test_no_curve_leaves_without_need(ends: tuple[float, ...]) -> None:
 
 
 def test_a_wide_band_does_not_count_as_towering() -> None:
-    it = panel(FIVE[:3], (2000.0, 2000.0, 2000.0))
-    it.result.regret[2] *= np.linspace(0.1, 2.9, 20)[:, None]  # mean × 1.5, upper edge × 2.6
-    axes = draw_regret([it]).axes[0]
-    assert axes.get_ylim()[1] > np.percentile(it.result.regret[2, :, -1], 90)
+    shown = panel(FIVE[:3], (2000.0, 2000.0, 2000.0))
+    shown.result.regret[2] *= np.linspace(0.1, 2.9, 20)[:, None]  # mean × 1.5, upper edge × 2.6
+    axes = draw_regret([shown]).axes[0]
+    assert axes.get_ylim()[1] > np.percentile(shown.result.regret[2, :, -1], 90)
     assert not any("↑" in text for text in ends_of(axes))
 
 
 def test_known_names_keep_their_style_and_others_differ_from_all() -> None:
     for names in (FIVE, FIVE[3:], ("mine", *FIVE[::-1], "yours"), TEN + FIVE):
-        given = assign_styles(names)
-        assert len(set(given.values())) == len(names)
-        assert all(given[name] == NAMED_STYLES[name] for name in names if name in FIVE)
+        assigned = assign_styles(names)
+        assert len(set(assigned.values())) == len(names)
+        assert all(assigned[name] == NAMED_STYLES[name] for name in names if name in FIVE)
     many = assign_styles([f"player {place}" for place in range(40)])
     assert len(set(many.values())) == 40
 

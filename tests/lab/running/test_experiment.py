@@ -1,4 +1,4 @@
-"""Experiments: thinned curves, kept chunks, and the level that the naive formulas give."""
+"""Experiments: thinned curves, saved chunks, and the regret of the naive formulas."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,7 +32,7 @@ def small(**changed: object) -> Experiment:
     return Experiment(**{**settings, **changed})  # type: ignore[arg-type]
 
 
-def test_curves_are_thinned_and_hold_what_was_asked_for() -> None:
+def test_curves_are_thinned_and_hold_the_extra_rounds() -> None:
     experiment = small(points=10, extra=(123, 999))
     assert experiment.marks.tolist() == [40, 80, 120, 123, 160, 200, 240, 280, 320, 360, 400]
     result = run_experiment(experiment)
@@ -66,22 +66,22 @@ def test_another_seed_gives_another_run() -> None:
     )
 
 
-def test_an_interrupted_run_goes_on_from_what_it_kept(tmp_path: Path) -> None:
-    def interrupted(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
+def test_an_interrupted_run_continues_from_its_saved_chunks(tmp_path: Path) -> None:
+    def play_one_and_stop(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
         for chunk in chunks[:1]:
             yield chunk, play_chunk(chunk)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_experiment(small(), interrupted, checkpoint=tmp_path)
+        run_experiment(small(), play_one_and_stop, checkpoint=tmp_path)
     seen: list[Chunk] = []
 
-    def watched(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
+    def record_and_play(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
         seen.extend(chunks)
         yield from make_thread_runner()(chunks)
 
     progress: list[int] = []
-    resumed = run_experiment(small(), watched, progress.append, checkpoint=tmp_path)
+    resumed = run_experiment(small(), record_and_play, progress.append, checkpoint=tmp_path)
     assert [chunk.first for chunk in seen] == [REPLICATIONS_PER_CHUNK, 2 * REPLICATIONS_PER_CHUNK]
     assert sum(progress) == 12
     assert resumed.regret.tobytes() == run_experiment(small()).regret.tobytes()
@@ -98,14 +98,14 @@ def test_a_damaged_chunk_is_played_again(tmp_path: Path, damage: bytes | None) -
     )
 
 
-def test_chunks_of_another_experiment_are_not_taken(tmp_path: Path) -> None:
+def test_chunks_of_another_experiment_are_not_used(tmp_path: Path) -> None:
     run_experiment(small(seed=1), checkpoint=tmp_path)
-    kept = run_experiment(small(seed=2), checkpoint=tmp_path).regret
-    assert kept.tobytes() == run_experiment(small(seed=2)).regret.tobytes()
+    regret = run_experiment(small(seed=2), checkpoint=tmp_path).regret
+    assert regret.tobytes() == run_experiment(small(seed=2)).regret.tobytes()
 
 
-def played_naively(draw: Draw, a: float, gamma: float, seed: int) -> float:
-    """The end regret of D-LinTS as the formulas say it, with randomness of its own."""
+def play_naively(draw: Draw, a: float, gamma: float, seed: int) -> float:
+    """The end regret of D-LinTS by the formulas, with another random generator."""
     rng = np.random.default_rng(seed)
     d = draw.dim
     W, W_tilde, b, total = np.eye(d), np.eye(d), np.zeros(d), 0.0
@@ -124,24 +124,24 @@ def played_naively(draw: Draw, a: float, gamma: float, seed: int) -> float:
 
 @pytest.mark.parametrize("actions", [worlds.fresh(), worlds.fixed()], ids=repr)
 def test_the_level_of_regret_is_that_of_the_naive_formulas(actions: worlds.Actions) -> None:
-    """Also where six fixed arms span less than the eight dimensions that the engine leaves out."""
+    """Also for six fixed arms in eight dimensions, which the engine plays in six dimensions."""
     world = worlds.world(8, 6, 300, worlds.abrupt([150], flip=0.5), actions)
-    player = Player("it", wv.discount(0.98), wv.thompson(0.5))
+    player = Player("policy", wv.discount(0.98), wv.thompson(0.5))
     draws = [world.draw(s) for s in range(60)]
     fast = np.array([replay(player, d, i, np.array([300]))[0] for i, d in enumerate(draws)])
-    slow = np.array([played_naively(d, 0.5, 0.98, i) for i, d in enumerate(draws)])
+    slow = np.array([play_naively(d, 0.5, 0.98, i) for i, d in enumerate(draws)])
     gap = fast - slow
     assert abs(gap.mean()) < 4 * gap.std(ddof=1) / np.sqrt(gap.size)
     assert fast.mean() > 5
 
 
 def test_the_spanned_game_is_the_same_game() -> None:
-    """Optimism draws nothing, so in the smaller space it must play the very same arms."""
+    """Optimism is deterministic, so it plays the same arms in the smaller space."""
     world = worlds.world(12, 5, 300, worlds.abrupt([150], flip=0.5), worlds.fixed())
     draw = world.draw(1)
     assert spanned(draw).dim == 5
     memory, radius = wv.discount(0.98), wv.confidence(0.05, 0.4)
-    fast = replay(Player("it", memory, wv.optimism(radius)), draw, 1, np.arange(1, 301))
+    fast = replay(Player("policy", memory, wv.optimism(radius)), draw, 1, np.arange(1, 301))
     policy = wv.Policy(12, memory, wv.optimism(radius))
     policy.key = 1
     total, slow = 0.0, []

@@ -1,4 +1,4 @@
-"""Ray: the bits of threads, whatever becomes of the workers, and nothing left behind."""
+"""Ray gives the bits of threads, even if workers die, and leaves no process or task behind."""
 
 import os
 import signal
@@ -41,10 +41,10 @@ CPUS = 2
 
 @pytest.fixture(scope="module")
 def installed() -> Iterator[None]:
-    """Ray, which is shut down after the last test; where it is a must, its absence is a failure."""
+    """Ray, shut down after the last test; in CI, the tests fail if it is not installed."""
     if find_spec("ray") is None:
-        tell = pytest.fail if os.environ.get("CI") else pytest.skip
-        tell("Ray is not installed: pip install 'windvane[ray]'")
+        stop = pytest.fail if os.environ.get("CI") else pytest.skip
+        stop("Ray is not installed: pip install 'windvane[ray]'")
     import ray
 
     yield
@@ -52,16 +52,16 @@ def installed() -> Iterator[None]:
 
 
 @pytest.fixture
-def without(installed: None) -> None:
-    """A process that is on no Ray."""
+def disconnected(installed: None) -> None:
+    """Disconnect this process from Ray."""
     import ray
 
     ray.shutdown()
 
 
 @pytest.fixture
-def two(installed: None) -> None:
-    """A process that is on a Ray of two workers."""
+def two_workers(installed: None) -> None:
+    """Connect this process to a Ray of two workers."""
     import ray
 
     if not ray.is_initialized():
@@ -72,24 +72,24 @@ def small(world: worlds.World, replications: int = 12) -> Experiment:
     return Experiment(PLAYERS, world, replications, seed=5)
 
 
-def meddling(log: Path, meddle: Callable[[int], object]) -> worlds.World:
-    """A world that, in any process but this, first does something with the number of the draw."""
+def world_with_side_effect(log: Path, side_effect: Callable[[int], object]) -> worlds.World:
+    """A world whose draws, in other processes than this, call `side_effect` with their number."""
     plain, here = WORLDS["walk"], os.getpid()
 
-    # Inside a function, so that it is sent whole: workers cannot import this file.
-    def path(*given: object) -> object:
+    # A local function is pickled by value; workers cannot import this file.
+    def path(*arguments: object) -> object:
         if os.getpid() != here:
             with open(log, "ab", buffering=0) as file:
                 file.write(b".")
-                meddle(file.tell())
-        return plain.drift.path(*given)  # type: ignore[arg-type]
+                side_effect(file.tell())
+        return plain.drift.path(*arguments)  # type: ignore[arg-type]
 
     return replace(plain, drift=Drift("walk, and something else", path))  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Where draws are counted, one byte each."""
+    """A file in which draws are counted, one byte each."""
     return tmp_path / "log"
 
 
@@ -99,15 +99,15 @@ def test_missing_ray_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> No
         make_ray_runner()
 
 
-@pytest.mark.usefixtures("without")
+@pytest.mark.usefixtures("disconnected")
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:port", "here"])
 def test_an_address_without_a_ray_is_refused_in_one_line(address: str) -> None:
     with pytest.raises(SettingError, match=f"^ray: no Ray at '{address}': .*$"):
         run_experiment(small(WORLDS["walk"]), make_ray_runner(address))
 
 
-@pytest.mark.usefixtures("without")
-def test_its_own_ray_is_silent_and_gone_after_an_early_end(
+@pytest.mark.usefixtures("disconnected")
+def test_a_local_ray_prints_nothing_and_stops_when_the_run_ends_early(
     log: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     import ray
@@ -116,7 +116,7 @@ def test_its_own_ray_is_silent_and_gone_after_an_early_end(
         if draw == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    experiment = small(meddling(log, kill))
+    experiment = small(world_with_side_effect(log, kill))
     playing = make_ray_runner()([Chunk(experiment, r, r + 1) for r in range(8)])
     for _ in range(7):
         next(playing)
@@ -137,90 +137,90 @@ def test_ray_still_has_the_private_flag_that_hides_worker_messages() -> None:
     assert worker._worker_logs_enabled is True
 
 
-@pytest.mark.usefixtures("two")
+@pytest.mark.usefixtures("two_workers")
 @pytest.mark.parametrize("name", WORLDS)
 def test_ray_gives_the_bits_of_threads_and_shows_progress(name: str) -> None:
     experiment, steps = small(WORLDS[name]), list[int]()
-    spread = run_experiment(experiment, make_ray_runner(), steps.append)
+    on_ray = run_experiment(experiment, make_ray_runner(), steps.append)
     assert (
-        spread.regret.tobytes() == run_experiment(experiment, make_thread_runner()).regret.tobytes()
+        on_ray.regret.tobytes() == run_experiment(experiment, make_thread_runner()).regret.tobytes()
     )
     assert sorted(steps) == [2, 5, 5]
 
 
-@pytest.mark.usefixtures("two")
-def test_chunk_of_a_killed_worker_is_played_again(log: Path) -> None:
+@pytest.mark.usefixtures("two_workers")
+def test_the_chunk_of_a_killed_worker_is_played_again(log: Path) -> None:
     def kill(draw: int) -> None:
         if draw == 3:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    experiment = small(meddling(log, kill))
-    spread = run_experiment(experiment, make_ray_runner())
+    experiment = small(world_with_side_effect(log, kill))
+    on_ray = run_experiment(experiment, make_ray_runner())
     assert (
-        spread.regret.tobytes() == run_experiment(experiment, make_thread_runner()).regret.tobytes()
+        on_ray.regret.tobytes() == run_experiment(experiment, make_thread_runner()).regret.tobytes()
     )
     assert log.stat().st_size > experiment.replications
 
 
-@pytest.mark.usefixtures("two")
-def test_chunk_lost_too_often_is_given_up(log: Path) -> None:
+@pytest.mark.usefixtures("two_workers")
+def test_a_chunk_that_is_lost_too_often_is_an_error(log: Path) -> None:
     def kill(_: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(
         WindvaneError, match=rf"^ray: replications 0 to 4 .* {MAX_ATTEMPTS} times.*$"
     ):
-        run_experiment(small(meddling(log, kill), replications=5), make_ray_runner())
+        run_experiment(small(world_with_side_effect(log, kill), replications=5), make_ray_runner())
     assert log.stat().st_size == MAX_ATTEMPTS
 
 
-@pytest.mark.usefixtures("two")
+@pytest.mark.usefixtures("two_workers")
 @pytest.mark.parametrize(
-    ("raised", "told"),
+    ("raised", "sentence"),
     [
         (SettingError("walk: never on a Sunday"), "walk: never on a Sunday"),
         (KeyError("Sunday"), "ray: a worker failed: KeyError: 'Sunday'"),
     ],
 )
-def test_what_a_chunk_raises_is_told_in_one_line(log: Path, raised: Exception, told: str) -> None:
+def test_the_error_of_a_chunk_is_one_line(log: Path, raised: Exception, sentence: str) -> None:
     def refuse(_: int) -> None:
         raise raised
 
-    with pytest.raises(WindvaneError, match=f"^{told}$"):
-        run_experiment(small(meddling(log, refuse)), make_ray_runner())
+    with pytest.raises(WindvaneError, match=f"^{sentence}$"):
+        run_experiment(small(world_with_side_effect(log, refuse)), make_ray_runner())
 
 
-@pytest.mark.usefixtures("two")
-def test_few_chunks_are_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("two_workers")
+def test_the_number_of_tasks_in_flight_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
     flights, wait = list[int](), ray.wait
 
-    def watched(tasks: list[object]) -> object:
+    def count_and_wait(tasks: list[object]) -> object:
         flights.append(len(tasks))
         return wait(tasks)
 
-    monkeypatch.setattr(ray, "wait", watched)
+    monkeypatch.setattr(ray, "wait", count_and_wait)
     experiment = small(WORLDS["walk"])
     done = list(make_ray_runner()([Chunk(experiment, r, r + 1) for r in range(12)]))
     assert sorted(chunk.first for chunk, _ in done) == list(range(12))
     assert max(flights) == TASKS_PER_CPU * CPUS
 
 
-@pytest.mark.usefixtures("two")
-def test_a_ray_that_was_there_is_left_there_without_our_work(log: Path) -> None:
+@pytest.mark.usefixtures("two_workers")
+def test_an_existing_connection_stays_open_and_its_tasks_are_cancelled(log: Path) -> None:
     import ray
 
-    def dawdle(draw: int) -> None:
+    def wait_long(draw: int) -> None:
         if draw > 1:
             time.sleep(100)
 
-    experiment = small(meddling(log, dawdle))
+    experiment = small(world_with_side_effect(log, wait_long))
     playing = make_ray_runner()([Chunk(experiment, r, r + 1) for r in range(12)])
     next(playing)
     playing.close()  # type: ignore[attr-defined]
-    late = time.monotonic() + 10
-    while (free := ray.available_resources().get("CPU")) != CPUS and time.monotonic() < late:
+    deadline = time.monotonic() + 10
+    while (free := ray.available_resources().get("CPU")) != CPUS and time.monotonic() < deadline:
         time.sleep(0.1)
     assert free == CPUS
     with pytest.raises(SettingError, match="already connected to Ray"):

@@ -1,4 +1,4 @@
-"""The paper's data: files in the real format, read, sampled and reduced."""
+"""The paper's data: files in the real format are read, sampled and reduced."""
 
 import gzip
 import math
@@ -27,7 +27,7 @@ def frame() -> pl.DataFrame:
 
 @pytest.fixture
 def file(tmp_path: Path, frame: pl.DataFrame) -> Path:
-    return written(tmp_path / "data.tsv.gz", frame)
+    return write_file(tmp_path / "data.tsv.gz", frame)
 
 
 @pytest.fixture(autouse=True)
@@ -35,12 +35,12 @@ def small_pools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(criteo_features, "POOL_ROWS", 500)
 
 
-def written(path: Path, frame: pl.DataFrame) -> Path:
+def write_file(path: Path, frame: pl.DataFrame) -> Path:
     path.write_bytes(gzip.compress(frame.write_csv(separator="\t").encode()))
     return path
 
 
-def edited(path: Path, frame: pl.DataFrame, line: int, column: str, value: str) -> Path:
+def write_edited(path: Path, frame: pl.DataFrame, line: int, column: str, value: str) -> Path:
     """The frame as a file with one value replaced; the header is line 1."""
     lines = [row.split("\t") for row in frame.write_csv(separator="\t").splitlines()]
     lines[line - 1][lines[0].index(column)] = value
@@ -56,7 +56,7 @@ def same(one: Pools, two: Pools) -> bool:
 
 
 @pytest.mark.parametrize("chunk", [1000, 1 << 25])
-def test_read_gives_every_row_once_whatever_the_chunk(
+def test_read_gives_every_row_once_for_any_chunk(
     file: Path, frame: pl.DataFrame, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(criteo_file, "CHUNK_BYTES", chunk)
@@ -78,7 +78,9 @@ def test_columns_may_stand_in_any_order_and_lines_end_either_way(
 
 def test_a_missing_category_is_read_as_missing(tmp_path: Path, frame: pl.DataFrame) -> None:
     for value in ("", "NA", "nan"):
-        table = pl.concat(read_impressions(edited(tmp_path / "x.gz", frame, 5, "cat3", value)))
+        table = pl.concat(
+            read_impressions(write_edited(tmp_path / "x.gz", frame, 5, "cat3", value))
+        )
         assert table["cat3"].is_null().arg_true().to_list() == [3]
 
 
@@ -93,7 +95,7 @@ def test_progress_ends_at_the_size_of_the_file(file: Path, monkeypatch: pytest.M
     assert len(reports) > 10
 
 
-def refusal(path: Path) -> str:
+def refusal_of(path: Path) -> str:
     with pytest.raises(FileError) as caught:
         list(read_impressions(path))
     message = str(caught.value)
@@ -103,10 +105,10 @@ def refusal(path: Path) -> str:
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    assert refusal(tmp_path / "none.gz") == " does not exist"
+    assert refusal_of(tmp_path / "none.gz") == " does not exist"
     with pytest.raises(FileError, match=r"none\.gz does not exist"):
         load_pools(tmp_path / "none.gz", cache=tmp_path)
-    assert refusal(tmp_path) == " cannot be read (Is a directory)"
+    assert refusal_of(tmp_path) == " cannot be read (Is a directory)"
     with pytest.raises(FileError, match="cannot be read"):
         load_pools(tmp_path, cache=tmp_path)
 
@@ -115,36 +117,36 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_truncated_file_is_refused(tmp_path: Path, file: Path, share: float) -> None:
     whole = file.read_bytes()
     (tmp_path / "cut.gz").write_bytes(whole[: int(share * len(whole))])
-    assert refusal(tmp_path / "cut.gz") == " is truncated: the gzip stream ends too early"
+    assert refusal_of(tmp_path / "cut.gz") == " is truncated: the gzip stream ends too early"
 
 
 def test_damage_is_refused(tmp_path: Path, file: Path) -> None:
     whole = bytearray(file.read_bytes())
     whole[len(whole) // 2] ^= 0xFF
     (tmp_path / "bad.gz").write_bytes(whole)
-    assert refusal(tmp_path / "bad.gz").startswith((" is damaged or not gzip: ", ", line "))
+    assert refusal_of(tmp_path / "bad.gz").startswith((" is damaged or not gzip: ", ", line "))
 
 
 def test_a_file_that_is_not_gzip_is_refused(tmp_path: Path) -> None:
     (tmp_path / "plain.tsv").write_text("click\tcampaign\n1\t2\n")
-    assert refusal(tmp_path / "plain.tsv").startswith(" is damaged or not gzip: Not a gzip")
+    assert refusal_of(tmp_path / "plain.tsv").startswith(" is damaged or not gzip: Not a gzip")
 
 
 def test_a_file_without_rows_is_refused(tmp_path: Path, frame: pl.DataFrame) -> None:
     (tmp_path / "none.gz").write_bytes(b"")
     (tmp_path / "empty.gz").write_bytes(gzip.compress(b""))
-    assert refusal(tmp_path / "none.gz") == " is empty"
-    assert refusal(tmp_path / "empty.gz") == " is empty"
-    assert refusal(written(tmp_path / "x.gz", frame.head(0))) == " has a header and no rows"
+    assert refusal_of(tmp_path / "none.gz") == " is empty"
+    assert refusal_of(tmp_path / "empty.gz") == " is empty"
+    assert refusal_of(write_file(tmp_path / "x.gz", frame.head(0))) == " has a header and no rows"
 
 
 def test_missing_and_doubled_columns_are_named(tmp_path: Path, frame: pl.DataFrame) -> None:
-    path = written(tmp_path / "x.gz", frame.drop("cat4", "click"))
-    assert refusal(path) == " lacks the columns click, cat4"
-    path = written(tmp_path / "x.gz", frame.rename({"campaign": "Campaign"}))
-    assert refusal(path) == " lacks the column campaign"
-    path = edited(tmp_path / "x.gz", frame, 1, "uid", "cat1")
-    assert refusal(path) == " has more than one column cat1"
+    path = write_file(tmp_path / "x.gz", frame.drop("cat4", "click"))
+    assert refusal_of(path) == " lacks the columns click, cat4"
+    path = write_file(tmp_path / "x.gz", frame.rename({"campaign": "Campaign"}))
+    assert refusal_of(path) == " lacks the column campaign"
+    path = write_edited(tmp_path / "x.gz", frame, 1, "uid", "cat1")
+    assert refusal_of(path) == " has more than one column cat1"
 
 
 @pytest.mark.parametrize("chunk", [1000, 1 << 25])
@@ -152,20 +154,20 @@ def test_a_wrong_value_is_named_with_its_line(
     tmp_path: Path, frame: pl.DataFrame, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(criteo_file, "CHUNK_BYTES", chunk)
-    path = edited(tmp_path / "x.gz", frame, 3000, "cat5", "blue")
-    assert refusal(path) == ", line 3000: cat5 must be a whole number, got 'blue'"
-    path = edited(tmp_path / "x.gz", frame, 2000, "click", "2")
-    assert refusal(path) == ", line 2000: click must be 0 or 1, got 2"
-    path = edited(tmp_path / "x.gz", frame, ROWS + 1, "click", "")
-    assert refusal(path) == f", line {ROWS + 1}: click must be 0 or 1, got None"
-    path = edited(tmp_path / "x.gz", frame, 9, "cat7", "blue")  # a column that nobody needs
+    path = write_edited(tmp_path / "x.gz", frame, 3000, "cat5", "blue")
+    assert refusal_of(path) == ", line 3000: cat5 must be a whole number, got 'blue'"
+    path = write_edited(tmp_path / "x.gz", frame, 2000, "click", "2")
+    assert refusal_of(path) == ", line 2000: click must be 0 or 1, got 2"
+    path = write_edited(tmp_path / "x.gz", frame, ROWS + 1, "click", "")
+    assert refusal_of(path) == f", line {ROWS + 1}: click must be 0 or 1, got None"
+    path = write_edited(tmp_path / "x.gz", frame, 9, "cat7", "blue")  # a column that nobody needs
     assert sum(len(batch) for batch in read_impressions(path)) == ROWS
 
 
 # Sampling
 
 
-def numbered(rows: int, size: int) -> Iterator[pl.DataFrame]:
+def number_rows(rows: int, size: int) -> Iterator[pl.DataFrame]:
     """Batches of rows that carry their own number as campaign."""
     for start in range(0, rows, size):
         number = np.arange(start, min(start + size, rows))
@@ -173,21 +175,24 @@ def numbered(rows: int, size: int) -> Iterator[pl.DataFrame]:
 
 
 @pytest.mark.parametrize(
-    ("rows", "wanted", "count"), [(5000, 700, 700), (5000, 0.1, 500), (57, 0.1, 6), (40, 700, 40)]
+    ("rows", "rows_or_share", "count"),
+    [(5000, 700, 700), (5000, 0.1, 500), (57, 0.1, 6), (40, 700, 40)],
 )
-def test_sample_has_the_exact_size_whatever_the_batches(
-    rows: int, wanted: float, count: int
+def test_sample_has_the_exact_size_for_any_batches(
+    rows: int, rows_or_share: float, count: int
 ) -> None:
-    whole, seen = sample_rows(numbered(rows, rows), wanted, 7)
-    parts, _ = sample_rows(numbered(rows, 137), wanted, 7)
+    whole, seen = sample_rows(number_rows(rows, rows), rows_or_share, 7)
+    parts, _ = sample_rows(number_rows(rows, 137), rows_or_share, 7)
     assert seen == rows
     assert whole["campaign"].n_unique() == len(whole) == count
     assert whole.equals(parts)
 
 
-@pytest.mark.parametrize("wanted", [20, 0.1])
-def test_every_row_is_sampled_equally_often(wanted: float) -> None:
-    drawn = [sample_rows(numbered(200, 60), wanted, seed)[0]["campaign"] for seed in range(500)]
+@pytest.mark.parametrize("rows_or_share", [20, 0.1])
+def test_every_row_is_sampled_equally_often(rows_or_share: float) -> None:
+    drawn = [
+        sample_rows(number_rows(200, 60), rows_or_share, seed)[0]["campaign"] for seed in range(500)
+    ]
     counts = np.bincount(np.concatenate([numbers.to_numpy() for numbers in drawn]), minlength=200)
     assert np.abs(counts - 50).max() < 5 * math.sqrt(500 * 0.1 * 0.9)
 
@@ -221,29 +226,29 @@ def test_reduction_agrees_with_a_dense_svd_and_least_squares(
     answer = np.linalg.lstsq(fitted, target)[0]
     rest = target - fitted @ answer
 
-    made = reduce_features(table, [dim], protocol, 1, "x")[dim]
-    signs = np.sign(answer[:dim]) * np.sign(made.theta)  # a singular vector has no sign of its own
-    assert made.theta * signs == pytest.approx(answer[:dim], rel=1e-6)
-    assert made.intercept == pytest.approx(answer[-1])
-    assert made.r2 == pytest.approx(1 - rest.var() / target.var())
-    for pool, rows in ((made.clicked, scores[click == 1]), (made.other, scores[click == 0])):
+    reduced = reduce_features(table, [dim], protocol, 1, "x")[dim]
+    signs = np.sign(answer[:dim]) * np.sign(
+        reduced.theta
+    )  # a singular vector has no sign of its own
+    assert reduced.theta * signs == pytest.approx(answer[:dim], rel=1e-6)
+    assert reduced.intercept == pytest.approx(answer[-1])
+    assert reduced.r2 == pytest.approx(1 - rest.var() / target.var())
+    for pool, rows in ((reduced.clicked, scores[click == 1]), (reduced.other, scores[click == 0])):
         gap = np.abs((pool * signs)[:, None] - rows).max(axis=2)  # (POOL_ROWS, n)
         assert gap.min(axis=1).max() < 1e-6
 
 
 def test_fewer_dimensions_are_the_first_of_more(frame: pl.DataFrame) -> None:
-    made = reduce_features(frame, [3, 8], "paper", 1, "x")
-    assert np.abs(made[3].clicked) == pytest.approx(np.abs(made[8].clicked[:, :3]), abs=1e-9)
-    assert made[3].r2 < made[8].r2
+    reduced = reduce_features(frame, [3, 8], "paper", 1, "x")
+    assert np.abs(reduced[3].clicked) == pytest.approx(np.abs(reduced[8].clicked[:, :3]), abs=1e-9)
+    assert reduced[3].r2 < reduced[8].r2
 
 
 def test_pools_hold_different_rows_unless_there_are_too_few(
     frame: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clicks = int(frame["click"].to_numpy().sum())
-    monkeypatch.setattr(
-        criteo_features, "POOL_ROWS", clicks
-    )  # every clicked row once, in whatever order
+    monkeypatch.setattr(criteo_features, "POOL_ROWS", clicks)  # every clicked row once
     one, two = (reduce_features(frame, [8], "paper", seed, "x")[8] for seed in (1, 2))
     assert not one.repeated
     assert not np.array_equal(one.clicked, two.clicked)
@@ -300,7 +305,7 @@ def test_seed_protocol_and_file_each_have_their_own_entry(
     load_pools(file, (3,), cache=cache)
     load_pools(file, (3,), cache=cache, seed=2)
     load_pools(file, (3,), "paper", cache=cache)
-    written(file, frame.tail(ROWS - 1))
+    write_file(file, frame.tail(ROWS - 1))
     assert load_pools(file, (3,), cache=cache)[3].rows == ROWS - 1
     os.utime(file, (1, 1))
     load_pools(file, (3,), cache=cache)
@@ -384,7 +389,7 @@ def test_a_seed_draws_rows_of_one_population() -> None:
     assert rates[0] == pytest.approx(rates[1], abs=0.02)
 
 
-def test_stand_in_data_is_labelled_wherever_it_goes(
+def test_stand_in_data_is_labelled_in_files_and_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(criteo_standin, "ROWS_PER_BLOCK", 3000)

@@ -1,4 +1,4 @@
-"""The leaderboard: everyone plays everywhere, and shares and ranks are what the regrets say."""
+"""The leaderboard: every policy plays in every world, and shares and ranks follow the regrets."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from windvane.lab.studies import leaderboard
 from windvane.names import NAMES
 
 
-def test_standings_rank_by_the_mean_share_of_what_chance_loses() -> None:
+def test_standings_rank_by_the_mean_share_of_the_regret_at_random() -> None:
     """Shares, scores and standard errors by hand, for two worlds and two replications."""
     marks = np.array([1])
     names = ("good", "poor", leaderboard.AT_RANDOM)
@@ -46,8 +46,8 @@ def test_every_name_plays_in_every_world(
     monkeypatch.setattr("windvane.lab.studies.paper.HORIZON", 5000)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cli.leaderboard(replications=2, seed=1, out=tmp_path / "out", as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    rows = told["results"]
+    document = json.loads(capsys.readouterr().out)
+    rows = document["results"]
     assert {row["policy"] for row in rows} == {name.name for name in NAMES} | {"at random"}
     assert [row["rank"] for row in rows] == list(range(1, len(rows) + 1))
     worlds = {"abrupt", "slow", "periodic", "stationary"}

@@ -1,4 +1,4 @@
-"""The paper's experiment: its settings, its shape at small scale, its claims judged fairly."""
+"""The paper's experiment: its settings, its shape at small scale, its claims."""
 
 import math
 
@@ -70,8 +70,8 @@ def test_large_orderings_show_at_small_scale(pools: Pools) -> None:
     assert verdicts["the oracle LinTS-OR is the floor"] == "holds"
 
 
-def made(**ends: tuple[float, ...]) -> ExperimentResult:
-    """A result with given end regrets, growing evenly."""
+def make_result(**ends: tuple[float, ...]) -> ExperimentResult:
+    """A result with these end regrets, growing linearly."""
     names = ("D-LinUCB", "D-RandLinUCB", "D-LinTS", "LinTS", "LinTS-OR")
     marks = np.array([4001, 5500, 7000, 10_000])
     end = np.array([ends[name.replace("-", "_")] for name in names])
@@ -85,7 +85,7 @@ def test_claims_are_judged_replication_by_replication() -> None:
     def around(level: float) -> tuple[float, ...]:
         return tuple(level + noise + wobble)
 
-    result = made(
+    result = make_result(
         D_LinUCB=tuple(1000 + noise),
         D_RandLinUCB=around(990),
         D_LinTS=around(1010),
@@ -108,19 +108,23 @@ def test_a_difference_within_chance_is_undecided() -> None:
         name: tuple(1000 + 100 * rng.standard_normal(20))
         for name in ("D_LinUCB", "D_RandLinUCB", "D_LinTS", "LinTS", "LinTS_OR")
     }
-    verdicts = {c.claim: c.verdict for c in paper.judge_claims((20, 100), made(**draws), 4001)}
+    verdicts = {
+        c.claim: c.verdict for c in paper.judge_claims((20, 100), make_result(**draws), 4001)
+    }
     assert verdicts["D-RandLinUCB beats D-LinUCB"] == "undecided"
     assert verdicts["D-RandLinUCB is not worse than D-LinTS"] == "holds"
 
 
 def test_summary_stands_beside_the_published_numbers() -> None:
     ends = {name.replace("-", "_"): (1000.0, 1200.0) for name in paper.POLICIES}
-    row = paper.summarize((50, 100), made(**ends), paper.PROTOCOLS["released"])[0]
+    row = paper.summarize((50, 100), make_result(**ends), paper.PROTOCOLS["released"])[0]
     assert row["end regret"] == 1100
     assert row["standard error"] == pytest.approx(100)
     assert row["at 5500"] == pytest.approx(605)
     assert row["published"] == 4480
-    other = paper.summarize((50, 100), made(**ends), paper.PROTOCOLS["paper"]._replace(change=4001))
+    other = paper.summarize(
+        (50, 100), make_result(**ends), paper.PROTOCOLS["paper"]._replace(change=4001)
+    )
     assert "published" not in other[0]
 
 
@@ -134,8 +138,8 @@ def test_panels_come_in_the_papers_order() -> None:
     assert paper.parse_panels("50x100, 10X10") == [(10, 10), (50, 100)]
 
 
-def played_naively(player: Player, draw: Draw, seed: int) -> float:
-    """The end regret of a player of the figure, as the formulas say it."""
+def play_naively(player: Player, draw: Draw, seed: int) -> float:
+    """The end regret of a player of the figure, by the formulas."""
     rng = np.random.default_rng(seed)
     d, gamma, law = draw.dim, player.memory.gamma, player.exploration.law
     W, W_tilde, b, seen, total = np.eye(d), np.eye(d), np.zeros(d), 0, 0.0
@@ -150,8 +154,8 @@ def played_naively(player: Player, draw: Draw, seed: int) -> float:
             scores = arms @ theta
         else:
             assert isinstance(law.scale, wv.Confidence)
-            held = (1 - gamma ** (2 * seen)) / (1 - gamma**2)
-            spread = d * math.log(1 + law.scale.arm_norm**2 * held / d)
+            effective_rounds = (1 - gamma ** (2 * seen)) / (1 - gamma**2)
+            spread = d * math.log(1 + law.scale.arm_norm**2 * effective_rounds / d)
             root = math.sqrt(2 * math.log(1 / law.scale.delta) + spread)
             beta = law.scale.times * (law.scale.theta_norm + law.scale.noise * root)
             level = beta * (abs(rng.standard_normal()) if law.name == "half_normal" else 1.0)
@@ -178,7 +182,7 @@ def test_every_policy_has_the_level_of_the_naive_formulas(protocol: str, pools: 
         if player.memory.at:
             player = player._replace(memory=wv.restart_at([80]))
         fast = np.array([replay(player, d, i, np.array([200]))[0] for i, d in enumerate(drawn)])
-        slow = np.array([played_naively(player, d, i) for i, d in enumerate(drawn)])
+        slow = np.array([play_naively(player, d, i) for i, d in enumerate(drawn)])
         gap = fast - slow
         assert abs(gap.mean()) < 4 * gap.std(ddof=1) / math.sqrt(gap.size) + 1e-6, player.name
         assert fast.mean() > 20

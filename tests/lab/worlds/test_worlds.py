@@ -1,3 +1,5 @@
+"""Worlds: drifts, arms and rewards follow their equations, and tables are read."""
+
 import math
 import pickle
 import tomllib
@@ -74,7 +76,7 @@ def test_flip_turns_exactly_its_share_of_signs(dim: int, flip: float, count: int
         assert np.sum(before == after) == dim - count
 
 
-def test_flips_are_drawn_anew_for_every_jump_and_seed() -> None:
+def test_flips_are_drawn_at_every_jump_and_for_every_seed() -> None:
     place = world(10, 4, 100, abrupt([30, 70], flip=0.5))
     flipped = [np.diff(np.sign(place.draw(seed).theta), axis=0) != 0 for seed in range(200)]
     share = np.mean(flipped, axis=0)  # (2, 10): each coordinate half of the time
@@ -88,7 +90,7 @@ def test_chance_flips_each_sign_by_itself() -> None:
     assert np.var(counts) == pytest.approx(12, rel=0.5)
 
 
-def test_a_jump_is_felt_from_its_round_on() -> None:
+def test_the_new_parameter_holds_from_the_round_of_the_jump() -> None:
     draw = world(4, 4, 100, abrupt([30], to=[[0, 0, 0, 2]]), start=[1, 0, 0, 0]).draw(0)
     assert draw.era.tolist() == [0] * 30 + [1] * 70
     assert draw.theta.tolist() == [[1, 0, 0, 0], [0, 0, 0, 2]]
@@ -176,12 +178,12 @@ def test_fixed_arms_stay() -> None:
     drawn = world(3, 4, 100, actions=fixed()).draw(0)
     assert drawn.picks.shape == (1, 4)
     assert np.array_equal(offered(drawn, 0), offered(drawn, 99))
-    given = world(2, 3, 100, actions=fixed([[1, 0], [0, 1], [2, 2]])).draw(0)
-    assert offered(given, 50).tolist() == [[1, 0], [0, 1], [2, 2]]
-    assert given.arm_norm == pytest.approx(math.sqrt(8))
+    listed = world(2, 3, 100, actions=fixed([[1, 0], [0, 1], [2, 2]])).draw(0)
+    assert offered(listed, 50).tolist() == [[1, 0], [0, 1], [2, 2]]
+    assert listed.arm_norm == pytest.approx(math.sqrt(8))
 
 
-@pytest.mark.parametrize("size", [10, 300])  # where rows are permuted, and where they are redrawn
+@pytest.mark.parametrize("size", [10, 300])  # rows are permuted, or drawn again
 def test_pools_give_equally_many_different_arms_all_equally_likely(size: int) -> None:
     first, second = np.arange(2.0 * size).reshape(2, size, 1)
     draw = world(1, 10, 4000, actions=pools(first, second), start=[1.0]).draw(0)

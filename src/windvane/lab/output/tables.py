@@ -1,7 +1,6 @@
 """Result frames as text for a terminal and as HTML for a notebook."""
 
 import html
-from collections.abc import Mapping
 
 import polars as pl
 
@@ -15,20 +14,21 @@ def format_text(frame: pl.DataFrame) -> str:
 
 def format_html(frame: pl.DataFrame) -> str:
     """Return a frame as an HTML table, with the same numbers as `format_text`."""
-    heads = "".join(f"<th>{html.escape(name)}</th>" for name in frame.columns)
-    rows = "".join(f"<tr>{_format_row(row)}</tr>" for row in _round_rows(frame))
+    align = {name: "left" if kind == pl.String else "right" for name, kind in frame.schema.items()}
+    heads = "".join(_format_html_cell("th", align[name], name) for name in frame.columns)
+    rows = "".join(
+        f"<tr>{''.join(_format_html_cell('td', align[name], row[name]) for name in row)}</tr>"
+        for row in _round_rows(frame)
+    )
     return (
-        '<div style="overflow-x:auto"><table class="dataframe">'
+        '<div style="overflow-x:auto;margin:0.5em 0"><table class="dataframe">'
         f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
-def _format_row(row: Mapping[str, Cell]) -> str:
-    return "".join(
-        f'<td style="text-align:{"left" if isinstance(cell, str) else "right"}">'
-        f"{html.escape(format_cell(cell))}</td>"
-        for cell in row.values()
-    )
+def _format_html_cell(tag: str, align: str, cell: Cell) -> str:
+    style = f"text-align:{align};padding:2px 8px;white-space:nowrap"
+    return f'<{tag} style="{style}">{html.escape(format_cell(cell))}</{tag}>'
 
 
 def _round_rows(frame: pl.DataFrame) -> list[dict[str, Cell]]:
