@@ -50,7 +50,7 @@ def observed(link: str, seed: int, count: int = 120, dim: int = 4) -> naive.Hist
 def learned(
     link: str, memory: wv.Memory, history: naive.History, scale: float = 1.0, ridge: float = RIDGE
 ) -> wv.GeneralizedPolicy:
-    """A policy that was told the history one by one."""
+    """A policy that learned the history one by one."""
     policy = wv.GeneralizedPolicy(history.xs.shape[1], link, memory, scale, ridge, seed=17)
     for x, y in zip(history.xs, history.ys, strict=True):
         policy.learn(x, float(y))
