@@ -39,7 +39,7 @@ def serve(
     certificate: Annotated[Path | None, typer.Option(help="Certificate (PEM), for TLS.")] = None,
     key: Annotated[Path | None, typer.Option(help="Private key (PEM) of the certificate.")] = None,
 ) -> None:
-    """Answer rank and reward requests over HTTP until stopped; each answer is on disk first."""
+    """Answer rank and reward requests over HTTP; each is on disk before it is answered."""
     _require_posix("serve")
     if (certificate is None) != (key is None):
         raise SettingError("serve: --certificate and --key go together")

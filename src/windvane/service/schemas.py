@@ -13,7 +13,7 @@ Objects = list[dict[str, Any]]
 
 
 class Action(msgspec.Struct, frozen=True):
-    """What can be chosen."""
+    """An action that can be chosen, with its features."""
 
     id: Name
     features: Objects
@@ -32,7 +32,7 @@ class RankOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RankRequest(RankOptions, frozen=True, kw_only=True):
-    """Which action, given what is known?"""
+    """A request to choose one of the actions."""
 
     actions: Actions
 
@@ -47,14 +47,14 @@ class RawRankRequest(RankOptions, frozen=True, kw_only=True):
 
 
 class Ranked(msgspec.Struct, frozen=True):
-    """An action and how likely it was to be chosen."""
+    """An action and the probability with which it was chosen."""
 
     id: str
     probability: float
 
 
 class RankResponse(msgspec.Struct, frozen=True, rename="camel"):
-    """The action to take is `rewardActionId`."""
+    """The probabilities of all actions; the action to take is `rewardActionId`."""
 
     ranking: list[Ranked]
     event_id: str
@@ -63,7 +63,7 @@ class RankResponse(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RewardRequest(msgspec.Struct, frozen=True):
-    """What the action earned."""
+    """The reward of a decision."""
 
     value: Annotated[float, msgspec.Meta(ge=-1.0, le=1.0)]
 
@@ -76,7 +76,7 @@ class PolicyConfiguration(msgspec.Struct, frozen=True):
 
 
 class ModelProperties(msgspec.Struct, frozen=True, rename="camel"):
-    """Since when a loop is there, and when it was last asked."""
+    """When a loop was created, and when it made its last decision."""
 
     creation_time: datetime
     last_modified_time: datetime
@@ -90,7 +90,7 @@ class DateRange(msgspec.Struct, frozen=True, rename={"since": "from", "until": "
 
 
 class LogsProperties(msgspec.Struct, frozen=True, rename="camel"):
-    """How far a log reaches; null where it is empty."""
+    """The times that a log covers; null if the log is empty."""
 
     date_range: DateRange | None
 

@@ -15,7 +15,7 @@ from windvane.service.loops.service import Service
 
 
 class Health(msgspec.Struct, omit_defaults=True):
-    """ok, or degraded and why; `waiting` operations are not yet on disk."""
+    """ok, or degraded with the reason; `waiting` counts operations that are not yet on disk."""
 
     status: Literal["ok", "degraded"]
     waiting: int
@@ -23,7 +23,7 @@ class Health(msgspec.Struct, omit_defaults=True):
 
 
 class Ready(msgspec.Struct):
-    """Every loop is loaded."""
+    """All loops are loaded."""
 
     status: Literal["ready"] = "ready"
 

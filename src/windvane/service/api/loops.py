@@ -17,14 +17,14 @@ LoopName = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{LOOP_NA
 
 
 class NewLoop(msgspec.Struct, forbid_unknown_fields=True):
-    """A loop to make."""
+    """A loop to create."""
 
     name: LoopName
     settings: Settings = Settings()
 
 
 class LoopInfo(msgspec.Struct):
-    """A loop that is there."""
+    """A loop and its settings."""
 
     name: str
     created: datetime

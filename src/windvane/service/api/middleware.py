@@ -56,6 +56,9 @@ class RequestMiddleware:
             scope["path_params"] = match.path_params
         try:
             self._check_key(scope, needed_role(scope["method"], match))
+            # Hot requests skip Starlette's router, which tries one route after the other: a rank
+            # request takes 12 µs outside the service, with the router 24 µs, or 130 µs if it names
+            # a loop.
             await (hot or self.app)(scope, receive, send_with_headers)
         except Exception as reason:
             error = to_api_error(reason)

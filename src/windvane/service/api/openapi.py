@@ -24,10 +24,10 @@ ERROR: Json = {
     },
 }
 ERRORS = {
-    400: "The request cannot be understood or followed.",
-    401: "A key is needed, or this one is not valid.",
-    403: "The key is not for this, or it is not offered.",
-    404: "There is no such loop or path.",
+    400: "The request is not valid.",
+    401: "A key is needed, or the key is not valid.",
+    403: "The key has another role, or the operation is not offered.",
+    404: "No loop or path has this name.",
     500: "The service failed; its log says why.",
     503: "The log cannot be read or written now.",
 }
@@ -42,7 +42,7 @@ API_VERSION: Json = {
     "name": "api-version",
     "in": "query",
     "schema": {"type": "string"},
-    "description": "Any: all versions are answered alike.",
+    "description": "Any version: all are answered alike.",
 }
 
 

@@ -53,15 +53,15 @@ def _refusal(method: str, path: str, role: Role, reason: str, listed: bool = Tru
 LOOP_ENDPOINTS = (
     Endpoint(
         "POST", "/rank", events.rank, "rank", metric="rank",
-        document=Operation("Choose", 201, RankResponse, RankRequest),
+        document=Operation("Choose an action", 201, RankResponse, RankRequest),
     ),
     Endpoint(
         "POST", "/events/{eventId:path}/reward", events.reward, "rank", metric="reward",
-        document=Operation("Reward a choice", 204, request=RewardRequest),
+        document=Operation("Reward a decision", 204, request=RewardRequest),
     ),
     Endpoint(
         "POST", "/events/{eventId:path}/activate", events.activate, "rank", metric="activate",
-        document=Operation("Let a choice count", 204),
+        document=Operation("Activate a decision", 204),
     ),
     Endpoint(
         "GET", "/configurations/service", management.get_settings, "read",
@@ -80,24 +80,24 @@ LOOP_ENDPOINTS = (
     _refusal("POST", "/configurations/applyFromEvaluation", "admin", NO_EVALUATIONS),
     Endpoint(
         "GET", "/model", management.get_model, "read",
-        document=Operation("Read what was learned", 200, SNAPSHOT),
+        document=Operation("Download the model", 200, SNAPSHOT),
     ),
     _refusal("PUT", "/model", "admin", NO_MODEL_UPLOAD),
     Endpoint(
         "DELETE", "/model", management.delete_model, "admin",
-        document=Operation("Forget what was learned", 204),
+        document=Operation("Reset the model", 204),
     ),
     Endpoint(
         "GET", "/model/properties", management.get_model_properties, "read",
-        document=Operation("Read its dates", 200, ModelProperties),
+        document=Operation("Read the dates of the model", 200, ModelProperties),
     ),
     Endpoint(
         "DELETE", "/logs", management.delete_logs, "admin",
-        document=Operation("Delete the log; what was learned stays", 204),
+        document=Operation("Delete the log; the model stays", 204),
     ),
     Endpoint(
         "GET", "/logs/properties", management.get_logs_properties, "read",
-        document=Operation("Read its dates", 200, LogsProperties),
+        document=Operation("Read the dates of the log", 200, LogsProperties),
     ),
     _refusal("GET", "/evaluations", "read", NO_EVALUATIONS),
     _refusal("POST", "/evaluations", "admin", NO_EVALUATIONS),
@@ -112,7 +112,7 @@ LOOP_ENDPOINTS = (
 SERVICE_ENDPOINTS = (
     Endpoint(
         "GET", "/healthz", health.get_health, None, per_loop=False,
-        document=Operation("Is it alive, and is it well?", 200, health.Health),
+        document=Operation("Is the service alive, and is it degraded?", 200, health.Health),
     ),
     Endpoint(
         "GET", "/readyz", health.get_readiness, None, per_loop=False,
@@ -120,7 +120,7 @@ SERVICE_ENDPOINTS = (
     ),
     Endpoint(
         "GET", "/metrics", health.get_metrics, "read", per_loop=False,
-        document=Operation("Numbers for Prometheus", 200, TEXT),
+        document=Operation("Metrics for Prometheus", 200, TEXT),
     ),
     Endpoint(
         "GET", "/loops", loops.list_loops, "read", per_loop=False,
@@ -128,7 +128,7 @@ SERVICE_ENDPOINTS = (
     ),
     Endpoint(
         "POST", "/loops", loops.create_loop, "admin", per_loop=False,
-        document=Operation("Make a loop", 201, loops.LoopInfo, loops.NewLoop),
+        document=Operation("Create a loop", 201, loops.LoopInfo, loops.NewLoop),
     ),
     Endpoint("GET", "/openapi.json", get_openapi, None, per_loop=False),
     Endpoint("GET", "/", dashboard.get_page, "read", per_loop=False),

@@ -22,7 +22,7 @@ class Offer:
         self.actions = actions
         self.ids = [action.id for action in actions]
         if len(set(self.ids)) < len(self.ids):
-            raise RankRequestError("actions: every id must be there once", "actions")
+            raise RankRequestError("actions: ids must be distinct", "actions")
         self.ids_json = _encode_json(self.ids).decode()  # as the log keeps them
         self._all_places = list(range(len(self.ids)))
 

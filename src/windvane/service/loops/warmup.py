@@ -4,30 +4,27 @@ A process that has just compiled a function may sum in another order than a proc
 function from disk, and so may a process that has loaded other functions before.
 """
 
-import fcntl
 import subprocess
-from pathlib import Path
 
-from windvane._jit import STAMP
+from windvane._jit import STAMP, cache_folder, cache_lock
 from windvane.service.processes import build_command, build_environment
 
-RUN = "from windvane.service.loops.warmup import load_kernels; load_kernels()"
+LOAD_CODE = "from windvane.service.loops.warmup import load_kernels; load_kernels()"
 
 
 def compile_kernels() -> None:
     """Compile all that the service needs in another process, once for every version."""
     from windvane import kernels
 
-    directory = Path(kernels.learn._cache.cache_path)  # type: ignore[attr-defined]
-    is_complete = directory / f"windvane.{STAMP[:16]}.whole"
-    if is_complete.exists():
+    folder = cache_folder(kernels.learn)
+    marker = folder / f"windvane.{STAMP[:16]}.whole"  # there once everything is compiled
+    if marker.exists():
         return
-    directory.mkdir(parents=True, exist_ok=True)
-    with open(directory / "windvane.whole.lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if not is_complete.exists():
-            subprocess.run(build_command(RUN), env=build_environment(), check=True)
-            is_complete.touch()
+    folder.mkdir(parents=True, exist_ok=True)
+    with cache_lock(folder, "windvane.whole.lock"):
+        if not marker.exists():
+            subprocess.run(build_command(LOAD_CODE), env=build_environment(), check=True)
+            marker.touch()
 
 
 def load_kernels() -> None:
