@@ -53,8 +53,8 @@ from starlette.routing import Route
 from windvane.service.schemas import RankRequest, RankResponse, Ranked
 read = msgspec.json.Decoder(RankRequest).decode
 async def rank(request):
-    wanted = read(await request.body())
-    ranking = [Ranked(action.id, 0.1) for action in wanted.actions]
+    body = read(await request.body())
+    ranking = [Ranked(action.id, 0.1) for action in body.actions]
     answer = RankResponse(ranking, "event", ranking[0].id)
     return Response(msgspec.json.encode(answer), 201, media_type="application/json")
 app = Starlette(routes=[Route("/personalizer/v1.0/rank", rank, methods=["POST"])])
@@ -91,24 +91,24 @@ end
 )
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
+def find_free_port() -> int:
+    """A port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 @contextmanager
-def serving(code: str, **given: object) -> Iterator[str]:
-    """A server in a process of its own, once it answers."""
-    port = free_port()
-    command = [sys.executable, "-c", code.format(port=port, **given)]
+def run_server(code: str, **fields: object) -> Iterator[str]:
+    """Run a server in its own process; yield its URL once it answers."""
+    port = find_free_port()
+    command = [sys.executable, "-c", code.format(port=port, **fields)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}"
     try:
         for _ in range(600):
             try:
-                urllib.request.urlopen(rank_of(address), timeout=5).close()
+                urllib.request.urlopen(build_rank(address), timeout=5).close()
                 break
             except OSError:
                 time.sleep(0.2)
@@ -118,35 +118,35 @@ def serving(code: str, **given: object) -> Iterator[str]:
         process.wait(20)
 
 
-def rank_of(address: str) -> urllib.request.Request:
-    """One rank."""
+def build_rank(address: str) -> urllib.request.Request:
+    """One rank request."""
     url = f"{address}/personalizer/v1.0/rank"
     return urllib.request.Request(url, json.dumps(BODY).encode(), method="POST")
 
 
-def measured(address: str, script: str, connections: int, seconds: int) -> dict[str, Cell]:
-    """What wrk says of a server."""
+def measure(address: str, script: str, connections: int, seconds: int) -> dict[str, Cell]:
+    """Rate and latencies of a server, measured by wrk."""
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
         file.write(script.format(body=json.dumps(BODY)))
         file.flush()
         flags = ["-t", "1", "-c", str(connections), "-d", f"{seconds}s", "--latency"]
         command = ["wrk", *flags, "-s", file.name, address]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    failed = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    failures = re.search(r"Non-2xx or 3xx responses: (\d+)", output)
     return {
-        "requests/s": float(re.search(r"Requests/sec:\s+([\d.]+)", said)[1]),  # type: ignore[index]
-        "p50 ms": milliseconds(said, "50%"),
-        "p99 ms": milliseconds(said, "99%"),
-        "failed": int(failed[1]) if failed else 0,
+        "requests/s": float(re.search(r"Requests/sec:\s+([\d.]+)", output)[1]),  # type: ignore[index]
+        "p50 ms": parse_milliseconds(output, "50%"),
+        "p99 ms": parse_milliseconds(output, "99%"),
+        "failed": int(failures[1]) if failures else 0,
     }
 
 
-def milliseconds(said: str, which: str) -> float:
-    """A latency that wrk tells as 850us, 1.2ms or 1.1s."""
-    found = re.search(rf"{which}\s+([\d.]+)(us|ms|s)", said)
-    if found is None:
+def parse_milliseconds(output: str, percentile: str) -> float:
+    """A latency that wrk prints as 850us, 1.2ms or 1.1s."""
+    match = re.search(rf"{percentile}\s+([\d.]+)(us|ms|s)", output)
+    if match is None:
         return float("nan")
-    return float(found[1]) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[found[2]]
+    return float(match[1]) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[match[2]]
 
 
 def main() -> None:
@@ -156,22 +156,22 @@ def main() -> None:
     seconds = int(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 5
     rows: list[dict[str, Cell]] = []
     echo: dict[int, float] = {}
-    with serving(ECHO) as address:
-        measured(address, RANKS, 1, 1)
+    with run_server(ECHO) as address:
+        measure(address, RANKS, 1, 1)
         for count in CONNECTIONS:
-            found = measured(address, RANKS, count, seconds)
-            echo[count] = float(found["requests/s"] or 0)
-            rows.append({"server": "echo", "connections": count, **found, "to the echo": 1.0})
+            numbers = measure(address, RANKS, count, seconds)
+            echo[count] = float(numbers["requests/s"] or 0)
+            rows.append({"server": "echo", "connections": count, **numbers, "to the echo": 1.0})
     for name, script in (("rank", RANKS), ("pairs", PAIRS)):
         data = tempfile.mkdtemp(prefix="windvane-")
         try:
-            with serving(SERVICE, data=str(Path(data))) as address:
-                measured(address, RANKS, 1, 2)
+            with run_server(SERVICE, data=str(Path(data))) as address:
+                measure(address, RANKS, 1, 2)
                 for count in CONNECTIONS:
-                    found = measured(address, script, count, seconds)
-                    ratio = float(found["requests/s"] or 0) / echo[count]
+                    numbers = measure(address, script, count, seconds)
+                    ratio = float(numbers["requests/s"] or 0) / echo[count]
                     rows.append(
-                        {"server": name, "connections": count, **found, "to the echo": ratio}
+                        {"server": name, "connections": count, **numbers, "to the echo": ratio}
                     )
         finally:
             shutil.rmtree(data, ignore_errors=True)

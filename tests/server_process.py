@@ -54,7 +54,7 @@ while True:
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """The response to a request."""
 
     status: int
     headers: dict[str, str]  # by names in lower case
@@ -78,13 +78,13 @@ class Client:
         body: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Ask; a body that is not bytes goes as JSON."""
+        """Send a request; a body that is not bytes is sent as JSON."""
         sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         try:
             self._connection.request(
                 method, path, sent, {"Content-Type": "application/json", **(headers or {})}
             )
-            return answer_of(self._connection.getresponse())
+            return read_answer(self._connection.getresponse())
         except BaseException:
             self._connection.close()
             raise
@@ -105,22 +105,22 @@ class Client:
         self._connection.close()
 
 
-def answer_of(response: http.client.HTTPResponse) -> Answer:
+def read_answer(response: http.client.HTTPResponse) -> Answer:
     headers = {name.lower(): value for name, value in response.getheaders()}
     return Answer(response.status, headers, response.read())
 
 
-def raw(port: int, request: bytes, method: str = "POST", timeout: float = 10.0) -> Answer:
+def send_raw(port: int, request: bytes, method: str = "POST", timeout: float = 10.0) -> Answer:
     """Send bytes as they are, and read the answer."""
     with socket.create_connection(("127.0.0.1", port), timeout) as connection:
         connection.sendall(request)
         response = http.client.HTTPResponse(connection, method=method)
         response.begin()
-        return answer_of(response)
+        return read_answer(response)
 
 
 class Nursery:
-    """A process that has loaded the service, and starts servers in no time."""
+    """A process that has loaded the service and forks servers, each in a tenth of a second."""
 
     def __init__(self) -> None:
         self._orders, theirs = socket.socketpair()
@@ -162,7 +162,7 @@ class Server:
         trace: TracebackType | None,
     ) -> None:
         self.kill()
-        if (self.data / LOCK_FILE).exists():  # what it was given is written
+        if (self.data / LOCK_FILE).exists():  # wait until the writer process has written all
             with hold_service_lock(resolve_url(self.data), 10.0):
                 pass
         self._socket.close()
@@ -173,7 +173,7 @@ class Server:
 
     @property
     def log(self) -> str:
-        """What it has said."""
+        """All output of the server."""
         return Path(f"{self.data}.log").read_text()
 
     @property

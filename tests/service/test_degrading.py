@@ -1,4 +1,4 @@
-"""Where the log or the encoder fails, ranks are still answered, and nothing is learned of them."""
+"""If the log or the encoder fails, ranks are still answered, and nothing is learned of them."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ FIRST = {"ice": 0.0, "tea": 1.0, "soup": 0.0}
 Fault = Callable[[Server], AbstractContextManager[object]]
 
 
-def locked(server: Server) -> AbstractContextManager[object]:
+def lock_database(server: Server) -> AbstractContextManager[object]:
     """Someone else holds the database."""
     other = sqlite3.connect(server.data / "windvane.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
@@ -39,7 +39,7 @@ def locked(server: Server) -> AbstractContextManager[object]:
 
 
 @contextmanager
-def full(server: Server) -> Iterator[None]:
+def fill_disk(server: Server) -> Iterator[None]:
     """Every block of the disk is taken."""
     ballast = server.data / "ballast"
     with open(ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
@@ -50,7 +50,7 @@ def full(server: Server) -> Iterator[None]:
 
 
 @contextmanager
-def limited(server: Server) -> Iterator[None]:
+def limit_file_size(server: Server) -> Iterator[None]:
     """The system lets the server's files grow no further."""
     before = resource.prlimit(server.writer, resource.RLIMIT_FSIZE)
     resource.prlimit(server.writer, resource.RLIMIT_FSIZE, (1, before[1]))
@@ -59,7 +59,7 @@ def limited(server: Server) -> Iterator[None]:
 
 
 @contextmanager
-def small_disk(place: Path) -> Iterator[None]:
+def mount_small_disk(place: Path) -> Iterator[None]:
     """A disk of a few megabytes, mounted there."""
     words = ["-t", "tmpfs", "-o", "size=4m,mode=0777", "tmpfs", str(place)]
     place.mkdir()
@@ -82,8 +82,8 @@ def small_disk(place: Path) -> Iterator[None]:
 @pytest.fixture
 def data(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     place = tmp_path / "data"
-    if request.getfixturevalue("fault") is full:
-        with small_disk(place):
+    if request.getfixturevalue("fault") is fill_disk:
+        with mount_small_disk(place):
             yield place
     else:
         yield place
@@ -99,24 +99,24 @@ def rank(client: Client, event: str) -> Answer:
     return answer
 
 
-def first(answer: Answer) -> bool:
+def is_degraded(answer: Answer) -> bool:
     """Whether it is degraded: then it is the first action that is not excluded."""
-    told = answer.json
-    if told["degraded"]:
-        assert {one["id"]: one["probability"] for one in told["ranking"]} == FIRST
-        assert told["rewardActionId"] == "tea"
-    return bool(told["degraded"])
+    response = answer.json
+    if response["degraded"]:
+        assert {one["id"]: one["probability"] for one in response["ranking"]} == FIRST
+        assert response["rewardActionId"] == "tea"
+    return bool(response["degraded"])
 
 
-def health(client: Client) -> str:
-    told = client.call("GET", "/healthz").json
-    assert (told["status"] == "degraded") == bool(told.get("reason"))
-    return str(told.get("reason", "ok"))
+def read_health(client: Client) -> str:
+    response = client.call("GET", "/healthz").json
+    assert (response["status"] == "degraded") == bool(response.get("reason"))
+    return str(response.get("reason", "ok"))
 
 
-def lessons(data: Path) -> dict[str, list[Lesson]]:
+def read_lessons(data: Path) -> dict[str, list[Lesson]]:
     """What was learned, by event."""
-    found: dict[str, list[Lesson]] = {}
+    by_event: dict[str, list[Lesson]] = {}
     with Store(data) as store:
         loop = store.find_loop("default")
         assert loop is not None
@@ -127,12 +127,13 @@ def lessons(data: Path) -> dict[str, list[Lesson]]:
         }
         for batch in store.iterate_lessons(loop.id):
             for lesson in batch:
-                found.setdefault(names[lesson.decision], []).append(lesson)
-    return found
+                by_event.setdefault(names[lesson.decision], []).append(lesson)
+    return by_event
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason"), [(locked, "locked"), (full, "disk is full"), (limited, "the disk failed")]
+    ("fault", "reason"),
+    [(lock_database, "locked"), (fill_disk, "disk is full"), (limit_file_size, "the disk failed")],
 )
 def test_a_log_that_fails_degrades_ranks_and_recovers(
     nursery: Nursery, data: Path, fault: Fault, reason: str
@@ -140,16 +141,16 @@ def test_a_log_that_fails_degrades_ranks_and_recovers(
     degraded: list[str] = []
     kept: list[str] = []
     with Server(nursery, data) as server, closing(server.client()) as client:
-        assert not first(rank(client, "before"))
-        assert health(client) == "ok"
+        assert not is_degraded(rank(client, "before"))
+        assert read_health(client) == "ok"
         with fault(server):
             for number in range(40):  # what is allocated already still takes a few
                 event = f"during-{number}"
-                (degraded if first(rank(client, event)) else kept).append(event)
+                (degraded if is_degraded(rank(client, event)) else kept).append(event)
                 if len(degraded) == 4:
                     break
             assert len(degraded) == 4
-            assert reason in health(client)
+            assert reason in read_health(client)
             answer = client.reward("before", 1.0)
             earliest = 1.0 if answer.status == 204 else 0.5  # acknowledged, it is kept
             if answer.status != 204:
@@ -158,18 +159,18 @@ def test_a_log_that_fails_degrades_ranks_and_recovers(
             assert client.call("GET", "/readyz").status == 200
         for number in range(20):  # what waited goes first
             event = f"after-{number}"
-            (degraded if first(rank(client, event)) else kept).append(event)
+            (degraded if is_degraded(rank(client, event)) else kept).append(event)
         assert event in kept
-        assert health(client) == "ok"
+        assert read_health(client) == "ok"
         for event in ("before", *kept, *degraded):
             assert client.reward(event, 0.5).status == 204
         server.kill()
         client.close()
         server.start()
         server.wait()
-        assert not first(rank(client, "restarted"))
+        assert not is_degraded(rank(client, "restarted"))
         assert "Traceback" not in server.log
-    learned = lessons(data)
+    learned = read_lessons(data)
     values = {event: [lesson.value for lesson in taught] for event, taught in learned.items()}
     assert values == {"before": [earliest]} | {event: [0.5] for event in kept}
 
@@ -180,14 +181,14 @@ def web(tmp_path: Path) -> Iterator[TestClient]:
         yield client
 
 
-def ask(web: TestClient, event: str | None) -> dict[str, object]:
+def send_rank(web: TestClient, event: str | None) -> dict[str, object]:
     answer = web.post(f"{BASE}/rank", json=BODY | {"eventId": event})
     assert answer.status_code == 201
-    told: dict[str, object] = answer.json()
-    return told
+    response: dict[str, object] = answer.json()
+    return response
 
 
-def statuses(web: TestClient, event: str) -> list[str]:
+def read_reward_statuses(web: TestClient, event: str) -> list[str]:
     """What became of the rewards of an event."""
     return [one.status for one in web.app.state.service.store.list_rewards(1, event)]  # type: ignore[attr-defined]
 
@@ -198,56 +199,61 @@ def test_a_defect_in_the_encoder_degrades_ranks_and_recovers(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a defect")
 
-    ranked = ask(web, "ranked")
+    ranked = send_rank(web, "ranked")
     with monkeypatch.context() as patch:
         patch.setattr(Encoder, "encode", broken)
-        told = ask(web, "e")
-        assert told["degraded"]
-        assert told["rewardActionId"] == "tea"
-        assert ask(web, "ranked") == ranked  # decided before
+        response = send_rank(web, "e")
+        assert response["degraded"]
+        assert response["rewardActionId"] == "tea"
+        assert send_rank(web, "ranked") == ranked  # decided before
         assert "a defect" in web.get("/healthz").json()["reason"]
         refused = web.post(f"{BASE}/rank", json=BODY | {"excludedActions": ["nobody"]})
         assert refused.status_code == 400
-    assert ask(web, "e") == told  # an event is decided once
-    assert not ask(web, "f")["degraded"]
+    assert send_rank(web, "e") == response  # an event is decided once
+    assert not send_rank(web, "f")["degraded"]
     assert web.get("/healthz").json()["status"] == "ok"
     for event in ("e", "f"):
         assert web.post(f"{BASE}/events/{event}/reward", json={"value": 1.0}).status_code == 204
-    assert (statuses(web, "e"), statuses(web, "f")) == (["unlearned"], ["learned"])
+    assert (read_reward_statuses(web, "e"), read_reward_statuses(web, "f")) == (
+        ["unlearned"],
+        ["learned"],
+    )
 
 
-class Busy:
+class StoppedWriter:
     """The process that writes does nothing, until it is let go."""
 
     def __init__(self, web: TestClient) -> None:
         self._process = web.app.state.service.writer.process_id  # type: ignore[attr-defined]
         os.kill(self._process, signal.SIGSTOP)
 
-    def let_go(self) -> None:
+    def resume(self) -> None:
         os.kill(self._process, signal.SIGCONT)
 
 
 @pytest.fixture
-def busy(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[Busy]:
+def stopped_writer(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoppedWriter]:
     """The log takes longer than a rank can wait."""
     monkeypatch.setattr(service, "WRITE_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(service, "DEGRADED_WRITE_TIMEOUT_SECONDS", 0.1)
-    busy = Busy(web)
-    yield busy
-    busy.let_go()
+    stopped_writer = StoppedWriter(web)
+    yield stopped_writer
+    stopped_writer.resume()
 
 
-def test_a_rank_that_waited_too_long_is_never_learned(web: TestClient, busy: Busy) -> None:
-    told, unnamed = ask(web, "late"), ask(web, None)
-    assert told["degraded"]
+def test_a_rank_that_waited_too_long_is_never_learned(
+    web: TestClient, stopped_writer: StoppedWriter
+) -> None:
+    response, unnamed = send_rank(web, "late"), send_rank(web, None)
+    assert response["degraded"]
     assert unnamed["degraded"]
     assert "too long" in web.get("/healthz").json()["reason"]
-    busy.let_go()
-    assert ask(web, "late") == told
+    stopped_writer.resume()
+    assert send_rank(web, "late") == response
     store = web.app.state.service.store  # type: ignore[attr-defined]
     for event in ("late", str(unnamed["eventId"])):
         assert web.post(f"{BASE}/events/{event}/reward", json={"value": 1.0}).status_code == 204
-        assert statuses(web, event) == ["unlearned"]
+        assert read_reward_statuses(web, event) == ["unlearned"]
         kept = store.find_decision(1, event)
         assert (kept.degraded, kept.chosen, kept.features) == (True, 1, None)
         assert kept.probabilities == bytes(8) + b"\0\0\0\0\0\0\xf0?" + bytes(8)
@@ -257,40 +263,40 @@ def test_a_rank_that_waited_too_long_is_never_learned(web: TestClient, busy: Bus
 def test_a_reward_that_waits_too_long_is_to_be_sent_again_and_counts_once(
     web: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask(web, "e")
+    send_rank(web, "e")
     monkeypatch.setattr(service, "WRITE_TIMEOUT_SECONDS", 0.2)
     path, header = f"{BASE}/events/e/reward", {"x-ms-client-request-id": "once"}
-    busy = Busy(web)
+    stopped_writer = StoppedWriter(web)
     refused = web.post(path, json={"value": 1.0}, headers=header)
     assert refused.status_code == 503
     assert "too long" in refused.json()["error"]["message"]
     assert web.post(f"{BASE}/events/e/activate").status_code == 503
-    busy.let_go()
+    stopped_writer.resume()
     assert web.post(path, json={"value": 1.0}, headers=header).status_code == 204
-    assert statuses(web, "e").count("learned") == 1
+    assert read_reward_statuses(web, "e").count("learned") == 1
 
 
 def test_a_reward_that_came_first_teaches_nothing_of_a_rank_that_waited_too_long(
     web: TestClient, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     assert web.post(f"{BASE}/events/e/reward", json={"value": 1.0}).status_code == 204
-    busy = request.getfixturevalue("busy")
-    told = ask(web, "e")
-    busy.let_go()
-    assert ask(web, "e") == told
-    assert told["degraded"]
-    assert statuses(web, "e") == ["unlearned"]
+    stopped_writer = request.getfixturevalue("stopped_writer")
+    response = send_rank(web, "e")
+    stopped_writer.resume()
+    assert send_rank(web, "e") == response
+    assert response["degraded"]
+    assert read_reward_statuses(web, "e") == ["unlearned"]
 
 
-def test_what_was_decided_before_outlives_a_repetition_that_waited_too_long(
+def test_a_decision_outlives_a_repetition_that_waited_too_long(
     web: TestClient, request: pytest.FixtureRequest
 ) -> None:
-    before = ask(web, "e")
+    before = send_rank(web, "e")
     assert web.post(f"{BASE}/events/e/reward", json={"value": 1.0}).status_code == 204
-    busy = request.getfixturevalue("busy")
-    assert ask(web, "e")["degraded"]
-    busy.let_go()
-    assert ask(web, "e") == before
+    stopped_writer = request.getfixturevalue("stopped_writer")
+    assert send_rank(web, "e")["degraded"]
+    stopped_writer.resume()
+    assert send_rank(web, "e") == before
     store = web.app.state.service.store  # type: ignore[attr-defined]
     assert not store.find_decision(1, "e").degraded
     (taught,) = store.iterate_lessons(1)
@@ -311,7 +317,7 @@ writer_process.main()
 """
 
 
-def test_a_rank_of_which_only_the_word_was_lost_is_never_learned(
+def test_a_rank_whose_acknowledgement_was_lost_is_never_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dies = tmp_path / "dies"
@@ -321,16 +327,16 @@ def test_a_rank_of_which_only_the_word_was_lost_is_never_learned(
     with TestClient(create_app(str(tmp_path / "data"))) as web:
         store = web.app.state.service.store  # type: ignore[attr-defined]
         dies.touch()
-        told = ask(web, "e")
-        assert told["degraded"]
+        response = send_rank(web, "e")
+        assert response["degraded"]
         assert not store.find_decision(1, "e").degraded  # on disk, with another answer
         dies.unlink()
         end = time.monotonic() + 60.0
         while web.post(f"{BASE}/events/e/reward", json={"value": 1.0}).status_code != 204:
             assert time.monotonic() < end
             time.sleep(0.05)
-        assert set(statuses(web, "e")) == {"unlearned"}
-        assert ask(web, "e") == told
+        assert set(read_reward_statuses(web, "e")) == {"unlearned"}
+        assert send_rank(web, "e") == response
         assert list(store.iterate_lessons(1)) == []
 
 
@@ -348,15 +354,15 @@ def test_a_decision_that_was_written_too_late_is_withdrawn(where: str) -> None:
         assert store.submit(PutDecision(void, TERMS)).result(20).answer == b"instead"
 
 
-def test_a_stop_does_not_wait_for_a_log_that_takes_for_ever(
+def test_a_stop_does_not_wait_for_a_log_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "FINAL_SNAPSHOTS_SECONDS", 0.2)
     monkeypatch.setattr(writer_client, "CLOSE_TIMEOUT_SECONDS", 0.2)
     with TestClient(create_app(str(tmp_path / "data"))) as web:
-        before = ask(web, "e")
-        Busy(web)
+        before = send_rank(web, "e")
+        StoppedWriter(web)
         began = time.monotonic()
     assert time.monotonic() - began < 5.0
     with TestClient(create_app(str(tmp_path / "data"))) as web:
-        assert ask(web, "e") == before
+        assert send_rank(web, "e") == before

@@ -43,8 +43,8 @@ def play(client: Client, events: range) -> list[object]:
     draw, heard = random.Random(events.start), []
     for number in events:
         event, deferred = f"e{number}/é", draw.random() < 0.3
-        asked = BODY | {"eventId": event, "deferActivation": deferred}
-        heard.append(client.rank(asked).json)
+        request = BODY | {"eventId": event, "deferActivation": deferred}
+        heard.append(client.rank(request).json)
         path = f"e{number}%2F%C3%A9"
         for turn in range(draw.randrange(3)):
             value = round(draw.uniform(-1, 1), 3)
@@ -72,22 +72,22 @@ def test_the_same_traffic_has_the_same_answers_and_teaches_the_same_as_over_sqli
         with served(nursery, folder, where) as server:
             with closing(server.client()) as client:
                 answer = client.call("PUT", f"{BASE}/configurations/service", SETTINGS)
-                told: list[object] = [answer.json, play(client, range(20))]
+                answers: list[object] = [answer.json, play(client, range(20))]
             server.kill()
             server.start()
             with closing(server.client()) as client:
-                told.append(play(client, range(10, 40)))  # half of them again
+                answers.append(play(client, range(10, 40)))  # half of them again
                 before = model(client)
             server.stop()
             server.start()
             with closing(server.client()) as client:
                 assert model(client) == before
                 for method, path in (("DELETE", "/logs"), ("GET", "/logs/properties")):
-                    told.append(client.call(method, BASE + path).status)
-                told.append(play(client, range(40, 45)))
+                    answers.append(client.call(method, BASE + path).status)
+                answers.append(play(client, range(40, 45)))
                 learned.append(model(client))
             assert "Traceback" not in server.log
-        heard.append(told)
+        heard.append(answers)
     assert heard[0] == heard[1]
     assert learned[0] == learned[1]
 
@@ -111,8 +111,8 @@ def test_what_was_acknowledged_is_there_after_a_kill(
 
     with served(nursery, tmp_path, database) as server:
         for turn in range(3):
-            given = [(server, turn, who) for who in range(3)]
-            threads = [threading.Thread(target=visit, args=one) for one in given]
+            arguments = [(server, turn, who) for who in range(3)]
+            threads = [threading.Thread(target=visit, args=one) for one in arguments]
             for thread in threads:
                 thread.start()
             time.sleep(0.5)
@@ -161,7 +161,7 @@ def readonly(database: str) -> Iterator[None]:
             yield
 
 
-@pytest.mark.parametrize(("fault", "reason"), [(locked, "locked"), (readonly, "written to")])
+@pytest.mark.parametrize(("fault", "reason"), [(locked, "locked"), (readonly, "read-only")])
 def test_a_database_that_fails_degrades_ranks_and_recovers(
     nursery: Nursery,
     database: str,
@@ -221,8 +221,8 @@ def test_every_command_takes_the_database(
 ) -> None:
     there, table = ("--database", database), tmp_path / "log.parquet"
     with served(nursery, tmp_path, database) as server, closing(server.client()) as client:
-        made = run("loop", "create", "home", "--half-life", "2 days", *there)
-        assert made.out.strip() == f"/loops/home{BASE}", made.err
+        created = run("loop", "create", "home", "--half-life", "2 days", *there)
+        assert created.out.strip() == f"/loops/home{BASE}", created.err
         for event in ("e1", "e2"):
             assert client.rank(BODY | {"eventId": event}, "/loops/home").status == 201
         assert client.reward("e1", 0.5, "/loops/home").status == 204

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,9 @@ from typing import Any, NamedTuple
 import polars as pl
 import pytest
 
+from windvane.errors import SettingError
+from windvane.service import cli
+from windvane.service.loops.settings import SETTINGS, Settings
 from windvane.service.store.log import Store
 
 MAIN = [sys.executable, "-c", "from windvane.cli import main; main()"]
@@ -29,15 +32,15 @@ ACTIONS = {"actions": [{"id": "a", "features": [{"x": 1}]}, {"id": "b", "feature
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    asked = [*MAIN, *map(str, words)]
-    return subprocess.run(asked, capture_output=True, text=True, check=False, timeout=120)
+    command = [*MAIN, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-def refused(said: subprocess.CompletedProcess[str], sentence: str) -> None:
-    assert said.returncode == 2
-    assert said.stdout == ""
-    assert sentence in said.stderr
-    assert said.stderr.count("\n") == 1
+def check_one_line_error(result: subprocess.CompletedProcess[str], sentence: str) -> None:
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert sentence in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 class Answer(NamedTuple):
@@ -73,24 +76,24 @@ class Running(NamedTuple):
 
 
 @contextmanager
-def serving(
+def run_server(
     data: Path, *words: str | Path, trust: Any = None, main: list[str] = MAIN
 ) -> Iterator[Running]:
-    asked = [*main, "serve", "--port", "0", "--data", str(data), *map(str, words)]
-    with subprocess.Popen(asked, stderr=subprocess.PIPE, text=True) as process:
+    command = [*main, "serve", "--port", "0", "--data", str(data), *map(str, words)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
             line = process.stderr.readline()
-            found = re.search(r"serving on https?://.*:(\d+)$", line.strip())
-            assert found, line + process.stderr.read()
-            yield Running(process, int(found[1]), trust)
+            match = re.search(r"serving on https?://.*:(\d+)$", line.strip())
+            assert match, line + process.stderr.read()
+            yield Running(process, int(match[1]), trust)
         finally:
             process.kill()
 
 
 def test_a_stop_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     acknowledged: list[str] = []
-    with serving(tmp_path) as server:
+    with run_server(tmp_path) as server:
 
         def visit(who: int) -> None:
             wire = server.connect()
@@ -127,10 +130,12 @@ def test_a_stop_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
 
 
 def test_keys_rotate_while_the_service_runs(tmp_path: Path) -> None:
-    refused(run("serve", "--host", "0.0.0.0", "--data", tmp_path), "windvane key create")
+    check_one_line_error(
+        run("serve", "--host", "0.0.0.0", "--data", tmp_path), "windvane key create"
+    )
     assert list(tmp_path.iterdir()) == []
     old = run("key", "create", "--role", "rank", "--data", tmp_path).stdout.strip()
-    with serving(tmp_path, "--host", "0.0.0.0") as server:
+    with run_server(tmp_path, "--host", "0.0.0.0") as server:
 
         def rank(key: str) -> int:
             return server.ask("POST", f"{BASE}/rank", ACTIONS, key).status
@@ -148,30 +153,32 @@ def test_keys_rotate_while_the_service_runs(tmp_path: Path) -> None:
         assert (rank(old), rank(new["key"])) == (401, 201)
         assert server.stop() == 0
         assert server.process.stderr is not None
-        said = server.process.stderr.read()
-    assert old not in said
-    assert [json.loads(line)["status"] for line in said.splitlines() if line[0] == "{"]
+        result = server.process.stderr.read()
+    assert old not in result
+    assert [json.loads(line)["status"] for line in result.splitlines() if line[0] == "{"]
     listed = run("key", "list", "--json", "--data", tmp_path).stdout
     assert [row["valid"] for row in json.loads(listed)] == [False, True]
     assert old not in listed
-    refused(run("key", "expire", "9", "--data", tmp_path), "no key with the id 9")
-    refused(run("key", "create", "--role", "king", "--data", tmp_path), "rank, read, admin")
+    check_one_line_error(run("key", "expire", "9", "--data", tmp_path), "no key with the id 9")
+    check_one_line_error(
+        run("key", "create", "--role", "king", "--data", tmp_path), "rank, read, admin"
+    )
 
 
 def test_backup_export_and_a_new_loop_while_the_service_writes(tmp_path: Path) -> None:
     data, copy, table = tmp_path / "data", tmp_path / "copy", tmp_path / "log.parquet"
-    with serving(data) as server:
-        refused(run("serve", "--port", "0", "--data", data), "another service runs on")
-        said = run("loop", "create", "home", "--half-life", "2 days", "--data", data)
-        assert said.stdout.strip() == f"/loops/home{BASE}"
+    with run_server(data) as server:
+        check_one_line_error(run("serve", "--port", "0", "--data", data), "another service runs on")
+        result = run("loop", "create", "home", "--half-life", "2 days", "--data", data)
+        assert result.stdout.strip() == f"/loops/home{BASE}"
         home = f"/loops/home{BASE}"
         for event in ("e1", "e2"):
             assert server.ask("POST", f"{home}/rank", ACTIONS | {"eventId": event}).status == 201
         assert server.ask("POST", f"{home}/events/e1/reward", {"value": 0.5}).status == 204
         assert run("backup", copy, "--data", data).returncode == 0
         assert server.ask("POST", f"{home}/rank", ACTIONS | {"eventId": "e3"}).status == 201
-        said = run("export", "--parquet", table, "--loop", "home", "--data", data)
-        assert said.returncode == 0, said.stderr
+        result = run("export", "--parquet", table, "--loop", "home", "--data", data)
+        assert result.returncode == 0, result.stderr
         assert server.ask("GET", "/openapi.json").status == 200
         assert server.ask("GET", "/readyz").status == 200
     log = pl.read_parquet(table)
@@ -184,7 +191,7 @@ def test_backup_export_and_a_new_loop_while_the_service_writes(tmp_path: Path) -
         assert json.loads(row["actions_json"]) == ACTIONS["actions"]
     back = tmp_path / "back"
     assert run("restore", copy, "--data", back).returncode == 0
-    refused(run("restore", copy, "--data", back), "exists")
+    check_one_line_error(run("restore", copy, "--data", back), "exists")
     rows = json.loads(run("loop", "list", "--json", "--data", back).stdout)
     assert [(row["loop"], row["ranked"]) for row in rows] == [("default", 0), ("home", 2)]
 
@@ -204,13 +211,15 @@ def test_a_log_that_cannot_be_loaded_is_refused_with_the_reason(
     with closing(sqlite3.connect(tmp_path / "windvane.db")) as log:
         log.execute(damage)
         log.commit()
-    refused(run("serve", "--port", "0", "--data", tmp_path), "serve: the loops cannot be loaded (")
+    check_one_line_error(
+        run("serve", "--port", "0", "--data", tmp_path), "serve: the loops cannot be loaded ("
+    )
 
 
-def test_headers_without_end_are_refused_and_large_bodies_are_not(tmp_path: Path) -> None:
+def test_endless_headers_are_refused_and_large_bodies_are_not(tmp_path: Path) -> None:
     head = f"POST {BASE}/rank HTTP/1.1\r\nHost: localhost\r\n".encode()
     text = json.dumps(ACTIONS | {"contextFeatures": [{"_note": "x" * 900_000}]})
-    with serving(tmp_path) as server:
+    with run_server(tmp_path) as server:
         wire = server.connect()
         for _ in range(3):  # on one connection
             wire.request("POST", f"{BASE}/rank", text)
@@ -235,14 +244,14 @@ def test_headers_without_end_are_refused_and_large_bodies_are_not(tmp_path: Path
         assert server.ask("POST", f"{BASE}/rank", ACTIONS).status == 201
 
 
-def test_a_request_that_takes_for_ever_to_arrive_is_hung_up_on(tmp_path: Path) -> None:
+def test_a_request_that_arrives_too_slowly_is_closed(tmp_path: Path) -> None:
     hasty = (
         "from windvane.service import http_protocol; http_protocol.REQUEST_TIMEOUT_SECONDS = 1; "
         + MAIN[2]
     )
     starts = (b"", f"POST {BASE}/rank HTTP/1.1\r\n".encode())
     body = f"POST {BASE}/rank HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{{".encode()
-    with serving(tmp_path, main=[*MAIN[:2], hasty]) as server:
+    with run_server(tmp_path, main=[*MAIN[:2], hasty]) as server:
         patient = server.connect()
         for start in (*starts, body):
             with socket.create_connection(("127.0.0.1", server.port), 10.0) as other:
@@ -259,22 +268,24 @@ def test_tls_by_certificate_and_key(tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     words = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost"
     names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key)]
-    made = [*words.split(), *names, "-out", str(certificate)]
-    subprocess.run(made, check=True, capture_output=True)
+    command = [*words.split(), *names, "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
     trust = ssl.create_default_context(cafile=certificate)
     both = ["--certificate", str(certificate), "--key", str(key)]
-    with serving(tmp_path / "data", *both, trust=trust) as server:
+    with run_server(tmp_path / "data", *both, trust=trust) as server:
         assert server.ask("POST", f"{BASE}/rank", ACTIONS).status == 201
-    refused(run("serve", "--certificate", certificate), "go together")
+    check_one_line_error(run("serve", "--certificate", certificate), "go together")
     swapped = ["--certificate", str(key), "--key", str(certificate), "--port", "0"]
-    refused(run("serve", *swapped, "--data", tmp_path / "data"), "no certificate and its key")
+    check_one_line_error(
+        run("serve", *swapped, "--data", tmp_path / "data"), "no certificate and its key"
+    )
 
 
 def test_the_demo_plays_and_ends(tmp_path: Path) -> None:
-    said = run("demo", "--minutes", "0.12")
-    assert said.returncode == 0, said.stderr
-    assert re.fullmatch(r"http://127.0.0.1:\d+/\n", said.stdout)
-    assert re.search(r"\d+ visitors, \d+% clicked", said.stderr)
+    result = run("demo", "--minutes", "0.12")
+    assert result.returncode == 0, result.stderr
+    assert re.fullmatch(r"http://127.0.0.1:\d+/\n", result.stdout)
+    assert re.search(r"\d+ visitors, \d+% clicked", result.stderr)
     assert os.listdir(tmp_path) == []
 
 
@@ -289,4 +300,30 @@ def test_the_demo_plays_and_ends(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_line(words: str, sentence: str, tmp_path: Path) -> None:
-    refused(run(*words.split(), "--data", tmp_path / "data"), sentence)
+    check_one_line_error(run(*words.split(), "--data", tmp_path / "data"), sentence)
+
+
+def test_every_setting_has_a_flag(tmp_path: Path) -> None:
+    values = {
+        "--wait": "PT20M", "--default-reward": "-0.5", "--aggregation": "sum",
+        "--exploration": "0.2", "--mode": "Apprentice", "--log-retention-days": "7",
+        "--model-export-frequency": "PT1M", "--half-life": "500 rounds", "--dim": "64",
+        "--ridge": "2.0", "--noise": "0.25", "--width": "0.75", "--seed": "9",
+    }  # fmt: skip
+    flags = [word for pair in values.items() for word in pair]
+    result = run("loop", "create", "home", *flags, "--json", "--data", tmp_path)
+    settings = json.loads(result.stdout)["settings"]
+    flag_of = {setting.name: setting.flag for setting in SETTINGS}
+    assert {flag_of[name]: str(value) for name, value in settings.items()} == values
+    result = run("loop", "create", "plain", "--json", "--data", tmp_path)
+    assert json.loads(result.stdout)["settings"] == json.loads(Settings().to_json())
+
+
+@pytest.mark.parametrize("command", [cli.serve, cli.demo, cli.list_loops, cli.list_keys])
+def test_a_system_without_posix_is_refused_in_one_sentence(
+    command: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "platform", "win32")
+        with pytest.raises(SettingError, match="needs Linux, macOS or WSL, got Windows"):
+            command()

@@ -22,10 +22,10 @@ FAR = 10**16
 
 
 def add(store: Store, role: str, expires: int | None = None) -> str:
-    """A key that the store knows."""
-    made = auth.create_key(role, 0, expires)
-    store.submit(made.put).result()
-    return made.secret
+    """Put a new key in the log; return its secret."""
+    new = auth.create_key(role, 0, expires)
+    store.submit(new.put).result()
+    return new.secret
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ def test_a_browser_reads_with_the_key_as_its_password_but_writes_nothing(
     key = add(store, "admin")
     web = client()
     path = f"{BASE}/configurations/service"
-    asked = web.get(path, headers={"Accept": "text/html,*/*"})
-    assert asked.headers["www-authenticate"].startswith("Basic")
+    answer = web.get(path, headers={"Accept": "text/html,*/*"})
+    assert answer.headers["www-authenticate"].startswith("Basic")
     header = {"Authorization": "Basic " + base64.b64encode(f"me:{key}".encode()).decode()}
     assert web.get(path, headers=header).is_success
     assert web.put(path, json={}, headers=header).status_code == 401
@@ -126,7 +126,7 @@ def test_a_running_service_notices_new_and_expired_keys(
     assert status("all are expired, and still it is closed") == 401
 
 
-OPEN, LOOPS = "127.0.0.1:8787", '{"name": "made"}'
+OPEN, LOOPS = "127.0.0.1:8787", '{"name": "new"}'
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
-"""Health, metrics and loops over HTTP, as an operator sees them."""
+"""Health, metrics and the log of failures, as an operator sees them."""
 
-import json
 import logging
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,46 +58,22 @@ def test_metrics_count_what_happened(web: TestClient) -> None:
     web.post(f"{BASE}/events/stray/reward", json={"value": 1.0})
     web.post(f"{BASE}/events/e2/reward", json={"value": 9.0})
     web.post("/loops/invented/personalizer/v1.0/rank", json=ACTIONS)
-    found = samples(web)
+    values = samples(web)
     loop = ("loop", "default")
-    assert found["windvane_decisions_total", (loop,)] == 3
-    assert found["windvane_rewards", (loop, ("outcome", "learned"))] == 1
-    assert found["windvane_rewards", (loop, ("outcome", "orphan"))] == 1
-    assert found["windvane_join_ratio", (loop,)] == 1
-    assert 0 <= found["windvane_model_age_seconds", (loop,)] < 60
-    assert 0 <= found["windvane_exploration_share", (loop,)] <= 1
-    assert found["windvane_prediction_error", (loop,)] == 1  # nothing was known
-    assert 0 < found["windvane_parameter_movement", (loop,)] < 1
-    assert found["windvane_drift_alarms", (loop,)] == 0
-    asked = ("windvane_requests_total", (loop, ("operation", "reward"), ("status", "400")))
-    assert found[asked] == 1
-    assert found["windvane_request_seconds_count", (loop, ("operation", "rank"))] == 3
-    assert found["windvane_degraded", ()] == 0
-    assert not any("invented" in str(labels) for _, labels in found)
-
-
-def test_loops_are_made_and_listed(web: TestClient) -> None:
-    made = web.post("/loops", json={"name": "home", "settings": {"halfLife": "2 days"}})
-    assert made.status_code == 201
-    assert made.json()["settings"]["halfLife"] == "2 days"
-    assert web.post("/loops/home/personalizer/v1.0/rank", json=ACTIONS).status_code == 201
-    assert [loop["name"] for loop in web.get("/loops").json()] == ["default", "home"]
-
-
-@pytest.mark.parametrize(
-    ("body", "sentence"),
-    [
-        ('{"name": "default"}', "already"),
-        ('{"name": "a/b"}', "a loop's name"),
-        ('{"name": "c", "settings": {"halfLife": "soon"}}', "duration"),
-        ('{"name": "c", "settings": {"halfLives": "1 day"}}', "unknown field"),
-        ("{", "not JSON"),
-    ],
-)
-def test_a_loop_that_cannot_be_is_refused(web: TestClient, body: str, sentence: str) -> None:
-    answer = web.post("/loops", content=body)
-    assert answer.status_code == 400
-    assert sentence in answer.json()["error"]["message"]
+    assert values["windvane_decisions_total", (loop,)] == 3
+    assert values["windvane_rewards", (loop, ("outcome", "learned"))] == 1
+    assert values["windvane_rewards", (loop, ("outcome", "orphan"))] == 1
+    assert values["windvane_join_ratio", (loop,)] == 1
+    assert 0 <= values["windvane_model_age_seconds", (loop,)] < 60
+    assert 0 <= values["windvane_exploration_share", (loop,)] <= 1
+    assert values["windvane_prediction_error", (loop,)] == 1  # the first prediction is 0
+    assert 0 < values["windvane_parameter_movement", (loop,)] < 1
+    assert values["windvane_drift_alarms", (loop,)] == 0
+    rejected = ("windvane_requests_total", (loop, ("operation", "reward"), ("status", "400")))
+    assert values[rejected] == 1
+    assert values["windvane_request_seconds_count", (loop, ("operation", "rank"))] == 3
+    assert values["windvane_degraded", ()] == 0
+    assert not any("invented" in str(labels) for _, labels in values)
 
 
 def test_a_defect_is_logged_with_the_id_that_the_answer_has(
@@ -115,26 +89,10 @@ def test_a_defect_is_logged_with_the_id_that_the_answer_has(
     assert answer.json()["error"]["code"] == "InternalServerError"
     (record,) = [one for one in caplog.records if one.levelno == logging.ERROR]
     line = JsonFormatter().format(record)
-    told = msgspec.json.decode(line)
-    assert told["request"] == answer.headers["x-request-id"]
-    assert told["status"] == 500
-    assert "ZeroDivisionError" in told["trace"]
+    record_line = msgspec.json.decode(line)
+    assert record_line["request"] == answer.headers["x-request-id"]
+    assert record_line["status"] == 500
+    assert "ZeroDivisionError" in record_line["trace"]
     assert "\n" not in line
     assert "secret" not in line
     assert "0.125" not in line
-
-
-def test_openapi_describes_paths_that_are_there_and_schemas_that_resolve(web: TestClient) -> None:
-    told = web.get("/openapi.json").json()
-    assert told["openapi"].startswith("3.1")
-    for ref in re.findall(r'"#/components/schemas/(\w+)"', json.dumps(told)):
-        assert ref in told["components"]["schemas"]
-    for path, item in told["paths"].items():
-        asked = path.replace("{loop}", "default").replace("{version}", "v1.0")
-        asked = re.sub("{.*?}", "e1", asked)
-        for method in set(item) - {"parameters"}:
-            content = b"{" if "requestBody" in item[method] else b""
-            answer = web.request(method.upper(), asked, content=content)
-            assert answer.status_code not in (404, 405), (method, path)
-            assert answer.is_success or set(answer.json()) == {"error"}
-            assert str(answer.status_code) in item[method]["responses"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from server_process import BASE, Answer, Client, Nursery, Server, raw
+from server_process import BASE, Answer, Client, Nursery, Server, send_raw
 
 Json = dict[str, object]
 JUNK: list[object] = [None, True, 0, 1.5, 2**70, 1e308, "", "x", [], {}, [[]], {"a": {}}, "é\x00"]
@@ -155,9 +155,9 @@ def test_bodies_in_chunks_are_read_and_bounded(server: Server, client: Client) -
     head = f"POST {BASE}/rank HTTP/1.1\r\nHost: [::]\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     body = json.dumps(valid(random.Random(2))).encode()
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:9], body[9:]))
-    assert raw(server.port, head + chunks + b"0\r\n\r\n").status == 201
+    assert send_raw(server.port, head + chunks + b"0\r\n\r\n").status == 201
     huge = b"%x\r\n%s\r\n" % (1 << 16, b" " * (1 << 16))
-    refused(raw(server.port, head + huge * 17 + b"0\r\n\r\n"))
+    refused(send_raw(server.port, head + huge * 17 + b"0\r\n\r\n"))
     ranks(client)
 
 

@@ -1,11 +1,12 @@
 """The route table: roles, versions, prefixes and methods of every endpoint."""
 
+import json
 import re
-from collections.abc import Iterator
 
 import pytest
 
-from server_process import BASE, Answer, Client, Nursery, Server
+from loop_client import check_refusal
+from server_process import BASE, Client
 from windvane.service.api.endpoint import Operation
 from windvane.service.api.routes import (
     ENDPOINTS,
@@ -17,19 +18,6 @@ from windvane.service.api.routes import (
 )
 
 BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea")]}
-
-
-@pytest.fixture(scope="module")
-def server(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(nursery, tmp_path_factory.mktemp("routes") / "data") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[Client]:
-    client = server.client()
-    yield client
-    client.close()
 
 
 @pytest.mark.parametrize(
@@ -66,19 +54,10 @@ def test_every_version_is_answered_alike(client: Client, version: str) -> None:
         assert client.call("POST", f"{event}/activate{query}").status == 204
         rewarded = client.call("POST", f"{event}/reward{query}", {"value": 1})
         assert rewarded.status == 204
-        asked = rewarded.headers["x-ms-original-url"]
-        assert asked.endswith(f"/events/{ranked.json['eventId']}/reward")
-        assert "personalizer" not in asked
+        url = rewarded.headers["x-ms-original-url"]
+        assert url.endswith(f"/events/{ranked.json['eventId']}/reward")
+        assert "personalizer" not in url
         assert client.call("GET", f"{base}/configurations/service{query}").status == 200
-
-
-def refused(answer: Answer, status: int, code: str | None = None) -> None:
-    """The envelope, and its header."""
-    assert answer.status == status, answer
-    error = answer.json["error"]
-    assert error["code"] == answer.headers["x-ms-error-code"]
-    assert code in (None, error["code"])
-    assert error["message"]
 
 
 def fill(path: str) -> str:
@@ -94,15 +73,15 @@ def test_every_path_refuses_with_the_envelope(client: Client) -> None:
         filled = fill(path)
         for method in {"GET", "POST", "PUT", "PATCH", "DELETE"} - set(allowed):
             answer = client.call(method, BASE + filled)
-            refused(answer, 405)
+            check_refusal(answer, 405)
             assert set(answer.headers["allow"].split(", ")) - {"HEAD"} == set(allowed)
         match = match_endpoint(allowed[0], BASE + filled)
         assert match is not None
         is_offered = isinstance(match.endpoint.document, Operation)
         nobody = client.call(allowed[0], f"/loops/none{BASE}{filled}", BODY | {"value": 1})
-        refused(nobody, 404 if is_offered else 403)
+        check_refusal(nobody, 404 if is_offered else 403)
         deeper = client.call(allowed[0], f"{BASE}{filled}/more")
-        refused(deeper, 403 if path.startswith(("/evaluations", "/multislot")) else 404)
+        check_refusal(deeper, 403 if path.startswith(("/evaluations", "/multislot")) else 404)
 
 
 def test_the_table_and_starlette_match_the_same_paths() -> None:
@@ -122,4 +101,20 @@ def test_the_table_and_starlette_match_the_same_paths() -> None:
 
 @pytest.mark.parametrize("path", ["/events//reward", "/events//activate"])
 def test_a_path_without_an_event_is_not_found(client: Client, path: str) -> None:
-    refused(client.call("POST", BASE + path, {"value": 1}), 404, "ResourceNotFound")
+    check_refusal(client.call("POST", BASE + path, {"value": 1}), 404, "ResourceNotFound")
+
+
+def test_the_document_describes_paths_that_exist_and_schemas_that_resolve(client: Client) -> None:
+    document = json.loads(client.call("GET", "/openapi.json").body)
+    assert document["openapi"].startswith("3.1")
+    for ref in re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)):
+        assert ref in document["components"]["schemas"]
+    for path, item in document["paths"].items():
+        filled = path.replace("{loop}", "default").replace("{version}", "v1.0")
+        filled = re.sub("{.*?}", "e1", filled)
+        for method in set(item) - {"parameters"}:
+            body = b"{" if "requestBody" in item[method] else b""
+            answer = client.call(method.upper(), filled, body)
+            assert answer.status not in (404, 405), (method, path)
+            assert answer.status < 300 or set(answer.json) == {"error"}
+            assert str(answer.status) in item[method]["responses"]

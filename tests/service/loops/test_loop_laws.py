@@ -1,4 +1,4 @@
-"""The end-to-end laws: the service is its policy, and it forgets as it is told."""
+"""The end-to-end laws: the service is its policy, and its memory fades."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,36 +50,36 @@ def test_choices_over_http_are_those_of_the_policy(client: Client) -> None:
         choice = policy.choose(rows)
         reward = float(draw.uniform(-1, 1)) if choice.index else 0.5
         policy.learn(choice, reward)
-        told = client.rank(
+        response = client.rank(
             {
                 "contextFeatures": context,
                 "actions": [{"id": arm.id, "features": arm.features} for arm in arms],
             },
             "/loops/alike",
         ).json
-        assert told["rewardActionId"] == ARMS[choice.index]
-        shares = [one["probability"] for one in told["ranking"]]
+        assert response["rewardActionId"] == ARMS[choice.index]
+        shares = [one["probability"] for one in response["ranking"]]
         assert shares == pytest.approx(chances.tolist(), rel=1e-11)  # code compiled apart
-        assert client.reward(told["eventId"], reward, "/loops/alike").status == 204
+        assert client.reward(response["eventId"], reward, "/loops/alike").status == 204
         seen.add(choice.index)
     assert seen == {0, 1, 2}
 
 
-def played(client: Client, loop: str, rounds: int, best: str) -> float:
+def play(client: Client, loop: str, rounds: int, best: str) -> float:
     """The mean reward of rounds in which one action earns 1 and all others nothing."""
     body = {"actions": [{"id": name, "features": []} for name in ARMS]}
     total = 0.0
     for _ in range(rounds):
-        told = client.rank(body, f"/loops/{loop}").json
-        value = float(told["rewardActionId"] == best)
-        assert client.reward(told["eventId"], value, f"/loops/{loop}").status == 204
+        response = client.rank(body, f"/loops/{loop}").json
+        value = float(response["rewardActionId"] == best)
+        assert client.reward(response["eventId"], value, f"/loops/{loop}").status == 204
         total += value
     return total / rounds
 
 
 def test_after_a_change_of_taste_only_a_fading_memory_recovers(client: Client) -> None:
     for loop in ("fading", "keeping"):  # 0.8 at best: three rounds in ten go to any action
-        assert played(client, loop, 150, "ice") > 0.6
-        played(client, loop, 60, "soup")  # three half-lives
-    assert played(client, "fading", 40, "soup") > 0.6
-    assert played(client, "keeping", 40, "soup") < 0.4
+        assert play(client, loop, 150, "ice") > 0.6
+        play(client, loop, 60, "soup")  # three half-lives
+    assert play(client, "fading", 40, "soup") > 0.6
+    assert play(client, "keeping", 40, "soup") < 0.4

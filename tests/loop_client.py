@@ -1,0 +1,88 @@
+"""A client of one loop, and checks that tests of the API share."""
+
+import io
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from server_process import BASE, Answer, Client, Server
+from windvane.policy import Policy
+from windvane.service.loops.loop import decode_snapshot
+from windvane.service.store.log import Store
+from windvane.service.store.schema import Funnel
+from windvane.types import Floats
+
+BODY: dict[str, Any] = {
+    "actions": [{"id": name, "features": []} for name in ("ice", "tea", "soup")]
+}
+CALM = {"halfLife": "never", "explorationPercentage": 0.0, "width": 0.05}
+
+
+class LoopClient:
+    """One loop over HTTP, and its part of the log."""
+
+    def __init__(self, server: Server, client: Client, name: str, **settings: object) -> None:
+        self.server, self.client, self.name = server, client, name
+        self.path = f"/loops/{name}"
+        created = client.call("POST", "/loops", {"name": name, "settings": CALM | settings})
+        assert created.status == 201, created
+
+    def rank(self, event: str, **more: object) -> dict[str, object]:
+        answer = self.client.rank(BODY | {"eventId": event} | more, self.path)
+        assert answer.status == 201, answer
+        response: dict[str, object] = answer.json
+        assert not response["degraded"]
+        return response
+
+    def reward(self, event: str, value: float, request: str | None = None) -> None:
+        assert self.client.reward(event, value, self.path, request).status == 204
+
+    def activate(self, event: str) -> int:
+        return self.client.activate(event, self.path).status
+
+    def call(self, method: str, path: str, body: object = None) -> Answer:
+        return self.client.call(method, f"{self.path}{BASE}{path}", body)
+
+    def policy(self) -> Policy:
+        return Policy.load(io.BytesIO(decode_snapshot(self.call("GET", "/model").body).policy))
+
+    def metric(self, name: str) -> float:
+        """A metric of this loop."""
+        text = self.client.call("GET", "/metrics").body.decode()
+        [value] = re.findall(rf'^{name}{{loop="{self.name}"}} (\S+)$', text, re.MULTILINE)
+        return float(value)
+
+    def moment(self) -> Floats:
+        """b, the sum of features times rewards, which depends on their order."""
+        return self.policy().belief.moment
+
+    def funnel(self) -> Funnel:
+        with Store(self.server.data) as store:
+            row = store.find_loop(self.name)
+            assert row is not None
+            return store.read_funnel(row.id)
+
+    def until(self, **counts: int) -> Funnel:
+        """Wait until the log has these counts."""
+        end = time.monotonic() + 10.0
+        while (funnel := self.funnel()) != funnel._replace(**counts):
+            assert time.monotonic() < end, funnel
+            time.sleep(0.05)
+        return funnel
+
+
+def restart(server: Server, end: Callable[[], None]) -> None:
+    """End the server and start it again."""
+    end()
+    server.start()
+    server.wait()
+
+
+def check_refusal(answer: Answer, status: int, code: str | None = None) -> None:
+    """Check that an answer is an error with the envelope and its header."""
+    assert answer.status == status, answer
+    error = answer.json["error"]
+    assert error["code"] == answer.headers["x-ms-error-code"]
+    assert code in (None, error["code"])
+    assert error["message"]

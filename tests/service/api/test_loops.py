@@ -1,0 +1,50 @@
+"""GET and POST /loops: list and create loops."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from loop_client import check_refusal
+from server_process import Client
+from windvane.service.app import create_app
+
+ACTIONS = {"actions": [{"id": "a", "features": [{"x": 1}]}, {"id": "b", "features": [{"y": 1}]}]}
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[TestClient]:
+    with TestClient(create_app(str(tmp_path))) as client:
+        yield client
+
+
+def test_loops_are_created_and_listed(web: TestClient) -> None:
+    created = web.post("/loops", json={"name": "home", "settings": {"halfLife": "2 days"}})
+    assert created.status_code == 201
+    assert created.json()["settings"]["halfLife"] == "2 days"
+    assert web.post("/loops/home/personalizer/v1.0/rank", json=ACTIONS).status_code == 201
+    assert [loop["name"] for loop in web.get("/loops").json()] == ["default", "home"]
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ('{"name": "default"}', "already"),
+        ('{"name": "a/b"}', "a loop's name"),
+        ('{"name": "c", "settings": {"halfLife": "soon"}}', "duration"),
+        ('{"name": "c", "settings": {"halfLives": "1 day"}}', "unknown field"),
+        ("{", "not JSON"),
+    ],
+)
+def test_an_invalid_loop_is_refused(web: TestClient, body: str, sentence: str) -> None:
+    answer = web.post("/loops", content=body)
+    assert answer.status_code == 400
+    assert sentence in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("ridge", [1e-200, 1e-30, 1e200])
+def test_a_loop_with_an_extreme_ridge_is_not_created(client: Client, ridge: float) -> None:
+    sent = {"name": "stiff", "settings": {"ridge": ridge}}
+    check_refusal(client.call("POST", "/loops", sent), 400)
+    assert "stiff" not in [one["name"] for one in client.call("GET", "/loops").json]

@@ -1,0 +1,167 @@
+"""Settings, model and log of one loop over HTTP."""
+
+import io
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loop_client import LoopClient, check_refusal, restart
+from server_process import BASE, Client, Nursery, Server
+from store_helpers import SECOND
+from windvane.policy import Policy
+from windvane.service.clock import now_us
+from windvane.service.loops.loop import decode_snapshot
+from windvane.service.loops.settings import Settings
+from windvane.service.store.admin_operations import PutLoop
+from windvane.service.store.decision_operations import PutDecision, PutReward
+from windvane.service.store.log import Store
+from windvane.service.store.reward_matching import RewardTerms
+from windvane.service.store.schema import Decision
+
+DAY = 86_400 * SECOND
+
+
+def test_a_change_of_settings_is_logged_and_keeps_the_belief(
+    server: Server, client: Client, loop: Callable[..., LoopClient]
+) -> None:
+    one = loop(halfLife="1000 rounds")
+    for number in range(4):
+        one.rank(f"e{number}")
+        one.reward(f"e{number}", 0.5)
+    before = one.policy()
+    sent = {"halfLife": "9 rounds", "rewardWaitTime": "00:20:00", "isAutoOptimizationEnabled": True}
+    changed = one.call("PUT", "/configurations/service", sent | {"defaultReward": None}).json
+    assert (changed["halfLife"], changed["rewardWaitTime"]) == ("9 rounds", "00:20:00")
+    after = one.policy()
+    assert repr(after) != repr(before)
+    assert after.belief.seen == 4
+    assert np.array_equal(after.belief.moment, before.belief.moment)
+    with Store(server.data) as store:
+        row = store.find_loop(one.name)
+        assert row is not None
+        first, second = store.list_settings_changes(row.id)
+    assert (json.loads(first.settings)["halfLife"], first.lesson) == ("1000 rounds", 0)
+    assert (json.loads(second.settings)["halfLife"], second.by) == ("9 rounds", "http")
+    restart(server, server.kill)
+    client.close()
+    assert repr(one.policy()) == repr(after)
+    assert np.array_equal(one.moment(), after.belief.moment)
+    assert one.call("GET", "/configurations/service").json == changed
+
+
+def test_concurrent_changes_of_settings_are_all_applied(
+    server: Server, loop: Callable[..., LoopClient]
+) -> None:
+    one = loop()
+
+    def put(settings: dict[str, object]) -> None:
+        with closing(server.client()) as client:
+            path = f"{one.path}{BASE}/configurations/service"
+            assert client.call("PUT", path, settings).status == 200
+
+    for turn in range(1, 9):
+        settings: dict[str, object] = {
+            "halfLife": f"{turn} days",
+            "rewardWaitTime": f"PT{turn}M",
+            "logRetentionDays": turn,
+        }
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(put, [{name: value} for name, value in settings.items()]))
+        response = one.call("GET", "/configurations/service").json
+        assert {name: response[name] for name in settings} == settings
+
+
+@pytest.mark.parametrize("logs", ["kept", "deleted"])
+def test_a_deleted_model_stays_deleted_after_a_restart(
+    server: Server, client: Client, loop: Callable[..., LoopClient], logs: str
+) -> None:
+    one = loop(f"-{logs}")
+    for number in range(3):
+        one.rank(f"e{number}")
+        one.reward(f"e{number}", 0.5)
+    if logs == "deleted":
+        assert one.call("DELETE", "/logs").status == 204
+    assert one.policy().belief.seen == 3
+    assert one.call("DELETE", "/model").status == 204
+    assert one.policy().belief.seen == 0
+    restart(server, server.kill)
+    client.close()
+    assert one.policy().belief.seen == 0
+    one.rank("e3")
+    one.reward("e3", 0.5)
+    assert one.policy().belief.seen == 1
+
+
+def test_deleted_logs_keep_the_belief_and_the_round(
+    server: Server, client: Client, loop: Callable[..., LoopClient]
+) -> None:
+    one = loop()
+    for number in range(3):
+        one.rank(f"e{number}")
+        one.reward(f"e{number}", 0.5)
+    before, count = one.policy(), 3
+    for how in (server.stop, server.kill):
+        one.rank(f"unrewarded-{count}")
+        count += 1
+        assert one.call("DELETE", "/logs").status == 204
+        assert one.call("GET", "/logs/properties").json == {"dateRange": None}
+        restart(server, how)
+        client.close()
+        after = one.policy()
+        assert (after.round, after.belief.seen) == (count, 3)
+        assert np.array_equal(after.belief.moment, before.belief.moment)
+    assert one.funnel().ranked == count
+
+
+def build_decision(loop: int, event: str, at: int) -> Decision:
+    answer = json.dumps({"eventId": event}).encode()
+    return Decision(
+        *(loop, event, sum(event.encode()), at, "Online", False, False, 0),
+        *(np.ones(128).tobytes(), np.ones(1).tobytes(), '["ice"]', answer, "{}"),
+    )
+
+
+@pytest.mark.parametrize(("days", "left"), [(0, []), (2, ["new"]), (-1, ["old", "new"])])
+def test_the_log_is_kept_for_as_many_days_as_it_is_told(
+    nursery: Nursery, tmp_path: Path, days: int, left: list[str]
+) -> None:
+    data = tmp_path / "data"
+    with Store(data) as store:
+        settings = Settings(log_retention_days=days, half_life="never")
+        number = store.submit(PutLoop("default", settings.to_json(), 0, "test")).result(20).id
+        terms = RewardTerms(600 * SECOND)
+        for event, at in (("old", now_us() - 3 * DAY), ("new", now_us() - DAY)):
+            store.submit(PutDecision(build_decision(number, event, at), terms)).result(20)
+            store.submit(PutReward(number, event, 1.0, at, terms)).result(20)
+
+        def kept() -> list[str]:
+            return [
+                row.decision.event_id for rows in store.iterate_decisions(number) for row in rows
+            ]
+
+        with Server(nursery, data) as server:
+            time.sleep(1.2)  # two looks at the log
+            assert kept() == left
+            server.kill()
+            server.start()
+            server.wait()
+            with closing(server.client()) as client:
+                packed = decode_snapshot(client.call("GET", f"{BASE}/model").body)
+            policy = Policy.load(io.BytesIO(packed.policy))
+            assert policy.belief.seen == 2
+            assert policy.round == sum(b"new") + 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("dim", 64), ("ridge", 2.0), ("seed", 7)])
+def test_a_setting_that_is_fixed_at_creation_is_refused_by_name(
+    loop: Callable[..., LoopClient], name: str, value: float
+) -> None:
+    answer = loop(f"-{name}").call("PUT", "/configurations/service", {name: value})
+    check_refusal(answer, 400, "InvalidServiceConfiguration")
+    assert answer.json["error"]["target"] == name

@@ -1,0 +1,83 @@
+"""One field a setting: wire name, check, flag, documentation and policy follow from it."""
+
+import json
+
+import pytest
+
+from windvane import Policy
+from windvane.errors import SettingError
+from windvane.exploration import confidence, half_normal, randomized
+from windvane.memory import half_life, keep
+from windvane.service.errors import LoopNameError, LoopSettingsError
+from windvane.service.loops.settings import (
+    SETTINGS,
+    Settings,
+    check_loop_name,
+    document_settings,
+)
+
+
+def test_the_policy_of_settings_is_the_one_that_they_describe() -> None:
+    settings = Settings(
+        dim=24, half_life="60 rounds", seed=5, exploration_percentage=0.2, width=0.7, noise=0.3
+    )
+    exploration = randomized(half_normal(0.7 * confidence(0.01, 0.3)))
+    policy = Policy(24, half_life(60.0), exploration, 1.0, seed=5, floor=0.2)
+    assert repr(settings.build_policy()) == repr(policy)
+    assert settings.build_policy().key == policy.key
+
+
+@pytest.mark.parametrize(
+    ("text", "memory", "in_rounds"),
+    [
+        ("never", keep(), False),
+        ("60 rounds", half_life(60.0), True),
+        ("60 Rounds", half_life(60.0), True),
+        ("1 minute", half_life(60.0), False),
+    ],
+)
+def test_a_memory_ages_in_the_unit_of_its_half_life(
+    text: str, memory: object, in_rounds: bool
+) -> None:
+    settings = Settings(half_life=text)
+    assert settings.build_memory() == memory
+    assert settings.ages_in_rounds == in_rounds
+
+
+def test_settings_survive_json() -> None:
+    settings = Settings(reward_wait_time="00:20:00", default_reward=-0.5, seed=2**53)
+    assert Settings.from_json(settings.to_json()) == settings
+    assert list(json.loads(settings.to_json())) == [setting.name for setting in SETTINGS]
+    with pytest.raises(SettingError, match="settings: Object contains unknown field"):
+        Settings.from_json('{"halfLives": "1 day"}')
+
+
+def test_a_change_keeps_all_other_settings_and_ignores_null_and_unknown_names() -> None:
+    settings = Settings(noise=0.3)
+    changed = settings.merge({"halfLife": "1 day", "noise": None, "isAutoOptimizationEnabled": 1})
+    assert changed == Settings(noise=0.3, half_life="1 day")
+
+
+@pytest.mark.parametrize("name", ["dim", "ridge", "seed"])
+def test_what_the_belief_depends_on_cannot_change(name: str) -> None:
+    with pytest.raises(LoopSettingsError, match=f"{name} is fixed") as caught:
+        Settings().merge({name: 3})
+    assert caught.value.target == name
+    assert Settings(seed=3).merge({"seed": 3}) == Settings(seed=3)
+
+
+def test_every_setting_is_documented() -> None:
+    rows = {row["name"]: row for row in document_settings()}
+    assert len(rows) == len(Settings.__struct_fields__) == 13
+    assert all(row["type"] and row["meaning"] and row["default"] for row in rows.values())
+    assert len({row["flag"] for row in rows.values()}) == 13
+    assert rows["noise"]["type"] == "number in (0, 1000]"
+    assert rows["learningMode"]["type"] == "Online or Apprentice or LoggingOnly"
+    assert rows["dim"]["meaning"].endswith("Fixed at creation.")
+    assert "no effect" in rows["modelExportFrequency"]["meaning"]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", ".a", "-a", "a" * 65, "é"])
+def test_a_name_that_cannot_be_part_of_a_url_is_refused(name: str) -> None:
+    with pytest.raises(LoopNameError, match="a loop's name"):
+        check_loop_name(name)
