@@ -18,11 +18,11 @@ import numpy as np
 from scipy.linalg import sqrtm
 
 from windvane._text_table import Cell, format_table
-from windvane.exploration import Confidence
 from windvane.lab.engines.linear import Player, replay
 from windvane.lab.running.experiment import Experiment
 from windvane.lab.studies import criteo, paper
 from windvane.lab.worlds.draw import Draw
+from windvane.laws import Confidence
 from windvane.types import Floats
 
 SLOW_ROUNDS, GAMES = 60, 2

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, special, stats
 
-from windvane.exploration import Confidence, Exploration, Law
+from windvane.exploration import Exploration
+from windvane.laws import Confidence, Law
 from windvane.memory import Memory
 
 Floats = npt.NDArray[np.float64]

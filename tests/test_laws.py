@@ -13,7 +13,7 @@ import naive
 import windvane as wv
 from grid import LAWS, Floats, every_law, unit_rows
 from windvane import _random, kernels
-from windvane.exploration import Confidence, anytime
+from windvane.laws import Confidence, anytime
 
 LEAST = 1e-4
 DRAWS = 20_000

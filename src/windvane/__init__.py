@@ -1,6 +1,6 @@
 """Windvane: linear contextual bandits whose memory fades."""
 
-from windvane import exploration, memory
+from windvane import exploration, laws, memory
 from windvane.action_sets import (
     ActionSet,
     assignments,
@@ -30,6 +30,7 @@ from windvane.errors import (
 )
 from windvane.exploration import *  # noqa: F403
 from windvane.glm.policy import GeneralizedPolicy
+from windvane.laws import *  # noqa: F403
 from windvane.memory import *  # noqa: F403
 from windvane.names import named
 from windvane.policy import Policy
@@ -69,5 +70,6 @@ __all__ = [
     "subsets",
 ]
 __all__ += exploration.__all__
+__all__ += laws.__all__
 __all__ += memory.__all__
 __all__.sort()

@@ -27,6 +27,7 @@ SOURCES = (
     "belief.py",
     "memory.py",
     "exploration.py",
+    "laws.py",
     "glm/links.py",
     "lab/worlds/draw.py",
     "_layout.py",

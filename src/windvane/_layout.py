@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import validation
-from windvane.exploration import Confidence, Exploration, Law
+from windvane.exploration import Exploration
+from windvane.laws import Confidence, Law
 from windvane.memory import MEMORIES, Memory
 from windvane.types import Floats, Records
 

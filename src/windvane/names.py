@@ -16,10 +16,7 @@ from windvane.adaptive.selection import Adaptation, bandits, predictive
 from windvane.chooser import Chooser
 from windvane.errors import SettingError
 from windvane.exploration import (
-    Confidence,
     Exploration,
-    confidence,
-    half_normal,
     inverse_gap,
     optimism,
     perturbed_history,
@@ -27,6 +24,7 @@ from windvane.exploration import (
     thompson,
 )
 from windvane.glm.policy import GeneralizedPolicy
+from windvane.laws import Confidence, confidence, half_normal
 from windvane.memory import Memory, detect, discount, kalman, keep, restart, restart_at, window
 from windvane.policy import Policy
 from windvane.theory import Tuning, discount_for, span_for

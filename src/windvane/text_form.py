@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from windvane import validation
 from windvane.errors import SettingError
-from windvane.exploration import EXPLORATIONS, LAWS, Confidence, Exploration, Law, confidence
+from windvane.exploration import EXPLORATIONS, Exploration
+from windvane.laws import LAWS, Confidence, Law, confidence
 from windvane.memory import MEMORIES, Memory
 
 Part = Memory | Exploration | Law | Confidence

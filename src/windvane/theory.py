@@ -14,7 +14,7 @@ import numpy as np
 
 from windvane import validation
 from windvane.errors import SettingError
-from windvane.exploration import anytime, mass, radius
+from windvane.laws import anytime, mass, radius
 from windvane.types import Floats
 
 __all__ = [

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from windvane import _random, exploration
+from windvane import _random, laws
 from windvane._jit import compiled
 from windvane._layout import GRID, HISTORY, MEAN, NORMAL, POINT, PolicyArrays
 from windvane.belief import State
@@ -14,9 +14,9 @@ from windvane.types import Floats, Records
 
 DRAWS = 3  # the first place of a round's stream that is free for these draws
 
-mass = compiled(exploration.mass)
-radius_of = compiled(exploration.radius)
-anytime = compiled(exploration.anytime)
+mass = compiled(laws.mass)
+radius_of = compiled(laws.radius)
+anytime = compiled(laws.anytime)
 
 
 @compiled

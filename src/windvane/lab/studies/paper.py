@@ -14,12 +14,13 @@ from scipy import stats
 
 from windvane._text_table import Cell
 from windvane.errors import SettingError
-from windvane.exploration import confidence, half_normal, optimism, randomized, thompson
+from windvane.exploration import optimism, randomized, thompson
 from windvane.lab import worlds
 from windvane.lab.engines.linear import Player
 from windvane.lab.output.statistics import standard_error
 from windvane.lab.running.experiment import Experiment, ExperimentResult
 from windvane.lab.studies.criteo_features import Pools
+from windvane.laws import confidence, half_normal
 from windvane.memory import discount, keep, restart_at
 from windvane.theory import discount_for
 from windvane.types import Floats

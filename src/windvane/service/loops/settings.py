@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, get_args, get_orig
 
 import msgspec
 
-from windvane import exploration, memory
+from windvane import exploration, laws, memory
 from windvane.errors import SettingError
 from windvane.policy import Policy
 from windvane.service.clock import MICROSECONDS_PER_SECOND
@@ -179,8 +179,8 @@ class Settings(
 
         All actions of a round share one draw.
         """
-        radius = exploration.confidence(0.01, self.noise)
-        return exploration.randomized(exploration.half_normal(self.width * radius))
+        radius = laws.confidence(0.01, self.noise)
+        return exploration.randomized(laws.half_normal(self.width * radius))
 
     def build_policy(self) -> Policy:
         """A policy of these settings that has learned nothing."""
