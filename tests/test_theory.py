@@ -87,7 +87,7 @@ def test_regret_bound_is_defined_from_19_rounds_on() -> None:
 
 
 def test_regret_bound_refuses_a_ridge_below_the_theorems() -> None:
-    with pytest.raises(SettingError, match=r"ridge of at least 1, got 0\.5"):
+    with pytest.raises(SettingError, match=r"ridge must be at least 1 for the theorem, got 0\.5"):
         theory.regret_bound(2, 100, 1.0, 0.9, ridge=0.5)
 
 
@@ -122,7 +122,7 @@ def test_surrogate_refuses_shapes_that_do_not_fit() -> None:
     [
         (lambda: theory.discount_for(0, 100, 1.0), "dim must be a whole number >= 1, got 0"),
         (lambda: theory.discount_for(3, 100, 0.0), "drift must be above 0, got 0"),
-        (lambda: theory.discount_for(1, 10, 20.0), "leaves nothing to remember"),
+        (lambda: theory.discount_for(1, 10, 20.0), "leaves no past to learn from"),
         (lambda: theory.discount_for(3, 100, 1.0, arms=1), "arms must be a whole number >= 2"),
         (lambda: theory.discount_for(3, 100, 1.0, tuning="best"), "tuning must be one of"),  # type: ignore[arg-type]
         (lambda: theory.constants(3, 100, 1.0), r"gamma must lie in \(0, 1\), got 1.0"),
