@@ -6,7 +6,8 @@ import pytest
 
 from windvane import Policy
 from windvane.errors import SettingError
-from windvane.exploration import confidence, half_normal, randomized
+from windvane.exploration import randomized
+from windvane.laws import confidence, half_normal
 from windvane.memory import half_life, keep
 from windvane.service.errors import LoopNameError, LoopSettingsError
 from windvane.service.loops.settings import (
