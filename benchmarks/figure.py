@@ -18,7 +18,8 @@ import numpy as np
 from scipy.linalg import sqrtm
 
 from windvane._text_table import Cell, format_table
-from windvane.lab.engines.linear import Player, replay
+from windvane.lab.engines.game import Player
+from windvane.lab.engines.linear import replay
 from windvane.lab.running.experiment import Experiment
 from windvane.lab.studies import criteo, paper
 from windvane.lab.worlds.draw import Draw

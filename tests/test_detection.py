@@ -7,7 +7,7 @@ import naive
 import windvane as wv
 from grid import Floats, unit_rows
 from windvane.lab import worlds
-from windvane.lab.engines.linear import Player
+from windvane.lab.engines.game import Player
 from windvane.lab.running.experiment import Experiment, run_experiment
 
 NOISE = 0.4

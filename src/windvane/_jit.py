@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from numba import njit, typeof
 from numba.core.compiler_lock import global_compiler_lock
+from numba.extending import register_jitable
 
 if TYPE_CHECKING:
     from filelock import FileLock
 
 Function = TypeVar("Function", bound=Callable[..., object])
 PACKAGE = Path(__file__).parent
+REORDERED_SUMS = {"reassoc", "contract", "nsz", "arcp"}  # what LLVM may do to floating point
 
 # Files without compiled functions from which compiled functions take constants, types or formulas.
 SOURCES = (
@@ -58,12 +60,18 @@ def compiled(function: Function) -> Function:
 
     Sums may be reordered, so that they fill vector registers; NaN and infinity keep their meaning.
     """
-    return _compile(function, {"reassoc", "contract", "nsz", "arcp"})
+    return _compile(function, REORDERED_SUMS)
 
 
 def compiled_in_order(function: Function) -> Function:
     """Compile a function with every step rounded as written: the same bits on every machine."""
     return _compile(function, set())
+
+
+def allow_in_compiled_code(*functions: Callable[..., object]) -> None:
+    """Let compiled functions call these plain functions; Python still calls them uncompiled."""
+    for function in functions:
+        register_jitable(error_model="numpy", fastmath=REORDERED_SUMS)(function)
 
 
 def _compile(function: Function, fastmath: set[str]) -> Function:

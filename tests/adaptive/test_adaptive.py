@@ -14,7 +14,7 @@ from windvane.adaptive.policies import Adaptive
 from windvane.adaptive.selection import Adaptation, bandits, predictive
 from windvane.lab import worlds
 from windvane.lab.engines.adaptive import replay_adaptive
-from windvane.lab.engines.linear import Player
+from windvane.lab.engines.game import Player
 
 KEY = 12345
 KINDS = {

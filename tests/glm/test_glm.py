@@ -18,8 +18,8 @@ from windvane import _random
 from windvane.kernels import glm as kernels
 from windvane.kernels.sampling import DRAWS
 from windvane.lab import worlds
+from windvane.lab.engines.game import Player
 from windvane.lab.engines.generalized import replay_generalized
-from windvane.lab.engines.linear import Player
 from windvane.lab.studies import players
 
 LINKS = ["identity", "logistic", "poisson"]

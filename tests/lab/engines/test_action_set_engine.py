@@ -13,7 +13,7 @@ import windvane as wv
 from grid import Floats
 from windvane.lab import worlds
 from windvane.lab.engines.action_set import replay_on
-from windvane.lab.engines.linear import Player
+from windvane.lab.engines.game import Player
 from windvane.lab.running.experiment import Experiment, make_thread_runner, run_experiment
 from windvane.lab.studies.players import change_rounds, describe_problem, make_player
 from windvane.lab.worlds.draw import Draw
@@ -148,10 +148,10 @@ def test_a_table_reads_as_the_world_that_prints_it(actions: str, dim: int) -> No
     ("actions", "message"),
     [
         ("ball(0)", "ball: radius must be above 0, got 0"),
-        ("routes(3, 3)", "world: dim must be 12, the streets of routes, got 4"),
+        ("routes(3, 3)", "world: dim must be 12, the number of streets of routes, got 4"),
         ("routes(1, 1)", "routes: there must be at least two crossings, got one"),
         ("routes(0, 3)", "routes: a side must be a whole number >= 1, got 0"),
-        ("sphere()", "world: actions must be one of fresh, fixed, ball, routes"),
+        ("sphere()", "actions: 'sphere' is unknown; known names are fresh, fixed, ball, routes"),
     ],
 )
 def test_a_set_that_does_not_fit_its_world_is_refused(actions: str, message: str) -> None:
@@ -213,7 +213,7 @@ def test_a_generalised_policy_takes_the_best_of_a_set_as_of_a_list() -> None:
         click = float(random.random() < 0.3)
         ours.learn(one, click)
         theirs.learn(other, click)
-    with pytest.raises(wv.SettingError, match="take floor=0"):
+    with pytest.raises(wv.SettingError, match="floor must be 0 for an action set"):
         wv.GeneralizedPolicy(5, "logistic", wv.keep(), floor=0.1).choose(routes)
     with pytest.raises(wv.ArmsError, match="must have dim 5, got 4"):
         ours.choose(wv.ball(4))

@@ -7,7 +7,8 @@ import windvane as wv
 from game import played
 from grid import EXPLORATIONS, MEMORIES
 from windvane.lab import worlds
-from windvane.lab.engines.linear import Player, replay
+from windvane.lab.engines.game import Player
+from windvane.lab.engines.linear import replay
 from windvane.lab.running.experiment import Experiment, make_thread_runner, run_experiment
 
 ROUNDS = 120

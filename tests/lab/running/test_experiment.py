@@ -8,7 +8,8 @@ import pytest
 
 import windvane as wv
 from windvane.lab import worlds
-from windvane.lab.engines.linear import Player, replay, spanned
+from windvane.lab.engines.game import Player, reduce_dimension
+from windvane.lab.engines.linear import replay
 from windvane.lab.running.experiment import (
     REPLICATIONS_PER_CHUNK,
     Chunk,
@@ -139,7 +140,7 @@ def test_the_spanned_game_is_the_same_game() -> None:
     """Optimism is deterministic, so it plays the same arms in the smaller space."""
     world = worlds.world(12, 5, 300, worlds.abrupt([150], flip=0.5), worlds.fixed())
     draw = world.draw(1)
-    assert spanned(draw).dim == 5
+    assert reduce_dimension(draw).dim == 5
     memory, radius = wv.discount(0.98), wv.confidence(0.05, 0.4)
     fast = replay(Player("policy", memory, wv.optimism(radius)), draw, 1, np.arange(1, 301))
     policy = wv.Policy(12, memory, wv.optimism(radius))

@@ -15,7 +15,7 @@ import pytest
 import windvane as wv
 from windvane.errors import SettingError, WindvaneError
 from windvane.lab import worlds
-from windvane.lab.engines.linear import Player
+from windvane.lab.engines.game import Player
 from windvane.lab.running.experiment import Chunk, Experiment, make_thread_runner, run_experiment
 from windvane.lab.running.ray_runner import (
     MAX_ATTEMPTS,

@@ -7,7 +7,8 @@ import pytest
 
 import windvane as wv
 from windvane.lab import worlds
-from windvane.lab.engines.linear import Player, replay
+from windvane.lab.engines.game import Player
+from windvane.lab.engines.linear import replay
 from windvane.lab.running.experiment import ExperimentResult, run_experiment
 from windvane.lab.studies import criteo, paper
 from windvane.lab.studies.criteo_features import Pools

@@ -1,54 +1,50 @@
-"""How a policy plays a replication on an action set."""
+"""The engine for action sets: a policy plays one replication in Python, one choice a round."""
 
 import numpy as np
 
 from windvane.action_sets import ActionSet
 from windvane.adaptive.policies import Adaptive
 from windvane.errors import SettingError
-from windvane.glm.links import mean
 from windvane.glm.policy import GeneralizedPolicy
-from windvane.lab.engines.linear import Player
-from windvane.lab.worlds.draw import Draw, Marks, paid
+from windvane.lab.engines.game import Player, accumulate_regret
+from windvane.lab.worlds.draw import Draw, Marks, mean_reward, realize_reward
 from windvane.policy import Policy
 from windvane.types import Floats
 
 
 def replay_on(actions: ActionSet, player: Player, draw: Draw, key: int, marks: Marks) -> Floats:
-    """The cumulative regret of one player against the best action of each round, at the marks.
+    """Play one replication and return the cumulative regret at the marks, (M,).
 
     Σ_t max_x μ_t(x) − μ_t(x_t)
     """
     if player.any_first:
         raise SettingError(f"{player.name}: no action can be drawn at random from {actions!r}")
-    policy = chooser(player, draw.dim, key)
-    regret, era, most = np.empty(draw.rounds), -1, 0.0
+    policy = make_policy(player, draw.dim, key)
+    regret = np.empty(draw.rounds)
+    era = -1
+    largest = 0.0
     for t in range(draw.rounds):
         theta = draw.theta[draw.era[t]]
         if era != draw.era[t]:
-            era, most = int(draw.era[t]), mean_of(draw, actions.best(theta).features, theta)
+            era = int(draw.era[t])
+            largest = mean_reward(draw, float(actions.best(theta).features @ theta))
         choice = policy.choose(actions)
-        expected = mean_of(draw, choice.features, theta)
-        policy.learn(choice, paid(draw, expected, float(draw.noise[t])))
-        regret[t] = most - expected
-    curve: Floats = np.cumsum(regret)[marks - 1]
-    return curve
+        expected = mean_reward(draw, float(choice.features @ theta))
+        policy.learn(choice, realize_reward(draw, expected, float(draw.noise[t])))
+        regret[t] = largest - expected
+    return accumulate_regret(regret, marks)
 
 
-def chooser(player: Player, dim: int, key: int) -> Policy | Adaptive | GeneralizedPolicy:
-    """A player as the library has it."""
-    explores, rest = player.exploration, (player.ridge, 0, player.floor)
-    made: Policy | Adaptive | GeneralizedPolicy
+def make_policy(player: Player, dim: int, key: int) -> Policy | Adaptive | GeneralizedPolicy:
+    """Make the policy that a player describes."""
+    exploration = player.exploration
+    rest = (player.ridge, 0, player.floor)  # 0: a seed, which the key replaces
+    policy: Policy | Adaptive | GeneralizedPolicy
     if player.adaptation:
-        made = Adaptive.from_adaptation(dim, player.adaptation, explores, *rest)
+        policy = Adaptive.from_adaptation(dim, player.adaptation, exploration, *rest)
     elif player.link:
-        made = GeneralizedPolicy(dim, player.link, player.memory, explores.scale, *rest)
+        policy = GeneralizedPolicy(dim, player.link, player.memory, exploration.scale, *rest)
     else:
-        made = Policy(dim, player.memory, explores, *rest)
-    made.key = key
-    return made
-
-
-def mean_of(draw: Draw, features: Floats, theta: Floats) -> float:
-    """The mean reward of an action, μ(centre + slope·⟨x, θ⟩), cut to [0, 1] for binary ones."""
-    expected = mean(draw.link, draw.centre + draw.slope * float(features @ theta))
-    return min(max(expected, 0.0), 1.0) if draw.binary else expected
+        policy = Policy(dim, player.memory, exploration, *rest)
+    policy.key = key
+    return policy

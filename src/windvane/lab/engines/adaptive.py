@@ -1,4 +1,4 @@
-"""The engine for players who find their memory as they go: the same arms as `Adaptive`."""
+"""The engine for adaptive policies, which select their memory: the same choices as `Adaptive`."""
 
 from typing import NamedTuple
 
@@ -19,9 +19,17 @@ from windvane.adaptive import selection
 from windvane.adaptive.selection import SELECTION_KEY, Adaptation
 from windvane.kernels import Watched, blank, choose_among, learn_watching, look, parts
 from windvane.kernels.belief_block import dot
-from windvane.kernels.choosing import ANY
-from windvane.kernels.widths import nobody, squared_norms
-from windvane.lab.engines.linear import Player, mean_rewards, offer, reward_for, spanned
+from windvane.kernels.widths import nobody
+from windvane.lab.engines.game import (
+    Game,
+    Player,
+    accumulate_regret,
+    choose_uniformly,
+    has_new_offer,
+    open_game,
+    open_round,
+    realize_reward,
+)
 from windvane.lab.worlds.draw import Draw, Marks
 from windvane.types import Floats, Records
 
@@ -31,153 +39,184 @@ draw_index = compiled(selection.draw_index)
 scale_block_reward = compiled(selection.scale_block_reward)
 
 
-class Bases(NamedTuple):
-    """Policies that differ in their memory, as compiled code sees them."""
+class Candidates(NamedTuple):
+    """N policies that differ only in their memory, as compiled code sees them."""
 
-    rules: Records  # (N,)
-    tally: Records  # (N,)
-    blocks: Floats  # (N, size)
-    past: Floats  # (M, d + 1) the observations kept by one after the other
-    places: Marks  # (N + 1,) where the observations of each begin
-    every: Marks  # (N,) rounds between two restarts, 0 where there are none
+    rules: Records  # (N,) RULES
+    tally: Records  # (N,) TALLY
+    blocks: Floats  # (N, largest block size)
+    past: Floats  # (sum of kept observations, history width) of all candidates
+    first_rows: Marks  # (N + 1,) candidate j keeps the rows of `past` from j to j + 1
+    restart_every: Marks  # (N,) rounds between two restarts, 0 if the memory has none
 
 
-class Finding(NamedTuple):
-    """How the one that acts is found, as compiled code sees it."""
+TURN = np.dtype(
+    [
+        ("acting", "i8"),  # the candidate that chooses
+        ("chance", "f8"),  # the probability with which EXP3 drew this candidate
+        ("key", "u8"),  # of its random stream
+        ("first_round", "i8"),  # of the block
+        ("earned", "f8"),  # the sum of rewards in the block
+        ("held", "f8"),  # the sum of the weights of all squared errors in a loss
+    ]
+)
 
-    predicts: bool
-    fresh: bool  # each block starts anew
-    span: int
-    rate: float
-    largest: float
-    fade: float
+
+class Selector(NamedTuple):
+    """The rule that selects the acting candidate, and its state."""
+
+    predicts: bool  # the candidate that predicted rewards best acts; else EXP3 draws it
+    is_fresh: bool  # a candidate starts each block with a blank belief
+    span: int  # rounds of a block
+    rate: float  # of EXP3
+    largest: float  # Q, by which the reward of a block is divided
+    fade: float  # of squared prediction errors, for each observation
+    scores: Floats  # (N,) logarithms of EXP3's weights, or losses: faded squared errors
+    turn: Records  # (1,) TURN
 
 
 def replay_adaptive(
     player: Player, adaptation: Adaptation, draw: Draw, key: int, marks: Marks
 ) -> Floats:
-    """The cumulative regret of one player in one replication, at the given round counts."""
-    small, how = spanned(draw), adaptation
-    finding = Finding(
-        how.kind == "predictive", how.kind == "bandits", how.span, how.rate, how.largest, how.fade
-    )
-    curve = np.empty(len(marks))
-    bases = bases_of(player, adaptation, small, draw.dim)
-    play(bases, finding, small, player.any_first, key, marks, curve)
-    return curve
+    """Play one replication and return the cumulative regret at the marks, (M,)."""
+    game = open_game(player, draw, key)
+    candidates = make_candidates(player, adaptation, game.draw, draw.dim)
+    play(game, candidates, make_selector(adaptation, key))
+    return accumulate_regret(game.regret, marks)
 
 
-def bases_of(player: Player, adaptation: Adaptation, small: Draw, space: int) -> Bases:
-    """Blank policies, one for each candidate memory."""
-    memories, explores = adaptation.memories, player.exploration
-    given = [
-        rules_of(small.dim, memory, explores, player.ridge, player.floor, space)
+def make_candidates(player: Player, adaptation: Adaptation, draw: Draw, space: int) -> Candidates:
+    """Make a policy for each candidate memory; `space` is the dimension before its reduction."""
+    memories, exploration = adaptation.memories, player.exploration
+    rules = [
+        rules_of(draw.dim, memory, exploration, player.ridge, player.floor, space)
         for memory in memories
     ]
-    limits = [history_limit(memory, explores) for memory in memories]
-    kept = [small.rounds if limit is None else min(limit, small.rounds) for limit in limits]
-    return Bases(
-        np.concatenate(given),
+    limits = [history_limit(memory, exploration) for memory in memories]
+    kept = [draw.rounds if limit is None else min(limit, draw.rounds) for limit in limits]
+    return Candidates(
+        np.concatenate(rules),
         np.zeros(len(memories), TALLY),
-        np.zeros((len(memories), max(block_size(rules) for rules in given))),
-        np.zeros((sum(kept), max(history_width(small.dim, memory) for memory in memories))),
+        np.zeros((len(memories), max(block_size(record) for record in rules))),
+        np.zeros((sum(kept), max(history_width(draw.dim, memory) for memory in memories))),
         np.cumsum([0, *kept]).astype(np.int64),
         np.array([memory.every for memory in memories], dtype=np.int64),
     )
 
 
-@compiled
-def arrays_of(bases: Bases, j: int) -> PolicyArrays:
-    """The arrays of one of the policies, as views."""
-    past = bases.past[bases.places[j] : bases.places[j + 1]]
-    return PolicyArrays(bases.rules[j : j + 1], bases.tally[j : j + 1], bases.blocks[j], past)
+def make_selector(adaptation: Adaptation, key: int) -> Selector:
+    """Make the selector of an adaptation before the first round: the longest memory acts."""
+    count = len(adaptation.memories)
+    turn = np.zeros(1, TURN)
+    turn["acting"] = count - 1
+    turn["chance"] = 1.0
+    turn["key"] = key
+    return Selector(
+        adaptation.kind == "predictive",
+        adaptation.kind == "bandits",
+        adaptation.span,
+        adaptation.rate,
+        adaptation.largest,
+        adaptation.fade,
+        np.zeros(count),
+        turn,
+    )
 
 
 @compiled
-def learn_as(bases: Bases, j: int, x: Floats, reward: float, at: float) -> None:
-    """Let one of the policies learn."""
-    arrays = arrays_of(bases, j)
+def view_arrays(candidates: Candidates, j: int) -> PolicyArrays:
+    """The arrays of candidate j, as views."""
+    rules, tally = candidates.rules[j : j + 1], candidates.tally[j : j + 1]
+    past = candidates.past[candidates.first_rows[j] : candidates.first_rows[j + 1]]
+    return PolicyArrays(rules, tally, candidates.blocks[j], past)
+
+
+@compiled
+def choose_as(candidates: Candidates, j: int, offered: Watched, start: np.uint64) -> int:
+    """Let candidate j choose."""
+    arrays = view_arrays(candidates, j)
+    state = parts(arrays)
+    if offered.squares.size > 0:
+        look(state, offered)
+    return choose_among(arrays, state, offered, start)
+
+
+@compiled
+def learn_as(candidates: Candidates, j: int, x: Floats, reward: float, at: float) -> None:
+    """Let candidate j learn."""
+    arrays = view_arrays(candidates, j)
     state = parts(arrays)
     learn_watching(arrays, state, x, reward, at, nobody(state))
 
 
 @compiled
-def choose_as(bases: Bases, j: int, watched: Watched, start: np.uint64) -> int:
-    """Let one of the policies choose."""
-    arrays = arrays_of(bases, j)
-    state = parts(arrays)
-    if watched.squares.size > 0:
-        look(state, watched)
-    return choose_among(arrays, state, watched, start)
+def open_block(candidates: Candidates, selector: Selector, key: int, t: int) -> None:
+    """Credit the candidate that acted in the last block, and draw the next one by EXP3."""
+    turn, scores = selector.turn[0], selector.scores
+    if t > 0:
+        gained = scale_block_reward(turn.earned, selector.largest) / turn.chance
+        scores[turn.acting] += selector.rate / scores.size * gained
+    chances = exp3_chances(scores, selector.rate)
+    start = _random.opening(np.uint64(key ^ SELECTION_KEY), t // selector.span)
+    turn.acting = draw_index(chances, _random.uniform(start, 0))
+    turn.chance = chances[turn.acting]
+    turn.first_round = t
+    turn.earned = 0.0
+    if selector.is_fresh:
+        blank(view_arrays(candidates, turn.acting))
+        turn.key = _random.word(start, 1) >> np.uint64(1)
 
 
 @compiled
-def clear(bases: Bases, j: int) -> None:
-    """Let one of the policies forget everything."""
-    blank(arrays_of(bases, j))
+def restart_due(candidates: Candidates, selector: Selector, age: int) -> None:
+    """Blank the candidates whose memory restarts; `age` is the age of their beliefs in rounds."""
+    for j in range(candidates.rules.size):
+        every = candidates.restart_every[j]
+        is_idle = selector.is_fresh and j != selector.turn[0].acting
+        if every > 0 and age > 0 and age % every == 0 and not is_idle:
+            blank(view_arrays(candidates, j))
 
 
 @compiled
-def play(
-    bases: Bases,
-    finding: Finding,
-    draw: Draw,
-    any_first: int,
-    key: int,
-    marks: Marks,
-    curve: Floats,
-) -> None:
-    """Find who acts, choose, learn and count regret for every round of a replication."""
-    size, dim = bases.rules.size, bases.rules[0].dim
-    rounds, count, fixed = draw.era.size, draw.picks.shape[1], draw.picks.shape[0] == 1
-    arms, means = np.empty((count, dim)), np.empty(count)
-    squares = np.empty(count if bases.rules[0].style == WIDTH else 0)
-    seen = Watched(arms, np.empty(count), squares, means[:0])
-    scores, held, acting, chance, began, earned = np.zeros(size), 0.0, size - 1, 1.0, 0, 0.0
-    mark, era, regret, best, own_key = 0, -1, 0.0, 0.0, np.uint64(key)
-    for j in range(size):
-        clear(bases, j)
-    for t in range(rounds):
-        if finding.predicts:
-            acting = int(np.argmax(predictive_chances(scores, held)))
-        elif t % finding.span == 0:
-            if t > 0:
-                gained = scale_block_reward(earned, finding.largest) / chance
-                scores[acting] += finding.rate / size * gained
-            chances = exp3_chances(scores, finding.rate)
-            over = _random.opening(np.uint64(key ^ SELECTION_KEY), t // finding.span)
-            acting = draw_index(chances, _random.uniform(over, 0))
-            chance, began, earned = chances[acting], t, 0.0
-            if finding.fresh:
-                clear(bases, acting)
-                own_key = _random.word(over, 1) >> np.uint64(1)
-        first = began if finding.fresh else 0
-        for j in range(size):
-            every, idle = bases.every[j], finding.fresh and j != acting
-            if every > 0 and t > first and (t - first) % every == 0 and not idle:
-                clear(bases, j)
-        if t == 0 or not fixed:
-            offer(draw, t, arms)
-            seen.sizes[:] = squared_norms(arms)
-        if era != draw.era[t] or not fixed:
-            era = draw.era[t]
-            best = mean_rewards(arms, draw.theta[era], draw, means)
-        if t < any_first:
-            chosen = int(_random.uniform(_random.opening(np.uint64(key), t), ANY) * count)
+def score_predictions(candidates: Candidates, selector: Selector, x: Floats, reward: float) -> None:
+    """Add the squared prediction error of each candidate to its loss."""
+    turn, losses = selector.turn[0], selector.scores
+    for j in range(losses.size):
+        error = reward - dot(x, parts(view_arrays(candidates, j)).theta)
+        losses[j] = selector.fade * losses[j] + error * error
+    turn.held = selector.fade * turn.held + 1.0
+
+
+@compiled
+def play(game: Game, candidates: Candidates, selector: Selector) -> None:
+    """Select a candidate, choose and learn in every round of a replication."""
+    draw, offer, means, regret = game.draw, game.offer, game.offer.means, game.regret
+    turn = selector.turn[0]
+    count = candidates.rules.size
+    squares = np.empty(means.size if candidates.rules[0].style == WIDTH else 0)
+    offered = Watched(offer.arms, offer.squared_norms, squares, squares[:0])
+    for j in range(count):
+        blank(view_arrays(candidates, j))
+    best = 0.0
+    for t in range(draw.era.size):
+        if selector.predicts:
+            turn.acting = np.argmax(predictive_chances(selector.scores, turn.held))
+        elif t % selector.span == 0:
+            open_block(candidates, selector, game.key, t)
+        age = t - turn.first_round if selector.is_fresh else t
+        restart_due(candidates, selector, age)
+        if has_new_offer(draw, t):
+            best = open_round(draw, offer, t)
+        if t < game.any_first:
+            chosen = choose_uniformly(game.key, t, means.size)
         else:
-            chosen = choose_as(bases, acting, seen, _random.opening(own_key, t - first))
-        mean, x = means[chosen], arms[chosen]
-        reward = reward_for(draw, mean, draw.noise[t])
-        if finding.predicts:
-            for j in range(size):
-                miss = reward - dot(x, parts(arrays_of(bases, j)).theta)
-                scores[j] = finding.fade * scores[j] + miss * miss
-            held = finding.fade * held + 1.0
-        earned += reward
-        for j in range(size):
-            if not finding.fresh or j == acting:
-                learn_as(bases, j, x, reward, float(t))
-        regret += best - mean
-        if mark < marks.size and t + 1 == marks[mark]:
-            curve[mark] = regret
-            mark += 1
+            chosen = choose_as(candidates, turn.acting, offered, _random.opening(turn.key, age))
+        x = offer.arms[chosen]
+        reward = realize_reward(draw, means[chosen], draw.noise[t])
+        if selector.predicts:
+            score_predictions(candidates, selector, x, reward)
+        turn.earned += reward
+        for j in range(count):
+            if not selector.is_fresh or j == turn.acting:
+                learn_as(candidates, j, x, reward, float(t))
+        regret[t] = best - means[chosen]

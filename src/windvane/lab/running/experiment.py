@@ -20,8 +20,9 @@ from windvane import validation
 from windvane._files import replace_file
 from windvane.lab.engines.action_set import replay_on
 from windvane.lab.engines.adaptive import replay_adaptive
+from windvane.lab.engines.game import Player
 from windvane.lab.engines.generalized import replay_generalized
-from windvane.lab.engines.linear import Player, replay
+from windvane.lab.engines.linear import replay
 from windvane.lab.worlds.definition import World
 from windvane.lab.worlds.draw import Draw, Marks
 from windvane.types import Floats

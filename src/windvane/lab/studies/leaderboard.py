@@ -17,7 +17,7 @@ import polars as pl
 from windvane import validation
 from windvane.exploration import epsilon
 from windvane.lab import worlds
-from windvane.lab.engines.linear import Player
+from windvane.lab.engines.game import Player
 from windvane.lab.output.results import read_json, write_json
 from windvane.lab.output.standings import Standing, from_row
 from windvane.lab.output.statistics import standard_error

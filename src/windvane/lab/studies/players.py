@@ -9,7 +9,7 @@ from windvane import names, text_form, validation
 from windvane.errors import SettingError
 from windvane.exploration import Exploration
 from windvane.glm.policy import make_model
-from windvane.lab.engines.linear import Player
+from windvane.lab.engines.game import Player
 from windvane.lab.worlds import Reward, World
 from windvane.memory import Memory
 from windvane.names import Problem

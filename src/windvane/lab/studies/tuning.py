@@ -13,7 +13,7 @@ from windvane._text_table import Cell
 from windvane.adaptive.selection import Adaptation, bandits, predictive
 from windvane.errors import SettingError
 from windvane.exploration import Exploration
-from windvane.lab.engines.linear import Player
+from windvane.lab.engines.game import Player
 from windvane.lab.output.results import read_json, write_json
 from windvane.lab.output.statistics import standard_error
 from windvane.lab.progress import Report, open_report

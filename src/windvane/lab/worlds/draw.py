@@ -1,4 +1,4 @@
-"""Draws: one replication of a world, and how a round of it is played in plain NumPy."""
+"""Draws: one replication of a world, and the arms, means and rewards of its rounds in NumPy."""
 
 import math
 from collections.abc import Iterable
@@ -16,17 +16,17 @@ Marks = npt.NDArray[np.int64]
 
 
 class Draw(NamedTuple):
-    """One replication: everything that chance decides, before the first round."""
+    """One replication: all random quantities of a world, drawn before the first round."""
 
     theta: Floats  # (P, d) the distinct parameters
-    era: Eras  # (T,) the row of theta that holds in a round
-    arms: Floats  # (N, d) every vector that may be offered
-    picks: Picks  # (T, K) the rows of arms offered in a round; (1, K) when they never change
-    noise: Floats  # (T,) added to the mean; for clicks and counts, uniform on [0, 1)
-    binary: bool  # the reward is 1 where noise < mean, else 0
+    era: Eras  # (T,) the row of `theta` that is the parameter of a round
+    arms: Floats  # (N, d) all arms that can be offered
+    picks: Picks  # (T, K) the rows of `arms` offered in a round; (1, K) if they never change
+    noise: Floats  # (T,) added to the mean; for binary rewards and counts, uniform on [0, 1)
+    binary: bool  # the reward is 1 if noise < mean, else 0
     centre: float  # mean = μ(centre + slope·⟨x, θ⟩), cut to [0, 1] for binary rewards
     slope: float
-    link: int = IDENTITY  # of μ; a Poisson link draws counts
+    link: int = IDENTITY  # the link function μ; with a Poisson link, rewards are counts
 
     @property
     def rounds(self) -> int:
@@ -52,47 +52,53 @@ class Draw(NamedTuple):
 
     @property
     def arm_norm(self) -> float:
-        """L = max ‖x‖ over every vector that may be offered."""
+        """L = max ‖x‖ over all arms that can be offered."""
         return float(np.linalg.norm(self.arms, axis=1).max())
 
 
 def offered(draw: Draw, t: int) -> Floats:
-    """The arms of round t, one a row."""
+    """The arms of round t, (K, d)."""
     arms: Floats = draw.arms[draw.picks[t if len(draw.picks) > 1 else 0]]
     return arms
 
 
 def means(draw: Draw, t: int) -> Floats:
-    """The mean reward of each arm in round t: μ_t(x) = μ(centre + slope·⟨x, θ_t⟩)."""
-    scores = draw.centre + draw.slope * (offered(draw, t) @ draw.theta[draw.era[t]])
-    found = np.array([mean(draw.link, score) for score in scores.tolist()])
-    return np.clip(found, 0.0, 1.0) if draw.binary else found
+    """The mean reward of each arm in round t, (K,)."""
+    scores = offered(draw, t) @ draw.theta[draw.era[t]]
+    return np.array([mean_reward(draw, score) for score in scores.tolist()])
 
 
 def payoff(draw: Draw, t: int, arm: int) -> float:
     """The reward of an arm in round t."""
-    return paid(draw, float(means(draw, t)[arm]), float(draw.noise[t]))
+    return realize_reward(draw, float(means(draw, t)[arm]), float(draw.noise[t]))
 
 
-def paid(draw: Draw, expected: float, noise: float) -> float:
-    """The reward that the noise of a round makes of a mean."""
+def mean_reward(draw: Draw, score: float) -> float:
+    """The mean reward μ(centre + slope·⟨x, θ⟩) of an arm with score ⟨x, θ⟩; binary: in [0, 1]."""
+    expected = mean(draw.link, draw.centre + draw.slope * score)
+    return min(max(expected, 0.0), 1.0) if draw.binary else expected
+
+
+def realize_reward(draw: Draw, expected: float, noise: float) -> float:
+    """The reward that a mean and the noise of a round give."""
     if draw.binary:
-        return float(noise < expected)
-    return count(expected, noise) if draw.link == POISSON else expected + noise
+        return 1.0 if noise < expected else 0.0
+    return poisson_quantile(expected, noise) if draw.link == POISSON else expected + noise
 
 
-def count(mean: float, chance: float) -> float:
-    """The least k at which the distribution function of a Poisson law exceeds `chance`."""
-    k, mass = 0.0, math.exp(-mean)
-    reached = mass
-    while reached <= chance and mass > 0.0:
+def poisson_quantile(expected: float, probability: float) -> float:
+    """The least k at which the Poisson distribution function exceeds `probability`."""
+    k = 0.0
+    mass = math.exp(-expected)
+    total = mass
+    while total <= probability and mass > 0.0:
         k += 1.0
-        mass *= mean / k
-        reached += mass
+        mass *= expected / k
+        total += mass
     return k
 
 
 def regret(draw: Draw, played: Iterable[int]) -> Floats:
-    """What the arms played fell short, round by round: max_x μ_t(x) − μ_t(x_t)."""
+    """The regret of each round for the arms played, (T,): max_x μ_t(x) − μ_t(x_t)."""
     rounds = ((means(draw, t), arm) for t, arm in enumerate(played))
-    return np.array([found.max() - found[arm] for found, arm in rounds])
+    return np.array([expected.max() - expected[arm] for expected, arm in rounds])

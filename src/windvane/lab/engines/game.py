@@ -1,0 +1,116 @@
+"""Games: what all engines share when a player plays one replication of a world.
+
+In every round an engine calls `has_new_offer` and `open_round`, its own way to choose,
+`realize_reward` and its own way to learn.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from windvane import _random
+from windvane._jit import allow_in_compiled_code, compiled
+from windvane.adaptive.selection import Adaptation
+from windvane.exploration import Exploration
+from windvane.glm import links
+from windvane.kernels.belief_block import dot
+from windvane.kernels.choosing import ANY
+from windvane.kernels.widths import squared_norms
+from windvane.lab.worlds import draw as draws
+from windvane.lab.worlds.draw import Draw, Marks
+from windvane.memory import Memory
+from windvane.types import Floats
+
+allow_in_compiled_code(links.mean, draws.poisson_quantile)
+mean_reward = compiled(draws.mean_reward)
+realize_reward = compiled(draws.realize_reward)
+
+
+class Player(NamedTuple):
+    """A policy as an experiment describes it."""
+
+    name: str
+    memory: Memory
+    exploration: Exploration
+    ridge: float = 1.0
+    floor: float = 0.0
+    any_first: int = 0  # first rounds, in which any arm is chosen uniformly at random
+    adaptation: Adaptation | None = None  # if the policy selects its memory while it plays
+    link: str = ""  # of a generalized policy; `exploration` is then perturbed_history
+
+
+class Offer(NamedTuple):
+    """The arms of one round."""
+
+    arms: Floats  # (K, d)
+    squared_norms: Floats  # (K,)
+    means: Floats  # (K,) mean rewards
+
+
+class Game(NamedTuple):
+    """A replication that is being played, as compiled code sees it."""
+
+    draw: Draw
+    offer: Offer
+    regret: Floats  # (T,) of each round
+    key: int  # of the player's random stream
+    any_first: int  # first rounds, in which any arm is chosen uniformly at random
+
+
+def open_game(player: Player, draw: Draw, key: int) -> Game:
+    """Prepare a replication before its first round, in the smallest space that contains it."""
+    draw = reduce_dimension(draw)
+    count = draw.picks.shape[1]
+    offer = Offer(np.empty((count, draw.dim)), np.empty(count), np.empty(count))
+    return Game(draw, offer, np.empty(draw.rounds), key, player.any_first)
+
+
+def accumulate_regret(regret: Floats, marks: Marks) -> Floats:
+    """The cumulative regret after the round counts in `marks`, (M,)."""
+    curve: Floats = np.cumsum(regret)[marks - 1]
+    return curve
+
+
+def reduce_dimension(draw: Draw) -> Draw:
+    """Project a replication onto the span of its arms if they are fixed and fewer than d.
+
+    Nothing is ever observed outside this span, so the choices have the same distribution, and the
+    matrices are smaller.
+    """
+    if len(draw.picks) > 1:
+        return draw
+    arms = draw.arms[draw.picks[0]]
+    theta = draw.theta
+    if len(arms) < draw.dim:
+        basis = np.linalg.qr(arms.T)[0]  # (d, K)
+        arms = arms @ basis
+        theta = theta @ basis
+    all_arms = np.arange(len(arms), dtype=np.int32)[None]
+    return draw._replace(arms=arms, theta=theta, picks=all_arms)
+
+
+@compiled
+def has_new_offer(draw: Draw, t: int) -> bool:
+    """Whether the arms of round t or their mean rewards differ from those of the round before."""
+    return bool(t == 0 or draw.picks.shape[0] > 1 or draw.era[t] != draw.era[t - 1])
+
+
+@compiled
+def open_round(draw: Draw, offer: Offer, t: int) -> float:
+    """Write the arms of round t and their mean rewards to `offer`; return the largest mean."""
+    if t == 0 or draw.picks.shape[0] > 1:
+        for k in range(offer.means.size):
+            offer.arms[k] = draw.arms[draw.picks[t, k]]
+        offer.squared_norms[:] = squared_norms(offer.arms)
+    theta = draw.theta[draw.era[t]]
+    best = -np.inf
+    for k in range(offer.means.size):
+        offer.means[k] = mean_reward(draw, dot(offer.arms[k], theta))
+        best = max(best, offer.means[k])
+    return best
+
+
+@compiled
+def choose_uniformly(key: int, t: int, count: int) -> int:
+    """Choose any of the arms of round t, all with equal probability."""
+    return int(_random.uniform(_random.opening(np.uint64(key), t), ANY) * count)
