@@ -51,7 +51,7 @@ def unit_rows(random: np.random.Generator, count: int, dim: int) -> Floats:
 def make_inversions_rare(policy: wv.Policy) -> wv.Policy:
     """The same policy, but it inverts so rarely that its inverse is wrong by up to a fifth."""
     policy._arrays.rules["refresh"] = min(64, int(0.4 / -math.log(policy.memory.gamma)))
-    kernels.blank(policy._arrays)
+    kernels.reset(policy._arrays)
     return policy
 
 

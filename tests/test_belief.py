@@ -18,7 +18,7 @@ from grid import (
     unit_rows,
 )
 from windvane import kernels
-from windvane.kernels.widths import looseness, width_and_error
+from windvane.kernels.widths import bound_width_error, read_width
 
 GAMMAS = [0.05, 0.5, 0.9, 0.99, 0.999, 0.9999]
 
@@ -64,8 +64,8 @@ def slice_history(history: naive.History, start: int, stop: int) -> naive.Histor
 
 def compiled_widths(policy: wv.Policy, arms: Floats) -> Floats:
     """The widths as the compiled code of `choose` computes them."""
-    state = kernels.parts(policy._arrays)
-    return np.array([kernels.exact_width(policy._arrays, state, x) for x in arms])
+    state = kernels.view_belief(policy._arrays)
+    return np.array([kernels.compute_exact_width(policy._arrays, state, x) for x in arms])
 
 
 @every_memory
@@ -189,23 +189,23 @@ def test_widths_of_fixed_arms_are_updated_with_each_observation(
     if memory.gamma < 1:
         make_inversions_rare(policy)
     policy._make_room(500)
-    state = kernels.parts(policy._arrays)
+    state = kernels.view_belief(policy._arrays)
     sizes = np.einsum("kd,kd->k", arms, arms)
-    watched = kernels.Watched(arms, sizes, np.empty(count), np.empty(count))
-    kernels.look(state, watched)
+    tracked = kernels.TrackedArms(arms, sizes, np.empty(count), np.empty(count))
+    kernels.measure_arms(state, tracked)
     for t, x in enumerate(xs):
-        kernels.learn_watching(policy._arrays, state, x, 1.0, float(t), watched)
+        kernels.learn_and_track(policy._arrays, state, x, 1.0, float(t), tracked)
         fresh = np.einsum("kd,kd->k", arms @ state.spread, arms)
-        np.testing.assert_allclose(watched.squares, fresh, rtol=1e-9)
-        loose = looseness(policy._arrays)
-        rough = np.sqrt(watched.squares)
+        np.testing.assert_allclose(tracked.squared_widths, fresh, rtol=1e-9)
+        loose = bound_width_error(policy._arrays)
+        rough = np.sqrt(tracked.squared_widths)
         assert (np.abs(rough - policy.widths(arms)) <= loose * rough + 1e-9).all()
         if not policy._arrays.rules["fades"][0]:
             continue
         lengths = np.sum((arms @ state.inverse) ** 2, axis=1)
-        np.testing.assert_allclose(watched.lengths, lengths, rtol=1e-9)
+        np.testing.assert_allclose(tracked.squared_images, lengths, rtol=1e-9)
         for k, true in enumerate(policy.widths(arms)):
-            width, error = width_and_error(policy._arrays, watched, k, loose)
+            width, error = read_width(policy._arrays, tracked, k, loose)
             assert abs(width - true) <= error + 1e-9
 
 
@@ -283,7 +283,7 @@ def test_a_policy_given_a_merged_belief_goes_on_as_if_it_had_learned_all(
     np.testing.assert_allclose(half.widths(xs), whole.widths(xs), rtol=0, atol=1e-11)
     np.testing.assert_allclose(compiled_widths(half, xs), whole.widths(xs), rtol=0, atol=1e-11)
     if exploration.name == "thompson":
-        root = kernels.parts(half._arrays).root
+        root = kernels.view_belief(half._arrays).root
         np.testing.assert_allclose(np.triu(root), root, rtol=0, atol=0)
         np.testing.assert_allclose(root.T @ root, whole.belief.noise_gram, rtol=0, atol=1e-9)
 

@@ -123,7 +123,7 @@ def check_that_the_best_of_fifty_is_played(policy: wv.Policy) -> None:
         widths = np.sqrt(np.einsum("kd,kd->k", arms @ now.V_inverse, arms))
         start = np.uint64(_random.opening(np.uint64(policy.key), t))
         choice = policy.choose(arms)
-        z = kernels.level(policy._arrays.rules, kernels.scale_of(policy._arrays), start)
+        z = kernels.draw_level(policy._arrays.rules, kernels.compute_scale(policy._arrays), start)
         scores = arms @ now.theta + z * widths
         assert scores[choice.index] >= scores.max() - 1e-9 * (1 + abs(z))
         reward = float(arms[choice.index] @ theta + random.standard_normal())

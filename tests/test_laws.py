@@ -46,9 +46,12 @@ def starts(key: int, count: int = DRAWS, first: int = 10**6) -> list[np.uint64]:
 
 def samples(policy: wv.Policy, count: int = DRAWS) -> Floats:
     """θ̃ of many rounds, (count, d)."""
-    state = kernels.parts(policy._arrays)
+    state = kernels.view_belief(policy._arrays)
     return np.array(
-        [kernels.sampled(policy._arrays, state, start) for start in starts(policy.key, count)]
+        [
+            kernels.sample_parameter(policy._arrays, state, start)
+            for start in starts(policy.key, count)
+        ]
     )
 
 
@@ -135,7 +138,7 @@ def test_a_randomized_width_perturbs_all_arms_of_a_round_alike(
     played = set()
     for arms in random.standard_normal((1500, 6, 4)):
         start = np.uint64(_random.opening(np.uint64(policy.key), policy.round))
-        z = kernels.level(policy._arrays.rules, scale, start)
+        z = kernels.draw_level(policy._arrays.rules, scale, start)
         totals = arms @ now.theta + z * now.widths(arms)
         index = policy.choose(arms).index
         assert totals[index] >= totals.max() - 1e-12
@@ -163,7 +166,9 @@ def test_only_a_decoupled_law_plays_the_lesser_of_two_arms_that_are_as_doubtful(
 def test_the_level_of_a_round_follows_its_law(law: wv.Law) -> None:
     """Kolmogorov-Smirnov for the normal laws, chi-square for the points of the grid."""
     policy = wv.Policy(1, wv.keep(), wv.randomized(law), seed=8)
-    levels = np.array([kernels.level(policy._arrays.rules, 2.0, s) for s in starts(policy.key)])
+    levels = np.array(
+        [kernels.draw_level(policy._arrays.rules, 2.0, s) for s in starts(policy.key)]
+    )
     if law.name == "normal":
         assert stats.kstest(levels, stats.norm(scale=2.0).cdf).pvalue > LEAST
     elif law.name == "half_normal":
@@ -238,7 +243,7 @@ def test_the_radius_is_that_of_the_formula(memory: wv.Memory, promise: Confidenc
     for n in range(1, 91):
         policy.learn(policy.choose(xs[n - 1 : n]), float(ys[n - 1]))
         wanted = 2.5 * naive.radius(memory, 0.7, naive.observed(xs[:n], ys[:n]), promise)
-        found = kernels.scale_of(policy._arrays)
+        found = kernels.compute_scale(policy._arrays)
         assert found == pytest.approx(wanted, rel=1e-12)
 
 
@@ -285,7 +290,7 @@ def excess(world: World, promise: Confidence, seed: int) -> Floats:
         image = W @ solved
         norm = np.einsum("rdi,rdi->r", image, np.linalg.solve(W_noise, image))
         policy._arrays.tally["seen"] = t + 1
-        ratios[t] = np.sqrt(norm) / kernels.scale_of(policy._arrays)
+        ratios[t] = np.sqrt(norm) / kernels.compute_scale(policy._arrays)
     return ratios
 
 

@@ -121,7 +121,7 @@ def test_every_upper_bound_lies_above_the_score(sign: float) -> None:
     rows = uneven(random)
     policy = wv.Policy(DIM, wv.keep(), wv.optimism(1.0), seed=0)
     policy.learn_many(unit_rows(random, 8, DIM), random.random(8))
-    arms, state = wv.finite(rows), kernels.parts(policy._arrays)
+    arms, state = wv.finite(rows), kernels.view_belief(policy._arrays)
     bounds = prepared_arms.Bounds(arms, state, prepared_arms.Band(sign, sign, 0.0))
     scores = rows @ policy.theta + sign * policy.widths(rows)
     scores /= bounds.scale * arms.unit
@@ -130,7 +130,9 @@ def test_every_upper_bound_lies_above_the_score(sign: float) -> None:
     given = (arms.table, arms.norms, means, 0, -np.inf)  # nothing is out of the question
     spans = []
     for rungs in range(1, ladder.rests.size + 1):
-        upper = float32_bounds.upper_bounds(ladder._replace(rests=ladder.rests[:rungs]), *given)
+        upper = float32_bounds.compute_upper_bounds(
+            ladder._replace(rests=ladder.rests[:rungs]), *given
+        )
         assert np.all(upper >= scores)
         spans.append(np.mean((upper - scores) / arms.norms))
     assert spans == sorted(spans, reverse=True)

@@ -14,7 +14,7 @@ def read_belief(arrays: PolicyArrays, memory: Memory, ridge: float) -> Belief:
     """The belief in the arrays, as copies."""
     from windvane import kernels  # imported late, because compiled code is slow to load
 
-    tally, state = arrays.tally, kernels.parts(arrays)
+    tally, state = arrays.tally, kernels.view_belief(arrays)
     seen = tally["seen"].item()
     if memory.kind.is_filter:
         precision = np.linalg.inv(state.inverse)
@@ -28,7 +28,7 @@ def write_belief(arrays: PolicyArrays, belief: Belief, exploration: Exploration)
     """Replace the belief in the arrays, once `check_belief` has accepted it."""
     from windvane import kernels
 
-    tally, state = arrays.tally, kernels.parts(arrays)
+    tally, state = arrays.tally, kernels.view_belief(arrays)
     state.gram[:] = belief.gram
     state.noise[:] = belief.noise_gram
     state.moment[:] = belief.moment

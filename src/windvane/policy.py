@@ -275,7 +275,7 @@ class Policy(Chooser):
         """The arrays of a policy that has learned nothing."""
         tally, block = np.zeros(1, _layout.TALLY), np.zeros(_layout.block_size(rules))
         arrays = PolicyArrays(rules, tally, block, past)
-        self._kernels.blank(arrays)
+        self._kernels.reset(arrays)
         return arrays
 
     def _current_arrays(self) -> PolicyArrays:
@@ -306,7 +306,7 @@ class Policy(Chooser):
 
     def _restart(self) -> None:
         """Drop all observations of the rounds before this one."""
-        self._kernels.blank(self._arrays)
+        self._kernels.reset(self._arrays)
         self._oldest_round = self.round
         self._next_restart = self.memory.next_restart(self.round)
 
@@ -314,7 +314,7 @@ class Policy(Chooser):
         """The best action for the θ of this round; if the set finds none, nothing changes."""
         self._check_best_can_be_found(actions)
         due = self.round == self._next_restart
-        theta = self._kernels.direction(self._current_arrays(), self.key, self.round)
+        theta = self._kernels.choose_parameter(self._current_arrays(), self.key, self.round)
         best = actions.best(theta)
         validation.check_finite_arms(best.features[None])
         if due:
@@ -367,7 +367,7 @@ class Policy(Chooser):
 
     def check_learnable(self, rows: Floats) -> None:
         """Refuse features that are not finite, or so large that too few digits are left."""
-        refused = self._kernels.acceptable(self._arrays, rows)
+        refused = self._kernels.check_observations(self._arrays, rows)
         if refused:
             self._refuse_features(refused)
 
@@ -384,7 +384,7 @@ class Policy(Chooser):
     def _refuse_features(self, refused: int) -> NoReturn:
         if refused == self._kernels.NOT_FINITE:
             raise ArmsError(f"learn: features must be finite, with norm up to {LARGEST**0.5:g}")
-        most = self._kernels.CONDITION
+        most = self._kernels.LARGEST_CONDITION
         unit = f"ridge ({self.ridge:g})"
         if self.memory.kind.is_filter:
             unit += f" and the variance ({self.memory.noise**2:g}) of the noise"

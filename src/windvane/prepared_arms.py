@@ -97,21 +97,21 @@ def screen(arms: Finite, arrays: PolicyArrays, key: int, round_: int) -> Places 
     The excluded arms change neither the best score nor the set of scores that count as equal to it.
     """
     from windvane import _random, kernels
-    from windvane.kernels.choosing import ANY, MIX
+    from windvane.kernels.round_draws import ANY_ARM_PLACE, MIX_PLACE
 
     start = np.uint64(_random.opening(np.uint64(key), round_))
     rule = arrays.rules[0]
-    if _random.uniform(start, MIX) < rule["mix"]:
-        return np.array([int(_random.uniform(start, ANY) * len(arms))])
+    if _random.uniform(start, MIX_PLACE) < rule["mix"]:
+        return np.array([int(_random.uniform(start, ANY_ARM_PLACE) * len(arms))])
     if len(arms) <= SCREEN_ABOVE_ARMS or rule["style"] == GAP:  # the gap of every arm counts
         return None
-    state = kernels.parts(arrays)
+    state = kernels.view_belief(arrays)
     if rule["style"] == MEAN:
         return find_leaders(arms, state.theta)
     if rule["style"] == WIDTH:
-        z = kernels.level(arrays.rules, kernels.scale_of(arrays), start)
+        z = kernels.draw_level(arrays.rules, kernels.compute_scale(arrays), start)
         return find_rivals(arms, state, compute_band(arrays, z))
-    return find_leaders(arms, kernels.sampled(arrays, state, start))
+    return find_leaders(arms, kernels.sample_parameter(arrays, state, start))
 
 
 def find_leaders(arms: Finite, direction: Floats) -> Places | None:
@@ -149,11 +149,13 @@ class Band(NamedTuple):
 
 def compute_band(arrays: PolicyArrays, z: float) -> Band:
     """Return the interval in which `choose` first places a score."""
-    from windvane.kernels.choosing import ROUGH
-    from windvane.kernels.widths import looseness
+    from windvane.kernels.choosing import WIDTH_ROUNDING
+    from windvane.kernels.widths import bound_width_error
 
-    loose = abs(z) * looseness(arrays)
-    return Band(z + loose, z - loose, abs(z) * ROUGH / float(arrays.rules["ridge"][0]) ** 0.5)
+    loose = abs(z) * bound_width_error(arrays)
+    return Band(
+        z + loose, z - loose, abs(z) * WIDTH_ROUNDING / float(arrays.rules["ridge"][0]) ** 0.5
+    )
 
 
 class Bounds:
@@ -181,12 +183,12 @@ class Bounds:
 
     def bound_tightly(self, places: Places) -> tuple[Floats, Floats]:
         """Return upper and lower bounds in float64, the same numbers as in `choose`."""
-        from windvane.kernels import linear_scores, squared_widths
+        from windvane.kernels import compute_squared_widths, score_linearly
 
         rows = self.arms.rows[places]
         size = self.scale * self.arms.unit
-        widths = np.sqrt(np.maximum(squared_widths(rows, self.state.spread), 0.0)) / size
-        means = linear_scores(rows, self.state.theta) / size
+        widths = np.sqrt(np.maximum(compute_squared_widths(rows, self.state.spread), 0.0)) / size
+        means = score_linearly(rows, self.state.theta) / size
         slack = self.slack * self.arms.norms[places] + UNDERFLOW_ERROR
         return means + self.span.high * widths + slack, means + self.span.low * widths - slack
 
@@ -197,7 +199,7 @@ class Bounds:
         which the mean of the bound, Σ λ(xᵀv)² over both ends and rest·Σ(xᵀv)² in between, comes
         closest to the mean of w².
         """
-        from windvane.kernels.float32_bounds import RUNG, Ladder
+        from windvane.kernels.float32_bounds import EIGENVECTORS_PER_RUNG, Ladder
 
         dim = self.arms.dim
         values = np.append(self.values, self.values[-1])
@@ -209,7 +211,7 @@ class Bounds:
         order: list[int] = []
         rests = [values[0]]
         while first < end:
-            step = min(RUNG, end - first)
+            step = min(EIGENVECTORS_PER_RUNG, end - first)
             firsts = first + np.arange(step + 1)
             ends = end - step + np.arange(step + 1)
             means = (
@@ -219,7 +221,7 @@ class Bounds:
             order += [*range(first, firsts[best]), *range(ends[best], end)]
             first, end = int(firsts[best]), int(ends[best])
             rests.append(values[first])
-        empty = -dim % RUNG
+        empty = -dim % EIGENVECTORS_PER_RUNG
         return Ladder(
             np.pad(self.vectors[:, order].T, (0, empty)).astype(np.float32, order="C"),
             np.pad(self.values[order], (0, empty)).astype(np.float32),
@@ -236,7 +238,7 @@ def find_rivals(arms: Finite, state: State, span: Band) -> Places | None:
 
     The best lower bound rises from block to block, so that ever fewer arms can reach it.
     """
-    from windvane.kernels.float32_bounds import upper_bounds
+    from windvane.kernels.float32_bounds import compute_upper_bounds
 
     bounds = Bounds(arms, state, span)
     if not 1e-150 < bounds.scale < 1e150 or arms.unit < 1e-150:
@@ -257,9 +259,9 @@ def find_rivals(arms: Finite, state: State, span: Band) -> Places | None:
         part = slice(begin, begin + BLOCK_ARMS)
         threshold = best_lower[0]
         block = (arms.table, arms.norms[part], means[part], begin, threshold)
-        upper = upper_bounds(first_bound, *block)
+        upper = compute_upper_bounds(first_bound, *block)
         if np.mean(upper >= threshold) > LADDER_ABOVE_SHARE:
-            upper = upper_bounds(ladder, *block)
+            upper = compute_upper_bounds(ladder, *block)
         places = begin + np.flatnonzero(upper >= threshold)
         if places.size:
             high, low = bounds.bound_tightly(places)

@@ -15,7 +15,7 @@ from windvane import _random, kernels
 from windvane._jit import compiled
 from windvane._layout import GAP, HALF_NORMAL, HISTORY, LARGEST, MEAN, POINT, SAMPLE, PolicyArrays
 from windvane.belief import Belief
-from windvane.kernels.choosing import ROUNDING
+from windvane.kernels.choosing import TIE_MARGIN
 from windvane.types import Floats, Records
 
 CLEAR_LEAD = 1e-6  # relative distance of the best score from the next that rounding cannot reverse
@@ -37,7 +37,7 @@ def chance_between(low: float, high: float) -> float:
 def add_share_at(means: Floats, widths: Floats, z: float, weight: float, shares: Floats) -> None:
     """Add `weight` to the share of the best arm at level z; equally good arms split it."""
     scores = means + z * widths
-    least = scores.max() - ROUNDING * np.abs(scores).max()
+    least = scores.max() - TIE_MARGIN * np.abs(scores).max()
     equals = 0
     for k in range(scores.size):
         equals += scores[k] >= least
@@ -64,7 +64,7 @@ def compute_envelope_shares(means: Floats, widths: Floats, scale: float, law: in
         while size > 0:
             top = hull[size - 1]
             rise = widths[k] - widths[top]
-            if rise <= ROUNDING * widths[k]:  # parallel lines: the higher line stays
+            if rise <= TIE_MARGIN * widths[k]:  # parallel lines: the higher line stays
                 if means[k] <= means[top]:
                     begin = np.inf
                     break
@@ -89,11 +89,11 @@ def compute_envelope_shares(means: Floats, widths: Floats, scale: float, law: in
 @compiled
 def compute_propensities_by_width(arrays: PolicyArrays, arms: Floats) -> Floats:
     """Return the propensities for a normal or half-normal level, floor included, (K,)."""
-    rules, state = arrays.rules, kernels.parts(arrays)
-    means = kernels.linear_scores(arms, state.theta)
-    widths = kernels.all_widths(arrays, state, arms)
+    rules, state = arrays.rules, kernels.view_belief(arrays)
+    means = kernels.score_linearly(arms, state.theta)
+    widths = kernels.compute_widths(arrays, state, arms)
     return mix_floor(
-        rules, compute_envelope_shares(means, widths, kernels.scale_of(arrays), rules[0].law)
+        rules, compute_envelope_shares(means, widths, kernels.compute_scale(arrays), rules[0].law)
     )
 
 
@@ -114,22 +114,22 @@ def choose_with_propensities(
     Widths are exact to a relative error of 1e-8. They show which arm is the best, unless two scores
     are closer than CLEAR_LEAD; then `choose` decides.
     """
-    rules, state, nothing = arrays.rules, kernels.parts(arrays), np.empty(0)
-    if not (kernels.squared_norms(arms) <= LARGEST).all():
+    rules, state, nothing = arrays.rules, kernels.view_belief(arrays), np.empty(0)
+    if not (kernels.compute_squared_norms(arms) <= LARGEST).all():
         return kernels.NOT_FINITE, nothing
-    means = kernels.linear_scores(arms, state.theta)
-    widths = kernels.all_widths(arrays, state, arms)
-    scale = kernels.scale_of(arrays)
+    means = kernels.score_linearly(arms, state.theta)
+    widths = kernels.compute_widths(arrays, state, arms)
+    scale = kernels.compute_scale(arrays)
     shares = mix_floor(rules, compute_envelope_shares(means, widths, scale, rules[0].law))
     start = _random.opening(np.uint64(key), round_)
-    z = kernels.level(rules, scale, start)
+    z = kernels.draw_level(rules, scale, start)
     scores = means + z * widths
     top = int(np.argmax(scores))
     near = scores[top] - CLEAR_LEAD * (np.abs(means).max() + abs(z) * widths.max())
     for k in range(scores.size):
         if k != top and scores[k] >= near:
             return kernels.choose(arrays, arms, key, round_), shares
-    return kernels.or_any(rules, top, scores.size, start), shares
+    return kernels.mix_uniformly(rules, top, scores.size, start), shares
 
 
 @compiled
@@ -137,7 +137,7 @@ def split_among_twins(
     means: Floats, widths: Floats, line: int, chance: float, shares: Floats
 ) -> None:
     """Split the probability of a line among the arms that have the same line."""
-    near_mean, near_width = ROUNDING * abs(means[line]), ROUNDING * widths[line]
+    near_mean, near_width = TIE_MARGIN * abs(means[line]), TIE_MARGIN * widths[line]
     twins = 0
     for k in range(means.size):
         same = abs(means[k] - means[line]) <= near_mean
@@ -164,7 +164,7 @@ def count_wins(scores: Floats) -> Floats:
     Equally good arms split a draw.
     """
     largest = np.abs(scores).max(axis=1, keepdims=True)
-    winners = scores >= scores.max(axis=1, keepdims=True) - ROUNDING * largest
+    winners = scores >= scores.max(axis=1, keepdims=True) - TIE_MARGIN * largest
     shares: Floats = (winners / winners.sum(axis=1, keepdims=True)).mean(axis=0)
     return shares
 
@@ -204,8 +204,8 @@ def compute_shares(
     rule = source.arrays.rules[0]
     if is_counted(source.arrays.rules):
         return count_wins(draw_parameters(source, samples, key, round_) @ arms.T)
-    state = kernels.parts(source.arrays)
-    means = kernels.linear_scores(arms, state.theta)  # the same numbers as in `choose`
+    state = kernels.view_belief(source.arrays)
+    means = kernels.score_linearly(arms, state.theta)  # the same numbers as in `choose`
     if rule["style"] in (MEAN, GAP):
         leading = compute_grid_shares(means, np.zeros_like(means), 0.0, np.ones(1))
         return (
@@ -213,11 +213,13 @@ def compute_shares(
             if rule["style"] == MEAN
             else compute_gap_shares(means, leading, float(rule["scale"]))
         )
-    widths = kernels.all_widths(source.arrays, state, arms)
-    scale = kernels.scale_of(source.arrays)
+    widths = kernels.compute_widths(source.arrays, state, arms)
+    scale = kernels.compute_scale(source.arrays)
     if rule["law"] == POINT:
         return compute_grid_shares(means + scale * widths, np.zeros_like(means), 0.0, np.ones(1))
-    return compute_grid_shares(means, widths, scale, kernels.grid_weights(source.arrays.rules))
+    return compute_grid_shares(
+        means, widths, scale, kernels.compute_grid_weights(source.arrays.rules)
+    )
 
 
 def draw_parameters(source: BeliefSource, samples: int, key: int, round_: int) -> Floats:
@@ -225,9 +227,9 @@ def draw_parameters(source: BeliefSource, samples: int, key: int, round_: int) -
     start = np.uint64(_random.opening(np.uint64(key ^ COUNTING_KEY), round_))
     rule = source.arrays.rules[0]
     if rule["coins"]:
-        state = kernels.parts(source.arrays)
+        state = kernels.view_belief(source.arrays)
         starts = [np.uint64(_random.word(start, i)) for i in range(samples)]
-        return np.array([kernels.sampled(source.arrays, state, s) for s in starts])
+        return np.array([kernels.sample_parameter(source.arrays, state, s) for s in starts])
     belief = source.read_belief()
     z = np.empty(samples * belief.dim)
     _random.normals(start, 0, z)

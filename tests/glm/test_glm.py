@@ -16,7 +16,7 @@ from grid import Floats, contents, unit_rows
 from test_laws import is_normal, starts
 from windvane import _random
 from windvane.kernels import glm as kernels
-from windvane.kernels.sampling import DRAWS
+from windvane.kernels.round_draws import FIRST_FREE_PLACE
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.generalized import replay_generalized
@@ -109,8 +109,8 @@ def test_a_draw_is_the_estimate_from_perturbed_rewards(link: str, memory: wv.Mem
     held = min(120, room)
     for start in starts(policy.key, 5):
         drawn, z = np.empty(4), np.empty(held + 4)
-        assert kernels.sampled(policy._model, policy._held, start, drawn)
-        _random.normals(start, DRAWS, z)
+        assert kernels.sample_parameter(policy._model, policy._held, start, drawn)
+        _random.normals(start, FIRST_FREE_PLACE, z)
         pseudo = 0.8 * np.array([z[i % room] if i >= 120 - room else 0.0 for i in range(120)])
         wanted = naive.generalized(link, memory, RIDGE, history, pseudo, 0.8 * z[held:])
         np.testing.assert_allclose(drawn, wanted, rtol=1e-6, atol=1e-6)
@@ -125,7 +125,7 @@ def test_under_the_identity_link_draws_have_the_law_of_thompson(memory: wv.Memor
     now = naive.estimate(memory, 1.5, history)
     np.testing.assert_allclose(policy.theta, now.theta, atol=1e-9)
     drawn = np.empty((20_000, 4))
-    assert kernels.sample_aside(policy._model, policy._held, policy.key, 0, drawn)
+    assert kernels.sample_parameters(policy._model, policy._held, policy.key, 0, drawn)
     is_normal(drawn, now.theta, 0.49 * now.V_inverse)
 
 

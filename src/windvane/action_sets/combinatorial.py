@@ -124,10 +124,10 @@ class Paths(Parts):
         self._nodes = len(order)
 
     def _find_best(self, theta: Floats) -> Best:
-        from windvane.kernels.best_path import best_path
+        from windvane.kernels.best_path import find_best_path
 
         scores = self._score_parts(theta)[self._edges]
-        steps = best_path(self._tails, self._heads, scores, self._nodes, self._sweeps)
+        steps = find_best_path(self._tails, self._heads, scores, self._nodes, self._sweeps)
         edges = self._edges[steps]
         return Best(self._sum_features(edges), tuple(edges.tolist()))
 

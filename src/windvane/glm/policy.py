@@ -128,7 +128,7 @@ class GeneralizedPolicy(Chooser):
         self._check_dim(actions)
         theta = np.empty(self.dim)
         start = np.uint64(_random.opening(np.uint64(self.key), self.round))
-        if not self._kernels.sampled(self._model, self._held, start, theta):
+        if not self._kernels.sample_parameter(self._model, self._held, start, theta):
             refuse_fit("choose", self.link)
         best = actions.best(theta)
         validation.check_finite_arms(best.features[None])
@@ -161,7 +161,7 @@ class GeneralizedPolicy(Chooser):
 
         rows = self._check_propensity_arguments(arms, samples, chosen)
         thetas = np.empty((samples if self.scale > 0 else 1, self.dim))
-        if not self._kernels.sample_aside(
+        if not self._kernels.sample_parameters(
             self._model, self._held, self.key ^ propensity.COUNTING_KEY, self.round, thetas
         ):
             refuse_fit("propensities", self.link)

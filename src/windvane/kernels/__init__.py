@@ -1,52 +1,66 @@
-"""The compiled heart: learn an observation, estimate, score the arms, choose."""
+"""Compiled code: learn an observation, estimate θ, score the arms, choose.
 
-from windvane.kernels.belief_block import blank, parts, refresh
-from windvane.kernels.choosing import choose, choose_among, linear_scores, or_any
+- `belief_block`: the parts of a belief; `linalg`: linear algebra
+- `learning`, and a file for each memory with kernels of its own: `window`, `half_life`, `kalman`,
+  `detect`
+- `choosing`, `widths`, `sampling`, `round_draws`: explorations
+- `glm`, `glm_solver`: generalized linear policies
+- `float32_bounds`: screening of prepared arms; `best_path`: the action set `paths`
+"""
+
+from windvane.kernels.belief_block import refresh, reset, view_belief
+from windvane.kernels.choosing import choose, choose_measured, mix_uniformly, score_linearly
 from windvane.kernels.learning import (
-    CONDITION,
+    LARGEST_CONDITION,
     NOT_FINITE,
     TOO_LARGE,
-    acceptable,
     amend,
+    check_observations,
     learn,
     learn_all,
-    learn_watching,
+    learn_and_track,
 )
-from windvane.kernels.sampling import direction, grid_weights, level, sampled, scale_of
+from windvane.kernels.sampling import (
+    choose_parameter,
+    compute_grid_weights,
+    compute_scale,
+    draw_level,
+    sample_parameter,
+)
 from windvane.kernels.widths import (
-    Watched,
-    all_widths,
-    exact_width,
-    look,
-    squared_norms,
-    squared_widths,
+    TrackedArms,
+    compute_exact_width,
+    compute_squared_norms,
+    compute_squared_widths,
+    compute_widths,
+    measure_arms,
 )
 
 __all__ = [
-    "CONDITION",
+    "LARGEST_CONDITION",
     "NOT_FINITE",
     "TOO_LARGE",
-    "Watched",
-    "acceptable",
-    "all_widths",
+    "TrackedArms",
     "amend",
-    "blank",
+    "check_observations",
     "choose",
-    "choose_among",
-    "direction",
-    "exact_width",
-    "grid_weights",
+    "choose_measured",
+    "choose_parameter",
+    "compute_exact_width",
+    "compute_grid_weights",
+    "compute_scale",
+    "compute_squared_norms",
+    "compute_squared_widths",
+    "compute_widths",
+    "draw_level",
     "learn",
     "learn_all",
-    "learn_watching",
-    "level",
-    "linear_scores",
-    "look",
-    "or_any",
-    "parts",
+    "learn_and_track",
+    "measure_arms",
+    "mix_uniformly",
     "refresh",
-    "sampled",
-    "scale_of",
-    "squared_norms",
-    "squared_widths",
+    "reset",
+    "sample_parameter",
+    "score_linearly",
+    "view_belief",
 ]

@@ -1,4 +1,4 @@
-"""The best path through a graph, edge after edge."""
+"""The best path through a graph whose edges have gains."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,30 +10,38 @@ Whole = npt.NDArray[np.int64]
 
 
 @compiled
-def spread_out(
+def relax_edges(
     tails: Whole, heads: Whole, gains: Floats, sweeps: int, best: Floats, last: Whole
 ) -> bool:
-    """The most that a walk from node 0 gains up to each node, and the edge by which it gets there.
+    """Find the largest gain of a walk from node 0 to each node (Bellman-Ford).
 
-    best(v) = max over edges u → v of best(u) + gain;  False where more sweeps would gain more.
+    best(v) = max over edges u → v of best(u) + gain; last(v) is the edge that attains it.
+    Return False if another sweep could gain more.
     """
-    best[:], last[:] = -np.inf, -1
+    best[:] = -np.inf
+    last[:] = -1
     best[0] = 0.0
     for _ in range(sweeps):
-        settled = True
+        is_settled = True
         for e in range(tails.size):
             total = best[tails[e]] + gains[e]
             if total > best[heads[e]]:
-                best[heads[e]], last[heads[e]], settled = total, e, False
-        if settled:
+                best[heads[e]] = total
+                last[heads[e]] = e
+                is_settled = False
+        if is_settled:
             return True
     return False
 
 
 @compiled
-def traced_back(tails: Whole, last: Whole, path: Whole) -> int:
-    """Fill in the edges from the last node back to node 0 and count them; -1 if they go round."""
-    node, count = last.size - 1, 0
+def trace_back(tails: Whole, last: Whole, path: Whole) -> int:
+    """Write the edges from the last node back to node 0 to `path`, and return their number.
+
+    Return -1 if the edges form a cycle.
+    """
+    node = last.size - 1
+    count = 0
     while node != 0:
         if count == path.size:
             return -1
@@ -44,18 +52,18 @@ def traced_back(tails: Whole, last: Whole, path: Whole) -> int:
 
 
 @compiled
-def best_path(tails: Whole, heads: Whole, gains: Floats, nodes: int, sweeps: int) -> Whole:
-    """The edges of the best path from node 0 to the last node, in the order they are walked.
+def find_best_path(tails: Whole, heads: Whole, gains: Floats, nodes: int, sweeps: int) -> Whole:
+    """Return the edges of the best path from node 0 to the last node, in walking order.
 
-    One sweep is enough where every edge stands behind all edges that lead to it. Else `sweeps`
-    must be the number of nodes, and where a round trip would pay, no edge counts more than 0.
+    One sweep is enough if the edges are in topological order. Else `sweeps` must be the number of
+    nodes, and if a cycle has a positive gain, all gains are cut to at most 0.
     """
     best, last = np.empty(nodes), np.empty(nodes, np.int64)
     path = np.empty(nodes - 1, np.int64)
     count = -1
-    if spread_out(tails, heads, gains, sweeps, best, last) or sweeps == 1:
-        count = traced_back(tails, last, path)
+    if relax_edges(tails, heads, gains, sweeps, best, last) or sweeps == 1:
+        count = trace_back(tails, last, path)
     if count < 0:
-        spread_out(tails, heads, np.minimum(gains, 0.0), nodes, best, last)
-        count = traced_back(tails, last, path)
+        relax_edges(tails, heads, np.minimum(gains, 0.0), nodes, best, last)
+        count = trace_back(tails, last, path)
     return path[:count][::-1].copy()

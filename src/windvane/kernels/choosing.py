@@ -1,6 +1,7 @@
-"""Choose: score the arms, and play the best.
+"""Choose: score the arms and choose the best.
 
-Arms that `spread` and its error bound cannot tell apart are scored again exactly.
+Widths read off `spread` have a known error bound. Arms that these widths cannot separate are scored
+again, more exactly.
 """
 
 import math
@@ -11,153 +12,152 @@ from windvane import _random
 from windvane._jit import compiled
 from windvane._layout import GAP, LARGEST, MEAN, WIDTH, PolicyArrays
 from windvane.belief import State
-from windvane.kernels.belief_block import parts, times
+from windvane.kernels.belief_block import view_belief
 from windvane.kernels.learning import NOT_FINITE
-from windvane.kernels.sampling import DRAWS, level, sampled, scale_of
+from windvane.kernels.linalg import multiply_vector
+from windvane.kernels.round_draws import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
+from windvane.kernels.sampling import compute_scale, draw_level, sample_parameter
 from windvane.kernels.widths import (
-    Watched,
-    closer_width,
-    exact_width,
-    look,
-    looseness,
-    squared_norms,
-    width_and_error,
+    TrackedArms,
+    bound_width_error,
+    compute_closer_width,
+    compute_exact_width,
+    compute_squared_norms,
+    measure_arms,
+    read_width,
 )
 from windvane.types import Floats, Records
 
-# Places of a round's stream: whether to play any arm at all, which one, which of equals.
-MIX, ANY, TIE = 0, 1, 2
-ROUGH = 1e-7  # relative error that rounding may leave in a squared width, rooted
-ROUNDING = 1e-12  # scores closer than this share of the largest count as equal
+WIDTH_ROUNDING = 1e-7  # rounding error of a width that is read off `spread`, for ‖x‖/√λ = 1
+TIE_MARGIN = 1e-12  # scores closer than this share of the largest absolute score are equal
 
 
 @compiled
-def linear_scores(arms: Floats, direction: Floats) -> Floats:
-    """xᵀ·direction of every arm."""
+def choose(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> int:
+    """Choose one of the arms (K, d) in a round; return its place, or NOT_FINITE."""
+    state = view_belief(arrays)
+    start = _random.opening(np.uint64(key), round_)
+    norms = compute_squared_norms(arms)
+    for k in range(arms.shape[0]):
+        if not norms[k] <= LARGEST:
+            return NOT_FINITE
+    offered = TrackedArms(arms, norms, np.empty(arms.shape[0]), state.moment[:0])
+    if arrays.rules[0].style == WIDTH:
+        measure_arms(state, offered)
+    return choose_measured(arrays, state, offered, start)
+
+
+@compiled
+def choose_measured(
+    arrays: PolicyArrays, state: State, offered: TrackedArms, start: np.uint64
+) -> int:
+    """Choose one of the arms; if the exploration needs widths, their squares must be known."""
+    rule = arrays.rules[0]
+    if rule.style == MEAN or rule.style == GAP:
+        scores = score_linearly(offered.arms, state.theta)
+    elif rule.style == WIDTH:
+        z = draw_level(arrays.rules, compute_scale(arrays), start)
+        scores = score_with_widths(arrays, state, offered, z)
+    else:
+        scores = score_linearly(offered.arms, sample_parameter(arrays, state, start))
+    chosen = choose_best(scores, _random.uniform(start, TIE_PLACE))
+    if chosen >= 0 and rule.style == GAP:
+        chosen = choose_by_gap(scores, chosen, rule.scale, _random.uniform(start, FIRST_FREE_PLACE))
+    return mix_uniformly(arrays.rules, chosen, scores.size, start) if chosen >= 0 else chosen
+
+
+@compiled
+def score_linearly(arms: Floats, direction: Floats) -> Floats:
+    """xᵀ·direction of every arm, (K,)."""
     scores = np.empty(arms.shape[0])
-    times(arms, direction, scores)
+    multiply_vector(arms, direction, scores)
     return scores
 
 
 @compiled
-def rivals(highest: Floats, lowest: Floats) -> int:
-    """Drop the arms that cannot be the best to -inf, and count the others."""
-    floor, count = lowest.max(), 0
+def score_with_widths(arrays: PolicyArrays, state: State, offered: TrackedArms, z: float) -> Floats:
+    """xᵀθ̂ + z‖x‖_{V⁻¹} of every arm that can be the best, −inf for the others, (K,).
+
+    First the widths read off `spread` bound each score. If several arms can be the best, closer
+    widths bound theirs. If several are still left, their scores are computed exactly.
+    """
+    arms, relative_error = offered.arms, bound_width_error(arrays)
+    rounding = WIDTH_ROUNDING / math.sqrt(arrays.rules[0].ridge)
+    highest, lowest = np.empty((2, arms.shape[0]))
+    means = score_linearly(arms, state.theta)
+    for k in range(means.size):
+        width, error = read_width(arrays, offered, k, relative_error)
+        error += rounding * math.sqrt(offered.squared_norms[k])
+        highest[k] = means[k] + z * width + abs(z) * error
+        lowest[k] = highest[k] - 2.0 * abs(z) * error
+    count = drop_beaten_arms(highest, lowest)
+    if count > 1 and relative_error > 0.0 and offered.squared_images.size == 0:
+        for k in range(means.size):
+            if highest[k] > -np.inf:
+                width, error = compute_closer_width(arrays, state, arms[k])
+                highest[k] = means[k] + z * width + abs(z) * error
+                lowest[k] = highest[k] - 2.0 * abs(z) * error
+        count = drop_beaten_arms(highest, lowest)
+    if count > 1:
+        for k in range(means.size):
+            if highest[k] > -np.inf:
+                highest[k] = means[k] + z * compute_exact_width(arrays, state, arms[k])
+    return highest
+
+
+@compiled
+def drop_beaten_arms(highest: Floats, lowest: Floats) -> int:
+    """Set the bounds (K,) of arms that cannot be the best to −inf; return how many are left."""
+    bar, count = lowest.max(), 0
     for k in range(highest.size):
-        if highest[k] < floor:
-            highest[k], lowest[k] = -np.inf, -np.inf
+        if highest[k] < bar:
+            highest[k] = -np.inf
+            lowest[k] = -np.inf
         count += highest[k] > -np.inf
     return count
 
 
 @compiled
-def width_scores(arrays: PolicyArrays, state: State, watched: Watched, z: float) -> Floats:
-    """xᵀθ̂ + z‖x‖_{V⁻¹} of every arm that could be the best; the others fall to -inf.
+def choose_best(scores: Floats, uniform: float) -> int:
+    """The place of the largest score; ties are broken by `uniform`, a draw from (0, 1).
 
-    Arms that the widths read off `spread` leave in doubt are looked at more closely, and those
-    that are still in doubt are scored exactly.
+    Return NOT_FINITE if a score is NaN or +inf.
     """
-    arms, loose = watched.arms, looseness(arrays)
-    grain = ROUGH / math.sqrt(arrays.rules[0].ridge)
-    highest, lowest = np.empty((2, arms.shape[0]))
-    means = linear_scores(arms, state.theta)
-    for k in range(means.size):
-        width, error = width_and_error(arrays, watched, k, loose)
-        error += grain * math.sqrt(watched.sizes[k])
-        highest[k] = means[k] + z * width + abs(z) * error
-        lowest[k] = highest[k] - 2.0 * abs(z) * error
-    doubtful = rivals(highest, lowest)
-    if doubtful > 1 and loose > 0.0 and watched.lengths.size == 0:
-        for k in range(means.size):
-            if highest[k] > -np.inf:
-                width, error = closer_width(arrays, state, arms[k])
-                highest[k] = means[k] + z * width + abs(z) * error
-                lowest[k] = highest[k] - 2.0 * abs(z) * error
-        doubtful = rivals(highest, lowest)
-    if doubtful > 1:
-        for k in range(means.size):
-            if highest[k] > -np.inf:
-                highest[k] = means[k] + z * exact_width(arrays, state, arms[k])
-    return highest
-
-
-@compiled
-def best(scores: Floats, chance: float) -> int:
-    """The place of the largest score, equals drawn by lot; NOT_FINITE where one is no number."""
-    top, largest = -np.inf, 0.0
+    top = -np.inf
+    largest = 0.0
     for k in range(scores.size):
         if math.isnan(scores[k]) or scores[k] == np.inf:
             return NOT_FINITE
         if scores[k] > -np.inf:
-            top, largest = max(top, scores[k]), max(largest, abs(scores[k]))
-    least = top - ROUNDING * largest
-    equals = 0
+            top = max(top, scores[k])
+            largest = max(largest, abs(scores[k]))
+    least = top - TIE_MARGIN * largest
+    ties = 0
     for k in range(scores.size):
-        equals += scores[k] >= least
-    left = int(chance * equals)
+        ties += scores[k] >= least
+    remaining = int(uniform * ties)
     for k in range(scores.size):
         if scores[k] >= least:
-            if left == 0:
+            if remaining == 0:
                 return k
-            left -= 1
+            remaining -= 1
     return NOT_FINITE
 
 
 @compiled
-def by_gap(scores: Floats, leader: int, eta: float, chance: float) -> int:
-    """Each arm k but the leader with probability 1/(K + η·gap), and the leader with the rest."""
+def choose_by_gap(scores: Floats, leader: int, eta: float, uniform: float) -> int:
+    """Choose each arm but the leader with probability 1/(K + η·gap), else the leader."""
     for k in range(scores.size):
         if k != leader:
-            chance -= 1.0 / (scores.size + eta * max(scores[leader] - scores[k], 0.0))
-            if chance < 0.0:
+            uniform -= 1.0 / (scores.size + eta * max(scores[leader] - scores[k], 0.0))
+            if uniform < 0.0:
                 return k
     return leader
 
 
 @compiled
-def choose(
-    arrays: PolicyArrays,
-    arms: Floats,
-    key: int,
-    round_: int,
-) -> int:
-    """The arm to play in a round, or NOT_FINITE where the arms hold no finite numbers."""
-    state = parts(arrays)
-    start = _random.opening(np.uint64(key), round_)
-    watched = Watched(arms, squared_norms(arms), np.empty(arms.shape[0]), state.moment[:0])
-    for k in range(arms.shape[0]):
-        if not watched.sizes[k] <= LARGEST:
-            return NOT_FINITE
-    if arrays.rules[0].style == WIDTH:
-        look(state, watched)
-    return choose_among(arrays, state, watched, start)
-
-
-@compiled
-def choose_among(
-    arrays: PolicyArrays,
-    state: State,
-    watched: Watched,
-    start: np.uint64,
-) -> int:
-    """The arm to play, given the squared widths of all arms where the exploration asks for them."""
-    rule = arrays.rules[0]
-    if rule.style == MEAN or rule.style == GAP:
-        scores = linear_scores(watched.arms, state.theta)
-    elif rule.style == WIDTH:
-        z = level(arrays.rules, scale_of(arrays), start)
-        scores = width_scores(arrays, state, watched, z)
-    else:
-        scores = linear_scores(watched.arms, sampled(arrays, state, start))
-    chosen = best(scores, _random.uniform(start, TIE))
-    if chosen >= 0 and rule.style == GAP:
-        chosen = by_gap(scores, chosen, rule.scale, _random.uniform(start, DRAWS))
-    return or_any(arrays.rules, chosen, scores.size, start) if chosen >= 0 else chosen
-
-
-@compiled
-def or_any(rules: Records, chosen: int, count: int, start: np.uint64) -> int:
-    """The chosen arm or, with the chance of the floor, any of so many."""
-    if _random.uniform(start, MIX) < rules[0].mix:
-        return int(_random.uniform(start, ANY) * count)
+def mix_uniformly(rules: Records, chosen: int, count: int, start: np.uint64) -> int:
+    """Return the chosen arm or, with the probability of the floor and of ε, any of the arms."""
+    if _random.uniform(start, MIX_PLACE) < rules[0].mix:
+        return int(_random.uniform(start, ANY_ARM_PLACE) * count)
     return chosen

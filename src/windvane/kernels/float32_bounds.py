@@ -1,4 +1,8 @@
-"""Upper bounds of many scores in float32, made tighter only as far as that pays."""
+"""Upper bounds of many scores in float32, tightened only while this saves time.
+
+An eigenvector of Q costs one product with every arm and tightens the bound of its width. Four
+eigenvectors at a time are a rung.
+"""
 
 from typing import NamedTuple
 
@@ -9,36 +13,41 @@ from windvane._jit import compiled
 
 Singles = npt.NDArray[np.float32]
 
-RUNG = 4  # eigenvectors at a time
-CHUNK = 1024  # arms at a time, so that their columns stay in the cache
-FEW = 0.03  # the share of arms in doubt up to which another rung does not pay
+EIGENVECTORS_PER_RUNG = 4  # `add_rung` is written out for this number
+ARMS_PER_CHUNK = 1024  # so that the columns of a chunk stay in the cache
+LEAST_SHARE_FOR_RUNG = 0.03  # of the arms of a chunk: if fewer reach the bar, stop
 
 
 class Ladder(NamedTuple):
     """Eigenvectors v of Q in the order in which they bound w² = xᵀQx best.
 
-    After r of them, w² is bounded by Σ λ(xᵀv)² + rest·(‖x‖² − Σ(xᵀv)²), from above for a sign of 1
-    and from below for −1.
+    After some of them, w² is bounded by Σ λ(xᵀv)² + rest·(‖x‖² − Σ(xᵀv)²): from above if the sign
+    is 1, from below if it is −1.
     """
 
-    basis: Singles  # (m, m)  an eigenvector a row, and zeros up to whole rungs
-    values: Singles  # (m,)    λ
-    rests: Singles  # (m/RUNG + 1,)
+    basis: Singles  # (m, m)  one eigenvector a row, padded with zeros to whole rungs
+    values: Singles  # (m,)    eigenvalues λ
+    rests: Singles  # (m / EIGENVECTORS_PER_RUNG + 1,)  `rest` after each rung
     sign: float
-    loss: float  # the error that rounding leaves in a squared width, for ‖x‖ = 1
+    loss: float  # rounding error of a squared width, for ‖x‖ = 1
     slope: float  # all other errors, for ‖x‖ = 1
     tiny: float  # errors for ‖x‖ = 0
 
 
 @compiled
-def climb(ladder: Ladder, rung: int, table: Singles, begin: int, sums: Singles, size: int) -> None:
-    """Add four more products of every arm to Σ λ(xᵀv)² and Σ(xᵀv)², the first rows of `sums`."""
-    i, last, stop = RUNG * rung, table.shape[0] - 1, begin + size
+def add_rung(
+    ladder: Ladder, rung: int, table: Singles, begin: int, sums: Singles, size: int
+) -> None:
+    """Add four more products of every arm to Σ λ(xᵀv)² and Σ(xᵀv)², the first rows of `sums`.
+
+    `table` (d, K) holds the arms in columns; `sums` is (2 + EIGENVECTORS_PER_RUNG, chunk).
+    """
+    i, last, stop = EIGENVECTORS_PER_RUNG * rung, table.shape[0] - 1, begin + size
     b, values = ladder.basis, ladder.values
     s0, s1, s2, s3 = sums[2, :size], sums[3, :size], sums[4, :size], sums[5, :size]
     for k in range(size):
         s0[k], s1[k], s2[k], s3[k] = 0.0, 0.0, 0.0, 0.0
-    for j in range(0, b.shape[1], 2):  # two columns to each pass over the sums
+    for j in range(0, b.shape[1], 2):  # each pass over the sums adds two columns
         a0, a1, b0, b1 = b[i, j], b[i, j + 1], b[i + 1, j], b[i + 1, j + 1]
         c0, c1, d0, d1 = b[i + 2, j], b[i + 2, j + 1], b[i + 3, j], b[i + 3, j + 1]
         left, right = table[min(j, last), begin:stop], table[min(j + 1, last), begin:stop]
@@ -49,44 +58,48 @@ def climb(ladder: Ladder, rung: int, table: Singles, begin: int, sums: Singles, 
             s2[k] += c0 * x + c1 * y
             s3[k] += d0 * x + d1 * y
     v0, v1, v2, v3 = values[i], values[i + 1], values[i + 2], values[i + 3]
-    weighed, held = sums[0, :size], sums[1, :size]
+    weighted, plain = sums[0, :size], sums[1, :size]
     for k in range(size):
         q0, q1, q2, q3 = s0[k] * s0[k], s1[k] * s1[k], s2[k] * s2[k], s3[k] * s3[k]
-        weighed[k] += v0 * q0 + v1 * q1 + v2 * q2 + v3 * q3
-        held[k] += q0 + q1 + q2 + q3
+        weighted[k] += v0 * q0 + v1 * q1 + v2 * q2 + v3 * q3
+        plain[k] += q0 + q1 + q2 + q3
 
 
 @compiled
-def bound(
+def bound_scores(
     ladder: Ladder, rung: int, norms: Singles, means: Singles, sums: Singles, upper: Singles
 ) -> None:
-    """The upper bounds that so many rungs give."""
+    """Write the upper bounds of scores after `rung` rungs to `upper` (chunk,)."""
     sign, slope, tiny = np.float32(ladder.sign), np.float32(ladder.slope), np.float32(ladder.tiny)
-    rest, nothing = ladder.rests[rung], np.float32(0.0)
+    rest, zero = ladder.rests[rung], np.float32(0.0)
     whole = rest + sign * np.float32(ladder.loss)
-    weighed, held = sums[0, : upper.size], sums[1, : upper.size]
+    weighted, plain = sums[0, : upper.size], sums[1, : upper.size]
     for k in range(upper.size):
-        square = weighed[k] + whole * norms[k] * norms[k] - rest * held[k]
-        width = np.sqrt(max(square, nothing))
+        square = weighted[k] + whole * norms[k] * norms[k] - rest * plain[k]
+        width = np.sqrt(max(square, zero))
         upper[k] = means[k] + sign * width + slope * norms[k] + tiny
 
 
 @compiled
-def upper_bounds(
+def compute_upper_bounds(
     ladder: Ladder, table: Singles, norms: Singles, means: Singles, begin: int, least: float
 ) -> Singles:
-    """xᵀθ̂ ± w from above for the arms from `begin` on, so close that few reach `least`."""
+    """Upper bounds of xᵀθ̂ ± w for the arms from `begin` on, (K,), so tight that few reach `least`.
+
+    `norms` and `means` (K,) belong to these arms; `table` (d, all arms) holds arms in columns.
+    """
     upper, bar = np.empty_like(means), np.float32(least)
-    sums, last = np.empty((2 + RUNG, CHUNK), np.float32), ladder.rests.size - 1
-    for low in range(0, means.size, CHUNK):
-        high = min(low + CHUNK, means.size)
+    sums = np.empty((2 + EIGENVECTORS_PER_RUNG, ARMS_PER_CHUNK), np.float32)
+    last = ladder.rests.size - 1
+    for low in range(0, means.size, ARMS_PER_CHUNK):
+        high = min(low + ARMS_PER_CHUNK, means.size)
         sums[:2] = 0.0
         for rung in range(last + 1):
-            bound(ladder, rung, norms[low:high], means[low:high], sums, upper[low:high])
-            doubtful = 0
+            bound_scores(ladder, rung, norms[low:high], means[low:high], sums, upper[low:high])
+            reaching = 0
             for k in range(low, high):
-                doubtful += upper[k] >= bar
-            if doubtful <= FEW * (high - low) or rung == last:
+                reaching += upper[k] >= bar
+            if reaching <= LEAST_SHARE_FOR_RUNG * (high - low) or rung == last:
                 break
-            climb(ladder, rung, table, begin + low, sums, high - low)
+            add_rung(ladder, rung, table, begin + low, sums, high - low)
     return upper

@@ -1,4 +1,4 @@
-"""Generalised policies: what they hold, and how they choose and learn."""
+"""Generalized linear policies: the arrays that hold them, and how they choose and learn."""
 
 import math
 from typing import NamedTuple
@@ -10,113 +10,114 @@ from windvane import _random
 from windvane._jit import compiled
 from windvane._layout import LARGEST
 from windvane.glm import links
-from windvane.kernels.belief_block import dot, times
-from windvane.kernels.choosing import ANY, MIX, TIE, best, linear_scores
+from windvane.kernels.choosing import choose_best, score_linearly
 from windvane.kernels.glm_solver import (
-    CLOSE,
-    NEAR,
+    ESTIMATE_TOLERANCE,
+    SAMPLE_TOLERANCE,
     Equation,
     Model,
+    compute_inverse_hessian,
     derivative,
-    descend,
-    inverse_at,
-    summed,
+    find_root,
+    sum_features,
 )
 from windvane.kernels.learning import NOT_FINITE
-from windvane.kernels.sampling import DRAWS
-from windvane.kernels.widths import squared_norms
+from windvane.kernels.linalg import dot, multiply_vector
+from windvane.kernels.round_draws import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
+from windvane.kernels.widths import compute_squared_norms
 from windvane.types import Floats
 
-UNSOLVED = -3  # what a kernel answers where no root was reached
+UNSOLVED = -3  # the code with which a kernel reports that no root was reached
 
 mean = compiled(links.mean)
 
 
 class Held(NamedTuple):
-    """What a generalised policy holds; the newest observation is at (seen − 1) mod room."""
+    """The arrays that hold a generalized policy."""
 
-    tally: npt.NDArray[np.int64]  # (2,) observations seen, and since the last inversion
+    tally: npt.NDArray[np.int64]  # (2,) observations seen, and since `inverse` was computed
     theta: Floats  # (d,) θ̂
-    inverse: Floats  # (d, d) close to the inverse of λI + Σ w·μ'·xxᵀ at θ̂
-    past: Floats  # (d + 1, room) features, then rewards
+    inverse: Floats  # (d, d) close to the inverse Hessian at θ̂: (λI + Σ w·μ'·xxᵀ)⁻¹
+    past: Floats  # (d + 1, room) features, then rewards; the newest is at (seen − 1) mod room
 
 
 @compiled
-def weights(model: Model, held: Held) -> Floats:
-    """What each held observation still counts: γ^age."""
+def compute_weights(model: Model, held: Held) -> Floats:
+    """The weight γ^age of each past observation, (n,)."""
     seen, room = held.tally[0], held.past.shape[1]
     count = min(seen, room)
-    weight = np.ones(count)
+    weights = np.ones(count)
     if model.gamma < 1.0:
         slot = (seen - 1) % room
         for _ in range(count - 1):
             older = slot - 1 if slot > 0 else room - 1
-            weight[older] = model.gamma * weight[slot]
+            weights[older] = model.gamma * weights[slot]
             slot = older
-    return weight
+    return weights
 
 
 @compiled
-def plain(model: Model, held: Held) -> Equation:
-    """What θ̂ solves: c = Σ w·xy."""
-    weight = weights(model, held)
-    right = summed(held.past, weight * held.past[-1, : weight.size])
-    return Equation(held.past, weight, right)
+def make_equation(model: Model, held: Held) -> Equation:
+    """The equation of θ̂: c = Σ w·xy."""
+    weights = compute_weights(model, held)
+    right = sum_features(held.past, weights * held.past[-1, : weights.size])
+    return Equation(held.past, weights, right)
 
 
 @compiled
-def perturbed(model: Model, held: Held, start: np.uint64) -> Equation:
-    """What θ̃ solves: c = Σ w·x(y + a·z) + a√λ·ζ, z and ζ standard normal."""
-    weight = weights(model, held)
-    n = weight.size
+def make_perturbed_equation(model: Model, held: Held, start: np.uint64) -> Equation:
+    """The equation of θ̃: c = Σ w·x(y + a·z) + a√λ·ζ with z and ζ standard normal."""
+    weights = compute_weights(model, held)
+    n = weights.size
     z = np.empty(n + held.theta.size)
-    _random.normals(start, DRAWS, z)
+    _random.normals(start, FIRST_FREE_PLACE, z)
     z *= model.scale
-    right = summed(held.past, weight * (held.past[-1, :n] + z[:n]))
+    right = sum_features(held.past, weights * (held.past[-1, :n] + z[:n]))
     right += math.sqrt(model.ridge) * z[n:]
-    return Equation(held.past, weight, right)
+    return Equation(held.past, weights, right)
 
 
 @compiled
-def sampled(model: Model, held: Held, start: np.uint64, out: Floats) -> bool:
-    """θ̃, the estimate from rewards each with its own fresh noise; False where it was not reached.
+def sample_parameter(model: Model, held: Held, start: np.uint64, out: Floats) -> bool:
+    """Write θ̃ to `out` (d,), the estimate from perturbed rewards; return False if not reached.
 
-    The first step from θ̂ is the linear policy's whole way; under the identity link it is all.
+    The search starts at θ̂. Under the identity link one step is enough.
     """
     out[:] = held.theta
     if model.scale == 0.0:
         return True
-    return descend(model, perturbed(model, held, start), out, held.inverse.copy(), NEAR)
+    equation = make_perturbed_equation(model, held, start)
+    return find_root(model, equation, out, held.inverse.copy(), SAMPLE_TOLERANCE)
 
 
 @compiled
-def sample_aside(model: Model, held: Held, key: int, round_: int, out: Floats) -> bool:
-    """Draws of θ̃, one a row, each from a stream of its own."""
+def sample_parameters(model: Model, held: Held, key: int, round_: int, out: Floats) -> bool:
+    """Write independent samples of θ̃ to the rows of `out` (n, d); return False if not reached."""
     start = _random.opening(np.uint64(key), round_)
-    reached = True
+    is_reached = True
     for i in range(out.shape[0]):
-        reached &= sampled(model, held, _random.word(start, i), out[i])
-    return reached
+        is_reached &= sample_parameter(model, held, _random.word(start, i), out[i])
+    return is_reached
 
 
 @compiled
 def choose(model: Model, held: Held, arms: Floats, key: int, round_: int) -> int:
-    """The arm to play in a round, or NOT_FINITE, or UNSOLVED."""
-    if not squared_norms(arms).max() <= LARGEST:
+    """Choose one of the arms (K, d) in a round; return its place, NOT_FINITE or UNSOLVED."""
+    if not compute_squared_norms(arms).max() <= LARGEST:
         return NOT_FINITE
     start = _random.opening(np.uint64(key), round_)
     theta = np.empty(held.theta.size)
-    if not sampled(model, held, start, theta):
+    if not sample_parameter(model, held, start, theta):
         return UNSOLVED
-    chosen = best(linear_scores(arms, theta), _random.uniform(start, TIE))
-    if chosen >= 0 and _random.uniform(start, MIX) < model.mix:
-        chosen = int(_random.uniform(start, ANY) * arms.shape[0])
+    chosen = choose_best(score_linearly(arms, theta), _random.uniform(start, TIE_PLACE))
+    if chosen >= 0 and _random.uniform(start, MIX_PLACE) < model.mix:
+        chosen = int(_random.uniform(start, ANY_ARM_PLACE) * arms.shape[0])
     return chosen
 
 
 @compiled
-def absorb(model: Model, held: Held, x: Floats, reward: float) -> None:
-    """Put one observation in place of the oldest, and its bend into the curvature.
+def add_observation(model: Model, held: Held, x: Floats, reward: float) -> None:
+    """Store one observation in place of the oldest, and add its curvature to the inverse Hessian.
 
     P ← (P − h·ppᵀ/(γ + h·xᵀp))/γ with p = Px and h = μ'(xᵀθ̂)
     """
@@ -125,32 +126,37 @@ def absorb(model: Model, held: Held, x: Floats, reward: float) -> None:
     held.past[d, slot] = reward
     held.tally[0] += 1
     held.tally[1] += 1
-    image = np.empty(d)
-    times(held.inverse, x, image)
-    bend = derivative(model.link, mean(model.link, dot(x, held.theta)))
-    factor = bend / (model.gamma + bend * dot(x, image))
+    p = np.empty(d)
+    multiply_vector(held.inverse, x, p)
+    h = derivative(model.link, mean(model.link, dot(x, held.theta)))
+    factor = h / (model.gamma + h * dot(x, p))
     for i in range(d):
         for j in range(d):
-            less = factor * (image[i] * image[j])
+            less = factor * (p[i] * p[j])
             held.inverse[i, j] = (held.inverse[i, j] - less) / model.gamma
 
 
 @compiled
-def learn(model: Model, held: Held, xs: Floats, rewards: Floats) -> bool:
-    """Take in observations and estimate θ̂ anew; False if it was not reached: nothing changed."""
+def learn(model: Model, held: Held, rows: Floats, rewards: Floats) -> bool:
+    """Learn rows (n, d) and rewards (n,), then estimate θ̂.
+
+    Return False if no estimate was reached; then nothing has changed.
+    """
     room, first = held.past.shape[1], held.tally[0]
     before = Held(held.tally.copy(), held.theta.copy(), held.inverse.copy(), np.empty((0, 0)))
     replaced = np.empty((rewards.size, held.past.shape[0]))
     for i in range(rewards.size):
         replaced[i] = held.past[:, held.tally[0] % room]
-        absorb(model, held, xs[i], rewards[i])
-    equation = plain(model, held)
+        add_observation(model, held, rows[i], rewards[i])
+    equation = make_equation(model, held)
     if held.tally[1] >= model.refresh:
-        held.inverse[:] = inverse_at(model, equation, held.theta)
+        held.inverse[:] = compute_inverse_hessian(model, equation, held.theta)
         held.tally[1] = 0
-    if descend(model, equation, held.theta, held.inverse, CLOSE):
+    if find_root(model, equation, held.theta, held.inverse, ESTIMATE_TOLERANCE):
         return True
     for i in range(rewards.size - 1, -1, -1):
         held.past[:, (first + i) % room] = replaced[i]
-    held.tally[:], held.theta[:], held.inverse[:] = before.tally, before.theta, before.inverse
+    held.tally[:] = before.tally
+    held.theta[:] = before.theta
+    held.inverse[:] = before.inverse
     return False

@@ -1,10 +1,12 @@
-"""Generalised linear estimates: the root θ of Σ w·x·μ(xᵀθ) + λθ = c.
+"""Generalized linear estimates: the root θ of the score equation Σ w·x·μ(xᵀθ) + λθ = c.
 
-It is the lowest point of a strictly convex function. Newton's method goes there from the last
-estimate, with a curvature that is kept from observation to observation and corrected by every step
-it takes (BFGS), so that a step costs O(nd). Where that does not get there, which is rare, each
-step has the curvature of its own place, in O(nd²), and is halved until it leads down; and where
-not even that does, the ridge is first taken large and then lowered step by step.
+The root is the minimum of a strictly convex objective. Three methods are tried in turn:
+
+1. `take_quasi_newton_steps` starts at the last estimate. It keeps the inverse Hessian from one
+   observation to the next and corrects it after each step (BFGS), so a step costs O(nd).
+2. `take_newton_steps` computes the Hessian at each step, in O(nd²), and halves a step until the
+   objective falls.
+3. `lower_ridge` first solves the equation for a large ridge, then halves the ridge again and again.
 """
 
 import math
@@ -16,59 +18,65 @@ from windvane._jit import compiled
 from windvane._layout import LARGEST
 from windvane.glm import links
 from windvane.glm.links import IDENTITY, LARGEST_SCORE, LOGISTIC
-from windvane.kernels.belief_block import dot, invert, times
+from windvane.kernels.linalg import dot, invert, multiply_vector
 from windvane.types import Floats
 
-CLOSE, NEAR = 1e-10, 1e-8  # the last step relative to the root: of the estimate, of a draw
-QUICK, STEPS, HALVINGS = 12, 50, 100  # at most so many are tried
-FALL = 0.2  # the share of the fall that its first slope promises which a step must keep
-ROUGH = 1e-2  # the last step where only the next start is sought
-GRAIN = 1e-13  # a sum of terms of size 1 is not known more closely
+# Tolerances are the last step as a share of the root.
+ESTIMATE_TOLERANCE = 1e-10
+SAMPLE_TOLERANCE = 1e-8
+START_TOLERANCE = 1e-2  # if the root is only the start of the next search
+MOST_QUASI_NEWTON_STEPS = 12
+MOST_NEWTON_STEPS = 50
+MOST_HALVINGS = 100
+LEAST_DECREASE = 0.2  # of the decrease that the gradient predicts for a step (Armijo's rule)
+SUM_ROUNDING = 1e-13  # relative rounding error of a sum
 
-SERIES = np.array([1.0 / math.factorial(m) for m in range(13, 1, -1)])
-LN2_HIGH, LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10  # their sum is ln 2
+# exp(r) = 1 + r + r²·(1/2! + r/3! + …), the coefficients from the last to the first
+EXP_COEFFICIENTS = np.array([1.0 / math.factorial(m) for m in range(13, 1, -1)])
+LN2_HIGH = 0.693147180369123816490
+LN2_LOW = 1.90821492927058770002e-10  # ln 2 = LN2_HIGH + LN2_LOW
 
 derivative = compiled(links.derivative)
 potential = compiled(links.potential)
 
 
 class Model(NamedTuple):
-    """What compiled code must know of a generalised policy."""
+    """The settings of a generalized policy, as compiled code reads them."""
 
     link: int
-    gamma: float  # 1 where nothing fades
+    gamma: float  # 1 if weights do not fall
     ridge: float  # λ
     scale: float  # a, of the pseudo-rewards
-    mix: float  # the chance that any arm at all is played
-    refresh: int  # observations between two fresh inversions of the curvature
+    mix: float  # the probability that any arm is chosen uniformly at random
+    refresh: int  # observations between two computations of the inverse Hessian
 
 
 class Equation(NamedTuple):
-    """Σ w·x·μ(xᵀθ) + λθ = c."""
+    """Σ w·x·μ(xᵀθ) + λθ = c over n past observations."""
 
-    past: Floats  # (d + 1, room) features, then rewards
-    weight: Floats  # (n,) w
+    past: Floats  # (d + 1, room) the features of an observation in a column, then its reward
+    weights: Floats  # (n,) w
     right: Floats  # (d,) c
 
 
 @compiled
-def summed(past: Floats, factors: Floats) -> Floats:
-    """Σ factor·x over the held observations."""
-    total = np.empty(past.shape[0] - 1)
-    for j in range(total.size):
-        row, sum_ = past[j], 0.0
+def sum_features(past: Floats, factors: Floats) -> Floats:
+    """Σ factor·x over the past observations, (d,)."""
+    totals = np.empty(past.shape[0] - 1)
+    for j in range(totals.size):
+        row, total = past[j], 0.0
         for i in range(factors.size):
-            sum_ += row[i] * factors[i]
-        total[j] = sum_
-    return total
+            total += row[i] * factors[i]
+        totals[j] = total
+    return totals
 
 
 @compiled
-def exponentials(values: Floats) -> None:
-    """exp of each, in place: 2^k·exp(r) with |r| ≤ ½·ln 2, and a series for exp(r).
+def exponentiate(values: Floats) -> None:
+    """Replace each value u by exp(u) = 2^k·exp(r) with |r| ≤ ½·ln 2 and a series for exp(r).
 
-    Written out because a loop of it fills vector registers, as one of calls does not: 4 times
-    as fast. Values must lie within ±LARGEST_SCORE.
+    Unlike calls of math.exp, this loop uses vector registers: it is 4 times as fast. Values must
+    lie within ±LARGEST_SCORE.
     """
     powers = np.empty(values.size)
     bits = powers.view(np.int64)
@@ -76,18 +84,18 @@ def exponentials(values: Floats) -> None:
         k = np.floor(values[i] / math.log(2.0) + 0.5)
         r = (values[i] - k * LN2_HIGH) - k * LN2_LOW
         rest = 0.0
-        for m in range(SERIES.size):
-            rest = rest * r + SERIES[m]
+        for m in range(EXP_COEFFICIENTS.size):
+            rest = rest * r + EXP_COEFFICIENTS[m]
         values[i] = 1.0 + (r + r * r * rest)
-        bits[i] = (np.int64(k) + 1023) << 52  # 2^k
+        bits[i] = (np.int64(k) + 1023) << 52  # the double 2^k
     for i in range(values.size):
         values[i] *= powers[i]
 
 
 @compiled
-def scores_of(equation: Equation, theta: Floats) -> Floats:
-    """xᵀθ of every held observation."""
-    scores = np.zeros(equation.weight.size)
+def compute_scores(equation: Equation, theta: Floats) -> Floats:
+    """xᵀθ of every past observation, (n,)."""
+    scores = np.zeros(equation.weights.size)
     for j in range(theta.size):
         row, own = equation.past[j], theta[j]
         for i in range(scores.size):
@@ -96,15 +104,15 @@ def scores_of(equation: Equation, theta: Floats) -> Floats:
 
 
 @compiled
-def means_of(model: Model, equation: Equation, theta: Floats) -> Floats:
-    """μ(xᵀθ) of every held observation."""
-    values = scores_of(equation, theta)
+def compute_means(model: Model, equation: Equation, theta: Floats) -> Floats:
+    """μ(xᵀθ) of every past observation, (n,)."""
+    values = compute_scores(equation, theta)
     if model.link == IDENTITY:
         return values
     sign = -1.0 if model.link == LOGISTIC else 1.0
     for i in range(values.size):
         values[i] = min(max(sign * values[i], -LARGEST_SCORE), LARGEST_SCORE)
-    exponentials(values)
+    exponentiate(values)
     if model.link == LOGISTIC:
         for i in range(values.size):
             values[i] = 1.0 / (1.0 + values[i])
@@ -112,161 +120,167 @@ def means_of(model: Model, equation: Equation, theta: Floats) -> Floats:
 
 
 @compiled
-def slopes_at(model: Model, equation: Equation, theta: Floats) -> Floats:
-    """g = Σ w·x·μ(xᵀθ) + λθ − c."""
-    pulls = equation.weight * means_of(model, equation, theta)
-    return summed(equation.past, pulls) + model.ridge * theta - equation.right
+def compute_gradient(model: Model, equation: Equation, theta: Floats) -> Floats:
+    """g = Σ w·x·μ(xᵀθ) + λθ − c, (d,)."""
+    factors = equation.weights * compute_means(model, equation, theta)
+    return sum_features(equation.past, factors) + model.ridge * theta - equation.right
 
 
 @compiled
-def inverse_at(model: Model, equation: Equation, theta: Floats) -> Floats:
-    """P = (λI + Σ w·μ'(xᵀθ)·xxᵀ)⁻¹."""
-    bends = means_of(model, equation, theta)
-    for i in range(bends.size):
-        bends[i] = equation.weight[i] * derivative(model.link, bends[i])
+def compute_inverse_hessian(model: Model, equation: Equation, theta: Floats) -> Floats:
+    """P = (λI + Σ w·μ'(xᵀθ)·xxᵀ)⁻¹, (d, d)."""
+    factors = compute_means(model, equation, theta)
+    for i in range(factors.size):
+        factors[i] = equation.weights[i] * derivative(model.link, factors[i])
     matrix = np.empty((theta.size, theta.size))
     for j in range(theta.size):
-        matrix[j] = summed(equation.past, bends * equation.past[j, : bends.size])
+        matrix[j] = sum_features(equation.past, factors * equation.past[j, : factors.size])
         matrix[j, j] += model.ridge
     invert(matrix)
     return matrix
 
 
 @compiled
-def height_at(model: Model, equation: Equation, theta: Floats) -> tuple[float, float]:
-    """Σ w·A(xᵀθ) + ½λ‖θ‖² − cᵀθ with A' = μ, whose slopes are g; and how far rounding blurs it."""
-    scores = scores_of(equation, theta)
-    lift, aimed = 0.5 * model.ridge * dot(theta, theta), dot(equation.right, theta)
+def compute_objective(model: Model, equation: Equation, theta: Floats) -> tuple[float, float]:
+    """Σ w·A(xᵀθ) + ½λ‖θ‖² − cᵀθ with A' = μ, whose gradient is g; and its rounding error."""
+    scores = compute_scores(equation, theta)
+    convex = 0.5 * model.ridge * dot(theta, theta)
+    linear = dot(equation.right, theta)
     for i in range(scores.size):
-        lift += equation.weight[i] * potential(model.link, scores[i])
-    return lift - aimed, GRAIN * (lift + abs(aimed))  # A is nowhere below 0
+        convex += equation.weights[i] * potential(model.link, scores[i])
+    return convex - linear, SUM_ROUNDING * (convex + abs(linear))  # A is never negative
 
 
 @compiled
-def at_the_grain(model: Model, equation: Equation, theta: Floats, slopes: Floats) -> bool:
-    """Whether the slopes are as near to 0 as the rounding of their own sums lets them come."""
-    means = means_of(model, equation, theta)
+def is_rounding(model: Model, equation: Equation, theta: Floats, gradient: Floats) -> bool:
+    """Whether the gradient is no larger than the rounding error of the sums it consists of."""
+    means = compute_means(model, equation, theta)
     for j in range(theta.size):
         size = model.ridge * abs(theta[j]) + abs(equation.right[j])
         for i in range(means.size):
-            size += equation.weight[i] * abs(equation.past[j, i] * means[i])
-        if not abs(slopes[j]) <= GRAIN * size:
+            size += equation.weights[i] * abs(equation.past[j, i] * means[i])
+        if not abs(gradient[j]) <= SUM_ROUNDING * size:
             return False
     return True
 
 
 @compiled
-def correct(inverse: Floats, step: Floats, change: Floats) -> None:
-    """Let P send a change of slopes y to the step s that made it (BFGS).
+def correct_inverse(inverse: Floats, step: Floats, change: Floats) -> None:
+    """Correct P (d, d) so that P maps the change y of the gradient to the step s (BFGS).
 
     P ← (I − s·yᵀ/yᵀs) P (I − y·sᵀ/yᵀs) + s·sᵀ/yᵀs
     """
-    curve = dot(step, change)
-    if not curve > 0.0:
+    curvature = dot(step, change)
+    if not curvature > 0.0:
         return
     image = np.empty_like(step)
-    times(inverse, change, image)
-    own = (1.0 + dot(change, image) / curve) / curve
+    multiply_vector(inverse, change, image)
+    own = (1.0 + dot(change, image) / curvature) / curvature
     for i in range(step.size):
         for j in range(step.size):
             cross = image[i] * step[j] + step[i] * image[j]
-            inverse[i, j] += own * (step[i] * step[j]) - cross / curve
+            inverse[i, j] += own * (step[i] * step[j]) - cross / curvature
 
 
 @compiled
-def newton_step(inverse: Floats, slopes: Floats) -> Floats:
-    """s = −Pg."""
-    step = np.empty_like(slopes)
-    times(inverse, slopes, step)
+def compute_step(inverse: Floats, gradient: Floats) -> Floats:
+    """s = −Pg, (d,)."""
+    step = np.empty_like(gradient)
+    multiply_vector(inverse, gradient, step)
     return -step
 
 
 @compiled
-def small(step: Floats, theta: Floats, digits: float) -> bool:
-    """Whether a step from θ moves nothing by more than this share of the largest, or at all."""
-    return bool(np.abs(step).max() <= digits * np.abs(theta + step).max() + 1.0 / LARGEST)
+def is_small(step: Floats, theta: Floats, tolerance: float) -> bool:
+    """Whether no entry of the step exceeds `tolerance` times the largest of θ + step."""
+    return bool(np.abs(step).max() <= tolerance * np.abs(theta + step).max() + 1.0 / LARGEST)
 
 
 @compiled
-def glide(model: Model, equation: Equation, theta: Floats, inverse: Floats, digits: float) -> bool:
-    """A few whole steps with a P that each of them corrects; False where they do not suffice.
+def take_quasi_newton_steps(
+    model: Model, equation: Equation, theta: Floats, inverse: Floats, tolerance: float
+) -> bool:
+    """Move θ by a few full steps, each of which corrects P; return False if they do not suffice.
 
-    Along a step s the slope sᵀg only ever rises. One that ends half as steep as it began, or
-    steeper, has gone too far.
+    Along a step s the directional derivative sᵀg only rises. If it ends at half of its first
+    absolute value or more, the step was too long.
     """
-    slopes = slopes_at(model, equation, theta)
-    for _ in range(QUICK):
-        step = newton_step(inverse, slopes)
-        if small(step, theta, digits):
+    gradient = compute_gradient(model, equation, theta)
+    for _ in range(MOST_QUASI_NEWTON_STEPS):
+        step = compute_step(inverse, gradient)
+        if is_small(step, theta, tolerance):
             theta += step
             return True
-        ahead = slopes_at(model, equation, theta + step)
-        if not dot(step, ahead) <= -0.5 * dot(step, slopes):
+        ahead = compute_gradient(model, equation, theta + step)
+        if not dot(step, ahead) <= -0.5 * dot(step, gradient):
             return False
         theta += step
-        correct(inverse, step, ahead - slopes)
-        slopes = ahead
+        correct_inverse(inverse, step, ahead - gradient)
+        gradient = ahead
     return False
 
 
 @compiled
-def walk_down(
-    model: Model, equation: Equation, theta: Floats, inverse: Floats, digits: float
+def take_newton_steps(
+    model: Model, equation: Equation, theta: Floats, inverse: Floats, tolerance: float
 ) -> bool:
-    """Newton's steps with the curvature of each place, halved until they lead down far enough."""
-    height, blur = height_at(model, equation, theta)
-    for _ in range(STEPS):
-        slopes = slopes_at(model, equation, theta)
-        inverse[:] = inverse_at(model, equation, theta)
-        step = newton_step(inverse, slopes)
-        if small(step, theta, digits) or at_the_grain(model, equation, theta, slopes):
+    """Move θ by Newton's steps, halved until the objective falls; return False if it does not."""
+    objective, blur = compute_objective(model, equation, theta)
+    for _ in range(MOST_NEWTON_STEPS):
+        gradient = compute_gradient(model, equation, theta)
+        inverse[:] = compute_inverse_hessian(model, equation, theta)
+        step = compute_step(inverse, gradient)
+        if is_small(step, theta, tolerance) or is_rounding(model, equation, theta, gradient):
             theta += step
             return bool(np.isfinite(theta).all())
-        down = False
-        for _ in range(HALVINGS):
-            lower, own = height_at(model, equation, theta + step)
-            down = lower - height <= blur + own + FALL * dot(step, slopes)
-            if down:
+        has_fallen = False
+        for _ in range(MOST_HALVINGS):
+            lower, own = compute_objective(model, equation, theta + step)
+            has_fallen = lower - objective <= blur + own + LEAST_DECREASE * dot(step, gradient)
+            if has_fallen:
                 break
             step *= 0.5
-        if not down:
+        if not has_fallen:
             return False
         theta += step
-        height, blur = lower, own
+        objective, blur = lower, own
     return False
 
 
 @compiled
-def come_from_far(
-    model: Model, equation: Equation, theta: Floats, inverse: Floats, digits: float
+def lower_ridge(
+    model: Model, equation: Equation, theta: Floats, inverse: Floats, tolerance: float
 ) -> bool:
-    """Start under a ridge so large that 0 is near, and halve it down to the one that is meant.
+    """Solve for a ridge so large that θ is near 0, then halve the ridge down to λ.
 
-    Means near their ends leave no curvature to follow; λθ, though, then moves little with λ.
+    Means near the ends of their range have almost no curvature, but λθ changes little with λ. So
+    twice the last root is often a better start.
     """
-    energy, far = 0.0, 0
+    energy = 0.0
+    halvings = 0
     for j in range(theta.size):
-        energy += dot(equation.weight, equation.past[j, : equation.weight.size] ** 2)
-    while model.ridge * 2.0**far < energy:
-        far += 1
+        energy += dot(equation.weights, equation.past[j, : equation.weights.size] ** 2)
+    while model.ridge * 2.0**halvings < energy:
+        halvings += 1
     theta[:] = 0.0
-    for k in range(far, -1, -1):
-        ridge, last = model.ridge * 2.0**k, digits if k == 0 else ROUGH
+    for k in range(halvings, -1, -1):
+        ridge, last = model.ridge * 2.0**k, tolerance if k == 0 else START_TOLERANCE
         eased = Model(model.link, model.gamma, ridge, model.scale, model.mix, model.refresh)
-        if height_at(eased, equation, 2.0 * theta)[0] < height_at(eased, equation, theta)[0]:
+        doubled = compute_objective(eased, equation, 2.0 * theta)[0]
+        if doubled < compute_objective(eased, equation, theta)[0]:
             theta *= 2.0
-        if not walk_down(eased, equation, theta, inverse, last):
+        if not take_newton_steps(eased, equation, theta, inverse, last):
             return False
     return True
 
 
 @compiled
-def descend(
-    model: Model, equation: Equation, theta: Floats, inverse: Floats, digits: float
+def find_root(
+    model: Model, equation: Equation, theta: Floats, inverse: Floats, tolerance: float
 ) -> bool:
-    """Move θ to the root, to a last step of `digits` times θ; False where it is not reached."""
+    """Move θ (d,) to the root, with P (d, d) as a start; return False if it was not reached."""
     return (
-        glide(model, equation, theta, inverse, digits)
-        or walk_down(model, equation, theta, inverse, digits)
-        or come_from_far(model, equation, theta, inverse, digits)
+        take_quasi_newton_steps(model, equation, theta, inverse, tolerance)
+        or take_newton_steps(model, equation, theta, inverse, tolerance)
+        or lower_ridge(model, equation, theta, inverse, tolerance)
     )

@@ -1,4 +1,4 @@
-"""How much is in doubt about each arm: ‖x‖²_{V⁻¹} read off `spread`, exactly, and in step."""
+"""The uncertainty of arms: widths ‖x‖_{V⁻¹}, read off `spread`, bounded, exact, or tracked."""
 
 import math
 from typing import NamedTuple
@@ -6,24 +6,48 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane._jit import compiled
-from windvane._layout import PolicyArrays
+from windvane._layout import KALMAN, PolicyArrays
 from windvane.belief import State
-from windvane.kernels.belief_block import AMPLE, dot, multiply, solve, times
-from windvane.types import Floats, Places
+from windvane.kernels.belief_block import COMPARISON_TOLERANCE, solve
+from windvane.kernels.linalg import combine_rows, dot, multiply_matrices, multiply_vector
+from windvane.types import Floats
+
+WIDTH_TOLERANCE = 1e-8  # relative error of the widths behind propensities
+NEGLIGIBLE_LAG = 1e-9  # |λ−Λ|/Λ up to which a width needs no correction for the ridge
+CLOSER_WIDTH_ROUNDING = 1e-9  # rounding error of a width from Px, for ‖x‖/√λ = 1
+
+
+class TrackedArms(NamedTuple):
+    """Arms and their squared widths; if arms stay the same, these follow every observation."""
+
+    arms: Floats  # (K, d)
+    squared_norms: Floats  # (K,)  ‖x‖²
+    squared_widths: Floats  # (K,)  xᵀQx for Q = `spread`
+    squared_images: Floats  # (K,)  ‖Px‖² for P = `inverse`; empty if they are not tracked
+
+
+class RankOneStep(NamedTuple):
+    """An observation's step: P' = (P − ppᵀ/c)/f and Q' = Q − (pqᵀ + qpᵀ)/c + (1+s)ppᵀ/c²."""
+
+    image: Floats  # (d,)  p = Px
+    spread_image: Floats  # (d,)  q = Qx
+    divisor: float  # c: f/w + xᵀp for an observation of weight w, σ² + xᵀp in a Kalman filter
+    square: float  # s = xᵀq
+    fade: float  # f, the factor by which older weights fall
 
 
 @compiled
-def squared_norms(arms: Floats) -> Floats:
-    """‖x‖² of every arm."""
-    sizes = np.empty(arms.shape[0])
+def compute_squared_norms(arms: Floats) -> Floats:
+    """‖x‖² of every arm, (K,)."""
+    squares = np.empty(arms.shape[0])
     for k in range(arms.shape[0]):
-        sizes[k] = dot(arms[k], arms[k])
-    return sizes
+        squares[k] = dot(arms[k], arms[k])
+    return squares
 
 
 @compiled
-def squared_widths(arms: Floats, spread: Floats) -> Floats:
-    """xᵀQx of every arm, four arms to each pass over the lower half of Q = `spread`."""
+def compute_squared_widths(arms: Floats, spread: Floats) -> Floats:
+    """xᵀQx of every arm, (K,), for Q = `spread`; each pass over the lower half of Q serves four."""
     last = arms.shape[0] - 1
     out = np.empty(last + 1)
     for k in range(0, last + 1, 4):
@@ -46,57 +70,62 @@ def squared_widths(arms: Floats, spread: Floats) -> Floats:
     return out
 
 
-class Watched(NamedTuple):
-    """Arms that stay the same from round to round, and what is known of them all the time."""
-
-    arms: Floats  # (K, d)
-    sizes: Floats  # (K,)  ‖x‖²
-    squares: Floats  # (K,)  xᵀQx for Q = `spread`
-    lengths: Floats  # (K,)  ‖Px‖² for P = `inverse`; empty where only the squares are known
-
-
 @compiled
-def nobody(state: State) -> Watched:
-    """No arms at all."""
+def track_no_arms(state: State) -> TrackedArms:
+    """Return an empty set of tracked arms."""
     nothing = state.moment[:0]
-    return Watched(state.gram[:0], nothing, nothing, nothing)
+    return TrackedArms(state.gram[:0], nothing, nothing, nothing)
 
 
 @compiled
-def look(state: State, watched: Watched) -> None:
-    """Read everything afresh."""
-    watched.squares[:] = squared_widths(watched.arms, state.spread)
-    if watched.lengths.size > 0:
-        images = np.empty_like(watched.arms)
-        multiply(watched.arms, state.inverse, images)
-        for k in range(watched.lengths.size):
-            watched.lengths[k] = dot(images[k], images[k])
+def measure_arms(state: State, tracked: TrackedArms) -> None:
+    """Compute the squared widths and, if they are tracked, the squared images from the belief."""
+    tracked.squared_widths[:] = compute_squared_widths(tracked.arms, state.spread)
+    if tracked.squared_images.size > 0:
+        images = np.empty_like(tracked.arms)
+        multiply_matrices(tracked.arms, state.inverse, images)
+        for k in range(tracked.squared_images.size):
+            tracked.squared_images[k] = dot(images[k], images[k])
 
 
 @compiled
-def width_and_error(
-    arrays: PolicyArrays, watched: Watched, k: int, loose: float
-) -> tuple[float, float]:
-    """A width as `spread` has it, and by how much it can be wrong.
+def follow_step(
+    arrays: PolicyArrays, state: State, tracked: TrackedArms, step: RankOneStep
+) -> None:
+    """Update the squares of tracked arms by a rank-one step, in O(Kd).
 
-    Knowing h = ‖û‖² for û = Px, the noise part is exact, ŵ² = xᵀQx + (λ−Λ̃)h, and only
-    ‖u−û‖_W ≤ |λ−Λ|·√(h/λ) is left; else a share of the width, as `looseness` says.
+    w² ← w² − 2ab/c + (1+s)a²/c² and, for h = ‖Px‖², h ← (h − 2a·xᵀPp/c + a²‖p‖²/c²)/f²,
+    with a = xᵀp and b = xᵀq. If W̃ is W, w² ← (w² − a²/c)/f, and h is needed only if f < 1.
     """
-    ridge, counts = arrays.rules[0].ridge, arrays.tally[0]
-    if watched.lengths.size == 0 or loose == 0.0:
-        width = math.sqrt(max(watched.squares[k], 0.0))
-        return width, loose * width
-    length = max(watched.lengths[k], 0.0)
-    width = math.sqrt(max(watched.squares[k] + (ridge - counts.noise_ridge) * length, 0.0))
-    return width, abs(ridge - counts.ridge) * math.sqrt(length / ridge)
+    rule, fade, c = arrays.rules[0], step.fade, step.divisor
+    squared_widths, squared_images = tracked.squared_widths, tracked.squared_images
+    if not rule.fades:
+        for k in range(squared_widths.size):
+            a = dot(tracked.arms[k], step.image)
+            squared_widths[k] -= a * a / c
+        return
+    own = dot(step.image, step.image) / c
+    image = np.empty_like(step.image)
+    multiply_vector(state.inverse, step.image, image)
+    for i in range(image.size):
+        image[i] = fade * image[i] + own * step.image[i]  # Pp for the P before the step
+    for k in range(squared_widths.size):
+        x = tracked.arms[k]
+        a, b, r = dot(x, step.image) / c, dot(x, step.spread_image), dot(x, image)
+        if rule.twin:
+            squared_widths[k] += a * ((1.0 + step.square) * a - 2.0 * b)
+        else:
+            squared_widths[k] = (squared_widths[k] - a * a * c) / fade
+        squared_images[k] = (squared_images[k] + a * (a * own * c - 2.0 * r)) / (fade * fade)
 
 
 @compiled
-def looseness(arrays: PolicyArrays) -> float:
-    """By what share of itself a width read off `spread` can be wrong.
+def bound_width_error(arrays: PolicyArrays) -> float:
+    """The largest relative error of a width that is read off `spread`.
 
-    For ridges Λ and Λ̃ left in `inverse` and `spread`, û = Px and ŵ² = xᵀQx:
-    ‖u−û‖_W ≤ |λ−Λ|·‖û‖/√λ, ‖û‖ ≤ ŵ/√Λ̃, and W̃ for W̃−(λ−Λ̃)I moves ŵ² by at most |λ−Λ̃|·‖û‖².
+    For the ridges Λ and Λ̃ in `inverse` and `spread`, û = Px and ŵ² = xᵀQx:
+    ‖u−û‖_W ≤ |λ−Λ|·‖û‖/√λ, ‖û‖ ≤ ŵ/√Λ̃, and replacing W̃−(λ−Λ̃)I by W̃ changes ŵ² by at most
+    |λ−Λ̃|·‖û‖².
     """
     rule, counts = arrays.rules[0], arrays.tally[0]
     if not rule.fades:
@@ -107,71 +136,73 @@ def looseness(arrays: PolicyArrays) -> float:
 
 
 @compiled
-def closer_width(arrays: PolicyArrays, state: State, x: Floats) -> tuple[float, float]:
-    """A width from û = Px, and by how much it can be wrong: |λ−Λ|·‖û‖/√λ."""
-    ridge, u, image = arrays.rules[0].ridge, np.empty(x.size), np.empty(x.size)
-    times(state.inverse, x, u)
-    times(state.noise, u, image)
+def read_width(
+    arrays: PolicyArrays, tracked: TrackedArms, k: int, relative_error: float
+) -> tuple[float, float]:
+    """The width of arm k from its tracked squares, and the largest error of this width.
+
+    If h = ‖û‖² for û = Px is tracked, the noise part is exact, ŵ² = xᵀQx + (λ−Λ̃)h, and the error is
+    ‖u−û‖_W ≤ |λ−Λ|·√(h/λ). Else it is `relative_error`, from `bound_width_error`, times the width.
+    """
+    ridge, counts = arrays.rules[0].ridge, arrays.tally[0]
+    if tracked.squared_images.size == 0 or relative_error == 0.0:
+        width = math.sqrt(max(tracked.squared_widths[k], 0.0))
+        return width, relative_error * width
+    h = max(tracked.squared_images[k], 0.0)
+    width = math.sqrt(max(tracked.squared_widths[k] + (ridge - counts.noise_ridge) * h, 0.0))
+    return width, abs(ridge - counts.ridge) * math.sqrt(h / ridge)
+
+
+@compiled
+def compute_closer_width(arrays: PolicyArrays, state: State, x: Floats) -> tuple[float, float]:
+    """The width of x from û = Px, and the largest error of this width: |λ−Λ|·‖û‖/√λ."""
+    ridge = arrays.rules[0].ridge
+    u, image = np.empty(x.size), np.empty(x.size)
+    multiply_vector(state.inverse, x, u)
+    multiply_vector(state.noise, u, image)
     length = dot(u, u)
     error = abs(ridge - arrays.tally[0].ridge) * math.sqrt(length / ridge)
-    rounding = 1e-9 * math.sqrt(dot(x, x) / ridge)
+    rounding = CLOSER_WIDTH_ROUNDING * math.sqrt(dot(x, x) / ridge)
     return math.sqrt(dot(u, image) + ridge * length), error + rounding
 
 
 @compiled
-def all_widths(arrays: PolicyArrays, state: State, arms: Floats) -> Floats:
-    """‖x‖_{V⁻¹} of every arm, to a share of 1e-8 at least.
+def compute_exact_width(arrays: PolicyArrays, state: State, x: Floats) -> float:
+    """‖x‖_{V⁻¹} = √(uᵀW̃u) with W·u = x; in a Kalman filter √(xᵀΣx)."""
+    u, image = np.empty(x.size), np.empty(x.size)
+    multiply_vector(state.inverse, x, u)
+    if arrays.rules[0].memory == KALMAN:
+        return math.sqrt(max(dot(x, u), 0.0))
+    solve(arrays, state, x, u, COMPARISON_TOLERANCE)
+    multiply_vector(state.noise, u, image)
+    return math.sqrt(dot(u, image) + arrays.rules[0].ridge * dot(u, u))
 
-    With p = Px and q = Qx, w² = xᵀq + (λ−Λ̃)‖p‖² − 2(λ−Λ)pᵀq but for the square of (λ−Λ)/Λ;
-    where that is not small enough, each width is worked out exactly.
+
+@compiled
+def compute_widths(arrays: PolicyArrays, state: State, arms: Floats) -> Floats:
+    """‖x‖_{V⁻¹} of every arm, (K,), to a relative error of WIDTH_TOLERANCE or less.
+
+    With p = Px and q = Qx, w² = xᵀq + (λ−Λ̃)‖p‖² − 2(λ−Λ)pᵀq, up to the square of (λ−Λ)/Λ. If this
+    square is too large, each width is computed exactly.
     """
     rule, counts = arrays.rules[0], arrays.tally[0]
     widths, d = np.empty(arms.shape[0]), arms.shape[1]
     lag, noise_lag = rule.ridge - counts.ridge, rule.ridge - counts.noise_ridge
-    share = abs(lag) / counts.ridge if rule.fades else 0.0
+    relative_lag = abs(lag) / counts.ridge if rule.fades else 0.0
     places, p, q = np.empty(d, np.int64), np.empty(d), np.empty(d)
     for k in range(widths.size):
-        if 4.0 * share * share > 1e-8:
-            widths[k] = exact_width(arrays, state, arms[k])
+        if 4.0 * relative_lag * relative_lag > WIDTH_TOLERANCE:
+            widths[k] = compute_exact_width(arrays, state, arms[k])
             continue
         x, count = arms[k], 0
-        for i in range(d):  # of features in JSON most are 0
+        for i in range(d):  # most features of a JSON request are 0
             if x[i] != 0.0:
                 places[count] = i
                 count += 1
-        combine(state.spread, x, places[:count], q)
+        combine_rows(state.spread, x, places[:count], q)
         square = dot(x, q)
-        if share > 1e-9:
-            combine(state.inverse, x, places[:count], p)
+        if relative_lag > NEGLIGIBLE_LAG:
+            combine_rows(state.inverse, x, places[:count], p)
             square += noise_lag * dot(p, p) - 2.0 * lag * dot(p, q)
         widths[k] = math.sqrt(max(square, 0.0))
     return widths
-
-
-@compiled
-def combine(rows: Floats, x: Floats, places: Places, out: Floats) -> None:
-    """Σ x_i·row_i over the places where x is not 0, four rows to each pass over `out`."""
-    whole = places.size - places.size % 4
-    out[:] = 0.0
-    for m in range(0, whole, 4):
-        i0, i1, i2, i3 = places[m], places[m + 1], places[m + 2], places[m + 3]
-        x0, x1, x2, x3 = x[i0], x[i1], x[i2], x[i3]
-        row0, row1, row2, row3 = rows[i0], rows[i1], rows[i2], rows[i3]
-        for j in range(out.size):
-            out[j] += x0 * row0[j] + x1 * row1[j] + x2 * row2[j] + x3 * row3[j]
-    for m in range(whole, places.size):
-        own, row = x[places[m]], rows[places[m]]
-        for j in range(out.size):
-            out[j] += own * row[j]
-
-
-@compiled
-def exact_width(arrays: PolicyArrays, state: State, x: Floats) -> float:
-    """‖x‖_{V⁻¹} = √(uᵀW̃u) with W·u = x."""
-    u, image = np.empty(x.size), np.empty(x.size)
-    times(state.inverse, x, u)
-    if arrays.rules[0].rho > 0.0:
-        return math.sqrt(max(dot(x, u), 0.0))
-    solve(arrays, state, x, u, AMPLE)
-    times(state.noise, u, image)
-    return math.sqrt(dot(u, image) + arrays.rules[0].ridge * dot(u, u))

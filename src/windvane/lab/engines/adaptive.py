@@ -17,9 +17,16 @@ from windvane._layout import (
 )
 from windvane.adaptive import selection
 from windvane.adaptive.selection import SELECTION_KEY, Adaptation
-from windvane.kernels import Watched, blank, choose_among, learn_watching, look, parts
-from windvane.kernels.belief_block import dot
-from windvane.kernels.widths import nobody
+from windvane.kernels import (
+    TrackedArms,
+    choose_measured,
+    learn_and_track,
+    measure_arms,
+    reset,
+    view_belief,
+)
+from windvane.kernels.linalg import dot
+from windvane.kernels.widths import track_no_arms
 from windvane.lab.engines.game import (
     Game,
     Player,
@@ -132,21 +139,21 @@ def view_arrays(candidates: Candidates, j: int) -> PolicyArrays:
 
 
 @compiled
-def choose_as(candidates: Candidates, j: int, offered: Watched, start: np.uint64) -> int:
+def choose_as(candidates: Candidates, j: int, offered: TrackedArms, start: np.uint64) -> int:
     """Let candidate j choose."""
     arrays = view_arrays(candidates, j)
-    state = parts(arrays)
-    if offered.squares.size > 0:
-        look(state, offered)
-    return choose_among(arrays, state, offered, start)
+    state = view_belief(arrays)
+    if offered.squared_widths.size > 0:
+        measure_arms(state, offered)
+    return choose_measured(arrays, state, offered, start)
 
 
 @compiled
 def learn_as(candidates: Candidates, j: int, x: Floats, reward: float, at: float) -> None:
     """Let candidate j learn."""
     arrays = view_arrays(candidates, j)
-    state = parts(arrays)
-    learn_watching(arrays, state, x, reward, at, nobody(state))
+    state = view_belief(arrays)
+    learn_and_track(arrays, state, x, reward, at, track_no_arms(state))
 
 
 @compiled
@@ -163,7 +170,7 @@ def open_block(candidates: Candidates, selector: Selector, key: int, t: int) -> 
     turn.first_round = t
     turn.earned = 0.0
     if selector.is_fresh:
-        blank(view_arrays(candidates, turn.acting))
+        reset(view_arrays(candidates, turn.acting))
         turn.key = _random.word(start, 1) >> np.uint64(1)
 
 
@@ -174,7 +181,7 @@ def restart_due(candidates: Candidates, selector: Selector, age: int) -> None:
         every = candidates.restart_every[j]
         is_idle = selector.is_fresh and j != selector.turn[0].acting
         if every > 0 and age > 0 and age % every == 0 and not is_idle:
-            blank(view_arrays(candidates, j))
+            reset(view_arrays(candidates, j))
 
 
 @compiled
@@ -182,7 +189,7 @@ def score_predictions(candidates: Candidates, selector: Selector, x: Floats, rew
     """Add the squared prediction error of each candidate to its loss."""
     turn, losses = selector.turn[0], selector.scores
     for j in range(losses.size):
-        error = reward - dot(x, parts(view_arrays(candidates, j)).theta)
+        error = reward - dot(x, view_belief(view_arrays(candidates, j)).theta)
         losses[j] = selector.fade * losses[j] + error * error
     turn.held = selector.fade * turn.held + 1.0
 
@@ -193,10 +200,10 @@ def play(game: Game, candidates: Candidates, selector: Selector) -> None:
     draw, offer, means, regret = game.draw, game.offer, game.offer.means, game.regret
     turn = selector.turn[0]
     count = candidates.rules.size
-    squares = np.empty(means.size if candidates.rules[0].style == WIDTH else 0)
-    offered = Watched(offer.arms, offer.squared_norms, squares, squares[:0])
+    squared_widths = np.empty(means.size if candidates.rules[0].style == WIDTH else 0)
+    offered = TrackedArms(offer.arms, offer.squared_norms, squared_widths, squared_widths[:0])
     for j in range(count):
-        blank(view_arrays(candidates, j))
+        reset(view_arrays(candidates, j))
     best = 0.0
     for t in range(draw.era.size):
         if selector.predicts:

@@ -13,9 +13,9 @@ from windvane._jit import allow_in_compiled_code, compiled
 from windvane.adaptive.selection import Adaptation
 from windvane.exploration import Exploration
 from windvane.glm import links
-from windvane.kernels.belief_block import dot
-from windvane.kernels.choosing import ANY
-from windvane.kernels.widths import squared_norms
+from windvane.kernels.linalg import dot
+from windvane.kernels.round_draws import ANY_ARM_PLACE
+from windvane.kernels.widths import compute_squared_norms
 from windvane.lab.worlds import draw as draws
 from windvane.lab.worlds.draw import Draw, Marks
 from windvane.memory import Memory
@@ -101,7 +101,7 @@ def open_round(draw: Draw, offer: Offer, t: int) -> float:
     if t == 0 or draw.picks.shape[0] > 1:
         for k in range(offer.means.size):
             offer.arms[k] = draw.arms[draw.picks[t, k]]
-        offer.squared_norms[:] = squared_norms(offer.arms)
+        offer.squared_norms[:] = compute_squared_norms(offer.arms)
     theta = draw.theta[draw.era[t]]
     best = -np.inf
     for k in range(offer.means.size):
@@ -113,4 +113,4 @@ def open_round(draw: Draw, offer: Offer, t: int) -> float:
 @compiled
 def choose_uniformly(key: int, t: int, count: int) -> int:
     """Choose any of the arms of round t, all with equal probability."""
-    return int(_random.uniform(_random.opening(np.uint64(key), t), ANY) * count)
+    return int(_random.uniform(_random.opening(np.uint64(key), t), ANY_ARM_PLACE) * count)

@@ -16,8 +16,15 @@ from windvane._layout import (
     history_width,
     rules_of,
 )
-from windvane.kernels import Watched, blank, choose_among, learn_watching, look, parts
-from windvane.kernels.widths import nobody
+from windvane.kernels import (
+    TrackedArms,
+    choose_measured,
+    learn_and_track,
+    measure_arms,
+    reset,
+    view_belief,
+)
+from windvane.kernels.widths import track_no_arms
 from windvane.lab.engines.game import (
     Game,
     Player,
@@ -60,28 +67,28 @@ def restart_rounds(memory: Memory, rounds: int) -> Marks:
 @compiled
 def play(game: Game, arrays: PolicyArrays, restarts: Marks) -> None:
     """Choose and learn in every round of a replication."""
-    rule, counts, state = arrays.rules[0], arrays.tally[0], parts(arrays)
+    rule, counts, state = arrays.rules[0], arrays.tally[0], view_belief(arrays)
     draw, offer, means, regret = game.draw, game.offer, game.offer.means, game.regret
     is_fixed = draw.picks.shape[0] == 1
-    squares = np.empty(means.size if rule.style == WIDTH else 0)
-    lengths = np.empty(squares.size if is_fixed else 0)
-    offered = Watched(offer.arms, offer.squared_norms, squares, lengths)
-    tracked = offered if is_fixed else nobody(state)
+    squared_widths = np.empty(means.size if rule.style == WIDTH else 0)
+    squared_images = np.empty(squared_widths.size if is_fixed else 0)
+    offered = TrackedArms(offer.arms, offer.squared_norms, squared_widths, squared_images)
+    tracked = offered if is_fixed else track_no_arms(state)
     restart = 0
     best = 0.0
     for t in range(draw.era.size):
         if t == 0 or t == restarts[restart]:
-            blank(arrays)
+            reset(arrays)
             restart += t > 0
         if has_new_offer(draw, t):
             best = open_round(draw, offer, t)
-        if squares.size > 0 and (counts.seen == 0 or not is_fixed):
-            look(state, offered)
+        if squared_widths.size > 0 and (counts.seen == 0 or not is_fixed):
+            measure_arms(state, offered)
         if t < game.any_first:
             chosen = choose_uniformly(game.key, t, means.size)
         else:
             start = _random.opening(np.uint64(game.key), t)
-            chosen = choose_among(arrays, state, offered, start)
+            chosen = choose_measured(arrays, state, offered, start)
         reward = realize_reward(draw, means[chosen], draw.noise[t])
-        learn_watching(arrays, state, offer.arms[chosen], reward, float(t), tracked)
+        learn_and_track(arrays, state, offer.arms[chosen], reward, float(t), tracked)
         regret[t] = best - means[chosen]

@@ -1,0 +1,93 @@
+"""The memory `kalman`: θ moves by θ ← ρθ + N(0, (1−ρ²)I/λ), and a Kalman filter follows θ.
+
+The mean of the filter is θ̂, its covariance Σ is `inverse`. Both are exact, so they need neither
+sums nor a refresh.
+"""
+
+import math
+
+import numpy as np
+
+from windvane import _random
+from windvane._jit import compiled
+from windvane._layout import HISTORY, PolicyArrays
+from windvane.belief import State
+from windvane.kernels.belief_block import reset_state, view_belief
+from windvane.kernels.linalg import dot, multiply_vector
+from windvane.kernels.round_draws import FIRST_FREE_PLACE, draw_pseudo_rewards
+from windvane.kernels.widths import RankOneStep, TrackedArms
+from windvane.types import Floats, Records
+
+
+@compiled
+def filter_observation(arrays: PolicyArrays, state: State, x: Floats, reward: float) -> RankOneStep:
+    """Predict one step of θ, then correct mean and covariance by one observation.
+
+    Σ ← ρ²Σ + (1−ρ²)I/λ,  μ ← ρμ;  with p = Σx and c = σ² + xᵀp: μ ← μ + p(y − xᵀμ)/c, Σ ← Σ − ppᵀ/c
+    """
+    rule, counts = arrays.rules[0], arrays.tally[0]
+    d, fade = rule.dim, rule.rho * rule.rho
+    mean, covariance = state.theta, state.inverse
+    for i in range(d):
+        mean[i] *= rule.rho
+        for j in range(d):
+            covariance[i, j] *= fade
+        covariance[i, i] += (1.0 - fade) / rule.ridge
+    p = np.empty(d)
+    multiply_vector(covariance, x, p)
+    c = rule.variance + dot(x, p)
+    error = (reward - dot(x, mean)) / c
+    for i in range(d):
+        mean[i] += p[i] * error
+        for j in range(d):
+            covariance[i, j] -= (p[i] * p[j]) / c
+    counts.energy = fade * counts.energy + dot(x, x) / rule.variance
+    return RankOneStep(p, p, c, dot(x, p), fade)
+
+
+@compiled
+def follow_filter(rules: Records, tracked: TrackedArms, step: RankOneStep) -> None:
+    """Update the squared widths of tracked arms: w² ← ρ²w² + (1−ρ²)‖x‖²/λ − (xᵀp)²/c."""
+    rule = rules[0]
+    fade, more = rule.rho * rule.rho, (1.0 - rule.rho * rule.rho) / rule.ridge
+    for k in range(tracked.squared_widths.size):
+        a = dot(tracked.arms[k], step.image)
+        square, norm = tracked.squared_widths[k], tracked.squared_norms[k]
+        tracked.squared_widths[k] = fade * square + more * norm - a * a / step.divisor
+
+
+@compiled
+def sample_by_filter(arrays: PolicyArrays, state: State, start: np.uint64) -> Floats:
+    """Draw θ̃ = μ + a·Σ^{½}z, (d,), or replay the filter over a perturbed history.
+
+    In the replay, the rewards, the first θ and every step of θ get noise of their own, so the mean
+    of the replayed filter is distributed as N(μ, a²Σ).
+    """
+    rule, d = arrays.rules[0], arrays.rules[0].dim
+    if rule.style != HISTORY:
+        z = np.empty(d)
+        _random.normals(start, FIRST_FREE_PLACE, z)
+        sample: Floats = state.theta + rule.scale * np.dot(np.linalg.cholesky(state.inverse), z)
+        return sample
+    past = arrays.past
+    held = min(arrays.tally[0].seen, past.shape[0])
+    z = np.empty((held + 1) * (d + 1))
+    draw_pseudo_rewards(arrays.rules, start, held, z)
+    if rule.coins == 0:
+        z[:held] *= rule.scale * math.sqrt(rule.variance)
+        z[held:] *= rule.scale / math.sqrt(rule.ridge)
+    steps = z[held : held + held * d + d].reshape(held + 1, d)
+    replayed = PolicyArrays(
+        arrays.rules, np.zeros_like(arrays.tally), np.zeros(2 * d + d * d), past
+    )
+    views = view_belief(replayed)
+    reset_state(replayed, views)
+    views.theta[:] = steps[held]
+    for age in range(held - 1, -1, -1):
+        slot = (arrays.tally[0].seen - 1 - age) % past.shape[0]
+        for i in range(d):  # divided by ρ, because the filter multiplies the mean by ρ
+            views.theta[i] += math.sqrt(1.0 - rule.rho * rule.rho) / rule.rho * steps[age, i]
+        filter_observation(replayed, views, past[slot, :d], past[slot, d] + z[age])
+    if rule.coins > 0:
+        views.theta[:] /= rule.coins + 1.0
+    return views.theta

@@ -1,0 +1,120 @@
+"""Linear algebra for compiled code: products, inverses and triangular roots of small matrices.
+
+Loops are written out because they cost less than a call of BLAS up to a few hundred dimensions.
+"""
+
+import math
+
+import numpy as np
+
+from windvane._jit import compiled
+from windvane.types import Floats, Places
+
+
+@compiled
+def dot(left: Floats, right: Floats) -> float:
+    """Σ left·right for two vectors (d,)."""
+    total = 0.0
+    for i in range(left.size):
+        total += left[i] * right[i]
+    return total
+
+
+@compiled
+def multiply_vector(matrix: Floats, vector: Floats, out: Floats) -> None:
+    """Write matrix·vector to `out`: (n, m) times (m,) to (n,)."""
+    for i in range(matrix.shape[0]):
+        total = 0.0
+        for j in range(matrix.shape[1]):
+            total += matrix[i, j] * vector[j]
+        out[i] = total
+
+
+@compiled
+def multiply_matrices(left: Floats, right: Floats, out: Floats) -> None:
+    """Write left·right to `out`: (n, m) times (m, k) to (n, k).
+
+    Each pass over a row of `out` adds four rows of `right`.
+    """
+    inner = left.shape[1]
+    for i in range(left.shape[0]):
+        out[i] = 0.0
+        row = out[i]
+        k = 0
+        while k + 4 <= inner:
+            a, b, c, d = left[i, k], left[i, k + 1], left[i, k + 2], left[i, k + 3]
+            for j in range(row.size):
+                row[j] += (
+                    a * right[k, j]
+                    + b * right[k + 1, j]
+                    + c * right[k + 2, j]
+                    + d * right[k + 3, j]
+                )
+            k += 4
+        while k < inner:
+            for j in range(row.size):
+                row[j] += left[i, k] * right[k, j]
+            k += 1
+
+
+@compiled
+def combine_rows(rows: Floats, weights: Floats, places: Places, out: Floats) -> None:
+    """Write Σ weights[i]·rows[i] over `places` to `out`: rows (n, m), weights (n,), out (m,).
+
+    Each pass over `out` adds four rows.
+    """
+    whole = places.size - places.size % 4
+    out[:] = 0.0
+    for m in range(0, whole, 4):
+        i0, i1, i2, i3 = places[m], places[m + 1], places[m + 2], places[m + 3]
+        x0, x1, x2, x3 = weights[i0], weights[i1], weights[i2], weights[i3]
+        row0, row1, row2, row3 = rows[i0], rows[i1], rows[i2], rows[i3]
+        for j in range(out.size):
+            out[j] += x0 * row0[j] + x1 * row1[j] + x2 * row2[j] + x3 * row3[j]
+    for m in range(whole, places.size):
+        weight, row = weights[places[m]], rows[places[m]]
+        for j in range(out.size):
+            out[j] += weight * row[j]
+
+
+@compiled
+def invert(matrix: Floats) -> None:
+    """Invert a positive definite matrix (d, d) in place by the sweep operator, pivot by pivot."""
+    d = matrix.shape[0]
+    row = np.empty(d)
+    for k in range(d):
+        pivot = 1.0 / matrix[k, k]
+        row[:k] = matrix[k, :k]
+        row[k] = 0.0
+        row[k + 1 :] = matrix[k + 1 :, k]
+        for i in range(d):  # only the lower half is kept up to date
+            factor = row[i] * pivot
+            for j in range(i + 1):
+                matrix[i, j] -= factor * row[j]
+        for i in range(k):
+            matrix[k, i] = row[i] * pivot
+        for i in range(k + 1, d):
+            matrix[i, k] = row[i] * pivot
+        matrix[k, k] = -pivot
+    for i in range(d):
+        for j in range(i + 1):
+            matrix[i, j] = -matrix[i, j]
+            matrix[j, i] = matrix[i, j]
+
+
+@compiled
+def update_root(root: Floats, fade: float, x: Floats, weight: float) -> None:
+    """Update an upper triangular R (d, d): RᵀR ← f²RᵀR + w²·xxᵀ.
+
+    Plane rotations do this also if R is singular, as the zero matrix at the start is.
+    """
+    v = weight * x
+    for k in range(v.size):
+        own = fade * root[k, k]
+        length = math.sqrt(own * own + v[k] * v[k])
+        cosine, sine = (own / length, v[k] / length) if length > 0.0 else (1.0, 0.0)
+        root[k, k] = length
+        for i in range(k + 1, v.size):
+            old = fade * root[k, i]
+            root[k, i] = cosine * old + sine * v[i]
+            v[i] = cosine * v[i] - sine * old
