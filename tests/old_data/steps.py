@@ -311,7 +311,7 @@ def observe(client: Client) -> Json:
         "events": {
             name: [explain(client, name, number) for number in (0, 7, 40, 43)] for name in loops
         },
-        "brief": {"funnel": brief["arrived"], "model": sums(client.policy("brief"))},
+        "brief": {"funnel": brief["arrived"]["funnel"], "model": sums(client.policy("brief"))},
         "ranked": {
             name: [client.rank(name, number) for number in NEXT] for name in (*loops, "brief")
         },
@@ -393,7 +393,7 @@ def read_dashboard(client: Client, loop: str, **wanted: int) -> Json:
         "created": answer["created"],
         "learning": learning,
         "learned": answer["forgetting"]["learned"],
-        "arrived": answer["arrived"],
+        "arrived": {"funnel": funnel},  # without its sentence, which may change
         "features": weighed(answer["features"]),
         "recent": answer["recent"],
     }
