@@ -1,4 +1,4 @@
-"""Detection: how soon a change is found, how rarely one is imagined, and what is left after it."""
+"""The memory `detect`: delay of detection, false alarms, and the belief after an alarm."""
 
 import numpy as np
 import pytest
@@ -13,43 +13,39 @@ from windvane.lab.running.experiment import Experiment, run_experiment
 NOISE = 0.4
 
 
-def alarms(policy: wv.Policy) -> int:
-    return int(policy._arrays.tally["alarms"][0])
-
-
-def alarm_rounds(theta: Floats, rounds: int, change: int, seed: int) -> list[int]:
-    """The rounds in which alarms are raised where θ turns to its opposite, if it does."""
+def record_alarms(theta: Floats, rounds: int, change: int, seed: int) -> list[int]:
+    """Play rounds in which θ becomes −θ at round `change`; return the rounds with an alarm."""
     random = np.random.default_rng(seed)
     dim = theta.size
     policy = wv.Policy(dim, wv.detect(NOISE), wv.thompson(NOISE), seed=seed)
     raised = []
     for t in range(rounds):
-        before = alarms(policy)
+        before = policy.alarms
         choice = policy.choose(unit_rows(random, 10, dim))
         mean = float(choice.features @ theta) * (-1 if t >= change else 1)
         policy.learn(choice, mean + NOISE * random.standard_normal())
-        if alarms(policy) > before:
+        if policy.alarms > before:
             raised.append(t)
     return raised
 
 
 @pytest.mark.parametrize("size", [0.5, 1.0, 3.0])
-def test_a_world_that_does_not_change_raises_hardly_an_alarm(size: float) -> None:
-    """Fewer than one in 10 000 rounds, also where the parameter is longer than assumed."""
-    runs = [alarm_rounds(size * np.eye(5)[0], 2000, 10**9, seed) for seed in range(10)]
+def test_a_world_that_does_not_change_raises_almost_no_alarm(size: float) -> None:
+    """At most one alarm in 10 000 rounds, also if ‖θ‖ is larger than the memory assumes."""
+    runs = [record_alarms(size * np.eye(5)[0], 2000, 10**9, seed) for seed in range(10)]
     assert sum(map(len, runs)) <= 2
 
 
 @pytest.mark.parametrize(("size", "delay"), [(0.5, 20), (1.0, 8), (3.0, 5)])
-def test_a_change_is_found_soon(size: float, delay: int) -> None:
-    """Once each time, on average within so many rounds: the larger the jump, the sooner."""
-    runs = [alarm_rounds(size * np.eye(5)[0], 1500, 1000, seed) for seed in range(10)]
+def test_a_change_is_detected_within_a_few_rounds(size: float, delay: int) -> None:
+    """One alarm in each run, on average within `delay` rounds; a larger change is found sooner."""
+    runs = [record_alarms(size * np.eye(5)[0], 1500, 1000, seed) for seed in range(10)]
     assert all(len(run) == 1 and run[0] >= 1000 for run in runs)
     assert np.mean([run[0] - 1000 for run in runs]) <= delay
 
 
-def test_alarms_are_those_of_the_formula() -> None:
-    """A CUSUM over residuals of refits raises each alarm at the same observation."""
+def test_alarms_come_at_the_observations_that_the_formula_gives() -> None:
+    """The naive CUSUM computes each residual from a refit."""
     random = np.random.default_rng(4)
     memory = wv.detect(0.5, 0.3, slack=1.2, alarm=4.0)
     xs = random.standard_normal((400, 3))
@@ -58,32 +54,32 @@ def test_alarms_are_those_of_the_formula() -> None:
     policy = wv.Policy(3, memory, wv.greedy(), ridge=0.6, seed=0)
     raised = []
     for n, (x, y) in enumerate(zip(xs, ys.tolist(), strict=True)):
-        before = alarms(policy)
+        before = policy.alarms
         policy.learn(x, y)
-        if alarms(policy) > before:
+        if policy.alarms > before:
             raised.append(n)
-            assert policy.belief.seen == 1  # what raised the alarm is learned anew
+            assert policy.belief.seen == 1  # the observation that raised the alarm
     assert raised == naive.alarms(memory, 0.6, xs, ys)
     assert len(raised) >= 7
 
 
-def test_detection_beats_a_discount_where_changes_are_rare_and_abrupt() -> None:
-    """And both leave a memory that keeps everything far behind."""
+def test_detection_beats_a_discount_if_changes_are_rare_and_abrupt() -> None:
+    """Both have less than half of the regret of `keep`."""
     exploration = wv.thompson(0.39)
     world = worlds.world(5, 10, 4000, worlds.abrupt([2000], flip=1.0))
     memories = wv.detect(0.39), wv.discount(0.99), wv.keep()
     players = tuple(Player(repr(memory), memory, exploration) for memory in memories)
-    found, faded, kept = run_experiment(Experiment(players, world, 10, seed=2, points=1)).mean()[
-        :, -1
-    ]
-    assert found < 0.8 * faded
-    assert faded < 0.5 * kept
+    result = run_experiment(Experiment(players, world, 10, seed=2, points=1))
+    detected, discounted, kept = result.mean()[:, -1]
+    assert detected < 0.8 * discounted
+    assert discounted < 0.5 * kept
 
 
-def test_a_filter_follows_a_parameter_that_wanders_as_it_believes() -> None:
-    """Where θ is drawn from its own model, its error is what its covariance says: χ² of d."""
+def test_the_error_of_a_kalman_filter_has_the_covariance_that_it_believes() -> None:
+    """If θ moves as the filter assumes, (θ − θ̂)ᵀΣ⁻¹(θ − θ̂) is χ² with d degrees of freedom."""
     random = np.random.default_rng(8)
-    d, rho, distances = 4, 0.98, []
+    d, rho = 4, 0.98
+    distances = []
     for _ in range(150):
         theta = random.standard_normal(d)
         policy = wv.Policy(d, wv.kalman(rho, NOISE), wv.greedy(), seed=0)
@@ -91,13 +87,13 @@ def test_a_filter_follows_a_parameter_that_wanders_as_it_believes() -> None:
             theta = rho * theta + np.sqrt(1 - rho**2) * random.standard_normal(d)
             x = unit_rows(random, 1, d)[0]
             policy.learn(x, float(x @ theta + NOISE * random.standard_normal()))
-        miss = theta - policy.theta
-        distances.append(miss @ policy.belief.precision @ miss)
+        error = theta - policy.theta
+        distances.append(error @ policy.belief.precision @ error)
     assert np.mean(distances) == pytest.approx(d, abs=4 * np.sqrt(2 * d / len(distances)))
 
 
-def test_one_wild_reward_is_no_change() -> None:
-    """A reward six standard deviations off counts as three: no alarm, as the formula says."""
+def test_a_single_outlier_raises_no_alarm() -> None:
+    """An error of six standard deviations counts as three."""
     random = np.random.default_rng(6)
     memory = wv.detect(0.5)
     xs = unit_rows(random, 300, 3)
@@ -110,17 +106,17 @@ def test_one_wild_reward_is_no_change() -> None:
     assert policy.alarms == 0
 
 
-@pytest.mark.parametrize("many", [False, True], ids=["one by one", "at once"])
-def test_a_late_reward_of_before_the_alarm_is_dropped_with_the_rest(many: bool) -> None:
+@pytest.mark.parametrize("many", [False, True], ids=["learn", "learn_many"])
+def test_a_late_reward_for_a_choice_before_the_alarm_is_dropped(many: bool) -> None:
     policy = wv.Policy(2, wv.detect(0.1, alarm=5.0), wv.greedy(), seed=0)
     late = [policy.choose(np.eye(2)) for _ in range(5)]
     for reward in (*[0.0] * 30, *[1.0] * 3):
         policy.learn(policy.choose(np.eye(2)[:1]), reward)
     assert policy.alarms == 1
-    held, theta = policy.belief.seen, policy.theta
+    seen, theta = policy.belief.seen, policy.theta
     if many:
         policy.learn_many(late, [1.0] * 5)
     else:
         for choice in late:
             policy.learn(choice, 1.0)
-    assert (policy.belief.seen, policy.theta.tolist()) == (held, theta.tolist())
+    assert (policy.belief.seen, policy.theta.tolist()) == (seen, theta.tolist())

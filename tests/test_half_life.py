@@ -1,4 +1,4 @@
-"""A half-life: the age of a choice counts, whenever its reward comes and in whatever order."""
+"""The memory `half_life`: the age of the choice sets the weight, not the time of the reward."""
 
 from pathlib import Path
 
@@ -25,7 +25,8 @@ def refit(xs: Floats, ys: Floats, times: Floats, memory: wv.Memory, ridge: float
     return naive.Estimate(W, W_noise, b, naive.solve(W, b), naive.solve(W, half.T))
 
 
-def observations(seed: int, count: int, days: float) -> tuple[Floats, Floats, Floats]:
+def draw_observations(seed: int, count: int, days: float) -> tuple[Floats, Floats, Floats]:
+    """Draw features (n, 4), rewards (n,) and times (n,) in seconds, in order of time."""
     random = np.random.default_rng(seed)
     xs, ys = random.standard_normal((count, 4)), random.standard_normal(count)
     return xs, ys, 1.7e9 + days * DAY * np.sort(random.random(count))
@@ -33,48 +34,48 @@ def observations(seed: int, count: int, days: float) -> tuple[Floats, Floats, Fl
 
 @pytest.mark.parametrize("exploration", [wv.optimism(1.0), wv.thompson(0.5)], ids=repr)
 @pytest.mark.parametrize("days", [0.01, 3.0, 300.0, 1e5])
-def test_rewards_in_any_order_of_time_give_the_weighted_refit(
+def test_rewards_in_any_order_give_the_weighted_refit(
     days: float, exploration: wv.Exploration
 ) -> None:
-    """From all at once to gaps of many half-lives, to 1e-9."""
-    xs, ys, times = observations(1, 200, days)
+    """With times from 15 minutes to thousands of half-lives, to 1e-9."""
+    xs, ys, times = draw_observations(1, 200, days)
     order = np.random.default_rng(2).permutation(200)
     policy = wv.Policy(4, WEEK, exploration, ridge=0.7, seed=0)
     for n, i in enumerate(order, 1):
         policy.learn(xs[i], float(ys[i]), at=float(times[i]))
         if n % 20 == 0:
             seen = order[:n]
-            wanted = refit(xs[seen], ys[seen], times[seen], WEEK, 0.7)
-            np.testing.assert_allclose(policy.belief.precision, wanted.W, rtol=1e-9, atol=1e-12)
-            np.testing.assert_allclose(policy.belief.noise, wanted.W_noise, rtol=1e-9, atol=1e-12)
-            np.testing.assert_allclose(policy.theta, wanted.theta, rtol=1e-8, atol=1e-12)
+            expected = refit(xs[seen], ys[seen], times[seen], WEEK, 0.7)
+            np.testing.assert_allclose(policy.belief.precision, expected.W, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(policy.belief.noise, expected.W_noise, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(policy.theta, expected.theta, rtol=1e-8, atol=1e-12)
             arms = np.eye(4)
-            np.testing.assert_allclose(policy.widths(arms), wanted.widths(arms), rtol=1e-9)
+            np.testing.assert_allclose(policy.widths(arms), expected.widths(arms), rtol=1e-9)
 
 
 @same_every_time
 @given(cut=st.integers(0, 40), seed=st.integers(0, 5))
-def test_merging_commutes_and_is_the_same_as_learning_all(cut: int, seed: int) -> None:
-    xs, ys, times = observations(seed, 40, 20.0)
+def test_beliefs_merged_in_either_order_equal_one_that_learned_all(cut: int, seed: int) -> None:
+    xs, ys, times = draw_observations(seed, 40, 20.0)
     policies = [wv.Policy(4, WEEK, wv.optimism(1.0), seed=0) for _ in range(3)]
     for policy, part in zip(
         policies, (slice(None, cut), slice(cut, None), slice(None)), strict=True
     ):
         policy.learn_many(xs[part], ys[part], at=times[part])
-    one, other, whole = (policy.belief for policy in policies)
-    for merged in (one.merge(other), other.merge(one)):
-        for found, wanted in (
+    first, second, whole = (policy.belief for policy in policies)
+    for merged in (first.merge(second), second.merge(first)):
+        for actual, expected in (
             (merged.gram, whole.gram),
             (merged.noise_gram, whole.noise_gram),
             (merged.moment, whole.moment),
         ):
-            np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-12)
+            np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-12)
         assert merged.clock == whole.clock
         assert merged.held == pytest.approx(whole.held, rel=1e-10)
 
 
-def test_a_late_reward_enters_at_the_age_of_its_choice() -> None:
-    """Learned last, but chosen four rounds ago: it counts ½ under a half-life of four rounds."""
+def test_a_late_reward_has_the_weight_of_its_choice() -> None:
+    """A choice of four rounds ago has weight ½ under a half-life of four rounds."""
     policy = wv.Policy(1, wv.half_life(4), wv.greedy(), ridge=1.0, seed=0)
     late = policy.choose([[1.0]])
     for _ in range(3):
@@ -86,23 +87,23 @@ def test_a_late_reward_enters_at_the_age_of_its_choice() -> None:
     assert policy.belief.noise[0, 0] == pytest.approx(1 + 1 + 0.25)
 
 
-def test_the_radius_counts_what_is_held() -> None:
-    """m = Σ w², as for a discount of the same pace when every round is learned at once."""
+def test_the_radius_uses_the_sum_of_squared_weights() -> None:
+    """m = Σ w²: if each round is learned at once, that of a discount with the same rate."""
     promise = wv.confidence(0.05, noise=0.5)
     timed = wv.Policy(2, wv.half_life(5), wv.optimism(promise), seed=0)
-    faded = wv.Policy(2, wv.discount(0.5 ** (1 / 5)), wv.optimism(promise), seed=0)
+    discounted = wv.Policy(2, wv.discount(0.5 ** (1 / 5)), wv.optimism(promise), seed=0)
     random = np.random.default_rng(0)
     for _ in range(60):
         arms = random.standard_normal((5, 2))
-        ours, theirs = timed.choose(arms), faded.choose(arms)
-        assert ours.index == theirs.index
-        timed.learn(ours, float(arms[0, 0]))
-        faded.learn(theirs, float(arms[0, 0]))
-    np.testing.assert_allclose(timed.theta, faded.theta, rtol=1e-9)
+        by_age, by_count = timed.choose(arms), discounted.choose(arms)
+        assert by_age.index == by_count.index
+        timed.learn(by_age, float(arms[0, 0]))
+        discounted.learn(by_count, float(arms[0, 0]))
+    np.testing.assert_allclose(timed.theta, discounted.theta, rtol=1e-9)
 
 
 @pytest.mark.parametrize("at", [float("nan"), float("inf"), "now"])
-def test_a_time_that_is_none_is_refused(at: object) -> None:
+def test_a_time_that_is_not_a_finite_number_is_refused(at: object) -> None:
     policy = wv.Policy(2, WEEK, wv.greedy(), seed=0)
     with pytest.raises(wv.SettingError, match="at must be a finite number"):
         policy.learn([1.0, 0.0], 1.0, at=at)  # type: ignore[arg-type]
@@ -112,20 +113,19 @@ def test_a_time_that_is_none_is_refused(at: object) -> None:
 
 
 @pytest.mark.parametrize("memory", [wv.keep(), WEEK], ids=repr)
-def test_a_reward_may_come_in_parts(memory: wv.Memory) -> None:
-    """Amended, the estimate is that of the whole reward learned at once."""
-    xs, ys, times = observations(3, 50, 10.0)
-    parts, whole = (wv.Policy(4, memory, wv.optimism(1.0), seed=0) for _ in range(2))
+def test_amended_rewards_equal_rewards_learned_at_once(memory: wv.Memory) -> None:
+    xs, ys, times = draw_observations(3, 50, 10.0)
+    amended, whole = (wv.Policy(4, memory, wv.optimism(1.0), seed=0) for _ in range(2))
     whole.learn_many(xs, ys, at=times)
-    parts.learn_many(xs, 0.25 * ys, at=times)
+    amended.learn_many(xs, 0.25 * ys, at=times)
     for x, y, time in zip(xs, ys, times, strict=True):
-        parts.amend(x, 0.75 * float(y), at=float(time))
-    np.testing.assert_allclose(parts.theta, whole.theta, rtol=1e-10)
-    np.testing.assert_allclose(parts.belief.precision, whole.belief.precision, rtol=1e-12)
+        amended.amend(x, 0.75 * float(y), at=float(time))
+    np.testing.assert_allclose(amended.theta, whole.theta, rtol=1e-10)
+    np.testing.assert_allclose(amended.belief.precision, whole.belief.precision, rtol=1e-12)
     with pytest.raises(wv.SettingError, match="amend: only keep and half_life"):
         wv.Policy(4, wv.discount(0.9), wv.greedy()).amend(xs[0], 1.0)
     with pytest.raises(wv.RewardError, match="amend"):
-        parts.amend(xs[0], float("nan"))
+        amended.amend(xs[0], float("nan"))
 
 
 def test_times_before_the_epoch_are_saved_and_loaded(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Laws of chance, each with a fixed seed and a test that a wrong law fails.
+"""Statistical tests of all random draws, which a wrong distribution fails.
 
-A p-value below 1e-4 counts as a failure: the seeds are fixed, so what passes once passes always.
+A p-value below 1e-4 is a failure. Seeds are fixed, so a test that passes once passes always.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from grid import LAWS, Floats, every_law, unit_rows
 from windvane import _random, kernels
 from windvane.laws import Confidence, anytime
 
-LEAST = 1e-4
+LEAST_P_VALUE = 1e-4
 DRAWS = 20_000
 FADING = [wv.keep(), wv.discount(0.9), wv.window(15), wv.restart(30)]
 FADING += [
@@ -27,8 +27,8 @@ FADING += [
 fading = pytest.mark.parametrize("memory", FADING, ids=repr)
 
 
-def learned(memory: wv.Memory, exploration: wv.Exploration) -> tuple[wv.Policy, naive.History]:
-    """A policy with 40 observations of four features behind it, and the same as a history."""
+def make_policy(memory: wv.Memory, exploration: wv.Exploration) -> tuple[wv.Policy, naive.History]:
+    """A policy that learned 40 observations of four features, and these observations."""
     random = np.random.default_rng(11)
     xs = unit_rows(random, 40, 4)
     ys = random.random(40)
@@ -38,101 +38,101 @@ def learned(memory: wv.Memory, exploration: wv.Exploration) -> tuple[wv.Policy, 
     return policy, naive.observed(xs, ys)
 
 
-def starts(key: int, count: int = DRAWS, first: int = 10**6) -> list[np.uint64]:
-    """Where the streams of many rounds start."""
+def list_starts(key: int, count: int = DRAWS, first: int = 10**6) -> list[np.uint64]:
+    """The starts of the random streams of many rounds."""
     rounds = range(first, first + count)
     return [np.uint64(_random.opening(np.uint64(key), t)) for t in rounds]
 
 
-def samples(policy: wv.Policy, count: int = DRAWS) -> Floats:
-    """θ̃ of many rounds, (count, d)."""
+def sample_parameters(policy: wv.Policy, count: int = DRAWS) -> Floats:
+    """Draw θ̃ in many rounds, (count, d)."""
     state = kernels.view_belief(policy._arrays)
     return np.array(
         [
             kernels.sample_parameter(policy._arrays, state, start)
-            for start in starts(policy.key, count)
+            for start in list_starts(policy.key, count)
         ]
     )
 
 
-def whitened(drawn: Floats, mean: Floats, covariance: Floats) -> Floats:
-    """The draws turned so that they should have mean 0 and covariance I."""
+def whiten(drawn: Floats, mean: Floats, covariance: Floats) -> Floats:
+    """Transform draws (n, d) so that they should have mean 0 and covariance I."""
     return np.linalg.solve(np.linalg.cholesky(covariance), (drawn - mean).T).T
 
 
-def has_mean_and_covariance(drawn: Floats, mean: Floats, covariance: Floats) -> None:
-    """Chi-square tests of the mean and of every second moment, each by its own spread."""
-    u = whitened(drawn, mean, covariance)
+def assert_mean_and_covariance(drawn: Floats, mean: Floats, covariance: Floats) -> None:
+    """Chi-square tests of the mean and of all second moments, each by its own deviation."""
+    u = whiten(drawn, mean, covariance)
     n, d = u.shape
-    assert stats.chi2.sf(n * np.sum(u.mean(axis=0) ** 2), d) > LEAST
+    assert stats.chi2.sf(n * np.sum(u.mean(axis=0) ** 2), d) > LEAST_P_VALUE
     pairs = [u[:, i] * u[:, j] - (i == j) for i in range(d) for j in range(i + 1)]
     far = [pair.mean() * np.sqrt(n) / pair.std() for pair in pairs]
-    assert stats.chi2.sf(np.sum(np.square(far)), len(far)) > LEAST
+    assert stats.chi2.sf(np.sum(np.square(far)), len(far)) > LEAST_P_VALUE
 
 
-def is_normal(drawn: Floats, mean: Floats, covariance: Floats) -> None:
-    """Mean, covariance, and the Mahalanobis distances by Kolmogorov-Smirnov."""
-    has_mean_and_covariance(drawn, mean, covariance)
-    u = whitened(drawn, mean, covariance)
-    assert stats.kstest(np.sum(u**2, axis=1), stats.chi2(u.shape[1]).cdf).pvalue > LEAST
-    assert stats.kstest(u.ravel(), stats.norm.cdf).pvalue > LEAST
+def assert_normal(drawn: Floats, mean: Floats, covariance: Floats) -> None:
+    """Test mean and covariance, and the distribution by Kolmogorov-Smirnov."""
+    assert_mean_and_covariance(drawn, mean, covariance)
+    u = whiten(drawn, mean, covariance)
+    assert stats.kstest(np.sum(u**2, axis=1), stats.chi2(u.shape[1]).cdf).pvalue > LEAST_P_VALUE
+    assert stats.kstest(u.ravel(), stats.norm.cdf).pvalue > LEAST_P_VALUE
 
 
 @fading
-def test_thompson_draws_from_a_normal_law_with_the_doubt_of_the_belief(memory: wv.Memory) -> None:
+def test_thompson_samples_are_normal_with_the_covariance_of_the_belief(memory: wv.Memory) -> None:
     """θ̃ ~ N(θ̂, a²V⁻¹)."""
-    policy, history = learned(memory, wv.thompson(0.7))
+    policy, history = make_policy(memory, wv.thompson(0.7))
     now = naive.estimate(memory, 1.5, history)
-    is_normal(samples(policy), now.theta, 0.49 * now.V_inverse)
+    assert_normal(sample_parameters(policy), now.theta, 0.49 * now.V_inverse)
 
 
 @fading
-def test_perturbed_history_draws_from_the_law_of_thompson(memory: wv.Memory) -> None:
-    """Normal pseudo-rewards, with √λ·ζ for the ridge, give N(θ̂, a²V⁻¹) again."""
-    policy, history = learned(memory, wv.perturbed_history(0.7))
+def test_perturbed_history_samples_have_the_distribution_of_thompson(memory: wv.Memory) -> None:
+    """Normal pseudo-rewards, with √λ·ζ for the ridge, also give N(θ̂, a²V⁻¹)."""
+    policy, history = make_policy(memory, wv.perturbed_history(0.7))
     now = naive.estimate(memory, 1.5, history)
-    perturbed = samples(policy)
-    is_normal(perturbed, now.theta, 0.49 * now.V_inverse)
-    thompson = samples(learned(memory, wv.thompson(0.7))[0])
+    perturbed = sample_parameters(policy)
+    assert_normal(perturbed, now.theta, 0.49 * now.V_inverse)
+    thompson = sample_parameters(make_policy(memory, wv.thompson(0.7))[0])
     for direction in np.vstack([np.eye(4), np.ones(4)]):
-        assert stats.ks_2samp(perturbed @ direction, thompson @ direction).pvalue > LEAST
+        assert stats.ks_2samp(perturbed @ direction, thompson @ direction).pvalue > LEAST_P_VALUE
 
 
 @pytest.mark.parametrize("memory", [m for m in FADING if m.name != "kalman"], ids=repr)
 @pytest.mark.parametrize("coins", [1, 4, 64])
-def test_coins_move_the_estimate_as_linphe_says(memory: wv.Memory, coins: int) -> None:
-    """θ̃ = W⁻¹Σw·x(y + Bin(a, ½))/(a+1): mean W⁻¹Σw·x(y + a/2)/(a+1), covariance by a/4."""
-    policy, history = learned(memory, wv.perturbed_history(coins, "coins"))
+def test_coins_give_the_mean_and_covariance_of_linphe(memory: wv.Memory, coins: int) -> None:
+    """θ̃ = W⁻¹Σw·x(y + Bin(a, ½))/(a+1): mean W⁻¹Σw·x(y + a/2)/(a+1), variance a/4."""
+    policy, history = make_policy(memory, wv.perturbed_history(coins, "coins"))
     now, w = naive.estimate(memory, 1.5, history), naive.weights(memory, history, 1.5)
     wx = w[:, None] * history.xs
     mean = np.linalg.solve(now.W, wx.T @ (history.ys + coins / 2)) / (coins + 1)
     half = np.linalg.solve(now.W, wx.T) * np.sqrt(coins / 4) / (coins + 1)
-    has_mean_and_covariance(samples(policy), mean, half @ half.T)
+    assert_mean_and_covariance(sample_parameters(policy), mean, half @ half.T)
 
 
 @fading
-def test_thompson_perturbs_arms_apart_as_far_as_they_differ(memory: wv.Memory) -> None:
-    """Decoupled: corr(Z_i, Z_j) = x_iᵀV⁻¹x_j/(w_i·w_j), tested on Fisher's scale."""
-    policy, history = learned(memory, wv.thompson(0.7))
+def test_thompson_perturbs_arms_with_the_correlation_of_their_features(memory: wv.Memory) -> None:
+    """corr(Z_i, Z_j) = x_iᵀV⁻¹x_j/(w_i·w_j), tested after Fisher's transformation."""
+    policy, history = make_policy(memory, wv.thompson(0.7))
     now = naive.estimate(memory, 1.5, history)
     arms = unit_rows(np.random.default_rng(2), 6, 4)
     widths = now.widths(arms)
-    wanted = arms @ now.V_inverse @ arms.T / np.outer(widths, widths)
-    perturbations = (samples(policy) - now.theta) @ arms.T
-    found = np.asarray(np.corrcoef(perturbations.T))
+    expected = arms @ now.V_inverse @ arms.T / np.outer(widths, widths)
+    perturbations = (sample_parameters(policy) - now.theta) @ arms.T
+    actual = np.asarray(np.corrcoef(perturbations.T))
     above = np.triu_indices(6, 1)
-    far = (np.arctanh(found[above]) - np.arctanh(wanted[above])) * np.sqrt(DRAWS - 3)
-    assert np.abs(far).max() < stats.norm.isf(LEAST / (2 * len(far)))
-    assert np.abs(wanted[above]).max() < 0.98
+    far = (np.arctanh(actual[above]) - np.arctanh(expected[above])) * np.sqrt(DRAWS - 3)
+    assert np.abs(far).max() < stats.norm.isf(LEAST_P_VALUE / (2 * len(far)))
+    assert np.abs(expected[above]).max() < 0.98
 
 
 @pytest.mark.parametrize("memory", FADING[:3], ids=repr)
 @every_law
-def test_a_randomized_width_perturbs_all_arms_of_a_round_alike(
+def test_a_randomized_width_perturbs_all_arms_of_a_round_by_one_level(
     memory: wv.Memory, law: wv.Law
 ) -> None:
-    """Coupled: one Z explains the choice of every round."""
-    policy, history = learned(memory, wv.randomized(law))
+    """The chosen arm has the largest xᵀθ̂ + Z‖x‖_{V⁻¹} for the one Z of the round."""
+    policy, history = make_policy(memory, wv.randomized(law))
     now, scale = naive.estimate(memory, 1.5, history), naive.scale(law, memory, 1.5, history)
     random = np.random.default_rng(3)
     played = set()
@@ -146,8 +146,8 @@ def test_a_randomized_width_perturbs_all_arms_of_a_round_alike(
     assert len(played) == 6
 
 
-def test_only_a_decoupled_law_plays_the_lesser_of_two_arms_that_are_as_doubtful() -> None:
-    """With equal widths one Z lifts all arms alike, while a sampled θ̃ does not."""
+def test_only_thompson_chooses_a_worse_arm_of_equal_width() -> None:
+    """With equal widths one Z raises all scores by the same amount; a sampled θ̃ does not."""
     xs, ys = np.tile(np.eye(3), (5, 1)), np.tile([0.1, 0.2, 0.3], 5)
     plays = {}
     for exploration in (wv.randomized(wv.normal(5.0)), wv.thompson(5.0)):
@@ -163,67 +163,67 @@ def test_only_a_decoupled_law_plays_the_lesser_of_two_arms_that_are_as_doubtful(
 
 
 @every_law
-def test_the_level_of_a_round_follows_its_law(law: wv.Law) -> None:
+def test_the_level_of_a_round_has_the_distribution_of_its_law(law: wv.Law) -> None:
     """Kolmogorov-Smirnov for the normal laws, chi-square for the points of the grid."""
     policy = wv.Policy(1, wv.keep(), wv.randomized(law), seed=8)
     levels = np.array(
-        [kernels.draw_level(policy._arrays.rules, 2.0, s) for s in starts(policy.key)]
+        [kernels.draw_level(policy._arrays.rules, 2.0, s) for s in list_starts(policy.key)]
     )
     if law.name == "normal":
-        assert stats.kstest(levels, stats.norm(scale=2.0).cdf).pvalue > LEAST
+        assert stats.kstest(levels, stats.norm(scale=2.0).cdf).pvalue > LEAST_P_VALUE
     elif law.name == "half_normal":
-        assert stats.kstest(levels, stats.halfnorm(scale=2.0).cdf).pvalue > LEAST
+        assert stats.kstest(levels, stats.halfnorm(scale=2.0).cdf).pvalue > LEAST_P_VALUE
     else:
         points, chances = naive.grid_points(law)
         places = np.rint(levels / 2.0 * (law.points - 1)).astype(int)
         np.testing.assert_allclose(levels, 2.0 * points[places], rtol=1e-15)
         counts = np.bincount(places, minlength=law.points)
-        assert stats.chisquare(counts, DRAWS * chances).pvalue > LEAST
+        assert stats.chisquare(counts, DRAWS * chances).pvalue > LEAST_P_VALUE
 
 
-def test_the_laws_under_test_are_all_there_are() -> None:
-    """A law that is added to Windvane belongs into the grid."""
+def test_the_grid_contains_every_law() -> None:
     assert {law.name for law in LAWS} == {"normal", "half_normal", "grid"}
 
 
-def test_uniforms_are_uniform_and_strangers_to_each_other() -> None:
-    """Each place of a round by Kolmogorov-Smirnov, and all pairs of places by chi-square."""
-    places = np.array([[_random.uniform(s, i) for i in range(5)] for s in starts(99)])
+def test_uniforms_are_uniform_and_independent() -> None:
+    """Kolmogorov-Smirnov for each place of a round, chi-square for pairs of places and rounds."""
+    places = np.array([[_random.uniform(s, i) for i in range(5)] for s in list_starts(99)])
     assert places.min() > 0.0
     assert places.max() < 1.0
     for i in range(5):
-        assert stats.kstest(places[:, i], stats.uniform.cdf).pvalue > LEAST
+        assert stats.kstest(places[:, i], stats.uniform.cdf).pvalue > LEAST_P_VALUE
         for j in range(i):
-            assert even(places[:, i], places[:, j]) > LEAST
+            assert measure_evenness(places[:, i], places[:, j]) > LEAST_P_VALUE
         for lag in (1, 2, 64):
-            assert even(places[lag:, i], places[:-lag, i]) > LEAST
+            assert measure_evenness(places[lag:, i], places[:-lag, i]) > LEAST_P_VALUE
 
 
-def test_neighbouring_keys_give_strangers() -> None:
-    """Policies with seeds in a row, or rounds in a row, share nothing."""
-    columns = [np.array([_random.uniform(s, 3) for s in starts(key)]) for key in (0, 1, 2, 1 << 62)]
+def test_neighbouring_keys_give_independent_draws() -> None:
+    columns = [
+        np.array([_random.uniform(s, 3) for s in list_starts(key)]) for key in (0, 1, 2, 1 << 62)
+    ]
     for i in range(4):
         for j in range(i):
-            assert even(columns[i], columns[j]) > LEAST
+            assert measure_evenness(columns[i], columns[j]) > LEAST_P_VALUE
 
 
-def even(left: Floats, right: Floats) -> float:
-    """How likely pairs this uneven would be, by the chi-square test on 12 by 12 fields."""
+def measure_evenness(left: Floats, right: Floats) -> float:
+    """The p-value of a chi-square test that pairs are uniform on 12 by 12 fields."""
     counts = np.histogram2d(left, right, bins=12, range=[[0, 1], [0, 1]])[0]
     return float(stats.chisquare(counts.ravel()).pvalue)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_normals_are_normal_and_uncorrelated(size: int) -> None:
-    """Within a round and from one round to the next."""
+    """Within a round, and between consecutive rounds."""
     drawn = np.empty((DRAWS, size))
-    for row, start in zip(drawn, starts(5), strict=True):
+    for row, start in zip(drawn, list_starts(5), strict=True):
         _random.normals(start, 3, row)
     for column in drawn.T:
-        assert stats.kstest(column, stats.norm.cdf).pvalue > LEAST
-    is_normal(drawn, np.zeros(size), np.eye(size))
+        assert stats.kstest(column, stats.norm.cdf).pvalue > LEAST_P_VALUE
+    assert_normal(drawn, np.zeros(size), np.eye(size))
     lagged = np.sum(drawn[1:] * drawn[:-1], axis=0) / np.sqrt(DRAWS - 1)
-    assert stats.chi2.sf(np.sum(lagged**2), size) > LEAST
+    assert stats.chi2.sf(np.sum(lagged**2), size) > LEAST_P_VALUE
 
 
 PROMISES = [
@@ -235,20 +235,19 @@ PROMISES = [
 
 @pytest.mark.parametrize("promise", PROMISES, ids=repr)
 @pytest.mark.parametrize("memory", [*FADING, wv.restart_at([50])], ids=repr)
-def test_the_radius_is_that_of_the_formula(memory: wv.Memory, promise: Confidence) -> None:
-    """β_n with the mass that the memory holds, to twelve digits, as n grows."""
+def test_the_radius_equals_its_formula(memory: wv.Memory, promise: Confidence) -> None:
+    """β_n with the sum of squared weights of the memory, to twelve digits, for all n to 90."""
     random = np.random.default_rng(4)
     xs, ys = random.standard_normal((90, 3)), random.standard_normal(90)
     policy = wv.Policy(3, memory, wv.optimism(2.5 * promise), ridge=0.7, seed=0)
     for n in range(1, 91):
         policy.learn(policy.choose(xs[n - 1 : n]), float(ys[n - 1]))
-        wanted = 2.5 * naive.radius(memory, 0.7, naive.observed(xs[:n], ys[:n]), promise)
-        found = kernels.compute_scale(policy._arrays)
-        assert found == pytest.approx(wanted, rel=1e-12)
+        expected = 2.5 * naive.radius(memory, 0.7, naive.observed(xs[:n], ys[:n]), promise)
+        assert kernels.compute_scale(policy._arrays) == pytest.approx(expected, rel=1e-12)
 
 
 class World(NamedTuple):
-    """Where the coverage of a radius is measured: many runs at once."""
+    """A world in which the coverage of a radius is measured, in many runs at once."""
 
     memory: wv.Memory
     thetas: Floats  # (T, d) θ*, the same in every run
@@ -258,10 +257,10 @@ class World(NamedTuple):
     ridge: float
 
 
-def excess(world: World, promise: Confidence, seed: int) -> Floats:
+def measure_excess(world: World, promise: Confidence, seed: int) -> Floats:
     """‖θ̂ − θ̄‖_V / β_n after every round of every run, (T, runs).
 
-    θ̄ = W⁻¹(Σ w·xxᵀθ*_l + λθ*_t), which is θ* itself where θ* never changes.
+    θ̄ = W⁻¹(Σ w·xxᵀθ*_l + λθ*_t), which is θ* if θ* never changes.
     """
     random = np.random.default_rng(seed)
     d, runs, gamma = world.thetas.shape[1], world.runs, world.memory.gamma
@@ -294,13 +293,13 @@ def excess(world: World, promise: Confidence, seed: int) -> Floats:
     return ratios
 
 
-def still(dim: int, rounds: int) -> Floats:
-    """θ* of norm 1 that never changes."""
+def stay(dim: int, rounds: int) -> Floats:
+    """θ* of norm 1 that never changes, (T, d)."""
     return np.tile(np.ones(dim) / np.sqrt(dim), (rounds, 1))
 
 
-def turning(dim: int, rounds: int) -> Floats:
-    """θ* of norm 1 that turns all the time, and flips half way."""
+def turn(dim: int, rounds: int) -> Floats:
+    """θ* of norm 1 that rotates in every round and changes its sign half way, (T, d)."""
     angle = np.arange(rounds) / 25
     thetas = np.zeros((rounds, dim))
     thetas[:, 0], thetas[:, 1] = np.cos(angle), np.sin(angle)
@@ -308,25 +307,25 @@ def turning(dim: int, rounds: int) -> Floats:
     return thetas
 
 
-def at_most(misses: int, runs: int, chance: float) -> bool:
-    """Whether so few misses are in keeping with at most this chance of one."""
-    return bool(stats.binom.sf(misses - 1, runs, chance) > LEAST)
+def is_plausible(misses: int, runs: int, chance: float) -> bool:
+    """Whether this many misses are plausible if each has at most this chance."""
+    return bool(stats.binom.sf(misses - 1, runs, chance) > LEAST_P_VALUE)
 
 
-@pytest.mark.parametrize("thetas", [still(2, 150), turning(2, 150)], ids=["still", "turning"])
+@pytest.mark.parametrize("thetas", [stay(2, 150), turn(2, 150)], ids=["still", "turning"])
 @pytest.mark.parametrize("memory", [wv.keep(), wv.discount(0.9), wv.window(20)], ids=repr)
-def test_the_radius_covers_at_each_fixed_round(memory: wv.Memory, thetas: Floats) -> None:
-    """P(‖θ̂ − θ̄‖_V > β_n) ≤ δ at any one n, here with δ = 0.3 so that misses can be seen."""
+def test_the_radius_covers_at_any_fixed_round(memory: wv.Memory, thetas: Floats) -> None:
+    """P(‖θ̂ − θ̄‖_V > β_n) ≤ δ for any fixed n; δ = 0.3, so that some runs miss."""
     promise = wv.confidence(0.3, noise=1.0, theta_norm=1.0)
     world = World(memory, thetas, 150, 2000, 1.0, 0.2)
-    missed = (excess(world, promise, 1) > 1.0).sum(axis=1)
-    assert at_most(int(missed[[0, 4, 19, 74, 149]].max()), world.runs, promise.delta)
+    missed = (measure_excess(world, promise, 1) > 1.0).sum(axis=1)
+    assert is_plausible(int(missed[[0, 4, 19, 74, 149]].max()), world.runs, promise.delta)
     assert missed.max() > 0
 
 
-@pytest.mark.parametrize("thetas", [still(1, 1000) * 0, turning(2, 1000)], ids=["1d", "turning"])
+@pytest.mark.parametrize("thetas", [stay(1, 1000) * 0, turn(2, 1000)], ids=["1d", "turning"])
 @pytest.mark.parametrize("when", ["horizon", "anytime"])
-def test_a_horizon_and_anytime_cover_all_rounds_at_once(when: str, thetas: Floats) -> None:
+def test_horizon_and_anytime_cover_all_rounds_at_once(when: str, thetas: Floats) -> None:
     """P(‖θ̂ − θ̄‖_V > β_n for some n ≤ 1000) ≤ δ = 0.05 under a discount of 0.9."""
     norm = float(np.abs(thetas).max())
     promise = (
@@ -335,19 +334,19 @@ def test_a_horizon_and_anytime_cover_all_rounds_at_once(when: str, thetas: Float
         else wv.confidence(0.05, theta_norm=norm, anytime=True)
     )
     world = World(wv.discount(0.9), thetas, 1000, 1000, 1.0, 1.0)
-    crossed = (excess(world, promise, 2) > 1.0).any(axis=0)
-    assert at_most(int(crossed.sum()), world.runs, 0.05)
+    crossed = (measure_excess(world, promise, 2) > 1.0).any(axis=0)
+    assert is_plausible(int(crossed.sum()), world.runs, 0.05)
 
 
-def test_the_radius_of_a_fixed_round_is_crossed_sooner_or_later() -> None:
-    """At d = 1, γ = 0.9, δ = 0.05 and θ* = 0, about 62 % of runs cross it within 1000 rounds."""
+def test_the_radius_of_a_fixed_round_does_not_cover_all_rounds() -> None:
+    """At d = 1, γ = 0.9, δ = 0.05 and θ* = 0, 62 % of the runs exceed it within 1000 rounds."""
     world = World(wv.discount(0.9), np.zeros((1000, 1)), 1000, 2000, 1.0, 1.0)
-    crossed = (excess(world, wv.confidence(0.05, theta_norm=0.0), 3) > 1.0).any(axis=0)
+    crossed = (measure_excess(world, wv.confidence(0.05, theta_norm=0.0), 3) > 1.0).any(axis=0)
     assert crossed.mean() == pytest.approx(0.62, abs=4 * np.sqrt(0.62 * 0.38 / world.runs))
 
 
-def test_the_chances_spent_at_any_time_add_up_to_less_than_delta() -> None:
-    """δ_n = δ/(2n(1+ln n)²), the rest of the sum bounded by its integral."""
+def test_the_error_probabilities_of_anytime_sum_to_less_than_delta() -> None:
+    """δ_n = δ/(2n(1+ln n)²); an integral bounds the sum beyond n = 100 000."""
     n = np.arange(1, 100_001)
     spent = np.array([anytime(0.05, int(k)) for k in n])
     np.testing.assert_allclose(spent, 0.05 / (2 * n * (1 + np.log(n)) ** 2), rtol=1e-13)

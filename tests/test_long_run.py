@@ -1,4 +1,4 @@
-"""Long runs and large numbers: rounding never piles up, and what would lose digits is refused."""
+"""Long runs and large numbers: rounding errors stay small, and features too large are refused."""
 
 import numpy as np
 import pytest
@@ -8,11 +8,11 @@ import windvane as wv
 from grid import Floats
 
 ROUNDS = 1_000_000
-RECENT = 40_000  # 0.999^40 000 is 4e-18: what came before weighs nothing in double precision
+RECENT = 40_000  # 0.999^40 000 is 4e-18: older weights vanish in double precision
 
 
-def rank_deficient(random: np.random.Generator, count: int) -> Floats:
-    """Contexts in five dimensions that for long stretches span only two, and then others."""
+def draw_rank_deficient(random: np.random.Generator, count: int) -> Floats:
+    """Draw features (count, 5) that span only two dimensions for 50 000 rows, then two others."""
     xs = np.zeros((count, 5))
     for stretch in range(0, count, 50_000):
         basis = np.linalg.qr(random.standard_normal((5, 2)))[0]
@@ -24,79 +24,79 @@ def rank_deficient(random: np.random.Generator, count: int) -> Floats:
 @pytest.mark.parametrize(
     "exploration", [wv.optimism(1.0), wv.thompson(1.0)], ids=["optimism", "thompson"]
 )
-def test_a_million_rounds_with_too_few_directions_agree_with_a_refit(
+def test_a_million_rank_deficient_observations_agree_with_a_refit(
     exploration: wv.Exploration,
 ) -> None:
-    """At γ = 0.999, to 1e-8, in directions that were seen long ago as in those seen now."""
+    """At γ = 0.999, to 1e-8, also in directions that have not been seen for long."""
     random = np.random.default_rng(1)
-    xs = rank_deficient(random, ROUNDS)
+    xs = draw_rank_deficient(random, ROUNDS)
     ys = xs @ np.arange(1.0, 6.0) + random.standard_normal(ROUNDS)
     policy = wv.Policy(5, wv.discount(0.999), exploration, seed=0)
     for batch in np.split(np.arange(ROUNDS), 20):
         policy.learn_many(xs[batch], ys[batch])
         assert np.isfinite(policy._arrays.block).all()
-    agrees_with_refit(policy, xs[-RECENT:], ys[-RECENT:], 1e-8)
+    assert_equals_refit(policy, xs[-RECENT:], ys[-RECENT:], 1e-8)
 
 
-def agrees_with_refit(policy: wv.Policy, xs: Floats, ys: Floats, within: float) -> None:
-    """θ̂, W, V⁻¹ and the widths of the axes, each as a share of its size."""
-    wanted = naive.estimate(policy.memory, policy.ridge, naive.observed(xs, ys))
+def assert_equals_refit(policy: wv.Policy, xs: Floats, ys: Floats, within: float) -> None:
+    """Compare θ̂, W, W̃, V⁻¹ and the widths of the axes, each relative to its largest entry."""
+    refit = naive.estimate(policy.memory, policy.ridge, naive.observed(xs, ys))
     arms = np.eye(policy.dim)
-    for found, right in (
-        (policy.theta, wanted.theta),
-        (policy.belief.precision, wanted.W),
-        (policy.belief.noise, wanted.W_noise),
-        (policy.belief.covariance, wanted.V_inverse),
-        (policy.widths(arms), wanted.widths(arms)),
+    for actual, expected in (
+        (policy.theta, refit.theta),
+        (policy.belief.precision, refit.W),
+        (policy.belief.noise, refit.W_noise),
+        (policy.belief.covariance, refit.V_inverse),
+        (policy.widths(arms), refit.widths(arms)),
     ):
-        assert np.abs(found - right).max() <= within * np.abs(right).max()
+        assert np.abs(actual - expected).max() <= within * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("memory", [wv.window(500), wv.restart(700)], ids=repr)
 def test_a_hundred_thousand_observations_of_a_short_memory_agree_with_a_refit(
     memory: wv.Memory,
 ) -> None:
-    """Taking out what leaves a window leaves nothing behind, to 1e-10."""
+    """The rounding errors of removed observations do not accumulate: 1e-10."""
     random = np.random.default_rng(2)
-    xs = rank_deficient(random, 100_000)
+    xs = draw_rank_deficient(random, 100_000)
     ys = xs @ np.arange(1.0, 6.0) + random.standard_normal(100_000)
     policy = wv.Policy(5, memory, wv.optimism(1.0), seed=0)
     for x, y in zip(xs, ys.tolist(), strict=True):
         policy.learn(policy.choose(x[None, :]), y)
     held = memory.rounds or 100_000 % memory.every
-    agrees_with_refit_of(policy, wv.keep(), xs[-held:], ys[-held:], 1e-10)
+    assert_equals_refit_of(policy, wv.keep(), xs[-held:], ys[-held:], 1e-10)
 
 
-def agrees_with_refit_of(
+def assert_equals_refit_of(
     policy: wv.Policy, memory: wv.Memory, xs: Floats, ys: Floats, within: float
 ) -> None:
-    """The same against another memory that should hold the same."""
-    wanted = naive.estimate(memory, policy.ridge, naive.observed(xs, ys))
-    assert np.abs(policy.theta - wanted.theta).max() <= within * np.abs(wanted.theta).max()
-    assert np.abs(policy.belief.precision - wanted.W).max() <= within * np.abs(wanted.W).max()
+    """Compare θ̂ and W with those of another memory over these observations."""
+    expected = naive.estimate(memory, policy.ridge, naive.observed(xs, ys))
+    assert np.abs(policy.theta - expected.theta).max() <= within * np.abs(expected.theta).max()
+    assert np.abs(policy.belief.precision - expected.W).max() <= within * np.abs(expected.W).max()
 
 
 @pytest.mark.parametrize(
     "memory", [wv.keep(), wv.discount(0.999), wv.discount(0.9), wv.window(300)], ids=repr
 )
-def test_features_of_norm_a_thousand_keep_eight_digits(memory: wv.Memory) -> None:
-    """W/λ reaches 1e10, so that 1e-16 · 1e10 = 1e-6 would be excused; 1e-8 is attained."""
+def test_features_of_norm_1000_keep_eight_digits(memory: wv.Memory) -> None:
+    """W/λ reaches 1e10, so an error of 1e-16 · 1e10 = 1e-6 is expected; 1e-8 is attained."""
     random = np.random.default_rng(3)
     xs = 1e3 * random.standard_normal((20_000, 5)) / np.sqrt(5)
     ys = xs @ np.arange(1.0, 6.0) / 1e3 + random.standard_normal(20_000)
     policy = wv.Policy(5, memory, wv.optimism(1.0), seed=0)
     policy.learn_many(xs, ys)
-    wanted = naive.estimate(memory, 1.0, naive.observed(xs, ys))
-    error = np.abs(policy.theta - wanted.theta).max() / np.abs(wanted.theta).max()
+    expected = naive.estimate(memory, 1.0, naive.observed(xs, ys))
+    error = np.abs(policy.theta - expected.theta).max() / np.abs(expected.theta).max()
     assert error <= 1e-8
     widths = policy.widths(np.eye(5))
-    np.testing.assert_allclose(widths, wanted.widths(np.eye(5)), rtol=1e-8)
+    np.testing.assert_allclose(widths, expected.widths(np.eye(5)), rtol=1e-8)
 
 
 @pytest.mark.parametrize("memory", [wv.keep(), wv.discount(0.999), wv.window(50)], ids=repr)
 @pytest.mark.parametrize("ridge", [1e-6, 1.0, 1e4])
-def test_what_would_leave_too_few_digits_is_refused(memory: wv.Memory, ridge: float) -> None:
-    """Just below the limit there are digits left, above it a message says what to do."""
+def test_features_that_leave_too_few_digits_are_refused(memory: wv.Memory, ridge: float) -> None:
+    """Just below the limit θ̂ has two digits or more; above it an error says what to do."""
     policy = wv.Policy(2, memory, wv.optimism(1.0), ridge=ridge, seed=0)
     size = np.sqrt(1e13 * ridge)
     complaint = r"at most 1e\+13 times the ridge \(.*\), or too few digits are left; scale them"
@@ -104,18 +104,17 @@ def test_what_would_leave_too_few_digits_is_refused(memory: wv.Memory, ridge: fl
         policy.learn([1.001 * size, 0.0], 1.0)
     assert policy.belief.seen == 0
     policy.learn([0.6 * size, 0.3 * size], 1.0)
-    wanted = naive.estimate(
+    expected = naive.estimate(
         memory, ridge, naive.observed(size * np.array([[0.6, 0.3]]), np.ones(1))
     )
-    np.testing.assert_allclose(policy.theta, wanted.theta, rtol=1e-2)
+    np.testing.assert_allclose(policy.theta, expected.theta, rtol=1e-2)
     with pytest.raises(wv.ArmsError, match=complaint):
         policy.learn([0.9 * size, 0.0], 1.0)
     assert policy.belief.seen == 1
 
 
 @pytest.mark.parametrize("ridge", [1e-320, 1e-300, 1e-12, 1e12, 1e300])
-def test_a_ridge_is_refused_or_gives_numbers(ridge: float) -> None:
-    """No ridge, however small or large, leads to an estimate or a choice that is not a number."""
+def test_a_ridge_is_refused_or_gives_finite_estimates(ridge: float) -> None:
     try:
         policy = wv.Policy(2, wv.keep(), wv.optimism(1.0), ridge=ridge, seed=0)
     except wv.SettingError:
@@ -125,14 +124,14 @@ def test_a_ridge_is_refused_or_gives_numbers(ridge: float) -> None:
     assert policy.choose(np.eye(2)).index in (0, 1)
 
 
-def test_a_policy_that_has_learned_much_still_learns() -> None:
-    """After 100 000 rounds of one thing, a discount turns to another within its memory."""
+def test_a_discount_follows_a_change_after_100_000_observations() -> None:
+    """θ̂ is the weighted mean of both phases, by the geometric sums of their weights."""
     policy = wv.Policy(2, wv.discount(0.99), wv.optimism(1.0), seed=0)
     policy.learn_many(np.tile([1.0, 0.0], (100_000, 1)), np.ones(100_000))
     policy.learn_many(np.tile([1.0, 0.0], (1000, 1)), -np.ones(1000))
     weight = 0.99**1000
-    held = (1 - 0.99**101_000) / 0.01
+    total = (1 - 0.99**101_000) / 0.01
     assert policy.theta[0] == pytest.approx(
-        ((held - (1 - weight) / 0.01) - (1 - weight) / 0.01) / (1 + held), rel=1e-9
+        ((total - (1 - weight) / 0.01) - (1 - weight) / 0.01) / (1 + total), rel=1e-9
     )
     assert policy.theta[1] == 0.0

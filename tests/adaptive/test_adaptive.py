@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import windvane as wv
-from game import played
+from game import play_round_by_round
 from grid import EXPLORATIONS, Floats, contents, unit_rows
 from windvane.adaptive import selection
 from windvane.adaptive.policies import Adaptive
@@ -158,7 +158,7 @@ def test_the_engine_plays_the_same_arms(
     player = Player("it", wv.keep(), exploration, ridge=0.7)
     curve = replay_adaptive(player, adaptation, draw, KEY, np.arange(1, 151))
     policy = Adaptive(draw.dim, adaptation, exploration, ridge=0.7)
-    np.testing.assert_allclose(curve, played(policy, KEY, draw), atol=1e-9)
+    np.testing.assert_allclose(curve, play_round_by_round(policy, KEY, draw), atol=1e-9)
 
 
 @every_kind

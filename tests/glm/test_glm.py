@@ -11,9 +11,9 @@ from scipy import stats
 
 import naive
 import windvane as wv
-from game import played
+from game import play_round_by_round
 from grid import Floats, contents, unit_rows
-from test_laws import is_normal, starts
+from test_laws import assert_normal, list_starts
 from windvane import _random
 from windvane.kernels import glm as kernels
 from windvane.kernels.round_draws import FIRST_FREE_PLACE
@@ -107,7 +107,7 @@ def test_a_draw_is_the_estimate_from_perturbed_rewards(link: str, memory: wv.Mem
     policy = learned(link, memory, history, scale=0.8)
     room = policy._held.past.shape[1]
     held = min(120, room)
-    for start in starts(policy.key, 5):
+    for start in list_starts(policy.key, 5):
         drawn, z = np.empty(4), np.empty(held + 4)
         assert kernels.sample_parameter(policy._model, policy._held, start, drawn)
         _random.normals(start, FIRST_FREE_PLACE, z)
@@ -126,7 +126,7 @@ def test_under_the_identity_link_draws_have_the_law_of_thompson(memory: wv.Memor
     np.testing.assert_allclose(policy.theta, now.theta, atol=1e-9)
     drawn = np.empty((20_000, 4))
     assert kernels.sample_parameters(policy._model, policy._held, policy.key, 0, drawn)
-    is_normal(drawn, now.theta, 0.49 * now.V_inverse)
+    assert_normal(drawn, now.theta, 0.49 * now.V_inverse)
 
 
 @every_link
@@ -393,7 +393,7 @@ def test_engine_plays_the_arms_of_the_policy(
     player = Player("it", memory, wv.perturbed_history(0.5), 0.7, 0.1, link=link)
     curve = replay_generalized(player, draw, 123, np.arange(1, 121))
     policy = wv.GeneralizedPolicy(draw.dim, link, memory, 0.5, 0.7, floor=0.1)
-    np.testing.assert_allclose(curve, played(policy, 123, draw), atol=1e-9)
+    np.testing.assert_allclose(curve, play_round_by_round(policy, 123, draw), atol=1e-9)
 
 
 def test_rounds_played_at_random_come_first() -> None:

@@ -18,7 +18,7 @@ from windvane.lab.running.experiment import (
     play_chunk,
     run_experiment,
 )
-from windvane.lab.worlds.draw import Draw, means, offered, payoff
+from windvane.lab.worlds.draw import Draw, compute_means, compute_reward, list_arms
 from windvane.types import Floats
 
 WORLD = worlds.world(4, 6, 400, worlds.abrupt([200], flip=0.5))
@@ -113,9 +113,9 @@ def play_naively(draw: Draw, a: float, gamma: float, seed: int) -> float:
     for t in range(draw.rounds):
         half = np.linalg.solve(W, np.linalg.cholesky(W_tilde))
         theta = np.linalg.solve(W, b) + a * half @ rng.standard_normal(d)
-        arms, mean = offered(draw, t), means(draw, t)
+        arms, mean = list_arms(draw, t), compute_means(draw, t)
         chosen = int(np.argmax(arms @ theta))
-        x, y = arms[chosen], payoff(draw, t, chosen)
+        x, y = arms[chosen], compute_reward(draw, t, chosen)
         W = gamma * W + np.outer(x, x) + (1 - gamma) * np.eye(d)
         W_tilde = gamma**2 * W_tilde + np.outer(x, x) + (1 - gamma**2) * np.eye(d)
         b = gamma * b + x * y
@@ -147,8 +147,8 @@ def test_the_spanned_game_is_the_same_game() -> None:
     policy.key = 1
     total, slow = 0.0, []
     for t in range(300):
-        choice = policy.choose(offered(draw, t))
-        policy.learn(choice, payoff(draw, t, choice.index))
-        total += means(draw, t).max() - means(draw, t)[choice.index]
+        choice = policy.choose(list_arms(draw, t))
+        policy.learn(choice, compute_reward(draw, t, choice.index))
+        total += compute_means(draw, t).max() - compute_means(draw, t)[choice.index]
         slow.append(total)
     np.testing.assert_allclose(fast, slow, atol=1e-8)

@@ -12,7 +12,7 @@ from windvane.lab.engines.linear import replay
 from windvane.lab.running.experiment import ExperimentResult, run_experiment
 from windvane.lab.studies import criteo, paper
 from windvane.lab.studies.criteo_features import Pools
-from windvane.lab.worlds.draw import Draw, means, offered, payoff
+from windvane.lab.worlds.draw import Draw, compute_means, compute_reward, list_arms
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def play_naively(player: Player, draw: Draw, seed: int) -> float:
     for t in range(draw.rounds):
         if t in player.memory.at:
             W, W_tilde, b, seen = np.eye(d), np.eye(d), np.zeros(d), 0
-        arms, mean = offered(draw, t), means(draw, t)
+        arms, mean = list_arms(draw, t), compute_means(draw, t)
         inverse = np.linalg.inv(W)
         V_inverse = inverse @ W_tilde @ inverse
         if law is None:
@@ -163,7 +163,7 @@ def play_naively(player: Player, draw: Draw, seed: int) -> float:
             widths = np.sqrt(np.einsum("kd,de,ke->k", arms, V_inverse, arms))
             scores = arms @ inverse @ b + level * widths
         chosen = int(rng.integers(len(arms)) if t < player.any_first else np.argmax(scores))
-        x, y = arms[chosen], payoff(draw, t, chosen)
+        x, y = arms[chosen], compute_reward(draw, t, chosen)
         W = gamma * W + np.outer(x, x) + (1 - gamma) * np.eye(d)
         W_tilde = gamma**2 * W_tilde + np.outer(x, x) + (1 - gamma**2) * np.eye(d)
         b, seen = gamma * b + x * y, seen + 1

@@ -30,7 +30,7 @@ from windvane.lab.worlds import (
     world,
 )
 from windvane.lab.worlds.arm_draws import MAX_FRESH_VECTORS
-from windvane.lab.worlds.draw import means, offered, payoff, regret
+from windvane.lab.worlds.draw import compute_means, compute_regret, compute_reward, list_arms
 
 DRIFTS = [stationary(), abrupt([30, 70], flip=0.6), rotation(2.0), walk(3.0), periodic(40)]
 REWARDS = [
@@ -177,9 +177,9 @@ def test_fresh_arms_differ_within_a_round_and_memory_is_bounded() -> None:
 def test_fixed_arms_stay() -> None:
     drawn = world(3, 4, 100, actions=fixed()).draw(0)
     assert drawn.picks.shape == (1, 4)
-    assert np.array_equal(offered(drawn, 0), offered(drawn, 99))
+    assert np.array_equal(list_arms(drawn, 0), list_arms(drawn, 99))
     listed = world(2, 3, 100, actions=fixed([[1, 0], [0, 1], [2, 2]])).draw(0)
-    assert offered(listed, 50).tolist() == [[1, 0], [0, 1], [2, 2]]
+    assert list_arms(listed, 50).tolist() == [[1, 0], [0, 1], [2, 2]]
     assert listed.arm_norm == pytest.approx(math.sqrt(8))
 
 
@@ -222,40 +222,44 @@ def test_rewards_are_the_mean_plus_noise() -> None:
     draw = world(2, 3, 50, periodic(10), reward=gaussian(0.5)).draw(2)
     theta = draw.theta[draw.era[17]]
     expected = [float(draw.arms[i] @ theta) for i in draw.picks[17]]
-    assert means(draw, 17) == pytest.approx(expected)
-    assert payoff(draw, 17, 2) == pytest.approx(expected[2] + draw.noise[17])
+    assert compute_means(draw, 17) == pytest.approx(expected)
+    assert compute_reward(draw, 17, 2) == pytest.approx(expected[2] + draw.noise[17])
 
 
 def test_bernoulli_means_map_the_widest_range_onto_0_and_1() -> None:
     arms = fixed([[2, 0], [-2, 0], [0, 1]])
     draw = world(2, 3, 9, actions=arms, reward=bernoulli(), start=[3, 0]).draw(0)
-    assert means(draw, 0) == pytest.approx([1, 0, 0.5])
+    assert compute_means(draw, 0) == pytest.approx([1, 0, 0.5])
     cut = world(2, 3, 9, actions=arms, reward=bernoulli("clip"), start=[0.3, 0]).draw(0)
-    assert means(cut, 0) == pytest.approx([0.6, 0, 0])
+    assert compute_means(cut, 0) == pytest.approx([0.6, 0, 0])
 
 
 @pytest.mark.parametrize("mean", ["affine", "clip", "logistic"])
 def test_bernoulli_rewards_are_0_or_1_with_their_mean(mean: str) -> None:
     arms = fixed([[0.2, 0.1], [0.9, 0.1]])
     draw = world(2, 2, 20_000, actions=arms, reward=bernoulli(mean), start=[0.7, 0.7]).draw(0)
-    rewards = [payoff(draw, t, t % 2) for t in range(20_000)]
+    rewards = [compute_reward(draw, t, t % 2) for t in range(20_000)]
     assert set(rewards) == {0.0, 1.0}
     for arm in (0, 1):
-        assert np.mean(rewards[arm::2]) == pytest.approx(means(draw, 0)[arm], abs=5 * 0.5 / 100)
+        assert np.mean(rewards[arm::2]) == pytest.approx(
+            compute_means(draw, 0)[arm], abs=5 * 0.5 / 100
+        )
 
 
 def test_logistic_means_are_those_of_the_link() -> None:
     arms = fixed([[2, 0], [-2, 0], [0, 1]])
     draw = world(2, 3, 9, actions=arms, reward=bernoulli("logistic"), start=[3, 0]).draw(0)
-    assert means(draw, 0) == pytest.approx([1 / (1 + math.exp(-6)), 1 / (1 + math.exp(6)), 0.5])
+    assert compute_means(draw, 0) == pytest.approx(
+        [1 / (1 + math.exp(-6)), 1 / (1 + math.exp(6)), 0.5]
+    )
 
 
 def test_counts_are_the_quantiles_of_the_poisson_law_of_their_mean() -> None:
     arms = fixed(np.array([[1, 0], [-3, 0], [2.5, 1]]))
     draw = world(2, 3, 3000, actions=arms, reward=poisson(), start=[2, 0]).draw(0)
-    assert means(draw, 0) == pytest.approx([math.exp(2), math.exp(-6), math.exp(5)])
-    for arm, mean in enumerate(means(draw, 0)):
-        counts = [payoff(draw, t, arm) for t in range(3000)]
+    assert compute_means(draw, 0) == pytest.approx([math.exp(2), math.exp(-6), math.exp(5)])
+    for arm, mean in enumerate(compute_means(draw, 0)):
+        counts = [compute_reward(draw, t, arm) for t in range(3000)]
         assert counts == stats.poisson.ppf(draw.noise, mean).tolist()
         assert np.mean(counts) == pytest.approx(mean, abs=5 * math.sqrt(mean / 3000))
 
@@ -272,7 +276,7 @@ def test_what_a_reward_prints_can_be_read_back(reward: Reward) -> None:
 
 def test_regret_counts_missed_means() -> None:
     draw = world(2, 2, 4, abrupt([2], flip=1.0), fixed([[1, 0], [0, 1]]), start=[1, 0.25]).draw(0)
-    assert regret(draw, [0, 1, 0, 1]) == pytest.approx([0, 0.75, 0.75, 0])
+    assert compute_regret(draw, [0, 1, 0, 1]) == pytest.approx([0, 0.75, 0.75, 0])
 
 
 def test_a_table_reads_as_the_world_that_prints_it() -> None:

@@ -7,7 +7,7 @@ from windvane.adaptive.policies import Adaptive
 from windvane.errors import SettingError
 from windvane.glm.policy import GeneralizedPolicy
 from windvane.lab.engines.game import Player, accumulate_regret
-from windvane.lab.worlds.draw import Draw, Marks, mean_reward, realize_reward
+from windvane.lab.worlds.draw import Draw, Marks, compute_mean, realize_reward
 from windvane.policy import Policy
 from windvane.types import Floats
 
@@ -27,9 +27,9 @@ def replay_on(actions: ActionSet, player: Player, draw: Draw, key: int, marks: M
         theta = draw.theta[draw.era[t]]
         if era != draw.era[t]:
             era = int(draw.era[t])
-            largest = mean_reward(draw, float(actions.best(theta).features @ theta))
+            largest = compute_mean(draw, float(actions.best(theta).features @ theta))
         choice = policy.choose(actions)
-        expected = mean_reward(draw, float(choice.features @ theta))
+        expected = compute_mean(draw, float(choice.features @ theta))
         policy.learn(choice, realize_reward(draw, expected, float(draw.noise[t])))
         regret[t] = largest - expected
     return accumulate_regret(regret, marks)

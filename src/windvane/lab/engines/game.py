@@ -21,8 +21,8 @@ from windvane.lab.worlds.draw import Draw, Marks
 from windvane.memory import Memory
 from windvane.types import Floats
 
-allow_in_compiled_code(links.mean, draws.poisson_quantile)
-mean_reward = compiled(draws.mean_reward)
+allow_in_compiled_code(links.mean, draws.invert_poisson)
+compute_mean = compiled(draws.compute_mean)
 realize_reward = compiled(draws.realize_reward)
 
 
@@ -105,7 +105,7 @@ def open_round(draw: Draw, offer: Offer, t: int) -> float:
     theta = draw.theta[draw.era[t]]
     best = -np.inf
     for k in range(offer.means.size):
-        offer.means[k] = mean_reward(draw, dot(offer.arms[k], theta))
+        offer.means[k] = compute_mean(draw, dot(offer.arms[k], theta))
         best = max(best, offer.means[k])
     return best
 

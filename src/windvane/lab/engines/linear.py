@@ -50,11 +50,11 @@ def replay(player: Player, draw: Draw, key: int, marks: Marks) -> Floats:
     kept = draw.rounds if limit is None else min(limit, draw.rounds)
     past = np.zeros((kept, history_width(dim, memory)))
     arrays = PolicyArrays(rules, np.zeros(1, TALLY), np.zeros(block_size(rules)), past)
-    play(game, arrays, restart_rounds(memory, draw.rounds))
+    play(game, arrays, list_restarts(memory, draw.rounds))
     return accumulate_regret(game.regret, marks)
 
 
-def restart_rounds(memory: Memory, rounds: int) -> Marks:
+def list_restarts(memory: Memory, rounds: int) -> Marks:
     """The rounds before which everything is dropped, and then `rounds`, (R + 1,)."""
     restarts = []
     following = memory.next_restart(0)

@@ -56,24 +56,24 @@ class Draw(NamedTuple):
         return float(np.linalg.norm(self.arms, axis=1).max())
 
 
-def offered(draw: Draw, t: int) -> Floats:
+def list_arms(draw: Draw, t: int) -> Floats:
     """The arms of round t, (K, d)."""
     arms: Floats = draw.arms[draw.picks[t if len(draw.picks) > 1 else 0]]
     return arms
 
 
-def means(draw: Draw, t: int) -> Floats:
+def compute_means(draw: Draw, t: int) -> Floats:
     """The mean reward of each arm in round t, (K,)."""
-    scores = offered(draw, t) @ draw.theta[draw.era[t]]
-    return np.array([mean_reward(draw, score) for score in scores.tolist()])
+    scores = list_arms(draw, t) @ draw.theta[draw.era[t]]
+    return np.array([compute_mean(draw, score) for score in scores.tolist()])
 
 
-def payoff(draw: Draw, t: int, arm: int) -> float:
+def compute_reward(draw: Draw, t: int, arm: int) -> float:
     """The reward of an arm in round t."""
-    return realize_reward(draw, float(means(draw, t)[arm]), float(draw.noise[t]))
+    return realize_reward(draw, float(compute_means(draw, t)[arm]), float(draw.noise[t]))
 
 
-def mean_reward(draw: Draw, score: float) -> float:
+def compute_mean(draw: Draw, score: float) -> float:
     """The mean reward μ(centre + slope·⟨x, θ⟩) of an arm with score ⟨x, θ⟩; binary: in [0, 1]."""
     expected = mean(draw.link, draw.centre + draw.slope * score)
     return min(max(expected, 0.0), 1.0) if draw.binary else expected
@@ -83,10 +83,10 @@ def realize_reward(draw: Draw, expected: float, noise: float) -> float:
     """The reward that a mean and the noise of a round give."""
     if draw.binary:
         return 1.0 if noise < expected else 0.0
-    return poisson_quantile(expected, noise) if draw.link == POISSON else expected + noise
+    return invert_poisson(expected, noise) if draw.link == POISSON else expected + noise
 
 
-def poisson_quantile(expected: float, probability: float) -> float:
+def invert_poisson(expected: float, probability: float) -> float:
     """The least k at which the Poisson distribution function exceeds `probability`."""
     k = 0.0
     mass = math.exp(-expected)
@@ -98,7 +98,7 @@ def poisson_quantile(expected: float, probability: float) -> float:
     return k
 
 
-def regret(draw: Draw, played: Iterable[int]) -> Floats:
+def compute_regret(draw: Draw, played: Iterable[int]) -> Floats:
     """The regret of each round for the arms played, (T,): max_x μ_t(x) − μ_t(x_t)."""
-    rounds = ((means(draw, t), arm) for t, arm in enumerate(played))
+    rounds = ((compute_means(draw, t), arm) for t, arm in enumerate(played))
     return np.array([expected.max() - expected[arm] for expected, arm in rounds])

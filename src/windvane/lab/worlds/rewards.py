@@ -64,9 +64,10 @@ def bernoulli(mean: str = "affine") -> Reward:
     logistic: μ = 1/(1 + exp(−⟨x, θ⟩))
 
     >>> from windvane.lab.worlds import bernoulli, fixed, world
-    >>> from windvane.lab.worlds.draw import means
+    >>> from windvane.lab.worlds.draw import compute_means
     >>> arms = fixed([[1, 0], [0, 1]])
-    >>> means(world(2, 2, 9, actions=arms, reward=bernoulli("clip"), start=[0.7, -0.2]).draw(1), 0)
+    >>> clipped = world(2, 2, 9, actions=arms, reward=bernoulli("clip"), start=[0.7, -0.2])
+    >>> compute_means(clipped.draw(1), 0)
     array([0.7, 0. ])
     """
     if mean not in ("affine", "clip", "logistic"):
@@ -78,9 +79,10 @@ def poisson() -> Reward:
     """A count with mean μ = exp(⟨x, θ⟩). Regret is counted in μ.
 
     >>> from windvane.lab.worlds import fixed, poisson, world
-    >>> from windvane.lab.worlds.draw import means
+    >>> from windvane.lab.worlds.draw import compute_means
     >>> arms = fixed([[1, 0], [0, 1]])
-    >>> means(world(2, 2, 9, actions=arms, reward=poisson(), start=[0.0, 1.0]).draw(1), 0).round(3)
+    >>> counts = world(2, 2, 9, actions=arms, reward=poisson(), start=[0.0, 1.0])
+    >>> compute_means(counts.draw(1), 0).round(3)
     array([1.   , 2.718])
     """
     return Reward("poisson", "exp")
