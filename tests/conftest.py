@@ -1,4 +1,7 @@
-"""Databases and servers for the tests of the service; where CI is set, nothing is skipped."""
+"""Databases and servers for the tests of the service, and the marks of slow tests.
+
+If CI is set, a skipped test counts as failed.
+"""
 
 import os
 import tempfile
@@ -10,16 +13,39 @@ import pytest
 
 from server_process import Nursery
 
-collect_ignore = ["service/clients"]  # programs of their own
+collect_ignore = ["service/clients"]  # programs that test_clients.py runs
+ROOT = Path(__file__).parent.parent
+SLOW_FOLDERS = (  # with servers, browsers, other environments or long simulations
+    "docs",
+    "README.md",
+    "src/windvane/lab",
+    "tests/action_sets",
+    "tests/adaptive",
+    "tests/docs",
+    "tests/glm",
+    "tests/lab",
+    "tests/old_data",
+    "tests/service",
+    "tests/test_distribution.py",
+    "tests/test_portability.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that `make test-fast` leaves out."""
+    for item in items:
+        path = item.path.relative_to(ROOT).as_posix()
+        if path.startswith(SLOW_FOLDERS):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Where CI is set all that tests need is installed: one that is skipped has failed."""
+    """Count a skipped test as failed if CI is set, because CI installs all that tests need."""
     report = yield
     if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
-        report.longrepr = f"skipped, which must not happen where CI is set: {report.longrepr}"
+        report.longrepr = f"skipped, which must not happen in CI: {report.longrepr}"
     return report
 
 

@@ -28,28 +28,28 @@ from windvane import _random, kernels
 def read_draws(policy: wv.Policy, history: naive.History) -> naive.Draws:
     """The random numbers that the policy will use in this round."""
     exploration, d = policy.exploration, policy.dim
-    start = np.uint64(_random.opening(np.uint64(policy.key), policy.round))
+    start = np.uint64(_random.start_round(np.uint64(policy.key), policy.round))
     if exploration.law:
         uniform = np.array([_random.uniform(start, 3)])
         if exploration.law.name == "grid":
             return naive.Draws(level=float(naive.quantile(exploration.law, uniform)[0]))
         level = np.empty(1)
-        _random.normals(start, 3, level)
+        _random.fill_normals(start, 3, level)
         return naive.Draws(
             float(np.abs(level[0]) if exploration.law.name != "normal" else level[0])
         )
     if exploration.name == "thompson":
         normals = np.empty(2 * d if policy.memory.name != "window" else d)
-        _random.normals(start, 3, normals)
+        _random.fill_normals(start, 3, normals)
         return naive.Draws(normals=normals)
     count = np.count_nonzero(naive.weights(policy.memory, history, policy.ridge))
     pseudo = np.zeros(count + d if policy.memory.name != "kalman" else count + (count + 1) * d)
     if exploration.pseudo == "coins":
         for i in range(count):
-            bits = int(_random.word(start, 3 + i))
+            bits = int(_random.draw_word(start, 3 + i))
             pseudo[i] = (bits & (2 ** int(exploration.scale) - 1)).bit_count()
     else:
-        _random.normals(start, 3, pseudo)
+        _random.fill_normals(start, 3, pseudo)
     return naive.Draws(pseudo=pseudo)
 
 
@@ -66,7 +66,7 @@ def test_every_pair_plays_as_the_formulas_say(
         scores = naive.scores(
             exploration, memory, 0.8, history, ARMS[t], read_draws(policy, history)
         )
-        start = np.uint64(_random.opening(np.uint64(policy.key), t))
+        start = np.uint64(_random.start_round(np.uint64(policy.key), t))
         choice = policy.choose(ARMS[t])
         if _random.uniform(start, 0) < exploration.chance:
             assert choice.index == int(6 * _random.uniform(start, 1))
@@ -121,7 +121,7 @@ def check_that_the_best_of_fifty_is_played(policy: wv.Policy) -> None:
             arms = unit_rows(random, 1, 10) + 0.03 * arms
         now = running.estimate()
         widths = np.sqrt(np.einsum("kd,kd->k", arms @ now.V_inverse, arms))
-        start = np.uint64(_random.opening(np.uint64(policy.key), t))
+        start = np.uint64(_random.start_round(np.uint64(policy.key), t))
         choice = policy.choose(arms)
         z = kernels.draw_level(policy._arrays.rules, kernels.compute_scale(policy._arrays), start)
         scores = arms @ now.theta + z * widths

@@ -16,7 +16,6 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "windvane"
 BUILD_FILES = ("pyproject.toml", "README.md", "LICENSE")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("distribution")]
 
 
 def shipped_files() -> set[str]:

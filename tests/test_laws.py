@@ -41,7 +41,7 @@ def make_policy(memory: wv.Memory, exploration: wv.Exploration) -> tuple[wv.Poli
 def list_starts(key: int, count: int = DRAWS, first: int = 10**6) -> list[np.uint64]:
     """The starts of the random streams of many rounds."""
     rounds = range(first, first + count)
-    return [np.uint64(_random.opening(np.uint64(key), t)) for t in rounds]
+    return [np.uint64(_random.start_round(np.uint64(key), t)) for t in rounds]
 
 
 def sample_parameters(policy: wv.Policy, count: int = DRAWS) -> Floats:
@@ -137,7 +137,7 @@ def test_a_randomized_width_perturbs_all_arms_of_a_round_by_one_level(
     random = np.random.default_rng(3)
     played = set()
     for arms in random.standard_normal((1500, 6, 4)):
-        start = np.uint64(_random.opening(np.uint64(policy.key), policy.round))
+        start = np.uint64(_random.start_round(np.uint64(policy.key), policy.round))
         z = kernels.draw_level(policy._arrays.rules, scale, start)
         totals = arms @ now.theta + z * now.widths(arms)
         index = policy.choose(arms).index
@@ -218,7 +218,7 @@ def test_normals_are_normal_and_uncorrelated(size: int) -> None:
     """Within a round, and between consecutive rounds."""
     drawn = np.empty((DRAWS, size))
     for row, start in zip(drawn, list_starts(5), strict=True):
-        _random.normals(start, 3, row)
+        _random.fill_normals(start, 3, row)
     for column in drawn.T:
         assert stats.kstest(column, stats.norm.cdf).pvalue > LEAST_P_VALUE
     assert_normal(drawn, np.zeros(size), np.eye(size))

@@ -96,7 +96,7 @@ SMALL = 64  # up to this dimension an inversion costs less than the error that L
 FADED = 1e-17  # a weight below this no longer changes a sum in double precision
 
 
-def rules_of(
+def build_rules(
     dim: int,
     memory: Memory,
     exploration: Exploration,

@@ -1,7 +1,7 @@
-"""Randomness that needs no state: draw i of round t under a key is a hash of the three.
+"""A random generator without state: draw i of round t under a key is a hash of the three.
 
-A policy's whole generator is its key and its round number. Rounds can be replayed, run in any
-order or on any number of threads, and give the same draws. The hash is SplitMix64's.
+The key and the round number of a policy are all that its generator needs. Rounds can be replayed
+or run in any order and on any number of threads, with the same draws. The hash is SplitMix64.
 """
 
 import math
@@ -18,32 +18,32 @@ SECOND_FACTOR = np.uint64(0x94D049BB133111EB)
 
 @compiled
 def scramble(bits: np.uint64) -> np.uint64:
-    """Send each 64-bit number to another, every input bit moving every output bit."""
+    """Map each 64-bit number to another one; every input bit changes about half the output bits."""
     bits = (bits ^ (bits >> np.uint64(30))) * FIRST_FACTOR
     bits = (bits ^ (bits >> np.uint64(27))) * SECOND_FACTOR
     return bits ^ (bits >> np.uint64(31))
 
 
 @compiled
-def opening(key: np.uint64, round_: int) -> np.uint64:
-    """Where the stream of a round starts."""
+def start_round(key: np.uint64, round_: int) -> np.uint64:
+    """Return the start of the stream of a round."""
     return scramble(key ^ scramble(np.uint64(round_) * GOLDEN + np.uint64(1)))
 
 
 @compiled
-def word(start: np.uint64, place: int) -> np.uint64:
-    """64 random bits."""
+def draw_word(start: np.uint64, place: int) -> np.uint64:
+    """Return 64 random bits."""
     return scramble(start + np.uint64(place) * GOLDEN)
 
 
 @compiled
 def uniform(start: np.uint64, place: int) -> float:
-    """Uniform on (0, 1), neither end ever reached."""
-    return (np.float64(word(start, place) >> np.uint64(11)) + 0.5) * 2.0**-53
+    """Draw from the uniform law on the open interval (0, 1)."""
+    return (np.float64(draw_word(start, place) >> np.uint64(11)) + 0.5) * 2.0**-53
 
 
-def layers(count: int, edge: float) -> Floats:
-    """The right ends of equal-area layers under exp(−x²/2), the lowest with the tail from `edge`.
+def compute_layers(count: int, edge: float) -> Floats:
+    """Right ends of equal-area layers under exp(−x²/2); the lowest layer has the tail from `edge`.
 
     The area of the lowest layer is that of every other one: edge·f(edge) + ∫_edge^∞ f.
     """
@@ -56,15 +56,15 @@ def layers(count: int, edge: float) -> Floats:
     return np.array([*ends, 0.0])
 
 
-EDGE = 3.6541528853610088  # with it, 256 layers end exactly at the peak
-LAYERS = layers(256, EDGE)
+EDGE = 3.6541528853610088  # the value for which 256 layers end exactly at the peak
+LAYERS = compute_layers(256, EDGE)
 
 
 @compiled
-def beyond(layer: int, x: float, bits: np.uint64) -> float:
-    """The rare case that x may lie above the curve: a half-normal from more words."""
+def sample_outside_layer(layer: int, x: float, bits: np.uint64) -> float:
+    """Draw a half-normal from more words, in the rare case that x may lie above the curve."""
     while True:
-        bits = word(bits, 1)
+        bits = draw_word(bits, 1)
         if layer == 0:
             step = -math.log(uniform(bits, 1)) / EDGE
             if -2.0 * math.log(uniform(bits, 2)) > step * step:
@@ -74,7 +74,7 @@ def beyond(layer: int, x: float, bits: np.uint64) -> float:
             high = math.exp(-0.5 * LAYERS[layer + 1] ** 2)
             if low + uniform(bits, 1) * (high - low) < math.exp(-0.5 * x * x):
                 return x
-            bits = word(bits, 2)
+            bits = draw_word(bits, 2)
             layer = int(bits & np.uint64(255))
             x = uniform(bits, 0) * LAYERS[layer]
             if x < LAYERS[layer + 1]:
@@ -82,12 +82,12 @@ def beyond(layer: int, x: float, bits: np.uint64) -> float:
 
 
 @compiled
-def normals(start: np.uint64, place: int, out: Floats) -> None:
-    """Fill `out` with standard normals, one from each place on, by the ziggurat."""
+def fill_normals(start: np.uint64, place: int, out: Floats) -> None:
+    """Fill `out` with standard normals, by the ziggurat method, from `place` on."""
     for i in range(out.size):
-        bits = word(start, place + i)
+        bits = draw_word(start, place + i)
         layer = int(bits & np.uint64(255))
         x = np.float64(bits >> np.uint64(11)) * 2.0**-53 * LAYERS[layer]
         if x >= LAYERS[layer + 1]:
-            x = beyond(layer, x, bits)
+            x = sample_outside_layer(layer, x, bits)
         out[i] = x if bits & np.uint64(256) else -x

@@ -62,7 +62,7 @@ class Policy(Chooser):
             raise SettingError(f"Policy: ridge must lie in [1e-100, 1e100], got {ridge!r}")
         self.floor = validation.share("Policy", "floor", floor)
         self._limit = _layout.history_limit(memory, exploration)
-        rules = _layout.rules_of(self.dim, memory, exploration, self.ridge, self.floor)
+        rules = _layout.build_rules(self.dim, memory, exploration, self.ridge, self.floor)
         past = np.zeros((0 if self._limit == 0 else 1, _layout.history_width(self.dim, memory)))
         self._arrays = self._make_blank(rules, past)
         self._raises_alarms = memory.kind.raises_alarms

@@ -99,7 +99,7 @@ def screen(arms: Finite, arrays: PolicyArrays, key: int, round_: int) -> Places 
     from windvane import _random, kernels
     from windvane.kernels.round_draws import ANY_ARM_PLACE, MIX_PLACE
 
-    start = np.uint64(_random.opening(np.uint64(key), round_))
+    start = np.uint64(_random.start_round(np.uint64(key), round_))
     rule = arrays.rules[0]
     if _random.uniform(start, MIX_PLACE) < rule["mix"]:
         return np.array([int(_random.uniform(start, ANY_ARM_PLACE) * len(arms))])

@@ -121,7 +121,7 @@ def choose_with_propensities(
     widths = kernels.compute_widths(arrays, state, arms)
     scale = kernels.compute_scale(arrays)
     shares = mix_floor(rules, compute_envelope_shares(means, widths, scale, rules[0].law))
-    start = _random.opening(np.uint64(key), round_)
+    start = _random.start_round(np.uint64(key), round_)
     z = kernels.draw_level(rules, scale, start)
     scores = means + z * widths
     top = int(np.argmax(scores))
@@ -224,15 +224,15 @@ def compute_shares(
 
 def draw_parameters(source: BeliefSource, samples: int, key: int, round_: int) -> Floats:
     """Return draws of θ̃, (samples, d), with a key of their own, so that no choice changes."""
-    start = np.uint64(_random.opening(np.uint64(key ^ COUNTING_KEY), round_))
+    start = np.uint64(_random.start_round(np.uint64(key ^ COUNTING_KEY), round_))
     rule = source.arrays.rules[0]
     if rule["coins"]:
         state = kernels.view_belief(source.arrays)
-        starts = [np.uint64(_random.word(start, i)) for i in range(samples)]
+        starts = [np.uint64(_random.draw_word(start, i)) for i in range(samples)]
         return np.array([kernels.sample_parameter(source.arrays, state, s) for s in starts])
     belief = source.read_belief()
     z = np.empty(samples * belief.dim)
-    _random.normals(start, 0, z)
+    _random.fill_normals(start, 0, z)
     root: Floats = np.linalg.cholesky(belief.noise).astype(np.float64)
     half = belief.solve(root)  # (d, d), half·halfᵀ = V⁻¹
     return belief.theta + float(rule["scale"]) * z.reshape(samples, -1) @ half.T

@@ -101,7 +101,6 @@ def run_examples(examples: list[Example], folder: Path, environment: dict[str, s
         assert not output or shows(output, done.stdout), f"{command}\n{done.stdout}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_run_as_they_are_printed(page: Path, tmp_path: Path) -> None:
     port = free_port()

@@ -110,7 +110,7 @@ def test_a_draw_is_the_estimate_from_perturbed_rewards(link: str, memory: wv.Mem
     for start in list_starts(policy.key, 5):
         drawn, z = np.empty(4), np.empty(held + 4)
         assert kernels.sample_parameter(policy._model, policy._held, start, drawn)
-        _random.normals(start, FIRST_FREE_PLACE, z)
+        _random.fill_normals(start, FIRST_FREE_PLACE, z)
         pseudo = 0.8 * np.array([z[i % room] if i >= 120 - room else 0.0 for i in range(120)])
         wanted = naive.generalized(link, memory, RIDGE, history, pseudo, 0.8 * z[held:])
         np.testing.assert_allclose(drawn, wanted, rtol=1e-6, atol=1e-6)

@@ -148,12 +148,12 @@ def block_uniform(key: int, block: int) -> float:
     """Return the random number of a block, uniform on (0, 1)."""
     from windvane import _random  # imported late, because compiled code is slow to load
 
-    return _random.uniform(np.uint64(_random.opening(np.uint64(key ^ SELECTION_KEY), block)), 0)
+    return _random.uniform(np.uint64(_random.start_round(np.uint64(key ^ SELECTION_KEY), block)), 0)
 
 
 def block_key(key: int, block: int) -> int:
     """Return the key of the new policy that acts in a block."""
     from windvane import _random
 
-    start = np.uint64(_random.opening(np.uint64(key ^ SELECTION_KEY), block))
-    return int(_random.word(start, 1)) >> 1
+    start = np.uint64(_random.start_round(np.uint64(key ^ SELECTION_KEY), block))
+    return int(_random.draw_word(start, 1)) >> 1

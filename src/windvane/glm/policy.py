@@ -127,7 +127,7 @@ class GeneralizedPolicy(Chooser):
             )
         self._check_dim(actions)
         theta = np.empty(self.dim)
-        start = np.uint64(_random.opening(np.uint64(self.key), self.round))
+        start = np.uint64(_random.start_round(np.uint64(self.key), self.round))
         if not self._kernels.sample_parameter(self._model, self._held, start, theta):
             refuse_fit("choose", self.link)
         best = actions.best(theta)

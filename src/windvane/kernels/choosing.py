@@ -36,7 +36,7 @@ TIE_MARGIN = 1e-12  # scores closer than this share of the largest absolute scor
 def choose(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> int:
     """Choose one of the arms (K, d) in a round; return its place, or NOT_FINITE."""
     state = view_belief(arrays)
-    start = _random.opening(np.uint64(key), round_)
+    start = _random.start_round(np.uint64(key), round_)
     norms = compute_squared_norms(arms)
     for k in range(arms.shape[0]):
         if not norms[k] <= LARGEST:

@@ -70,7 +70,7 @@ def make_perturbed_equation(model: Model, held: Held, start: np.uint64) -> Equat
     weights = compute_weights(model, held)
     n = weights.size
     z = np.empty(n + held.theta.size)
-    _random.normals(start, FIRST_FREE_PLACE, z)
+    _random.fill_normals(start, FIRST_FREE_PLACE, z)
     z *= model.scale
     right = sum_features(held.past, weights * (held.past[-1, :n] + z[:n]))
     right += math.sqrt(model.ridge) * z[n:]
@@ -93,10 +93,10 @@ def sample_parameter(model: Model, held: Held, start: np.uint64, out: Floats) ->
 @compiled
 def sample_parameters(model: Model, held: Held, key: int, round_: int, out: Floats) -> bool:
     """Write independent samples of θ̃ to the rows of `out` (n, d); return False if not reached."""
-    start = _random.opening(np.uint64(key), round_)
+    start = _random.start_round(np.uint64(key), round_)
     is_reached = True
     for i in range(out.shape[0]):
-        is_reached &= sample_parameter(model, held, _random.word(start, i), out[i])
+        is_reached &= sample_parameter(model, held, _random.draw_word(start, i), out[i])
     return is_reached
 
 
@@ -105,7 +105,7 @@ def choose(model: Model, held: Held, arms: Floats, key: int, round_: int) -> int
     """Choose one of the arms (K, d) in a round; return its place, NOT_FINITE or UNSOLVED."""
     if not compute_squared_norms(arms).max() <= LARGEST:
         return NOT_FINITE
-    start = _random.opening(np.uint64(key), round_)
+    start = _random.start_round(np.uint64(key), round_)
     theta = np.empty(held.theta.size)
     if not sample_parameter(model, held, start, theta):
         return UNSOLVED

@@ -66,7 +66,7 @@ def sample_by_filter(arrays: PolicyArrays, state: State, start: np.uint64) -> Fl
     rule, d = arrays.rules[0], arrays.rules[0].dim
     if rule.style != HISTORY:
         z = np.empty(d)
-        _random.normals(start, FIRST_FREE_PLACE, z)
+        _random.fill_normals(start, FIRST_FREE_PLACE, z)
         sample: Floats = state.theta + rule.scale * np.dot(np.linalg.cholesky(state.inverse), z)
         return sample
     past = arrays.past

@@ -21,10 +21,10 @@ def draw_pseudo_rewards(rules: Records, start: np.uint64, observations: int, z: 
     coins = rules[0].coins
     if coins > 0:
         for i in range(observations):
-            z[i] = count_heads(_random.word(start, FIRST_FREE_PLACE + i), coins)
+            z[i] = count_heads(_random.draw_word(start, FIRST_FREE_PLACE + i), coins)
         z[observations:] = 0.0
     else:
-        _random.normals(start, FIRST_FREE_PLACE, z)
+        _random.fill_normals(start, FIRST_FREE_PLACE, z)
 
 
 @compiled

@@ -55,7 +55,7 @@ def draw_level(rules: Records, scale: float, start: np.uint64) -> float:
     if rule.law == GRID:
         return scale * invert_grid_law(rules, _random.uniform(start, FIRST_FREE_PLACE))
     draw = np.empty(1)
-    _random.normals(start, FIRST_FREE_PLACE, draw)
+    _random.fill_normals(start, FIRST_FREE_PLACE, draw)
     z = float(draw[0])
     return scale * (z if rule.law == NORMAL else abs(z))
 
@@ -93,7 +93,7 @@ def choose_parameter(arrays: PolicyArrays, key: int, round_: int) -> Floats:
     state = view_belief(arrays)
     if arrays.rules[0].style == MEAN:
         return state.theta.copy()
-    return sample_parameter(arrays, state, _random.opening(np.uint64(key), round_))
+    return sample_parameter(arrays, state, _random.start_round(np.uint64(key), round_))
 
 
 @compiled
@@ -120,7 +120,7 @@ def add_noise(arrays: PolicyArrays, state: State, start: np.uint64, right: Float
     rule = arrays.rules[0]
     d = rule.dim
     z = np.empty(2 * d)
-    _random.normals(start, FIRST_FREE_PLACE, z)
+    _random.fill_normals(start, FIRST_FREE_PLACE, z)
     z *= rule.scale
     for k in range(d):
         row, own = state.root[k], z[k]
@@ -139,7 +139,7 @@ def add_noise_of_window(
     for i in range(rule.dim):
         precision[i, i] += rule.ridge
     z = np.empty(rule.dim)
-    _random.normals(start, FIRST_FREE_PLACE, z)
+    _random.fill_normals(start, FIRST_FREE_PLACE, z)
     right += rule.scale * np.dot(np.linalg.cholesky(precision), z)
 
 

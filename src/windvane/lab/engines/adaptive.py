@@ -11,9 +11,9 @@ from windvane._layout import (
     WIDTH,
     PolicyArrays,
     block_size,
+    build_rules,
     history_limit,
     history_width,
-    rules_of,
 )
 from windvane.adaptive import selection
 from windvane.adaptive.selection import SELECTION_KEY, Adaptation
@@ -96,7 +96,7 @@ def make_candidates(player: Player, adaptation: Adaptation, draw: Draw, space: i
     """Make a policy for each candidate memory; `space` is the dimension before its reduction."""
     memories, exploration = adaptation.memories, player.exploration
     rules = [
-        rules_of(draw.dim, memory, exploration, player.ridge, player.floor, space)
+        build_rules(draw.dim, memory, exploration, player.ridge, player.floor, space)
         for memory in memories
     ]
     limits = [history_limit(memory, exploration) for memory in memories]
@@ -164,14 +164,14 @@ def open_block(candidates: Candidates, selector: Selector, key: int, t: int) -> 
         gained = scale_block_reward(turn.earned, selector.largest) / turn.chance
         scores[turn.acting] += selector.rate / scores.size * gained
     chances = exp3_chances(scores, selector.rate)
-    start = _random.opening(np.uint64(key ^ SELECTION_KEY), t // selector.span)
+    start = _random.start_round(np.uint64(key ^ SELECTION_KEY), t // selector.span)
     turn.acting = draw_index(chances, _random.uniform(start, 0))
     turn.chance = chances[turn.acting]
     turn.first_round = t
     turn.earned = 0.0
     if selector.is_fresh:
         reset(view_arrays(candidates, turn.acting))
-        turn.key = _random.word(start, 1) >> np.uint64(1)
+        turn.key = _random.draw_word(start, 1) >> np.uint64(1)
 
 
 @compiled
@@ -217,7 +217,7 @@ def play(game: Game, candidates: Candidates, selector: Selector) -> None:
         if t < game.any_first:
             chosen = choose_uniformly(game.key, t, means.size)
         else:
-            chosen = choose_as(candidates, turn.acting, offered, _random.opening(turn.key, age))
+            chosen = choose_as(candidates, turn.acting, offered, _random.start_round(turn.key, age))
         x = offer.arms[chosen]
         reward = realize_reward(draw, means[chosen], draw.noise[t])
         if selector.predicts:

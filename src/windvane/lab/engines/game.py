@@ -113,4 +113,4 @@ def open_round(draw: Draw, offer: Offer, t: int) -> float:
 @compiled
 def choose_uniformly(key: int, t: int, count: int) -> int:
     """Choose any of the arms of round t, all with equal probability."""
-    return int(_random.uniform(_random.opening(np.uint64(key), t), ANY_ARM_PLACE) * count)
+    return int(_random.uniform(_random.start_round(np.uint64(key), t), ANY_ARM_PLACE) * count)

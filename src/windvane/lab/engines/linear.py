@@ -12,9 +12,9 @@ from windvane._layout import (
     WIDTH,
     PolicyArrays,
     block_size,
+    build_rules,
     history_limit,
     history_width,
-    rules_of,
 )
 from windvane.kernels import (
     TrackedArms,
@@ -45,7 +45,7 @@ def replay(player: Player, draw: Draw, key: int, marks: Marks) -> Floats:
     game = open_game(player, draw, key)
     memory, exploration = player.memory, player.exploration
     dim = game.draw.dim
-    rules = rules_of(dim, memory, exploration, player.ridge, player.floor, space=draw.dim)
+    rules = build_rules(dim, memory, exploration, player.ridge, player.floor, space=draw.dim)
     limit = history_limit(memory, exploration)
     kept = draw.rounds if limit is None else min(limit, draw.rounds)
     past = np.zeros((kept, history_width(dim, memory)))
@@ -87,7 +87,7 @@ def play(game: Game, arrays: PolicyArrays, restarts: Marks) -> None:
         if t < game.any_first:
             chosen = choose_uniformly(game.key, t, means.size)
         else:
-            start = _random.opening(np.uint64(game.key), t)
+            start = _random.start_round(np.uint64(game.key), t)
             chosen = choose_measured(arrays, state, offered, start)
         reward = realize_reward(draw, means[chosen], draw.noise[t])
         learn_and_track(arrays, state, offer.arms[chosen], reward, float(t), tracked)
