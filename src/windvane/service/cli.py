@@ -187,8 +187,8 @@ def restore(
 ) -> None:
     """Restore a backup to a directory without a log."""
     with _needs_extra("serve"):
-        from windvane.service.store import backup as backups
-    backups.restore(path, _locate(data, database))
+        from windvane.service.store.backup import restore_backup
+    restore_backup(path, _locate(data, database))
     print_message(f"{database or data} holds the log of {path}")
 
 

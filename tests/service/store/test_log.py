@@ -31,7 +31,7 @@ from windvane.service.store.admin_operations import (
     PutSettings,
     PutSnapshot,
 )
-from windvane.service.store.backup import restore
+from windvane.service.store.backup import restore_backup
 from windvane.service.store.decision_operations import Expire
 from windvane.service.store.log import Store, TimeSpan
 from windvane.service.store.schema import Lesson
@@ -277,7 +277,7 @@ def test_a_backup_during_writes_is_consistent(tmp_path: Path) -> None:
         *(f"backup-{i}.db" for i in range(3)),
         "data",
     ]
-    restore(tmp_path / "backup-2.db", tmp_path / "again")
+    restore_backup(tmp_path / "backup-2.db", tmp_path / "again")
     with Store(tmp_path / "again") as copy:
         funnel = copy.read_funnel(loop)
         assert 200 <= funnel.ranked <= total
@@ -289,17 +289,17 @@ def test_a_restore_overwrites_nothing_and_accepts_only_backups(tmp_path: Path) -
     with Store(tmp_path / "data") as store:
         store.backup(tmp_path / "backup.db")
     with pytest.raises(StoreError, match="a directory without a log"):
-        restore(tmp_path / "backup.db", tmp_path / "data")
+        restore_backup(tmp_path / "backup.db", tmp_path / "data")
     with pytest.raises(StoreError, match="there is no backup"):
-        restore(tmp_path / "nothing", tmp_path / "new")
+        restore_backup(tmp_path / "nothing", tmp_path / "new")
     (tmp_path / "text").write_text("not a database " * 1000)
     with pytest.raises(StoreError, match="damaged or not a database") as refused:
-        restore(tmp_path / "text", tmp_path / "new")
+        restore_backup(tmp_path / "text", tmp_path / "new")
     assert refused.value.kind == "broken"
     with closing(sqlite3.connect(tmp_path / "foreign.db")) as foreign:
         foreign.execute("CREATE TABLE things (id INTEGER)")
     with pytest.raises(StoreError, match="not a log of Windvane"):
-        restore(tmp_path / "foreign.db", tmp_path / "new")
+        restore_backup(tmp_path / "foreign.db", tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
@@ -319,7 +319,7 @@ def test_a_backup_is_a_single_file(tmp_path: Path) -> None:
     with Store(tmp_path / "data") as store:
         loop = create_loop(store)
         store.backup(tmp_path / "backup.db")
-    restore(tmp_path / "backup.db", tmp_path / "again")
+    restore_backup(tmp_path / "backup.db", tmp_path / "again")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "backup.db", "data"]
     with Store(tmp_path / "again") as again, again._read_engine.connect() as connection:
         assert connection.scalar(text("PRAGMA journal_mode")) == "wal"
@@ -336,9 +336,9 @@ def test_a_restore_refuses_side_files_of_a_lost_database(tmp_path: Path) -> None
     (data / "windvane.db").unlink()
     (data / "windvane.db-wal").write_bytes(wal)
     with pytest.raises(StoreError, match=r"windvane\.db-wal exists"):
-        restore(tmp_path / "backup.db", data)
+        restore_backup(tmp_path / "backup.db", data)
     (data / "windvane.db-wal").unlink()
-    restore(tmp_path / "backup.db", data)
+    restore_backup(tmp_path / "backup.db", data)
     with Store(data) as store:
         assert store.find_decision(loop, "later") is None
 
@@ -349,7 +349,7 @@ def test_postgresql_is_backed_up_with_its_own_tools(postgresql: Callable[[], str
         store.backup("backup.db")
     assert refused.value.kind == "unsupported"
     with pytest.raises(StoreError, match="pg_restore"):
-        restore("backup.db", where)
+        restore_backup("backup.db", where)
 
 
 def test_a_database_of_a_later_version_is_refused(where: str) -> None:

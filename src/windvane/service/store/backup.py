@@ -30,7 +30,7 @@ def copy_database(source: Path, target: Path) -> None:
         raise map_error(error) from None
 
 
-def restore(backup: str | PathLike[str], location: str | PathLike[str]) -> None:
+def restore_backup(backup: str | PathLike[str], location: str | PathLike[str]) -> None:
     """Copy a backup into a data directory that has no log yet."""
     source, url = Path(backup), resolve_url(location)
     if url.get_backend_name() != "sqlite":
