@@ -370,8 +370,9 @@ def weighed(weights: list[Json]) -> dict[str, float]:
 
 
 def explain(client: Client, loop: str, number: int) -> Json:
-    """Return the dashboard's explanation of an event."""
+    """Return the dashboard's explanation of an event, without its sentence, which may change."""
     answer: Json = client.request("GET", f"/board/{loop}/events/{loop}-{number}")
+    del answer["why"]
     options = sorted(answer["options"], key=lambda option: str(option["name"]))
     return {**answer, "options": options, "reasons": weighed(answer["reasons"])}
 
