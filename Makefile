@@ -4,7 +4,7 @@
 # For contributors:
 #   make lint       style, types and import rules
 #   make format     format the code and fix what the linter can fix
-#   make test-fast  the tests that need no server, browser or long simulation (under a minute)
+#   make test-fast  the tests that need no server, browser, long simulation or large grid (under a minute)
 #   make docs       build the documentation into docs/_build/html, warnings are errors
 #   make bench      the benchmarks whose tables are in the documentation
 #   make build      the wheel and the source distribution, into dist

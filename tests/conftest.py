@@ -15,7 +15,7 @@ from server_process import Nursery
 
 collect_ignore = ["service/clients"]  # programs that test_clients.py runs
 ROOT = Path(__file__).parent.parent
-SLOW_FOLDERS = (  # with servers, browsers, other environments or long simulations
+SLOW_PATHS = (  # with servers, browsers, other environments, long simulations or large grids
     "docs",
     "README.md",
     "src/windvane/lab",
@@ -26,8 +26,15 @@ SLOW_FOLDERS = (  # with servers, browsers, other environments or long simulatio
     "tests/lab",
     "tests/old_data",
     "tests/service",
+    "tests/test_belief.py",
+    "tests/test_copying.py",
+    "tests/test_detection.py",
     "tests/test_distribution.py",
+    "tests/test_laws.py",
+    "tests/test_long_run.py",
     "tests/test_portability.py",
+    "tests/test_prepared_arms.py",
+    "tests/test_propensity.py",
 )
 
 
@@ -35,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that `make test-fast` leaves out."""
     for item in items:
         path = item.path.relative_to(ROOT).as_posix()
-        if path.startswith(SLOW_FOLDERS):
+        if path.startswith(SLOW_PATHS):
             item.add_marker(pytest.mark.slow)
 
 
