@@ -13,6 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import windvane as wv
+from simulation_plan import PLAN
 from windvane import lab
 from windvane.errors import FileError, SettingError
 from windvane.lab import cli, worlds
@@ -21,27 +22,6 @@ from windvane.lab.output.tables import format_text
 
 WORLD = worlds.world(4, 6, 400, worlds.abrupt([200], flip=0.5))
 POLICIES = ["D-LinTS", "window(50) * greedy()"]
-PLAN = """
-replications = 6
-seed = 4
-[[policies]]
-name = "D-LinTS"
-[[policies]]
-name = "mine"
-memory = "window(50)"
-exploration = "greedy()"
-[worlds.abrupt]
-dim = 4
-arms = 6
-horizon = 400
-drift = "abrupt([200], flip=0.5)"
-[worlds.still]
-dim = 3
-arms = 5
-horizon = 300
-actions = "fixed()"
-reward = "bernoulli()"
-"""
 
 
 @pytest.fixture(scope="module")

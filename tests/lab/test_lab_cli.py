@@ -13,30 +13,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from simulation_plan import PLAN
 from windvane.lab.studies import criteo_standin, paper
 
 MAIN = [sys.executable, "-c", "from windvane.cli import main; main()"]
-PLAN = """
-replications = 6
-seed = 4
-[[policies]]
-name = "D-LinTS"
-[[policies]]
-name = "mine"
-memory = "window(50)"
-exploration = "greedy()"
-[worlds.abrupt]
-dim = 4
-arms = 6
-horizon = 400
-drift = "abrupt([200], flip=0.5)"
-[worlds.still]
-dim = 3
-arms = 5
-horizon = 300
-actions = "fixed()"
-reward = "bernoulli()"
-"""
 
 
 def run(*words: str | Path, home: Path) -> subprocess.CompletedProcess[str]:
