@@ -65,7 +65,7 @@ class LoopClient:
 
     def until(self, **counts: int) -> Funnel:
         """Wait until the log has these counts."""
-        end = time.monotonic() + 10.0
+        end = time.monotonic() + 60.0
         while (funnel := self.funnel()) != funnel._replace(**counts):
             assert time.monotonic() < end, funnel
             time.sleep(0.05)
