@@ -132,16 +132,17 @@ class DeleteLogs(Operation[int]):
         rows = transaction.connection.execute(
             select(*decisions.c["id", "event_id"]).where(is_old).limit(self.limit)
         ).all()
-        ids = [row.id for row in rows]
-        event_ids = [row.event_id for row in rows]
-        for statement in (
-            delete(lessons).where(lessons.c.decision.in_(ids)),
-            delete(waiting).where(waiting.c.loop == self.loop, waiting.c.decision.in_(ids)),
-            delete(rewards).where(rewards.c.loop == self.loop, rewards.c.event_id.in_(event_ids)),
-            delete(decisions).where(decisions.c.id.in_(ids)),
-            delete(rewards).where(is_old_orphan),
-        ):
-            transaction.connection.execute(statement)
+        if rows:
+            ids = [row.id for row in rows]
+            of_events = rewards.c.event_id.in_([row.event_id for row in rows])
+            for statement in (
+                delete(lessons).where(lessons.c.decision.in_(ids)),
+                delete(waiting).where(waiting.c.loop == self.loop, waiting.c.decision.in_(ids)),
+                delete(rewards).where(rewards.c.loop == self.loop, of_events),
+                delete(decisions).where(decisions.c.id.in_(ids)),
+            ):
+                transaction.connection.execute(statement)
+        transaction.connection.execute(delete(rewards).where(is_old_orphan))
         _prune_snapshots(transaction, self.loop, 1)  # older ones need lessons deleted just now
         return len(rows)
 

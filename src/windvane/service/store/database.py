@@ -28,6 +28,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from windvane.errors import StoreError
 from windvane.service.store.database_errors import map_error
+from windvane.service.store.migrations import migrate
 from windvane.service.store.schema import SCHEMA_VERSION, metadata, schema_version
 
 DATABASE_FILE = "windvane.db"
@@ -86,12 +87,12 @@ def make_engine(url: URL, writes: bool) -> Engine:
 
 
 def open_for_writing(url: URL) -> Engine:
-    """Open a database for the writer, and create the tables if there are none."""
+    """Open a database for the writer; create the tables, or migrate those of an older version."""
     if url.get_backend_name() == "sqlite":
         make_directory_of(Path(url.database or ""))
     engine = make_engine(url, writes=True)
     try:
-        _create_tables(engine)
+        _prepare_tables(engine)
     except Exception as error:
         engine.dispose()
         raise map_error(error) from None
@@ -142,13 +143,16 @@ def _try_flock(file: IO[str]) -> bool:
     return True
 
 
-def _create_tables(engine: Engine) -> None:
-    """Create the tables if there are none; refuse those of a later version or another program."""
+def _prepare_tables(engine: Engine) -> None:
+    """Create or migrate the tables; refuse those of a later version or another program."""
     shown = engine.url.render_as_string(hide_password=True)
     with engine.begin() as connection:
         tables = set(inspect(connection).get_table_names())
         if schema_version.name in tables:
-            check_version(connection.scalar(select(schema_version.c.version)) or 0, shown)
+            version = connection.scalar(select(schema_version.c.version)) or 0
+            check_version(version, shown)
+            if version < SCHEMA_VERSION:
+                migrate(connection)
         elif foreign := sorted(tables & set(metadata.tables)):
             message = (
                 f"store: {shown} has a table {foreign[0]} that is not Windvane's: use another "
@@ -176,6 +180,19 @@ def check_version(version: int, shown: str) -> None:
             f"store: {shown} has version {version}, this Windvane reads up to {SCHEMA_VERSION}"
         )
         raise StoreError(message, "newer")
+
+
+def explain_old_version(connection: Connection) -> StoreError | None:
+    """Make the error of a reader of tables that are not migrated yet; None if they are."""
+    version = connection.scalar(select(schema_version.c.version)) or 0
+    if version >= SCHEMA_VERSION:
+        return None
+    shown = connection.engine.url.render_as_string(hide_password=True)
+    message = (
+        f"store: {shown} has version {version} and this Windvane needs {SCHEMA_VERSION}: start the "
+        "service on it once, which migrates it"
+    )
+    return StoreError(message, "older")
 
 
 def _pool_settings(writes: bool) -> dict[str, int]:

@@ -7,16 +7,23 @@ writes through another process (`writer_client`). Both ways, writes are operatio
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from sqlalchemy import Executable, Select, func, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from windvane.errors import StoreError
 from windvane.service.store.backup import copy_database
-from windvane.service.store.database import make_engine, open_for_writing, resolve_url
+from windvane.service.store.database import (
+    explain_old_version,
+    make_engine,
+    open_for_writing,
+    resolve_url,
+)
 from windvane.service.store.database_errors import map_error
 from windvane.service.store.group_commit import Operation, Result, WriterThread
 from windvane.service.store.schema import (
@@ -78,7 +85,15 @@ class LogReader:
             with self._read_engine.connect() as connection:
                 return connection.execute(query).all()
         except Exception as error:
-            raise map_error(error) from None
+            raise self._explain_error(error) from None
+
+    def _explain_error(self, error: Exception) -> StoreError:
+        """Make the StoreError of a failed query, which may need tables of a later version."""
+        store_error = map_error(error)
+        if store_error.kind == "refused":
+            with suppress(SQLAlchemyError), self._read_engine.connect() as connection:
+                return explain_old_version(connection) or store_error
+        return store_error
 
     def find_loop(self, name: str) -> LoopRow | None:
         """Find a loop by its name; returns None if there is none."""

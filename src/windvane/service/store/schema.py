@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import SchemaItem
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 metadata = MetaData()
 Id = BigInteger().with_variant(Integer, "sqlite")
 
@@ -142,6 +142,8 @@ keys = _define_table(
     _time_column("created"),
     _time_column("expires", nullable=True),
 )
+
+clock = Table("clock", metadata, _time_column())  # at most one row: the service's last time
 
 
 class Funnel(NamedTuple):
