@@ -11,6 +11,7 @@ import naive
 import windvane as wv
 from grid import (
     Floats,
+    every_exploration,
     every_memory,
     every_mergeable,
     make_inversions_rare,
@@ -334,3 +335,22 @@ def test_a_belief_is_a_copy_that_later_learning_does_not_change() -> None:
     policy.learn([1.0, 1.0], 1.0)
     np.testing.assert_array_equal(belief.gram, np.eye(2))
     np.testing.assert_array_equal(belief.moment, np.ones(2))
+
+
+@every_memory
+@every_exploration
+def test_a_blank_belief_has_the_bits_of_the_kernel(
+    memory: wv.Memory, exploration: wv.Exploration
+) -> None:
+    for dim, ridge in ((1, 1.0), (5, 0.3)):
+        policy = wv.Policy(dim, memory, exploration, ridge)
+        block, tally = policy._arrays.block.tobytes(), policy._arrays.tally.tobytes()
+        kernels.reset(policy._arrays)
+        assert policy._arrays.block.tobytes() == block
+        assert policy._arrays.tally.tobytes() == tally
+
+
+def test_a_large_policy_is_made_without_an_inversion(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "reset", None)
+    policy = wv.Policy(512, wv.half_life(60.0), wv.optimism(1.0))
+    assert policy.belief.seen == 0

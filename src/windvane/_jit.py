@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import numpy as np
 from numba import njit, typeof
 from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import register_jitable
@@ -134,6 +135,25 @@ def compile_for(function: Function, *arguments: object) -> Function:
 
     The result accepts only arguments of exactly the types of `arguments`.
     """
-    types = tuple(typeof(value) for value in arguments)
-    function.compile(types)  # type: ignore[attr-defined]
-    return cast(Function, function.get_overload(types))  # type: ignore[attr-defined]
+    key = (function, *map(_describe_type, arguments))
+    if key not in _overloads:
+        types = tuple(typeof(value) for value in arguments)
+        function.compile(types)  # type: ignore[attr-defined]
+        _overloads[key] = function.get_overload(types)  # type: ignore[attr-defined]
+    return cast(Function, _overloads[key])
+
+
+_overloads: dict[tuple[object, ...], Callable[..., object]] = {}
+
+
+def _describe_type(value: object) -> object:
+    """What numba's type of an argument depends on; much faster to find than that type."""
+    if isinstance(value, np.ndarray):
+        flags = value.flags
+        layout = (flags.c_contiguous, flags.f_contiguous, flags.aligned, flags.writeable)
+        return value.dtype, value.ndim, *layout
+    if isinstance(value, tuple):
+        return type(value), *map(_describe_type, value)
+    if type(value) is int:
+        return int, value < 2**63
+    return type(value)

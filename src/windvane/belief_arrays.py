@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from windvane._layout import PolicyArrays
+from windvane._layout import KALMAN, WIDTH, PolicyArrays
 from windvane.belief import Belief
 from windvane.errors import BeliefError
 from windvane.exploration import Exploration
@@ -42,6 +42,29 @@ def write_belief(arrays: PolicyArrays, belief: Belief, exploration: Exploration)
     tally["held"] = belief.held
     tally["energy"] = np.trace(belief.gram)
     kernels.refresh(arrays, state)
+
+
+def write_blank_belief(arrays: PolicyArrays) -> None:
+    """Write the belief that has learned nothing, W = W̃ = λI and b = 0, into arrays of zeros.
+
+    The bits are those of the kernel `reset`, which inverts W: W is diagonal here, so each number
+    of its inverse is one division, and d² steps suffice instead of d³.
+    """
+    from windvane import kernels
+
+    rule, tally = arrays.rules[0], arrays.tally
+    if rule["memory"] == KALMAN:  # whose `reset` inverts nothing
+        kernels.reset(arrays)
+        return
+    state = kernels.view_belief(arrays)
+    tally["ridge"] = rule["ridge"] * rule["lead"]
+    lead = rule["lead"] * rule["lead"] if rule["twin"] else rule["lead"]
+    tally["noise_ridge"] = rule["ridge"] * lead
+    inverse = 1.0 / tally["ridge"][0]
+    state.inverse[:] = -0.0  # the sign that the kernel gives to these zeros
+    np.fill_diagonal(state.inverse, inverse)
+    if rule["twin"] and rule["style"] == WIDTH:
+        np.fill_diagonal(state.spread, inverse * (tally["noise_ridge"][0] * inverse))
 
 
 def check_belief(belief: Belief, dim: int, memory: Memory, ridge: float) -> None:

@@ -12,7 +12,12 @@ from windvane import _layout, policy_file, text_form, validation
 from windvane._layout import LARGEST, PolicyArrays
 from windvane.action_sets.base import ActionSet, Best
 from windvane.belief import Belief
-from windvane.belief_arrays import check_belief, read_belief, write_belief
+from windvane.belief_arrays import (
+    check_belief,
+    read_belief,
+    write_belief,
+    write_blank_belief,
+)
 from windvane.chooser import Choice, Chooser, compute_room
 from windvane.errors import ArmsError, BeliefError, SettingError
 from windvane.exploration import EXPLORATIONS, Exploration
@@ -275,7 +280,7 @@ class Policy(Chooser):
         """The arrays of a policy that has learned nothing."""
         tally, block = np.zeros(1, _layout.TALLY), np.zeros(_layout.block_size(rules))
         arrays = PolicyArrays(rules, tally, block, past)
-        self._kernels.reset(arrays)
+        write_blank_belief(arrays)
         return arrays
 
     def _current_arrays(self) -> PolicyArrays:

@@ -79,7 +79,8 @@ async def _save_snapshots(service: Service) -> None:
     with contextlib.suppress(StoreError, TimeoutError):
         async with asyncio.timeout(FINAL_SNAPSHOTS_SECONDS):
             for loop in service.loops.values():
-                await service.save_snapshot(loop)
+                if loop.lessons_since_snapshot:
+                    await service.save_snapshot(loop)
 
 
 def _describe_failure(reason: Exception) -> WindvaneError:

@@ -8,6 +8,7 @@ ServiceError
 ├── RankRequestError      a rank request without a possible choice
 ├── RewardRequestError    a reward or a request id outside its bounds
 ├── EventIdError          an event id that the log cannot hold
+├── TooManyRequestsError  more requests of one kind than the service takes, for now
 └── UnknownEventError     no decision has this event id
 """
 
@@ -48,6 +49,16 @@ class RewardRequestError(ServiceError):
 
 class EventIdError(ServiceError):
     """An event id that the log cannot hold."""
+
+
+class TooManyRequestsError(ServiceError):
+    """More requests of one kind than the service takes; it takes more after some seconds."""
+
+    def __init__(
+        self, message: str, target: str | None = None, retry_after_seconds: int = 60
+    ) -> None:
+        super().__init__(message, target)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class UnknownEventError(ServiceError):

@@ -1,9 +1,13 @@
 """Decisions and rewards: repeated requests, orphans, wait times, activation, the default reward."""
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from store_helpers import (
     SECOND,
@@ -17,6 +21,7 @@ from store_helpers import (
     put_reward,
     put_summed_reward,
 )
+from windvane.service.store import decision_operations, reward_matching
 from windvane.service.store.decision_operations import (
     Activate,
     ActivateResult,
@@ -239,3 +244,85 @@ def describe(result: PutDecisionResult | ActivateResult | PutRewardResult) -> li
     """The parts of a result that do not depend on ids."""
     status = result.is_new if isinstance(result, PutDecisionResult) else result.status
     return [status, *(lesson[2:] for lesson in result.lessons)]
+
+
+@contextmanager
+def collect_queries(store: Store, table: str) -> Iterator[list[tuple[str, Any]]]:
+    """Collect the queries of the writer that read a table, with their parameters."""
+    queries: list[tuple[str, Any]] = []
+
+    def collect(*arguments: Any) -> None:
+        _, _, statement, parameters, *_ = arguments
+        if statement.startswith("SELECT") and f"FROM {table}" in statement:
+            queries.append((statement, parameters))
+
+    event.listen(store._write_engine, "before_cursor_execute", collect)
+    yield queries
+    event.remove(store._write_engine, "before_cursor_execute", collect)
+
+
+def test_an_event_keeps_a_bounded_number_of_rewards(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decision_operations, "MAX_REWARDS_PER_EVENT", 3)
+    with Store(where) as store:
+        loop = create_loop(store)
+        requests = ["a", "b", "c", "d", "d", "a"]
+        expected = ["orphan", "orphan", "orphan", "refused", "refused", "duplicate"]
+        with hold_writer(store):  # as one batch
+            puts = [store.submit(put_reward(loop, "e", request=request)) for request in requests]
+        assert [put.result(20).status for put in puts] == expected
+        one_by_one = [write(store, put_reward(loop, "f", request=each)) for each in requests]
+        assert [result.status for result in one_by_one] == expected
+        assert len(store.list_rewards(loop, "e")) == len(store.list_rewards(loop, "f")) == 3
+        assert store.read_funnel(loop)[-3:] == (6, 2, 0)
+
+
+def test_the_first_reward_is_learned_however_many_came_before(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decision_operations, "MAX_REWARDS_PER_EVENT", 1)
+    with Store(where) as store:
+        loop = create_loop(store)
+        write(store, put_reward(loop, "e", at=WAIT + 1))
+        write(store, put_decision(loop, "e"))  # too early for the reward, which was late
+        with hold_writer(store):
+            puts = [store.submit(put_reward(loop, "e")) for _ in range(2)]
+        assert [put.result(20).status for put in puts] == ["learned", "refused"]
+
+
+def test_a_decision_matches_a_bounded_number_of_early_rewards(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store(where) as store:
+        loop = create_loop(store)
+        for number in range(5):  # as a log of version 0.1.0 may have them
+            write(store, put_summed_reward(loop, "e", number))
+        monkeypatch.setattr(reward_matching, "MAX_REWARDS_PER_EVENT", 3)
+        result = write(store, put_decision(loop, "e", terms=SUMMING_TERMS))
+        assert [lesson.value for lesson in result.lessons] == [0.0, 1.0, 2.0]
+        assert [reward.status for reward in store.list_rewards(loop, "e")][3:] == ["orphan"] * 2
+
+
+def test_a_first_reward_reads_no_other_rewards(where: str) -> None:
+    with Store(where) as store:
+        loop = create_loop(store)
+        write(store, put_decision(loop, "e"))
+        with collect_queries(store, "rewards") as queries:
+            assert write(store, put_reward(loop, "e")).status == "learned"
+        assert queries == []
+
+
+def test_a_request_id_is_looked_up_by_itself(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        loop = create_loop(store)
+        for request in ("a", "b", "c"):
+            write(store, put_reward(loop, "e", request=request))
+        with collect_queries(store, "rewards") as queries:
+            write(store, put_reward(loop, "e", request="d"))
+        statement, parameters = queries[0]
+        with store._read_engine.connect() as connection:
+            rows = connection.exec_driver_sql(statement, parameters).all()
+            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
+        assert rows == [("e", "d")]  # and no other reward of the event
+        assert "loop=? AND event_id=? AND request_id=?" in plan[0].detail

@@ -37,6 +37,27 @@ def test_messages_are_complete_however_the_stream_is_split() -> None:
     assert received == messages
 
 
+def test_a_large_message_in_many_pieces_is_copied_once() -> None:
+    copied = 0
+
+    class Piece(bytes):
+        """Bytes that count how many bytes are copied when they are added to others."""
+
+        def __radd__(self, other: bytes) -> bytes:
+            nonlocal copied
+            copied += len(other) + len(self)
+            return bytes(other) + bytes(self)
+
+    message = bytes(1 << 20)
+    stream = add_size(message)
+    splitter = MessageSplitter()
+    received: list[bytes] = []
+    for start in range(0, len(stream), 1 << 12):
+        received += splitter.feed(Piece(stream[start : start + (1 << 12)]))
+    assert received == [message]
+    assert copied <= 2 * len(stream)
+
+
 def test_a_request_is_decoded_as_it_was_encoded() -> None:
     operations: tuple[Operation[Any], ...] = (
         PutDecision(make_decision(1, "é"), RewardTerms(5, sums_rewards=True), True),

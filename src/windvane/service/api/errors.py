@@ -16,6 +16,7 @@ RENDERINGS: dict[type[errors.ServiceError], tuple[int, str]] = {  # status and c
     errors.RankRequestError: (400, "InvalidRankRequest"),
     errors.RewardRequestError: (400, "InvalidRewardRequest"),
     errors.EventIdError: (400, "BadRequest"),
+    errors.TooManyRequestsError: (429, "TooManyRequests"),
     errors.UnknownEventError: (400, "InvalidEventIdToActivate"),
 }
 
@@ -51,6 +52,12 @@ def bad_request(code: str, message: str, target: str | None = None) -> ApiError:
     return ApiError(400, code, message, target)
 
 
+def _list_headers(error: errors.ServiceError) -> dict[str, str]:
+    if isinstance(error, errors.TooManyRequestsError):
+        return {"retry-after": str(error.retry_after_seconds)}
+    return {}
+
+
 def to_api_error(error: Exception) -> ApiError:
     """The response to any exception; an unexpected one gives status 500 without its text."""
     if isinstance(error, ApiError):
@@ -60,7 +67,7 @@ def to_api_error(error: Exception) -> ApiError:
         return ApiError(error.status_code, code, str(error.detail), headers=error.headers)
     if isinstance(error, errors.ServiceError):
         status, code = RENDERINGS[type(error)]
-        return ApiError(status, code, str(error), error.target)
+        return ApiError(status, code, str(error), error.target, _list_headers(error))
     if isinstance(error, StoreError | TimeoutError):
         message = str(error) or "the log takes too long; try again"
         return ApiError(503, "OperationNotAllowed", message)

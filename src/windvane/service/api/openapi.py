@@ -28,6 +28,7 @@ ERRORS = {
     401: "A key is needed, or the key is not valid.",
     403: "The key has another role, or the operation is not offered.",
     404: "No loop or path has this name.",
+    429: "One event has too many rewards, or too much work waits; Retry-After says how long.",
     500: "The service failed; its log says why.",
     503: "The log cannot be read or written now.",
 }

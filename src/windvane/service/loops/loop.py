@@ -19,6 +19,7 @@ from windvane.policy import Policy
 from windvane.service.clock import MICROSECONDS_PER_SECOND, now_us
 from windvane.service.errors import EventIdError, RankRequestError
 from windvane.service.features.encoder import Encoder
+from windvane.service.loops.expiry_schedule import ExpirySchedule
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.settings import Settings
 from windvane.service.schemas import Ranked, RankOptions, RankResponse
@@ -75,6 +76,8 @@ class Loop:
         self.last_lesson = 0  # id of the last lesson learned
         self.last_change = 0  # id of the last change of settings
         self.newest = (0, 0)  # round and time of the newest decision that was learned
+        self.lessons_since_snapshot = 0
+        self.expiries = ExpirySchedule()
         self.must_restore = False  # whether the log may hold more than this loop was sent
         self._apprentice_decisions = 0
         self._apprentice_agreements = 0  # decisions whose first action was the policy's choice
@@ -106,6 +109,7 @@ class Loop:
             self.policy = self.settings.build_policy()
             self.newest = (0, 0)
             self.last_lesson = 0
+        self.lessons_since_snapshot = 0
         applied = [change for change in changes if change.lesson < self.last_lesson]
         due = [change for change in changes if change.lesson >= self.last_lesson]
         self.last_change = applied[-1].id if applied else 0
@@ -244,6 +248,7 @@ class Loop:
                 self.policy.learn(features, lesson.value, at)
             self.newest = max(self.newest, (lesson.round, lesson.ranked_at))
             self.last_lesson = lesson.id
+            self.lessons_since_snapshot += 1
 
     def encode_snapshot(self) -> bytes:
         """The belief as the store keeps it."""

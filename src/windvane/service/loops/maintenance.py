@@ -12,7 +12,7 @@ from windvane.service.store.decision_operations import Expire
 
 SWEEP_INTERVAL_SECONDS = 0.5  # between two searches for decisions whose wait is over
 RETENTION_INTERVAL_SECONDS = 3600.0  # between two searches for decisions that are too old
-SNAPSHOT_EVERY_LESSONS = 1000
+SNAPSHOT_EVERY_LESSONS = 1000  # of the loop itself
 MICROSECONDS_PER_DAY = 86_400 * MICROSECONDS_PER_SECOND
 
 logger = logging.getLogger("windvane.service")
@@ -20,16 +20,16 @@ logger = logging.getLogger("windvane.service")
 
 async def run_sweeps(service: Service) -> None:
     """Close decisions whose wait is over and store snapshots, until cancelled."""
-    snapshot_lessons: dict[str, int] = {}  # the last lesson of each loop's last snapshot
     while True:
         await asyncio.sleep(SWEEP_INTERVAL_SECONDS)
-        for loop in list(service.loops.values()):
+        for number, loop in enumerate(list(service.loops.values())):
             try:
-                await expire_decisions(service, loop)
-                service.note_that_log_works()
-                last = snapshot_lessons.setdefault(loop.name, loop.last_lesson)
-                if loop.last_lesson - last >= SNAPSHOT_EVERY_LESSONS:
-                    snapshot_lessons[loop.name] = loop.last_lesson
+                is_due = loop.expiries.is_due(now_us() - loop.terms.wait_us)
+                is_probe = bool(service.degraded) and number == 0  # a write shows if the log works
+                if is_due or is_probe:
+                    await expire_decisions(service, loop)
+                    service.note_that_log_works()
+                if loop.lessons_since_snapshot >= SNAPSHOT_EVERY_LESSONS:
                     await service.save_snapshot(loop)
             except StoreError:
                 continue  # rank requests report a log that fails
@@ -45,6 +45,7 @@ async def expire_decisions(service: Service, loop: Loop) -> None:
         expire = Expire(loop.id, at - settings.reward_wait_us, settings.default_reward, at)
         done = await service.write(expire, loop)
         if done.closed < expire.limit:
+            loop.expiries.remove_before(expire.before)
             return
 
 

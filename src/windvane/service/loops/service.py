@@ -21,6 +21,7 @@ from windvane.service.errors import (
     LoopExistsError,
     RankRequestError,
     RewardRequestError,
+    TooManyRequestsError,
     UnknownEventError,
     UnknownLoopError,
 )
@@ -31,6 +32,7 @@ from windvane.service.schemas import RankOptions
 from windvane.service.store.admin_operations import DeleteLogs, PutLoop, PutSettings, PutSnapshot
 from windvane.service.store.database_errors import is_database_failure
 from windvane.service.store.decision_operations import (
+    REFUSED,
     Activate,
     ActivateResult,
     ExpireResult,
@@ -42,6 +44,7 @@ from windvane.service.store.decision_operations import (
 )
 from windvane.service.store.group_commit import Operation
 from windvane.service.store.log import LogReader
+from windvane.service.store.reward_matching import MAX_REWARDS_PER_EVENT
 from windvane.service.store.schema import Decision, SettingsChange
 from windvane.service.store.writer_client import WriterClient
 
@@ -69,6 +72,9 @@ class Service:
         self._withdrawals: list[Withdraw] = []  # of decisions answered otherwise, maybe in the log
         for row in store.list_loops():
             self.loops[row.name] = Loop(row, store)
+        by_id = {loop.id: loop for loop in self.loops.values()}
+        for loop_id, at in store.list_waiting_times():
+            by_id[loop_id].expiries.add(at)
 
     async def create_loop(self, name: str, settings: Settings, by: str) -> Loop:
         """Create a loop; `by` says in the log who did."""
@@ -93,7 +99,12 @@ class Service:
 
     def _load_loop(self, name: str) -> Loop | None:
         row = self.store.find_loop(name)
-        return None if row is None else Loop(row, self.store)
+        if row is None:
+            return None
+        loop = Loop(row, self.store)
+        for _, at in self.store.list_waiting_times(loop.id):
+            loop.expiries.add(at)
+        return loop
 
     async def rank(self, loop_name: str, request: RankOptions, offer: Offer, text: str) -> bytes:
         """The response to a rank request once the log has the decision.
@@ -104,6 +115,8 @@ class Service:
         decision = self._decide(loop, request, offer, text)
         is_submitted = False
         try:
+            if decision.features is not None:
+                loop.expiries.add(decision.at)
             put = PutDecision(decision, loop.terms, request.event_id is None)
             writing = self.write(
                 put,
@@ -141,7 +154,10 @@ class Service:
                 f"x-ms-client-request-id must have at most {MAX_REQUEST_ID_LENGTH} bytes"
             )
         put = PutReward(loop.id, event_id, value, now_us(), loop.terms, request_id)
-        await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
+        done = await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
+        if done.status == REFUSED:
+            message = f"the event {event_id[:80]!r} has {MAX_REWARDS_PER_EVENT} rewards already"
+            raise TooManyRequestsError(f"{message}, the log keeps no more of it", "eventId")
 
     async def activate(self, loop_name: str, event_id: str) -> None:
         """Activate a decision whose activation was deferred."""
@@ -185,6 +201,7 @@ class Service:
     async def save_snapshot(self, loop: Loop) -> None:
         """Store the belief of a loop."""
         snapshot = loop.encode_snapshot()
+        loop.lessons_since_snapshot = 0
         await self.write(PutSnapshot(loop.id, loop.last_lesson, snapshot, now_us()))
 
     def write(

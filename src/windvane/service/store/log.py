@@ -17,6 +17,7 @@ from sqlalchemy import Executable, Select, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from windvane.errors import StoreError
+from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.store.backup import copy_database
 from windvane.service.store.database import (
     explain_old_version,
@@ -44,6 +45,7 @@ from windvane.service.store.schema import (
     rewards,
     settings_log,
     snapshots,
+    waiting,
 )
 
 BATCH_ROWS = 1000
@@ -221,6 +223,17 @@ class LogReader:
             .limit(1)
         )
         return next((Snapshot(*row) for row in self.fetch_all(query)), None)
+
+    def list_waiting_times(self, loop: int | None = None) -> list[tuple[int, int]]:
+        """List when decisions were made that wait for a reward, to the second, by loop.
+
+        All decisions of one second and one loop give one row: the id of the loop, and the time.
+        """
+        second = waiting.c.at // MICROSECONDS_PER_SECOND
+        query = select(waiting.c.loop, second).distinct()
+        if loop is not None:
+            query = query.where(waiting.c.loop == loop)
+        return [(id_, at * MICROSECONDS_PER_SECOND) for id_, at in self.fetch_all(query)]
 
     def list_keys(self) -> list[Key]:
         """List all API keys, oldest first, including expired ones."""

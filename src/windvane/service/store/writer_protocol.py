@@ -92,17 +92,29 @@ class MessageSplitter:
     """
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._pieces: list[bytes] = []
+        self._size = 0  # bytes of all pieces
+        self._needed = _SIZE.size  # bytes until the next message, or its size, is complete
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take in bytes, and yield the messages that are complete by now."""
-        if self._rest:
-            data = self._rest + data
-        start = 0
-        while start + _SIZE.size <= len(data):
-            end = start + _SIZE.size + _SIZE.unpack_from(data, start)[0]
-            if end > len(data):
+        """Take in bytes, and yield the messages that are complete by now.
+
+        Pieces are joined once, when a message is complete: a large message takes linear time.
+        """
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size < self._needed:
+            return
+        stream = data if len(self._pieces) == 1 else b"".join(self._pieces)
+        start, needed = 0, _SIZE.size
+        while start + needed <= len(stream):
+            end = start + _SIZE.size + _SIZE.unpack_from(stream, start)[0]
+            if end > len(stream):
+                needed = end - start
                 break
-            yield data[start + _SIZE.size : end]
+            yield stream[start + _SIZE.size : end]
             start = end
-        self._rest = data[start:]
+        rest = stream[start:]
+        self._pieces = [rest] if rest else []
+        self._size = len(rest)
+        self._needed = needed

@@ -1,0 +1,131 @@
+"""Maintenance: idle loops cost no writes, and each loop has its own schedule of snapshots."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windvane.errors import StoreError
+from windvane.service.loops import maintenance
+from windvane.service.loops.offered_actions import parse_offer
+from windvane.service.loops.service import Service
+from windvane.service.loops.settings import Settings
+from windvane.service.schemas import RankOptions
+from windvane.service.store.log import Store
+
+OFFER = parse_offer(b'[{"id": "tea", "features": []}, {"id": "soup", "features": []}]')
+
+
+class CountingWriter:
+    """Writes to a store at once, and counts the operations by type."""
+
+    waiting_count = 0
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.counts: Counter[str] = Counter()
+
+    def submit(
+        self,
+        operation: Any,
+        on_result: Callable[[Any], None] | None = None,
+        timeout: float | None = None,
+    ) -> "asyncio.Future[Any]":
+        self.counts[type(operation).__name__] += 1
+        result: Any = None
+        try:
+            result = self.store.submit(operation).result(20)
+        except StoreError as error:
+            result = error
+        if on_result is not None:
+            on_result(result)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if isinstance(result, StoreError):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+        return future
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path) as store:
+        yield store
+
+
+def make_service(store: Store) -> tuple[Service, CountingWriter]:
+    writer = CountingWriter(store)
+    return Service(store, writer), writer  # type: ignore[arg-type]
+
+
+async def sweep(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweep a few times."""
+    monkeypatch.setattr(maintenance, "SWEEP_INTERVAL_SECONDS", 0.001)
+    task = asyncio.create_task(maintenance.run_sweeps(service))
+    for _ in range(20):
+        await asyncio.sleep(0.002)
+    task.cancel()
+
+
+def test_loops_without_waiting_decisions_are_not_searched(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        service, writer = make_service(store)
+        for number in range(3):
+            await service.create_loop(f"loop-{number}", Settings(reward_wait_time="PT1S"), "test")
+        await service.create_loop("patient", Settings(reward_wait_time="PT10M"), "test")
+        await service.rank("patient", RankOptions(), OFFER, "{}")
+        writer.counts.clear()
+        await sweep(service, monkeypatch)
+        assert writer.counts == {}
+
+    asyncio.run(run())
+
+
+def test_a_decision_expires_also_if_an_earlier_process_made_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        service, _ = make_service(store)
+        await service.create_loop("home", Settings(reward_wait_time="PT10M"), "test")
+        await service.rank("home", RankOptions(), OFFER, "{}")
+        service, writer = make_service(store)
+        await service.change_settings("home", {"rewardWaitTime": "PT0.000001S"}, "test")
+        loop = service.loops["home"]
+        deadline = asyncio.get_running_loop().time() + 30.0
+        while store.read_funnel(loop.id).default == 0:
+            assert asyncio.get_running_loop().time() < deadline
+            await sweep(service, monkeypatch)
+        while loop.expiries.is_due(2**62):
+            assert asyncio.get_running_loop().time() < deadline
+            await sweep(service, monkeypatch)
+        writer.counts.clear()
+        await sweep(service, monkeypatch)
+        assert writer.counts == {}
+
+    asyncio.run(run())
+
+
+def test_a_snapshot_is_due_after_lessons_of_the_loop_itself(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        monkeypatch.setattr(maintenance, "SNAPSHOT_EVERY_LESSONS", 4)
+        service, writer = make_service(store)
+        for name in ("busy", "quiet"):
+            await service.create_loop(name, Settings(), "test")
+        for number in range(4):
+            for name in ("busy", "quiet"):
+                if name == "busy" or number % 2 == 0:  # two lessons of the quiet loop
+                    await service.rank(name, RankOptions(event_id=f"e{number}"), OFFER, "{}")
+                    await service.reward(name, f"e{number}", 1.0)
+        await sweep(service, monkeypatch)
+        assert writer.counts["PutSnapshot"] == 1
+        assert store.find_snapshot(service.loops["busy"].id) is not None
+        assert store.find_snapshot(service.loops["quiet"].id) is None
+
+    asyncio.run(run())
