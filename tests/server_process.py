@@ -15,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from windvane.service.store.database import LOCK_FILE, hold_service_lock, resolve_url
+from windvane.service.store.database import LOCK_FILE, resolve_url
+from windvane.service.store.service_lock import hold_service_lock
 
 BASE = "/personalizer/v1.0"
 

@@ -119,6 +119,7 @@ class StoreError(WindvaneError):
     - refused: the database refuses this operation alone.
     - busy, closed: the writer takes no operation now.
     - newer, foreign, unsupported: the store is not one that this version can use.
+    - lost: the log is missing, empty or shorter than its directory remembers.
 
     >>> from windvane.errors import StoreError
     >>> StoreError("the database is locked by another process", kind="locked").kind

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 from server_process import BASE, Answer, Client, Nursery, Server
 from windvane.service.loops.settings import Settings
 from windvane.service.store.admin_operations import PutLoop
-from windvane.service.store.database import hold_service_lock, resolve_url
+from windvane.service.store.database import resolve_url
 from windvane.service.store.log import Store
+from windvane.service.store.service_lock import hold_service_lock
 
 KILLS = 50
 SETTINGS = {

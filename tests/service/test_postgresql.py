@@ -19,8 +19,9 @@ from windvane.cli import main
 from windvane.errors import StoreError
 from windvane.policy import Policy
 from windvane.service.loops.loop import decode_snapshot
-from windvane.service.store.database import hold_service_lock, resolve_url
+from windvane.service.store.database import resolve_url
 from windvane.service.store.log import Store
+from windvane.service.store.service_lock import hold_service_lock
 
 ARMS = ("ice", "tea", "soup")
 BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ARMS]}

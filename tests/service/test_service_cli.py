@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import polars as pl
 import pytest
 
+from windvane.cli import main
 from windvane.errors import SettingError
 from windvane.service import cli
 from windvane.service.loops.settings import SETTINGS, Settings
@@ -327,3 +328,45 @@ def test_a_system_without_posix_is_refused_in_one_sentence(
         patch.setattr(sys, "platform", "win32")
         with pytest.raises(SettingError, match="needs Linux, macOS or WSL, got Windows"):
             command()
+
+
+@pytest.fixture
+def run_here(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """A function that runs a command in this process, which is faster."""
+
+    def run_here(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["windvane", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return subprocess.CompletedProcess(sys.argv, int(end.value.code or 0), *capsys.readouterr())
+
+    return run_here
+
+
+def test_a_file_to_write_that_is_a_directory_is_refused_in_one_line(
+    tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    assert run_here("loop", "create", "default", "--data", tmp_path).returncode == 0
+    for command in (["backup"], ["export", "--parquet"]):
+        for name in ("/", ".", ""):
+            check_one_line_error(run_here(*command, name, "--data", tmp_path), "irectory")
+
+
+def test_a_log_that_was_emptied_keeps_its_keys_in_force(
+    tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    assert run_here("key", "create", "--role", "admin", "--data", tmp_path).returncode == 0
+    assert run_here("backup", tmp_path / "copy", "--data", tmp_path).returncode == 0
+    (tmp_path / "windvane.db").write_bytes(b"")
+    check_one_line_error(run("serve", "--port", "0", "--data", tmp_path), "windvane restore FILE")
+    for words in (["key", "list"], ["loop", "create", "home"]):
+        check_one_line_error(run_here(*words, "--data", tmp_path), "windvane restore FILE")
+    (tmp_path / "windvane.db").unlink()
+    for words in (["key", "list"], ["key", "create", "--role", "rank"]):
+        check_one_line_error(
+            run_here(*words, "--data", tmp_path), "is missing, but there was a log"
+        )
+    assert run_here("restore", tmp_path / "copy", "--data", tmp_path).returncode == 0
+    assert len(json.loads(run_here("key", "list", "--json", "--data", tmp_path).stdout)) == 1

@@ -245,9 +245,11 @@ def _open_store(data: Path, database: str | None, create: bool = False) -> Itera
     with _needs_extra("serve"):
         from windvane.service.store.database import resolve_url
         from windvane.service.store.log import Store
+        from windvane.service.store.log_progress import check_file
     where = _locate(data, database)
     url = resolve_url(where)
     if not create and url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+        check_file(Path(url.database or ""))
         raise StoreError(f"store: there is no log in {data}", "unreachable")
     with Store(where) as store:
         yield store

@@ -20,7 +20,14 @@ from store_helpers import (
 )
 from windvane.errors import StoreError
 from windvane.service.store.admin_operations import PutKey, PutLoop, PutSettings
-from windvane.service.store.group_commit import MAX_WAITING_OPERATIONS
+from windvane.service.store.database import open_for_writing
+from windvane.service.store.group_commit import (
+    MAX_WAITING_OPERATIONS,
+    Operation,
+    QueuedOperation,
+    Transaction,
+    commit_group,
+)
 from windvane.service.store.log import Store
 
 
@@ -205,3 +212,35 @@ def test_a_missing_server_is_reported_in_one_line(tmp_path: Path) -> None:
     assert refused.value.kind == "unreachable"
     assert "\n" not in str(refused.value)
     assert "secret" not in str(refused.value)
+
+
+class PassDeadline(Operation[None]):
+    """Takes the group past a deadline, the first time that it runs."""
+
+    def __init__(self, clock: list[float]) -> None:
+        self.clock = clock
+
+    def run(self, transaction: Transaction) -> None:
+        self.clock[0] = 5.0
+
+
+def test_an_operation_whose_deadline_passes_in_the_transaction_is_not_committed(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with Store(where) as store:
+        loop = create_loop(store)
+        engine = open_for_writing(store.url)
+        group = [
+            QueuedOperation(put_decision(loop, "late"), "late", deadline=1.0),
+            QueuedOperation(PassDeadline(clock), "slow"),
+            QueuedOperation(put_decision(loop, "patient"), "patient", deadline=10.0),
+        ]
+        outcomes = {outcome.ticket: outcome for outcome in commit_group(engine, group)}
+        engine.dispose()
+        assert {ticket for ticket, outcome in outcomes.items() if outcome.error} == {"late"}
+        assert "too long" in str(outcomes["late"].error)
+        assert store.find_decision(loop, "late") is None
+        assert store.find_decision(loop, "patient") is not None
+        assert store.read_funnel(loop).ranked == 1

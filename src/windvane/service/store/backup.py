@@ -5,22 +5,29 @@ from contextlib import closing
 from os import PathLike
 from pathlib import Path
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from windvane._files import replace_file
 from windvane.errors import StoreError
-from windvane.service.store.database import check_version, make_directory_of, resolve_url
+from windvane.service.store.database import check_version, make_engine, resolve_url
 from windvane.service.store.database_errors import map_error
+from windvane.service.store.log_progress import reset_progress
 from windvane.service.store.schema import schema_version
+from windvane.service.store.service_lock import hold_service_lock
 
 SIDE_FILES = ("wal", "journal")  # SQLite would apply one that is left over to a new database
 
 
 def copy_database(source: Path, target: Path) -> None:
     """Copy a database as of one moment; the target is complete or absent, never partial."""
+    if not target.name or target.is_dir():
+        message = f"store: {str(target)!r} is a directory; name a file to write"
+        raise StoreError(message, "refused")
     if target.exists() and target.samefile(source):
         raise StoreError(f"store: {target} is the log itself; choose another file", "refused")
     try:
         with (
-            replace_file(target) as draft,
+            replace_file(target, private=True) as draft,
             closing(_open_read_only(source)) as old,
             closing(sqlite3.connect(draft)) as new,
         ):
@@ -31,7 +38,10 @@ def copy_database(source: Path, target: Path) -> None:
 
 
 def restore_backup(backup: str | PathLike[str], location: str | PathLike[str]) -> None:
-    """Copy a backup into a data directory that has no log yet."""
+    """Copy a backup into a data directory that has no log, or has lost it.
+
+    The directory then remembers the progress of the backup, not of a log that was lost.
+    """
     source, url = Path(backup), resolve_url(location)
     if url.get_backend_name() != "sqlite":
         message = "store: a PostgreSQL database is restored with pg_restore or psql"
@@ -39,14 +49,23 @@ def restore_backup(backup: str | PathLike[str], location: str | PathLike[str]) -
     target = Path(url.database or "")
     if not source.is_file():
         raise StoreError(f"store: there is no backup {source}", "unreachable")
-    side_files = (target.with_name(f"{target.name}-{suffix}") for suffix in SIDE_FILES)
-    for path in (target, *side_files):
-        if path.exists():
-            message = f"store: {path} exists; restore into a directory without a log"
-            raise StoreError(message, "refused")
     _check_backup(source)
-    make_directory_of(target)
-    copy_database(source, target)
+    with hold_service_lock(url, timeout_seconds=0.0):
+        side_files = (target.with_name(f"{target.name}-{suffix}") for suffix in SIDE_FILES)
+        for path in (target, *side_files):
+            if path.exists() and path.stat().st_size:
+                message = (
+                    f"store: {path} exists; move it away, or restore into a directory without a log"
+                )
+                raise StoreError(message, "refused")
+        copy_database(source, target)
+        engine = make_engine(url, writes=False)
+        try:
+            reset_progress(engine)
+        except (OSError, SQLAlchemyError) as error:
+            raise map_error(error) from None
+        finally:
+            engine.dispose()
 
 
 def _check_backup(path: Path) -> None:

@@ -1,14 +1,8 @@
-"""The database of a log: its URL, its engines, its creation, and the lock of a running service."""
+"""The database of a log: its URL, its engines and its creation."""
 
-import fcntl
 import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import IO
 
 from sqlalchemy import (
     URL,
@@ -16,26 +10,36 @@ from sqlalchemy import (
     Engine,
     create_engine,
     event,
-    func,
     insert,
     inspect,
     make_url,
     select,
 )
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from windvane.errors import StoreError
 from windvane.service.store.database_errors import map_error
+from windvane.service.store.log_progress import (
+    PROGRESS_SUFFIX,
+    check_file,
+    check_progress,
+    save_progress,
+)
 from windvane.service.store.migrations import migrate
+from windvane.service.store.private_files import (
+    make_private_directory,
+    narrow_permissions,
+    open_private_file,
+)
 from windvane.service.store.schema import SCHEMA_VERSION, metadata, schema_version
 
 DATABASE_FILE = "windvane.db"
-LOCK_FILE = "serving.lock"
-ADVISORY_LOCK_KEY = 0x57494E44564E45  # the PostgreSQL lock of the service that serves a database
+WITHDRAWALS_SUFFIX = "-withdrawals"  # after the name of the database
+LOCK_FILE = "serving.lock"  # of the service that runs on the log; see service_lock.py
+FILE_SUFFIXES = ("", "-wal", "-shm", "-journal", PROGRESS_SUFFIX, WITHDRAWALS_SUFFIX)
 LOCK_TIMEOUT_MS = 500  # to wait for a lock that another connection holds
-LOCK_RETRY_SECONDS = 0.02
 POSTGRESQL_OPTIONS = (
     f"-c lock_timeout={LOCK_TIMEOUT_MS} -c statement_timeout=30000 -c synchronous_commit=on "
     "-c plan_cache_mode=force_custom_plan"  # a plan for all time ranges is slow for most of them
@@ -60,8 +64,11 @@ def resolve_url(location: str | PathLike[str]) -> URL:
     raise StoreError(message, "refused")
 
 
-def make_engine(url: URL, writes: bool) -> Engine:
-    """Make the engine of the writer (one connection, transactions) or of readers (a pool, none)."""
+def make_engine(url: URL, writes: bool, application_name: str | None = None) -> Engine:
+    """Make the engine of the writer (one connection, transactions) or of readers (a pool, none).
+
+    PostgreSQL shows the name of the application to its operators.
+    """
     if url.get_backend_name() == "sqlite":
         engine = create_engine(
             url,
@@ -79,7 +86,12 @@ def make_engine(url: URL, writes: bool) -> Engine:
     options = f"{POSTGRESQL_OPTIONS} {url_options}".strip()
     return create_engine(
         url,
-        connect_args={"options": options, "connect_timeout": 5, "tcp_user_timeout": 10000},
+        connect_args={
+            "options": options,
+            "connect_timeout": 5,
+            "tcp_user_timeout": 10000,
+            "application_name": application_name or "windvane",
+        },
         isolation_level="READ COMMITTED" if writes else "AUTOCOMMIT",
         pool_pre_ping=True,
         **_pool_settings(writes),
@@ -89,64 +101,32 @@ def make_engine(url: URL, writes: bool) -> Engine:
 def open_for_writing(url: URL) -> Engine:
     """Open a database for the writer; create the tables, or migrate those of an older version."""
     if url.get_backend_name() == "sqlite":
-        make_directory_of(Path(url.database or ""))
+        prepare_file(Path(url.database or ""))
     engine = make_engine(url, writes=True)
     try:
-        _prepare_tables(engine)
+        create_or_migrate_tables(engine)
+        save_progress(engine)
     except Exception as error:
         engine.dispose()
         raise map_error(error) from None
     return engine
 
 
-@contextmanager
-def hold_service_lock(url: URL, timeout_seconds: float) -> Iterator[None]:
-    """Hold the lock that lets only one service run on a log.
-
-    Two services on one log would each miss what the other learns. The writer process of a service
-    that was killed may still be writing, so this waits for the lock.
-    """
-    shown = url.render_as_string(hide_password=True)
-    if url.get_backend_name() == "sqlite":
-        directory = Path(url.database or "").parent
-        shown = str(directory)
-        make_directory_of(directory / LOCK_FILE)
-        with open(directory / LOCK_FILE, "w") as file:
-            _wait_for_lock(partial(_try_flock, file), shown, timeout_seconds)
-            yield
-    else:
-        engine = make_engine(url, writes=False)
-        try:
-            with engine.connect() as connection:
-                query = select(func.pg_try_advisory_lock(ADVISORY_LOCK_KEY))
-                _wait_for_lock(lambda: bool(connection.scalar(query)), shown, timeout_seconds)
-                yield
-        except SQLAlchemyError as error:
-            raise map_error(error) from None
-        finally:
-            engine.dispose()
+def prepare_file(database: Path) -> None:
+    """Create the file of an SQLite database if there is none; only its owner can read it."""
+    directory = database.parent
+    make_private_directory(directory)
+    check_file(database)
+    os.close(open_private_file(database))
+    narrow_permissions(directory, [LOCK_FILE, *(database.name + end for end in FILE_SUFFIXES)])
 
 
-def _wait_for_lock(try_lock: Callable[[], bool], shown: str, timeout_seconds: float) -> None:
-    deadline = time.monotonic() + timeout_seconds
-    while not try_lock():
-        if time.monotonic() > deadline:
-            raise StoreError(f"serve: another service runs on {shown}", "locked")
-        time.sleep(LOCK_RETRY_SECONDS)
-
-
-def _try_flock(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def _prepare_tables(engine: Engine) -> None:
+def create_or_migrate_tables(engine: Engine) -> None:
     """Create or migrate the tables; refuse those of a later version or another program."""
     shown = engine.url.render_as_string(hide_password=True)
     with engine.begin() as connection:
+        if engine.url.get_backend_name() == "sqlite":
+            check_progress(Path(engine.url.database or ""), connection)
         tables = set(inspect(connection).get_table_names())
         if schema_version.name in tables:
             version = connection.scalar(select(schema_version.c.version)) or 0
@@ -162,15 +142,6 @@ def _prepare_tables(engine: Engine) -> None:
         else:
             metadata.create_all(connection)
             connection.execute(insert(schema_version), {"version": SCHEMA_VERSION})
-
-
-def make_directory_of(path: Path) -> None:
-    """Create the directory that contains a file, if it does not exist."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        message = f"store: {path.parent} cannot be created ({error.strerror})"
-        raise StoreError(message, "unreachable") from None
 
 
 def check_version(version: int, shown: str) -> None:

@@ -5,7 +5,9 @@ only after the commit that contains it, so an acknowledged write survives a cras
 delivered in the order in which the operations were written.
 """
 
+import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -84,10 +86,14 @@ class Operation(Generic[Result]):
 
 
 class QueuedOperation(NamedTuple):
-    """An operation with a ticket that identifies it to its submitter: a future or a number."""
+    """An operation with a ticket that identifies it to its submitter: a future or a number.
+
+    After the deadline, in seconds of the monotonic clock, the operation is not committed any more.
+    """
 
     operation: Operation[Any]
     ticket: Any
+    deadline: float = math.inf
 
 
 Batch = list[QueuedOperation]
@@ -171,22 +177,50 @@ def make_busy_error(max_waiting: int) -> StoreError:
     return StoreError(message, "busy")
 
 
+class _DeadlinePassedError(Exception):
+    """The deadline of an operation passed while its transaction was open."""
+
+
 def commit_group(engine: Engine, group: list[QueuedOperation]) -> list[Outcome]:
     """Write a group in one transaction.
 
     If an operation fails, the group is rolled back and written again with a savepoint for each
-    operation, so that only the faulty ones fail. If the database itself fails, all fail.
+    operation, so that only the faulty ones fail. If the database itself fails, all fail. Operations
+    whose deadline passes before the commit are not written.
     """
+    late: list[Outcome] = []
+    while True:
+        now = time.monotonic()
+        late += [_make_late_outcome(queued) for queued in group if queued.deadline < now]
+        group = [queued for queued in group if queued.deadline >= now]
+        if not group:
+            return late
+        try:
+            return late + _commit_or_fail(engine, group)
+        except _DeadlinePassedError:
+            continue
+
+
+def _commit_or_fail(engine: Engine, group: list[QueuedOperation]) -> list[Outcome]:
     batches = _split_into_batches(group)
+    deadline = min(queued.deadline for queued in group)
     try:
         try:
-            return _commit(engine, batches, _run_together)
+            return _commit(engine, batches, _run_together, deadline)
+        except _DeadlinePassedError:
+            raise
         except Exception as error:
             if is_database_failure(map_error(error)):
                 raise
-            return _commit(engine, batches, _run_one_by_one)
+            return _commit(engine, batches, _run_one_by_one, deadline)
+    except _DeadlinePassedError:
+        raise
     except Exception as error:
         return [Outcome(queued.ticket, None, map_error(error)) for queued in group]
+
+
+def _make_late_outcome(queued: QueuedOperation) -> Outcome:
+    return Outcome(queued.ticket, None, StoreError("store: the log takes too long", "locked"))
 
 
 def _split_into_batches(group: list[QueuedOperation]) -> list[Batch]:
@@ -213,11 +247,14 @@ def _commit(
     engine: Engine,
     batches: list[Batch],
     run: Callable[[Transaction, Batch], Iterator[Outcome]],
+    deadline: float,
 ) -> list[Outcome]:
     with engine.begin() as connection:
         transaction = Transaction(connection, Counter())
         outcomes = [outcome for batch in batches for outcome in run(transaction, batch)]
         _update_counters(transaction)
+        if time.monotonic() > deadline:
+            raise _DeadlinePassedError
     return outcomes
 
 
@@ -231,7 +268,7 @@ def _run_together(transaction: Transaction, batch: Batch) -> Iterator[Outcome]:
 
 def _run_one_by_one(transaction: Transaction, batch: Batch) -> Iterator[Outcome]:
     """Write each operation in a savepoint of its own; an error fails that operation alone."""
-    for operation, ticket in batch:
+    for operation, ticket, _ in batch:
         counts_before = transaction.counter_changes.copy()
         try:
             with transaction.connection.begin_nested():

@@ -27,6 +27,7 @@ from windvane.service.store.database import (
 )
 from windvane.service.store.database_errors import map_error
 from windvane.service.store.group_commit import Operation, Result, WriterThread
+from windvane.service.store.log_progress import save_progress
 from windvane.service.store.schema import (
     Decision,
     Funnel,
@@ -258,6 +259,7 @@ class Store(LogReader):
     def close(self) -> None:
         """Write all waiting operations, then close all connections."""
         self._writer.close()
+        save_progress(self._read_engine)
         self._write_engine.dispose()
         super().close()
 

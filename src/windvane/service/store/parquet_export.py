@@ -54,7 +54,7 @@ def export_log(log: LogReader, loop_name: str, path: Path) -> int:
     try:
         with (
             tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as directory,
-            replace_file(path) as draft,
+            replace_file(path, private=True) as draft,
         ):
             for part, batch in enumerate(log.iterate_decisions(loop.id)):
                 _make_frame(batch).write_parquet(Path(directory) / f"{part:09d}.parquet")

@@ -1,15 +1,21 @@
 """Checkpoints of SQLite's write-ahead log, in a thread beside the writer.
 
+The thread also saves how far the log has got, now and then (log_progress.py).
+
 If the writer made the checkpoints, some commits would take tens of milliseconds longer, and all
 requests that wait for them too.
 """
 
 import threading
+import time
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from windvane.service.store.log_progress import save_progress
+
 CHECKPOINT_DELAY_SECONDS = 0.1  # after a commit
+PROGRESS_INTERVAL_SECONDS = 10.0  # between two saves of the progress
 
 
 class CheckpointThread:
@@ -25,12 +31,14 @@ class CheckpointThread:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread and wait until it has ended."""
+        """Stop the thread, wait until it has ended, and save the progress."""
         self._closing.set()
         self._committed.set()
         self._thread.join()
+        save_progress(self._engine)
 
     def _checkpoint_after_commits(self) -> None:
+        saved_at = time.monotonic()
         while self._committed.wait() and not self._closing.wait(CHECKPOINT_DELAY_SECONDS):
             self._committed.clear()
             try:
@@ -38,3 +46,6 @@ class CheckpointThread:
                     connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)").all()
             except SQLAlchemyError:  # the writer gets the same error and can report it
                 continue
+            if time.monotonic() - saved_at >= PROGRESS_INTERVAL_SECONDS:
+                save_progress(self._engine)
+                saved_at = time.monotonic()

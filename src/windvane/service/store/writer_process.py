@@ -4,11 +4,11 @@ Python runs one thread at a time, and making decisions keeps the process of the 
 writer process ends when the service closes the socket, after it has written all that it received.
 """
 
+import contextlib
 import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,13 +16,14 @@ import msgspec
 from sqlalchemy import URL, Engine, make_url
 
 from windvane.errors import StoreError
-from windvane.service.store.database import hold_service_lock, make_engine, open_for_writing
+from windvane.service.store.database import make_engine
 from windvane.service.store.group_commit import (
     MAX_GROUP_OPERATIONS,
     Outcome,
     QueuedOperation,
     commit_group,
 )
+from windvane.service.store.service_lock import open_as_service
 from windvane.service.store.wal_checkpoint import CheckpointThread
 from windvane.service.store.writer_protocol import (
     MessageSplitter,
@@ -56,19 +57,16 @@ def serve(channel: socket.socket) -> None:
             return
         messages += splitter.feed(data)
     url = make_url(messages[0].decode())  # not an argument: other users can read those
+    lock_is_lost = threading.Event()
     try:
-        with hold_service_lock(url, LOCK_TIMEOUT_SECONDS):
-            engine = open_for_writing(url)
-            try:
-                channel.sendall(add_size(encode(None)))
-                with run_checkpoints(url, committed):
-                    write_requests(channel, splitter, engine, committed)
-            finally:
-                engine.dispose()  # before the lock is released
+        with open_as_service(url, LOCK_TIMEOUT_SECONDS, lock_is_lost) as engine:
+            channel.sendall(add_size(encode(None)))
+            with run_checkpoints(url, committed):
+                write_requests(channel, splitter, engine, committed, lock_is_lost)
     except StoreError as error:
         channel.sendall(add_size(encode((str(error), error.kind))))
     except (BrokenPipeError, ConnectionResetError):
-        return  # the service has ended and reads no replies
+        return  # the service has ended before the writer was ready
 
 
 @contextmanager
@@ -87,25 +85,44 @@ def run_checkpoints(url: URL, committed: threading.Event) -> Iterator[None]:
 
 
 def write_requests(
-    channel: socket.socket, splitter: MessageSplitter, engine: Engine, committed: threading.Event
+    channel: socket.socket,
+    splitter: MessageSplitter,
+    engine: Engine,
+    committed: threading.Event,
+    lock_is_lost: threading.Event,
 ) -> None:
-    """Write all requests that have arrived as one group, until the service closes the socket."""
-    while data := channel.recv(RECEIVE_BYTES):
+    """Write all requests that have arrived as one group, until the service closes the socket.
+
+    If the service was killed, nobody reads the replies, and all that it sent is still written: the
+    last requests may withdraw decisions that were sent before. Nothing is written after the lock of
+    the service is lost, because another service may have it.
+    """
+    while data := _receive(channel):
         requests = [decode_request(message) for message in splitter.feed(data)]
-        now = time.monotonic()
-        late = [request for request in requests if request.deadline < now]
-        if late:
-            error = StoreError("store: the log takes too long", "locked")
-            send_replies(channel, [Outcome(request.number, None, error) for request in late])
         operations = [
-            QueuedOperation(decode_operation[request.type_code](request.operation), request.number)
+            QueuedOperation(
+                decode_operation[request.type_code](request.operation),
+                request.number,
+                request.deadline,
+            )
             for request in requests
-            if request.deadline >= now
         ]
         for first in range(0, len(operations), MAX_GROUP_OPERATIONS):
             group = operations[first : first + MAX_GROUP_OPERATIONS]
-            send_replies(channel, commit_group(engine, group))
+            outcomes = commit_group(engine, group)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                send_replies(channel, outcomes)
+            if lock_is_lost.is_set():
+                return
             committed.set()
+
+
+def _receive(channel: socket.socket) -> bytes:
+    """Receive what has arrived; empty at the end of the stream."""
+    try:
+        return channel.recv(RECEIVE_BYTES)
+    except ConnectionResetError:  # reported once if the service ended with unread replies
+        return channel.recv(RECEIVE_BYTES)
 
 
 def send_replies(channel: socket.socket, outcomes: list[Outcome]) -> None:

@@ -1,0 +1,136 @@
+"""What a data directory remembers of its log: a small file beside the database of SQLite.
+
+SQLite opens a database file that is missing or has zero bytes as a new database. The service would
+then run without its loops, and without the keys that it asked for before. Therefore the directory
+remembers the last id of every table. A log that has fewer rows than the directory remembers is
+refused until the operator says how to go on.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+
+import msgspec
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from windvane._files import replace_file
+from windvane.errors import StoreError
+
+PROGRESS_SUFFIX = "-progress"  # after the name of the database
+WAL_SUFFIX = "-wal"
+TABLES = ("loops", "settings_log", "decisions", "rewards", "lessons", "snapshots", "keys")
+
+
+class LogProgress(msgspec.Struct, frozen=True, rename="camel"):
+    """The last id of every table; SQLite counts on after rows were deleted."""
+
+    last_ids: dict[str, int] = {}
+    version: int = 1
+
+
+def get_progress_path(database: Path) -> Path:
+    """The path of the file that remembers the progress of a log."""
+    return database.with_name(database.name + PROGRESS_SUFFIX)
+
+
+def check_file(database: Path) -> None:
+    """Refuse a database file that is missing or empty although there was a log; opens nothing.
+
+    SQLite would delete a write-ahead log beside an empty database.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if database.stat().st_size:
+            return
+    state = "has zero bytes" if database.exists() else "is missing"
+    path = get_progress_path(database)
+    if path.exists():
+        raise StoreError(f"store: {database} {state}, but there was a log. {_advise(path)}", "lost")
+    wal = database.with_name(database.name + WAL_SUFFIX)
+    if wal.exists() and wal.stat().st_size:
+        message = (
+            f"store: {database} {state}, but {wal} holds writes to it. Restore a backup with: "
+            f"windvane restore FILE --data {database.parent}, after you have moved {wal} away"
+        )
+        raise StoreError(message, "lost")
+
+
+def check_progress(database: Path, connection: Connection) -> None:
+    """Refuse a log that has less than its directory remembers."""
+    path = get_progress_path(database)
+    progress = _read_progress(path)
+    if progress is None:
+        return
+    last_ids = _read_last_ids(connection)
+    missing = [
+        f"{table} up to {last_id}, the log has {last_ids.get(table, 0)}"
+        for table, last_id in progress.last_ids.items()
+        if last_ids.get(table, 0) < last_id
+    ]
+    if missing or not last_ids:
+        remembered = f" (it remembers {missing[0]})" if missing else ""
+        message = f"store: {database} has less than {path} remembers{remembered}. {_advise(path)}"
+        raise StoreError(message, "lost")
+
+
+def save_progress(engine: Engine) -> None:
+    """Remember how far a log on SQLite has got; a directory that cannot be written is left out."""
+    if engine.url.get_backend_name() != "sqlite":
+        return
+    path = get_progress_path(Path(engine.url.database or ""))
+    with contextlib.suppress(OSError, SQLAlchemyError, StoreError):
+        with engine.connect() as connection:
+            last_ids = _read_last_ids(connection)
+        saved = _read_progress(path)
+        if saved is not None:  # another process may have saved a later state
+            last_ids = {
+                table: max(last_ids.get(table, 0), saved.last_ids.get(table, 0)) for table in TABLES
+            }
+            if last_ids == saved.last_ids:
+                return
+        _write_progress(path, last_ids)
+
+
+def reset_progress(engine: Engine) -> None:
+    """Remember the log as it is now, and forget what was remembered before."""
+    with engine.connect() as connection:
+        last_ids = _read_last_ids(connection)
+    _write_progress(get_progress_path(Path(engine.url.database or "")), last_ids)
+
+
+def _advise(path: Path) -> str:
+    directory = path.parent
+    return (
+        f"Restore a backup with: windvane restore FILE --data {directory}; or, to go on with the "
+        f"log as it is and without what is lost, its keys included, delete {path}"
+    )
+
+
+def _read_progress(path: Path) -> LogProgress | None:
+    """Read what is remembered; None if nothing is, and no ids if the file is damaged."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=LogProgress)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError:
+        return LogProgress()
+    except OSError as error:
+        message = f"store: {path} cannot be read ({error.strerror})"
+        raise StoreError(message, "unreachable") from None
+
+
+def _write_progress(path: Path, last_ids: dict[str, int]) -> None:
+    with replace_file(path, private=True) as draft, open(draft, "wb") as file:
+        file.write(msgspec.json.encode(LogProgress(last_ids)))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read_last_ids(connection: Connection) -> dict[str, int]:
+    """Read the last id of every table; no ids if the database has no tables."""
+    tables = "SELECT count(*) FROM sqlite_master WHERE name = 'sqlite_sequence'"
+    if not connection.exec_driver_sql(tables).scalar():
+        return {}
+    rows = connection.exec_driver_sql("SELECT name, seq FROM sqlite_sequence").all()
+    last_ids = {str(name): int(last_id) for name, last_id in rows}
+    return {table: last_ids.get(table, 0) for table in TABLES}
