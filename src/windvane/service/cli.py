@@ -67,10 +67,14 @@ def create_loop(
 ) -> None:
     """Create a loop; a service that runs on the same log has it at once."""
     with _open_store(data, database, create=True) as store:
-        from windvane.service.loops.settings import Settings, check_loop_name
+        from windvane.service.loops.settings import (
+            Settings,
+            check_loop_name,
+            check_new_settings,
+        )
         from windvane.service.store.admin_operations import PutLoop
 
-        checked = Settings.from_json(json.dumps(settings)).to_json()
+        checked = check_new_settings(Settings.from_json(json.dumps(settings))).to_json()
         put = PutLoop(check_loop_name(name), checked, now_us(), "command line")
         row = store.submit(put).result()
     if as_json:

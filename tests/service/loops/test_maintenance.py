@@ -1,64 +1,23 @@
 """Maintenance: idle loops cost no writes, and each loop has its own schedule of snapshots."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from windvane.errors import StoreError
+from service_helpers import OFFER, make_service
 from windvane.service.loops import maintenance
-from windvane.service.loops.offered_actions import parse_offer
 from windvane.service.loops.service import Service
 from windvane.service.loops.settings import Settings
 from windvane.service.schemas import RankOptions
 from windvane.service.store.log import Store
-
-OFFER = parse_offer(b'[{"id": "tea", "features": []}, {"id": "soup", "features": []}]')
-
-
-class CountingWriter:
-    """Writes to a store at once, and counts the operations by type."""
-
-    waiting_count = 0
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.counts: Counter[str] = Counter()
-
-    def submit(
-        self,
-        operation: Any,
-        on_result: Callable[[Any], None] | None = None,
-        timeout: float | None = None,
-    ) -> "asyncio.Future[Any]":
-        self.counts[type(operation).__name__] += 1
-        result: Any = None
-        try:
-            result = self.store.submit(operation).result(20)
-        except StoreError as error:
-            result = error
-        if on_result is not None:
-            on_result(result)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if isinstance(result, StoreError):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
-        return future
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with Store(tmp_path) as store:
         yield store
-
-
-def make_service(store: Store) -> tuple[Service, CountingWriter]:
-    writer = CountingWriter(store)
-    return Service(store, writer), writer  # type: ignore[arg-type]
 
 
 async def sweep(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

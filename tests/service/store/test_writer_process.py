@@ -147,12 +147,17 @@ def test_lessons_read_from_the_log_are_not_learned_again_from_their_results(tmp_
         two = store.submit(put_reward(row.id, "b")).result(20)
         forget = store.submit(PutSettings(row.id, settings, 1, FORGET)).result(20)
         three = store.submit(put_reward(row.id, "c")).result(20)
-        teach(loop, one)
-        assert loop.policy.belief.seen == 1
-        teach(loop, StoreError("gone", "unreachable"))
-        for result in (two, forget, three):  # the first one makes the loop read the whole log
-            teach(loop, result)
+
+        async def teach_all() -> None:
+            teach(loop, one)
             assert loop.policy.belief.seen == 1
+            teach(loop, StoreError("gone", "unreachable"))
+            for result in (two, forget, three):  # the first one makes the loop read the whole log
+                teach(loop, result)
+                await loop.work.wait()
+                assert loop.policy.belief.seen == 1
+
+        asyncio.run(teach_all())
         assert loop.last_lesson == three.lessons[0].id
 
 

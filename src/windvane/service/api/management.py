@@ -48,8 +48,8 @@ async def get_policy(request: Request) -> Response:
 
 async def get_model(request: Request) -> Response:
     """GET model: the belief as a snapshot."""
-    loop = await _get_loop(request)
-    return Response(loop.encode_snapshot(), media_type="application/octet-stream")
+    model = await get_service(request).encode_model(get_loop_name(request.scope))
+    return Response(model, media_type="application/octet-stream")
 
 
 async def delete_model(request: Request) -> Response:

@@ -22,6 +22,7 @@ from windvane.service.features.encoder import Encoder
 from windvane.service.loops.expiry_schedule import ExpirySchedule
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.settings import Settings
+from windvane.service.loops.work_queue import WorkQueue
 from windvane.service.schemas import Ranked, RankOptions, RankResponse
 from windvane.service.store.log import LogReader
 from windvane.service.store.reward_matching import RewardTerms
@@ -30,6 +31,14 @@ from windvane.types import Floats
 
 FORGET = "forget"  # author of a change of settings that also deletes the belief
 MAX_EVENT_ID_LENGTH = 256
+MAX_ROW_NUMBERS = 1 << 24  # of all actions of a rank request: 128 MiB
+# Beyond one of these, work takes more than some milliseconds, and is done in a thread.
+MAX_SHORT_NUMBERS = 1 << 15  # of all actions of a rank request
+MAX_SHORT_TEXT = 1 << 15  # characters of a rank request
+MAX_SHORT_CROSSINGS = 1 << 17  # of context and actions, estimated from the size of their text
+CHARACTERS_PER_NUMBER = 4  # of a request with many features; two are the fewest
+MAX_SHORT_DIM = 128
+MAX_SHORT_LESSON_STEPS = 1 << 20
 _RANDOM_BYTES_PER_EVENT = 9
 _EVENTS_PER_SYSTEM_CALL = 256
 _encode_json = msgspec.json.Encoder().encode
@@ -78,6 +87,7 @@ class Loop:
         self.newest = (0, 0)  # round and time of the newest decision that was learned
         self.lessons_since_snapshot = 0
         self.expiries = ExpirySchedule()
+        self.work = WorkQueue()
         self.must_restore = False  # whether the log may hold more than this loop was sent
         self._apprentice_decisions = 0
         self._apprentice_agreements = 0  # decisions whose first action was the policy's choice
@@ -205,10 +215,29 @@ class Loop:
             request=text or _encode_json(request).decode(),
         )
 
+    def is_long_rank(self, offer: Offer, text_size: int) -> bool:
+        """Whether a rank takes so long that other loops must not wait for it."""
+        if len(offer.ids) * self.settings.dim > MAX_SHORT_NUMBERS or text_size > MAX_SHORT_TEXT:
+            return True
+        crossings = (text_size - offer.text_size) * offer.text_size // CHARACTERS_PER_NUMBER**2
+        return crossings > MAX_SHORT_CROSSINGS
+
+    def is_long_lesson(self, count: int) -> bool:
+        """Whether some lessons take so long to learn that other loops must not wait for them.
+
+        A lesson takes d² steps, and every d lessons one takes d³.
+        """
+        dim = self.settings.dim
+        return dim > MAX_SHORT_DIM or count * dim * dim > MAX_SHORT_LESSON_STEPS
+
     def _choose(
         self, request: RankOptions, offer: Offer, places: list[int]
     ) -> tuple[int, Floats, Floats]:
         """Index of the choice among `places`, their propensities and their features (K, d)."""
+        if len(offer.ids) * self.settings.dim > MAX_ROW_NUMBERS:
+            most = MAX_ROW_NUMBERS // self.settings.dim
+            message = f"actions: a loop of dim {self.settings.dim} takes at most {most} of them"
+            raise RankRequestError(f"{message}, got {len(offer.ids)}", "actions")
         try:
             rows = self.encoder.encode(request.context_features, offer.packed_actions)
         except FeatureError as reason:

@@ -44,6 +44,7 @@ async def expire_decisions(service: Service, loop: Loop) -> None:
         at = now_us()
         expire = Expire(loop.id, at - settings.reward_wait_us, settings.default_reward, at)
         done = await service.write(expire, loop)
+        await loop.work.wait()
         if done.closed < expire.limit:
             loop.expiries.remove_before(expire.before)
             return

@@ -18,8 +18,9 @@ _decode_actions = msgspec.json.Decoder(Actions).decode
 class Offer:
     """The offered actions of one rank request; their ids are distinct."""
 
-    def __init__(self, actions: Sequence[Action]) -> None:
+    def __init__(self, actions: Sequence[Action], text_size: int = 0) -> None:
         self.actions = actions
+        self.text_size = text_size  # characters of the JSON
         self.ids = [action.id for action in actions]
         if len(set(self.ids)) < len(self.ids):
             raise RankRequestError("actions: ids must be distinct", "actions")
@@ -52,7 +53,7 @@ def parse_offer(text: bytes) -> Offer:
 
 def _parse(text: bytes) -> Offer:
     try:
-        return Offer(_decode_actions(text))
+        return Offer(_decode_actions(text), len(text))
     except msgspec.ValidationError as reason:
         # msgspec calls the list `$`, or gives no place; in the request it is `$.actions`.
         message, _, place = str(reason).partition(" - at `$")

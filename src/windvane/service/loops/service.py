@@ -27,7 +27,12 @@ from windvane.service.errors import (
 )
 from windvane.service.loops.loop import FORGET, Loop, check_event_id
 from windvane.service.loops.offered_actions import Offer
-from windvane.service.loops.settings import LOOP_NAME, Settings, check_loop_name
+from windvane.service.loops.settings import (
+    LOOP_NAME,
+    Settings,
+    check_loop_name,
+    check_new_settings,
+)
 from windvane.service.schemas import RankOptions
 from windvane.service.store.admin_operations import DeleteLogs, PutLoop, PutSettings, PutSnapshot
 from windvane.service.store.database_errors import is_database_failure
@@ -78,6 +83,7 @@ class Service:
 
     async def create_loop(self, name: str, settings: Settings, by: str) -> Loop:
         """Create a loop; `by` says in the log who did."""
+        check_new_settings(settings)
         put = PutLoop(check_loop_name(name), settings.to_json(), now_us(), by)
         try:
             await self.write(put, timeout=WRITE_TIMEOUT_SECONDS)
@@ -112,7 +118,13 @@ class Service:
         If the log cannot take the decision, the response is degraded: the first action.
         """
         loop = await self.get_loop(loop_name)
-        decision = self._decide(loop, request, offer, text)
+        is_long = loop.is_long_rank(offer, len(text))
+        if loop.work.can_run_now(is_long):
+            decision = self._decide(loop, request, offer, text)
+        else:
+            loop.work.check_room()
+            decide = partial(self._decide, loop, request, offer, text)
+            decision = await loop.work.call(decide, is_long)
         is_submitted = False
         try:
             if decision.features is not None:
@@ -153,6 +165,7 @@ class Service:
             raise RewardRequestError(
                 f"x-ms-client-request-id must have at most {MAX_REQUEST_ID_LENGTH} bytes"
             )
+        loop.work.check_room()
         put = PutReward(loop.id, event_id, value, now_us(), loop.terms, request_id)
         done = await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
         if done.status == REFUSED:
@@ -175,6 +188,7 @@ class Service:
             settings = loop.settings.merge(changes)
             put = PutSettings(loop.id, settings.to_json(), now_us(), by)
             await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
+            await loop.work.wait()
         return loop
 
     async def forget(self, name: str) -> None:
@@ -183,6 +197,7 @@ class Service:
         async with self._changing:
             put = PutSettings(loop.id, loop.settings.to_json(), now_us(), FORGET)
             await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
+            await loop.work.wait()
 
     async def delete_log(self, name: str) -> None:
         """Delete all decisions of a loop made until now; its belief stays."""
@@ -200,17 +215,22 @@ class Service:
 
     async def save_snapshot(self, loop: Loop) -> None:
         """Store the belief of a loop."""
-        snapshot = loop.encode_snapshot()
-        loop.lessons_since_snapshot = 0
-        await self.write(PutSnapshot(loop.id, loop.last_lesson, snapshot, now_us()))
+        put = await loop.work.call(partial(_make_snapshot, loop), is_long=True)
+        await self.write(put)
+
+    async def encode_model(self, name: str) -> bytes:
+        """The belief of a loop as the store keeps it."""
+        loop = await self.get_loop(name)
+        return await loop.work.call(loop.encode_snapshot, is_long=True)
 
     def write(
         self, operation: Operation[Result], loop: Loop | None = None, timeout: float | None = None
     ) -> "asyncio.Future[Result]":
         """Submit an operation; before the future resolves, the loop learns what follows from it.
 
-        The future fails with a TimeoutError after so many seconds; the operation may still be
-        written then.
+        If that takes long, it is queued before the future resolves, and comes before all later
+        work on the loop. The future fails with a TimeoutError after so many seconds; the
+        operation may still be written then.
         """
         then = None if loop is None else partial(teach, loop)
         self._submit_withdrawals()
@@ -254,6 +274,19 @@ class Service:
 
 def teach(loop: Loop, result: Any) -> None:
     """Let a loop learn the result of an operation; called in the order of the log."""
+    if isinstance(result, SettingsChange) or loop.must_restore:
+        is_long = True
+    else:
+        is_long = loop.is_long_lesson(len(getattr(result, "lessons", ())))
+    loop.work.run(partial(_apply_result, loop, result), is_long)
+
+
+def _make_snapshot(loop: Loop) -> PutSnapshot:
+    loop.lessons_since_snapshot = 0
+    return PutSnapshot(loop.id, loop.last_lesson, loop.encode_snapshot(), now_us())
+
+
+def _apply_result(loop: Loop, result: Any) -> None:
     if isinstance(result, StoreError):
         # The operation may be in the log although its acknowledgement was lost.
         loop.must_restore |= is_database_failure(result)

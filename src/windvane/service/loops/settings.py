@@ -20,6 +20,8 @@ from windvane.service.errors import LoopNameError, LoopSettingsError
 from windvane.service.loops.durations import parse_half_life, parse_seconds
 
 LOOP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
+MAX_NEW_DIM = 1024  # of a new loop: a lesson takes d² steps, and every d lessons one takes d³
+MAX_DIM = 4096  # of a loop that was created by version 0.1.0
 Mode = Literal["Online", "Apprentice", "LoggingOnly"]
 
 
@@ -90,7 +92,15 @@ class Settings(
     ] = "7 days"
     dim: Annotated[
         int,
-        _setting("--dim", "Dimension of the hashed features.", fixed=True, ge=2, le=4096),
+        _setting(
+            "--dim",
+            "Dimension of the hashed features.",
+            f"integer in [2, {MAX_NEW_DIM}]",
+            fixed=True,
+            ge=2,
+            le=MAX_DIM,
+            extra_json_schema={"maximum": MAX_NEW_DIM},
+        ),
     ] = 128
     ridge: Annotated[
         float,
@@ -246,6 +256,14 @@ def document_settings() -> list[dict[str, str]]:
         }
         for setting in SETTINGS
     ]
+
+
+def check_new_settings(settings: Settings) -> Settings:
+    """The settings of a new loop, if it can be served at a bearable speed."""
+    if settings.dim > MAX_NEW_DIM:
+        message = f"settings: dim must be at most {MAX_NEW_DIM} in a new loop, got {settings.dim}"
+        raise LoopSettingsError(f"{message}: learning would take too long", "dim")
+    return settings
 
 
 def check_loop_name(text: str) -> str:

@@ -1,0 +1,49 @@
+"""A service without processes: its writer is a store in the same process."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from windvane.errors import StoreError
+from windvane.service.loops.offered_actions import parse_offer
+from windvane.service.loops.service import Service
+from windvane.service.store.log import Store
+
+OFFER = parse_offer(b'[{"id": "tea", "features": []}, {"id": "soup", "features": []}]')
+
+
+class CountingWriter:
+    """Writes to a store at once, and counts the operations by type."""
+
+    waiting_count = 0
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.counts: Counter[str] = Counter()
+
+    def submit(
+        self,
+        operation: Any,
+        on_result: Callable[[Any], None] | None = None,
+        timeout: float | None = None,
+    ) -> "asyncio.Future[Any]":
+        self.counts[type(operation).__name__] += 1
+        result: Any = None
+        try:
+            result = self.store.submit(operation).result(20)
+        except StoreError as error:
+            result = error
+        if on_result is not None:
+            on_result(result)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if isinstance(result, StoreError):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+        return future
+
+
+def make_service(store: Store) -> tuple[Service, CountingWriter]:
+    writer = CountingWriter(store)
+    return Service(store, writer), writer  # type: ignore[arg-type]
