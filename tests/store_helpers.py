@@ -1,20 +1,23 @@
 """Short ways to write decisions and rewards into a store, for tests."""
 
+import asyncio
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 from sqlalchemy import func, select
 
+from windvane.errors import StoreError
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.decision_operations import PutDecision, PutReward
-from windvane.service.store.group_commit import Operation, Transaction
+from windvane.service.store.group_commit import Operation, Result, Transaction
 from windvane.service.store.log import Store
 from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.schema import Decision, Funnel, decisions, lessons, rewards
+from windvane.service.store.writer_client import WriterClient
 
 SECOND = MICROSECONDS_PER_SECOND
 TERMS = RewardTerms(wait_us=600 * SECOND)
@@ -93,6 +96,27 @@ class FailHalfway(Operation[None]):
     def run(self, transaction: Transaction) -> None:
         transaction.counter_changes[self.loop, "ranked"] += 100
         transaction.connection.execute(lessons.insert(), {"loop": self.loop, "decision": None})
+
+
+class InProcessWriter(WriterClient):
+    """Writes by a store of this process."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__("unused")
+        self._store = store
+
+    def submit(
+        self,
+        operation: Operation[Result],
+        on_result: Callable[[Result | StoreError], None] | None = None,
+        timeout: float | None = None,
+    ) -> "asyncio.Future[Result]":
+        result = self._store.submit(operation).result(20)
+        if on_result is not None:
+            on_result(result)
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        future.set_result(result)
+        return future
 
 
 def count_rows(store: Store, loop: int) -> Funnel:

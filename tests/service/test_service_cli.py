@@ -23,8 +23,11 @@ import pytest
 
 from windvane.cli import main
 from windvane.errors import SettingError
-from windvane.service import cli
+from windvane.service import app, cli, server
+from windvane.service.api.auth import create_key, is_valid
+from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
 from windvane.service.loops.settings import SETTINGS, Settings
+from windvane.service.store.clock_operations import PutClock
 from windvane.service.store.log import Store
 
 MAIN = [sys.executable, "-c", "from windvane.cli import main; main()"]
@@ -370,3 +373,33 @@ def test_a_log_that_was_emptied_keeps_its_keys_in_force(
         )
     assert run_here("restore", tmp_path / "copy", "--data", tmp_path).returncode == 0
     assert len(json.loads(run_here("key", "list", "--json", "--data", tmp_path).stdout)) == 1
+
+
+def test_a_key_that_expires_now_has_expired_by_every_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the command runs while the wall clock is wrong, and that is corrected later."""
+    year = 365 * 86_400 * MICROSECONDS_PER_SECOND
+    now = read_wall_us()
+    with Store(tmp_path) as store:
+        store.submit(create_key("rank", now).put).result(20)
+        store.submit(PutClock(now)).result(20)
+    for wall in (now + year, now - year):
+        monkeypatch.setattr(cli, "read_wall_us", lambda wall=wall: wall)
+        cli.expire_key(1, data=tmp_path)
+        with Store(tmp_path) as store:
+            [key] = store.list_keys()
+        assert not is_valid(key, now)
+
+
+def test_serve_hands_on_that_the_wall_clock_is_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    believed = []
+    monkeypatch.setattr(
+        app, "create_app", lambda where, believes_wall_clock: believed.append(believes_wall_clock)
+    )
+    monkeypatch.setattr(server, "run", lambda *_: None)
+    cli.serve(data=tmp_path)
+    cli.serve(data=tmp_path, believe_clock=True)
+    assert believed == [False, True]

@@ -13,7 +13,7 @@ from windvane._console import AsJson, print_json, print_message
 from windvane._text_table import Cell, format_table
 from windvane.errors import SettingError, StoreError
 from windvane.service import setting_flags
-from windvane.service.clock import MICROSECONDS_PER_SECOND, now_us
+from windvane.service.clock import MICROSECONDS_PER_SECOND, ServiceClock, read_wall_us
 
 if TYPE_CHECKING:
     from windvane.service.store.log import Store
@@ -38,6 +38,13 @@ def serve(
     database: Database = None,
     certificate: Annotated[Path | None, typer.Option(help="Certificate (PEM), for TLS.")] = None,
     key: Annotated[Path | None, typer.Option(help="Private key (PEM) of the certificate.")] = None,
+    believe_clock: Annotated[
+        bool,
+        typer.Option(
+            "--believe-clock",
+            help="Start at the wall clock's time, however far it is ahead of the log.",
+        ),
+    ] = False,
 ) -> None:
     """Answer rank and reward requests over HTTP; each is on disk before it is answered."""
     _require_posix("serve")
@@ -52,7 +59,8 @@ def serve(
         server.check_keys(where, address)
         from windvane.service.app import create_app
 
-        server.run(create_app(where), address, lambda url: print_message(f"serving on {url}"))
+        app = create_app(where, believes_wall_clock=believe_clock)
+        server.run(app, address, lambda url: print_message(f"serving on {url}"))
     print_message("stopped")
 
 
@@ -75,7 +83,7 @@ def create_loop(
         from windvane.service.store.admin_operations import PutLoop
 
         checked = check_new_settings(Settings.from_json(json.dumps(settings))).to_json()
-        put = PutLoop(check_loop_name(name), checked, now_us(), "command line")
+        put = PutLoop(check_loop_name(name), checked, _read_latest_us(store), "command line")
         row = store.submit(put).result()
     if as_json:
         print_json({"name": row.name, "settings": json.loads(row.settings)})
@@ -121,7 +129,7 @@ def create_key(
     with _open_store(data, database, create=True) as store:
         from windvane.service.api import auth
 
-        new = auth.create_key(role, now_us())
+        new = auth.create_key(role, _read_latest_us(store))
         row = store.submit(new.put).result()
     if as_json:
         print_json({"id": row.id, "role": row.role, "key": new.secret})
@@ -139,13 +147,14 @@ def list_keys(
         from windvane.service.api.auth import is_valid
 
         keys = store.list_keys()
+        latest = _read_latest_us(store)
         rows: list[dict[str, Cell]] = [
             {
                 "id": row.id,
                 "role": row.role,
                 "created": _format_time(row.created),
                 "expires": None if row.expires is None else _format_time(row.expires),
-                "valid": is_valid(row, now_us()),
+                "valid": is_valid(row, latest),
             }
             for row in keys
         ]
@@ -166,11 +175,17 @@ def expire_key(
         from windvane.service.loops.durations import parse_seconds
         from windvane.service.store.admin_operations import ExpireKey
 
-        seconds = 0.0 if delay is None else parse_seconds(delay)
-        until = now_us() + round(seconds * MICROSECONDS_PER_SECOND)
+        if delay is None:  # expired by service time and by any wall clock, now and later
+            until = min(read_wall_us(), store.find_newest_time() or read_wall_us())
+        else:
+            seconds = parse_seconds(delay)
+            until = _read_latest_us(store) + round(seconds * MICROSECONDS_PER_SECOND)
         if not store.submit(ExpireKey(number, until)).result():
             raise SettingError(f"key: there is no key with the id {number}")
-    print_message(f"key {number} is valid until {_format_time(until)}")
+    if delay is None:
+        print_message(f"key {number} has expired")
+    else:
+        print_message(f"key {number} is valid until {_format_time(until)}")
 
 
 def backup(
@@ -236,6 +251,11 @@ def _use_one_thread() -> None:
 
     for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # read when SciPy is loaded
         os.environ.setdefault(name, "1")
+
+
+def _read_latest_us(store: "Store") -> int:
+    """The later one of the wall clock and the newest time in the log."""
+    return ServiceClock(store.find_newest_time()).latest_us()
 
 
 def _locate(data: Path, database: str | None) -> str:

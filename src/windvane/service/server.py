@@ -14,7 +14,7 @@ import uvicorn
 from windvane.errors import SettingError
 from windvane.service.api.auth import is_valid
 from windvane.service.api.middleware import RequestMiddleware
-from windvane.service.clock import now_us
+from windvane.service.clock import ServiceClock
 from windvane.service.http_protocol import BoundedProtocol
 from windvane.service.json_logging import log_to_stderr
 from windvane.service.store.database import resolve_url
@@ -73,10 +73,12 @@ def check_keys(where: str, address: Address) -> None:
         return
     url = resolve_url(where)
     keys = []
+    latest = 0
     if url.get_backend_name() != "sqlite" or Path(url.database or "").exists():
         with Store(where) as store:
             keys = store.list_keys()
-    if not any(is_valid(key, now_us()) for key in keys):
+            latest = ServiceClock(store.find_newest_time()).latest_us()
+    if not any(is_valid(key, latest) for key in keys):
         # A database URL may hold a password: the message does not repeat it.
         flag = "--database URL" if "://" in where else f"--data {where}"
         raise SettingError(

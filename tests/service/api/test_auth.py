@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from clock_helpers import DAY, MINUTE, TODAY, YEAR, FakeMachine
 from windvane.errors import SettingError
 from windvane.service.api import auth
+from windvane.service.api.errors import ApiError
 from windvane.service.app import create_app
-from windvane.service.clock import now_us
+from windvane.service.clock import ServiceClock, read_wall_us
 from windvane.service.store.admin_operations import ExpireKey
+from windvane.service.store.clock_operations import PutClock
 from windvane.service.store.log import Store
 
 BASE = "/personalizer/v1.0"
@@ -120,7 +123,7 @@ def test_a_running_service_notices_new_and_expired_keys(
     assert status("none is needed") == 401
     new = add(store, "rank", expires=FAR)
     assert (status(old), status(new)) == (201, 201)
-    store.submit(ExpireKey(1, now_us())).result()
+    store.submit(ExpireKey(1, read_wall_us())).result()
     assert (status(old), status(new)) == (401, 201)
     store.submit(ExpireKey(2, 1)).result()
     assert status("all are expired, and still it is closed") == 401
@@ -169,11 +172,42 @@ def test_only_the_hash_of_a_key_is_on_disk(tmp_path: Path) -> None:
     assert not any(secret.encode() in file.read_bytes() for file in tmp_path.iterdir())
 
 
+def check_key(ring: auth.Keyring, secret: str) -> int:
+    """The status with which a rank request with a key is answered; 0 if it passes."""
+    headers = [(b"ocp-apim-subscription-key", secret.encode())]
+    try:
+        ring.check({"type": "http", "method": "POST", "headers": headers}, "rank")
+    except ApiError as refusal:
+        return refusal.status
+    return 0
+
+
+def test_an_expired_key_stays_expired_while_the_wall_clock_is_set_back(store: Store) -> None:
+    machine = FakeMachine()
+    secret = add(store, "rank", expires=TODAY + MINUTE)
+    clock = machine.make_clock(None)
+    assert check_key(auth.Keyring(store, clock), secret) == 0
+    machine.wait(clock, MINUTE)
+    assert check_key(auth.Keyring(store, clock), secret) == 401
+    machine.wall -= YEAR
+    assert check_key(auth.Keyring(store, clock), secret) == 401
+    store.submit(PutClock(clock.now_us())).result(20)
+    restarted = machine.make_clock(store.find_newest_time())
+    assert check_key(auth.Keyring(store, restarted), secret) == 401
+
+
+def test_a_key_has_expired_if_it_has_by_either_clock(store: Store) -> None:
+    secret = add(store, "rank", expires=TODAY + MINUTE)
+    clock = FakeMachine(TODAY + DAY).make_clock(TODAY)
+    assert clock.now_us() == TODAY
+    assert check_key(auth.Keyring(store, clock), secret) == 401
+
+
 def test_every_key_is_compared_whichever_fits(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secrets = [add(store, "rank") for _ in range(3)]
-    ring = auth.Keyring(store)
+    ring = auth.Keyring(store, ServiceClock())
     compared = []
     plain = hmac.compare_digest
 

@@ -9,9 +9,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
+from clock_helpers import DAY, HOUR, SECOND, TODAY, FakeMachine
 from windvane.service.app import create_app
+from windvane.service.clock import read_wall_us
 from windvane.service.json_logging import JsonFormatter
 from windvane.service.loops import service
+from windvane.service.store.clock_operations import PutClock
+from windvane.service.store.log import Store
 
 BASE = "/personalizer/v1.0"
 ACTIONS = {"actions": [{"id": "a", "features": [{"x": 1}]}, {"id": "b", "features": [{"y": 1}]}]}
@@ -39,6 +43,40 @@ def test_health_says_degraded_and_why(web: TestClient) -> None:
     answer = web.get("/healthz")
     assert answer.status_code == 200
     assert answer.json()["reason"] == "the disk is full"
+
+
+def test_health_metrics_and_dashboard_say_that_the_wall_clock_is_not_believed(
+    web: TestClient,
+) -> None:
+    machine = FakeMachine()
+    clock = machine.make_clock(None)
+    app_service = web.app.state.service  # type: ignore[attr-defined]
+    app_service.clock = app_service.loops["default"].clock = clock
+    for jump, sentence in ((DAY, "24 hours ahead of"), (-3 * HOUR, "3 hours behind")):
+        machine.wall = TODAY + jump
+        clock.compare()
+        health = web.get("/healthz").json()
+        assert health["status"] == "ok"
+        assert health["clock"]["offsetSeconds"] == jump / SECOND
+        assert health["clock"]["believedInSeconds"] == (48 * 60 if jump > 0 else None)
+        assert sentence in health["clock"]["message"]
+        assert samples(web)["windvane_clock_offset_seconds", ()] == jump / SECOND
+        note = web.get("/board/default.json").json()["clock"]
+        assert note == {"answer": health["clock"]["message"], "offset": jump / SECOND}
+    machine.wall = TODAY
+    clock.compare()
+    assert "clock" not in web.get("/healthz").json()
+    assert web.get("/board/default.json").json()["clock"] is None
+
+
+@pytest.mark.parametrize("believes", [False, True])
+def test_an_operator_can_believe_a_wall_clock_far_ahead_of_the_log(
+    tmp_path: Path, believes: bool
+) -> None:
+    with Store(tmp_path) as store:
+        store.submit(PutClock(read_wall_us() - DAY)).result(20)
+    with TestClient(create_app(str(tmp_path), believes_wall_clock=believes)) as web:
+        assert ("clock" in web.get("/healthz").json()) != believes
 
 
 def test_until_its_loops_are_loaded_it_is_not_ready(tmp_path: Path) -> None:

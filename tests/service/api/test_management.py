@@ -15,10 +15,11 @@ from loop_client import LoopClient, check_refusal, restart
 from server_process import BASE, Client, Nursery, Server
 from store_helpers import SECOND
 from windvane.policy import Policy
-from windvane.service.clock import now_us
+from windvane.service.clock import read_wall_us
 from windvane.service.loops.loop import decode_snapshot
 from windvane.service.loops.settings import Settings
 from windvane.service.store.admin_operations import PutLoop
+from windvane.service.store.clock_operations import PutClock
 from windvane.service.store.decision_operations import PutDecision, PutReward
 from windvane.service.store.log import Store
 from windvane.service.store.reward_matching import RewardTerms
@@ -136,9 +137,11 @@ def test_the_log_is_kept_for_as_many_days_as_it_is_told(
         settings = Settings(log_retention_days=days, half_life="never")
         number = store.submit(PutLoop("default", settings.to_json(), 0, "test")).result(20).id
         terms = RewardTerms(600 * SECOND)
-        for event, at in (("old", now_us() - 3 * DAY), ("new", now_us() - DAY)):
+        now = read_wall_us()
+        for event, at in (("old", now - 3 * DAY), ("new", now - DAY)):
             store.submit(PutDecision(build_decision(number, event, at), terms)).result(20)
             store.submit(PutReward(number, event, 1.0, at, terms)).result(20)
+        store.submit(PutClock(now)).result(20)
 
         def kept() -> list[str]:
             return [

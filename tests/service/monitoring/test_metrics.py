@@ -17,6 +17,7 @@ OUTPUT_NAMES = [
     ("windvane_degraded", "gauge"),
     ("windvane_writes_waiting", "gauge"),
     ("windvane_commits_total", "counter"),
+    ("windvane_clock_offset_seconds", "gauge"),
     ("windvane_decisions_total", "counter"),
     ("windvane_rewards", "gauge"),
     ("windvane_join_ratio", "gauge"),
@@ -32,7 +33,7 @@ OUTPUT_NAMES = [
 
 def stub_service(loop: Loop) -> Any:
     writer = SimpleNamespace(waiting_count=0, commit_count=0)
-    return SimpleNamespace(loops={"home": loop}, writer=writer, degraded=None)
+    return SimpleNamespace(loops={"home": loop}, writer=writer, degraded=None, clock=loop.clock)
 
 
 def test_every_family_of_the_output_is_listed_with_its_meaning(changed: ChangedLoop) -> None:

@@ -8,23 +8,22 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from server_process import BASE, Client, Nursery, Server
-from store_helpers import put_decision, put_reward
+from store_helpers import InProcessWriter, put_decision, put_reward
 from windvane.errors import StoreError
 from windvane.policy import Policy
+from windvane.service.clock import ServiceClock
 from windvane.service.loops.loop import FORGET, Loop, decode_snapshot
 from windvane.service.loops.maintenance import expire_decisions
 from windvane.service.loops.service import Service, teach
 from windvane.service.loops.settings import Settings
 from windvane.service.store import writer_client
 from windvane.service.store.admin_operations import PutLoop, PutSettings
-from windvane.service.store.group_commit import Operation, Result
 from windvane.service.store.log import Store
 from windvane.service.store.schema import Funnel, LoopRow
 from windvane.service.store.writer_client import WriterClient
@@ -161,27 +160,6 @@ def test_lessons_read_from_the_log_are_not_learned_again_from_their_results(tmp_
         assert loop.last_lesson == three.lessons[0].id
 
 
-class InProcessWriter(WriterClient):
-    """Writes by a store of this process."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__("unused")
-        self._store = store
-
-    def submit(
-        self,
-        operation: Operation[Result],
-        on_result: Callable[[Result | StoreError], None] | None = None,
-        timeout: float | None = None,
-    ) -> "asyncio.Future[Result]":
-        result = self._store.submit(operation).result(20)
-        if on_result is not None:
-            on_result(result)
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        future.set_result(result)
-        return future
-
-
 def test_one_sweep_closes_all_expired_decisions(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         settings = Settings(dim=2, half_life="never").to_json()
@@ -189,7 +167,7 @@ def test_one_sweep_closes_all_expired_decisions(tmp_path: Path) -> None:
         puts = [put_decision(row.id, f"e{k}", deferred=k % 3 > 0) for k in range(900)]
         for put in [store.submit(put) for put in puts]:
             put.result(20)
-        service = Service(store, InProcessWriter(store))
+        service = Service(store, InProcessWriter(store), ServiceClock())
         asyncio.run(expire_decisions(service, service.loops["home"]))
         assert store.read_funnel(row.id) == Funnel(900, 300, unactivated=600, default=300)
         assert service.loops["home"].policy.belief.seen == 300

@@ -29,7 +29,7 @@ from windvane.errors import SettingError, StoreError
 from windvane.service.api.endpoint import Role
 from windvane.service.api.errors import ApiError
 from windvane.service.api.requests import get_header
-from windvane.service.clock import now_us
+from windvane.service.clock import ServiceClock
 from windvane.service.store.admin_operations import PutKey
 from windvane.service.store.log import LogReader
 from windvane.service.store.schema import Key
@@ -60,15 +60,20 @@ def hash_secret(secret: str) -> str:
 
 
 def is_valid(key: Key, at: int) -> bool:
-    """Whether a key can be used at a time."""
+    """Whether a key can be used at a time.
+
+    The time is the later one of service time and the wall clock, so that a key that has expired
+    does not become valid again if the wall clock is set back.
+    """
     return key.expires is None or at < key.expires
 
 
 class Keyring:
     """The keys of a log in memory, read again every second."""
 
-    def __init__(self, store: LogReader) -> None:
+    def __init__(self, store: LogReader, clock: ServiceClock) -> None:
         self._store = store
+        self._clock = clock
         self.keys: list[Key] = store.list_keys()
 
     async def watch(self) -> None:
@@ -92,7 +97,7 @@ class Keyring:
             _check_is_local(scope)
             return
         secret = find_secret(Headers(scope=scope), scope["method"])
-        roles = self.roles(secret, now_us()) if secret else set()
+        roles = self.roles(secret, self._clock.latest_us()) if secret else set()
         if not roles:
             message = "a key is needed, as Ocp-Apim-Subscription-Key or Authorization: Bearer"
             raise ApiError(

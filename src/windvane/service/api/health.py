@@ -14,12 +14,21 @@ from windvane.service.api.responses import json_response
 from windvane.service.loops.service import Service
 
 
+class ClockHealth(msgspec.Struct, rename="camel"):
+    """The wall clock is not believed; the log is dated by service time."""
+
+    offset_seconds: float  # wall clock minus service time
+    believed_in_seconds: float | None  # if it stays steady; None: it is behind, and is never
+    message: str
+
+
 class Health(msgspec.Struct, omit_defaults=True):
     """ok, or degraded with the reason; `waiting` counts operations that are not yet on disk."""
 
     status: Literal["ok", "degraded"]
     waiting: int
     reason: str | None = None
+    clock: ClockHealth | None = None  # absent while the wall clock is believed
 
 
 class Ready(msgspec.Struct):
@@ -33,7 +42,9 @@ async def get_health(request: Request) -> Response:
     service = _get_ready_service(request)
     reason = service.degraded
     status: Literal["ok", "degraded"] = "degraded" if reason else "ok"
-    return json_response(Health(status, service.writer.waiting_count, reason))
+    doubt = service.clock.doubt
+    clock = ClockHealth(*doubt, doubt.sentence) if doubt is not None else None
+    return json_response(Health(status, service.writer.waiting_count, reason, clock))
 
 
 async def get_readiness(request: Request) -> Response:

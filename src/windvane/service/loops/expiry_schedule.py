@@ -2,7 +2,7 @@
 
 import heapq
 
-from windvane.service.clock import MICROSECONDS_PER_SECOND
+from windvane.service.clock import MICROSECONDS_PER_SECOND, ClockStep
 
 
 class ExpirySchedule:
@@ -29,6 +29,14 @@ class ExpirySchedule:
     def is_due(self, before_us: int) -> bool:
         """Whether a decision made before a time may wait for its reward."""
         return bool(self._queue) and self._queue[0] * MICROSECONDS_PER_SECOND < before_us
+
+    def step(self, step: ClockStep) -> None:
+        """Add the times to which a step of service time moves the waits of earlier decisions."""
+        for second in list(self._seconds):
+            first = second * MICROSECONDS_PER_SECOND
+            if first <= step.before_us:
+                self.add(first + step.length_us)
+                self.add(first + step.length_us + MICROSECONDS_PER_SECOND - 1)
 
     def remove_before(self, before_us: int) -> None:
         """Remove the decisions made before a time, once none of them waits any more."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from windvane.errors import FeatureError
 from windvane.policy import Policy
-from windvane.service.clock import MICROSECONDS_PER_SECOND, now_us
+from windvane.service.clock import MICROSECONDS_PER_SECOND, ServiceClock
 from windvane.service.errors import EventIdError, RankRequestError
 from windvane.service.features.encoder import Encoder
 from windvane.service.loops.expiry_schedule import ExpirySchedule
@@ -74,11 +74,12 @@ decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
 class Loop:
     """One loop in memory. It decides and learns; the store makes its decisions durable."""
 
-    def __init__(self, row: LoopRow, store: LogReader) -> None:
+    def __init__(self, row: LoopRow, store: LogReader, clock: ServiceClock | None = None) -> None:
         self.id = row.id
         self.name = row.name
         self.created = row.created
         self.store = store
+        self.clock = clock or ServiceClock(store.find_newest_time())
         self.settings = Settings.from_json(row.settings)
         self.encoder = Encoder(self.settings.dim)
         self.policy = self.settings.build_policy()
@@ -177,7 +178,7 @@ class Loop:
 
         `text` is the request as it came, for the log.
         """
-        at = now_us()
+        at = self.clock.now_us()
         event_id = request.event_id or new_event_id(at)
         if "\0" in event_id:
             raise RankRequestError("eventId must have no NUL", "eventId")

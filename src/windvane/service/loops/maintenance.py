@@ -1,18 +1,25 @@
-"""Background tasks of the service: close decisions, store snapshots, delete old decisions."""
+"""Background tasks of the service.
+
+They close decisions, store snapshots, delete old decisions, and compare service time with the wall
+clock.
+"""
 
 import asyncio
 import contextlib
 import logging
 
 from windvane.errors import StoreError
-from windvane.service.clock import MICROSECONDS_PER_SECOND, now_us
+from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import Service
+from windvane.service.store.clock_operations import PutClock, StepClock
 from windvane.service.store.decision_operations import Expire
 
 SWEEP_INTERVAL_SECONDS = 0.5  # between two searches for decisions whose wait is over
 RETENTION_INTERVAL_SECONDS = 3600.0  # between two searches for decisions that are too old
 SNAPSHOT_EVERY_LESSONS = 1000  # of the loop itself
+CLOCK_INTERVAL_SECONDS = 1.0  # between two comparisons of service time with the wall clock
+STORE_CLOCK_EVERY_COMPARISONS = 60  # after which service time is stored
 MICROSECONDS_PER_DAY = 86_400 * MICROSECONDS_PER_SECOND
 
 logger = logging.getLogger("windvane.service")
@@ -24,7 +31,7 @@ async def run_sweeps(service: Service) -> None:
         await asyncio.sleep(SWEEP_INTERVAL_SECONDS)
         for number, loop in enumerate(list(service.loops.values())):
             try:
-                is_due = loop.expiries.is_due(now_us() - loop.terms.wait_us)
+                is_due = loop.expiries.is_due(service.clock.now_us() - loop.terms.wait_us)
                 is_probe = bool(service.degraded) and number == 0  # a write shows if the log works
                 if is_due or is_probe:
                     await expire_decisions(service, loop)
@@ -40,8 +47,8 @@ async def run_sweeps(service: Service) -> None:
 async def expire_decisions(service: Service, loop: Loop) -> None:
     """Close decisions without a reward in time; the loop learns the default reward."""
     settings = loop.settings
-    while True:
-        at = now_us()
+    while not service.unwritten_steps:  # else decisions would wait for less time
+        at = service.clock.now_us()
         expire = Expire(loop.id, at - settings.reward_wait_us, settings.default_reward, at)
         done = await service.write(expire, loop)
         await loop.work.wait()
@@ -55,10 +62,49 @@ async def run_retention(service: Service) -> None:
     while True:
         await asyncio.sleep(SWEEP_INTERVAL_SECONDS)
         for loop in list(service.loops.values()):
-            days = loop.settings.log_retention_days
-            before = now_us() - days * MICROSECONDS_PER_DAY
             with contextlib.suppress(StoreError):
-                span = await asyncio.to_thread(service.store.find_time_span, loop.id)
-                if days >= 0 and span is not None and span.since < before:
-                    await service.delete_decisions(loop, before)
+                await delete_old_decisions(service, loop)
         await asyncio.sleep(RETENTION_INTERVAL_SECONDS)
+
+
+async def delete_old_decisions(service: Service, loop: Loop) -> None:
+    """Delete decisions that are too old both by service time and by the wall clock."""
+    days = loop.settings.log_retention_days
+    before = service.clock.earliest_us() - days * MICROSECONDS_PER_DAY
+    span = await asyncio.to_thread(service.store.find_time_span, loop.id)
+    if days >= 0 and span is not None and span.since < before:
+        await service.delete_decisions(loop, before)
+
+
+async def run_clock(service: Service) -> None:
+    """Compare service time with the wall clock and store it now and then, until cancelled."""
+    is_believed = True
+    comparisons = 0
+    while True:
+        await asyncio.sleep(CLOCK_INTERVAL_SECONDS)
+        with contextlib.suppress(StoreError):
+            await compare_clocks(service)
+            comparisons += 1
+            if comparisons % STORE_CLOCK_EVERY_COMPARISONS == 0:
+                await store_clock(service)
+        doubt = service.clock.doubt
+        if doubt is not None and is_believed:
+            logger.warning("%s", doubt.sentence)
+        is_believed = doubt is None
+
+
+async def compare_clocks(service: Service) -> None:
+    """Compare once; a step is submitted before anything that is dated after it."""
+    if (step := service.clock.compare()) is not None:
+        service.unwritten_steps.append(step)
+        for loop in service.loops.values():
+            loop.expiries.step(step)
+        logger.warning("service time stepped forward to the wall clock")
+    while service.unwritten_steps:
+        await service.write(StepClock(*service.unwritten_steps[0]))
+        service.unwritten_steps.pop(0)
+
+
+async def store_clock(service: Service) -> None:
+    """Store service time, so that the next start knows it even if nothing else was written."""
+    await service.write(PutClock(service.clock.now_us()))

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from windvane.errors import StoreError
-from windvane.service.clock import now_us
+from windvane.service.clock import ClockStep, ServiceClock
 from windvane.service.errors import (
     LoopExistsError,
     RankRequestError,
@@ -67,16 +67,20 @@ logger = logging.getLogger("windvane.service")
 class Service:
     """All loops of one log, and the operations of the API on them."""
 
-    def __init__(self, store: LogReader, writer: WriterClient) -> None:
+    def __init__(
+        self, store: LogReader, writer: WriterClient, clock: ServiceClock | None = None
+    ) -> None:
         self.store = store
         self.writer = writer
+        self.clock = clock or ServiceClock(store.find_newest_time())
+        self.unwritten_steps: list[ClockStep] = []  # of service time, not in the log yet
         self.loops: dict[str, Loop] = {}
         self.degraded: str | None = None  # why rank requests get the first action
         self._log_fails = False  # whether the service is degraded because of the log
         self._changing = asyncio.Lock()  # one change of settings at a time: each reads the last
         self._withdrawals: list[Withdraw] = []  # of decisions answered otherwise, maybe in the log
         for row in store.list_loops():
-            self.loops[row.name] = Loop(row, store)
+            self.loops[row.name] = Loop(row, store, self.clock)
         by_id = {loop.id: loop for loop in self.loops.values()}
         for loop_id, at in store.list_waiting_times():
             by_id[loop_id].expiries.add(at)
@@ -84,7 +88,7 @@ class Service:
     async def create_loop(self, name: str, settings: Settings, by: str) -> Loop:
         """Create a loop; `by` says in the log who did."""
         check_new_settings(settings)
-        put = PutLoop(check_loop_name(name), settings.to_json(), now_us(), by)
+        put = PutLoop(check_loop_name(name), settings.to_json(), self.clock.now_us(), by)
         try:
             await self.write(put, timeout=WRITE_TIMEOUT_SECONDS)
         except StoreError as reason:
@@ -107,7 +111,7 @@ class Service:
         row = self.store.find_loop(name)
         if row is None:
             return None
-        loop = Loop(row, self.store)
+        loop = Loop(row, self.store, self.clock)
         for _, at in self.store.list_waiting_times(loop.id):
             loop.expiries.add(at)
         return loop
@@ -125,6 +129,8 @@ class Service:
             loop.work.check_room()
             decide = partial(self._decide, loop, request, offer, text)
             decision = await loop.work.call(decide, is_long)
+            # Service time may have stepped meanwhile, and the log is in the order of time.
+            decision = decision._replace(at=self.clock.now_us())
         is_submitted = False
         try:
             if decision.features is not None:
@@ -166,7 +172,7 @@ class Service:
                 f"x-ms-client-request-id must have at most {MAX_REQUEST_ID_LENGTH} bytes"
             )
         loop.work.check_room()
-        put = PutReward(loop.id, event_id, value, now_us(), loop.terms, request_id)
+        put = PutReward(loop.id, event_id, value, self.clock.now_us(), loop.terms, request_id)
         done = await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
         if done.status == REFUSED:
             message = f"the event {event_id[:80]!r} has {MAX_REWARDS_PER_EVENT} rewards already"
@@ -176,7 +182,7 @@ class Service:
         """Activate a decision whose activation was deferred."""
         loop = await self.get_loop(loop_name)
         check_event_id(event_id)
-        activate = Activate(loop.id, event_id, now_us(), loop.terms)
+        activate = Activate(loop.id, event_id, self.clock.now_us(), loop.terms)
         done = await self.write(activate, loop, WRITE_TIMEOUT_SECONDS)
         if done.status == "unknown":
             raise UnknownEventError(f"no decision has the event id {event_id!r}", "eventId")
@@ -186,7 +192,7 @@ class Service:
         loop = await self.get_loop(name)
         async with self._changing:
             settings = loop.settings.merge(changes)
-            put = PutSettings(loop.id, settings.to_json(), now_us(), by)
+            put = PutSettings(loop.id, settings.to_json(), self.clock.now_us(), by)
             await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
             await loop.work.wait()
         return loop
@@ -195,14 +201,18 @@ class Service:
         """Reset the belief of a loop; its log and its settings stay."""
         loop = await self.get_loop(name)
         async with self._changing:
-            put = PutSettings(loop.id, loop.settings.to_json(), now_us(), FORGET)
+            put = PutSettings(loop.id, loop.settings.to_json(), self.clock.now_us(), FORGET)
             await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
             await loop.work.wait()
 
     async def delete_log(self, name: str) -> None:
         """Delete all decisions of a loop made until now; its belief stays."""
         loop = await self.get_loop(name)
-        await self.delete_decisions(loop, now_us() + 1, include_waiting=True)
+        span = await asyncio.to_thread(self.store.find_time_span, loop.id)
+        until = self.clock.now_us()
+        if span is not None:  # a log of release 0.1.0 may hold decisions dated ahead
+            until = max(until, span.until)
+        await self.delete_decisions(loop, until + 1, include_waiting=True)
 
     async def delete_decisions(
         self, loop: Loop, before: int, include_waiting: bool = False
@@ -283,7 +293,7 @@ def teach(loop: Loop, result: Any) -> None:
 
 def _make_snapshot(loop: Loop) -> PutSnapshot:
     loop.lessons_since_snapshot = 0
-    return PutSnapshot(loop.id, loop.last_lesson, loop.encode_snapshot(), now_us())
+    return PutSnapshot(loop.id, loop.last_lesson, loop.encode_snapshot(), loop.clock.now_us())
 
 
 def _apply_result(loop: Loop, result: Any) -> None:

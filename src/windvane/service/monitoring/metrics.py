@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from windvane.errors import StoreError
-from windvane.service.clock import MICROSECONDS_PER_SECOND, now_us
+from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import Service
 from windvane.service.monitoring.log_follower import BUDGET_SECONDS, LogFollower, LogFollowers
@@ -68,6 +68,12 @@ DEGRADED = MetricInfo(
 WRITES_WAITING = MetricInfo(
     "windvane_writes_waiting", "gauge", (), "Operations that are not on disk yet."
 )
+CLOCK_OFFSET = MetricInfo(
+    "windvane_clock_offset_seconds",
+    "gauge",
+    (),
+    "Wall clock minus service time; beyond 2 and -2 seconds the wall clock is not believed.",
+)
 COMMITS = MetricInfo("windvane_commits_total", "counter", (), "Groups of operations committed.")
 DECISIONS = MetricInfo(
     "windvane_decisions_total", "counter", ("loop",), "Decisions written to the log."
@@ -108,7 +114,7 @@ LOOP_GAUGES = tuple(
 
 def list_metrics() -> list[MetricInfo]:
     """List all metrics of the service, in the order of /metrics."""
-    of_process = [REQUEST_SECONDS, REQUESTS, DEGRADED, WRITES_WAITING, COMMITS]
+    of_process = [REQUEST_SECONDS, REQUESTS, DEGRADED, WRITES_WAITING, COMMITS, CLOCK_OFFSET]
     return [*of_process, DECISIONS, REWARDS, *LOOP_GAUGES]
 
 
@@ -172,6 +178,7 @@ class LoopCollector(Collector):
             (DEGRADED, float(bool(service.degraded))),
             (WRITES_WAITING, service.writer.waiting_count),
             (COMMITS, service.writer.commit_count),
+            (CLOCK_OFFSET, service.clock.offset_seconds),
         ):
             family = info.create_family()
             family.add_metric((), value)
@@ -208,7 +215,11 @@ def _compute_gauges(loop: Loop, funnel: Funnel, follower: LogFollower) -> dict[s
     store = loop.store
     completed = funnel.learned + funnel.default
     learned_at = store.find_last_lesson_time(loop.id)
-    age = math.nan if learned_at is None else (now_us() - learned_at) / MICROSECONDS_PER_SECOND
+    age = (
+        math.nan
+        if learned_at is None
+        else (loop.clock.now_us() - learned_at) / MICROSECONDS_PER_SECOND
+    )
     recent = store.list_recent_decisions(loop.id, RECENT_DECISIONS)
     with follower.lock:
         drift = follower.measure_drift(RECENT_DECISIONS)

@@ -7,7 +7,6 @@ import msgspec
 import numpy as np
 
 from windvane.errors import FeatureError
-from windvane.service.clock import now_us
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import Settings
 from windvane.service.monitoring import estimates
@@ -103,6 +102,13 @@ class FeatureWeight(PageStruct, frozen=True):
     amount: float
 
 
+class ClockNote(PageStruct, frozen=True):
+    """The wall clock is not believed."""
+
+    answer: str
+    offset: int  # wall clock minus service time, in seconds
+
+
 class Dashboard(PageStruct, frozen=True):
     """The whole dashboard of one loop; times are microseconds since 1970."""
 
@@ -123,6 +129,7 @@ class Dashboard(PageStruct, frozen=True):
     arrived: RewardsPanel
     features: list[FeatureWeight]
     recent: list[str]  # event ids, newest first
+    clock: ClockNote | None = None  # None: the wall clock is believed
 
 
 class RecentRequests(NamedTuple):
@@ -146,9 +153,11 @@ def build_dashboard(
         decisions = decisions.select_since(since)
         lessons = lessons.select_since(since)
     times = np.concatenate((decisions.at, lessons.at))
-    first, last = (int(times.min()), int(times.max())) if len(times) else (now_us(), now_us())
-    bins = estimates.choose_bins(first, last, len(decisions.at))
     loop = follower.loop
+    now = loop.clock.now_us()
+    first, last = (int(times.min()), int(times.max())) if len(times) else (now, now)
+    bins = estimates.choose_bins(first, last, len(decisions.at))
+    doubt = loop.clock.doubt
     return Dashboard(
         loop=loop.name,
         mode=loop.settings.learning_mode,
@@ -160,7 +169,7 @@ def build_dashboard(
         until=last,
         width=bins.width,
         starts=bins.list_starts(),
-        learning=_build_learning_panel(bins, decisions, loop.settings),
+        learning=_build_learning_panel(bins, decisions, loop.settings, now),
         drift=_build_drift_panel(bins, lessons, is_calibrated),
         chosen=_build_choices_panel(bins, decisions, names),
         forgetting=_build_forgetting_panel(
@@ -169,11 +178,12 @@ def build_dashboard(
         arrived=_build_rewards_panel(follower),
         features=recent.features,
         recent=recent.events,
+        clock=doubt and ClockNote(doubt.sentence, round(doubt.offset_seconds)),
     )
 
 
 def _build_learning_panel(
-    bins: Bins, decisions: DecisionColumns, settings: Settings
+    bins: Bins, decisions: DecisionColumns, settings: Settings, now: int
 ) -> LearningPanel:
     """Compare the rewards with those of always the first action and of a random action."""
     rewards = decisions.reward
@@ -199,9 +209,7 @@ def _build_learning_panel(
         reward_baseline=per_bin(bins, decisions, decisions.baseline, SMOOTHING_BINS),
         reward_uniform=per_bin(bins, decisions, decisions.uniform, SMOOTHING_BINS),
         ends=estimates.find_range(rewards),
-        waiting=estimates.compute_waiting_shares(
-            bins, decisions, now_us() - settings.reward_wait_us
-        ),
+        waiting=estimates.compute_waiting_shares(bins, decisions, now - settings.reward_wait_us),
     )
 
 

@@ -5,7 +5,7 @@ A batch has the same effect as its operations one by one in the same order.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import and_, bindparam, exists, func, select, tuple_, update
 
@@ -170,7 +170,7 @@ class Activate(Operation[ActivateResult]):
                 status = "unknown"
             elif state.is_activated:
                 status = "already"
-            elif activation.at > state.at + activation.terms.wait_us or state.has_expired:
+            elif state.is_too_late(activation.at, activation.terms):
                 status = "late"
             else:
                 status = "activated"
@@ -373,14 +373,14 @@ class _RewardRoom:
 class Expire(Operation[ExpireResult]):
     """Close the oldest decisions whose wait time has ended; activated ones learn the default.
 
-    Only the `limit` oldest waiting decisions, by id, are looked at. The time of this operation
-    therefore does not depend on how many decisions wait.
+    At most `limit` decisions are closed at a time. The time of this operation does not depend on
+    how many decisions wait.
     """
 
     result: ClassVar[type] = ExpireResult
 
     loop: int
-    before: int  # decisions made earlier than this time are closed: now minus the wait time
+    before: int  # decisions that wait since an earlier time are closed: now minus the wait time
     default: float
     at: int
     limit: int = 256
@@ -388,28 +388,28 @@ class Expire(Operation[ExpireResult]):
     def run(self, transaction: Transaction) -> ExpireResult:
         oldest = (
             select(waiting.c.decision, waiting.c.at)
-            .where(waiting.c.loop == self.loop)
-            .order_by(waiting.c.decision)
+            .where(waiting.c.loop == self.loop, waiting.c.at < self.before)
+            .order_by(waiting.c.at, waiting.c.decision)
             .limit(self.limit)
             .subquery()
         )
         query = (
-            select(*decisions.c["id", "at", "round", "features", "activated_at"])
+            select(*decisions.c["id", "at", "round", "features", "activated_at"], oldest.c.at)
             .join(oldest, oldest.c.decision == decisions.c.id)
-            .where(oldest.c.at < self.before)
             .order_by(decisions.c.id)
         )
+        rows: Sequence[Any] = transaction.connection.execute(query).all()
         expired = [
             DecisionState(
-                id=row.id,
-                at=row.at,
-                round=row.round,
-                features=row.features,
-                is_activated=row.activated_at is not None,
-                is_waiting=True,
+                id=id_,
+                at=at,
+                round=round_,
+                features=features,
+                is_activated=activated_at is not None,
                 is_rewarded=False,
+                waits_since=waits_since,
             )
-            for row in transaction.connection.execute(query)
+            for id_, at, round_, features, activated_at, waits_since in rows
         ]
         activated = [state for state in expired if state.is_activated]
         unactivated = [state.id for state in expired if not state.is_activated]

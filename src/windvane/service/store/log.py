@@ -38,6 +38,7 @@ from windvane.service.store.schema import (
     Reward,
     SettingsChange,
     Snapshot,
+    clock,
     counters,
     decisions,
     keys,
@@ -152,6 +153,18 @@ class LogReader:
         query = select(*(select(end).where(of_loop).scalar_subquery() for end in ends))
         ((since, until),) = self.fetch_all(query)
         return None if since is None else TimeSpan(since, until)
+
+    def find_newest_time(self) -> int | None:
+        """Find the newest service time in the log; returns None if there is none.
+
+        Service time never goes back, so the last row of a table has the newest time. Times that
+        commands write do not count: they are of the wall clock.
+        """
+        stored = [row.at for row in self.fetch_all(select(clock.c.at))]
+        for table in (decisions, rewards, lessons):
+            last = select(table.c.at).order_by(table.c.id.desc()).limit(1)
+            stored += [row.at for row in self.fetch_all(last)]
+        return max(stored, default=None)
 
     def iterate_decisions(
         self,

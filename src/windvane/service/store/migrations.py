@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection, select, update
 
-from windvane.service.store.schema import SCHEMA_VERSION, clock, schema_version
+from windvane.service.store.schema import SCHEMA_VERSION, clock, schema_version, waiting
 
 
 def migrate(connection: Connection) -> None:
@@ -22,6 +22,8 @@ def migrate(connection: Connection) -> None:
 
 def _migrate_1_to_2(connection: Connection) -> None:
     clock.create(connection)
+    for index in waiting.indexes:
+        index.create(connection)
 
 
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {1: _migrate_1_to_2}  # by the version before

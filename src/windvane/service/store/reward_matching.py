@@ -36,25 +36,30 @@ class DecisionState:
     round: int
     features: bytes | None
     is_activated: bool
-    is_waiting: bool  # for its reward
     is_rewarded: bool
+    waits_since: int | None  # service time, moved by steps of the clock; None: it does not wait
 
     @property
     def has_expired(self) -> bool:
         """Whether the wait time ended without a reward."""
-        return self.features is not None and not (self.is_waiting or self.is_rewarded)
+        return self.features is not None and self.waits_since is None and not self.is_rewarded
+
+    def is_too_late(self, at: int, terms: "RewardTerms") -> bool:
+        """Whether the wait time is over at a time."""
+        since = self.at if self.waits_since is None else self.waits_since
+        return self.has_expired or at > since + terms.wait_us
 
     def apply_reward(self, at: int, terms: RewardTerms) -> str:
         """Take in a reward that arrived at `at`; returns its status, a field of `Funnel`."""
         if self.features is None:
             return "unlearned"
-        if at > self.at + terms.wait_us or self.has_expired:
+        if self.is_too_late(at, terms):
             return "late"
         if self.is_rewarded:
             return "summed" if terms.sums_rewards else "extra"
         if not self.is_activated:
             return "held"
-        self.is_waiting = False
+        self.waits_since = None
         self.is_rewarded = True
         return "learned"
 
@@ -79,10 +84,10 @@ _SELECT_STATES = (
     select(
         *decisions.c["event_id", "id", "at", "round", "features"],
         decisions.c.activated_at.is_not(None).label("is_activated"),
-        waiting.c.decision.is_not(None).label("is_waiting"),
         exists()
         .where(lessons.c.decision == decisions.c.id, lessons.c.kind == "observe")
         .label("is_rewarded"),
+        waiting.c.at.label("waits_since"),
     )
     .select_from(
         decisions.outerjoin(

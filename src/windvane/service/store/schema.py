@@ -93,7 +93,8 @@ waiting = Table(
     metadata,
     Column("loop", Id, primary_key=True),
     Column("decision", Id, primary_key=True, autoincrement=False),
-    _time_column(),
+    _time_column(),  # from which the decision waits: its own time, moved by steps of service time
+    Index("waiting_since", "loop", "at"),
     sqlite_with_rowid=False,
 )
 

@@ -18,9 +18,15 @@ function fetchWithKey(url) {
   return fetch(url, key ? { headers: { "Ocp-Apim-Subscription-Key": key } } : {});
 }
 
+/** Seconds of the wall clock minus service time, if the wall clock is not believed. */
+function clockOffset() {
+  return shownData?.clock?.offset ?? 0;
+}
+
 function dataUrl() {
   const span = Number(byId("range").value) * 1e6; // microseconds
-  const since = Math.floor((Date.now() * 1000 - span) / SINCE_STEP) * SINCE_STEP;
+  const now = Date.now() * 1000 - clockOffset() * 1e6;
+  const since = Math.floor((now - span) / SINCE_STEP) * SINCE_STEP;
   return `/board/${encodeURIComponent(loopName)}.json${span ? `?since=${since}` : ""}`;
 }
 
@@ -58,6 +64,8 @@ async function refreshForever() {
 }
 
 function showData() {
+  byId("clock").hidden = !shownData.clock;
+  byId("clock").textContent = shownData.clock?.answer ?? "";
   const isEmpty = shownData.arrived.funnel.ranked === 0;
   byId("empty").hidden = !isEmpty;
   for (const panel of document.querySelectorAll(".panel")) panel.hidden = isEmpty;

@@ -1,0 +1,243 @@
+"""A wall clock that jumps deletes, closes and silences nothing."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from clock_helpers import DAY, HOUR, MINUTE, SECOND, TODAY, YEAR, FakeMachine
+from store_helpers import InProcessWriter, make_decision, put_decision
+from windvane.errors import StoreError
+from windvane.service.loops.loop import Loop
+from windvane.service.loops.maintenance import (
+    compare_clocks,
+    delete_old_decisions,
+    expire_decisions,
+    store_clock,
+)
+from windvane.service.loops.offered_actions import Offer
+from windvane.service.loops.service import Service
+from windvane.service.loops.settings import Settings
+from windvane.service.schemas import Action, RankOptions
+from windvane.service.store.admin_operations import PutLoop
+from windvane.service.store.clock_operations import PutClock, StepClock
+from windvane.service.store.decision_operations import Activate, PutDecision
+from windvane.service.store.log import Store
+from windvane.service.store.reward_matching import RewardTerms
+from windvane.service.store.schema import decisions, waiting
+
+OFFER = Offer([Action(name, [{"name": name}]) for name in ("ice", "tea")])
+SETTINGS = Settings(dim=2, half_life="7 days")  # a wait of 10 minutes, 90 days in the log
+WAIT_MINUTES = 10
+TICK = 6 * SECOND  # between two rounds of background work
+
+
+class Rig:
+    """A service on a machine whose wall clock can be set."""
+
+    def __init__(self, path: Path, machine: FakeMachine) -> None:
+        self.machine = machine
+        self.store = Store(path)
+        if not self.store.list_loops():
+            put = PutLoop("home", SETTINGS.to_json(), TODAY, "test")
+            self.store.submit(put).result(20)
+        self.start()
+
+    def start(self) -> None:
+        """Start the service, again with what the log holds."""
+        clock = self.machine.make_clock(self.store.find_newest_time())
+        self.service = Service(self.store, InProcessWriter(self.store), clock)
+        self.loop = self.service.loops["home"]
+
+    def rank(self, event: str) -> None:
+        asyncio.run(self.service.rank("home", RankOptions(event_id=event), OFFER, ""))
+
+    def reward(self, event: str, value: float = 1.0) -> None:
+        asyncio.run(self.service.reward("home", event, value))
+
+    def work(self, minutes: float = 0.0) -> None:
+        """Do all background work of the service, now and for some minutes."""
+
+        async def run() -> None:
+            await compare_clocks(self.service)
+            before = self.service.clock.now_us() - self.loop.terms.wait_us
+            if self.loop.expiries.is_due(before):
+                await expire_decisions(self.service, self.loop)
+            await delete_old_decisions(self.service, self.loop)
+
+        asyncio.run(run())
+        for _ in range(round(minutes * MINUTE / TICK)):
+            self.machine.wall += TICK
+            self.machine.monotonic += TICK
+            asyncio.run(run())
+
+    @property
+    def funnel(self) -> dict[str, int]:
+        counts = self.store.read_funnel(self.loop.id)._asdict()
+        return {name: count for name, count in counts.items() if count and name != "activated"}
+
+    @property
+    def times(self) -> list[int]:
+        return [row.at for row in self.store.fetch_all(select(decisions.c.at))]
+
+
+def read_bits(loop: Loop) -> tuple[object, ...]:
+    """Everything that a loop has learned, to the bit."""
+    belief = loop.policy.belief
+    sums = (belief.gram, belief.noise_gram, belief.moment, loop.policy.theta)
+    return (*(part.tobytes() for part in sums), belief.seen, belief.clock, belief.held, loop.newest)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path, FakeMachine())
+    yield rig
+    rig.store.close()
+
+
+def test_a_start_a_year_ahead_deletes_and_closes_nothing(rig: Rig) -> None:
+    for event in ("rewarded", "waiting"):
+        rig.rank(event)
+    rig.reward("rewarded")
+    rig.machine.wall += YEAR
+    rig.start()
+    rig.work(minutes=2)
+    assert len(rig.times) == 2
+    assert rig.funnel == {"ranked": 2, "learned": 1}
+    rig.rank("later")
+    assert max(rig.times) < TODAY + HOUR
+
+
+def test_a_log_dated_ahead_loses_nothing_that_is_new_by_the_wall_clock(rig: Rig) -> None:
+    rig.rank("today")
+    rig.reward("today")
+    rig.store.submit(put_decision(1, "ahead", TODAY + YEAR)).result(20)
+    rig.start()
+    rig.work()
+    assert sorted(rig.times) == [TODAY, TODAY + YEAR]
+
+
+def test_what_is_old_by_both_clocks_is_deleted(rig: Rig) -> None:
+    rig.rank("old")
+    rig.reward("old")
+    rig.machine.wall += 91 * DAY
+    rig.machine.monotonic += 91 * DAY
+    rig.work()
+    assert rig.times == []
+
+
+def test_decisions_dated_ahead_do_not_block_default_rewards(rig: Rig) -> None:
+    """More than one sweep looks at, as a log of release 0.1.0 may hold them."""
+    ahead = [put_decision(1, f"ahead{k}", TODAY + YEAR) for k in range(300)]
+    for put in [rig.store.submit(put) for put in ahead]:
+        put.result(20)
+    rig.store.submit(put_decision(1, "today", TODAY)).result(20)
+    rig.start()
+    rig.work(minutes=WAIT_MINUTES + 1)
+    assert rig.funnel == {"ranked": 301, "default": 1}
+
+
+def test_an_hour_ahead_for_a_moment_closes_nothing(rig: Rig) -> None:
+    rig.rank("event")
+    rig.machine.wall += HOUR
+    rig.work(minutes=1)
+    rig.machine.wall -= HOUR
+    rig.work()
+    assert rig.funnel == {"ranked": 1}
+    rig.reward("event")
+    assert rig.funnel == {"ranked": 1, "learned": 1}
+
+
+@pytest.mark.parametrize("jump", [YEAR, -YEAR, HOUR, -HOUR])
+def test_a_loop_learns_the_same_with_a_jump_and_without(tmp_path: Path, jump: int) -> None:
+    """A reward learned a year ahead would else outweigh all later ones."""
+    beliefs = []
+    for name, length in (("steady", 0), ("jump", jump)):
+        rig = Rig(tmp_path / name, FakeMachine())
+        for k in range(8):
+            rig.machine.wall += length * ((k == 2) - (k == 4))
+            rig.rank(f"event{k}")
+            rig.work(minutes=0.1)
+            rig.reward(f"event{k}")
+        beliefs.append(read_bits(rig.loop))
+        assert read_bits(Loop(rig.store.list_loops()[0], rig.store)) == beliefs[-1]
+        rig.store.close()
+    assert beliefs[0] == beliefs[1]
+
+
+def test_a_believed_step_lets_no_decision_wait_for_less_time(rig: Rig) -> None:
+    rig.machine.wall += HOUR
+    rig.work(minutes=2)
+    for event in ("rewarded", "unrewarded", "also unrewarded"):
+        rig.rank(event)
+    rig.work(minutes=9)  # an hour is believed after 10 minutes
+    assert rig.service.clock.doubt is None
+    assert rig.service.clock.now_us() == rig.machine.wall
+    assert rig.funnel == {"ranked": 3}
+    rig.reward("rewarded")
+    assert rig.funnel == {"ranked": 3, "learned": 1}
+    rig.work(minutes=2)
+    assert rig.funnel == {"ranked": 3, "learned": 1, "default": 2}
+    assert max(rig.times) < TODAY + HOUR  # the decisions keep their dates
+    assert read_bits(Loop(rig.store.list_loops()[0], rig.store)) == read_bits(rig.loop)
+
+
+def test_an_activation_just_after_a_step_is_in_time(rig: Rig) -> None:
+    terms = RewardTerms(WAIT_MINUTES * MINUTE)
+    put = PutDecision(make_decision(1, "event", TODAY, deferred=True), terms)
+    rig.store.submit(put).result(20)
+    for _ in range(2):  # a repetition has no further effect
+        rig.store.submit(StepClock(TODAY + SECOND, DAY)).result(20)
+    late = TODAY + DAY + WAIT_MINUTES * MINUTE + 1
+    assert rig.store.fetch_all(select(waiting.c.at)) == [(TODAY + DAY,)]
+    assert rig.store.submit(Activate(1, "event", late, terms)).result(20).status == "late"
+    in_time = rig.store.submit(Activate(1, "event", late - 1, terms)).result(20)
+    assert in_time.status == "activated"
+
+
+def test_a_step_that_the_log_does_not_have_yet_closes_nothing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise StoreError("the disk is full", "disk")
+
+    rig.machine.wall += HOUR
+    rig.work(minutes=9)
+    rig.rank("event")
+    rig.work(minutes=0.9)
+    rig.machine.wall += TICK
+    rig.machine.monotonic += TICK
+    with monkeypatch.context() as patch:
+        patch.setattr(InProcessWriter, "submit", fail)
+        with pytest.raises(StoreError):
+            asyncio.run(compare_clocks(rig.service))
+    asyncio.run(expire_decisions(rig.service, rig.loop))
+    assert rig.funnel == {"ranked": 1}
+    rig.work()
+    assert rig.service.unwritten_steps == []
+    assert rig.funnel == {"ranked": 1}
+
+
+def test_the_next_start_knows_the_time_of_an_idle_service(rig: Rig) -> None:
+    rig.machine.wall += HOUR
+    rig.machine.monotonic += HOUR
+    asyncio.run(store_clock(rig.service))
+    rig.machine.wall -= YEAR
+    rig.start()
+    assert rig.service.clock.now_us() == TODAY + HOUR
+
+
+def test_the_stored_time_never_goes_back(rig: Rig) -> None:
+    for at in (TODAY, TODAY + HOUR, TODAY - HOUR):
+        rig.store.submit(PutClock(at)).result(20)
+    assert rig.store.find_newest_time() == TODAY + HOUR
+
+
+def test_all_decisions_are_deleted_by_request_also_those_dated_ahead(rig: Rig) -> None:
+    rig.store.submit(put_decision(1, "ahead", TODAY + YEAR)).result(20)
+    rig.store.submit(put_decision(1, "today", TODAY)).result(20)
+    rig.start()
+    asyncio.run(rig.service.delete_log("home"))
+    assert rig.times == []
