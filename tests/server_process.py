@@ -123,11 +123,14 @@ def send_raw(port: int, request: bytes, method: str = "POST", timeout: float = 1
 class Nursery:
     """A process that has loaded the service and forks servers, each in a tenth of a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        """`environment` is added to that of this process."""
         self._orders, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", RUN, str(theirs.fileno())], pass_fds=[theirs.fileno()]
+                [sys.executable, "-c", RUN, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env=os.environ | (environment or {}),
             )
 
     def start(self, where: str, data: Path, port: socket.socket) -> int:
@@ -162,6 +165,10 @@ class Server:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill it, wait until its writer process has ended, and give the port back."""
         self.kill()
         if (self.data / LOCK_FILE).exists():  # wait until the writer process has written all
             with hold_service_lock(resolve_url(self.data), 10.0):

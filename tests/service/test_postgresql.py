@@ -4,7 +4,6 @@ import io
 import json
 import random
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -91,47 +90,6 @@ def test_the_same_traffic_has_the_same_answers_and_teaches_the_same_as_over_sqli
         heard.append(answers)
     assert heard[0] == heard[1]
     assert learned[0] == learned[1]
-
-
-def test_what_was_acknowledged_is_there_after_a_kill(
-    nursery: Nursery, database: str, tmp_path: Path
-) -> None:
-    acknowledged: list[str] = []
-
-    def visit(server: Server, turn: int, who: int) -> None:
-        try:
-            with closing(server.client()) as client:
-                for number in range(100_000):
-                    event = f"{turn}-{who}-{number}"
-                    if client.rank(BODY | {"eventId": event}).json["degraded"]:
-                        continue
-                    if client.reward(event, 0.5).status == 204:
-                        acknowledged.append(event)
-        except (OSError, ValueError):
-            return
-
-    with served(nursery, tmp_path, database) as server:
-        for turn in range(3):
-            arguments = [(server, turn, who) for who in range(3)]
-            threads = [threading.Thread(target=visit, args=one) for one in arguments]
-            for thread in threads:
-                thread.start()
-            time.sleep(0.5)
-            server.kill()
-            for thread in threads:
-                thread.join()
-            server.start()
-            server.wait()
-        with closing(server.client()) as client:
-            seen = client.call("GET", "/metrics").body.decode()
-    assert len(acknowledged) > 20
-    with Store(database) as store:
-        loop = store.find_loop("default")
-        assert loop is not None
-        learned = store.read_funnel(loop.id).learned
-        for event in acknowledged:
-            assert [one.status for one in store.list_rewards(loop.id, event)] == ["learned"]
-    assert f'windvane_rewards{{loop="default",outcome="learned"}} {float(learned)}' in seen
 
 
 def locked(database: str) -> AbstractContextManager[object]:

@@ -1,0 +1,202 @@
+"""Traffic: visitors that send random requests, and a record of all that the service answered."""
+
+import http.client
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from server_process import BASE, Answer, Client
+
+# Loop `purged` has its log deleted now and then; loop `sums` has its model deleted.
+LOOPS: dict[str, dict[str, object]] = {
+    "plain": {"dim": 16, "halfLife": "200 rounds"},
+    "sums": {"dim": 16, "halfLife": "10 minutes", "rewardAggregation": "sum"},
+    "hasty": {"dim": 8, "halfLife": "40 rounds", "rewardWaitTime": "PT0.2S", "defaultReward": 0.25},
+    "purged": {"dim": 16, "halfLife": "2 days"},
+}
+HALF_LIVES = ("100 rounds", "200 rounds", "5 minutes", "1 day", "never")
+REQUEST_TIMEOUT_SECONDS = 60.0
+REFUSALS = (429, 503)  # "send it again": nothing was promised
+MAX_UNEXPECTED = 20  # that a visitor keeps
+
+EventKey = tuple[str, str]  # loop and event id
+
+
+class AcknowledgedReward(NamedTuple):
+    """A reward to which the service answered 204."""
+
+    loop: str
+    event: str
+    request: str
+    value: float
+    sent: float  # monotonic seconds
+
+
+class AcknowledgedRank(NamedTuple):
+    """The answer to a rank request that was not degraded."""
+
+    body: bytes
+    sent: float  # monotonic seconds
+
+
+class Visitor(threading.Thread):
+    """Sends random requests until `over` is set, and records the answers."""
+
+    def __init__(self, number: int, port: int, seed: int, over: threading.Event) -> None:
+        super().__init__(name=f"visitor {number}", daemon=True)
+        self.number, self.over = number, over
+        self.draw = random.Random(f"{seed} {number}")
+        self.client = Client(port, timeout=REQUEST_TIMEOUT_SECONDS)
+        self.events: list[EventKey] = []  # of every rank request ever sent
+        self.times_sent: Counter[EventKey] = Counter()
+        self.answers: dict[EventKey, AcknowledgedRank] = {}
+        self.degraded: set[EventKey] = set()  # asked for once, and answered with a degraded choice
+        self.rewards: list[AcknowledgedReward] = []
+        self.activated: dict[EventKey, float] = {}  # monotonic seconds
+        self.shares: list[float] = []  # exploration shares of acknowledged changes of settings
+        self.last_deletion = 0.0  # of the log of loop `purged`; monotonic seconds
+        self.unexpected: list[str] = []
+        self.slowest_seconds = 0.0
+        self.counts: Counter[str] = Counter()
+
+    def run(self) -> None:
+        actions = [self.rank, self.reward, self.activate]
+        weights = [5.0, 5.0, 1.0]
+        if self.number == 0:
+            actions += [self.put_settings, self.delete_log, self.delete_model]
+            weights += [0.3, 0.1, 0.05]
+        while not self.over.is_set():
+            try:
+                self.draw.choices(actions, weights)[0]()
+            except TimeoutError:
+                self.note_unexpected(f"no answer within {REQUEST_TIMEOUT_SECONDS:.0f} seconds")
+            except (OSError, http.client.HTTPException):
+                self.counts["cut"] += 1  # the service died: the request may be in the log or not
+                time.sleep(0.01)
+        self.client.close()
+
+    def pick_event(self) -> EventKey:
+        """Pick a recent event, any event, or sometimes one that has no decision yet."""
+        if not self.events or self.draw.random() < 0.05:
+            return self.draw.choice(list(LOOPS)), f"{self.number}-{len(self.events) + 2}"
+        recent = self.events[-5:] if self.draw.random() < 0.8 else self.events
+        return self.draw.choice(recent)
+
+    def rank(self) -> None:
+        key = self.draw.choice(list(LOOPS)), f"{self.number}-{len(self.events)}"
+        if self.events and self.draw.random() < 0.2:
+            again = self.pick_event()
+            key = key if again in self.degraded else again
+        loop, event = key
+        self.events.append(key)
+        self.times_sent[key] += 1
+        sent = time.monotonic()
+        answer = self.ask("POST", loop, "rank", self.make_rank_body(event))
+        if not self.expect(answer, 201):
+            return
+        if json.loads(answer.body)["degraded"]:
+            self.counts["degraded"] += 1
+            if self.times_sent[key] == 1:
+                self.degraded.add(key)
+            return
+        known = self.answers.setdefault(key, AcknowledgedRank(answer.body, sent))
+        if known.body != answer.body and loop == "purged":  # the first decision was deleted
+            self.answers[key] = AcknowledgedRank(answer.body, sent)
+        elif known.body != answer.body:
+            self.note_unexpected(f"event {event} of {loop} has two answers: {answer.body!r}")
+
+    def make_rank_body(self, event: str) -> dict[str, object]:
+        names = self.draw.sample("abcdef", self.draw.randint(1, 5))
+        return {
+            "eventId": event,
+            "contextFeatures": [{"hour": self.draw.random()}],
+            "actions": [{"id": name, "features": [{"x": self.draw.random()}]} for name in names],
+            "deferActivation": self.draw.random() < 0.2,
+        }
+
+    def reward(self) -> None:
+        loop, event = self.pick_event()
+        value = round(self.draw.uniform(-1, 1), 3)
+        request = f"{self.number}-{self.draw.randrange(10**9)}"
+        for _ in range(2 if self.draw.random() < 0.1 else 1):  # a client that repeats its request
+            sent = time.monotonic()
+            answer = self.ask("POST", loop, f"events/{event}/reward", {"value": value}, request)
+            is_new = not self.rewards or self.rewards[-1].request != request
+            if self.expect(answer, 204) and is_new:
+                self.rewards.append(AcknowledgedReward(loop, event, request, value, sent))
+
+    def activate(self) -> None:
+        loop, event = self.pick_event()
+        sent = time.monotonic()
+        answer = self.ask("POST", loop, f"events/{event}/activate")
+        is_known = loop != "purged" and (loop, event) in self.answers
+        if self.expect(answer, 204, *(() if is_known else (400,))) and answer.status == 204:
+            self.activated[loop, event] = sent
+
+    def put_settings(self) -> None:
+        share = self.draw.randrange(10**8) / 10**9
+        body = {"explorationPercentage": share, "halfLife": self.draw.choice(HALF_LIVES)}
+        if self.expect(self.ask("PUT", "plain", "configurations/service", body), 200):
+            self.shares.append(share)
+
+    def delete_model(self) -> None:
+        self.expect(self.ask("DELETE", "sums", "model"), 204)
+
+    def delete_log(self) -> None:
+        try:
+            self.expect(self.ask("DELETE", "purged", "logs"), 204)
+        finally:
+            self.last_deletion = time.monotonic()
+
+    def ask(
+        self, method: str, loop: str, path: str, body: object = None, request: str = ""
+    ) -> Answer:
+        headers = {"x-ms-client-request-id": request} if request else {}
+        began = time.monotonic()
+        answer = self.client.call(method, f"/loops/{loop}{BASE}/{path}", body, headers)
+        self.slowest_seconds = max(self.slowest_seconds, time.monotonic() - began)
+        self.counts[path.rpartition("/")[2]] += 1
+        return answer
+
+    def expect(self, answer: Answer, *statuses: int) -> bool:
+        """Whether the answer has one of the statuses; one that must not be is noted."""
+        if answer.status in statuses:
+            return True
+        if answer.status in REFUSALS:
+            self.counts["refused"] += 1
+        else:
+            self.note_unexpected(f"status {answer.status} instead of {statuses}: {answer.body!r}")
+        return False
+
+    def note_unexpected(self, sentence: str) -> None:
+        self.counts["unexpected"] += 1
+        if len(self.unexpected) < MAX_UNEXPECTED:
+            self.unexpected.append(sentence)
+
+
+def create_loops(client: Client) -> None:
+    """Create the loops of all visitors."""
+    for name, settings in LOOPS.items():
+        answer = client.call("POST", "/loops", {"name": name, "settings": settings})
+        if answer.status != 201:
+            raise RuntimeError(f"loop {name} cannot be created: {answer}")
+
+
+@contextmanager
+def run_visitors(port: int, count: int, seed: int) -> Iterator[list[Visitor]]:
+    """Send traffic while the block runs."""
+    over = threading.Event()
+    visitors = [Visitor(number, port, seed, over) for number in range(count)]
+    for visitor in visitors:
+        visitor.start()
+    try:
+        yield visitors
+    finally:
+        over.set()
+        for visitor in visitors:
+            visitor.join(2 * REQUEST_TIMEOUT_SECONDS)
