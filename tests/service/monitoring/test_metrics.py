@@ -1,15 +1,31 @@
 """Metrics: every family of /metrics is in the list, and a scrape keeps to its budget."""
 
+from collections.abc import Callable
+from copy import copy
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from sqlalchemy import Executable
 
-from monitoring_helpers import ChangedLoop
+from monitoring_helpers import ChangedLoop, put_one_decision
+from windvane.errors import StoreError
 from windvane.service.loops.loop import Loop
-from windvane.service.monitoring import metrics
+from windvane.service.loops.settings import Settings
+from windvane.service.monitoring import loop_metrics
 from windvane.service.monitoring.log_follower import LogFollowers
-from windvane.service.monitoring.metrics import LoopCollector, Metrics, list_metrics
+from windvane.service.monitoring.loop_metrics import LoopMetrics
+from windvane.service.monitoring.metrics import Metrics, list_metrics
+from windvane.service.monitoring.request_metrics import (
+    REQUEST_SECONDS,
+    REQUEST_SECONDS_BUCKETS,
+    REQUESTS,
+    RequestMetrics,
+)
+from windvane.service.store.admin_operations import PutLoop
+from windvane.service.store.log import LogReader, Store
 
 OUTPUT_NAMES = [
     ("windvane_request_seconds", "histogram"),
@@ -33,7 +49,9 @@ OUTPUT_NAMES = [
 
 def stub_service(loop: Loop) -> Any:
     writer = SimpleNamespace(waiting_count=0, commit_count=0)
-    return SimpleNamespace(loops={"home": loop}, writer=writer, degraded=None, clock=loop.clock)
+    return SimpleNamespace(
+        loops={"home": loop}, writer=writer, degraded=None, clock=loop.clock, store=loop.store
+    )
 
 
 def test_every_family_of_the_output_is_listed_with_its_meaning(changed: ChangedLoop) -> None:
@@ -59,11 +77,106 @@ def test_requests_of_unknown_loops_share_one_label(changed: ChangedLoop) -> None
     assert 'operation="other"' not in output.split("# TYPE windvane_requests_total")[0]
 
 
+def read_samples(text: str) -> dict[str, float]:
+    """The value of each sample, by its name and labels."""
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
 @pytest.mark.parametrize(("budget", "values"), [(0.0, []), (60.0, [1.0])])
 def test_a_scrape_takes_no_longer_than_its_budget(
     changed: ChangedLoop, monkeypatch: pytest.MonkeyPatch, budget: float, values: list[float]
 ) -> None:
-    monkeypatch.setattr(metrics, "BUDGET_SECONDS", budget)
-    families = LoopCollector(stub_service(changed.loop), LogFollowers()).collect()
-    samples = {family.name: [one.value for one in family.samples] for family in families}
-    assert samples["windvane_drift_alarms"] == values
+    monkeypatch.setattr(loop_metrics, "BUDGET_SECONDS", budget)
+    samples = read_samples(LoopMetrics(stub_service(changed.loop), LogFollowers()).render())
+    assert [samples[name] for name in samples if "drift_alarms" in name] == values
+    assert samples['windvane_decisions_total{loop="home"}'] > 0
+
+
+def test_requests_are_counted_as_the_client_library_counts_them() -> None:
+    registry = CollectorRegistry()
+    counter = Counter("windvane_requests", "", REQUESTS.labels, registry=registry)
+    histogram = Histogram(
+        "windvane_request_seconds",
+        "",
+        REQUEST_SECONDS.labels,
+        buckets=REQUEST_SECONDS_BUCKETS,
+        registry=registry,
+    )
+    ours = RequestMetrics()
+    for k, seconds in enumerate((0.0001, 0.0005, 0.0006, 0.3, 4.0, 7.0, 7.5)):
+        loop, status = f"loop-{k % 2}", (201, 404)[k % 3 == 0]
+        ours.count("rank", loop, status, seconds)
+        ours.count("rank", loop, status, seconds)
+        ours.render()  # what is kept must not hide later requests
+        for _ in range(2):
+            counter.labels("rank", loop, status).inc()
+            histogram.labels("rank", loop).observe(seconds)
+    ours.count("other", "", 200, None)
+    counter.labels("other", "", 200).inc()
+
+    def select(text: str) -> dict[str, float]:
+        return {name: v for name, v in read_samples(text).items() if "_created{" not in name}
+
+    assert select(ours.render()) == select(generate_latest(registry).decode())
+    assert ours.render().count("_created{") == 7  # 2 histograms, 5 counters
+
+
+def count_queries(store: LogReader, work: Callable[[], object]) -> int:
+    """How many queries some work runs."""
+    count = 0
+    fetch_all = store.fetch_all
+
+    def count_query(query: Executable) -> Any:
+        nonlocal count
+        count += 1
+        return fetch_all(query)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "fetch_all", count_query)
+        work()
+    return count
+
+
+def test_loops_at_rest_cost_one_query_together(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        loops = {}
+        for k in range(30):
+            row = store.submit(PutLoop(f"loop-{k}", Settings().to_json(), 0, "test")).result(20)
+            loops[row.name] = Loop(row, store)
+        put_one_decision(store, loops["loop-7"], "tea", "soup")
+        writer = SimpleNamespace(waiting_count=0, commit_count=0)
+        clock = loops["loop-0"].clock
+        service: Any = SimpleNamespace(loops=loops, writer=writer, clock=clock, store=store)
+        metrics = LoopMetrics(service, LogFollowers())
+        first = count_queries(store, metrics.render)
+        assert first <= 2 + 5  # of all loops, and of the only one with a decision
+        assert count_queries(store, metrics.render) == 1
+        before = metrics.render()
+        put_one_decision(store, loops["loop-8"], "tea", "soup")
+        assert count_queries(store, metrics.render) <= 2 + 5
+        after = read_samples(metrics.render())
+        assert after['windvane_decisions_total{loop="loop-8"}'] == 1.0
+        assert read_samples(before)['windvane_decisions_total{loop="loop-8"}'] == 0.0
+
+
+def test_a_loop_that_waited_longest_comes_first(
+    changed: ChangedLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (copy(changed.loop) for _ in range(2))
+    first.name, second.name = "first", "second"
+    service = stub_service(changed.loop)
+    service.loops = {"first": first, "second": second}
+    followers, visits = LogFollowers(), []
+
+    def visit(loop: Loop, budget: float, count: int) -> Any:
+        visits.append(loop.name)
+        monkeypatch.setattr(loop_metrics, "BUDGET_SECONDS", -1.0)  # nothing is left
+        raise StoreError("busy", "locked")
+
+    monkeypatch.setattr(followers, "follow", visit)
+    rendered = LoopMetrics(service, followers)
+    for _ in range(2):
+        monkeypatch.setattr(loop_metrics, "BUDGET_SECONDS", 60.0)
+        rendered.render()
+    assert visits == ["first", "second"]

@@ -30,7 +30,7 @@ from windvane.service.monitoring.estimates import (
     compute_distance,
 )
 from windvane.service.store import monitoring_queries
-from windvane.service.store.monitoring_queries import DecisionSummary
+from windvane.service.store.monitoring_queries import DecisionSummary, LogPosition
 from windvane.service.store.schema import Lesson, decode_action_ids
 
 MAX_DECISIONS = 20_000  # that are followed
@@ -75,7 +75,10 @@ class DriftNumbers(NamedTuple):
 class LogFollower:
     """Follows the log of one loop; `advance` reads new entries."""
 
-    def __init__(self, loop: Loop, max_decisions: int = MAX_DECISIONS) -> None:
+    def __init__(
+        self, loop: Loop, max_decisions: int = MAX_DECISIONS, decision_count: int | None = None
+    ) -> None:
+        """Follow a loop; if `decision_count`, of all times, is known, less of the log is read."""
         self.loop = loop
         self.max_decisions = max_decisions
         self.lock = Lock()
@@ -95,7 +98,10 @@ class LogFollower:
         self._decisions_by_id: dict[int, FollowedDecision] = {}
         self._followed_policy = loop.policy  # whose settings the shadow has
         self._newest = (0, 0)  # round and time of the newest decision learned from
-        start = monitoring_queries.find_window_start(loop.store, loop.id, max_decisions)
+        if decision_count is not None and decision_count <= max_decisions:
+            start = LogPosition(0, 0)
+        else:
+            start = monitoring_queries.find_window_start(loop.store, loop.id, max_decisions)
         self._last_decision, self._last_lesson = start
         observations = monitoring_queries.count_observations(loop.store, loop.id, start.lesson)
         is_complete = loop.policy.belief.seen <= observations
@@ -127,6 +133,8 @@ class LogFollower:
             self.read_at = time.monotonic()
 
     def _drop_deleted_decisions(self) -> None:
+        if not self.decisions:
+            return
         first = monitoring_queries.find_first_decision(self.loop.store, self.loop.id)
         self._drop_while(lambda decision: first is None or decision.id < first)
 
@@ -188,6 +196,8 @@ class LogFollower:
                 if lesson.decision > self._last_decision:  # made after the decisions were read
                     return True
                 self.learn(lesson)
+            if len(batch) < BATCH_ROWS:
+                return True
             if time.monotonic() > deadline:
                 return False
             time.sleep(PAUSE_SECONDS)
@@ -291,11 +301,17 @@ class LogFollowers:
         self._lock = Lock()
         self._followers: dict[str, LogFollower] = {}
 
-    def follow(self, loop: Loop, budget: float = BUDGET_SECONDS) -> LogFollower:
-        """Return the follower of a loop after it has read the log; blocks, so use a thread."""
+    def follow(
+        self, loop: Loop, budget: float = BUDGET_SECONDS, decision_count: int | None = None
+    ) -> LogFollower:
+        """Return the follower of a loop after it has read the log; blocks, so use a thread.
+
+        `decision_count` is that of `LogFollower`.
+        """
         with self._lock:
             follower = self._followers.get(loop.name)
             if follower is None or follower.loop is not loop:
-                follower = self._followers[loop.name] = LogFollower(loop)
+                follower = LogFollower(loop, decision_count=decision_count)
+                self._followers[loop.name] = follower
         follower.refresh(budget)
         return follower

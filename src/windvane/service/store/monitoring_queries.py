@@ -1,11 +1,14 @@
 """The queries with which monitoring follows the log of a loop."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sqlalchemy import func, select
 
 from windvane.service.store.log import LogReader
-from windvane.service.store.schema import decisions, lessons, waiting
+from windvane.service.store.schema import Funnel, counters, decisions, lessons, loops, waiting
+
+BATCH_LOOPS = 500  # in one query
 
 
 class LogPosition(NamedTuple):
@@ -46,6 +49,29 @@ def find_window_start(log: LogReader, loop: int, decision_count: int) -> LogPosi
         return LogPosition(decision, int(first_lesson) - 1)
     ((last_lesson,),) = log.fetch_all(select(func.max(lessons.c.id)).where(of_loop))
     return LogPosition(decision, int(last_lesson or 0))
+
+
+def read_funnels(log: LogReader) -> dict[int, Funnel]:
+    """Read the counts of what became of decisions and rewards, by the id of the loop."""
+    rows = log.fetch_all(select(counters.c.loop, *counters.c[Funnel._fields]))
+    return {row[0]: Funnel(*row[1:]) for row in rows}
+
+
+def find_last_lesson_times(log: LogReader, loop_ids: Sequence[int]) -> dict[int, int]:
+    """Find the time of the last lesson of some loops, by id; a loop without lessons is absent."""
+    last = (
+        select(lessons.c.at)
+        .where(lessons.c.loop == loops.c.id)
+        .order_by(lessons.c.id.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    times: dict[int, int] = {}
+    for first in range(0, len(loop_ids), BATCH_LOOPS):
+        ids = loop_ids[first : first + BATCH_LOOPS]
+        rows = log.fetch_all(select(loops.c.id, last).where(loops.c.id.in_(ids)))
+        times |= {id_: at for id_, at in rows if at is not None}
+    return times
 
 
 def find_first_decision(log: LogReader, loop: int) -> int | None:

@@ -1,0 +1,210 @@
+"""The metrics of each loop: read from the log when a loop has changed, and kept as text until then.
+
+The counts of all loops are one query. A loop whose counts, lessons and settings are those of the
+last scrape costs nothing more. The others are computed within a budget of time, those first that
+have waited longest; the rest keep their values until the next scrape.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from windvane.errors import StoreError
+from windvane.service.clock import MICROSECONDS_PER_SECOND
+from windvane.service.loops.loop import Loop
+from windvane.service.loops.service import Service
+from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
+from windvane.service.monitoring.metric_info import MetricInfo, format_value
+from windvane.service.store.monitoring_queries import find_last_lesson_times, read_funnels
+from windvane.service.store.schema import Funnel
+
+BUDGET_SECONDS = 0.12  # for the loops that have changed, in one scrape
+RECENT_DECISIONS = 1000  # over which the gauges of a loop are computed
+REWARD_OUTCOMES = (
+    *("learned", "summed", "extra", "held"),
+    *("late", "orphan", "duplicate", "unlearned"),
+)
+DECISIONS = MetricInfo(
+    "windvane_decisions_total", "counter", ("loop",), "Decisions written to the log."
+)
+REWARDS = MetricInfo(
+    "windvane_rewards",
+    "gauge",
+    ("loop", "outcome"),
+    "Rewards by outcome; held and orphan rewards can still find their decision.",
+)
+MODEL_AGE = "windvane_model_age_seconds"
+_GAUGE_MEANINGS = {
+    "windvane_join_ratio": (
+        "Share of decisions that got their reward in time, of all whose wait is over."
+    ),
+    MODEL_AGE: "Seconds since the last lesson.",
+    "windvane_exploration_share": (
+        "Share of recent decisions in which another action was more likely."
+    ),
+    "windvane_apprentice_agreement": (
+        "In the mode Apprentice: share of decisions in which the loop, too, would have chosen the "
+        "first action."
+    ),
+    "windvane_prediction_error": (
+        "Root mean square of reward minus prediction, over recent lessons."
+    ),
+    "windvane_parameter_norm": "Euclidean norm of the estimated parameter.",
+    "windvane_parameter_movement": (
+        "Distance that the estimated parameter moved over recent lessons."
+    ),
+    "windvane_drift_alarms": (
+        "Drift alarms in the followed part of the log: predictions became worse than usual."
+    ),
+}
+LOOP_GAUGES = tuple(
+    MetricInfo(name, "gauge", ("loop",), meaning) for name, meaning in _GAUGE_MEANINGS.items()
+)
+LOOP_METRICS = (DECISIONS, REWARDS, *LOOP_GAUGES)
+logger = logging.getLogger("windvane.service")
+
+
+@dataclass
+class _LoopEntry:
+    """What the last scrape knew about a loop."""
+
+    loop: Loop
+    version: object = None  # changes with every change of the loop or of its log
+    is_complete: bool = False  # whether all gauges are of this version
+    visited_at: float = 0.0  # seconds of the monotonic clock
+    learned_at: int | None = None  # microseconds since 1970
+    followed: dict[str, float] = field(default_factory=dict)  # gauges that need the follower
+    lines: dict[str, str] = field(default_factory=dict)  # by name of the metric
+
+
+class LoopMetrics:
+    """Renders the metrics of all loops."""
+
+    def __init__(self, service: Service, followers: LogFollowers) -> None:
+        self.service = service
+        self.followers = followers
+        self._entries: dict[str, _LoopEntry] = {}
+        self._texts: dict[str, str] = {}  # by name of the metric
+
+    def render(self) -> str:
+        """All samples in the text format; empty if the log cannot be read."""
+        started = time.monotonic()
+        loops = list(self.service.loops.values())
+        try:
+            funnels = read_funnels(self.service.store)
+            changed = self._find_changed(loops, funnels)
+            self._read_lesson_times([entry for entry, _ in changed if not entry.lines])
+        except StoreError:
+            return ""
+        for entry, funnel in changed:
+            self._update(entry, funnel, started)
+        if changed or not self._texts:
+            self._texts = {info.name: self._join_lines(loops, info) for info in LOOP_METRICS}
+        texts = self._texts | {MODEL_AGE: self._render_ages(loops)}
+        return "".join(f"{info.render_head()}{texts[info.name]}" for info in LOOP_METRICS)
+
+    def _find_changed(
+        self, loops: Sequence[Loop], funnels: dict[int, Funnel]
+    ) -> list[tuple[_LoopEntry, Funnel]]:
+        """The loops that are not those of the last scrape; those that waited longest come first."""
+        changed = []
+        for loop in loops:
+            entry = self._entries.get(loop.name)
+            if entry is None or entry.loop is not loop:
+                entry = self._entries[loop.name] = _LoopEntry(loop)
+            funnel = funnels.get(loop.id, Funnel())
+            version = (funnel, loop.last_lesson, loop.last_change, loop.agreement)
+            if entry.version != version:
+                entry.version, entry.is_complete, entry.lines = version, False, {}
+            if not entry.is_complete:
+                changed.append((entry, funnel))
+        changed.sort(key=lambda pair: pair[0].visited_at)
+        return changed
+
+    def _read_lesson_times(self, entries: Sequence[_LoopEntry]) -> None:
+        if entries:
+            times = find_last_lesson_times(self.service.store, [entry.loop.id for entry in entries])
+            for entry in entries:
+                entry.learned_at = times.get(entry.loop.id)
+
+    def _update(self, entry: _LoopEntry, funnel: Funnel, started: float) -> None:
+        """Compute the gauges of a loop; those of the follower only within the budget."""
+        budget = started + BUDGET_SECONDS - time.monotonic()
+        entry.is_complete = funnel.ranked == 0
+        is_visited = budget > 0.0 and not entry.is_complete
+        if is_visited:
+            entry.visited_at = time.monotonic()
+            try:
+                follower = self.followers.follow(entry.loop, budget, funnel.ranked)
+                entry.followed = _measure_follower(entry.loop, follower)
+                entry.is_complete = follower.read_at >= started and not follower.is_behind
+            except Exception:
+                logger.exception("the log of loop %s cannot be followed", entry.loop.name)
+                entry.followed, entry.is_complete = {}, True
+        if is_visited or not entry.lines:
+            entry.lines = _render_lines(entry, funnel)
+
+    def _join_lines(self, loops: Sequence[Loop], info: MetricInfo) -> str:
+        return "".join([self._entries[loop.name].lines.get(info.name, "") for loop in loops])
+
+    def _render_ages(self, loops: Sequence[Loop]) -> str:
+        now = self.service.clock.now_us()
+        lines = []
+        for loop in loops:
+            learned_at = self._entries[loop.name].learned_at
+            if learned_at is not None:
+                age = (now - learned_at) / MICROSECONDS_PER_SECOND
+                lines.append(f'{MODEL_AGE}{{loop="{loop.name}"}} {format_value(age)}\n')
+        return "".join(lines)
+
+
+def _render_lines(entry: _LoopEntry, funnel: Funnel) -> dict[str, str]:
+    """The lines of a loop by the name of the metric; a gauge without a value has none."""
+    loop = entry.loop
+    completed = funnel.learned + funnel.default
+    gauges = entry.followed | {
+        "windvane_join_ratio": funnel.learned / completed if completed else math.nan,
+        "windvane_apprentice_agreement": loop.agreement,
+        "windvane_parameter_norm": float(np.linalg.norm(loop.policy.theta)),
+    }
+    lines = {
+        name: f'{name}{{loop="{loop.name}"}} {format_value(value)}\n'
+        for name, value in gauges.items()
+        if math.isfinite(value)
+    }
+    lines[DECISIONS.name] = (
+        f'{DECISIONS.name}{{loop="{loop.name}"}} {format_value(funnel.ranked)}\n'
+    )
+    lines[REWARDS.name] = "".join(
+        f'{REWARDS.name}{{loop="{loop.name}",outcome="{outcome}"}} '
+        f"{format_value(getattr(funnel, outcome))}\n"
+        for outcome in REWARD_OUTCOMES
+    )
+    return lines
+
+
+def _measure_follower(loop: Loop, follower: LogFollower) -> dict[str, float]:
+    """The gauges that follow from the decisions and lessons in the log; NaN if there is none."""
+    with follower.lock:
+        drift = follower.measure_drift(RECENT_DECISIONS)
+        explored = [row.explored for row in islice(reversed(follower.decisions), RECENT_DECISIONS)]
+        is_behind = follower.is_behind
+    if is_behind:
+        recent = loop.store.list_recent_decisions(loop.id, RECENT_DECISIONS)
+        explored = [
+            bool(probabilities[logged.decision.chosen] < probabilities.max())
+            for logged in recent
+            if not logged.decision.degraded
+            for probabilities in (np.frombuffer(logged.decision.probabilities),)
+        ]
+    return {
+        "windvane_exploration_share": float(np.mean(explored)) if explored else math.nan,
+        "windvane_prediction_error": drift.error,
+        "windvane_parameter_movement": drift.movement,
+        "windvane_drift_alarms": drift.alarms,
+    }
