@@ -8,6 +8,7 @@ later lessons has the same bits as one that learned them all.
 import io
 import math
 import os
+from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -23,7 +24,8 @@ from windvane.service.loops.expiry_schedule import ExpirySchedule
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.settings import Settings
 from windvane.service.loops.work_queue import WorkQueue
-from windvane.service.schemas import Ranked, RankOptions, RankResponse
+from windvane.service.schemas import RankOptions
+from windvane.service.store.decision_codec import render_answer
 from windvane.service.store.log import LogReader
 from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.schema import Decision, Lesson, LoopRow, SettingsChange
@@ -39,19 +41,23 @@ MAX_SHORT_CROSSINGS = 1 << 17  # of context and actions, estimated from the size
 CHARACTERS_PER_NUMBER = 4  # of a request with many features; two are the fewest
 MAX_SHORT_DIM = 128
 MAX_SHORT_LESSON_STEPS = 1 << 20
-_RANDOM_BYTES_PER_EVENT = 9
+_RANDOM_BYTES_PER_EVENT = 9  # a multiple of 3, of which base64 makes whole letters
 _EVENTS_PER_SYSTEM_CALL = 256
 _encode_json = msgspec.json.Encoder().encode
 _random_suffixes: list[str] = []
 
 
 def new_event_id(at_us: int) -> str:
-    """An event id that nobody can guess; ids sort by time, which keeps a database index compact."""
+    """An event id that nobody can guess, of 25 letters.
+
+    Ids sort by time, which keeps a database index compact.
+    """
     if not _random_suffixes:
-        digits = os.urandom(_RANDOM_BYTES_PER_EVENT * _EVENTS_PER_SYSTEM_CALL).hex()
-        width = 2 * _RANDOM_BYTES_PER_EVENT
-        _random_suffixes.extend(digits[k : k + width] for k in range(0, len(digits), width))
-    return f"{at_us:014x}{_random_suffixes.pop()}"
+        random_bytes = os.urandom(_RANDOM_BYTES_PER_EVENT * _EVENTS_PER_SYSTEM_CALL)
+        letters = urlsafe_b64encode(random_bytes).decode()
+        width = len(letters) // _EVENTS_PER_SYSTEM_CALL
+        _random_suffixes.extend(letters[k : k + width] for k in range(0, len(letters), width))
+    return f"{at_us:013x}{_random_suffixes.pop()}"
 
 
 def check_event_id(event_id: str) -> None:
@@ -59,6 +65,25 @@ def check_event_id(event_id: str) -> None:
     if len(event_id) > MAX_EVENT_ID_LENGTH or "\0" in event_id:
         message = f"eventId must have at most {MAX_EVENT_ID_LENGTH} characters, none of them NUL"
         raise EventIdError(message, "eventId")
+
+
+def cut_offer(text: str | None, offer_text: str | None) -> tuple[str | None, int | None]:
+    """Cut the offered actions out of a request: the rest, and how long it is before the gap.
+
+    The place is None if the text of the actions is not in the request.
+    """
+    offer_at = -1 if text is None or offer_text is None else text.find(offer_text)
+    if text is None or offer_text is None or offer_at < 0:
+        return text, None
+    return text[:offer_at] + text[offer_at + len(offer_text) :], offer_at
+
+
+def render(decision: Decision, offer: Offer) -> bytes:
+    """The answer to the rank request of a decision."""
+    probabilities = np.frombuffer(decision.probabilities).tolist()
+    return render_answer(
+        decision.event_id, offer.ids, probabilities, decision.chosen, decision.degraded
+    )
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -198,8 +223,7 @@ class Loop:
                 probabilities = np.zeros(len(offer.ids))
                 probabilities[places] = propensities
             features = None if mode == "LoggingOnly" else rows[index].tobytes()
-        ranking = [*map(Ranked, offer.ids, probabilities.tolist())]
-        answer = RankResponse(ranking, event_id, offer.ids[chosen], degraded)
+        rest, offer_at = cut_offer(text, offer.text)
         return Decision(
             loop=self.id,
             event_id=event_id,
@@ -212,8 +236,10 @@ class Loop:
             features=features,
             probabilities=probabilities.tobytes(),
             actions=offer.ids_json,
-            answer=_encode_json(answer),
-            request=text or _encode_json(request).decode(),
+            answer=b"",  # `render` makes it, and the log rebuilds it
+            request=rest or _encode_json(request).decode(),
+            offer=None if offer_at is None else offer.text,
+            offer_at=offer_at,
         )
 
     def is_long_rank(self, offer: Offer, text_size: int) -> bool:

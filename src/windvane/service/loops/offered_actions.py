@@ -18,9 +18,10 @@ _decode_actions = msgspec.json.Decoder(Actions).decode
 class Offer:
     """The offered actions of one rank request; their ids are distinct."""
 
-    def __init__(self, actions: Sequence[Action], text_size: int = 0) -> None:
+    def __init__(self, actions: Sequence[Action], text: str | None = None) -> None:
+        self.text = text  # the JSON that came
         self.actions = actions
-        self.text_size = text_size  # characters of the JSON
+        self.text_size = len(text or "")  # characters of the JSON
         self.ids = [action.id for action in actions]
         if len(set(self.ids)) < len(self.ids):
             raise RankRequestError("actions: ids must be distinct", "actions")
@@ -53,7 +54,7 @@ def parse_offer(text: bytes) -> Offer:
 
 def _parse(text: bytes) -> Offer:
     try:
-        return Offer(_decode_actions(text), len(text))
+        return Offer(_decode_actions(text), text.decode(errors="replace"))
     except msgspec.ValidationError as reason:
         # msgspec calls the list `$`, or gives no place; in the request it is `$.actions`.
         message, _, place = str(reason).partition(" - at `$")

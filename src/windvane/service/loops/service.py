@@ -25,7 +25,7 @@ from windvane.service.errors import (
     UnknownEventError,
     UnknownLoopError,
 )
-from windvane.service.loops.loop import FORGET, Loop, check_event_id
+from windvane.service.loops.loop import FORGET, Loop, check_event_id, render
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.settings import (
     LOOP_NAME,
@@ -142,6 +142,7 @@ class Service:
                 DEGRADED_WRITE_TIMEOUT_SECONDS if self.degraded else WRITE_TIMEOUT_SECONDS,
             )
             is_submitted = True
+            answer = render(decision, offer)  # while the log is written
             kept = await writing
         except (StoreError, TimeoutError) as reason:
             self.degraded = str(reason) or self.degraded or "the log takes too long"
@@ -154,10 +155,10 @@ class Service:
             ):
                 self._withdrawals.append(Withdraw(decision, instead, loop.terms))
                 self._submit_withdrawals()
-            return instead.answer
+            return render(instead, offer)
         if not decision.degraded:
             self._recover()
-        return kept.answer
+        return answer if kept.is_new else kept.answer
 
     async def reward(
         self, loop_name: str, event_id: str, value: float, request_id: str | None = None

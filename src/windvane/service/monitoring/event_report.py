@@ -6,7 +6,8 @@ from windvane.errors import FeatureError
 from windvane.service.loops.loop import Loop
 from windvane.service.monitoring.panels import FeatureWeight, PageStruct
 from windvane.service.schemas import decode_rank_request
-from windvane.service.store.schema import Decision, Reward, decode_action_ids
+from windvane.service.store.decision_codec import decode_action_ids
+from windvane.service.store.schema import Decision, Reward
 from windvane.types import Floats
 
 SHOWN_REASONS = 12
@@ -90,7 +91,7 @@ def _build_report(loop: Loop, decision: Decision, rewards: list[Reward]) -> Even
 
 def _estimate_actions(loop: Loop, decision: Decision) -> tuple[list[float], list[FeatureWeight]]:
     """Compute the current estimate of each action, and the parts of the chosen one's."""
-    request = decode_rank_request(decision.request)
+    request = decode_rank_request(decision.whole_request)
     theta = loop.policy.theta
     try:
         rows = loop.encoder.encode(request.context_features, request.actions)

@@ -7,6 +7,7 @@ from sqlalchemy import and_, delete, exists, func, insert, select, update
 
 from windvane.errors import StoreError
 from windvane.service.store.group_commit import Operation, Transaction
+from windvane.service.store.offers import delete_unused_offers
 from windvane.service.store.schema import (
     Funnel,
     Key,
@@ -93,7 +94,9 @@ class PutSnapshot(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class DeleteLogs(Operation[int]):
-    """Delete decisions made before a time, with their rewards; returns how many were deleted.
+    """Delete decisions made before a time, the oldest first, with their rewards and offers.
+
+    Returns how many decisions were deleted.
 
     The belief is unaffected: only lessons that the last snapshot contains are deleted, so take a
     snapshot first. At most `limit` decisions are deleted at a time, so that other operations can be
@@ -130,7 +133,10 @@ class DeleteLogs(Operation[int]):
             rewards.c.at < self.before,
         )
         rows = transaction.connection.execute(
-            select(*decisions.c["id", "event_id"]).where(is_old).limit(self.limit)
+            select(*decisions.c["id", "event_id"])
+            .where(is_old)
+            .order_by(decisions.c.at)
+            .limit(self.limit)
         ).all()
         if rows:
             ids = [row.id for row in rows]
@@ -143,6 +149,7 @@ class DeleteLogs(Operation[int]):
             ):
                 transaction.connection.execute(statement)
         transaction.connection.execute(delete(rewards).where(is_old_orphan))
+        delete_unused_offers(transaction, self.loop, self.limit)
         _prune_snapshots(transaction, self.loop, 1)  # older ones need lessons deleted just now
         return len(rows)
 

@@ -9,7 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import and_, bindparam, exists, func, select, tuple_, update
 
+from windvane.service.store.decision_codec import pack_features, rebuild_answer
 from windvane.service.store.group_commit import BatchKey, Operation, Phase, Transaction
+from windvane.service.store.offers import put_offers
 from windvane.service.store.reward_matching import (
     LESSON_KIND,
     MAX_REWARDS_PER_EVENT,
@@ -23,6 +25,8 @@ from windvane.service.store.reward_matching import (
     write_lessons,
 )
 from windvane.service.store.schema import (
+    ACTION_IDS,
+    DECISIONS_WITH_OFFERS,
     Decision,
     Lesson,
     Reward,
@@ -36,7 +40,7 @@ from windvane.service.store.schema import (
 class PutDecisionResult(NamedTuple):
     """The answer to give, and the lessons of rewards that arrived before the decision."""
 
-    answer: bytes
+    answer: bytes  # of a new decision, as it was given, which may be empty
     is_new: bool  # False: the event already had a decision, and `answer` is the stored one
     lessons: tuple[Lesson, ...]
 
@@ -62,9 +66,17 @@ class ExpireResult(NamedTuple):
     lessons: tuple[Lesson, ...]
 
 
-_SELECT_ANSWERS = select(*decisions.c["event_id", "answer"]).where(
-    decisions.c.loop == bindparam("loop"),
-    decisions.c.event_id.in_(bindparam("events", expanding=True)),
+_SELECT_ANSWERS = (
+    select(
+        *decisions.c["event_id", "answer"],
+        ACTION_IDS,
+        *decisions.c["probabilities", "chosen", "degraded"],
+    )
+    .select_from(DECISIONS_WITH_OFFERS)
+    .where(
+        decisions.c.loop == bindparam("loop"),
+        decisions.c.event_id.in_(bindparam("events", expanding=True)),
+    )
 )
 
 _INSERT_WAITING = """
@@ -100,12 +112,14 @@ class PutDecision(Operation[PutDecisionResult]):
         if client_ids:
             parameters = {"loop": loop, "events": client_ids}
             rows = transaction.connection.execute(_SELECT_ANSWERS, parameters)
-            answers = {row.event_id: row.answer for row in rows}
+            answers = {
+                event_id: answer or rebuild_answer(event_id, *columns)
+                for event_id, answer, *columns in rows
+            }
         new = {event_id: put for event_id, put in first.items() if event_id not in answers}
         lessons_by_event: dict[str, list[Lesson]] = {}
         if new:
             _insert_decisions(transaction, loop, [put.decision for put in new.values()])
-            answers |= {event_id: put.decision.answer for event_id, put in new.items()}
             match_times = {
                 event_id: MatchTime(put.terms, put.decision.at)
                 for event_id, put in new.items()
@@ -115,21 +129,62 @@ class PutDecision(Operation[PutDecisionResult]):
         results = []
         for put in batch:
             event_id = put.decision.event_id
-            is_new = new.get(event_id) is put
-            learned = tuple(lessons_by_event.get(event_id, ())) if is_new else ()
-            results.append(PutDecisionResult(answers[event_id], is_new, learned))
+            if new.get(event_id) is put:
+                learned = tuple(lessons_by_event.get(event_id, ()))
+                results.append(PutDecisionResult(put.decision.answer, True, learned))
+            else:
+                if event_id not in answers:  # an earlier operation of this batch is the new one
+                    answers[event_id] = _get_answer(first[event_id].decision)
+                results.append(PutDecisionResult(answers[event_id], False, ()))
         return results
+
+
+def _get_answer(decision: Decision) -> bytes:
+    return decision.answer or rebuild_answer(
+        decision.event_id,
+        decision.actions,
+        decision.probabilities,
+        decision.chosen,
+        decision.degraded,
+    )
+
+
+_INSERT_DECISION = """
+INSERT INTO decisions (loop, event_id, round, at, mode, deferred, degraded, chosen, features,
+    probabilities, actions, answer, request, offer_at, activated_at, offer)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+    (SELECT id FROM offers WHERE loop = ? AND hash = ?))
+"""
 
 
 def _insert_decisions(transaction: Transaction, loop: int, new: list[Decision]) -> None:
     """Insert decisions; those with features wait for their reward from now on."""
+    hashes = put_offers(transaction, loop, new)
     rows = [
-        decision._replace(activated_at=None if decision.deferred else decision.at)
+        (
+            loop,
+            decision.event_id,
+            decision.round,
+            decision.at,
+            decision.mode,
+            decision.deferred,
+            decision.degraded,
+            decision.chosen,
+            None if decision.features is None else pack_features(decision.features),
+            decision.probabilities,
+            decision.actions if decision.offer is None else "",
+            decision.answer,
+            decision.request,
+            decision.offer_at,
+            None if decision.deferred else decision.at,
+            loop,
+            hashes[decision.offer],
+        )
         for decision in new
     ]
-    transaction.insert_many("decisions", Decision._fields[:-1], [row[:-1] for row in rows])
+    transaction.execute_many(_INSERT_DECISION, rows)
     transaction.counter_changes[loop, "ranked"] += len(new)
-    transaction.counter_changes[loop, "activated"] += sum(not row.deferred for row in new)
+    transaction.counter_changes[loop, "activated"] += sum(not each.deferred for each in new)
     learnable = [(loop, decision.event_id) for decision in new if decision.features is not None]
     transaction.execute_many(_INSERT_WAITING, learnable)
 

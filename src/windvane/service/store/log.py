@@ -26,9 +26,12 @@ from windvane.service.store.database import (
     resolve_url,
 )
 from windvane.service.store.database_errors import map_error
+from windvane.service.store.decision_codec import rebuild_answer, unpack_features
 from windvane.service.store.group_commit import Operation, Result, WriterThread
 from windvane.service.store.log_progress import save_progress
 from windvane.service.store.schema import (
+    ACTION_IDS,
+    DECISIONS_WITH_OFFERS,
     Decision,
     Funnel,
     Key,
@@ -44,6 +47,7 @@ from windvane.service.store.schema import (
     keys,
     lessons,
     loops,
+    offers,
     rewards,
     settings_log,
     snapshots,
@@ -51,7 +55,14 @@ from windvane.service.store.schema import (
 )
 
 BATCH_ROWS = 1000
-PAYLOAD_COLUMNS: dict[str, str | bytes] = {"actions": "", "answer": b"", "request": ""}
+PAYLOAD_COLUMNS: dict[str, str | bytes | None] = {
+    "actions": "",
+    "answer": b"",
+    "request": "",
+    "offer": None,
+    "offer_at": None,
+}
+LIGHT_COLUMNS = [name for name in Decision._fields if name not in PAYLOAD_COLUMNS]
 
 
 class TimeSpan(NamedTuple):
@@ -121,10 +132,10 @@ class LogReader:
 
     def find_decision(self, loop: int, event_id: str) -> Decision | None:
         """Find the decision of an event; returns None if there is none."""
-        query = select(*decisions.c[Decision._fields]).where(
+        query = _select_decisions(Decision._fields).where(
             decisions.c.loop == loop, decisions.c.event_id == event_id
         )
-        return next((Decision(*row) for row in self.fetch_all(query)), None)
+        return next((_to_decision(row) for row in self.fetch_all(query)), None)
 
     def list_rewards(self, loop: int, event_id: str) -> list[Reward]:
         """List all rewards of an event, of any status, oldest first."""
@@ -225,7 +236,7 @@ class LogReader:
             .limit(batch)
         )
         while rows := self.fetch_all(query.where(lessons.c.id > after)):
-            yield [Lesson(*row) for row in rows]
+            yield [_to_lesson(row) for row in rows]
             after = rows[-1].id
 
     def find_snapshot(self, loop: int) -> Snapshot | None:
@@ -295,22 +306,54 @@ class Store(LogReader):
         return self._writer.submit(operation)
 
 
+def _to_lesson(row: Sequence[Any]) -> Lesson:
+    lesson = Lesson(*row)
+    return lesson._replace(features=unpack_features(lesson.features))
+
+
 def _select_logged(with_payloads: bool) -> Select[Any]:
     """Select decisions, the sum of their lessons, and whether that is the default reward."""
     of_decision = lessons.c.decision == decisions.c.id
-    return select(
-        *decisions.c[tuple(_logged_columns(with_payloads))],
+    return _select_decisions(Decision._fields if with_payloads else LIGHT_COLUMNS).add_columns(
         select(func.sum(lessons.c.value)).where(of_decision).scalar_subquery(),
         select(func.min(lessons.c.kind)).where(of_decision).scalar_subquery(),
     )
 
 
-def _logged_columns(with_payloads: bool) -> list[str]:
-    return [name for name in Decision._fields if with_payloads or name not in PAYLOAD_COLUMNS]
+def _select_decisions(names: Sequence[str]) -> Select[Any]:
+    """Select fields of decisions; the payloads of a decision with an offer are in the offer."""
+    if not set(names) & set(PAYLOAD_COLUMNS):
+        return select(*decisions.c[tuple(names)])
+    of_offer = {"actions": ACTION_IDS, "offer": offers.c.actions}
+    columns = [of_offer[name] if name in of_offer else decisions.c[name] for name in names]
+    return select(*columns).select_from(DECISIONS_WITH_OFFERS)
 
 
 def _to_logged_decision(row: Sequence[Any], with_payloads: bool) -> LoggedDecision:
     *columns, reward, first_kind = row
-    fields: dict[str, Any] = dict(zip(_logged_columns(with_payloads), columns, strict=True))
-    decision = Decision(**(PAYLOAD_COLUMNS | fields))
+    if with_payloads:
+        decision = _to_decision(columns)
+    else:
+        fields: dict[str, Any] = dict(zip(LIGHT_COLUMNS, columns, strict=True))
+        decision = _unpack(Decision(**(PAYLOAD_COLUMNS | fields)))
     return LoggedDecision(decision, reward=reward, defaulted=first_kind == "default")
+
+
+def _to_decision(columns: Sequence[Any]) -> Decision:
+    decision = _unpack(Decision(*columns))
+    if decision.answer:
+        return decision
+    answer = rebuild_answer(
+        decision.event_id,
+        decision.actions,
+        decision.probabilities,
+        decision.chosen,
+        decision.degraded,
+    )
+    return decision._replace(answer=answer)
+
+
+def _unpack(decision: Decision) -> Decision:
+    if decision.features is None:
+        return decision
+    return decision._replace(features=unpack_features(decision.features))

@@ -5,10 +5,18 @@ time for a log of any size.
 """
 
 from collections.abc import Callable
+from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Column, Connection, select, update
 
-from windvane.service.store.schema import SCHEMA_VERSION, clock, schema_version, waiting
+from windvane.service.store.schema import (
+    SCHEMA_VERSION,
+    clock,
+    decisions,
+    offers,
+    schema_version,
+    waiting,
+)
 
 
 def migrate(connection: Connection) -> None:
@@ -24,6 +32,16 @@ def _migrate_1_to_2(connection: Connection) -> None:
     clock.create(connection)
     for index in waiting.indexes:
         index.create(connection)
+    offers.create(connection)
+    _add_columns(connection, decisions.c.offer, decisions.c.offer_at)
+
+
+def _add_columns(connection: Connection, *columns: Column[Any]) -> None:
+    """Add columns that may be NULL, which changes no row."""
+    for column in columns:
+        type_ = column.type.compile(connection.dialect)
+        table = column.table.description
+        connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {column.name} {type_}")
 
 
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {1: _migrate_1_to_2}  # by the version before

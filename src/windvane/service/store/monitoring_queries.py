@@ -6,7 +6,18 @@ from typing import NamedTuple
 from sqlalchemy import func, select
 
 from windvane.service.store.log import LogReader
-from windvane.service.store.schema import Funnel, counters, decisions, lessons, loops, waiting
+from windvane.service.store.schema import (
+    ACTION_IDS,
+    DECISIONS_WITH_OFFERS,
+    Funnel,
+    counters,
+    decisions,
+    join_request,
+    lessons,
+    loops,
+    offers,
+    waiting,
+)
 
 BATCH_LOOPS = 500  # in one query
 
@@ -35,6 +46,11 @@ class RecentRequest(NamedTuple):
 
     event_id: str
     request: str
+
+
+_SELECT_REQUESTS = select(
+    *decisions.c["event_id", "request"], offers.c.actions, decisions.c.offer_at
+).select_from(DECISIONS_WITH_OFFERS)
 
 
 def find_window_start(log: LogReader, loop: int, decision_count: int) -> LogPosition:
@@ -102,7 +118,12 @@ def list_decision_summaries(
 ) -> list[DecisionSummary]:
     """List the first `limit` decisions with an id greater than `after`, ordered by id."""
     query = (
-        select(*decisions.c[DecisionSummary._fields])
+        select(
+            *decisions.c["id", "at", "chosen", "probabilities"],
+            ACTION_IDS,
+            *decisions.c["mode", "degraded"],
+        )
+        .select_from(DECISIONS_WITH_OFFERS)
         .where(decisions.c.loop == loop, decisions.c.id > after)
         .order_by(decisions.c.id)
         .limit(limit)
@@ -112,16 +133,16 @@ def list_decision_summaries(
 
 def find_request(log: LogReader, decision: int) -> str | None:
     """Find the JSON text of a decision's request; returns None if the decision was deleted."""
-    query = select(decisions.c.request).where(decisions.c.id == decision)
-    return next((row.request for row in log.fetch_all(query)), None)
+    query = _SELECT_REQUESTS.where(decisions.c.id == decision)
+    return next((join_request(*parts) for _, *parts in log.fetch_all(query)), None)
 
 
 def list_recent_requests(log: LogReader, loop: int, limit: int) -> list[RecentRequest]:
     """List the last rank requests, newest first."""
     query = (
-        select(*decisions.c[RecentRequest._fields])
-        .where(decisions.c.loop == loop)
+        _SELECT_REQUESTS.where(decisions.c.loop == loop)
         .order_by(decisions.c.id.desc())
         .limit(limit)
     )
-    return [RecentRequest(*row) for row in log.fetch_all(query)]
+    rows = log.fetch_all(query)
+    return [RecentRequest(event_id, join_request(*parts)) for event_id, *parts in rows]

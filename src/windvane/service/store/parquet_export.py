@@ -10,8 +10,9 @@ import polars as pl
 
 from windvane._files import replace_file
 from windvane.errors import FileError, SettingError
+from windvane.service.store.decision_codec import decode_action_ids
 from windvane.service.store.log import LogReader
-from windvane.service.store.schema import LoggedDecision, decode_action_ids
+from windvane.service.store.schema import LoggedDecision
 
 SCHEMA = pl.Schema(
     {
@@ -77,7 +78,7 @@ def _make_row(logged: LoggedDecision) -> dict[str, object]:
     decision = logged.decision
     action_ids = decode_action_ids(decision.actions)
     probabilities = np.frombuffer(decision.probabilities).tolist()
-    request = decode_request_parts(decision.request)
+    request = decode_request_parts(decision.whole_request)
     return {
         "event_id": decision.event_id,
         "time": decision.at,

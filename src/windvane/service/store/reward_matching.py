@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import and_, bindparam, exists, select, update
 
 from windvane.errors import StoreError
+from windvane.service.store.decision_codec import unpack_features
 from windvane.service.store.group_commit import Transaction
 from windvane.service.store.schema import Lesson, decisions, lessons, rewards, waiting
 
@@ -34,7 +35,7 @@ class DecisionState:
     id: int
     at: int
     round: int
-    features: bytes | None
+    features: bytes | None  # packed
     is_activated: bool
     is_rewarded: bool
     waits_since: int | None  # service time, moved by steps of the clock; None: it does not wait
@@ -202,7 +203,7 @@ def write_lessons(
             at=at,
             round=state.round,
             ranked_at=state.at,
-            features=state.features or b"",
+            features=unpack_features(state.features or b""),
         )
         for row, (state, kind, value, at) in zip(inserted, drafts, strict=True)
     ]

@@ -3,12 +3,12 @@
 Times are whole microseconds since 1970; the caller supplies them, the store reads no clock. Ids
 always increase, even after rows were deleted, and every order is the order of ids. Rows of
 `decisions` are large and are written once, so the decisions that still wait for their reward are
-listed in a small table of their own, `waiting`.
+listed in a small table of their own, `waiting`. Decisions of version 1 have no offer, plain
+features and their answer. They stay as they are.
 """
 
 from typing import NamedTuple
 
-import msgspec
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    func,
     text,
 )
 from sqlalchemy.schema import SchemaItem
@@ -76,16 +77,32 @@ decisions = _define_table(
     Column("degraded", Boolean, nullable=False),
     _time_column("activated_at", nullable=True),
     Column("chosen", Integer, nullable=False),
-    Column("features", LargeBinary),  # float64, of the chosen action; NULL: never learned from
+    Column("features", LargeBinary),  # of the chosen action, packed; NULL: never learned from
     Column(
         "probabilities", LargeBinary, nullable=False
     ),  # float64, one for each action of the request
-    Column("actions", Text, nullable=False),  # JSON list of action ids
-    Column("answer", LargeBinary, nullable=False),
-    Column("request", Text, nullable=False),  # JSON, as the client sent it
+    Column("actions", Text, nullable=False),  # JSON list of action ids; empty with an offer
+    Column("answer", LargeBinary, nullable=False),  # empty: it is rebuilt from the other columns
+    Column("request", Text, nullable=False),  # JSON, as the client sent it, without the offer
+    Column("offer", Id),  # id in `offers`
+    Column("offer_at", Integer),  # how many characters of the request stand before the offer
     UniqueConstraint("loop", "event_id"),
     Index("decisions_of_loop", "loop", "id"),
     Index("decisions_at", "loop", "at"),
+)
+
+# The ids of offers may be used again, so that writing an offer that is known changes no page.
+offers = Table(
+    "offers",
+    metadata,
+    Column("id", Id, primary_key=True),
+    _loop_column(),
+    Column("hash", LargeBinary, nullable=False),  # of the actions
+    _time_column("last_used"),  # to the hour, see offers.py
+    Column("ids", Text, nullable=False),  # JSON list of action ids
+    Column("actions", Text, nullable=False),  # JSON, as the client sent it
+    UniqueConstraint("loop", "hash"),
+    Index("offers_last_used", "loop", "last_used"),
 )
 
 waiting = Table(
@@ -174,6 +191,9 @@ counters = Table(
     *(Column(name, BigInteger, nullable=False) for name in Funnel._fields),
 )
 
+DECISIONS_WITH_OFFERS = decisions.outerjoin(offers, offers.c.id == decisions.c.offer)
+ACTION_IDS = func.coalesce(offers.c.ids, decisions.c.actions).label("actions")
+
 
 class LoopRow(NamedTuple):
     """A loop: one kind of decision, with its current settings as JSON."""
@@ -195,7 +215,10 @@ class SettingsChange(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A rank request and its answer; the store sets `id` and `activated_at`."""
+    """A rank request and its answer; the store sets `id` and `activated_at`.
+
+    An empty answer is rebuilt from the other fields when the log is read.
+    """
 
     loop: int
     event_id: str
@@ -210,8 +233,15 @@ class Decision(NamedTuple):
     actions: str
     answer: bytes
     request: str
+    offer: str | None = None  # JSON of the actions, cut out of the request; None: not cut out
+    offer_at: int | None = None  # how many characters of the request stand before the offer
     activated_at: int | None = None
     id: int = 0
+
+    @property
+    def whole_request(self) -> str:
+        """The request as the client sent it."""
+        return join_request(self.request, self.offer, self.offer_at)
 
 
 class Reward(NamedTuple):
@@ -268,4 +298,8 @@ class Key(NamedTuple):
     expires: int | None
 
 
-decode_action_ids = msgspec.json.Decoder(list[str]).decode  # of the column `decisions.actions`
+def join_request(request: str, offer: str | None, offer_at: int | None) -> str:
+    """Put an offer back into the request from which it was cut out."""
+    if offer is None:
+        return request
+    return f"{request[:offer_at]}{offer}{request[offer_at:]}"
