@@ -206,7 +206,9 @@ class Server:
     def wait(self, limit: float = 200.0) -> None:
         """Until it answers; the first start ever compiles for a minute or two."""
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
-            connection.sendall(f"GET {BASE}/model/properties HTTP/1.0\r\n\r\n".encode())
+            connection.sendall(
+                f"GET {BASE}/model/properties HTTP/1.0\r\nHost: localhost\r\n\r\n".encode()
+            )
             end = time.monotonic() + limit
             while not select.select([connection], [], [], 0.05)[0]:
                 if not self.lives() or time.monotonic() > end:

@@ -3,13 +3,18 @@
 import asyncio
 import contextlib
 import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
+from starlette.datastructures import State
 from starlette.routing import Router
 
 from windvane.errors import StoreError, WindvaneError
 from windvane.service.api.auth import Keyring
 from windvane.service.api.middleware import RequestMiddleware
+from windvane.service.api.proxies import TrustedProxies
+from windvane.service.api.request_limits import RateLimit
 from windvane.service.api.routes import build_routes
 from windvane.service.clock import ServiceClock
 from windvane.service.loops.maintenance import (
@@ -28,59 +33,115 @@ from windvane.service.store.writer_client import WriterClient
 FINAL_SNAPSHOTS_SECONDS = 5.0  # in which the last snapshots have to be written
 
 
+class EdgeOptions(NamedTuple):
+    """How the service meets its clients."""
+
+    trusted_proxies: Sequence[str] = ()  # addresses and networks whose forwarded headers count
+    requests_per_second: float | None = None  # of each key; None: without a limit
+    answers_while_loading: bool = False  # with 503; otherwise the start waits for the loops
+
+
+DEFAULT_EDGE = EdgeOptions()
+
+
 def create_app(
-    where: str, default_settings: Settings | None = None, believes_wall_clock: bool = False
+    where: str,
+    default_settings: Settings | None = None,
+    believes_wall_clock: bool = False,
+    edge: EdgeOptions = DEFAULT_EDGE,
 ) -> RequestMiddleware:
     """The application over a log; if the log has no loop `default`, the start creates it.
 
     With `believes_wall_clock` service time starts at the wall clock, if that is ahead of the log.
     """
+    open_service = partial(
+        _open_service, where, default_settings or Settings(), believes_wall_clock
+    )
 
     @contextlib.asynccontextmanager
     async def run_service(app: RequestMiddleware) -> AsyncIterator[None]:
-        state = app.state
-        writer = WriterClient(where)
-        with LogReader(where) as store:
-            try:
-                service = await _load_service(
-                    store, writer, default_settings or Settings(), believes_wall_clock
-                )
-            except Exception as reason:
-                state.failure = _describe_failure(reason)  # for `server.run`
-                raise
-            state.service = service
-            state.keyring = Keyring(store, service.clock)
-            state.metrics = Metrics(service)
-            tasks = [
-                asyncio.create_task(run_sweeps(service)),
-                asyncio.create_task(run_retention(service)),
-                asyncio.create_task(run_clock(service)),
-                asyncio.create_task(state.keyring.watch()),
-            ]
-            gc.collect()
-            gc.freeze()  # so that no collection scans the million objects of compiled code
+        async with contextlib.AsyncExitStack() as stack:
+            loading = asyncio.create_task(_load_state(app.state, open_service, stack))
+            app.state.loading = loading
+            if not edge.answers_while_loading:
+                await loading
             yield
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+
+    rate = edge.requests_per_second
+    return RequestMiddleware(
+        # A redirect of trailing slashes would lose the body: no client repeats it.
+        Router(build_routes(), redirect_slashes=False, lifespan=run_service),
+        TrustedProxies(edge.trusted_proxies),
+        None if rate is None else RateLimit(rate),
+    )
+
+
+async def _load_state(
+    state: State,
+    open_service: Callable[[], contextlib.AbstractAsyncContextManager[Service]],
+    stack: contextlib.AsyncExitStack,
+) -> None:
+    """Load all that requests need; `stack` ends it again. The error is one sentence."""
+    try:
+        service = await stack.enter_async_context(open_service())
+        metrics = Metrics(service)
+        keyring = await asyncio.to_thread(Keyring, service.store, service.clock)
+    except Exception as reason:
+        raise _describe_failure(reason) from reason
+    state.service = service
+    state.metrics = metrics
+    await stack.enter_async_context(_run_tasks(service, keyring))
+    gc.collect()
+    gc.freeze()  # so that no collection scans the million objects of compiled code
+    stack.callback(gc.unfreeze)
+    state.keyring = keyring  # from here on requests are answered
+
+
+@contextlib.asynccontextmanager
+async def _open_service(
+    where: str, default_settings: Settings, believes_wall_clock: bool
+) -> AsyncIterator[Service]:
+    """The service over a log; its end stores every belief and ends the writer process."""
+    writer = WriterClient(where)
+    with await asyncio.to_thread(LogReader, where) as store:
+        service = await _load_service(store, writer, default_settings, believes_wall_clock)
+        try:
+            yield service
+        finally:
             await _save_snapshots(service)
             await writer.close()
-            gc.unfreeze()
 
-    # A redirect of trailing slashes would lose the body: no client repeats it.
-    return RequestMiddleware(Router(build_routes(), redirect_slashes=False, lifespan=run_service))
+
+@contextlib.asynccontextmanager
+async def _run_tasks(service: Service, keyring: Keyring) -> AsyncIterator[None]:
+    """Run the background tasks of a service until the end."""
+    tasks = [
+        asyncio.create_task(run_sweeps(service)),
+        asyncio.create_task(run_retention(service)),
+        asyncio.create_task(run_clock(service)),
+        asyncio.create_task(keyring.watch()),
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _load_service(
     store: LogReader, writer: WriterClient, default_settings: Settings, believes_wall_clock: bool
 ) -> Service:
     """All loops of a log, with the loop `default`, and a process that writes for them."""
+    # In threads, so that the event loop goes on answering that the loops are not loaded yet.
     await asyncio.to_thread(compile_kernels)
-    load_kernels()
-    await writer.start()
+    await asyncio.to_thread(load_kernels)
     try:
-        clock = ServiceClock(store.find_newest_time(), believes_wall_clock)
-        service = Service(store, writer, clock)
+        await writer.start()
+        clock = ServiceClock(await asyncio.to_thread(store.find_newest_time), believes_wall_clock)
+        service = await asyncio.to_thread(Service, store, writer, clock)
         if "default" not in service.loops:
             await service.create_loop("default", default_settings, "service")
     except BaseException:

@@ -45,6 +45,23 @@ def serve(
             help="Start at the wall clock's time, however far it is ahead of the log.",
         ),
     ] = False,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            envvar="WINDVANE_TRUSTED_PROXY",
+            help="Address or network of a reverse proxy whose X-Forwarded-For and "
+            "X-Forwarded-Proto are believed; may be repeated.",
+        ),
+    ] = None,
+    requests_per_second: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            envvar="WINDVANE_REQUESTS_PER_SECOND",
+            help="Requests that each key may send a second; default: without a limit.",
+        ),
+    ] = None,
 ) -> None:
     """Answer rank and reward requests over HTTP; each is on disk before it is answered."""
     _require_posix("serve")
@@ -57,11 +74,17 @@ def serve(
         address = server.Address(host, port, certificate, key)
         where = _locate(data, database)
         server.check_keys(where, address)
-        from windvane.service.app import create_app
+        from windvane.service.app import EdgeOptions, create_app
+        from windvane.service.json_logging import log_to_stderr
 
-        app = create_app(where, believes_wall_clock=believe_clock)
-        server.run(app, address, lambda url: print_message(f"serving on {url}"))
-    print_message("stopped")
+        edge = EdgeOptions(tuple(trusted_proxy or ()), requests_per_second, True)
+        app = create_app(where, believes_wall_clock=believe_clock, edge=edge)
+        messages = log_to_stderr()
+        try:
+            server.run(app, address, lambda url: messages.write(f"windvane: serving on {url}"))
+            messages.write("windvane: stopped")
+        finally:
+            messages.flush()
 
 
 @loop_commands.command("create", context_settings=setting_flags.CONTEXT)

@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from windvane.service.app import create_app
+from windvane.service.app import EdgeOptions, create_app
+from windvane.service.json_logging import log_to_stderr
 from windvane.service.loops.settings import Settings
 from windvane.service.server import Address, run
 
@@ -124,7 +125,9 @@ def run_demo(minutes: float | None, port: int, say: Callable[[str], None]) -> No
             thread.start()
 
         seconds = None if minutes is None else minutes * 60
-        run(create_app(folder, SETTINGS), Address("127.0.0.1", port), start_visitors, seconds)
+        app = create_app(folder, SETTINGS, edge=EdgeOptions(answers_while_loading=True))
+        log_to_stderr()
+        run(app, Address("127.0.0.1", port), start_visitors, seconds)
         for visitors, thread in started:
             visitors.stop.set()
             thread.join()

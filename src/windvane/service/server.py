@@ -1,5 +1,6 @@
 """Run the application: listen, serve, and stop without losing a request."""
 
+import asyncio
 import ipaddress
 import signal
 import socket
@@ -16,7 +17,6 @@ from windvane.service.api.auth import is_valid
 from windvane.service.api.middleware import RequestMiddleware
 from windvane.service.clock import ServiceClock
 from windvane.service.http_protocol import BoundedProtocol
-from windvane.service.json_logging import log_to_stderr
 from windvane.service.store.database import resolve_url
 from windvane.service.store.log import Store
 
@@ -48,16 +48,29 @@ class Address(NamedTuple):
 
 
 class Server(uvicorn.Server):
-    """A server that calls `on_ready` when it listens, and bounds how long requests take."""
+    """A server that calls `on_ready` when the loops are loaded, and bounds how long requests take.
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+    It listens before the loops are loaded. If they cannot be loaded, it ends; `failure` says why.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, app: RequestMiddleware, on_ready: Callable[[], None]
+    ) -> None:
         super().__init__(config)
+        self._app = app
         self._on_ready = on_ready
+        self.failure: BaseException | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        def finish(loading: "asyncio.Task[None]") -> None:
+            self.failure = None if loading.cancelled() else loading.exception()
+            if self.failure is not None:
+                self.should_exit = True
+            elif not loading.cancelled():
+                self._on_ready()
+
         await super().startup(sockets)
-        if self.started:
-            self._on_ready()
+        self._app.state.loading.add_done_callback(finish)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _TICKS_PER_SECOND == 0:
@@ -107,7 +120,8 @@ def run(
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, or for some seconds; then finish the requests in flight.
 
-    `on_ready` gets the URL of the service.
+    `app` must answer while it loads. `on_ready` gets the URL of the service once all loops are
+    loaded, and must not wait for anything.
     """
     config = uvicorn.Config(
         app,
@@ -117,6 +131,7 @@ def run(
         access_log=False,
         log_config=None,
         server_header=False,
+        proxy_headers=False,  # uvicorn would believe them of localhost; `api/proxies.py` reads them
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         ssl_certfile=address.certificate,
         ssl_keyfile=address.key,
@@ -126,7 +141,6 @@ def run(
     except (OSError, ssl.SSLError) as reason:
         message = f"serve: {address.certificate} and {address.key} are no certificate and its key"
         raise SettingError(f"{message} ({reason})") from None
-    log_to_stderr()
     with listen(address) as listening:
         url = address.build_url(listening.getsockname()[1])
         timer = threading.Timer(seconds or 0.0, lambda: setattr(server, "should_exit", True))
@@ -136,12 +150,12 @@ def run(
             if seconds is not None:
                 timer.start()
 
-        server = Server(config, announce)
+        server = Server(config, app, announce)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)  # uvicorn raises them again after it has stopped
         try:
             server.run(sockets=[listening])
-        except SystemExit:  # the lifespan failed
-            raise getattr(app.state, "failure", None) or SystemExit(1) from None
         finally:
             timer.cancel()
+        if server.failure is not None:
+            raise server.failure

@@ -10,6 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from clock_helpers import DAY, HOUR, SECOND, TODAY, FakeMachine
+from windvane.errors import StoreError
+from windvane.service.api.auth import create_key
 from windvane.service.app import create_app
 from windvane.service.clock import read_wall_us
 from windvane.service.json_logging import JsonFormatter
@@ -79,12 +81,67 @@ def test_an_operator_can_believe_a_wall_clock_far_ahead_of_the_log(
         assert ("clock" in web.get("/healthz").json()) != believes
 
 
+def test_strangers_see_the_status_and_readers_the_reason(tmp_path: Path) -> None:
+    app = create_app(str(tmp_path))
+    reason = 'no connection to "10.0.0.5" (postgresql://me:hidden@10.0.0.5/log password=hidden)'
+    with Store(tmp_path) as store, TestClient(app) as web:
+        app.state.service.degraded = reason
+        stranger = TestClient(app, client=("192.0.2.7", 5000))
+        assert stranger.get("/healthz").json() == {"status": "degraded"}
+        assert "10.0.0.5" in web.get("/healthz").json()["reason"]
+        assert "hidden" not in web.get("/healthz").text
+        keys = {role: create_key(role, 0) for role in ("rank", "read", "admin")}
+        for key in keys.values():
+            store.submit(key.put).result()
+        app.state.keyring.keys = store.list_keys()
+        assert web.get("/healthz").json() == {"status": "degraded"}
+        for role, key in keys.items():
+            header = {"Authorization": f"Bearer {key.secret}"}
+            health = stranger.get("/healthz", headers=header).json()
+            assert set(health) == (
+                {"status"} if role == "rank" else {"status", "waiting", "reason"}
+            )
+            assert "hidden" not in str(health)
+
+
+def test_the_answer_to_a_failing_write_does_not_name_the_database(
+    web: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise StoreError('store: cannot be reached (connection to "10.0.0.5")', "unreachable")
+
+    monkeypatch.setattr(service.Service, "write", fail)
+    answer = web.post(f"{BASE}/events/e1/reward", json={"value": 1})
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "1"
+    assert "the database cannot be reached" in answer.json()["error"]["message"]
+    assert "10.0.0.5" not in answer.text
+    assert "10.0.0.5" in caplog.records[-1].facts["reason"]  # type: ignore[attr-defined]
+
+
+def test_a_reason_for_degraded_ranks_is_logged_once(
+    web: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reasons = iter(["the disk is full"] * 3 + ["the database is locked"] * 3)
+
+    def fail(*_: object) -> None:
+        raise StoreError(next(reasons), "full")
+
+    monkeypatch.setattr(service.Service, "write", fail)
+    for _ in range(6):
+        assert web.post(f"{BASE}/rank", json=ACTIONS).json()["degraded"]
+    records = [record for record in caplog.records if record.getMessage() == "rank degraded"]
+    told = [record.facts["reason"] for record in records]  # type: ignore[attr-defined]
+    assert told == ["the disk is full", "the database is locked"]
+
+
 def test_until_its_loops_are_loaded_it_is_not_ready(tmp_path: Path) -> None:
     web = TestClient(create_app(str(tmp_path)), raise_server_exceptions=False)
-    for path in ("/readyz", "/healthz", f"{BASE}/model", "/metrics"):
+    for path in ("/readyz", "/healthz", f"{BASE}/model", "/metrics", "/", "/openapi.json", "/no"):
         answer = web.get(path)
         assert answer.status_code == 503
         assert answer.json()["error"]["code"] == "OperationNotAllowed"
+        assert int(answer.headers["retry-after"]) > 0
     with web:
         assert web.get("/readyz").status_code == 200
 

@@ -152,7 +152,9 @@ def test_odd_paths_and_methods_are_refused_with_the_envelope(client: Client) -> 
 
 
 def test_bodies_in_chunks_are_read_and_bounded(server: Server, client: Client) -> None:
-    head = f"POST {BASE}/rank HTTP/1.1\r\nHost: [::]\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    head = (
+        f"POST {BASE}/rank HTTP/1.1\r\nHost: [::1]\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    )
     body = json.dumps(valid(random.Random(2))).encode()
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:9], body[9:]))
     assert send_raw(server.port, head + chunks + b"0\r\n\r\n").status == 201

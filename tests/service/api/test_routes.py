@@ -60,6 +60,26 @@ def test_every_version_is_answered_alike(client: Client, version: str) -> None:
         assert client.call("GET", f"{base}/configurations/service{query}").status == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (f"{BASE}/rank?loop=default&loop=other", 400),
+        (f"{BASE}/rank?loop=other&loop=default", 400),
+        (f"{BASE}/rank?loop=default&%6Coop=other", 400),
+        (f"/loops/default{BASE}/rank?loop=other", 400),
+        (f"{BASE}/rank?%6Coop=other", 404),
+        (f"{BASE}/rank?loop=other", 404),
+        (f"{BASE}/rank?loop=", 201),
+        (f"{BASE}/rank?loop=default&loop=default", 201),
+        (f"/loops/default{BASE}/rank?loop=default", 201),
+    ],
+)
+def test_a_request_names_one_loop(client: Client, path: str, status: int) -> None:
+    assert client.call("POST", path, BODY).status == status
+    settings = path.replace("/rank", "/configurations/service")
+    assert client.call("GET", settings).status == (200 if status == 201 else status)
+
+
 def fill(path: str) -> str:
     """A path with its parameters filled in."""
     return re.sub(r"{\w+(:path)?}", "e", path)

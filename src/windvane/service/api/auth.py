@@ -16,10 +16,7 @@ import binascii
 import contextlib
 import hashlib
 import hmac
-import ipaddress
-import re
 import secrets
-from functools import lru_cache
 from typing import NamedTuple, get_args
 
 from starlette.datastructures import Headers
@@ -28,6 +25,7 @@ from starlette.types import Scope
 from windvane.errors import SettingError, StoreError
 from windvane.service.api.endpoint import Role
 from windvane.service.api.errors import ApiError
+from windvane.service.api.keyless_mode import check_is_local
 from windvane.service.api.requests import get_header
 from windvane.service.clock import ServiceClock
 from windvane.service.store.admin_operations import PutKey
@@ -35,7 +33,6 @@ from windvane.service.store.log import LogReader
 from windvane.service.store.schema import Key
 
 ROLES = get_args(Role)
-HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::[0-9]*)?", re.DOTALL)  # with or without a port
 KEYS_INTERVAL_SECONDS = 1.0  # between two reads of the keys in the log
 
 
@@ -83,22 +80,25 @@ class Keyring:
             with contextlib.suppress(StoreError):
                 self.keys = await asyncio.to_thread(self._store.list_keys)
 
-    def roles(self, secret: str, at: int) -> set[str]:
-        """The roles of a secret at a time; the time to compare does not depend on the secret."""
+    def find_keys(self, secret: str, at: int) -> list[Key]:
+        """Find the valid keys of a secret; the time to compare does not depend on the secret."""
         hash_ = hash_secret(secret)
         matches = [key for key in self.keys if hmac.compare_digest(key.hash, hash_)]
-        return {key.role for key in matches if is_valid(key, at)}
+        return [key for key in matches if is_valid(key, at)]
 
-    def check(self, scope: Scope, role: Role | None) -> None:
-        """Refuse a request without a key of the role that it needs."""
+    def check(self, scope: Scope, role: Role | None) -> Key | None:
+        """Return the key that allows a request; refuse a request without the key that it needs.
+
+        None: no key is needed.
+        """
         if role is None:
-            return
+            return None
         if not self.keys:
-            _check_is_local(scope)
-            return
+            check_is_local(scope)
+            return None
         secret = find_secret(Headers(scope=scope), scope["method"])
-        roles = self.roles(secret, self._clock.latest_us()) if secret else set()
-        if not roles:
+        keys = self.find_keys(secret, self._clock.latest_us()) if secret else []
+        if not keys:
             message = "a key is needed, as Ocp-Apim-Subscription-Key or Authorization: Bearer"
             raise ApiError(
                 401,
@@ -106,9 +106,20 @@ class Keyring:
                 "the key is not valid" if secret else message,
                 headers={"www-authenticate": _build_challenge(scope)},
             )
-        if not roles & {role, "admin"}:
-            message = f"this takes a key of the role {role}, got one of {', '.join(sorted(roles))}"
-            raise ApiError(403, "InvalidApiAccess", message)
+        for key in keys:
+            if key.role in (role, "admin"):
+                return key
+        roles = ", ".join(sorted({key.role for key in keys}))
+        message = f"this takes a key of the role {role}, got one of {roles}"
+        raise ApiError(403, "InvalidApiAccess", message)
+
+    def can_use(self, scope: Scope, role: Role) -> bool:
+        """Whether a request may do what needs a role."""
+        try:
+            self.check(scope, role)
+        except ApiError:
+            return False
+        return True
 
 
 def find_secret(headers: Headers, method: str = "GET") -> str | None:
@@ -133,45 +144,3 @@ def _build_challenge(scope: Scope) -> str:
     if b"text/html" in (get_header(scope, b"accept") or b""):
         return 'Basic realm="windvane: the key is the password"'
     return 'Bearer realm="windvane"'
-
-
-def _check_is_local(scope: Scope) -> None:
-    """Refuse requests of other hosts, and requests that a page of another site makes.
-
-    Without keys everyone who can connect has every role. A browser connects on behalf of any page
-    that it shows. It names the page's site as Origin, or, if the site's own name resolves to this
-    address (DNS rebinding), as Host.
-    """
-    client = scope.get("client")
-    is_local = _is_loopback(client[0]) if client else None
-    if is_local is None:  # a Unix socket, or a test
-        return
-    message = "there are no keys, so only localhost may connect; windvane key create makes a key"
-    if not is_local:
-        raise ApiError(403, "InvalidApiAccess", message)
-    host = get_header(scope, b"host")
-    origin = get_header(scope, b"origin")
-    if (host is not None and not _is_local_name(host)) or (
-        origin is not None
-        and scope["method"] not in ("GET", "HEAD")
-        and origin.partition(b"://")[2] != host
-    ):
-        raise ApiError(403, "InvalidApiAccess", f"{message}; connect as localhost or 127.0.0.1")
-
-
-@lru_cache(maxsize=1024)
-def _is_loopback(host: str) -> bool | None:
-    """Whether an address is a loopback address; None if the text is no address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return None
-
-
-@lru_cache(maxsize=1024)
-def _is_local_name(host: bytes) -> bool:
-    """Whether a Host header is an IP address or localhost; any other name may be another site's."""
-    name = HOST.fullmatch(host.decode("latin-1").lower())
-    if name is None:
-        return False
-    return name[1] == "localhost" or _is_loopback(name[1].strip("[]")) is not None

@@ -51,6 +51,7 @@ class Endpoint:
     per_loop: bool = True
     metric: str = "other"  # the label `operation` of the metrics
     document: Operation | Refusal | None = None  # None: not in the OpenAPI document
+    is_costly: bool = False  # whether only a few of these requests run at once
 
     @cached_property
     def hot_handler(self) -> EventEndpoint | None:

@@ -7,6 +7,7 @@ from starlette.exceptions import HTTPException
 
 from windvane.errors import StoreError, WindvaneError
 from windvane.service import errors
+from windvane.service.store.database_errors import SENTENCES
 
 RENDERINGS: dict[type[errors.ServiceError], tuple[int, str]] = {  # status and code
     errors.UnknownLoopError: (404, "ResourceNotFound"),
@@ -19,6 +20,7 @@ RENDERINGS: dict[type[errors.ServiceError], tuple[int, str]] = {  # status and c
     errors.TooManyRequestsError: (429, "TooManyRequests"),
     errors.UnknownEventError: (400, "InvalidEventIdToActivate"),
 }
+RETRY_AFTER_SECONDS = 1  # after which a client may repeat a request that got 503
 
 
 class ApiError(Exception):
@@ -58,6 +60,23 @@ def _list_headers(error: errors.ServiceError) -> dict[str, str]:
     return {}
 
 
+def unavailable(message: str) -> ApiError:
+    """An error that will pass, status 503; the client is told when to try again."""
+    return ApiError(
+        503, "OperationNotAllowed", message, headers={"retry-after": str(RETRY_AFTER_SECONDS)}
+    )
+
+
+def _describe_log_failure(error: Exception) -> str:
+    """Describe a failure of the log without the words of the database, which name its address."""
+    if not isinstance(error, StoreError):
+        return "the log takes too long; try again"
+    if error.kind == "refused":
+        return "the log refused the operation; the messages of the service say why"
+    sentence = SENTENCES.get(error.kind)
+    return f"the log fails: {sentence}; /healthz says more" if sentence else str(error)
+
+
 def to_api_error(error: Exception) -> ApiError:
     """The response to any exception; an unexpected one gives status 500 without its text."""
     if isinstance(error, ApiError):
@@ -69,8 +88,7 @@ def to_api_error(error: Exception) -> ApiError:
         status, code = RENDERINGS[type(error)]
         return ApiError(status, code, str(error), error.target, _list_headers(error))
     if isinstance(error, StoreError | TimeoutError):
-        message = str(error) or "the log takes too long; try again"
-        return ApiError(503, "OperationNotAllowed", message)
+        return unavailable(_describe_log_failure(error))
     if isinstance(error, WindvaneError):
         return bad_request("BadRequest", str(error))
     return ApiError(500, "InternalServerError", "the service failed; its log says why")

@@ -8,10 +8,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
-from windvane.service.api.errors import ApiError
 from windvane.service.api.requests import get_service
 from windvane.service.api.responses import json_response
-from windvane.service.loops.service import Service
+from windvane.service.redaction import hide_passwords
 
 
 class ClockHealth(msgspec.Struct, rename="camel"):
@@ -23,10 +22,13 @@ class ClockHealth(msgspec.Struct, rename="camel"):
 
 
 class Health(msgspec.Struct, omit_defaults=True):
-    """ok, or degraded with the reason; `waiting` counts operations that are not yet on disk."""
+    """ok, or degraded with the reason; `waiting` counts operations that are not yet on disk.
+
+    Only a reader sees more than the status: the reason may name the database's address.
+    """
 
     status: Literal["ok", "degraded"]
-    waiting: int
+    waiting: int | None = None
     reason: str | None = None
     clock: ClockHealth | None = None  # absent while the wall clock is believed
 
@@ -39,17 +41,19 @@ class Ready(msgspec.Struct):
 
 async def get_health(request: Request) -> Response:
     """GET healthz."""
-    service = _get_ready_service(request)
+    service = get_service(request)
     reason = service.degraded
-    status: Literal["ok", "degraded"] = "degraded" if reason else "ok"
-    doubt = service.clock.doubt
-    clock = ClockHealth(*doubt, doubt.sentence) if doubt is not None else None
-    return json_response(Health(status, service.writer.waiting_count, reason, clock))
+    health = Health("degraded" if reason else "ok")
+    if request.app.state.keyring.can_use(request.scope, "read"):
+        health.waiting = service.writer.waiting_count
+        health.reason = None if reason is None else hide_passwords(reason)
+        doubt = service.clock.doubt
+        health.clock = ClockHealth(*doubt, doubt.sentence) if doubt is not None else None
+    return json_response(health)
 
 
 async def get_readiness(request: Request) -> Response:
-    """GET readyz."""
-    _get_ready_service(request)
+    """GET readyz; the middleware answers 503 while the loops are loaded."""
     return json_response(Ready())
 
 
@@ -57,9 +61,3 @@ async def get_metrics(request: Request) -> Response:
     """GET metrics."""
     text = await asyncio.to_thread(request.app.state.metrics.render)
     return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})
-
-
-def _get_ready_service(request: Request) -> Service:
-    if getattr(request.app.state, "service", None) is None:
-        raise ApiError(503, "OperationNotAllowed", "the loops are not loaded yet")
-    return get_service(request)

@@ -1,4 +1,4 @@
-"""What happens to every request: its key is checked, it is counted, a failure is logged."""
+"""For every request: check its key and its limits, count it, log a failure."""
 
 import logging
 import re
@@ -11,12 +11,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from windvane.service.api.auth import Keyring
 from windvane.service.api.endpoint import Role
-from windvane.service.api.errors import ApiError, to_api_error
+from windvane.service.api.errors import ApiError, to_api_error, unavailable
+from windvane.service.api.proxies import TrustedProxies
+from windvane.service.api.request_limits import (
+    CostlyRequests,
+    KeyLimitError,
+    RateLimit,
+    Slot,
+)
 from windvane.service.api.requests import get_header, get_loop_name
 from windvane.service.api.responses import send_response
-from windvane.service.api.routes import PREFIX, match_endpoint, needed_role
+from windvane.service.api.routes import PREFIX, Match, match_endpoint, needed_role
 from windvane.service.monitoring.metrics import Metrics
+from windvane.service.redaction import hide_passwords
 
+MAX_LOGGED_PATH_LENGTH = 200
 MAX_REQUEST_ID_LENGTH = 64  # of a client's id that is repeated in the response
 _PREFIX_BYTES = re.compile(b"^" + PREFIX.encode() + b"(?=/)")
 
@@ -26,9 +35,17 @@ logger = logging.getLogger("windvane.service")
 class RequestMiddleware:
     """The application as a server calls it."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        trusted_proxies: TrustedProxies | None = None,
+        rate_limit: RateLimit | None = None,
+    ) -> None:
         self.app = app
         self.state = State()  # service, keyring and metrics, once they are loaded
+        self._proxies = trusted_proxies
+        self._rate_limit = rate_limit
+        self._costly_requests = CostlyRequests()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self
@@ -38,10 +55,13 @@ class RequestMiddleware:
         started = time.perf_counter()
         status = 0
         request_id = ""
+        slot: Slot | None = None
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status, request_id
             if message["type"] == "http.response.start":
+                if slot is not None:
+                    slot.release()  # the work is done, and a client may read slowly
                 status = message["status"]
                 message["headers"].append((b"x-ms-original-url", _build_original_url(scope)))
                 if status >= 400:
@@ -49,48 +69,79 @@ class RequestMiddleware:
                     message["headers"].append((b"x-request-id", request_id.encode()))
             await send(message)
 
+        reason: Exception | None = None
         defect = None
+        key_id = None
         match = match_endpoint(scope["method"], scope["path"])
         hot = match.endpoint.hot_handler if match is not None else None
         if match is not None:
             scope["path_params"] = match.path_params
         try:
-            self._check_key(scope, needed_role(scope["method"], match))
+            if self._proxies:
+                self._proxies.apply(scope)
+            role = needed_role(scope["method"], match)
+            key_id = self._check_key(scope, role)
+            if self._rate_limit is not None and role is not None:
+                self._rate_limit.take(key_id)
+            if match is not None and match.endpoint.is_costly:
+                slot = await self._costly_requests.enter(key_id)
             # Hot requests skip Starlette's router, which tries one route after the other: a rank
             # request takes 12 µs outside the service, with the router 24 µs, or 130 µs if it names
             # a loop.
             await (hot or self.app)(scope, receive, send_with_headers)
-        except Exception as reason:
-            error = to_api_error(reason)
-            defect = reason if error.status == 500 else None
+        except Exception as failure:
+            reason = failure
+            error = to_api_error(failure)
+            defect = failure if error.status == 500 else None
             if not status:
                 pairs = [(name.encode(), value.encode()) for name, value in error.headers.items()]
                 await send_response(send_with_headers, error.status, error.encode(), pairs)
+        finally:
+            if slot is not None:
+                slot.release()
         seconds = time.perf_counter() - started
-        metrics: Metrics | None = getattr(self.state, "metrics", None)
-        if metrics is not None:
-            if match is None or hot is None:
-                metrics.count("other", None, status, seconds)
-            else:
-                metrics.count(match.endpoint.metric, get_loop_name(scope), status, seconds)
-        if defect is not None or status in (401, 403) or status >= 500:
+        self._count(scope, match, status, seconds)
+        if isinstance(reason, KeyLimitError):
+            self.state.metrics.count_limited(key_id, reason.limit)
+        is_loaded = hasattr(self.state, "keyring")
+        if is_loaded and (defect is not None or status in (401, 403) or status >= 500):
             facts = {
                 "request": request_id,
+                "client": scope["client"][0] if scope.get("client") else None,
                 "method": scope["method"],
-                "path": scope["path"],
+                "path": scope["path"][:MAX_LOGGED_PATH_LENGTH],
                 "status": status,
                 "ms": round(seconds * 1e3, 3),
             }
+            if reason is not None and defect is None:
+                facts["reason"] = hide_passwords(str(reason) or type(reason).__name__)
             level = logging.ERROR if defect is not None or status == 500 else logging.WARNING
             logger.log(level, "a request failed", exc_info=defect, extra={"facts": facts})
 
-    def _check_key(self, scope: Scope, role: Role | None) -> None:
-        """Refuse a request without the key that it needs, and most before the loops are loaded."""
+    def _count(self, scope: Scope, match: Match | None, status: int, seconds: float) -> None:
+        """Count a request, once there are metrics."""
+        metrics: Metrics | None = getattr(self.state, "metrics", None)
+        if metrics is None:
+            return
+        if match is None or match.endpoint.hot_handler is None:
+            metrics.count("other", None, status, seconds)
+            return
+        try:
+            loop = get_loop_name(scope)
+        except ApiError:  # different loops are named
+            loop = ""
+        metrics.count(match.endpoint.metric, loop, status, seconds)
+
+    def _check_key(self, scope: Scope, role: Role | None) -> int | None:
+        """Return the id of the request's key; refuse a request without the key that it needs.
+
+        Before the loops are loaded, every request is refused.
+        """
         keyring: Keyring | None = getattr(self.state, "keyring", None)
-        if keyring is not None:
-            keyring.check(scope, role)
-        elif role is not None:
-            raise ApiError(503, "OperationNotAllowed", "the loops are not loaded yet")
+        if keyring is None:
+            raise unavailable("the loops are not loaded yet; try again")
+        key = keyring.check(scope, role)
+        return None if key is None else key.id
 
 
 def _build_original_url(scope: Scope) -> bytes:

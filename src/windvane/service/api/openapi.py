@@ -28,9 +28,9 @@ ERRORS = {
     401: "A key is needed, or the key is not valid.",
     403: "The key has another role, or the operation is not offered.",
     404: "No loop or path has this name.",
-    429: "One event has too many rewards, or too much work waits; Retry-After says how long.",
+    429: "The key, one event or one loop asks for too much; Retry-After says how long to wait.",
     500: "The service failed; its log says why.",
-    503: "The log cannot be read or written now.",
+    503: "The log cannot be read or written now, or the loops are not loaded yet.",
 }
 ERROR_HEADERS: Json = {"x-ms-error-code": {"schema": {"type": "string"}, "required": True}}
 _ID: Json = {"type": "string", "minLength": 1, "maxLength": 256}
@@ -109,7 +109,7 @@ def _types_of(document: Operation | Refusal) -> list[Any]:
 
 def _describe(document: Operation | Refusal) -> Json:
     if isinstance(document, Refusal):
-        responses = _describe_errors((401, 403, 404, 500, 503))
+        responses = _describe_errors((401, 403, 404, 429, 500, 503))
         return {"summary": "Not offered", "description": document.reason, "responses": responses}
     success: Json = {"description": "Done."} | _describe_body(document.response)
     responses = {str(document.status): success} | _describe_errors(ERRORS)

@@ -26,14 +26,18 @@ def get_service(request: Request) -> Service:
 def get_loop_name(scope: Scope) -> str:
     """The loop that a request addresses.
 
-    Its name is part of the path, or, for clients that cannot keep the path, the query `?loop=`.
+    Its name is part of the path, or, for clients that cannot keep the path, the query `?loop=`. A
+    request that names different loops is refused.
     """
-    if name := scope["path_params"].get("loop"):
-        return str(name)
     query: bytes = scope["query_string"]
-    if b"loop=" not in query:
-        return DEFAULT_LOOP
-    return parse_qs(query.decode("latin-1")).get("loop", [DEFAULT_LOOP])[0]
+    in_path: str | None = scope["path_params"].get("loop")
+    if b"loop" not in query and b"%" not in query:
+        return in_path or DEFAULT_LOOP
+    names = {*parse_qs(query.decode("latin-1")).get("loop", [])} | ({in_path} if in_path else set())
+    if len(names) > 1:
+        message = "the path and the query must name one loop, got several different names"
+        raise bad_request("BadRequest", message, "loop")
+    return names.pop() if names else DEFAULT_LOOP
 
 
 def get_header(scope: Scope, name: bytes) -> bytes | None:

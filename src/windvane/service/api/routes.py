@@ -70,6 +70,7 @@ LOOP_ENDPOINTS = (
     Endpoint(
         "PUT", "/configurations/service", management.put_settings, "admin",
         document=Operation("Change settings", 200, Settings, openapi.describe_changes(Settings)),
+        is_costly=True,
     ),
     Endpoint(
         "GET", "/configurations/policy", management.get_policy, "read",
@@ -81,11 +82,13 @@ LOOP_ENDPOINTS = (
     Endpoint(
         "GET", "/model", management.get_model, "read",
         document=Operation("Download the model", 200, SNAPSHOT),
+        is_costly=True,
     ),
     _refusal("PUT", "/model", "admin", NO_MODEL_UPLOAD),
     Endpoint(
         "DELETE", "/model", management.delete_model, "admin",
         document=Operation("Reset the model", 204),
+        is_costly=True,
     ),
     Endpoint(
         "GET", "/model/properties", management.get_model_properties, "read",
@@ -94,6 +97,7 @@ LOOP_ENDPOINTS = (
     Endpoint(
         "DELETE", "/logs", management.delete_logs, "admin",
         document=Operation("Delete the log; the model stays", 204),
+        is_costly=True,
     ),
     Endpoint(
         "GET", "/logs/properties", management.get_logs_properties, "read",
@@ -121,24 +125,30 @@ SERVICE_ENDPOINTS = (
     Endpoint(
         "GET", "/metrics", health.get_metrics, "read", per_loop=False,
         document=Operation("Metrics for Prometheus", 200, TEXT),
+        is_costly=True,
     ),
     Endpoint(
         "GET", "/loops", loops.list_loops, "read", per_loop=False,
         document=Operation("List the loops", 200, list[loops.LoopInfo]),
+        is_costly=True,
     ),
     Endpoint(
         "POST", "/loops", loops.create_loop, "admin", per_loop=False,
         document=Operation("Create a loop", 201, loops.LoopInfo, loops.NewLoop),
+        is_costly=True,
     ),
     Endpoint("GET", "/openapi.json", get_openapi, None, per_loop=False),
     Endpoint("GET", "/", dashboard.get_page, "read", per_loop=False),
     Endpoint("GET", "/loops/{name}", dashboard.get_page, "read", per_loop=False),
     Endpoint("GET", "/static/{file}", dashboard.get_static_file, "read", per_loop=False),
     Endpoint("GET", "/board.json", dashboard.list_loops, "read", per_loop=False),
-    Endpoint("GET", "/board/{name}.json", dashboard.get_dashboard, "read", per_loop=False),
+    Endpoint(
+        "GET", "/board/{name}.json", dashboard.get_dashboard, "read", per_loop=False,
+        is_costly=True,
+    ),
     Endpoint(
         "GET", "/board/{name}/events/{event:path}", dashboard.get_event_report, "read",
-        per_loop=False,
+        per_loop=False, is_costly=True,
     ),
 )  # fmt: skip
 

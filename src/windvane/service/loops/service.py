@@ -145,9 +145,8 @@ class Service:
             answer = render(decision, offer)  # while the log is written
             kept = await writing
         except (StoreError, TimeoutError) as reason:
-            self.degraded = str(reason) or self.degraded or "the log takes too long"
+            self._degrade(str(reason) or self.degraded or "the log takes too long")
             self._log_fails = True
-            logger.warning("rank degraded")
             named = replace(request, event_id=decision.event_id)
             instead = loop.decide(named, offer, text, degraded=True)
             if isinstance(reason, TimeoutError) or (
@@ -252,6 +251,13 @@ class Service:
         if self._log_fails:
             self._recover()
 
+    def _degrade(self, reason: str, defect: Exception | None = None) -> None:
+        """Note why rank requests get the first action; each change of the reason is logged."""
+        if reason != self.degraded:
+            self.degraded = reason
+            facts = {"reason": reason}
+            logger.warning("rank degraded", exc_info=defect, extra={"facts": facts})
+
     def _recover(self) -> None:
         self.degraded = None
         self._log_fails = False
@@ -263,8 +269,7 @@ class Service:
         except RankRequestError:
             raise
         except Exception as reason:
-            self.degraded = f"no choice could be made ({type(reason).__name__}: {reason})"
-            logger.warning("rank degraded", exc_info=True)
+            self._degrade(f"no choice could be made ({type(reason).__name__}: {reason})", reason)
             return loop.decide(request, offer, text, degraded=True)
 
     def _submit_withdrawals(self) -> None:

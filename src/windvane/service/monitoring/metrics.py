@@ -6,10 +6,11 @@ log when it has changed, and therefore survives a restart.
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from windvane.service.json_logging import dropped_messages
 from windvane.service.loops.service import Service
 from windvane.service.monitoring.log_follower import LogFollowers
 from windvane.service.monitoring.loop_metrics import LOOP_METRICS, LoopMetrics
@@ -20,6 +21,18 @@ from windvane.service.monitoring.request_metrics import (
     RequestMetrics,
 )
 
+LIMITED_REQUESTS = MetricInfo(
+    "windvane_limited_requests_total",
+    "counter",
+    ("key", "limit"),
+    'Requests refused with 429, by id of the key ("" without keys) and limit: rate or costly.',
+)
+DROPPED_MESSAGES = MetricInfo(
+    "windvane_dropped_messages_total",
+    "counter",
+    ("cause",),
+    "Messages not written to stderr: repeated, or stderr not read fast enough (blocked).",
+)
 DEGRADED = MetricInfo(
     "windvane_degraded", "gauge", (), "1 while rank requests are answered without the log, else 0."
 )
@@ -37,7 +50,8 @@ COMMITS = MetricInfo("windvane_commits_total", "counter", (), "Groups of operati
 
 def list_metrics() -> list[MetricInfo]:
     """List all metrics of the service, in the order of /metrics."""
-    of_process = [REQUEST_SECONDS, REQUESTS, DEGRADED, WRITES_WAITING, COMMITS, CLOCK_OFFSET]
+    of_requests = [REQUEST_SECONDS, REQUESTS, LIMITED_REQUESTS, DROPPED_MESSAGES]
+    of_process = [*of_requests, DEGRADED, WRITES_WAITING, COMMITS, CLOCK_OFFSET]
     return [*of_process, *LOOP_METRICS]
 
 
@@ -48,6 +62,12 @@ class Metrics:
         self.service = service
         self.followers = LogFollowers()
         self.registry = CollectorRegistry()
+        self._limited_requests = Counter(
+            LIMITED_REQUESTS.family_name,
+            LIMITED_REQUESTS.meaning,
+            LIMITED_REQUESTS.labels,
+            registry=self.registry,
+        )
         self.registry.register(ServiceCollector(service))
         self._requests = RequestMetrics()
         self._loops = LoopMetrics(service, self.followers)
@@ -62,6 +82,10 @@ class Metrics:
         else:
             label = loop if loop in self.service.loops else ""
             self._requests.count(operation, label, status, seconds)
+
+    def count_limited(self, key_id: int | None, limit: str) -> None:
+        """Count a request that was refused because of a limit."""
+        self._limited_requests.labels("" if key_id is None else str(key_id), limit).inc()
 
     def render(self) -> bytes:
         """Render all metrics in the text format; reads the log, so use a thread."""
@@ -82,6 +106,10 @@ class ServiceCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all families; none of them reads the log."""
         service = self.service
+        dropped = DROPPED_MESSAGES.create_family()
+        for cause, count in dropped_messages.items():
+            dropped.add_metric((cause,), count)
+        yield dropped
         for info, value in (
             (DEGRADED, float(bool(service.degraded))),
             (WRITES_WAITING, service.writer.waiting_count),

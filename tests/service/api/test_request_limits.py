@@ -1,0 +1,125 @@
+"""Limits of a key: 429 beyond them, other keys go on, and the refusals are counted."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from windvane.service.api.auth import create_key
+from windvane.service.api.request_limits import (
+    MAX_COSTLY_PER_KEY,
+    MAX_COSTLY_RUNNING,
+    CostlyRequests,
+    KeyLimitError,
+    RateLimit,
+    Slot,
+)
+from windvane.service.app import EdgeOptions, create_app
+from windvane.service.store.log import Store
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def count_allowed(limit: RateLimit, key: int, tries: int) -> int:
+    allowed = 0
+    for _ in range(tries):
+        try:
+            limit.take(key)
+        except KeyLimitError:
+            continue
+        allowed += 1
+    return allowed
+
+
+def test_a_key_sends_as_many_requests_a_second_as_it_may() -> None:
+    clock = Clock()
+    limit = RateLimit(10.0, clock)
+    assert count_allowed(limit, 1, 50) == 10  # a burst of one second
+    assert count_allowed(limit, 2, 50) == 10  # another key has an allowance of its own
+    total = 0
+    for _ in range(100):  # ten seconds
+        clock.now += 0.1
+        total += count_allowed(limit, 1, 5)
+    assert total == pytest.approx(100, abs=1)
+    clock.now += 1e6
+    assert count_allowed(limit, 1, 50) == 10
+
+
+def test_a_refusal_says_when_the_next_request_is_allowed() -> None:
+    clock = Clock()
+    limit = RateLimit(0.1, clock)
+    limit.take(None)
+    with pytest.raises(KeyLimitError) as refusal:
+        limit.take(None)
+    assert refusal.value.status == 429
+    wait = int(refusal.value.headers["retry-after"])
+    assert wait == 10
+    clock.now += wait
+    limit.take(None)
+
+
+def test_costly_requests_wait_for_each_other_and_too_many_are_refused() -> None:
+    async def play() -> None:
+        requests = CostlyRequests()
+        entered: list[Slot] = []
+
+        async def enter(key: int) -> None:
+            entered.append(await requests.enter(key))
+
+        tasks = [asyncio.create_task(enter(1)) for _ in range(MAX_COSTLY_PER_KEY)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(entered) == MAX_COSTLY_RUNNING
+        with pytest.raises(KeyLimitError) as refusal:
+            await requests.enter(1)
+        assert refusal.value.headers["retry-after"] == "1"
+        tasks.pop().cancel()  # a client that hangs up makes room
+        await asyncio.sleep(0)
+        tasks.append(asyncio.create_task(enter(1)))
+        tasks.append(asyncio.create_task(enter(2)))  # another key may still wait
+        while len(entered) < MAX_COSTLY_PER_KEY + 1:
+            for slot in entered:
+                slot.release()
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        for slot in entered:
+            slot.release()
+        for _ in range(MAX_COSTLY_RUNNING):
+            (await requests.enter(1)).release()
+
+    asyncio.run(play())
+
+
+def test_a_refused_request_is_counted_by_the_id_of_its_key(tmp_path: Path) -> None:
+    keys = [create_key("admin", 0) for _ in range(2)]
+    with Store(tmp_path) as store:
+        for key in keys:
+            store.submit(key.put).result()
+    app = create_app(str(tmp_path), edge=EdgeOptions(requests_per_second=0.01))
+    first, second = ({"Authorization": f"Bearer {key.secret}"} for key in keys)
+    with TestClient(app) as web:
+        assert web.get("/loops", headers=first).status_code == 200
+        for _ in range(3):
+            answer = web.get("/loops", headers=first)
+            assert answer.status_code == 429
+            assert answer.json()["error"]["code"] == "TooManyRequests"
+            assert 0 < int(answer.headers["retry-after"]) <= 100
+        assert web.get("/healthz", headers=first).status_code == 200
+        assert web.get("/loops").status_code == 401  # takes nothing from any key
+        metrics = web.get("/metrics", headers=second).text
+    assert 'windvane_limited_requests_total{key="1",limit="rate"} 3.0' in metrics
+    assert not any(key.secret in metrics for key in keys)
+
+
+def test_without_keys_all_clients_share_one_allowance(tmp_path: Path) -> None:
+    app = create_app(str(tmp_path), edge=EdgeOptions(requests_per_second=0.01))
+    with TestClient(app) as web:
+        assert [web.get("/loops").status_code for _ in range(3)] == [200, 429, 429]
+        assert app.state.metrics.render().count(b'{key="",limit="rate"} 2.0') == 1

@@ -1,0 +1,221 @@
+"""`windvane serve` as a process: its start, requests of other sites, and stderr."""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from server_process import BASE, Answer, Client
+from windvane.service import json_logging
+
+MAIN = "from windvane.cli import main; main()"
+WAITING_MAIN = """
+import os, sys, time
+from windvane.service import app
+load = app.load_kernels
+def wait_and_load():
+    while not os.path.exists(sys.argv[-1] + ".go"):
+        time.sleep(0.01)
+    load()
+app.load_kernels = wait_and_load
+"""
+DEADLINE_SECONDS = 120.0
+CHROMIUM = "/usr/bin/chromium"
+ACTIONS = {"actions": [{"id": "a", "features": [{"x": 1}]}]}
+ATTACK = """async ([base, extra]) => {
+    const statuses = [];
+    const tries = [
+        ["GET", "/loops"], ["GET", "/board.json"], ["GET", "/metrics"],
+        ["POST", "/loops"], ["POST", "/personalizer/v1.0/rank"],
+        ["DELETE", "/personalizer/v1.0/model"], ["DELETE", "/personalizer/v1.0/logs"],
+    ];
+    for (const [method, path] of tries) {
+        const body = method === "POST" ? '{"name": "taken"}' : undefined;
+        try {
+            const answer = await fetch(base + path, {method, body, ...extra});
+            statuses.push(answer.type === "opaque" ? "opaque" : answer.status);
+        } catch (error) {
+            statuses.push("blocked");
+        }
+    }
+    return statuses;
+}"""
+
+
+def find_free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def start(data: Path, port: int, stderr: int, code: str = MAIN) -> "subprocess.Popen[bytes]":
+    words = ["serve", "--port", str(port), "--data", str(data)]
+    return subprocess.Popen([sys.executable, "-c", code, *words], stderr=stderr)
+
+
+def ask(port: int, method: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
+    with closing(Client(port)) as client:
+        return client.call(method, path, headers=headers)
+
+
+@contextmanager
+def running(data: Path) -> Iterator[tuple[int, "subprocess.Popen[bytes]", int]]:
+    """A server that is ready: its port, its process, and the end of its stderr to read."""
+    port = find_free_port()
+    reading, writing = os.pipe()
+    process = start(data, port, writing)
+    try:
+        os.close(writing)
+        assert os.read(reading, 1000) == f"windvane: serving on http://127.0.0.1:{port}\n".encode()
+        yield port, process, reading
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reading)
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    with running(tmp_path_factory.mktemp("data")) as (port, _, _):
+        yield port
+
+
+def test_a_server_that_loads_answers_503_and_says_when_it_is_ready(tmp_path: Path) -> None:
+    port, data = find_free_port(), tmp_path / "data"
+    process = start(data, port, subprocess.PIPE, WAITING_MAIN + MAIN)
+    assert process.stderr is not None
+    try:
+        end = time.monotonic() + DEADLINE_SECONDS
+        answer = None
+        while answer is None:
+            assert process.poll() is None
+            assert time.monotonic() < end
+            with contextlib.suppress(ConnectionError):
+                answer = ask(port, "GET", "/readyz")
+        for method, path in (
+            ("GET", "/readyz"),
+            ("GET", "/healthz"),
+            ("GET", "/"),
+            ("POST", f"{BASE}/rank"),
+            ("DELETE", f"{BASE}/logs"),
+        ):
+            answer = ask(port, method, path)
+            assert answer.status == 503
+            assert int(answer.headers["retry-after"]) > 0
+        Path(f"{data}.go").touch()
+        assert b"serving on" in process.stderr.readline()
+        assert ask(port, "GET", "/readyz").json == {"status": "ready"}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_SECONDS) == 0
+        assert process.stderr.read() == b"windvane: stopped\n"
+    finally:
+        process.kill()
+        process.stderr.close()
+
+
+def test_a_server_can_be_stopped_while_it_loads(tmp_path: Path) -> None:
+    port, data = find_free_port(), tmp_path / "data"
+    process = start(data, port, subprocess.PIPE, WAITING_MAIN + MAIN)
+    assert process.stderr is not None
+    try:
+        end = time.monotonic() + DEADLINE_SECONDS
+        status = 0
+        while status != 503:
+            assert time.monotonic() < end
+            with contextlib.suppress(ConnectionError):
+                status = ask(port, "GET", "/readyz").status
+        process.send_signal(signal.SIGTERM)
+        Path(f"{data}.go").touch()
+        assert process.wait(DEADLINE_SECONDS) == 0
+        assert b"serving on" not in process.stderr.read()
+    finally:
+        process.kill()
+        process.stderr.close()
+
+
+def test_no_forwarded_header_is_believed(port: int) -> None:
+    for value in ("x", "127.0.0.1", "192.0.2.7", ""):
+        for host in (f"127.0.0.1:{port}", "elsewhere.example"):
+            headers = {"X-Forwarded-For": value, "Host": host}
+            assert ask(port, "GET", "/loops", headers).status == 403
+            assert ask(port, "DELETE", f"{BASE}/logs", headers).status == 403
+    assert ask(port, "GET", "/loops").status == 200
+
+
+def test_no_page_of_another_site_gets_in_by_dns_rebinding(port: int) -> None:
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="pip install playwright to test with a browser"
+    )
+    if not Path(CHROMIUM).exists():
+        pytest.skip("apt-get install chromium to test with a browser")
+    rebound = f"http://evil.example:{port}"
+    own = f"http://127.0.0.1:{port}"
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=[
+                *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+                "--disable-features=LocalNetworkAccessChecks",  # other browsers have none
+                "--host-resolver-rules=MAP evil.example 127.0.0.1",
+            ],
+        )
+        page = browser.new_page()
+        for site in (rebound, "http://other.example"):
+            # The attacker's own server sends the page; then its name leads to this machine.
+            page.route(f"{site}/attack", lambda route: route.fulfill(body="<p>hello</p>"))
+        page.goto(f"{rebound}/attack")
+        for headers in ({}, {"X-Forwarded-For": "x"}, {"X-Forwarded-For": "127.0.0.1"}):
+            statuses = page.evaluate(ATTACK, ["", {"headers": headers}])
+            assert statuses == [403] * 7
+        page.goto("http://other.example/attack")
+        for extra in ({}, {"mode": "no-cors"}, {"headers": {"X-Forwarded-For": "x"}}):
+            statuses = page.evaluate(ATTACK, [own, extra])
+            assert set(statuses) <= {"blocked", "opaque"}  # the page reads nothing
+        page.goto(own)  # the service's own page, opened from another site
+        page.locator("#rank-command").wait_for()
+        assert page.evaluate(ATTACK.replace("taken", "own"), ["", {}])[:4] == [200, 200, 200, 201]
+        browser.close()
+    names = [loop["name"] for loop in ask(port, "GET", "/loops").json]
+    assert names == ["default", "own"]
+
+
+def test_refused_requests_write_little_and_an_unread_stderr_stops_nothing(tmp_path: Path) -> None:
+    path, headers = "/" + "x" * 60_000, {"Via": "1.1 proxy"}
+    with running(tmp_path / "data") as (port, process, reading), closing(Client(port)) as client:
+        for _ in range(200):
+            assert client.call("GET", path, headers=headers).status == 403
+        time.sleep(json_logging.REPORT_INTERVAL_SECONDS * 2)
+        output = os.read(reading, 1 << 16)
+        lines = [json.loads(line) for line in output.splitlines()]
+        assert {line["status"] for line in lines if "status" in line} == {403}
+        assert len(output) < 50_000
+        assert any("dropped" in line for line in lines)
+        size = fcntl.fcntl(reading, 1031, 4096)  # F_SETPIPE_SZ
+        # Another description of the same pipe, so that the server's own stays blocking.
+        filling = os.open(f"/proc/self/fd/{reading}", os.O_WRONLY | os.O_NONBLOCK)
+        with contextlib.suppress(BlockingIOError):
+            while os.write(filling, b" " * size):
+                pass
+        os.close(filling)
+        for _ in range(1000):
+            assert client.call("GET", "/loops", headers=headers).status == 403
+        assert client.rank(ACTIONS).status == 201
+        metrics = client.call("GET", "/metrics").body.decode()
+        [count] = [
+            float(line.split()[-1])
+            for line in metrics.splitlines()
+            if line.startswith('windvane_dropped_messages_total{cause="repeated"}')
+        ]
+        assert count >= 500
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_SECONDS) == 0
