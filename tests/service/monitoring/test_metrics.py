@@ -30,6 +30,8 @@ from windvane.service.store.log import LogReader, Store
 OUTPUT_NAMES = [
     ("windvane_request_seconds", "histogram"),
     ("windvane_requests_total", "counter"),
+    ("windvane_limited_requests_total", "counter"),
+    ("windvane_dropped_messages_total", "counter"),
     ("windvane_degraded", "gauge"),
     ("windvane_writes_waiting", "gauge"),
     ("windvane_commits_total", "counter"),
