@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import windvane as wv
+from windvane.service.features import encoder as encoder_module
+from windvane.service.features import hashing
 from windvane.service.features.encoder import Encoder, pack_cached_action
 from windvane.service.features.hashing import MAX_NAME_CHARACTERS, squash
 from windvane.service.features.json_reader import MAX_NUMBERS
@@ -419,3 +421,37 @@ def test_without_features_the_policy_is_a_multi_armed_bandit() -> None:
     rows = encoder.encode([], [*actions, FakeAction("new")])
     assert int(np.argmax(rows[:3] @ policy.theta)) == 1
     assert policy.widths(rows)[3] > 2 * policy.widths(rows)[1]
+
+
+def test_importance_leaves_out_what_exceeds_its_crossings(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = Encoder(16)
+    theta = np.linspace(-1.0, 1.0, 16)
+    few = ([{"a": 1.0}], ACTIONS)
+    many = ([{f"f{k}": k for k in range(500)}], ACTIONS)
+    crossed = []
+
+    def note_crossings(*arguments: Any) -> Any:
+        indices, values = hashing.cross_parts(*arguments)
+        crossed.append(len(indices))
+        return indices, values
+
+    monkeypatch.setattr(encoder_module, "cross_parts", note_crossings)
+    alone = encoder.measure_importance(theta, [few])
+    room = sum(crossed)
+    crossed.clear()
+    assert encoder.measure_importance(theta, [many, few, many], room) == alone
+    assert sum(crossed) == room
+    assert encoder.measure_importance(theta, [many], room) == []
+
+
+def test_an_explanation_names_a_bounded_number_of_contributions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoder = Encoder(64)
+    theta = np.linspace(-1.0, 1.0, 64)
+    whole = encoder.explain(theta, CONTEXT, ACTIONS, 0)
+    monkeypatch.setattr(encoder_module, "MAX_CONTRIBUTIONS", 3)
+    short = encoder.explain(theta, CONTEXT, ACTIONS, 0)
+    assert short[:3] == whole[:3]
+    assert [part.name for part in short[3:]] == [encoder_module.REST]
+    assert sum(part.amount for part in short) == pytest.approx(sum(part.amount for part in whole))

@@ -36,7 +36,10 @@ MAX_DIM = 2**16
 MAX_CACHED_ACTION_BYTES = 8192
 CACHED_ACTIONS = 4096
 _ONES = array("q", [1] * (MAX_NUMBERS + 1)).tobytes()  # the sizes of features without arrays
-_BYTES_OF_TWO_NUMBERS = 8 * 8  # the product of the bytes of two float64
+BYTES_PER_NUMBER = 8  # of a float64
+_BYTES_OF_TWO_NUMBERS = BYTES_PER_NUMBER**2
+MAX_CONTRIBUTIONS = 1000  # that are listed one by one
+REST = "all smaller contributions"
 
 
 class Action(Protocol):
@@ -95,60 +98,116 @@ class Encoder:
     def explain(
         self, theta: npt.ArrayLike, context: JsonObjects, actions: Sequence[Action], index: int
     ) -> list[Contribution]:
-        """List the contributions to xᵀθ of one action, the largest first; xᵀθ is their sum."""
-        [amounts] = self._sum_contributions(theta, context, [actions[index]], with_category=True)
-        contributions = [Contribution(name, amount) for name, amount in amounts.items()]
-        return sorted(contributions, key=lambda contribution: -abs(contribution.amount))
+        """List the contributions to xᵀθ of one action, the largest first; xᵀθ is their sum.
+
+        Beyond `MAX_CONTRIBUTIONS` the smallest are one contribution, named `REST`, at the end.
+        """
+        table = self._tabulate(theta, context, [actions[index]], with_category=True)
+        amounts = table.amounts[:, 0]
+        order = np.argsort(-np.abs(amounts), kind="stable")
+        contributions = [
+            Contribution(table.name_row(int(row)), float(amounts[row]))
+            for row in order[:MAX_CONTRIBUTIONS]
+        ]
+        if len(order) > MAX_CONTRIBUTIONS:
+            rest = float(amounts[order[MAX_CONTRIBUTIONS:]].sum())
+            contributions.append(Contribution(REST, rest))
+        return contributions
 
     def measure_importance(
-        self, theta: npt.ArrayLike, requests: Iterable[tuple[JsonObjects, Sequence[Action]]]
+        self,
+        theta: npt.ArrayLike,
+        requests: Iterable[tuple[JsonObjects, Sequence[Action]]],
+        max_crossings: int = MAX_CROSSINGS,
     ) -> list[Contribution]:
         """List the features by how much they distinguish the actions of the given requests.
 
         The importance of a feature is the mean absolute deviation of its contribution from its mean
         over the actions of a request: what all actions share, such as the context alone, affects no
-        choice. All categories of a feature count under its name.
+        choice. All categories of a feature count under its name. A request whose crossings would
+        exceed `max_crossings`, together with those of the requests before it, is left out.
         """
         total: defaultdict[str, float] = defaultdict(float)
         action_count = 0
+        room = max_crossings
         for context, actions in requests:
-            by_action = self._sum_contributions(theta, context, actions, with_category=False)
-            action_count += len(by_action)
-            for name in {name: None for amounts in by_action for name in amounts}:
-                column = np.array([amounts.get(name, 0.0) for amounts in by_action])
-                total[name] += float(np.abs(column - column.mean()).sum())
+            crossings = _count_crossings(context, actions)
+            if crossings > room:
+                continue
+            room -= crossings
+            table = self._tabulate(theta, context, actions, with_category=False)
+            action_count += len(actions)
+            means = table.amounts.mean(axis=1, keepdims=True)
+            deviations = np.abs(table.amounts - means).sum(axis=1)
+            for row, deviation in enumerate(deviations.tolist()):
+                total[table.name_row(row)] += deviation
         importances = [Contribution(name, amount / action_count) for name, amount in total.items()]
         return sorted(importances, key=lambda contribution: -contribution.amount)
 
-    def _sum_contributions(
+    def _tabulate(
         self,
         theta: npt.ArrayLike,
         context: JsonObjects,
         actions: Sequence[Action],
         with_category: bool,
-    ) -> list[dict[str, float]]:
-        """Sum the contributions to xᵀθ by name, for each action."""
+    ) -> "_ContributionTable":
+        """Sum the contributions to xᵀθ by labels of action and context, for each action."""
         estimate = np.asarray(theta, np.float64)  # (d,)
         if estimate.shape != (self.dim,):
             raise SettingError(f"Encoder: theta must be {self.dim} numbers, got {estimate.shape}")
         sides = _join_sides(context, pack_actions(actions))
         rows = hash_rows(*sides, self.dim)
         part_hashes, weights, ends = weigh_parts(*sides)
-        context_labels = _label_parts("context", FeatureList("the context", context), with_category)
-        by_action = []
-        for k, action in enumerate(actions):
+        context_numbers: dict[str, int] = {}
+        action_numbers: dict[str, int] = {}
+        context_places = _number_labels(
+            _label_parts("context", FeatureList("the context", context), with_category),
+            context_numbers,
+        )
+        action_places = [
+            _number_labels(
+                _label_parts("action", _read_action(action.id, action.features), with_category),
+                action_numbers,
+            )
+            for action in actions
+        ]
+        width = len(context_numbers)
+        amounts = np.empty((len(action_numbers) * width, len(actions)))
+        for k, places in enumerate(action_places):
             indices, values = cross_parts(
                 part_hashes, weights, ends[0], ends[k], ends[k + 1], self.dim
             )
             scale = rows[k, 0] / values[0]  # index 0 holds only the constant
-            action_features = _read_action(action.id, action.features)
-            action_labels = _label_parts("action", action_features, with_category)
-            names = [_name_crossing(c, a) for a in action_labels for c in context_labels]
-            sums: defaultdict[str, float] = defaultdict(float)
-            for name, amount in zip(names, scale * values * estimate[indices], strict=True):
-                sums[name] += float(amount)
-            by_action.append(dict(sums))
-        return by_action
+            pairs = (places[:, None] * width + context_places).ravel()
+            parts = scale * values * estimate[indices]
+            amounts[:, k] = np.bincount(pairs, parts, len(amounts))
+        return _ContributionTable(list(context_numbers), list(action_numbers), amounts)
+
+
+class _ContributionTable(NamedTuple):
+    """What each pair of an action's and a context's label contributes to xᵀθ of each action."""
+
+    context_labels: list[str]
+    action_labels: list[str]
+    amounts: Floats  # (pairs, K), all pairs of the first action label first
+
+    def name_row(self, row: int) -> str:
+        """The name of the pair in a row."""
+        action, context = divmod(row, len(self.context_labels))
+        return _name_crossing(self.context_labels[context], self.action_labels[action])
+
+
+def _number_labels(labels: list[str], numbers: dict[str, int]) -> Integers:
+    """The number of each label; labels without a number get the next ones."""
+    return np.array([numbers.setdefault(label, len(numbers)) for label in labels], np.int64)
+
+
+def _count_crossings(context: JsonObjects, actions: Sequence[Action]) -> int:
+    """How many crossings the context has with all actions, constants included."""
+    context_parts = 1 + len(FeatureList("the context", context).numbers)
+    packed = pack_actions(actions)
+    action_parts = len(actions) + len(packed.numbers) // BYTES_PER_NUMBER
+    return context_parts * action_parts
 
 
 def pack_actions(actions: Sequence[Action]) -> PackedActions:

@@ -27,6 +27,7 @@ from windvane.service.schemas import decode_rank_request
 from windvane.service.store.monitoring_queries import list_recent_requests
 
 WEIGHED_REQUESTS = 50  # the last ones, from which the weights of features are computed
+MAX_WEIGHED_CROSSINGS = 1 << 17  # of features, in all these requests; the newest come first
 MAX_REQUEST_CHARACTERS = 1 << 16  # longer requests are left out
 MAX_REQUEST_ACTIONS = 16  # the first ones of a request
 SHOWN_FEATURES = 12
@@ -329,7 +330,7 @@ def read_recent_requests(loop: Loop) -> RecentRequests:
     ]
     pairs = [(each.context_features, each.actions[:MAX_REQUEST_ACTIONS]) for each in requests]
     try:
-        ranking = loop.encoder.measure_importance(loop.policy.theta, pairs)
+        ranking = loop.encoder.measure_importance(loop.policy.theta, pairs, MAX_WEIGHED_CROSSINGS)
     except FeatureError:  # a request whose features cannot be read was answered without the log
         ranking = []
     weights = [
