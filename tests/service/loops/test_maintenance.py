@@ -3,15 +3,21 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import func, select
 
 from service_helpers import OFFER, make_service
 from windvane.service.loops import maintenance
+from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import Service
 from windvane.service.loops.settings import Settings
 from windvane.service.schemas import RankOptions
+from windvane.service.store.admin_operations import PutSnapshotPart
 from windvane.service.store.log import Store
+from windvane.service.store.schema import SNAPSHOT_PART_BYTES, snapshot_parts
+from windvane.service.store.writer_protocol import encode
 
 
 @pytest.fixture
@@ -86,5 +92,47 @@ def test_a_snapshot_is_due_after_lessons_of_the_loop_itself(
         assert writer.counts["PutSnapshot"] == 1
         assert store.find_snapshot(service.loops["busy"].id) is not None
         assert store.find_snapshot(service.loops["quiet"].id) is None
+
+    asyncio.run(run())
+
+
+def test_a_large_snapshot_is_written_in_parts_and_read_as_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+
+    async def run() -> None:
+        service, writer = make_service(store)
+        loop = await service.create_loop("large", Settings(dim=300), "test")
+        submit = writer.submit
+
+        def note_size(operation: Any, *arguments: Any) -> Any:
+            sizes.append(len(encode(operation)))
+            return submit(operation, *arguments)
+
+        monkeypatch.setattr(writer, "submit", note_size)
+        for _ in range(5):  # all but three are deleted
+            await service.save_snapshot(loop)
+        snapshot = store.find_snapshot(loop.id)
+        assert snapshot is not None
+        assert snapshot.blob == loop.encode_snapshot()
+        assert len(snapshot.blob) > 2 * SNAPSHOT_PART_BYTES
+        count = select(func.count()).select_from(snapshot_parts)
+        assert store.fetch_all(count) == [(3 * (len(snapshot.blob) // SNAPSHOT_PART_BYTES),)]
+        row = store.find_loop("large")
+        assert row is not None
+        assert Loop(row, store).policy == loop.policy
+
+    asyncio.run(run())
+    assert max(sizes) < SNAPSHOT_PART_BYTES + 1000
+
+
+def test_parts_of_a_snapshot_that_was_not_finished_are_deleted(store: Store) -> None:
+    async def run() -> None:
+        service, _ = make_service(store)
+        loop = await service.create_loop("home", Settings(), "test")
+        await service.write(PutSnapshotPart(loop.id, 5, 1, b"lost"))
+        await service.save_snapshot(loop)
+        assert store.fetch_all(select(snapshot_parts)) == []
 
     asyncio.run(run())

@@ -5,6 +5,7 @@ ids, and nothing else changes it: a belief that was restored from a snapshot and
 later lessons has the same bits as one that learned them all.
 """
 
+import asyncio
 import io
 import math
 import os
@@ -114,6 +115,7 @@ class Loop:
         self.lessons_since_snapshot = 0
         self.expiries = ExpirySchedule()
         self.work = WorkQueue()
+        self.saving = asyncio.Lock()  # one snapshot at a time: each deletes the parts of others
         self.must_restore = False  # whether the log may hold more than this loop was sent
         self._apprentice_decisions = 0
         self._apprentice_agreements = 0  # decisions whose first action was the policy's choice

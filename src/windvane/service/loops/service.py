@@ -34,7 +34,13 @@ from windvane.service.loops.settings import (
     check_new_settings,
 )
 from windvane.service.schemas import RankOptions
-from windvane.service.store.admin_operations import DeleteLogs, PutLoop, PutSettings, PutSnapshot
+from windvane.service.store.admin_operations import (
+    DeleteLogs,
+    PutLoop,
+    PutSettings,
+    PutSnapshot,
+    split_snapshot,
+)
 from windvane.service.store.database_errors import is_database_failure
 from windvane.service.store.decision_operations import (
     REFUSED,
@@ -225,8 +231,10 @@ class Service:
 
     async def save_snapshot(self, loop: Loop) -> None:
         """Store the belief of a loop."""
-        put = await loop.work.call(partial(_make_snapshot, loop), is_long=True)
-        await self.write(put)
+        async with loop.saving:
+            put = await loop.work.call(partial(_make_snapshot, loop), is_long=True)
+            for operation in split_snapshot(put):
+                await self.write(operation)
 
     async def encode_model(self, name: str) -> bytes:
         """The belief of a loop as the store keeps it."""

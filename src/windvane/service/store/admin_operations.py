@@ -1,6 +1,6 @@
 """The operations on loops, settings, snapshots and API keys, and the deletion of old decisions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from sqlalchemy import and_, delete, exists, func, insert, select, update
@@ -9,6 +9,7 @@ from windvane.errors import StoreError
 from windvane.service.store.group_commit import Operation, Transaction
 from windvane.service.store.offers import delete_unused_offers
 from windvane.service.store.schema import (
+    SNAPSHOT_PART_BYTES,
     Funnel,
     Key,
     LoopRow,
@@ -20,6 +21,7 @@ from windvane.service.store.schema import (
     loops,
     rewards,
     settings_log,
+    snapshot_parts,
     snapshots,
     waiting,
 )
@@ -75,8 +77,37 @@ class PutSettings(Operation[SettingsChange]):
 
 
 @dataclass(frozen=True, slots=True)
+class PutSnapshotPart(Operation[None]):
+    """Write a part of a large snapshot, before `PutSnapshot` writes the first part.
+
+    The parts are written one by one, so that the operations of other loops can be written in
+    between. Parts without a snapshot count for nothing, and the next snapshot deletes them.
+    """
+
+    result: ClassVar[type] = type(None)
+
+    loop: int
+    at: int
+    place: int
+    blob: bytes
+
+    def run(self, transaction: Transaction) -> None:
+        is_same = and_(
+            snapshot_parts.c.loop == self.loop,
+            snapshot_parts.c.at == self.at,
+            snapshot_parts.c.place == self.place,
+        )
+        transaction.connection.execute(delete(snapshot_parts).where(is_same))
+        row = {"loop": self.loop, "at": self.at, "place": self.place, "blob": self.blob}
+        transaction.connection.execute(insert(snapshot_parts), row)
+
+
+@dataclass(frozen=True, slots=True)
 class PutSnapshot(Operation[None]):
-    """Write the belief of a loop after a lesson, and delete all but the newest snapshots."""
+    """Write the belief of a loop after a lesson, and delete all but the newest snapshots.
+
+    If the snapshot is larger than `SNAPSHOT_PART_BYTES`, `blob` is its first part.
+    """
 
     result: ClassVar[type] = type(None)
 
@@ -201,3 +232,19 @@ def _prune_snapshots(transaction: Transaction, loop: int, keep: int) -> None:
     transaction.connection.execute(
         delete(snapshots).where(snapshots.c.loop == loop, snapshots.c.id.not_in(newest))
     )
+    times = select(snapshots.c.at).where(snapshots.c.loop == loop)
+    transaction.connection.execute(
+        delete(snapshot_parts).where(
+            snapshot_parts.c.loop == loop, snapshot_parts.c.at.not_in(times)
+        )
+    )
+
+
+def split_snapshot(snapshot: PutSnapshot) -> list[PutSnapshotPart | PutSnapshot]:
+    """The operations that write a snapshot of any size, in order."""
+    size = SNAPSHOT_PART_BYTES
+    parts: list[PutSnapshotPart | PutSnapshot] = [
+        PutSnapshotPart(snapshot.loop, snapshot.at, place, snapshot.blob[start : start + size])
+        for place, start in enumerate(range(size, len(snapshot.blob), size), 1)
+    ]
+    return [*parts, replace(snapshot, blob=snapshot.blob[:size])]

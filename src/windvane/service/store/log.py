@@ -32,6 +32,7 @@ from windvane.service.store.log_progress import save_progress
 from windvane.service.store.schema import (
     ACTION_IDS,
     DECISIONS_WITH_OFFERS,
+    SNAPSHOT_PART_BYTES,
     Decision,
     Funnel,
     Key,
@@ -50,6 +51,7 @@ from windvane.service.store.schema import (
     offers,
     rewards,
     settings_log,
+    snapshot_parts,
     snapshots,
     waiting,
 )
@@ -247,7 +249,19 @@ class LogReader:
             .order_by(snapshots.c.id.desc())
             .limit(1)
         )
-        return next((Snapshot(*row) for row in self.fetch_all(query)), None)
+        return next((self._join_snapshot(loop, *row) for row in self.fetch_all(query)), None)
+
+    def _join_snapshot(self, loop: int, lesson: int, blob: bytes, at: int) -> Snapshot:
+        """Join the parts of a snapshot."""
+        parts = [blob]
+        if len(blob) == SNAPSHOT_PART_BYTES:
+            query = (
+                select(snapshot_parts.c.blob)
+                .where(snapshot_parts.c.loop == loop, snapshot_parts.c.at == at)
+                .order_by(snapshot_parts.c.place)
+            )
+            parts += (row.blob for row in self.fetch_all(query))
+        return Snapshot(lesson, b"".join(parts), at)
 
     def list_waiting_times(self, loop: int | None = None) -> list[tuple[int, int]]:
         """List when decisions were made that wait for a reward, to the second, by loop.

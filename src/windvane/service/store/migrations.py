@@ -15,6 +15,7 @@ from windvane.service.store.schema import (
     decisions,
     offers,
     schema_version,
+    snapshot_parts,
     waiting,
 )
 
@@ -33,6 +34,7 @@ def _migrate_1_to_2(connection: Connection) -> None:
     for index in waiting.indexes:
         index.create(connection)
     offers.create(connection)
+    snapshot_parts.create(connection)
     _add_columns(connection, decisions.c.offer, decisions.c.offer_at)
 
 

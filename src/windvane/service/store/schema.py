@@ -153,6 +153,16 @@ snapshots = _define_table(
     Index("snapshots_of_loop", "loop", "id"),
 )
 
+SNAPSHOT_PART_BYTES = 1 << 20  # of a snapshot in one row
+snapshot_parts = Table(  # what a snapshot has beyond its first part, which is in `snapshots`
+    "snapshot_parts",
+    metadata,
+    Column("loop", Id, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, primary_key=True, autoincrement=False),  # that of the snapshot
+    Column("place", Integer, primary_key=True, autoincrement=False),  # from 1
+    Column("blob", LargeBinary, nullable=False),
+)
+
 keys = _define_table(
     "keys",
     Column("role", Text, nullable=False),

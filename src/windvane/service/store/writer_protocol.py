@@ -11,7 +11,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from windvane.service.store.admin_operations import DeleteLogs, PutLoop, PutSettings, PutSnapshot
+from windvane.service.store.admin_operations import (
+    DeleteLogs,
+    PutLoop,
+    PutSettings,
+    PutSnapshot,
+    PutSnapshotPart,
+)
 from windvane.service.store.clock_operations import PutClock, StepClock
 from windvane.service.store.decision_operations import (
     Activate,
@@ -34,6 +40,7 @@ OPERATION_TYPES: tuple[type[Operation[Any]], ...] = (
     DeleteLogs,
     PutClock,
     StepClock,
+    PutSnapshotPart,
 )
 TYPE_CODES = {operation_type: code for code, operation_type in enumerate(OPERATION_TYPES)}
 _SIZE = struct.Struct("<I")  # bytes of the message that follows
