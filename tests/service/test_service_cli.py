@@ -357,6 +357,16 @@ def test_a_file_to_write_that_is_a_directory_is_refused_in_one_line(
             check_one_line_error(run_here(*command, name, "--data", tmp_path), "irectory")
 
 
+def test_compact_shrinks_a_log_and_needs_one(
+    tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    check_one_line_error(run_here("compact", "--data", tmp_path), "there is no log")
+    assert run_here("loop", "create", "default", "--data", tmp_path).returncode == 0
+    result = run_here("compact", "--data", tmp_path)
+    assert result.returncode == 0
+    assert re.search(r"the log had [\d.]+ MB and has [\d.]+ MB", result.stderr)
+
+
 def test_a_log_that_was_emptied_keeps_its_keys_in_force(
     tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

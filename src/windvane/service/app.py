@@ -19,6 +19,7 @@ from windvane.service.api.routes import build_routes
 from windvane.service.clock import ServiceClock
 from windvane.service.loops.maintenance import (
     run_clock,
+    run_reclaim,
     run_retention,
     run_sweeps,
     store_clock,
@@ -120,6 +121,7 @@ async def _run_tasks(service: Service, keyring: Keyring) -> AsyncIterator[None]:
     tasks = [
         asyncio.create_task(run_sweeps(service)),
         asyncio.create_task(run_retention(service)),
+        asyncio.create_task(run_reclaim(service)),
         asyncio.create_task(run_clock(service)),
         asyncio.create_task(keyring.watch()),
     ]

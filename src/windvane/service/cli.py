@@ -1,4 +1,4 @@
-"""The service's commands: serve, loop, key, backup, restore, export, demo."""
+"""The service's commands: serve, loop, key, backup, restore, compact, export, demo."""
 
 import json
 import sys
@@ -234,6 +234,16 @@ def restore(
     print_message(f"{database or data} holds the log of {path}")
 
 
+def compact(data: Data = DEFAULT_DATA, database: Database = None) -> None:
+    """Shrink the file of a log that no service uses; later deletions shrink it by themselves."""
+    with _needs_extra("serve"):
+        from windvane.service.store.space import compact_database
+    with _open_store(data, database):
+        pass  # the log must exist
+    sizes = compact_database(_locate(data, database))
+    print_message(f"the log had {sizes.before / 1e6:.1f} MB and has {sizes.after / 1e6:.1f} MB")
+
+
 def export(
     parquet: Annotated[Path, typer.Option(help="The file to write.")],
     loop: Annotated[str, typer.Option(help="Loop whose decisions are written.")] = "default",
@@ -329,4 +339,11 @@ def _print_rows(rows: Sequence[Mapping[str, Cell]], as_json: bool, if_empty: str
         print_message(if_empty)
 
 
-SERVICE_COMMANDS: tuple[Callable[..., None], ...] = (serve, backup, restore, export, demo)
+SERVICE_COMMANDS: tuple[Callable[..., None], ...] = (
+    serve,
+    backup,
+    restore,
+    compact,
+    export,
+    demo,
+)

@@ -128,6 +128,28 @@ def build_decision(loop: int, event: str, at: int) -> Decision:
     )
 
 
+def test_a_deleted_log_gives_its_space_back_while_requests_are_answered(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    with Store(data) as store:
+        put = PutLoop("default", Settings().to_json(), 0, "test")
+        number = store.submit(put).result(20).id
+        for k in range(1000):
+            decision = build_decision(number, f"e{k}", k)._replace(request="x" * 4000)
+            written = store.submit(PutDecision(decision, RewardTerms(600 * SECOND)))
+        written.result(20)
+    file = data / "windvane.db"
+    before = file.stat().st_size
+    with Server(nursery, data) as server, closing(server.client()) as client:
+        assert client.call("DELETE", f"{BASE}/logs").status == 204
+        deadline = time.monotonic() + 60
+        while file.stat().st_size > before / 4:
+            body = {"actions": [{"id": "ice", "features": []}]}
+            assert client.call("POST", f"{BASE}/rank", body).status == 201
+            assert time.monotonic() < deadline, "the file does not shrink"
+
+
 @pytest.mark.parametrize(("days", "left"), [(0, []), (2, ["new"]), (-1, ["old", "new"])])
 def test_the_log_is_kept_for_as_many_days_as_it_is_told(
     nursery: Nursery, tmp_path: Path, days: int, left: list[str]

@@ -1,7 +1,7 @@
 """Background tasks of the service.
 
-They close decisions, store snapshots, delete old decisions, and compare service time with the wall
-clock.
+They close decisions, store snapshots, delete old decisions, give their space back, and compare
+service time with the wall clock.
 """
 
 import asyncio
@@ -14,9 +14,11 @@ from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import Service
 from windvane.service.store.clock_operations import PutClock, StepClock
 from windvane.service.store.decision_operations import Expire
+from windvane.service.store.space import ReclaimSpace
 
 SWEEP_INTERVAL_SECONDS = 0.5  # between two searches for decisions whose wait is over
 RETENTION_INTERVAL_SECONDS = 3600.0  # between two searches for decisions that are too old
+RECLAIM_PAUSE_SECONDS = 0.05  # between two steps, in which requests are written
 SNAPSHOT_EVERY_LESSONS = 1000  # of the loop itself
 CLOCK_INTERVAL_SECONDS = 1.0  # between two comparisons of service time with the wall clock
 STORE_CLOCK_EVERY_COMPARISONS = 60  # after which service time is stored
@@ -74,6 +76,16 @@ async def delete_old_decisions(service: Service, loop: Loop) -> None:
     span = await asyncio.to_thread(service.store.find_time_span, loop.id)
     if days >= 0 and span is not None and span.since < before:
         await service.delete_decisions(loop, before)
+
+
+async def run_reclaim(service: Service) -> None:
+    """Give the space of deleted decisions back in small steps, until cancelled."""
+    while True:
+        await service.has_free_space.wait()
+        service.has_free_space.clear()
+        with contextlib.suppress(StoreError):  # the next deletion starts it again
+            while await service.write(ReclaimSpace()):
+                await asyncio.sleep(RECLAIM_PAUSE_SECONDS)
 
 
 async def run_clock(service: Service) -> None:

@@ -83,6 +83,8 @@ class Service:
         self.loops: dict[str, Loop] = {}
         self.degraded: str | None = None  # why rank requests get the first action
         self._log_fails = False  # whether the service is degraded because of the log
+        self.has_free_space = asyncio.Event()  # after decisions were deleted
+        self.has_free_space.set()  # a service before this one may have deleted some
         self._changing = asyncio.Lock()  # one change of settings at a time: each reads the last
         self._withdrawals: list[Withdraw] = []  # of decisions answered otherwise, maybe in the log
         for row in store.list_loops():
@@ -228,6 +230,7 @@ class Service:
         delete = DeleteLogs(loop.id, before, include_waiting=include_waiting)
         while await self.write(delete):
             pass
+        self.has_free_space.set()
 
     async def save_snapshot(self, loop: Loop) -> None:
         """Store the belief of a loop."""

@@ -138,7 +138,7 @@ class DeleteLogs(Operation[int]):
 
     loop: int
     before: int
-    limit: int = 1000
+    limit: int = 250
     include_waiting: bool = False
 
     def run(self, transaction: Transaction) -> int:

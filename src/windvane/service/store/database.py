@@ -173,6 +173,7 @@ def _pool_settings(writes: bool) -> dict[str, int]:
 def _set_pragmas(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     cursor = connection.cursor()
     for pragma in (
+        "auto_vacuum = INCREMENTAL",  # changes only a database that is still empty
         "journal_mode = WAL",
         "synchronous = FULL",  # a commit returns when it is on disk
         "foreign_keys = ON",

@@ -27,6 +27,7 @@ from windvane.service.store.decision_operations import (
     Withdraw,
 )
 from windvane.service.store.group_commit import Operation
+from windvane.service.store.space import ReclaimSpace
 
 OPERATION_TYPES: tuple[type[Operation[Any]], ...] = (
     PutDecision,
@@ -41,6 +42,7 @@ OPERATION_TYPES: tuple[type[Operation[Any]], ...] = (
     PutClock,
     StepClock,
     PutSnapshotPart,
+    ReclaimSpace,
 )
 TYPE_CODES = {operation_type: code for code, operation_type in enumerate(OPERATION_TYPES)}
 _SIZE = struct.Struct("<I")  # bytes of the message that follows
