@@ -21,6 +21,7 @@ LOOPS: dict[str, dict[str, object]] = {
 }
 HALF_LIVES = ("100 rounds", "200 rounds", "5 minutes", "1 day", "never")
 REQUEST_TIMEOUT_SECONDS = 60.0
+REST_SECONDS = 0.02  # after a request that failed: a failing service answers at once
 REFUSALS = (429, 503)  # "send it again": nothing was promised
 MAX_UNEXPECTED = 20  # that a visitor keeps
 
@@ -77,7 +78,7 @@ class Visitor(threading.Thread):
                 self.note_unexpected(f"no answer within {REQUEST_TIMEOUT_SECONDS:.0f} seconds")
             except (OSError, http.client.HTTPException):
                 self.counts["cut"] += 1  # the service died: the request may be in the log or not
-                time.sleep(0.01)
+                time.sleep(REST_SECONDS)
         self.client.close()
 
     def pick_event(self) -> EventKey:
@@ -101,6 +102,7 @@ class Visitor(threading.Thread):
             return
         if json.loads(answer.body)["degraded"]:
             self.counts["degraded"] += 1
+            time.sleep(REST_SECONDS)
             if self.times_sent[key] == 1:
                 self.degraded.add(key)
             return
@@ -169,6 +171,7 @@ class Visitor(threading.Thread):
             return True
         if answer.status in REFUSALS:
             self.counts["refused"] += 1
+            time.sleep(REST_SECONDS)
         else:
             self.note_unexpected(f"status {answer.status} instead of {statuses}: {answer.body!r}")
         return False

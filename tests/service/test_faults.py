@@ -4,6 +4,8 @@ The name of a case has the kind of fault, the database, a number that is part of
 many faults there are.
 """
 
+import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +13,16 @@ import pytest
 
 from faults.cases import parse_case
 from faults.kinds import find_kind, list_kinds, plan_run
-from faults.promises import BELIEF, DURABLE, ONE_DECISION
-from faults.stage import Stage
+from faults.outcome import Outcome
+from faults.promises import BELIEF, DEGRADED, DURABLE, ONCE, ONE_DECISION, check_log
+from faults.stage import Site, Stage
+from faults.traffic import LOOPS, AcknowledgedRank, AcknowledgedReward, Visitor
 from server_process import Nursery
+from store_helpers import make_decision, put_decision, put_reward
+from windvane.service.loops.settings import Settings
+from windvane.service.store.admin_operations import PutLoop
+from windvane.service.store.database import DATABASE_FILE
+from windvane.service.store.log import Store
 
 CASES = (
     "kill-sqlite-0-15",
@@ -40,6 +49,45 @@ def test_promises_hold_under_faults(
     outcome = find_kind(list_kinds(), case).run(stage, case)
     assert outcome.violations == []
     assert min(outcome.checks[promise] for promise in (BELIEF, DURABLE, ONE_DECISION)) > 0
+
+
+def test_broken_promises_are_seen(tmp_path: Path) -> None:
+    site = Site(tmp_path / "data", None)
+    with Store(site.data) as store:
+        ids = {
+            name: store.submit(PutLoop(name, Settings().to_json(), 0, "test")).result(20).id
+            for name in LOOPS
+        }
+        for event in ("kept", "degraded", "twice"):
+            store.submit(put_decision(ids["plain"], event)).result(20)
+            store.submit(put_reward(ids["plain"], event, 0.5, request="r")).result(20)
+        answer = make_decision(ids["plain"], "kept").answer
+    visitor = Visitor(0, 0, 0, threading.Event())
+    visitor.events = [("plain", event) for event in ("kept", "lost", "degraded", "twice")]
+    visitor.answers["plain", "kept"] = AcknowledgedRank(answer, 0.0)
+    visitor.rewards.append(AcknowledgedReward("plain", "kept", "r", 0.5, 0.0))
+    assert count_broken(site, visitor) == {}
+    visitor.answers["plain", "lost"] = AcknowledgedRank(answer, 0.0)
+    visitor.answers["plain", "twice"] = AcknowledgedRank(answer, 0.0)
+    visitor.rewards.append(AcknowledgedReward("plain", "kept", "s", 0.5, 0.0))
+    visitor.shares.append(0.123)
+    visitor.degraded.add(("plain", "degraded"))
+    assert count_broken(site, visitor) == {DURABLE: 4, DEGRADED: 2}
+    with sqlite3.connect(site.data / DATABASE_FILE) as connection:
+        connection.execute("UPDATE decisions SET round = 7")
+        connection.execute(
+            "INSERT INTO lessons (loop, decision, kind, value, at) "
+            "SELECT loop, decision, kind, value, at FROM lessons WHERE id = 1"
+        )
+    connection.close()
+    assert count_broken(site, visitor) == {DURABLE: 4, DEGRADED: 2, ONE_DECISION: 2, ONCE: 2}
+
+
+def count_broken(site: Site, visitor: Visitor) -> dict[str, int]:
+    """How often the log breaks each promise."""
+    outcome = Outcome()
+    check_log(outcome, site, [visitor])
+    return dict(outcome.broken)
 
 
 def test_a_whole_run_has_as_many_faults_as_it_says_on_both_databases(tmp_path: Path) -> None:
