@@ -133,7 +133,22 @@ class Loop:
         self._ages_in_rounds = settings.ages_in_rounds
 
     def restore(self) -> None:
-        """Load the last snapshot and apply the lessons and changes of settings after it."""
+        """Load the last snapshot and apply the lessons and changes of settings after it.
+
+        If the log cannot be read, the loop stays as it was: a loop that had forgotten its round
+        would decide in rounds that others had.
+        """
+        before = (self.settings, self.policy, self.newest, self.last_lesson, self.last_change)
+        lessons_before = self.lessons_since_snapshot
+        try:
+            self._fold_log()
+        except BaseException:
+            self.settings, self.policy, self.newest, self.last_lesson, self.last_change = before
+            self.lessons_since_snapshot = lessons_before
+            raise
+        self.must_restore = False
+
+    def _fold_log(self) -> None:
         round_before = self.policy.round
         changes = self.store.list_settings_changes(self.id)
         row = self.store.find_snapshot(self.id)
@@ -163,7 +178,6 @@ class Loop:
         last_round = self.store.find_last_round(self.id)
         next_round = 0 if last_round is None else last_round + 1
         self.policy.round = max(round_before, self.policy.round, next_round)
-        self.must_restore = False
 
     def change_settings(self, change: SettingsChange) -> None:
         """Take over new settings; the belief stays, unless the change is by `FORGET`."""
