@@ -106,6 +106,15 @@ class Client:
         self._connection.close()
 
 
+def wait_for_health(client: Client, limit: float = 60.0) -> None:
+    """Wait until the service says ok, some time after its last failure."""
+    end = time.monotonic() + limit
+    while (health := client.call("GET", "/healthz").json)["status"] != "ok":
+        if time.monotonic() > end:
+            raise RuntimeError(f"the service stays degraded: {health}")
+        time.sleep(0.2)
+
+
 def read_answer(response: http.client.HTTPResponse) -> Answer:
     headers = {name.lower(): value for name, value in response.getheaders()}
     return Answer(response.status, headers, response.read())

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from server_process import BASE, Answer, Client, Nursery, Server
+from server_process import BASE, Answer, Client, Nursery, Server, wait_for_health
 from store_helpers import TERMS, create_loop, make_decision, put_reward
 from windvane.service import app
 from windvane.service.app import create_app
@@ -161,9 +161,9 @@ def test_a_log_that_fails_degrades_ranks_and_recovers(
             event = f"after-{number}"
             (degraded if is_degraded(rank(client, event)) else kept).append(event)
         assert event in kept
-        assert read_health(client) == "ok"
         for event in ("before", *kept, *degraded):
             assert client.reward(event, 0.5).status == 204
+        wait_for_health(client)
         server.kill()
         client.close()
         server.start()
@@ -366,3 +366,29 @@ def test_a_stop_does_not_wait_for_a_log_that_hangs(
     assert time.monotonic() - began < 30.0  # guards against hanging
     with TestClient(create_app(str(tmp_path / "data"))) as web:
         assert send_rank(web, "e") == before
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/events/e/reward", {"value": 1.0}),
+        ("POST", "/events/e/activate", None),
+        ("PUT", "/configurations/service", {"defaultReward": 0.5}),
+    ],
+)
+def test_a_write_of_any_kind_that_fails_is_seen(
+    web: TestClient, tmp_path: Path, method: str, path: str, body: object
+) -> None:
+    send_rank(web, "e")
+    assert web.get("/healthz").json()["status"] == "ok"
+    with closing(sqlite3.connect(tmp_path / "data" / "windvane.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert web.request(method, BASE + path, json=body).status_code == 503
+    health = web.get("/healthz").json()
+    assert health["status"] == "degraded"
+    assert "locked" in health["reason"] or "too long" in health["reason"]
+    metrics = web.get("/metrics").text
+    assert "windvane_degraded 1.0" in metrics
+    assert "windvane_write_failures_total{" in metrics
+    assert not send_rank(web, "f")["degraded"]
+    assert web.get("/healthz").json()["status"] == "degraded"  # that kind has not worked again

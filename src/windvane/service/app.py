@@ -27,8 +27,10 @@ from windvane.service.loops.maintenance import (
 from windvane.service.loops.service import Service
 from windvane.service.loops.settings import Settings
 from windvane.service.loops.warmup import compile_kernels, load_kernels
+from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.monitoring.metrics import Metrics
 from windvane.service.store.log import LogReader
+from windvane.service.store.withdrawal_file import open_withdrawal_file
 from windvane.service.store.writer_client import WriterClient
 
 FINAL_SNAPSHOTS_SECONDS = 5.0  # in which the last snapshots have to be written
@@ -113,6 +115,7 @@ async def _open_service(
         finally:
             await _save_snapshots(service)
             await writer.close()
+            service.withdrawals.close()
 
 
 @contextlib.asynccontextmanager
@@ -142,10 +145,18 @@ async def _load_service(
     await asyncio.to_thread(load_kernels)
     try:
         await writer.start()
-        clock = ServiceClock(await asyncio.to_thread(store.find_newest_time), believes_wall_clock)
-        service = await asyncio.to_thread(Service, store, writer, clock)
-        if "default" not in service.loops:
-            await service.create_loop("default", default_settings, "service")
+        file = await asyncio.to_thread(open_withdrawal_file, store.url)
+        try:
+            withdrawals = Withdrawals(writer, file)
+            await withdrawals.replay(store)  # before a loop learns from the log
+            newest = await asyncio.to_thread(store.find_newest_time)
+            clock = ServiceClock(newest, believes_wall_clock)
+            service = await asyncio.to_thread(Service, store, writer, clock, withdrawals)
+            if "default" not in service.loops:
+                await service.create_loop("default", default_settings, "service")
+        except BaseException:
+            file.close()
+            raise
     except BaseException:
         await writer.close()
         raise

@@ -41,7 +41,7 @@ def samples(web: TestClient) -> dict[tuple[str, tuple[tuple[str, str], ...]], fl
 def test_health_says_degraded_and_why(web: TestClient) -> None:
     assert web.get("/readyz").json() == {"status": "ready"}
     assert web.get("/healthz").json() == {"status": "ok", "waiting": 0}
-    web.app.state.service.degraded = "the disk is full"  # type: ignore[attr-defined]
+    web.app.state.service.writer.failures.add("PutReward", "the disk is full")  # type: ignore[attr-defined]
     answer = web.get("/healthz")
     assert answer.status_code == 200
     assert answer.json()["reason"] == "the disk is full"
@@ -85,7 +85,7 @@ def test_strangers_see_the_status_and_readers_the_reason(tmp_path: Path) -> None
     app = create_app(str(tmp_path))
     reason = 'no connection to "10.0.0.5" (postgresql://me:hidden@10.0.0.5/log password=hidden)'
     with Store(tmp_path) as store, TestClient(app) as web:
-        app.state.service.degraded = reason
+        app.state.service.writer.failures.add("PutReward", reason)
         stranger = TestClient(app, client=("192.0.2.7", 5000))
         assert stranger.get("/healthz").json() == {"status": "degraded"}
         assert "10.0.0.5" in web.get("/healthz").json()["reason"]

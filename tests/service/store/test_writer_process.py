@@ -12,11 +12,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 
-from server_process import BASE, Client, Nursery, Server
+from server_process import BASE, Client, Nursery, Server, wait_for_health
 from store_helpers import InProcessWriter, put_decision, put_reward
 from windvane.errors import StoreError
 from windvane.policy import Policy
+from windvane.service.app import create_app
 from windvane.service.clock import ServiceClock
 from windvane.service.loops.loop import FORGET, Loop, decode_snapshot
 from windvane.service.loops.maintenance import expire_decisions
@@ -24,6 +26,7 @@ from windvane.service.loops.service import Service, teach
 from windvane.service.loops.settings import Settings
 from windvane.service.store import writer_client
 from windvane.service.store.admin_operations import PutLoop, PutSettings
+from windvane.service.store.decision_operations import PutDecision, PutReward
 from windvane.service.store.log import Store
 from windvane.service.store.schema import Funnel, LoopRow
 from windvane.service.store.writer_client import WriterClient
@@ -84,7 +87,7 @@ def test_a_killed_writer_is_replaced_and_the_belief_matches_the_log(
             stop.set()
             for thread in threads:
                 thread.join()
-            assert client.call("GET", "/healthz").json["status"] == "ok"
+            wait_for_health(client)
             running = read_belief(client)
         server.kill()
         server.start()
@@ -242,3 +245,33 @@ def test_operations_beyond_the_limit_of_bytes_are_refused(
         return len(made)
 
     assert 15 < asyncio.run(run()) < 25
+
+
+def test_loops_read_the_log_again_before_a_new_writer_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_client, "RESTART_INTERVAL_SECONDS", 0.05)
+    with TestClient(create_app(str(tmp_path))) as web:
+        loop = web.app.state.service.loops["default"]  # type: ignore[attr-defined]
+        writer = web.app.state.service.writer  # type: ignore[attr-defined]
+        web.post(f"{BASE}/rank", json=BODY | {"eventId": "first"})
+        with monkeypatch.context() as patch:
+            patch.setattr(writer_client, "WRITER_CODE", "raise SystemExit(1)")
+            os.kill(writer.process_id, signal.SIGKILL)
+            while writer.is_ready:
+                time.sleep(0.01)
+            assert web.post(f"{BASE}/rank", json=BODY).json()["degraded"]
+            assert web.get("/healthz").json()["status"] == "degraded"
+            with Store(tmp_path) as store:  # another service
+                decision = store.find_decision(1, "first")
+                assert decision is not None
+                other = decision._replace(event_id="other", round=decision.round + 5)
+                store.submit(PutDecision(other, loop.terms)).result(20)
+                reward = PutReward(1, "other", 1.0, other.at + 1, loop.terms)
+                (lesson,) = store.submit(reward).result(20).lessons
+        end = time.monotonic() + 60.0
+        while web.post(f"{BASE}/rank", json=BODY | {"eventId": "last"}).json()["degraded"]:
+            assert time.monotonic() < end
+        assert (loop.last_lesson, loop.policy.belief.seen) == (lesson.id, 1)
+        last = web.app.state.service.store.find_decision(1, "last")  # type: ignore[attr-defined]
+        assert last.round > other.round

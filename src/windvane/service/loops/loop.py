@@ -179,6 +179,16 @@ class Loop:
         next_round = 0 if last_round is None else last_round + 1
         self.policy.round = max(round_before, self.policy.round, next_round)
 
+    def is_outdated(self) -> bool:
+        """Whether the log has lessons, settings or rounds that this loop has not."""
+        changes = self.store.list_settings_changes(self.id)
+        last_round = self.store.find_last_round(self.id)
+        return (
+            (last_round is not None and last_round >= self.policy.round)
+            or any(change.id > self.last_change for change in changes)
+            or next(self.store.iterate_lessons(self.id, self.last_lesson, 1), None) is not None
+        )
+
     def change_settings(self, change: SettingsChange) -> None:
         """Take over new settings; the belief stays, unless the change is by `FORGET`."""
         if change.id <= self.last_change:  # a restore has read the change from the log already

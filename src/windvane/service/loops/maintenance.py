@@ -37,11 +37,10 @@ async def run_sweeps(service: Service) -> None:
                 is_probe = bool(service.degraded) and number == 0  # a write shows if the log works
                 if is_due or is_probe:
                     await expire_decisions(service, loop)
-                    service.note_that_log_works()
                 if loop.lessons_since_snapshot >= SNAPSHOT_EVERY_LESSONS:
                     await service.save_snapshot(loop)
             except StoreError:
-                continue  # rank requests report a log that fails
+                continue  # the writer's client counts what fails
             except Exception:
                 logger.exception("loop %s cannot be swept", loop.name)
 
@@ -51,7 +50,8 @@ async def expire_decisions(service: Service, loop: Loop) -> None:
     settings = loop.settings
     while not service.unwritten_steps:  # else decisions would wait for less time
         at = service.clock.now_us()
-        expire = Expire(loop.id, at - settings.reward_wait_us, settings.default_reward, at)
+        before = service.withdrawals.bound_expiry(at - settings.reward_wait_us)
+        expire = Expire(loop.id, before, settings.default_reward, at)
         done = await service.write(expire, loop)
         await loop.work.wait()
         if done.closed < expire.limit:

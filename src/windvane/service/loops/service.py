@@ -33,6 +33,7 @@ from windvane.service.loops.settings import (
     check_loop_name,
     check_new_settings,
 )
+from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.schemas import RankOptions
 from windvane.service.store.admin_operations import (
     DeleteLogs,
@@ -51,18 +52,19 @@ from windvane.service.store.decision_operations import (
     PutDecisionResult,
     PutReward,
     PutRewardResult,
-    Withdraw,
 )
 from windvane.service.store.group_commit import Operation
 from windvane.service.store.log import LogReader
 from windvane.service.store.reward_matching import MAX_REWARDS_PER_EVENT
 from windvane.service.store.schema import Decision, SettingsChange
+from windvane.service.store.write_failures import TOO_LONG
 from windvane.service.store.writer_client import WriterClient
 
 WRITE_TIMEOUT_SECONDS = 2.0  # for which a request waits for the log
 DEGRADED_WRITE_TIMEOUT_SECONDS = 0.2  # for which a rank request waits while the log fails
 MAX_REQUEST_ID_LENGTH = 256
-MAX_WITHDRAWALS = 4096  # that wait for the log to work again
+NO_WRITER = "the writer process has ended; a new one is started"
+WRITER_BEHIND = "there is no writer process, or too many decisions wait for it"
 # Errors after which a write may have been committed although its acknowledgement was lost.
 MAYBE_COMMITTED = ("unreachable", "disk")
 
@@ -74,24 +76,35 @@ class Service:
     """All loops of one log, and the operations of the API on them."""
 
     def __init__(
-        self, store: LogReader, writer: WriterClient, clock: ServiceClock | None = None
+        self,
+        store: LogReader,
+        writer: WriterClient,
+        clock: ServiceClock | None = None,
+        withdrawals: Withdrawals | None = None,
     ) -> None:
         self.store = store
         self.writer = writer
         self.clock = clock or ServiceClock(store.find_newest_time())
+        self.withdrawals = withdrawals or Withdrawals(writer, None)
         self.unwritten_steps: list[ClockStep] = []  # of service time, not in the log yet
         self.loops: dict[str, Loop] = {}
-        self.degraded: str | None = None  # why rank requests get the first action
-        self._log_fails = False  # whether the service is degraded because of the log
+        self._defect: str | None = None  # why a loop could not choose
+        self._logged_reason: str | None = None  # why ranks were degraded, as logged last
         self.has_free_space = asyncio.Event()  # after decisions were deleted
         self.has_free_space.set()  # a service before this one may have deleted some
         self._changing = asyncio.Lock()  # one change of settings at a time: each reads the last
-        self._withdrawals: list[Withdraw] = []  # of decisions answered otherwise, maybe in the log
         for row in store.list_loops():
             self.loops[row.name] = Loop(row, store, self.clock)
         by_id = {loop.id: loop for loop in self.loops.values()}
         for loop_id, at in store.list_waiting_times():
             by_id[loop_id].expiries.add(at)
+        writer.on_replacement = self._reload_loops
+
+    @property
+    def degraded(self) -> str | None:
+        """Why rank requests may get the first action, or other writes fail; None if all works."""
+        is_ready = self.writer.is_ready
+        return self._defect or self.writer.failures.describe() or (None if is_ready else NO_WRITER)
 
     async def create_loop(self, name: str, settings: Settings, by: str) -> Loop:
         """Create a loop; `by` says in the log who did."""
@@ -130,6 +143,10 @@ class Service:
         If the log cannot take the decision, the response is degraded: the first action.
         """
         loop = await self.get_loop(loop_name)
+        if not (self.writer.is_ready and self.withdrawals.has_room()):
+            self.writer.failures.add("PutDecision", WRITER_BEHIND, is_vague=True)
+            instead = self._degrade(loop, request, offer, text, WRITER_BEHIND)
+            return render(instead, offer)
         is_long = loop.is_long_rank(offer, len(text))
         if loop.work.can_run_now(is_long):
             decision = self._decide(loop, request, offer, text)
@@ -140,32 +157,44 @@ class Service:
             # Service time may have stepped meanwhile, and the log is in the order of time.
             decision = decision._replace(at=self.clock.now_us())
         is_submitted = False
+        self.withdrawals.begin_decision(decision)
         try:
             if decision.features is not None:
                 loop.expiries.add(decision.at)
             put = PutDecision(decision, loop.terms, request.event_id is None)
-            writing = self.write(
-                put,
-                loop,
-                DEGRADED_WRITE_TIMEOUT_SECONDS if self.degraded else WRITE_TIMEOUT_SECONDS,
-            )
+            is_failing = self.writer.failures.is_log_failing
+            timeout = DEGRADED_WRITE_TIMEOUT_SECONDS if is_failing else WRITE_TIMEOUT_SECONDS
+            writing = self.write(put, loop, timeout)
             is_submitted = True
             answer = render(decision, offer)  # while the log is written
             kept = await writing
         except (StoreError, TimeoutError) as reason:
-            self._degrade(str(reason) or self.degraded or "the log takes too long")
-            self._log_fails = True
             named = replace(request, event_id=decision.event_id)
-            instead = loop.decide(named, offer, text, degraded=True)
+            instead = self._degrade(loop, named, offer, text, str(reason) or TOO_LONG)
             if isinstance(reason, TimeoutError) or (
                 is_submitted and reason.kind in MAYBE_COMMITTED
             ):
-                self._withdrawals.append(Withdraw(decision, instead, loop.terms))
-                self._submit_withdrawals()
+                self.withdrawals.add(decision, instead, loop.terms)
             return render(instead, offer)
+        finally:
+            self.withdrawals.end_decision(decision)
         if not decision.degraded:
-            self._recover()
+            self._defect = self._logged_reason = None
         return answer if kept.is_new else kept.answer
+
+    def _degrade(
+        self, loop: Loop, request: RankOptions, offer: Offer, text: str, reason: str
+    ) -> Decision:
+        """The decision of a degraded answer, because the log cannot take another one."""
+        self._log_degraded(reason)
+        return loop.decide(request, offer, text, degraded=True)
+
+    def _log_degraded(self, reason: str, defect: Exception | None = None) -> None:
+        """Log why rank requests get the first action, if the reason has changed."""
+        if reason != self._logged_reason:
+            self._logged_reason = reason
+            facts = {"reason": reason}
+            logger.warning("rank degraded", exc_info=defect, extra={"facts": facts})
 
     async def reward(
         self, loop_name: str, event_id: str, value: float, request_id: str | None = None
@@ -254,24 +283,18 @@ class Service:
         operation may still be written then.
         """
         then = None if loop is None else partial(teach, loop)
-        self._submit_withdrawals()
+        self.withdrawals.submit()
         return self.writer.submit(operation, then, timeout)
 
-    def note_that_log_works(self) -> None:
-        """End degraded answers that were due to the log."""
-        if self._log_fails:
-            self._recover()
+    async def _reload_loops(self) -> None:
+        """Read what the log has got before a new writer process writes.
 
-    def _degrade(self, reason: str, defect: Exception | None = None) -> None:
-        """Note why rank requests get the first action; each change of the reason is logged."""
-        if reason != self.degraded:
-            self.degraded = reason
-            facts = {"reason": reason}
-            logger.warning("rank degraded", exc_info=defect, extra={"facts": facts})
-
-    def _recover(self) -> None:
-        self.degraded = None
-        self._log_fails = False
+        While there was none, another service may have written to the log.
+        """
+        for loop in list(self.loops.values()):
+            await loop.work.call(partial(_restore_if_outdated, loop), is_long=True)
+            for _, at in await asyncio.to_thread(self.store.list_waiting_times, loop.id):
+                loop.expiries.add(at)
 
     def _decide(self, loop: Loop, request: RankOptions, offer: Offer, text: str) -> Decision:
         """A decision; a degraded one if a defect keeps the loop from choosing."""
@@ -280,23 +303,9 @@ class Service:
         except RankRequestError:
             raise
         except Exception as reason:
-            self._degrade(f"no choice could be made ({type(reason).__name__}: {reason})", reason)
+            self._defect = f"no choice could be made ({type(reason).__name__}: {reason})"
+            self._log_degraded(self._defect, reason)
             return loop.decide(request, offer, text, degraded=True)
-
-    def _submit_withdrawals(self) -> None:
-        """Withdraw decisions that were answered otherwise, before anything else is written."""
-        while self._withdrawals:
-            withdrawal = self._withdrawals[-1]
-            try:
-                self.writer.submit(withdrawal, partial(self._repeat_if_failed, withdrawal))
-            except StoreError:
-                return
-            self._withdrawals.pop()
-
-    def _repeat_if_failed(self, withdrawal: Withdraw, result: object) -> None:
-        failed = isinstance(result, StoreError) and is_database_failure(result)
-        if failed and len(self._withdrawals) < MAX_WITHDRAWALS:
-            self._withdrawals.append(withdrawal)
 
 
 def teach(loop: Loop, result: Any) -> None:
@@ -306,6 +315,11 @@ def teach(loop: Loop, result: Any) -> None:
     else:
         is_long = loop.is_long_lesson(len(getattr(result, "lessons", ())))
     loop.work.run(partial(_apply_result, loop, result), is_long)
+
+
+def _restore_if_outdated(loop: Loop) -> None:
+    if loop.must_restore or loop.is_outdated():
+        loop.restore()
 
 
 def _make_snapshot(loop: Loop) -> PutSnapshot:

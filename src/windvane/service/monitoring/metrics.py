@@ -34,7 +34,13 @@ DROPPED_MESSAGES = MetricInfo(
     "Messages not written to stderr: repeated, or stderr not read fast enough (blocked).",
 )
 DEGRADED = MetricInfo(
-    "windvane_degraded", "gauge", (), "1 while rank requests are answered without the log, else 0."
+    "windvane_degraded", "gauge", (), "1 while writes fail or ranks are degraded, else 0."
+)
+WRITE_FAILURES = MetricInfo(
+    "windvane_write_failures_total",
+    "counter",
+    ("operation",),
+    "Operations that the log did not take, by kind.",
 )
 WRITES_WAITING = MetricInfo(
     "windvane_writes_waiting", "gauge", (), "Operations that are not on disk yet."
@@ -51,7 +57,8 @@ COMMITS = MetricInfo("windvane_commits_total", "counter", (), "Groups of operati
 def list_metrics() -> list[MetricInfo]:
     """List all metrics of the service, in the order of /metrics."""
     of_requests = [REQUEST_SECONDS, REQUESTS, LIMITED_REQUESTS, DROPPED_MESSAGES]
-    of_process = [*of_requests, DEGRADED, WRITES_WAITING, COMMITS, CLOCK_OFFSET]
+    of_process = [*of_requests, DEGRADED, WRITES_WAITING, COMMITS, WRITE_FAILURES]
+    of_process += [CLOCK_OFFSET]
     return [*of_process, *LOOP_METRICS]
 
 
@@ -119,3 +126,7 @@ class ServiceCollector(Collector):
             family = info.create_family()
             family.add_metric((), value)
             yield family
+        failures = WRITE_FAILURES.create_family()
+        for operation, count in sorted(service.writer.failures.counts.items()):
+            failures.add_metric((operation,), count)
+        yield failures

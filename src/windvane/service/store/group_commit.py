@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, bindparam, update
 from windvane.errors import StoreError
 from windvane.service.store.database_errors import is_database_failure, map_error
 from windvane.service.store.schema import Funnel, counters
+from windvane.service.store.write_failures import TOO_LONG
 
 Result = TypeVar("Result")
 
@@ -220,7 +221,7 @@ def _commit_or_fail(engine: Engine, group: list[QueuedOperation]) -> list[Outcom
 
 
 def _make_late_outcome(queued: QueuedOperation) -> Outcome:
-    return Outcome(queued.ticket, None, StoreError("store: the log takes too long", "locked"))
+    return Outcome(queued.ticket, None, StoreError(f"store: {TOO_LONG}", "locked"))
 
 
 def _split_into_batches(group: list[QueuedOperation]) -> list[Batch]:

@@ -1,13 +1,12 @@
 """The service's end of the writer process: it starts, feeds, awaits and replaces that process."""
 
 import asyncio
-import contextlib
 import logging
 import math
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
 from windvane.errors import StoreError
@@ -19,7 +18,9 @@ from windvane.service.store.group_commit import (
     make_busy_error,
     make_closed_error,
 )
+from windvane.service.store.write_failures import TOO_LONG, WriteFailures
 from windvane.service.store.writer_protocol import (
+    OPERATION_TYPES,
     TYPE_CODES,
     MessageSplitter,
     WriteRequest,
@@ -37,6 +38,11 @@ CLOSE_TIMEOUT_SECONDS = 10.0  # for the writer to write all that it received
 RESTART_INTERVAL_SECONDS = 1.0  # between two attempts to replace a writer that ended
 MAX_UNSENT_BYTES = 1 << 28  # about as many as the largest snapshot has
 DEADLINE_SHARE = 0.75  # of the timeout, so that the reply comes before the timeout
+NOT_FAILURES = ("refused", "closed")  # errors of one operation, and of the end of the service
+START = "start"  # the kind of failure of a writer process that cannot start
+ENDED = "store: the writer process has ended"
+VAGUE_REASONS = (ENDED, f"store: {TOO_LONG}")
+_KINDS = [operation_type.__name__ for operation_type in OPERATION_TYPES]  # by type code
 logger = logging.getLogger("windvane.service")
 
 
@@ -66,9 +72,20 @@ class WriterClient(asyncio.Protocol):
         self._closing = False
         self._replacement: asyncio.Task[None] | None = None
         self.commit_count = 0
+        self.failures = WriteFailures()
+        # Called before a new writer process gets operations: another service may have written.
+        self.on_replacement: Callable[[], Awaitable[None]] | None = None
 
     async def start(self) -> None:
         """Start the writer process; it is ready when this returns."""
+        self._transport = await self._start_process()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a writer process that takes operations."""
+        return self._transport is not None
+
+    async def _start_process(self) -> asyncio.WriteTransport:
         loop = asyncio.get_running_loop()
         self._started: asyncio.Future[None] = loop.create_future()
         self._ended: asyncio.Future[None] = loop.create_future()
@@ -92,7 +109,7 @@ class WriterClient(asyncio.Protocol):
             transport.close()
             await self._end_process()
             raise
-        self._transport = transport
+        return transport
 
     @property
     def process_id(self) -> int:
@@ -116,17 +133,11 @@ class WriterClient(asyncio.Protocol):
         of the log, even if the future is no longer awaited. After `timeout` seconds the future
         fails with a TimeoutError; the writer skips an operation that it has not begun by then.
         """
-        if self._closing:
-            raise make_closed_error()
-        if self._transport is None:
-            raise _make_ended_error()
-        if len(self._pending) >= MAX_WAITING_OPERATIONS:
-            raise make_busy_error(MAX_WAITING_OPERATIONS)
-        if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
-            message = "store: too many bytes wait to be written, no more are accepted"
-            raise StoreError(message, "busy")
-        loop = asyncio.get_running_loop()
         type_code = TYPE_CODES[type(operation)]
+        if (error := self._find_reason_to_refuse()) is not None:
+            self._note_failure(type_code, error)
+            raise error
+        loop = asyncio.get_running_loop()
         self._last_number += 1
         deadline = math.inf if timeout is None else time.monotonic() + DEADLINE_SHARE * timeout
         try:
@@ -137,10 +148,35 @@ class WriterClient(asyncio.Protocol):
             loop.call_soon(self._send)
         self._unsent += request.encode_parts()
         future: asyncio.Future[Result] = loop.create_future()
-        timer = None if timeout is None else loop.call_later(timeout, _time_out, future)
+        timer = None
+        if timeout is not None:
+            timer = loop.call_later(timeout, self._time_out, type_code, future)
         pending = PendingOperation(type_code, future, on_result, timer)
         self._pending[self._last_number] = pending
         return future
+
+    def _find_reason_to_refuse(self) -> StoreError | None:
+        if self._closing:
+            return make_closed_error()
+        if self._transport is None:
+            return _make_ended_error()
+        if len(self._pending) >= MAX_WAITING_OPERATIONS:
+            return make_busy_error(MAX_WAITING_OPERATIONS)
+        if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            message = "store: too many bytes wait to be written, no more are accepted"
+            return StoreError(message, "busy")
+        return None
+
+    def _note_failure(self, type_code: int, error: StoreError) -> None:
+        if error.kind not in NOT_FAILURES:
+            reason = str(error)
+            is_vague = reason in VAGUE_REASONS
+            self.failures.add(_KINDS[type_code], reason, is_vague)
+
+    def _time_out(self, type_code: int, future: "asyncio.Future[Any]") -> None:
+        if not future.done():
+            self.failures.add(_KINDS[type_code], TOO_LONG, is_vague=True)
+            future.set_exception(TimeoutError())
 
     async def close(self) -> None:
         """Have all pending operations written, then let the writer process end."""
@@ -179,13 +215,19 @@ class WriterClient(asyncio.Protocol):
 
     def _handle_replies(self, message: bytes) -> None:
         self.commit_count += 1
+        failures = self.failures
+        has_failures = bool(failures.counts)
         for number, encoded_result, error in decode_replies(message):
             pending = self._pending.pop(number)
             if pending.timer is not None:
                 pending.timer.cancel()
             if error is not None:
-                _fail(pending, StoreError(*error))
+                store_error = StoreError(*error)
+                self._note_failure(pending.type_code, store_error)
+                _fail(pending, store_error)
                 continue
+            if has_failures:
+                failures.note_success(_KINDS[pending.type_code])
             result = decode_result[pending.type_code](encoded_result)
             _call_on_result(pending, result)
             if not pending.future.done():
@@ -201,6 +243,7 @@ class WriterClient(asyncio.Protocol):
         self._pending = {}
         self._unsent.clear()
         for pending in failed:
+            self._note_failure(pending.type_code, _make_ended_error())
             _fail(pending, _make_ended_error())
         if was_ready and not self._closing:
             logger.error("the writer process has ended; a new one is started")
@@ -209,20 +252,30 @@ class WriterClient(asyncio.Protocol):
     async def _replace(self) -> None:
         while self._transport is None:
             await self._end_process()
-            with contextlib.suppress(StoreError, OSError, TimeoutError):
-                await self.start()
-                break
-            await asyncio.sleep(RESTART_INTERVAL_SECONDS)
+            try:
+                await self._resume(await self._start_process())
+            except Exception as error:
+                self.failures.add(START, str(error) or TOO_LONG)
+                await asyncio.sleep(RESTART_INTERVAL_SECONDS)
+        self.failures.note_success(START)
         self._replacement = None
 
-
-def _time_out(future: "asyncio.Future[Any]") -> None:
-    if not future.done():
-        future.set_exception(TimeoutError())
+    async def _resume(self, transport: asyncio.WriteTransport) -> None:
+        """Give a new writer process operations, once the service has read the log again."""
+        try:
+            if self.on_replacement is not None:
+                await self.on_replacement()
+            if self._ended.done():
+                raise _make_ended_error()
+        except BaseException:
+            transport.close()
+            await self._end_process()
+            raise
+        self._transport = transport
 
 
 def _make_ended_error() -> StoreError:
-    return StoreError("store: the writer process has ended", "unreachable")
+    return StoreError(ENDED, "unreachable")
 
 
 def _call_on_result(pending: PendingOperation, result: object) -> None:

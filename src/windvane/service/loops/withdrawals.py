@@ -1,0 +1,175 @@
+"""Withdrawals: nothing is learned from a decision that the client got a degraded answer for.
+
+A write that timed out, or whose acknowledgement was lost, may be in the log. Before the degraded
+answer goes out, the withdrawal is recorded in a file; the record is deleted when the log has the
+withdrawal. A start repeats the withdrawals that are left, before anything is served.
+"""
+
+import logging
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from windvane.errors import StoreError
+from windvane.service.store.database_errors import is_database_failure
+from windvane.service.store.decision_codec import decode_action_ids
+from windvane.service.store.decision_operations import Withdraw
+from windvane.service.store.log import LogReader
+from windvane.service.store.reward_matching import RewardTerms
+from windvane.service.store.schema import Decision
+from windvane.service.store.withdrawal_file import RECORD_BYTES, WithdrawalFile, WithdrawalRecord
+from windvane.service.store.writer_client import WriterClient
+
+NUMBERS_BYTES = 64  # for all but the event id and the actions in a record
+REPLAY_TERMS = RewardTerms(wait_us=0)  # nothing is learned, so the wait time does not matter
+logger = logging.getLogger("windvane.service")
+
+
+class Withdrawals:
+    """The decisions to withdraw, in the file and in memory until the log has the withdrawal."""
+
+    def __init__(self, writer: WriterClient, file: WithdrawalFile | None) -> None:
+        self._writer = writer
+        self._file = file  # None: a test without crashes
+        self._unsent: list[tuple[Withdraw, int | None]] = []  # with the slot in the file
+        self._undecided: dict[int, int] = {}  # times of decisions that are being written
+        self._unfinished: dict[int, int] = {}  # times of decisions that are being withdrawn
+
+    def has_room(self) -> bool:
+        """Whether one more decision could be withdrawn, if it came to that."""
+        return self._file is None or len(self._undecided) < self._file.free_count
+
+    def begin_decision(self, decision: Decision) -> None:
+        """Keep room for a decision that is submitted now."""
+        self._undecided[id(decision)] = decision.at
+
+    def end_decision(self, decision: Decision) -> None:
+        """Give the room back: the decision is in the log, or was recorded, or cannot be there."""
+        del self._undecided[id(decision)]
+
+    def bound_expiry(self, before_us: int) -> int:
+        """The time, at most `before_us`, before which no decision may still be withdrawn.
+
+        The default reward must not be learned from a later one.
+        """
+        for times in (self._undecided, self._unfinished):
+            before_us = min(before_us, next(iter(times.values()), before_us))
+        return before_us
+
+    def add(self, decision: Decision, instead: Decision, terms: RewardTerms) -> None:
+        """Record that a decision is to be withdrawn, then withdraw it as soon as the log works.
+
+        Raises a StoreError if the record cannot be written: then the degraded answer must not go
+        out.
+        """
+        slot = None
+        if self._file is not None:
+            try:
+                slot = self._file.add(_make_record(decision, instead))
+            except OSError as error:
+                message = f"store: a degraded answer cannot be recorded ({error})"
+                self._writer.failures.add(Withdraw.__name__, message)
+                raise StoreError(message, "disk") from None
+        withdrawal = Withdraw(decision, instead, terms)
+        self._unfinished[id(withdrawal)] = decision.at
+        self._unsent.append((withdrawal, slot))
+        self.submit()
+
+    def submit(self) -> None:
+        """Send all withdrawals that wait to the writer, before anything else is written."""
+        while self._unsent:
+            withdrawal, slot = self._unsent[-1]
+            try:
+                self._writer.submit(withdrawal, partial(self._finish, withdrawal, slot))
+            except StoreError:
+                return
+            self._unsent.pop()
+
+    async def replay(self, store: LogReader) -> None:
+        """Repeat the withdrawals of the file, which a service left that was killed."""
+        if self._file is None:
+            return
+        for slot, record in list(self._file.records.items()):
+            withdrawal = _restore_withdrawal(record, _find_decision(store, record))
+            try:
+                await self._writer.submit(withdrawal)
+            except StoreError as error:
+                if error.kind != "refused":
+                    raise
+                logger.warning("a withdrawal does not fit the log and is dropped (%s)", error)
+            self._file.remove(slot)
+
+    def close(self) -> None:
+        """Close the file; what is left in it is withdrawn by the next start."""
+        if self._file is not None:
+            self._file.close()
+
+    def _finish(self, withdrawal: Withdraw, slot: int | None, result: object) -> None:
+        if isinstance(result, StoreError) and result.kind != "refused":
+            self._unsent.append((withdrawal, slot))
+            return
+        del self._unfinished[id(withdrawal)]
+        if self._file is not None and slot is not None:
+            self._file.remove(slot)
+
+
+def _find_decision(store: LogReader, record: WithdrawalRecord) -> Decision | None:
+    """Find the decision to withdraw; None if the log has none, or one that cannot be read."""
+    try:
+        return store.find_decision(record.loop, record.event_id)
+    except StoreError as error:
+        if is_database_failure(error):
+            raise
+        return None
+
+
+def _make_record(decision: Decision, instead: Decision) -> WithdrawalRecord:
+    """Make a record that fits into a slot, with fewer action ids if need be."""
+    room = RECORD_BYTES - NUMBERS_BYTES - len(decision.event_id.encode())
+    actions = instead.actions
+    has_all_actions = len(actions.encode()) <= room
+    if not has_all_actions:
+        chosen_id = decode_action_ids(actions)[instead.chosen]
+        actions = msgspec.json.encode([chosen_id]).decode()
+        if len(actions.encode()) > room:
+            actions = '[""]'  # only a repetition of the same request will miss the id
+    return WithdrawalRecord(
+        loop=decision.loop,
+        event_id=decision.event_id,
+        round=decision.round,
+        at=decision.at,
+        mode=decision.mode,
+        deferred=decision.deferred,
+        chosen=instead.chosen,
+        actions=actions,
+        has_all_actions=has_all_actions,
+    )
+
+
+def _restore_withdrawal(record: WithdrawalRecord, stored: Decision | None) -> Withdraw:
+    """Make the operation again; the answer of the replacement is the one that the client got."""
+    actions, chosen = record.actions, record.chosen
+    if stored is not None and stored.round == record.round:
+        actions = stored.actions
+    elif not record.has_all_actions:
+        chosen = 0
+    action_ids = decode_action_ids(actions)
+    probabilities = np.zeros(len(action_ids))
+    probabilities[chosen] = 1.0
+    instead = Decision(
+        loop=record.loop,
+        event_id=record.event_id,
+        round=record.round,
+        at=record.at,
+        mode=record.mode,
+        deferred=record.deferred,
+        degraded=True,
+        chosen=chosen,
+        features=None,
+        probabilities=probabilities.tobytes(),
+        actions=actions,
+        answer=b"",  # the log rebuilds it
+        request="{}",
+    )
+    return Withdraw(instead, instead, REPLAY_TERMS)

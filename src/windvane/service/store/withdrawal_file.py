@@ -1,0 +1,153 @@
+"""A file of the decisions that were answered as degraded although they may be in the log.
+
+The client acts on the degraded answer, so nothing may be learned from such a decision. The service
+withdraws the decision once the log works; until then, this file remembers that it must, also if
+the service is killed. The file is allocated in advance, so a full disk does not matter. A write
+reaches the memory of the system, which survives the death of every process but no power failure.
+"""
+
+import contextlib
+import hashlib
+import os
+import struct
+import tempfile
+import zlib
+from pathlib import Path
+
+import msgspec
+from sqlalchemy import URL
+
+from windvane.errors import StoreError
+from windvane.service.store.database import WITHDRAWALS_SUFFIX
+from windvane.service.store.private_files import make_private_directory, open_private_file
+from windvane.service.store.service_lock import try_lock_file, wait_for_lock
+
+SLOT_BYTES = 512  # for one record
+SLOT_COUNT = 4096
+LOCK_TIMEOUT_SECONDS = 5.0  # for a previous service to end
+_HEAD = struct.Struct("<II")  # size of the record and its checksum; all zero: the slot is free
+RECORD_BYTES = SLOT_BYTES - _HEAD.size  # at most; an event id of 256 ASCII letters fits
+
+
+class WithdrawalRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A decision that must be withdrawn, and what the client was answered instead."""
+
+    loop: int  # id
+    event_id: str
+    round: int
+    at: int
+    mode: str
+    deferred: bool
+    chosen: int  # place of the action that the client got, among the offered actions
+    actions: str  # JSON list of the ids of the offered actions; of the chosen one if too long
+    has_all_actions: bool = True
+
+
+_decode_record = msgspec.msgpack.Decoder(WithdrawalRecord).decode
+
+
+def find_withdrawal_path(url: URL) -> Path:
+    """Find the path of the file for a database: beside it, or in a directory of the user.
+
+    A database on PostgreSQL has no directory here, so the name of the file is made from its URL.
+    """
+    if url.get_backend_name() == "sqlite":
+        database = Path(url.database or "")
+        return database.with_name(database.name + WITHDRAWALS_SUFFIX)
+    place = f"{url.host}:{url.port}/{url.database}?{sorted(url.query.items())}"
+    name = hashlib.sha256(place.encode()).hexdigest()[:32] + WITHDRAWALS_SUFFIX
+    with contextlib.suppress(StoreError, OSError, RuntimeError):
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        directory = Path(state) / "windvane"
+        make_private_directory(directory)
+        if os.access(directory, os.W_OK):
+            return directory / name
+    directory = Path(tempfile.gettempdir()) / f"windvane-{os.geteuid()}"
+    make_private_directory(directory)
+    if directory.stat().st_uid != os.geteuid():
+        message = f"serve: {directory} belongs to another user; set XDG_STATE_HOME to a directory"
+        raise StoreError(message, "unreachable")
+    return directory / name
+
+
+def open_withdrawal_file(url: URL) -> "WithdrawalFile":
+    """Open the file for a database; waits until a previous service has ended."""
+    return WithdrawalFile(find_withdrawal_path(url), LOCK_TIMEOUT_SECONDS)
+
+
+class WithdrawalFile:
+    """Records of decisions to withdraw, each in a slot of its own.
+
+    The file stays locked while it is open: two services never share it.
+    """
+
+    def __init__(self, path: Path, timeout_seconds: float = 0.0) -> None:
+        self.path = path
+        self._descriptor = open_private_file(path)
+        try:
+            wait_for_lock(
+                lambda: try_lock_file(self._descriptor),
+                timeout_seconds,
+                lambda: f"serve: another service runs on {path.parent}: it has locked {path}",
+            )
+            self.records = self._read_records()
+            self._allocate()
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        self._free_slots = [slot for slot in range(SLOT_COUNT) if slot not in self.records]
+
+    def close(self) -> None:
+        """Close the file and release its lock; the records stay."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+
+    @property
+    def free_count(self) -> int:
+        """How many more records fit."""
+        return len(self._free_slots)
+
+    def add(self, record: WithdrawalRecord) -> int:
+        """Write a record and return its slot; raises an OSError if that fails."""
+        content = msgspec.msgpack.encode(record)
+        if not self._free_slots or len(content) > RECORD_BYTES:
+            raise OSError(f"no slot of {self.path} can take {len(content)} bytes")
+        slot = self._free_slots[-1]
+        data = _HEAD.pack(len(content), zlib.crc32(content)) + content
+        if os.pwrite(self._descriptor, data, slot * SLOT_BYTES) != len(data):
+            raise OSError(f"{self.path} took a part of a record")
+        self._free_slots.pop()
+        self.records[slot] = record
+        return slot
+
+    def remove(self, slot: int) -> None:
+        """Delete a record, because the log has the withdrawal.
+
+        If that fails, the next start repeats the withdrawal, which changes nothing.
+        """
+        del self.records[slot]
+        with contextlib.suppress(OSError):
+            os.pwrite(self._descriptor, bytes(_HEAD.size), slot * SLOT_BYTES)
+            self._free_slots.append(slot)
+
+    def _read_records(self) -> dict[int, WithdrawalRecord]:
+        """Read all records by slot; a record that was written in part was never answered."""
+        records = {}
+        content = os.pread(self._descriptor, SLOT_COUNT * SLOT_BYTES, 0)
+        for slot in range(len(content) // SLOT_BYTES):
+            size, checksum = _HEAD.unpack_from(content, slot * SLOT_BYTES)
+            start = slot * SLOT_BYTES + _HEAD.size
+            record = content[start : start + size]
+            if 0 < size <= RECORD_BYTES and zlib.crc32(record) == checksum:
+                with contextlib.suppress(msgspec.DecodeError):
+                    records[slot] = _decode_record(record)
+        return records
+
+    def _allocate(self) -> None:
+        """Take the space on disk now; without it, a record may fail when the disk is full."""
+        with contextlib.suppress(OSError):
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self._descriptor, 0, SLOT_COUNT * SLOT_BYTES)
+            elif os.fstat(self._descriptor).st_size < SLOT_COUNT * SLOT_BYTES:
+                os.truncate(self._descriptor, SLOT_COUNT * SLOT_BYTES)
