@@ -120,17 +120,19 @@ def list_loops(
 ) -> None:
     """List the loops, and how many of their decisions were rewarded."""
     with _open_store(data, database) as store:
+        from windvane.service.loops.settings import Settings
+
         rows: list[dict[str, Cell]] = []
         for row in store.list_loops():
-            settings = json.loads(row.settings)
+            settings = Settings.from_json(row.settings)
             funnel = store.read_funnel(row.id)
             rows.append(
                 {
                     "loop": row.name,
                     "created": _format_time(row.created),
-                    "half-life": settings["halfLife"],
-                    "wait": settings["rewardWaitTime"],
-                    "mode": settings["learningMode"],
+                    "half-life": settings.half_life,
+                    "wait": settings.reward_wait_time,
+                    "mode": settings.learning_mode,
                     "ranked": funnel.ranked,
                     "rewarded": funnel.learned,
                     "default": funnel.default,

@@ -18,6 +18,9 @@ from windvane.service.loops.durations import HalfLife, parse_half_life, parse_se
         ("1 week", 604_800.0),
         (" 90 Seconds ", 90.0),
         ("0.5 hours", 1800.0),
+        ("7 DAYS", 604_800.0),
+        ("pt10m", 600.0),
+        ("p1Dt1h", 90_000.0),
     ],
 )
 def test_a_duration_is_read_as_seconds(text: str, seconds: float) -> None:
@@ -42,6 +45,9 @@ def test_a_duration_has_bounds(text: str) -> None:
         ("never", None),
         ("500 rounds", HalfLife(500.0, in_rounds=True)),
         ("500 Rounds", HalfLife(500.0, in_rounds=True)),
+        ("500 ROUNDS", HalfLife(500.0, in_rounds=True)),
+        ("NEVER", None),
+        ("pt1h", HalfLife(3600.0, in_rounds=False)),
         ("7 days", HalfLife(604_800.0, in_rounds=False)),
         ("PT1H", HalfLife(3600.0, in_rounds=False)),
     ],

@@ -34,10 +34,10 @@ class HalfLife(NamedTuple):
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds of a duration such as "PT10M", "P7D", "00:10:00" or "7 days"."""
+    """Seconds of a duration such as "PT10M", "P7D", "00:10:00" or "7 days", in any case."""
     stripped = text.strip()
     for pattern in (ISO_8601, CLOCK):
-        match = pattern.fullmatch(stripped)
+        match = pattern.fullmatch(stripped.upper())
         if match and any(match.groupdict().values()):
             return _check_length(
                 text,
@@ -53,7 +53,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_half_life(text: str) -> HalfLife | None:
-    """A half-life such as "7 days" or "500 rounds"; None if the text is "never"."""
+    """A half-life such as "7 days" or "500 rounds", in any case; None if the text is "never"."""
     stripped = text.strip().lower()
     if stripped == "never":
         return None

@@ -168,6 +168,7 @@ class Loop:
         self.last_change = applied[-1].id if applied else 0
         if applied:
             self.settings = Settings.from_json(applied[-1].settings)
+        self._correct_clock()
         for lessons in self.store.iterate_lessons(self.id, self.last_lesson):
             for lesson in lessons:
                 while due and due[0].lesson < lesson.id:
@@ -189,11 +190,22 @@ class Loop:
             or next(self.store.iterate_lessons(self.id, self.last_lesson, 1), None) is not None
         )
 
+    def _correct_clock(self) -> None:
+        """Count in rounds if a snapshot of release 0.1.0 counts in seconds.
+
+        That release read a half-life such as "500 ROUNDS" as 500 seconds. Observations of later
+        rounds would have no weight beside a clock in seconds.
+        """
+        if self._ages_in_rounds and self.policy.belief.clock > self.newest[0]:
+            clock = self.clock_of(*self.newest)
+            self.policy.belief = replace(self.policy.belief, clock=clock)
+
     def change_settings(self, change: SettingsChange) -> None:
         """Take over new settings; the belief stays, unless the change is by `FORGET`."""
         if change.id <= self.last_change:  # a restore has read the change from the log already
             return
         self.last_change = change.id
+        old_settings = self.settings
         self.settings = Settings.from_json(change.settings)
         if change.by == FORGET:
             old = self.policy
@@ -201,15 +213,16 @@ class Loop:
             self.policy.key = old.key
             self.policy.round = old.round
         else:
-            self.policy = self.carry_belief(self.policy, self.newest)
+            self.policy = self.carry_belief(self.policy, self.newest, old_settings)
 
-    def carry_belief(self, old: Policy, newest: tuple[int, int]) -> Policy:
+    def carry_belief(self, old: Policy, newest: tuple[int, int], old_settings: Settings) -> Policy:
         """A policy of the current settings with the belief of an old one.
 
         `newest` is round and time of the newest decision that the old policy has learned.
         """
         policy = self.settings.build_policy()
-        if repr(policy) == repr(old):
+        has_same_clock = old_settings.ages_in_rounds == self._ages_in_rounds
+        if has_same_clock and repr(policy) == repr(old):
             return old
         policy.key = old.key
         policy.round = old.round

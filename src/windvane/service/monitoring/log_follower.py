@@ -98,6 +98,7 @@ class LogFollower:
         self.shadow = loop.settings.build_policy()
         self._decisions_by_id: dict[int, FollowedDecision] = {}
         self._followed_policy = loop.policy  # whose settings the shadow has
+        self._settings = loop.settings
         self._newest = (0, 0)  # round and time of the newest decision learned from
         if decision_count is not None and decision_count <= max_decisions:
             start = LogPosition(0, 0)
@@ -212,8 +213,9 @@ class LogFollower:
         if policy.belief.seen == 0:
             self.shadow = self.loop.settings.build_policy()
         else:
-            self.shadow = self.loop.carry_belief(self.shadow, self._newest)
+            self.shadow = self.loop.carry_belief(self.shadow, self._newest, self._settings)
         self._followed_policy = policy
+        self._settings = self.loop.settings
         self.alarm = DriftAlarm()
 
     def learn(self, lesson: Lesson) -> None:
