@@ -85,9 +85,12 @@ class Belief:
 
     def solve(self, right: Floats) -> Floats:
         """W⁻¹ times a vector or the columns of a matrix."""
-        from scipy.linalg import cho_factor, cho_solve  # imported late, because it is slow to load
+        from windvane import _cholesky  # imported late, because compiled code is slow to load
 
-        solution: Floats = cho_solve(cho_factor(self.precision, lower=True), right)
+        root = self.precision
+        _cholesky.factor_cholesky(root)
+        solution = np.array(right, dtype=np.float64, order="C")
+        _cholesky.solve_with_root(root, solution.reshape(self.dim, -1))
         return solution
 
     def widths(self, arms: Floats) -> Floats:

@@ -7,19 +7,22 @@ from windvane.belief import Belief
 from windvane.errors import BeliefError
 from windvane.exploration import Exploration
 from windvane.memory import Memory, names_of
-from windvane.types import Floats
 
 
 def read_belief(arrays: PolicyArrays, memory: Memory, ridge: float) -> Belief:
     """The belief in the arrays, as copies."""
     from windvane import kernels  # imported late, because compiled code is slow to load
+    from windvane.kernels.linalg import invert, multiply_vector
 
     tally, state = arrays.tally, kernels.view_belief(arrays)
     seen = tally["seen"].item()
     if memory.kind.is_filter:
-        precision = np.linalg.inv(state.inverse)
-        gram = 0.5 * (precision + precision.T) - ridge * np.eye(len(precision))
-        return Belief(memory, ridge, seen, gram, gram, precision @ state.theta)
+        precision = state.inverse.copy()
+        invert(precision)
+        moment = np.empty_like(state.theta)
+        multiply_vector(precision, state.theta, moment)
+        gram = precision - ridge * np.eye(len(precision))
+        return Belief(memory, ridge, seen, gram, gram, moment)
     sums = state.gram.copy(), state.noise.copy(), state.moment.copy()
     return Belief(memory, ridge, seen, *sums, tally["clock"].item(), tally["held"].item())
 
@@ -27,6 +30,8 @@ def read_belief(arrays: PolicyArrays, memory: Memory, ridge: float) -> Belief:
 def write_belief(arrays: PolicyArrays, belief: Belief, exploration: Exploration) -> None:
     """Replace the belief in the arrays, once `check_belief` has accepted it."""
     from windvane import kernels
+    from windvane._cholesky import factor_semidefinite
+    from windvane.kernels.linalg import update_root
 
     tally, state = arrays.tally, kernels.view_belief(arrays)
     state.gram[:] = belief.gram
@@ -34,9 +39,9 @@ def write_belief(arrays: PolicyArrays, belief: Belief, exploration: Exploration)
     state.moment[:] = belief.moment
     state.theta[:] = belief.theta
     if exploration.kind.needs == "sample":
-        values, vectors = np.linalg.eigh(belief.noise_gram)
-        half: Floats = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-        state.root[:] = np.linalg.qr(half, mode="r")
+        state.root[:] = 0.0
+        for row in factor_semidefinite(state.noise):
+            update_root(state.root, 1.0, row, 1.0)
     tally["seen"] = belief.seen
     tally["clock"] = belief.clock
     tally["held"] = belief.held

@@ -12,10 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import _random, kernels
+from windvane._cholesky import factor_cholesky
 from windvane._jit import compiled
 from windvane._layout import GAP, HALF_NORMAL, HISTORY, LARGEST, MEAN, POINT, SAMPLE, PolicyArrays
 from windvane.belief import Belief
 from windvane.kernels.choosing import TIE_MARGIN
+from windvane.kernels.linalg import multiply_matrices
 from windvane.types import Floats, Records
 
 CLEAR_LEAD = 1e-6  # relative distance of the best score from the next that rounding cannot reverse
@@ -233,6 +235,9 @@ def draw_parameters(source: BeliefSource, samples: int, key: int, round_: int) -
     belief = source.read_belief()
     z = np.empty(samples * belief.dim)
     _random.fill_normals(start, 0, z)
-    root: Floats = np.linalg.cholesky(belief.noise).astype(np.float64)
+    root = belief.noise
+    factor_cholesky(root)
     half = belief.solve(root)  # (d, d), half·halfᵀ = V⁻¹
-    return belief.theta + float(rule["scale"]) * z.reshape(samples, -1) @ half.T
+    draws = np.empty((samples, belief.dim))
+    multiply_matrices(z.reshape(samples, -1), np.ascontiguousarray(half.T), draws)
+    return belief.theta + float(rule["scale"]) * draws

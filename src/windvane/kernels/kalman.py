@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from windvane import _random
+from windvane._cholesky import factor_cholesky
 from windvane._jit import compiled
 from windvane._layout import HISTORY, PolicyArrays
 from windvane.belief import State
@@ -67,7 +68,11 @@ def sample_by_filter(arrays: PolicyArrays, state: State, start: np.uint64) -> Fl
     if rule.style != HISTORY:
         z = np.empty(d)
         _random.fill_normals(start, FIRST_FREE_PLACE, z)
-        sample: Floats = state.theta + rule.scale * np.dot(np.linalg.cholesky(state.inverse), z)
+        root = state.inverse.copy()
+        factor_cholesky(root)
+        noise = np.empty(d)
+        multiply_vector(root, z, noise)
+        sample: Floats = state.theta + rule.scale * noise
         return sample
     past = arrays.past
     held = min(arrays.tally[0].seen, past.shape[0])

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from windvane import _random, laws
+from windvane._cholesky import factor_cholesky
 from windvane._jit import compiled
 from windvane._layout import (
     GRID,
@@ -21,6 +22,7 @@ from windvane.belief import State
 from windvane.kernels.belief_block import COMPARISON_TOLERANCE, solve, view_belief
 from windvane.kernels.half_life import weigh_age
 from windvane.kernels.kalman import sample_by_filter
+from windvane.kernels.linalg import multiply_vector
 from windvane.kernels.round_draws import FIRST_FREE_PLACE, draw_pseudo_rewards
 from windvane.types import Floats, Records
 
@@ -140,7 +142,10 @@ def add_noise_of_window(
         precision[i, i] += rule.ridge
     z = np.empty(rule.dim)
     _random.fill_normals(start, FIRST_FREE_PLACE, z)
-    right += rule.scale * np.dot(np.linalg.cholesky(precision), z)
+    factor_cholesky(precision)
+    noise = np.empty(rule.dim)
+    multiply_vector(precision, z, noise)
+    right += rule.scale * noise
 
 
 @compiled

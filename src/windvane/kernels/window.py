@@ -5,7 +5,7 @@ import numpy as np
 from windvane._jit import compiled
 from windvane._layout import PolicyArrays
 from windvane.belief import State
-from windvane.kernels.linalg import dot, multiply_vector
+from windvane.kernels.linalg import dot, multiply_matrices, multiply_vector
 from windvane.types import Floats
 
 LEAST_DIVISOR = 1e-2  # 1 − xᵀPx below this loses too many digits of P
@@ -54,7 +54,8 @@ def sum_window(arrays: PolicyArrays, state: State) -> None:
     """Recompute the sums from the observations in the window."""
     d, counts = state.moment.size, arrays.tally[0]
     features, rewards = arrays.past[:, :d].copy(), arrays.past[:, d].copy()
-    state.gram[:] = np.dot(features.T, features)
-    state.moment[:] = np.dot(features.T, rewards)
+    columns = features.T.copy()
+    multiply_matrices(columns, features, state.gram)
+    multiply_vector(columns, rewards, state.moment)
     counts.energy = np.trace(state.gram)
     counts.peak = counts.energy
