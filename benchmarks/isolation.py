@@ -8,6 +8,7 @@ The last rows measure /metrics, the dashboard and the processor time at rest wit
 `--loops N` sets how many loops there are at the end, `--json` prints the table for machines.
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -226,11 +227,10 @@ def main() -> None:
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         for _ in range(600):
-            try:
-                Client(port).call("GET", "/readyz")
-                break
-            except OSError:
-                time.sleep(0.2)
+            with contextlib.suppress(OSError):
+                if Client(port).call("GET", "/readyz")[0] == 200:
+                    break
+            time.sleep(0.2)
         scenarios = run_scenarios(port)
         many = measure_many_loops(port, process.pid, count)
     finally:

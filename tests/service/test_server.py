@@ -24,6 +24,7 @@ import os, sys, time
 from windvane.service import app
 load = app.load_kernels
 def wait_and_load():
+    open(sys.argv[-1] + ".loading", "w").close()
     while not os.path.exists(sys.argv[-1] + ".go"):
         time.sleep(0.01)
     load()
@@ -90,18 +91,28 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         yield port
 
 
-def test_a_server_that_loads_answers_503_and_says_when_it_is_ready(tmp_path: Path) -> None:
-    port, data = find_free_port(), tmp_path / "data"
+@contextmanager
+def loading(data: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
+    """A server that loads until the file `DATA.go` is there."""
     process = start(data, port, subprocess.PIPE, WAITING_MAIN + MAIN)
     assert process.stderr is not None
     try:
         end = time.monotonic() + DEADLINE_SECONDS
-        answer = None
-        while answer is None:
+        while not Path(f"{data}.loading").exists():
             assert process.poll() is None
             assert time.monotonic() < end
-            with contextlib.suppress(ConnectionError):
-                answer = ask(port, "GET", "/readyz")
+            time.sleep(0.05)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_a_server_that_loads_answers_503_and_says_when_it_is_ready(tmp_path: Path) -> None:
+    port, data = find_free_port(), tmp_path / "data"
+    with loading(data, port) as process:
+        assert process.stderr is not None
         for method, path in (
             ("GET", "/readyz"),
             ("GET", "/healthz"),
@@ -118,29 +129,16 @@ def test_a_server_that_loads_answers_503_and_says_when_it_is_ready(tmp_path: Pat
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_SECONDS) == 0
         assert process.stderr.read() == b"windvane: stopped\n"
-    finally:
-        process.kill()
-        process.stderr.close()
 
 
 def test_a_server_can_be_stopped_while_it_loads(tmp_path: Path) -> None:
     port, data = find_free_port(), tmp_path / "data"
-    process = start(data, port, subprocess.PIPE, WAITING_MAIN + MAIN)
-    assert process.stderr is not None
-    try:
-        end = time.monotonic() + DEADLINE_SECONDS
-        status = 0
-        while status != 503:
-            assert time.monotonic() < end
-            with contextlib.suppress(ConnectionError):
-                status = ask(port, "GET", "/readyz").status
+    with loading(data, port) as process:
+        assert process.stderr is not None
         process.send_signal(signal.SIGTERM)
         Path(f"{data}.go").touch()
         assert process.wait(DEADLINE_SECONDS) == 0
         assert b"serving on" not in process.stderr.read()
-    finally:
-        process.kill()
-        process.stderr.close()
 
 
 def test_no_forwarded_header_is_believed(port: int) -> None:

@@ -163,13 +163,15 @@ class StderrHandler(logging.Handler):
 
 def log_to_stderr() -> StderrWriter:
     """Send warnings and errors of this process to stderr, and return what writes them."""
-    writer = StderrWriter(sys.stderr.fileno())
+    is_closed = sys.stderr is None
+    writer = StderrWriter(os.open(os.devnull, os.O_WRONLY) if is_closed else sys.stderr.fileno())
     handler = StderrHandler(writer)
     handler.setFormatter(JsonFormatter())
     handler.addFilter(RepetitionFilter())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
+    logging.captureWarnings(True)  # Python would write them to stderr itself, and wait
     # The service logs the same failures with more facts.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     return writer

@@ -82,13 +82,12 @@ def test_what_is_no_address_is_refused_at_the_start() -> None:
             TrustedProxies([text])
 
 
-@pytest.mark.parametrize(
-    "headers", [{}, {"x-forwarded-for": "127.0.0.1"}, {"x-forwarded-for": "192.0.2.7"}]
-)
-def test_without_keys_nobody_comes_through_a_proxy(tmp_path: Path, headers: dict[str, str]) -> None:
+def test_without_keys_nobody_comes_through_a_proxy(tmp_path: Path) -> None:
     app = create_app(str(tmp_path), edge=EdgeOptions(trusted_proxies=("127.0.0.1",)))
     with TestClient(app) as web:
-        assert web.get("/loops", headers=headers).status_code == 403
+        for address in ("", "127.0.0.1", "192.0.2.7"):
+            headers = {"x-forwarded-for": address} if address else {}
+            assert web.get("/loops", headers=headers).status_code == 403
 
 
 def test_with_keys_the_failure_names_the_client_behind_the_proxy(

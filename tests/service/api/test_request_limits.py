@@ -16,6 +16,7 @@ from windvane.service.api.request_limits import (
     Slot,
 )
 from windvane.service.app import EdgeOptions, create_app
+from windvane.service.errors import TooManyRequestsError
 from windvane.service.store.log import Store
 
 
@@ -116,6 +117,20 @@ def test_a_refused_request_is_counted_by_the_id_of_its_key(tmp_path: Path) -> No
         metrics = web.get("/metrics", headers=second).text
     assert 'windvane_limited_requests_total{key="1",limit="rate"} 3.0' in metrics
     assert not any(key.secret in metrics for key in keys)
+
+
+def test_a_limit_of_the_loops_is_counted_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise TooManyRequestsError("too much work waits", "loop", 3)
+
+    app = create_app(str(tmp_path))
+    with TestClient(app) as web:
+        monkeypatch.setattr(app.state.service, "reward", refuse)
+        answer = web.post("/personalizer/v1.0/events/e1/reward", json={"value": 1})
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "3")
+        assert b'{key="",limit="work"} 1.0' in app.state.metrics.render()
 
 
 def test_without_keys_all_clients_share_one_allowance(tmp_path: Path) -> None:

@@ -101,8 +101,9 @@ class RequestMiddleware:
                 slot.release()
         seconds = time.perf_counter() - started
         self._count(scope, match, status, seconds)
-        if isinstance(reason, KeyLimitError):
-            self.state.metrics.count_limited(key_id, reason.limit)
+        if status == 429:
+            limit = reason.limit if isinstance(reason, KeyLimitError) else "work"
+            self.state.metrics.count_limited(key_id, limit)
         is_loaded = hasattr(self.state, "keyring")
         if is_loaded and (defect is not None or status in (401, 403) or status >= 500):
             facts = {

@@ -25,7 +25,8 @@ LIMITED_REQUESTS = MetricInfo(
     "windvane_limited_requests_total",
     "counter",
     ("key", "limit"),
-    'Requests refused with 429, by id of the key ("" without keys) and limit: rate or costly.',
+    'Requests refused with 429, by id of the key ("" without keys) and limit: rate (requests a '
+    "second), costly (costly requests at once) or work (rewards of one event, work of one loop).",
 )
 DROPPED_MESSAGES = MetricInfo(
     "windvane_dropped_messages_total",
