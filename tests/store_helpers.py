@@ -105,6 +105,10 @@ class InProcessWriter(WriterClient):
         super().__init__("unused")
         self._store = store
 
+    @property
+    def is_ready(self) -> bool:
+        return True
+
     def submit(
         self,
         operation: Operation[Result],
