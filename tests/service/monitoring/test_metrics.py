@@ -36,6 +36,7 @@ OUTPUT_NAMES = [
     ("windvane_writes_waiting", "gauge"),
     ("windvane_commits_total", "counter"),
     ("windvane_clock_offset_seconds", "gauge"),
+    ("windvane_write_failures_total", "counter"),
     ("windvane_decisions_total", "counter"),
     ("windvane_rewards", "gauge"),
     ("windvane_join_ratio", "gauge"),
@@ -50,7 +51,8 @@ OUTPUT_NAMES = [
 
 
 def stub_service(loop: Loop) -> Any:
-    writer = SimpleNamespace(waiting_count=0, commit_count=0)
+    failures = SimpleNamespace(counts={"PutReward": 1})
+    writer = SimpleNamespace(waiting_count=0, commit_count=0, failures=failures)
     return SimpleNamespace(
         loops={"home": loop}, writer=writer, degraded=None, clock=loop.clock, store=loop.store
     )

@@ -58,8 +58,7 @@ COMMITS = MetricInfo("windvane_commits_total", "counter", (), "Groups of operati
 def list_metrics() -> list[MetricInfo]:
     """List all metrics of the service, in the order of /metrics."""
     of_requests = [REQUEST_SECONDS, REQUESTS, LIMITED_REQUESTS, DROPPED_MESSAGES]
-    of_process = [*of_requests, DEGRADED, WRITES_WAITING, COMMITS, WRITE_FAILURES]
-    of_process += [CLOCK_OFFSET]
+    of_process = [*of_requests, DEGRADED, WRITES_WAITING, COMMITS, CLOCK_OFFSET, WRITE_FAILURES]
     return [*of_process, *LOOP_METRICS]
 
 
