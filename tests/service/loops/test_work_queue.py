@@ -174,3 +174,25 @@ def test_sizes_that_cannot_be_served_are_refused(
             await service.rank("old", RankOptions(), OFFER, "{}")
 
     asyncio.run(run())
+
+
+def test_a_long_change_of_settings_does_not_stop_that_of_another_loop(store: Store) -> None:
+    async def run() -> None:
+        service, _ = make_service(store)
+        slow = await service.create_loop("slow", Settings(dim=4), "test")
+        await service.create_loop("quick", Settings(dim=4), "test")
+        released = threading.Event()
+
+        def block() -> None:
+            released.wait(DEADLINE_SECONDS)
+
+        slow.work.run(block, is_long=True)
+        change = asyncio.create_task(service.change_settings("slow", {"noise": 0.1}, "test"))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(service.forget("quick"), DEADLINE_SECONDS / 2)
+        assert not change.done()
+        released.set()
+        await change
+        assert slow.settings.noise == 0.1
+
+    asyncio.run(run())

@@ -115,6 +115,7 @@ class Loop:
         self.lessons_since_snapshot = 0
         self.expiries = ExpirySchedule()
         self.work = WorkQueue()
+        self.changing = asyncio.Lock()  # one change of settings at a time: each reads the last
         self.saving = asyncio.Lock()  # one snapshot at a time: each deletes the parts of others
         self.must_restore = False  # whether the log may hold more than this loop was sent
         self._apprentice_decisions = 0

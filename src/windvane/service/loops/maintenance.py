@@ -28,21 +28,42 @@ logger = logging.getLogger("windvane.service")
 
 
 async def run_sweeps(service: Service) -> None:
-    """Close decisions whose wait is over and store snapshots, until cancelled."""
-    while True:
-        await asyncio.sleep(SWEEP_INTERVAL_SECONDS)
-        for number, loop in enumerate(list(service.loops.values())):
-            try:
+    """Close decisions whose wait is over and store snapshots, until cancelled.
+
+    Each loop is swept in a task of its own, so that none waits for the long work of another.
+    """
+    tasks: dict[str, asyncio.Task[None]] = {}  # by loop, those that are not done
+    try:
+        while True:
+            await asyncio.sleep(SWEEP_INTERVAL_SECONDS)
+            tasks = {name: task for name, task in tasks.items() if not task.done()}
+            for number, loop in enumerate(list(service.loops.values())):
                 is_due = loop.expiries.is_due(service.clock.now_us() - loop.terms.wait_us)
                 is_probe = bool(service.degraded) and number == 0  # a write shows if the log works
-                if is_due or is_probe:
-                    await expire_decisions(service, loop)
-                if loop.lessons_since_snapshot >= SNAPSHOT_EVERY_LESSONS:
-                    await service.save_snapshot(loop)
-            except StoreError:
-                continue  # the writer's client counts what fails
-            except Exception:
-                logger.exception("loop %s cannot be swept", loop.name)
+                is_needed = is_due or is_probe or _needs_snapshot(loop)
+                if is_needed and loop.name not in tasks:
+                    sweep = _sweep_loop(service, loop, is_due or is_probe)
+                    tasks[loop.name] = asyncio.create_task(sweep)
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+async def _sweep_loop(service: Service, loop: Loop, expires: bool) -> None:
+    try:
+        if expires:
+            await expire_decisions(service, loop)
+        if _needs_snapshot(loop):
+            await service.save_snapshot(loop)
+    except StoreError:
+        return  # the writer's client counts what fails
+    except Exception:
+        logger.exception("loop %s cannot be swept", loop.name)
+
+
+def _needs_snapshot(loop: Loop) -> bool:
+    return loop.lessons_since_snapshot >= SNAPSHOT_EVERY_LESSONS
 
 
 async def expire_decisions(service: Service, loop: Loop) -> None:

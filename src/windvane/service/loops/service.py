@@ -92,7 +92,6 @@ class Service:
         self._logged_reason: str | None = None  # why ranks were degraded, as logged last
         self.has_free_space = asyncio.Event()  # after decisions were deleted
         self.has_free_space.set()  # a service before this one may have deleted some
-        self._changing = asyncio.Lock()  # one change of settings at a time: each reads the last
         for row in store.list_loops():
             self.loops[row.name] = Loop(row, store, self.clock)
         by_id = {loop.id: loop for loop in self.loops.values()}
@@ -227,7 +226,7 @@ class Service:
     async def change_settings(self, name: str, changes: Mapping[str, object], by: str) -> Loop:
         """Change some settings of a loop, by their wire names; the belief stays."""
         loop = await self.get_loop(name)
-        async with self._changing:
+        async with loop.changing:
             settings = loop.settings.merge(changes)
             put = PutSettings(loop.id, settings.to_json(), self.clock.now_us(), by)
             await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
@@ -237,7 +236,7 @@ class Service:
     async def forget(self, name: str) -> None:
         """Reset the belief of a loop; its log and its settings stay."""
         loop = await self.get_loop(name)
-        async with self._changing:
+        async with loop.changing:
             put = PutSettings(loop.id, loop.settings.to_json(), self.clock.now_us(), FORGET)
             await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
             await loop.work.wait()

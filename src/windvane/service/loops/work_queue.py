@@ -8,7 +8,6 @@ work of a loop is in the thread, all further work of that loop waits behind it.
 import asyncio
 import contextlib
 import logging
-import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from windvane.service.errors import TooManyRequestsError
 
 MAX_WAITING_WORK = 1000  # of one loop; beyond it requests are refused
 RETRY_AFTER_SECONDS = 1
-LONG_WORK_THREADS = max(1, min(4, (os.cpu_count() or 1) - 1))
+LONG_WORK_THREADS = 4  # so many loops can do long work at the same time, on any machine
 
 Result = TypeVar("Result")
 logger = logging.getLogger("windvane.service")
