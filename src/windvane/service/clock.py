@@ -33,18 +33,17 @@ def read_wall_us() -> int:
     return time.time_ns() // _NANOSECONDS
 
 
-def read_monotonic_us() -> int:
-    """A clock that no one can set; on Linux it also counts while the machine sleeps."""
-    return _read_monotonic_ns() // _NANOSECONDS
-
-
 if hasattr(time, "CLOCK_BOOTTIME"):
 
-    def _read_monotonic_ns() -> int:
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    def read_monotonic_us() -> int:
+        """A clock that no one can set; it also counts while the machine sleeps."""
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _NANOSECONDS
 
 else:
-    _read_monotonic_ns = time.monotonic_ns
+
+    def read_monotonic_us() -> int:
+        """A clock that no one can set."""
+        return time.monotonic_ns() // _NANOSECONDS
 
 
 class ClockDoubt(NamedTuple):

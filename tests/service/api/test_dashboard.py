@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
     from windvane.service.loops.settings import Settings
 
@@ -248,6 +248,28 @@ def test_dashboard_shows_new_decisions_without_a_reload(
     assert "No other action could be chosen" in page.locator("#why").inner_text()
     assert page.evaluate("window.loaded")
     assert problems == []
+    page.close()
+
+
+def test_dashboard_says_that_the_wall_clock_is_not_believed(
+    played: str, browser: "Browser", problems: list[str]
+) -> None:
+    """And its ranges end at service time, a day before the clock of the browser."""
+
+    def add_doubt(route: "Route") -> None:
+        response = route.fetch()
+        clock = {"answer": "The wall clock is 24 hours ahead.", "offset": 86_400}
+        route.fulfill(response=response, json=response.json() | {"clock": clock})
+
+    page = open_page(browser, problems, "light")
+    page.route("**/board/*.json*", add_doubt)
+    page.goto(played)
+    page.wait_for_selector("#clock:not([hidden])")
+    assert page.inner_text("#clock") == "The wall clock is 24 hours ahead."
+    with page.expect_request(re.compile(r"since=")) as asked:
+        page.select_option("#range", "3600")
+    since = int(asked.value.url.partition("since=")[2])
+    assert time.time() - since / 1e6 > 86_400
     page.close()
 
 
