@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import MagicMock
 
 import polars as pl
 import pytest
 
 from windvane.cli import main
 from windvane.errors import SettingError
-from windvane.service import app, cli, server
+from windvane.service import app, cli, json_logging, server
 from windvane.service.api.auth import create_key, is_valid
 from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
 from windvane.service.loops.settings import SETTINGS, Settings
@@ -98,6 +99,8 @@ def run_server(
 def test_a_stop_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     acknowledged: list[str] = []
     with run_server(tmp_path) as server:
+        server.ask("POST", f"{BASE}/rank", ACTIONS | {"eventId": "first"})
+        assert server.ask("POST", f"{BASE}/events/first/reward", {"value": 1.0}).status == 204
 
         def visit(who: int) -> None:
             wire = server.connect()
@@ -402,14 +405,16 @@ def test_a_key_that_expires_now_has_expired_by_every_clock(
         assert not is_valid(key, now)
 
 
-def test_serve_hands_on_that_the_wall_clock_is_believed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    believed = []
-    monkeypatch.setattr(
-        app, "create_app", lambda where, believes_wall_clock: believed.append(believes_wall_clock)
-    )
+def test_serve_hands_its_flags_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def create(where: str, believes_wall_clock: bool, edge: app.EdgeOptions) -> None:
+        calls.append((believes_wall_clock, edge.trusted_proxies, edge.requests_per_second))
+
+    monkeypatch.setattr(app, "create_app", create)
+    monkeypatch.setattr(json_logging, "log_to_stderr", MagicMock())
     monkeypatch.setattr(server, "run", lambda *_: None)
     cli.serve(data=tmp_path)
     cli.serve(data=tmp_path, believe_clock=True)
-    assert believed == [False, True]
+    cli.serve(data=tmp_path, trusted_proxy=["10.0.0.1", "::1"], requests_per_second=5.0)
+    assert calls == [(False, (), None), (True, (), None), (False, ("10.0.0.1", "::1"), 5.0)]
