@@ -22,6 +22,7 @@ class CountingWriter:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.failures = WriteFailures()
         self.counts: Counter[str] = Counter()
         self.failures = WriteFailures()
 

@@ -206,7 +206,6 @@ def test_backup_export_and_a_new_loop_while_the_service_writes(tmp_path: Path) -
 @pytest.mark.parametrize(
     "damage",
     [
-        "INSERT INTO snapshots (loop, lesson, blob, at) VALUES (1, 1, x'00ff', 1)",
         "DELETE FROM settings_log",
         "UPDATE loops SET settings = '{'",
     ],

@@ -152,7 +152,7 @@ async def _load_service(
             newest = await asyncio.to_thread(store.find_newest_time)
             clock = ServiceClock(newest, believes_wall_clock)
             service = await asyncio.to_thread(Service, store, writer, clock, withdrawals)
-            if "default" not in service.loops:
+            if not service.has_loop("default"):
                 await service.create_loop("default", default_settings, "service")
         except BaseException:
             file.close()

@@ -116,9 +116,7 @@ def test_a_large_snapshot_is_written_in_parts_and_read_as_one(
             await service.save_snapshot(loop)
         snapshot = store.find_snapshot(loop.id)
         assert snapshot is not None
-        assert len(snapshot.blob) == len(
-            loop.encode_snapshot()
-        )  # it holds the time in seconds, too
+        assert len(snapshot.blob) == len(loop.encode_snapshot())  # a zip file has a time
         assert len(snapshot.blob) > 2 * SNAPSHOT_PART_BYTES
         count = select(func.count()).select_from(snapshot_parts)
         assert store.fetch_all(count) == [(3 * (len(snapshot.blob) // SNAPSHOT_PART_BYTES),)]

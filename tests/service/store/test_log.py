@@ -176,7 +176,8 @@ def test_deleting_logs_does_not_change_the_belief(where: str) -> None:
         learned = [lesson for batch in store.iterate_lessons(loop) for lesson in batch]
         held = fold(0.0, [learned[:-4]])
         store.submit(PutSnapshot(loop, 0, b"too old", 1))
-        store.submit(PutSnapshot(loop, learned[-5].id, repr(held).encode(), 1)).result(20)
+        for _ in range(2):
+            store.submit(PutSnapshot(loop, learned[-5].id, repr(held).encode(), 1)).result(20)
         before = store.read_funnel(loop)
         while store.submit(DeleteLogs(loop, 20, limit=6)).result(20):
             pass

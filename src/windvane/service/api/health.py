@@ -31,6 +31,7 @@ class Health(msgspec.Struct, omit_defaults=True):
     waiting: int | None = None
     reason: str | None = None
     clock: ClockHealth | None = None  # absent while the wall clock is believed
+    warnings: list[str] = []  # damages of the log that were repaired, absent if there are none
 
 
 class Ready(msgspec.Struct):
@@ -47,6 +48,7 @@ async def get_health(request: Request) -> Response:
     if request.app.state.keyring.can_use(request.scope, "read"):
         health.waiting = service.writer.waiting_count
         health.reason = None if reason is None else hide_passwords(reason)
+        health.warnings = service.warnings
         doubt = service.clock.doubt
         health.clock = ClockHealth(*doubt, doubt.sentence) if doubt is not None else None
     return json_response(health)

@@ -7,8 +7,10 @@ later lessons has the same bits as one that learned them all.
 
 import asyncio
 import io
+import logging
 import math
 import os
+import zlib
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,7 +18,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from windvane.errors import FeatureError
+from windvane.errors import FeatureError, FileError, StoreError
 from windvane.policy import Policy
 from windvane.service.clock import MICROSECONDS_PER_SECOND, ServiceClock
 from windvane.service.errors import EventIdError, RankRequestError
@@ -34,6 +36,7 @@ from windvane.types import Floats
 
 FORGET = "forget"  # author of a change of settings that also deletes the belief
 MAX_EVENT_ID_LENGTH = 256
+NOT_DAMAGES = ("locked", "full", "unreachable", "readonly")  # of a snapshot: try again later
 MAX_ROW_NUMBERS = 1 << 24  # of all actions of a rank request: 128 MiB
 # Beyond one of these, work takes more than some milliseconds, and is done in a thread.
 MAX_SHORT_NUMBERS = 1 << 15  # of all actions of a rank request
@@ -46,6 +49,7 @@ _RANDOM_BYTES_PER_EVENT = 9  # a multiple of 3, of which base64 makes whole lett
 _EVENTS_PER_SYSTEM_CALL = 256
 _encode_json = msgspec.json.Encoder().encode
 _random_suffixes: list[str] = []
+logger = logging.getLogger("windvane.service")
 
 
 def new_event_id(at_us: int) -> str:
@@ -87,14 +91,20 @@ def render(decision: Decision, offer: Offer) -> bytes:
     )
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stored belief: the policy, and round and time of the newest decision that it learned."""
 
     policy: bytes
     newest: tuple[int, int]
+    checksum: int | None = None  # None: written by a version that had none
 
 
 decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
+
+
+def compute_checksum(policy: bytes, newest: tuple[int, int], loop: int, lesson: int) -> int:
+    """The checksum of a snapshot of a loop (id) after a lesson (id)."""
+    return zlib.crc32(policy, zlib.crc32(repr((*newest, loop, lesson)).encode()))
 
 
 class Loop:
@@ -117,6 +127,7 @@ class Loop:
         self.work = WorkQueue()
         self.changing = asyncio.Lock()  # one change of settings at a time: each reads the last
         self.saving = asyncio.Lock()  # one snapshot at a time: each deletes the parts of others
+        self.damage: str | None = None  # which snapshots could not be read, and what was done
         self.must_restore = False  # whether the log may hold more than this loop was sent
         self._apprentice_decisions = 0
         self._apprentice_agreements = 0  # decisions whose first action was the policy's choice
@@ -152,13 +163,7 @@ class Loop:
     def _fold_log(self) -> None:
         round_before = self.policy.round
         changes = self.store.list_settings_changes(self.id)
-        row = self.store.find_snapshot(self.id)
-        if row is not None:
-            snapshot = decode_snapshot(row.blob)
-            self.policy = Policy.load(io.BytesIO(snapshot.policy))
-            self.newest = snapshot.newest
-            self.last_lesson = row.lesson
-        else:
+        if not self._load_snapshot():
             self.settings = Settings.from_json(changes[0].settings)
             self.policy = self.settings.build_policy()
             self.newest = (0, 0)
@@ -180,6 +185,41 @@ class Loop:
         last_round = self.store.find_last_round(self.id)
         next_round = 0 if last_round is None else last_round + 1
         self.policy.round = max(round_before, self.policy.round, next_round)
+
+    def _load_snapshot(self) -> bool:
+        """Load the last snapshot that is not damaged; returns False if the log alone has all.
+
+        The belief is a fold over the lessons, so an older snapshot leads to the same bits.
+        """
+        damages = []
+        for row in self.store.list_snapshots(self.id):
+            try:
+                snapshot = decode_snapshot(self.store.read_snapshot(self.id, row).blob)
+                content = (snapshot.policy, snapshot.newest, self.id, row.lesson)
+                if snapshot.checksum not in (None, compute_checksum(*content)):
+                    raise FileError("its checksum does not fit")
+                self.policy = Policy.load(io.BytesIO(snapshot.policy))
+            except Exception as reason:
+                if isinstance(reason, StoreError) and reason.kind in NOT_DAMAGES:
+                    raise
+                damages.append(f"the snapshot after lesson {row.lesson} is damaged ({reason})")
+                continue
+            self.newest = snapshot.newest
+            self.last_lesson = row.lesson
+            self._note_damages(damages, f"the snapshot after lesson {row.lesson} was used")
+            return True
+        funnel = self.store.read_funnel(self.id)
+        lesson_count = funnel.learned + funnel.summed + funnel.default
+        if damages and self.store.count_lessons(self.id) < lesson_count:
+            message = f"{damages[0]}, and older lessons are deleted: restore a backup"
+            raise StoreError(f"store: {message}", "damaged")
+        self._note_damages(damages, "all lessons of the log were learned again")
+        return False
+
+    def _note_damages(self, damages: list[str], remedy: str) -> None:
+        self.damage = f"loop {self.name}: {'; '.join(damages)}; {remedy}" if damages else None
+        if self.damage:
+            logger.warning(self.damage)
 
     def is_outdated(self) -> bool:
         """Whether the log has lessons, settings or rounds that this loop has not."""
@@ -350,4 +390,6 @@ class Loop:
         """The belief as the store keeps it."""
         file = io.BytesIO()
         self.policy.save(file)
-        return msgspec.msgpack.encode(Snapshot(file.getvalue(), self.newest))
+        policy = file.getvalue()
+        checksum = compute_checksum(policy, self.newest, self.id, self.last_lesson)
+        return msgspec.msgpack.encode(Snapshot(policy, self.newest, checksum))

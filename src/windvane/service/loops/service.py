@@ -36,6 +36,7 @@ from windvane.service.loops.settings import (
 from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.schemas import RankOptions
 from windvane.service.store.admin_operations import (
+    SNAPSHOTS_BEFORE_DELETION,
     DeleteLogs,
     PutLoop,
     PutSettings,
@@ -56,7 +57,7 @@ from windvane.service.store.decision_operations import (
 from windvane.service.store.group_commit import Operation
 from windvane.service.store.log import LogReader
 from windvane.service.store.reward_matching import MAX_REWARDS_PER_EVENT
-from windvane.service.store.schema import Decision, SettingsChange
+from windvane.service.store.schema import Decision, LoopRow, SettingsChange
 from windvane.service.store.write_failures import TOO_LONG
 from windvane.service.store.writer_client import WriterClient
 
@@ -92,18 +93,44 @@ class Service:
         self._logged_reason: str | None = None  # why ranks were degraded, as logged last
         self.has_free_space = asyncio.Event()  # after decisions were deleted
         self.has_free_space.set()  # a service before this one may have deleted some
+        self._failed_loops: dict[str, str] = {}  # why loops could not be loaded, by name
         for row in store.list_loops():
-            self.loops[row.name] = Loop(row, store, self.clock)
+            self._try_to_load(row)
+        if self._failed_loops and not self.loops:
+            reasons = "; ".join(self._failed_loops.values())
+            raise StoreError(f"serve: the loops cannot be loaded ({reasons})", "broken")
         by_id = {loop.id: loop for loop in self.loops.values()}
         for loop_id, at in store.list_waiting_times():
-            by_id[loop_id].expiries.add(at)
+            if loop_id in by_id:
+                by_id[loop_id].expiries.add(at)
         writer.on_replacement = self._reload_loops
 
     @property
     def degraded(self) -> str | None:
         """Why rank requests may get the first action, or other writes fail; None if all works."""
-        is_ready = self.writer.is_ready
-        return self._defect or self.writer.failures.describe() or (None if is_ready else NO_WRITER)
+        if reason := self._defect or self.writer.failures.describe():
+            return reason
+        return next(iter(self._failed_loops.values()), None if self.writer.is_ready else NO_WRITER)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What an operator should know although all works: damages that were repaired."""
+        return [loop.damage for loop in self.loops.values() if loop.damage is not None]
+
+    def has_loop(self, name: str) -> bool:
+        """Whether the log has a loop of this name, loaded or not."""
+        return name in self.loops or name in self._failed_loops
+
+    def _try_to_load(self, row: LoopRow) -> None:
+        """Load a loop; one that is damaged does not keep the others from being loaded."""
+        try:
+            self.loops[row.name] = Loop(row, self.store, self.clock)
+        except Exception as error:
+            if isinstance(error, StoreError) and error.kind in ("locked", "unreachable"):
+                raise
+            sentence = f"{type(error).__name__}: {error}".splitlines()[0]
+            self._failed_loops[row.name] = f"loop {row.name} cannot be loaded: {sentence}"
+            logger.error(self._failed_loops[row.name])
 
     async def create_loop(self, name: str, settings: Settings, by: str) -> Loop:
         """Create a loop; `by` says in the log who did."""
@@ -119,6 +146,8 @@ class Service:
 
     async def get_loop(self, name: str) -> Loop:
         """The loop of a name; one that another process created is loaded on first use."""
+        if name in self._failed_loops:
+            raise StoreError(f"store: {self._failed_loops[name]}; restore a backup", "damaged")
         if name not in self.loops:
             is_possible = LOOP_NAME.fullmatch(name)
             loop = await asyncio.to_thread(self._load_loop, name) if is_possible else None
@@ -253,8 +282,9 @@ class Service:
     async def delete_decisions(
         self, loop: Loop, before: int, include_waiting: bool = False
     ) -> None:
-        """Delete decisions made before a time; a snapshot keeps belief and round."""
-        await self.save_snapshot(loop)
+        """Delete decisions made before a time; two snapshots keep belief and round."""
+        for _ in range(SNAPSHOTS_BEFORE_DELETION):
+            await self.save_snapshot(loop)
         delete = DeleteLogs(loop.id, before, include_waiting=include_waiting)
         while await self.write(delete):
             pass

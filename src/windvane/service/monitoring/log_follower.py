@@ -6,6 +6,7 @@ the followed part of the log starts at the loop's first lesson, these are the lo
 predictions. If it starts later, the errors of the first `WARMUP_LESSONS` lessons are left out.
 """
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -41,6 +42,9 @@ WARMUP_LESSONS = 500
 BUDGET_SECONDS = 0.4  # of work at a time
 FRESH_SECONDS = 1.0  # for which the log is not read again
 PAUSE_SECONDS = 0.0005  # between two batches, in which requests are answered
+
+
+logger = logging.getLogger("windvane.service")
 
 
 class _ExcludedActions(msgspec.Struct, rename="camel"):
@@ -150,11 +154,17 @@ class LogFollower:
             self.loop.store, self.loop.id, self._last_decision, BATCH_ROWS
         ):
             for summary in summaries:
-                if not summary.degraded:
-                    decision = self._weigh_decision(summary)
-                    self.decisions.append(decision)
-                    self._decisions_by_id[summary.id] = decision
                 self._last_decision = summary.id
+                if summary.degraded:
+                    continue
+                try:
+                    decision = self._weigh_decision(summary)
+                except (ValueError, IndexError, ZeroDivisionError):
+                    name = self.loop.name
+                    logger.warning("loop %s: decision %d is damaged, left out", name, summary.id)
+                    continue
+                self.decisions.append(decision)
+                self._decisions_by_id[summary.id] = decision
             self._drop_while(lambda _: len(self.decisions) > self.max_decisions)
             if len(summaries) < BATCH_ROWS:
                 break

@@ -26,6 +26,8 @@ from windvane.service.store.schema import (
     waiting,
 )
 
+SNAPSHOTS_BEFORE_DELETION = 2  # that contain all that is deleted
+
 
 @dataclass(frozen=True, slots=True)
 class PutLoop(Operation[LoopRow]):
@@ -129,9 +131,9 @@ class DeleteLogs(Operation[int]):
 
     Returns how many decisions were deleted.
 
-    The belief is unaffected: only lessons that the last snapshot contains are deleted, so take a
-    snapshot first. At most `limit` decisions are deleted at a time, so that other operations can be
-    written in between: repeat until the result is 0.
+    The belief is unaffected: only lessons that the last two snapshots contain are deleted, so that
+    either of them can be damaged. Take two snapshots first. At most `limit` decisions are deleted
+    at a time, so that other operations can be written in between: repeat until the result is 0.
     """
 
     result: ClassVar[type] = int
@@ -142,13 +144,14 @@ class DeleteLogs(Operation[int]):
     include_waiting: bool = False
 
     def run(self, transaction: Transaction) -> int:
-        last_snapshot = (
+        last_snapshots = (
             select(snapshots.c.lesson)
             .where(snapshots.c.loop == self.loop)
             .order_by(snapshots.c.id.desc())
-            .limit(1)
+            .limit(SNAPSHOTS_BEFORE_DELETION)
         )
-        last_contained = transaction.connection.scalar(last_snapshot) or 0
+        contained = transaction.connection.scalars(last_snapshots).all()
+        last_contained = min(contained, default=0)
         is_old = and_(
             decisions.c.loop == self.loop,
             decisions.c.at < self.before,
@@ -181,7 +184,8 @@ class DeleteLogs(Operation[int]):
                 transaction.connection.execute(statement)
         transaction.connection.execute(delete(rewards).where(is_old_orphan))
         delete_unused_offers(transaction, self.loop, self.limit)
-        _prune_snapshots(transaction, self.loop, 1)  # older ones need lessons deleted just now
+        # Older snapshots need lessons that were deleted just now.
+        _prune_snapshots(transaction, self.loop, SNAPSHOTS_BEFORE_DELETION)
         return len(rows)
 
 

@@ -74,6 +74,13 @@ class TimeSpan(NamedTuple):
     until: int
 
 
+class SnapshotKey(NamedTuple):
+    """The id of a snapshot, and the id of the last lesson that it contains."""
+
+    id: int
+    lesson: int
+
+
 class LogReader:
     """Reads the log in a data directory, or at a URL such as postgresql://user@host/name."""
 
@@ -243,13 +250,26 @@ class LogReader:
 
     def find_snapshot(self, loop: int) -> Snapshot | None:
         """Find the last snapshot of a loop; returns None if there is none."""
-        query = (
-            select(*snapshots.c["lesson", "blob", "at"])
-            .where(snapshots.c.loop == loop)
-            .order_by(snapshots.c.id.desc())
-            .limit(1)
-        )
-        return next((self._join_snapshot(loop, *row) for row in self.fetch_all(query)), None)
+        return next((self.read_snapshot(loop, key) for key in self.list_snapshots(loop)), None)
+
+    def list_snapshots(self, loop: int) -> list[SnapshotKey]:
+        """List the snapshots of a loop, the last one first, without their content."""
+        query = select(*snapshots.c["id", "lesson"]).where(snapshots.c.loop == loop)
+        rows = self.fetch_all(query.order_by(snapshots.c.id.desc()))
+        return [SnapshotKey(*row) for row in rows]
+
+    def read_snapshot(self, loop: int, key: SnapshotKey) -> Snapshot:
+        """Read one of the snapshots of a loop."""
+        query = select(*snapshots.c["lesson", "blob", "at"]).where(snapshots.c.id == key.id)
+        rows = self.fetch_all(query)
+        if not rows:
+            raise StoreError(f"store: the snapshot {key.id} was deleted", "refused")
+        return self._join_snapshot(loop, *rows[0])
+
+    def count_lessons(self, loop: int) -> int:
+        """Count the lessons of a loop that the log still has."""
+        query = select(func.count()).select_from(lessons).where(lessons.c.loop == loop)
+        return int(self.fetch_all(query)[0][0])
 
     def _join_snapshot(self, loop: int, lesson: int, blob: bytes, at: int) -> Snapshot:
         """Join the parts of a snapshot."""
