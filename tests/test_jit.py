@@ -105,3 +105,30 @@ def _candidates(module: str) -> tuple[str, ...]:
     """Files from which `package/name` may be imported, the most specific first."""
     parent = module.rpartition("/")[0]
     return f"{module}.py", f"{module}/__init__.py", f"{parent}.py", f"{parent}/__init__.py"
+
+
+WITHOUT_FOLDER = """
+from numba.core import caching
+
+caching.CacheImpl._locator_classes = caching.CompileResultCacheImpl._locator_classes = []
+from windvane._jit import compiled, has_cache_folder
+from windvane.errors import SettingError
+from windvane.service.loops.warmup import compile_kernels
+
+@compiled
+def double(x):
+    return 2.0 * x
+
+assert double(4.0) == 8.0
+assert not has_cache_folder(double)
+try:
+    compile_kernels()
+except SettingError as error:
+    print(error)
+"""
+
+
+def test_without_a_folder_for_compiled_code_the_service_says_what_to_set() -> None:
+    command = [sys.executable, "-c", WITHOUT_FOLDER]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert "set NUMBA_CACHE_DIR" in done.stdout

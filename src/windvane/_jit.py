@@ -76,11 +76,20 @@ def allow_in_compiled_code(*functions: Callable[..., object]) -> None:
 
 
 def _compile(function: Function, fastmath: set[str]) -> Function:
-    dispatcher = njit(cache=True, nogil=True, error_model="numpy", fastmath=fastmath)(function)
+    options = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
+    try:
+        dispatcher = njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder can be written: compile in every process
+        return cast(Function, njit(cache=False, **options)(function))
     if hasattr(dispatcher, "_cache"):  # absent if NUMBA_DISABLE_JIT is set
         dispatcher._cache._cache_file._source_stamp = STAMP
         dispatcher.compile = _compile_once(dispatcher.compile, cache_folder(dispatcher))
     return cast(Function, dispatcher)
+
+
+def has_cache_folder(function: Callable[..., object]) -> bool:
+    """Whether there is a folder that can hold the machine code of a compiled function."""
+    return function._cache.cache_path is not None  # type: ignore[attr-defined]
 
 
 def cache_folder(function: Callable[..., object]) -> Path:

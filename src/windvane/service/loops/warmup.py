@@ -6,9 +6,13 @@ function from disk, and so may a process that has loaded other functions before.
 
 import subprocess
 
-from windvane._jit import STAMP, cache_folder, cache_lock
+from windvane._jit import STAMP, cache_folder, cache_lock, has_cache_folder
+from windvane.errors import SettingError
 from windvane.service.processes import build_command, build_environment
 
+NO_FOLDER = (
+    "serve: compiled code needs a folder that this user can write; set NUMBA_CACHE_DIR to one"
+)
 LOAD_CODE = "from windvane.service.loops.warmup import load_kernels; load_kernels()"
 
 
@@ -16,11 +20,16 @@ def compile_kernels() -> None:
     """Compile all that the service needs in another process, once for every version."""
     from windvane import kernels
 
+    if not has_cache_folder(kernels.learn):
+        raise SettingError(NO_FOLDER)
     folder = cache_folder(kernels.learn)
     marker = folder / f"windvane.{STAMP[:16]}.whole"  # there once everything is compiled
     if marker.exists():
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(f"{NO_FOLDER} ({error.strerror})") from None
     with cache_lock(folder, "windvane.whole.lock"):
         if not marker.exists():
             subprocess.run(build_command(LOAD_CODE), env=build_environment(), check=True)
