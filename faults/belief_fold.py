@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from windvane.policy import Policy
 from windvane.service.loops.loop import Loop, decode_snapshot
 from windvane.service.loops.warmup import compile_kernels, load_kernels
-from windvane.service.store.log import LogReader
-from windvane.service.store.schema import Snapshot
+from windvane.service.store.log import LogReader, SnapshotKey
 
 CODE = "from faults.belief_fold import serve_folds; serve_folds()"
 
@@ -34,8 +33,8 @@ class LoopBeliefs(NamedTuple):
 class SnapshotlessReader(LogReader):
     """Reads a log as if it had no snapshot."""
 
-    def find_snapshot(self, loop: int) -> Snapshot | None:
-        return None
+    def list_snapshots(self, loop: int) -> list[SnapshotKey]:
+        return []
 
 
 class BeliefFold:

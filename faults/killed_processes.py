@@ -34,6 +34,8 @@ def _kill(scene: Scene) -> None:
             server.stop()  # a stop writes a snapshot
             server.start()
             continue
+        if who == "writer":
+            server.wait()  # a service whose writer dies while both start gives up
         writers = server.writers
         if who != "service":
             if not writers:

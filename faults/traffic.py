@@ -57,6 +57,7 @@ class Visitor(threading.Thread):
         self.times_sent: Counter[EventKey] = Counter()
         self.answers: dict[EventKey, AcknowledgedRank] = {}
         self.degraded: set[EventKey] = set()  # asked for once, and answered with a degraded choice
+        self.rewarded_early: set[EventKey] = set()  # rewards were sent before the rank request
         self.rewards: list[AcknowledgedReward] = []
         self.activated: dict[EventKey, float] = {}  # monotonic seconds
         self.shares: list[float] = []  # exploration shares of acknowledged changes of settings
@@ -93,6 +94,8 @@ class Visitor(threading.Thread):
         if self.events and self.draw.random() < 0.2:
             again = self.pick_event()
             key = key if again in self.degraded else again
+        while key in self.degraded:  # an event that has no decision yet may have been asked for
+            key = key[0], f"{key[1]}-new"
         loop, event = key
         self.events.append(key)
         self.times_sent[key] += 1
@@ -103,7 +106,7 @@ class Visitor(threading.Thread):
         if json.loads(answer.body)["degraded"]:
             self.counts["degraded"] += 1
             time.sleep(REST_SECONDS)
-            if self.times_sent[key] == 1:
+            if self.times_sent[key] == 1 and key not in self.rewarded_early:
                 self.degraded.add(key)
             return
         known = self.answers.setdefault(key, AcknowledgedRank(answer.body, sent))
@@ -123,6 +126,8 @@ class Visitor(threading.Thread):
 
     def reward(self) -> None:
         loop, event = self.pick_event()
+        if not self.times_sent[loop, event]:
+            self.rewarded_early.add((loop, event))
         value = round(self.draw.uniform(-1, 1), 3)
         request = f"{self.number}-{self.draw.randrange(10**9)}"
         for _ in range(2 if self.draw.random() < 0.1 else 1):  # a client that repeats its request

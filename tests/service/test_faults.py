@@ -25,8 +25,10 @@ from windvane.service.store.database import DATABASE_FILE
 from windvane.service.store.log import Store
 
 CASES = (
-    "kill-sqlite-0-15",
-    "kill-postgresql-0-6",
+    "kill-sqlite-0-10",
+    "kill-postgresql-0-5",
+    "kill-degraded-sqlite-0-1",
+    "stop-sqlite-0-2",
     "cut-postgresql-0-4",
     "full-disk-sqlite-0-1",
     "hostile-sqlite-0-600",
