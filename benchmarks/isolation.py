@@ -203,7 +203,7 @@ def measure_many_loops(port: int, process: int, count: int) -> list[dict[str, Ce
         return 1e3 * (time.perf_counter() - started)
 
     rows: list[dict[str, Cell]] = [{"of": "/metrics at first, ms", "value": take_time("/metrics")}]
-    for _ in range(count // 10):  # until all loops are followed
+    for _ in range(count):  # until all loops are followed
         if take_time("/metrics") < REST_MILLISECONDS:
             break
     at_rest = statistics.median(take_time("/metrics") for _ in range(5))
