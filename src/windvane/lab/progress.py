@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from windvane._progress_bars import make_bars
+
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
@@ -39,28 +41,7 @@ def _ignore(_: TaskProgress) -> None:
 @contextmanager
 def _show_bars() -> Iterator[Report]:
     """Show one bar a task on stderr, with the time left; show nothing if stderr is no terminal."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True)
-    bars = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[unit]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not (console.is_terminal or console.is_jupyter),
-    )
+    bars = make_bars()
     tasks: dict[str, TaskID] = {}
 
     def report(progress: TaskProgress) -> None:

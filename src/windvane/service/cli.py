@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windvane._console import AsJson, print_json, print_message
+from windvane._progress_bars import make_bars
 from windvane._text_table import Cell, format_table
 from windvane.errors import SettingError, StoreError
 from windvane.service import setting_flags
@@ -255,8 +256,14 @@ def export(
     """Write every decision of a loop with its probabilities and reward, for offline evaluation."""
     with _needs_extra("lab"):
         from windvane.service.store.parquet_export import export_log
-    with _open_store(data, database) as store:
-        rows = export_log(store, loop, parquet)
+    with _open_store(data, database) as store, make_bars() as bars:
+        task = bars.add_task("export", total=None, unit="decisions")
+        rows = export_log(
+            store,
+            loop,
+            parquet,
+            lambda done, total: bars.update(task, completed=done, total=total),
+        )
     print_message(f"{parquet} has {rows} decisions")
 
 

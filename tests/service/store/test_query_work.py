@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from sqlalchemy import event
 
 from store_helpers import SECOND, create_loop, put_decision, put_reward
+from windvane.service.store import parquet_export
 from windvane.service.store.admin_operations import DeleteLogs, PutSnapshot
 from windvane.service.store.decision_operations import Activate, Expire
 from windvane.service.store.group_commit import Operation
@@ -103,7 +105,7 @@ def count_plan_rows(node: dict[str, Any]) -> int:
     return rows + int(node["Actual Loops"] * rows_of_loop)
 
 
-def test_queries_read_few_rows_of_many(where: str) -> None:
+def test_queries_read_few_rows_of_many(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store(where) as store:
         loop = create_loop(store)
         insert_many_rows(store, loop)
@@ -126,6 +128,8 @@ def test_queries_read_few_rows_of_many(where: str) -> None:
                 store.iterate_decisions(loop, END - 9000, with_payloads=False)
             ),
         }
+        monkeypatch.setattr(parquet_export, "BATCH_ROWS", 10)
+        queries["export"] = lambda: next(parquet_export.iterate_batches(store, loop))
         for name, query in queries.items():
             with counter.expect_little(name):
                 query()

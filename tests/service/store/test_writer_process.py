@@ -83,7 +83,9 @@ def test_a_killed_writer_is_replaced_and_the_belief_matches_the_log(
             end = time.monotonic() + 60.0
             while client.rank(BODY).json["degraded"]:
                 assert time.monotonic() < end
-            time.sleep(0.2)
+            while len(rewarded) < 100:
+                assert time.monotonic() < end
+                time.sleep(0.1)
             stop.set()
             for thread in threads:
                 thread.join()
