@@ -270,6 +270,7 @@ def test_dashboard_says_that_the_wall_clock_is_not_believed(
         page.select_option("#range", "3600")
     since = int(asked.value.url.partition("since=")[2])
     assert time.time() - since / 1e6 > 86_400
+    page.unroute_all(behavior="wait")
     page.close()
 
 

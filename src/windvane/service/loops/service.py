@@ -99,6 +99,8 @@ class Service:
         if self._failed_loops and not self.loops:
             reasons = "; ".join(self._failed_loops.values())
             raise StoreError(f"serve: the loops cannot be loaded ({reasons})", "broken")
+        for reason in self._failed_loops.values():
+            logger.error(reason)
         by_id = {loop.id: loop for loop in self.loops.values()}
         for loop_id, at in store.list_waiting_times():
             if loop_id in by_id:
@@ -130,7 +132,6 @@ class Service:
                 raise
             sentence = f"{type(error).__name__}: {error}".splitlines()[0]
             self._failed_loops[row.name] = f"loop {row.name} cannot be loaded: {sentence}"
-            logger.error(self._failed_loops[row.name])
 
     async def create_loop(self, name: str, settings: Settings, by: str) -> Loop:
         """Create a loop; `by` says in the log who did."""
