@@ -61,7 +61,7 @@ def _list_headers(error: errors.ServiceError) -> dict[str, str]:
 
 
 def unavailable(message: str) -> ApiError:
-    """An error that will pass, status 503; the client is told when to try again."""
+    """An error that will pass, status 503; Retry-After says when to try again."""
     return ApiError(
         503, "OperationNotAllowed", message, headers={"retry-after": str(RETRY_AFTER_SECONDS)}
     )

@@ -114,7 +114,7 @@ def _deliver(
     result: object,
     error: Exception | None,
 ) -> None:
-    """Give a result to whoever waits for it, in the thread of the event loop."""
+    """Give a result to the caller that waits for it, in the thread of the event loop."""
     if future is not None:
         with contextlib.suppress(RuntimeError):  # the event loop has ended
             event_loop.call_soon_threadsafe(_resolve, future, result, error)
