@@ -148,6 +148,7 @@ def test_a_deleted_log_gives_its_space_back_while_requests_are_answered(
             body = {"actions": [{"id": "ice", "features": []}]}
             assert client.call("POST", f"{BASE}/rank", body).status == 201
             assert time.monotonic() < deadline, "the file does not shrink"
+            time.sleep(0.02)  # SQLite shrinks the file only when a checkpoint has caught up
 
 
 @pytest.mark.parametrize(("days", "left"), [(0, []), (2, ["new"]), (-1, ["old", "new"])])

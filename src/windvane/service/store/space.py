@@ -1,7 +1,8 @@
 """Give the space of deleted rows back to the file system, on SQLite.
 
 SQLite keeps the pages of deleted rows for new ones. A log in the mode `auto_vacuum = INCREMENTAL`
-can give them back in small steps beside the traffic. Logs of release 0.1.0 have another mode, which
+can give them back in small steps beside the traffic; the file itself becomes smaller at the next
+checkpoint that no commit overtakes. Logs of release 0.1.0 have another mode, which
 `compact_database` changes. PostgreSQL uses the space again by itself (autovacuum).
 """
 
