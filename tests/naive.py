@@ -181,6 +181,7 @@ def scale(law: Law, memory: Memory, ridge: float, history: History) -> float:
     """The scale of a law: a number, or so many times the radius."""
     if isinstance(law.scale, Confidence):
         return law.scale.times * radius(memory, ridge, history, law.scale)
+    assert isinstance(law.scale, float)
     return law.scale
 
 
@@ -214,7 +215,7 @@ def sample(
     exploration: Exploration, memory: Memory, ridge: float, history: History, draws: Draws
 ) -> Floats:
     """θ̃ = W⁻¹(b + a·ξ), ξ ~ N(0, W̃); or θ̂ refitted to rewards each with its pseudo-reward."""
-    now, a = estimate(memory, ridge, history), exploration.scale
+    now, a = estimate(memory, ridge, history), exploration.factor
     d, n = history.xs.shape[1], len(history.ys)
     if memory.name == "kalman" and exploration.name == "perturbed_history":
         stirred, strays = draws.pseudo[:n][::-1], draws.pseudo[n:].reshape(n + 1, d)[::-1]

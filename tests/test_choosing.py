@@ -47,7 +47,7 @@ def read_draws(policy: wv.Policy, history: naive.History) -> naive.Draws:
     if exploration.pseudo == "coins":
         for i in range(count):
             bits = int(_random.draw_word(start, 3 + i))
-            pseudo[i] = (bits & (2 ** int(exploration.scale) - 1)).bit_count()
+            pseudo[i] = (bits & (2 ** int(exploration.factor) - 1)).bit_count()
     else:
         _random.fill_normals(start, 3, pseudo)
     return naive.Draws(pseudo=pseudo)
@@ -72,7 +72,7 @@ def test_every_pair_plays_as_the_formulas_say(
             assert choice.index == int(6 * _random.uniform(start, 1))
         elif exploration.name == "inverse_gap" and np.ptp(scores) > 0:
             assert choice.index == naive.by_gap(
-                scores, exploration.scale, _random.uniform(start, 3)
+                scores, exploration.factor, _random.uniform(start, 3)
             )
         else:
             assert scores[choice.index] >= scores.max() - 1e-9 * (1 + abs(scores.max()))

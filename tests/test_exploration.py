@@ -22,6 +22,16 @@ import windvane as wv
         (lambda: wv.confidence(0.0), "confidence: delta must lie in (0, 1), got 0.0"),
         (lambda: wv.confidence(noise=-1.0), "confidence: noise must be at least 0, got -1.0"),
         (lambda: -1.0 * wv.confidence(), "confidence: a factor must be at least 0, got -1.0"),
+        (lambda: wv.posterior(-0.5), "posterior: share must be at least 0, got -0.5"),
+        (lambda: -1.0 * wv.posterior(), "posterior: a factor must be at least 0, got -1.0"),
+        (
+            lambda: wv.perturbed_history(wv.posterior()),  # type: ignore[arg-type]
+            "perturbed_history: scale must be a finite number, got posterior(1.0)",
+        ),
+        (
+            lambda: wv.GeneralizedPolicy(2, "logistic", wv.keep(), wv.posterior()),  # type: ignore[arg-type]
+            "GeneralizedPolicy: scale must be a finite number, got posterior(1.0)",
+        ),
         (
             lambda: wv.confidence(horizon=5, anytime=True),
             "confidence: give a horizon or anytime, not both",

@@ -21,12 +21,15 @@ def test_a_printed_part_is_read_back_as_the_same_part(part: wv.Memory | wv.Explo
         wv.confidence(0.05, 0.3, 2.0, 1.5, horizon=100),
         wv.confidence(anytime=True),
         0.4 * wv.confidence(),
+        wv.posterior(0.5),
+        0.5 * wv.posterior(),
+        wv.half_normal(wv.posterior(0.3)),
         wv.half_normal(0.1 * wv.confidence(0.2, anytime=True)),
         wv.grid(2.0, 7, 0.3, 1e-3),
     ],
     ids=repr,
 )
-def test_laws_and_radii_are_read_back(part: wv.Law | wv.Confidence) -> None:
+def test_laws_and_radii_are_read_back(part: wv.Law | wv.Confidence | wv.Posterior) -> None:
     assert text_form.read(repr(part)) == part
 
 
@@ -84,6 +87,7 @@ def test_a_memory_that_cannot_be_read_is_refused_with_a_hint(text: str, complain
     [
         ("tompson(1)", "exploration: 'tompson' is unknown; did you mean 'thompson'?"),
         ("randomized(halfnormal(1))", "'halfnormal' is unknown; did you mean 'half_normal'?"),
+        ("thompson(posterio(1))", "'posterio' is unknown; did you mean 'posterior'?"),
         ("optimism(confidance())", "'confidance' is unknown; did you mean 'confidence'?"),
     ],
 )

@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import validation
+from windvane.errors import SettingError
 from windvane.exploration import Exploration
-from windvane.laws import Confidence, Law
+from windvane.laws import Confidence, Law, Posterior
 from windvane.memory import MEMORIES, Memory
 from windvane.types import Floats, Records
 
@@ -106,9 +107,10 @@ def build_rules(
 ) -> Records:
     """The record of a policy; `space` is the full dimension if `dim` is that of a subspace."""
     law = exploration.law or Law("point", 0.0)
-    width = law.scale
+    width = exploration.width
+    if isinstance(width, Posterior):
+        raise SettingError(f"Policy: {exploration!r} is no exploration of a full belief")
     radius = width if isinstance(width, Confidence) else Confidence(0.5, 0, 0, 1, "round", 1)
-    scale = radius.times if isinstance(width, Confidence) else width
     fades = memory.kind.fades
     style = STYLES[exploration.kind.needs]
     refresh, lead, least = _refresh(dim, memory, style)
@@ -134,7 +136,7 @@ def build_rules(
         "style": style,
         "mix": 1.0 - (1.0 - exploration.chance) * (1.0 - floor),
         "law": LAWS[law.name],
-        "scale": scale if exploration.law else exploration.scale,
+        "scale": exploration.factor,
         "grows": isinstance(width, Confidence),
         "delta": radius.delta / radius.horizon,
         "anytime": radius.when == "anytime",
@@ -144,7 +146,7 @@ def build_rules(
         "points": law.points,
         "sigma": law.sigma,
         "top": law.top,
-        "coins": exploration.scale if exploration.pseudo == "coins" else 0,
+        "coins": exploration.factor if exploration.pseudo == "coins" else 0,
     }
     for name, value in values.items():
         record[name] = value

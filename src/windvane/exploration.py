@@ -24,7 +24,7 @@ from typing import Literal
 from windvane import validation
 from windvane._registry import Entry, registrar
 from windvane.errors import SettingError
-from windvane.laws import Law, Width, check_width
+from windvane.laws import Law, Posterior, Width, check_width, read_factor
 
 __all__ = [
     "Exploration",
@@ -48,7 +48,7 @@ class Exploration:
 
     name: str
     law: Law | None = None
-    scale: float = 0.0  # a, or η of inverse_gap
+    scale: float | Posterior = 0.0  # a, or η of inverse_gap
     chance: float = 0.0  # of an arm chosen uniformly at random
     pseudo: Literal["normal", "coins"] = "normal"
 
@@ -56,6 +56,16 @@ class Exploration:
     def kind(self) -> "ExplorationKind":
         """The entry of the registry that says what this exploration needs and can do."""
         return EXPLORATIONS[self.name]
+
+    @property
+    def width(self) -> Width:
+        """What multiplies the uncertainty: the scale of the law, or a of an exploration without."""
+        return self.law.scale if self.law else self.scale
+
+    @property
+    def factor(self) -> float:
+        """The number in the width: itself, or the factor of the radius or of the noise."""
+        return read_factor(self.width)
 
     def __repr__(self) -> str:
         return self.kind.format(self)
@@ -192,9 +202,11 @@ def optimism(width: Width) -> Exploration:
 def randomized(law: Law) -> Exploration:
     """Draw the width of the confidence bound: max xᵀθ̂ + Z‖x‖_{V⁻¹}, one Z a round for all arms.
 
-    >>> from windvane import half_normal
+    >>> from windvane import half_normal, posterior
     >>> randomized(half_normal(0.4))
     randomized(half_normal(0.4))
+    >>> randomized(half_normal(posterior(0.5)))
+    randomized(half_normal(posterior(0.5)))
 
     Kim & Tewari (2020), §3.3.1 (D-RandLinUCB), after Vaswani et al. (2020).
     """
@@ -212,23 +224,28 @@ def randomized(law: Law) -> Exploration:
     needs="sample",
     by_oracle=True,
 )
-def thompson(scale: float = 1.0) -> Exploration:
+def thompson(scale: float | Posterior = 1.0) -> Exploration:
     """Play the arm that is best for a sampled parameter: max xᵀθ̃ with θ̃ ~ N(θ̂, a²V⁻¹).
 
     >>> thompson(0.5)
     thompson(0.5)
+    >>> from windvane import posterior
+    >>> thompson(posterior(0.5))
+    thompson(posterior(0.5))
 
     Agrawal & Goyal (2013), "Thompson sampling for contextual bandits with linear payoffs";
     Kim & Tewari (2020), §3.3.2 (D-LinTS).
     """
-    return Exploration("thompson", scale=validation.not_negative("thompson", "scale", scale))
+    if not isinstance(scale, Posterior):
+        scale = validation.not_negative("thompson", "scale", scale)
+    return Exploration("thompson", scale=scale)
 
 
 @_register(
     symbols="perturbed_history(a)",
     examples=("perturbed_history(0.6)", "perturbed_history(3, 'coins')"),
     arguments=lambda exploration: [
-        int(exploration.scale) if exploration.pseudo == "coins" else exploration.scale,
+        int(exploration.factor) if exploration.pseudo == "coins" else exploration.scale,
         exploration.pseudo,
     ],
     plays="xᵀθ̃, θ̃ fitted to the past rewards, each with fresh noise",

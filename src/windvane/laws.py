@@ -1,4 +1,4 @@
-"""Laws: how the confidence level of a round is drawn, and the radius of theory that scales it."""
+"""Laws: how the confidence level of a round is drawn, and what scales it: radius, or noise."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,19 @@ from typing import Literal
 from windvane import validation
 from windvane.errors import SettingError
 
-__all__ = ["Confidence", "Law", "confidence", "grid", "half_normal", "normal"]
+__all__ = [
+    "Confidence",
+    "Law",
+    "Posterior",
+    "confidence",
+    "grid",
+    "half_normal",
+    "normal",
+    "posterior",
+]
+
+PRIOR_NOISE = 0.5  # σ₀, the estimated noise before anything was learned
+PRIOR_NOISE_WEIGHT = 2.0  # n₀, the number of observations as which σ₀ counts
 
 
 def mass(seen: int, gamma: float, window: int) -> float:
@@ -39,6 +51,12 @@ def anytime(delta: float, seen: int) -> float:
     """δ_n = δ/(2n(1+ln n)²), whose sum over all n ≥ 1 stays below δ."""
     count = max(seen, 1)
     return delta / (2.0 * count * (1.0 + math.log(count)) ** 2)
+
+
+def estimate_noise(squared_errors: float, weight: float) -> float:
+    """σ̂ = √((n₀σ₀² + Σ w·e²/S)/(n₀ + Σ w)), with σ₀ = 0.5 and n₀ = 2."""
+    prior = PRIOR_NOISE_WEIGHT * PRIOR_NOISE * PRIOR_NOISE
+    return math.sqrt((prior + squared_errors) / (PRIOR_NOISE_WEIGHT + weight))
 
 
 @dataclass(frozen=True)
@@ -76,7 +94,27 @@ class Confidence:
         )
 
 
-Width = float | Confidence
+@dataclass(frozen=True)
+class Posterior:
+    """A share of the noise σ̂ that a policy estimates from its own errors of prediction.
+
+    >>> 0.5 * posterior(0.6)
+    posterior(0.3)
+    """
+
+    share: float
+
+    def __mul__(self, factor: float) -> "Posterior":
+        validation.not_negative("posterior", "a factor", factor)
+        return replace(self, share=self.share * float(factor))
+
+    __rmul__ = __mul__
+
+    def __repr__(self) -> str:
+        return f"posterior({self.share!r})"
+
+
+Width = float | Confidence | Posterior
 
 
 def confidence(
@@ -115,6 +153,25 @@ def confidence(
     )
 
 
+def posterior(share: float = 1.0) -> Posterior:
+    """A share of the estimated noise: with share 1, a width is a standard deviation of xᵀθ.
+
+    σ̂² = (n₀σ₀² + Σ w·e²/S)/(n₀ + Σ w),  e = y − xᵀθ̂ before y is learned,  S = 1 + ‖x‖²_{V⁻¹}
+
+    The weights w fade as those of the memory do. σ₀ = 0.5, counted as n₀ = 2 observations, is the
+    noise of a policy that has learned nothing.
+
+    >>> posterior(0.5)
+    posterior(0.5)
+    >>> half_normal(posterior(0.5))
+    half_normal(posterior(0.5))
+
+    Zellner (1971), "An introduction to Bayesian inference in econometrics", with the estimate σ̂
+    in place of the distribution of the noise.
+    """
+    return Posterior(validation.not_negative("posterior", "share", share))
+
+
 @dataclass(frozen=True)
 class Law:
     """The probability law of the confidence level Z of a round.
@@ -135,10 +192,17 @@ class Law:
 
 
 def check_width(who: str, name: str, value: Width) -> Width:
-    """Return a radius as it is, or a number of at least 0."""
-    if isinstance(value, Confidence):
+    """Return a radius or a share of the noise as it is, or a number of at least 0."""
+    if isinstance(value, Confidence | Posterior):
         return value
     return validation.not_negative(who, name, value)
+
+
+def read_factor(width: Width) -> float:
+    """The number in a width: itself, or the factor of the radius or of the noise."""
+    if isinstance(width, Confidence):
+        return width.times
+    return width.share if isinstance(width, Posterior) else width
 
 
 def normal(scale: Width) -> Law:

@@ -166,7 +166,7 @@ confidence(0.01, 0.5, 1.0, 1.0))), ridge=1.0)
         return Adaptive.from_adaptation(dim, adaptation, exploration, ridge, seed, floor)
     memory = tune_memory(row, problem)
     if link:
-        return GeneralizedPolicy(dim, link, memory, exploration.scale, ridge, seed, floor)
+        return GeneralizedPolicy(dim, link, memory, exploration.factor, ridge, seed, floor)
     return Policy(dim, memory, exploration, ridge, seed, floor)
 
 

@@ -15,16 +15,17 @@ from collections.abc import Callable, Mapping, Sequence
 from windvane import validation
 from windvane.errors import SettingError
 from windvane.exploration import EXPLORATIONS, Exploration
-from windvane.laws import LAWS, Confidence, Law, confidence
+from windvane.laws import LAWS, Confidence, Law, Posterior, confidence, posterior
 from windvane.memory import MEMORIES, Memory
 
-Part = Memory | Exploration | Law | Confidence
+Part = Memory | Exploration | Law | Confidence | Posterior
 Factories = Mapping[str, Callable[..., object]]
 FACTORIES: dict[str, Callable[..., Part]] = {
     **{kind.name: kind.factory for kind in MEMORIES.values()},
     **{kind.name: kind.factory for kind in EXPLORATIONS.values()},
     **LAWS,
     "confidence": confidence,
+    "posterior": posterior,
 }
 
 
@@ -68,7 +69,7 @@ def read_exploration(text: str) -> Exploration:
 
 
 def read(text: str) -> Part:
-    """The memory, exploration, law or confidence that a text stands for."""
+    """The memory, exploration, law, confidence or posterior that a text stands for."""
     return _read("text", text, list(FACTORIES))
 
 
@@ -147,8 +148,10 @@ def _number(who: str, node: ast.expr, factories: Factories) -> float:
 
 
 def _multiply(who: str, left: object, right: object) -> object:
-    if isinstance(left, int | float) and isinstance(right, Confidence):
+    if isinstance(left, int | float) and isinstance(right, Confidence | Posterior):
         return left * right
-    if isinstance(left, Confidence) and isinstance(right, int | float):
+    if isinstance(left, Confidence | Posterior) and isinstance(right, int | float):
         return left * right
-    raise SettingError(f"{who}: only a number and confidence(...) can be multiplied")
+    raise SettingError(
+        f"{who}: only a number and confidence(...) or posterior(...) can be multiplied"
+    )

@@ -151,7 +151,7 @@ def play_naively(player: Player, draw: Draw, seed: int) -> float:
         inverse = np.linalg.inv(W)
         V_inverse = inverse @ W_tilde @ inverse
         if law is None:
-            theta = rng.multivariate_normal(inverse @ b, player.exploration.scale**2 * V_inverse)
+            theta = rng.multivariate_normal(inverse @ b, player.exploration.factor**2 * V_inverse)
             scores = arms @ theta
         else:
             assert isinstance(law.scale, wv.Confidence)

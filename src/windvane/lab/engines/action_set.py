@@ -43,7 +43,7 @@ def make_policy(player: Player, dim: int, key: int) -> Policy | Adaptive | Gener
     if player.adaptation:
         policy = Adaptive.from_adaptation(dim, player.adaptation, exploration, *rest)
     elif player.link:
-        policy = GeneralizedPolicy(dim, player.link, player.memory, exploration.scale, *rest)
+        policy = GeneralizedPolicy(dim, player.link, player.memory, exploration.factor, *rest)
     else:
         policy = Policy(dim, player.memory, exploration, *rest)
     policy.key = key

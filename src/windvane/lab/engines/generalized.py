@@ -24,7 +24,7 @@ from windvane.types import Floats
 def replay_generalized(player: Player, draw: Draw, key: int, marks: Marks) -> Floats:
     """Play one replication and return the cumulative regret at the marks, (M,)."""
     game = open_game(player, draw, key)
-    scale = player.exploration.scale
+    scale = player.exploration.factor
     model = make_model(player.link, player.memory, scale, player.ridge, player.floor)
     room = history_limit(player.memory) or draw.rounds
     held = make_blank(game.draw.dim, player.ridge, min(room, draw.rounds))

@@ -59,7 +59,7 @@ def make_player(policy: Mapping[str, object], world: World) -> Player:
 
 def _check_link(name: str, link: str, memory: Memory, exploration: Exploration) -> None:
     """Raise SettingError if the link does not go with the memory or with the exploration."""
-    make_model(link, memory, exploration.scale, 1.0, 0.0)
+    make_model(link, memory, exploration.factor, 1.0, 0.0)
     if not exploration.kind.works_with_link or exploration.pseudo != "normal":
         raise SettingError(
             f"simulate: {name} has a link, so its exploration must be perturbed_history(scale), "
