@@ -31,6 +31,7 @@ from windvane.errors import (
 from windvane.exploration import *  # noqa: F403
 from windvane.glm.policy import GeneralizedPolicy
 from windvane.laws import *  # noqa: F403
+from windvane.learner.learner import Decision, Learner
 from windvane.memory import *  # noqa: F403
 from windvane.names import named
 from windvane.policy import Policy
@@ -47,11 +48,13 @@ __all__ = [
     "Choice",
     "ChoiceError",
     "Chooser",
+    "Decision",
     "FeatureError",
     "FileError",
     "Finite",
     "FitError",
     "GeneralizedPolicy",
+    "Learner",
     "Policy",
     "PredictiveMemory",
     "RewardError",

@@ -96,7 +96,7 @@ class Chooser(Persistent):
     def __init__(self, dim: int, seed: int | np.random.SeedSequence | None) -> None:
         who = type(self).__name__
         self.dim = validation.whole(who, "dim", dim)
-        self.key = _make_key(who, seed)
+        self.key = make_key(who, seed)
         self.round = 0
         self._open: set[int] = set()  # rounds that were chosen and not yet learned
 
@@ -281,7 +281,7 @@ def compute_room(seen: int, more: int, room: int, limit: int | None) -> int:
     return larger if limit is None else min(larger, limit)
 
 
-def _make_key(who: str, seed: int | np.random.SeedSequence | None) -> int:
+def make_key(who: str, seed: int | np.random.SeedSequence | None) -> int:
     """Return 63 random bits from which all random numbers of a policy follow."""
     if seed is not None and not isinstance(seed, np.random.SeedSequence):
         seed = validation.whole(who, "seed", seed, least=0)

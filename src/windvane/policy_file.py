@@ -22,6 +22,7 @@ FORMATS = {  # the name of the format in the file, by class
     "Policy": "windvane policy",
     "GeneralizedPolicy": "windvane generalized policy",
     "Adaptive": "windvane adaptive policy",
+    "Learner": "windvane learner",
 }
 VERSION = 1
 HEADER = "policy.json"

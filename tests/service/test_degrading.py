@@ -16,9 +16,9 @@ from starlette.testclient import TestClient
 
 from server_process import BASE, Answer, Client, Nursery, Server, wait_for_health
 from store_helpers import TERMS, create_loop, make_decision, put_reward
+from windvane.features.encoder import Encoder
 from windvane.service import app
 from windvane.service.app import create_app
-from windvane.service.features.encoder import Encoder
 from windvane.service.loops import maintenance, service
 from windvane.service.store import writer_client
 from windvane.service.store.decision_operations import PutDecision, Withdraw

@@ -1,7 +1,8 @@
 """The diagonal belief: a precision and a mean for each weight, and nothing between two weights.
 
 In units of the noise, weight i has the precision pᵢ that data has given, the prior precision λᵢ,
-the variance sᵢ = 1/(pᵢ + λᵢ) and the mean mᵢ = sᵢ·bᵢ. An observation (x, y) of weight w is learned by
+the variance sᵢ = 1/(pᵢ + λᵢ) and the mean mᵢ = sᵢ·bᵢ. An observation (x, y) of weight w is learned
+by
 
     e = y − Σ xᵢmᵢ,   S = 1/w + Σ xᵢ²sᵢ
     mᵢ ← mᵢ + sᵢxᵢe/S,   sᵢ ← sᵢ − sᵢ²xᵢ²/S,   which is   pᵢ ← pᵢ + xᵢ²/(S − sᵢxᵢ²)

@@ -198,7 +198,7 @@ def expire_key(
 ) -> None:
     """Let a key expire, now or later; with a delay, an old key and a new one overlap."""
     with _open_store(data, database) as store:
-        from windvane.service.loops.durations import parse_seconds
+        from windvane.durations import parse_seconds
         from windvane.service.store.admin_operations import ExpireKey
 
         if delay is None:  # expired by service time and by any wall clock, now and later

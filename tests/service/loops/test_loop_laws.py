@@ -8,7 +8,7 @@ import pytest
 
 from server_process import Client, Nursery, Server
 from windvane import Policy
-from windvane.service.features.encoder import Encoder
+from windvane.features.encoder import Encoder
 from windvane.service.loops.settings import Settings
 from windvane.service.schemas import Action
 from windvane.service.store.admin_operations import PutLoop

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
+from windvane.features.encoder import Encoder
 from windvane.policy import Policy
-from windvane.service.features.encoder import Encoder
 from windvane.service.loops.settings import Settings
 from windvane.service.monitoring.drift_alarm import (
     CALIBRATION_LESSONS,

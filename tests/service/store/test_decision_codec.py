@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from windvane.errors import StoreError
-from windvane.service.features.encoder import Encoder
+from windvane.features.encoder import Encoder
 from windvane.service.loops.loop import cut_offer
 from windvane.service.loops.offered_actions import parse_offer
 from windvane.service.store.decision_codec import (

@@ -19,10 +19,10 @@ import msgspec
 import numpy as np
 
 from windvane.errors import FeatureError, FileError, StoreError
+from windvane.features.encoder import Encoder
 from windvane.policy import Policy
 from windvane.service.clock import MICROSECONDS_PER_SECOND, ServiceClock
 from windvane.service.errors import EventIdError, RankRequestError
-from windvane.service.features.encoder import Encoder
 from windvane.service.loops.expiry_schedule import ExpirySchedule
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.settings import Settings

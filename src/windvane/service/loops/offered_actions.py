@@ -5,8 +5,8 @@ from functools import cached_property, lru_cache
 
 import msgspec
 
+from windvane.features.packing import PackedActions, pack_actions
 from windvane.service.errors import RankRequestError
-from windvane.service.features.encoder import PackedActions, pack_actions
 from windvane.service.schemas import Action, Actions
 
 MAX_CACHED_BYTES = 1 << 14  # of JSON; an `Offer` takes many times as much memory

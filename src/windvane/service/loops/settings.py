@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, get_args, get_orig
 import msgspec
 
 from windvane import exploration, laws, memory
+from windvane.durations import parse_half_life, parse_seconds
 from windvane.errors import SettingError
 from windvane.policy import Policy
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.errors import LoopNameError, LoopSettingsError
-from windvane.service.loops.durations import parse_half_life, parse_seconds
 
 LOOP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
 MAX_NEW_DIM = 1024  # of a new loop: a lesson takes d² steps, and every d lessons one takes d³

@@ -38,7 +38,7 @@ def compile_kernels() -> None:
 
 def load_kernels() -> None:
     """Load all functions that a loop calls: a choice, a lesson and a change of settings."""
-    from windvane.service.features.encoder import Encoder
+    from windvane.features.encoder import Encoder
     from windvane.service.loops.settings import Settings
     from windvane.service.schemas import Action
 

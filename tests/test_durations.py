@@ -2,8 +2,8 @@
 
 import pytest
 
+from windvane.durations import HalfLife, parse_half_life, parse_seconds
 from windvane.errors import SettingError
-from windvane.service.loops.durations import HalfLife, parse_half_life, parse_seconds
 
 
 @pytest.mark.parametrize(

@@ -5,76 +5,34 @@ id of an action is one of its categories. Actions without features therefore dif
 the estimate of a new action starts without observations.
 """
 
-from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from windvane import validation
-from windvane.errors import FeatureError, SettingError
-from windvane.service.features.hashing import (
-    CATEGORY_VALUE,
-    Integers,
-    UnsignedIntegers,
-    cross_parts,
-    hash_name,
-    hash_rows,
-    weigh_parts,
+from windvane.errors import SettingError
+from windvane.features.hashing import Integers, cross_parts, hash_rows, weigh_parts
+from windvane.features.json_reader import FeatureList, JsonObjects
+from windvane.features.labels import Contribution, label_parts, name_crossing
+from windvane.features.packing import (
+    BYTES_PER_NUMBER,
+    MAX_CROSSINGS,
+    Action,
+    PackedActions,
+    join_sides,
+    pack_actions,
+    read_action,
 )
-from windvane.service.features.json_reader import MAX_NUMBERS, FeatureList, JsonObjects
 from windvane.types import Floats
 
 ENCODING_VERSION = 1  # increases whenever the same features would get another vector
-MAX_CROSSINGS = 2**20  # of one request: some ten milliseconds of work
 MAX_DIM = 2**16
-MAX_CACHED_ACTION_BYTES = 8192
-CACHED_ACTIONS = 4096
-_ONES = array("q", [1] * (MAX_NUMBERS + 1)).tobytes()  # the sizes of features without arrays
-BYTES_PER_NUMBER = 8  # of a float64
-_BYTES_OF_TWO_NUMBERS = BYTES_PER_NUMBER**2
 MAX_CONTRIBUTIONS = 1000  # that are listed one by one
 REST = "all smaller contributions"
-
-
-class Action(Protocol):
-    """An action of a rank request."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def features(self) -> JsonObjects: ...
-
-
-class Contribution(NamedTuple):
-    """The name of a feature or of a crossing, and what it adds to an estimate."""
-
-    name: str
-    amount: float
-
-
-class PackedFeatures(NamedTuple):
-    """The features of the context or of one action, as bytes of the arrays for compiled code."""
-
-    hashes: bytes
-    numbers: bytes
-    sizes: bytes
-    feature_count: int
-
-
-class PackedActions(NamedTuple):
-    """The features of all actions of a request, one action after the other."""
-
-    hashes: bytes
-    numbers: bytes
-    sizes: bytes
-    feature_counts: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -93,7 +51,7 @@ class Encoder:
     def encode(self, context: JsonObjects, actions: Sequence[Action] | PackedActions) -> Floats:
         """Encode a request: one row for each action, (K, d), each of length 1 at most."""
         packed = actions if isinstance(actions, PackedActions) else pack_actions(actions)
-        return hash_rows(*_join_sides(context, packed), self.dim)
+        return hash_rows(*join_sides(context, packed), self.dim)
 
     def explain(
         self, theta: npt.ArrayLike, context: JsonObjects, actions: Sequence[Action], index: int
@@ -155,21 +113,18 @@ class Encoder:
         estimate = np.asarray(theta, np.float64)  # (d,)
         if estimate.shape != (self.dim,):
             raise SettingError(f"Encoder: theta must be {self.dim} numbers, got {estimate.shape}")
-        sides = _join_sides(context, pack_actions(actions))
+        sides = join_sides(context, pack_actions(actions))
         rows = hash_rows(*sides, self.dim)
         part_hashes, weights, ends = weigh_parts(*sides)
         context_numbers: dict[str, int] = {}
         action_numbers: dict[str, int] = {}
         context_places = _number_labels(
-            _label_parts("context", FeatureList("the context", context), with_category),
+            ["", *label_parts("context", FeatureList("the context", context), with_category)],
             context_numbers,
         )
         action_places = [
-            _number_labels(
-                _label_parts("action", _read_action(action.id, action.features), with_category),
-                action_numbers,
-            )
-            for action in actions
+            _number_labels(["", *label_parts("action", features, with_category)], action_numbers)
+            for features in (read_action(action.id, action.features) for action in actions)
         ]
         width = len(context_numbers)
         amounts = np.empty((len(action_numbers) * width, len(actions)))
@@ -194,7 +149,7 @@ class _ContributionTable(NamedTuple):
     def name_row(self, row: int) -> str:
         """The name of the pair in a row."""
         action, context = divmod(row, len(self.context_labels))
-        return _name_crossing(self.context_labels[context], self.action_labels[action])
+        return name_crossing(self.context_labels[context], self.action_labels[action])
 
 
 def _number_labels(labels: list[str], numbers: dict[str, int]) -> Integers:
@@ -208,87 +163,3 @@ def _count_crossings(context: JsonObjects, actions: Sequence[Action]) -> int:
     packed = pack_actions(actions)
     action_parts = len(actions) + len(packed.numbers) // BYTES_PER_NUMBER
     return context_parts * action_parts
-
-
-def pack_actions(actions: Sequence[Action]) -> PackedActions:
-    """Pack the features of all actions of a request; single actions are cached."""
-    packed = []
-    for action in actions:
-        try:
-            key = _encode_key((action.id, action.features))
-        except (OverflowError, UnicodeEncodeError, TypeError, RecursionError):
-            key = b""  # numbers and names that MessagePack cannot encode
-        if 0 < len(key) <= MAX_CACHED_ACTION_BYTES:
-            packed.append(pack_cached_action(key))
-        else:
-            packed.append(_pack_features(_read_action(action.id, action.features)))
-    return PackedActions(
-        b"".join([features.hashes for features in packed]),
-        b"".join([features.numbers for features in packed]),
-        b"".join([features.sizes for features in packed]),
-        tuple(features.feature_count for features in packed),
-    )
-
-
-def _join_sides(
-    context: JsonObjects, actions: PackedActions
-) -> tuple[UnsignedIntegers, Floats, Integers, Integers]:
-    """Make the arguments of `weigh_parts` and `hash_rows`, with the context first."""
-    packed_context = _pack_features(FeatureList("the context", context))
-    crossings = len(packed_context.numbers) * len(actions.numbers) // _BYTES_OF_TWO_NUMBERS
-    if crossings > MAX_CROSSINGS:
-        raise FeatureError(
-            f"features: context and actions must have at most {MAX_CROSSINGS} crossings, "
-            f"got {crossings}"
-        )
-    return (
-        np.frombuffer(packed_context.hashes + actions.hashes, np.uint64),
-        np.frombuffer(packed_context.numbers + actions.numbers, np.float64),
-        np.frombuffer(packed_context.sizes + actions.sizes, np.int64),
-        np.array((packed_context.feature_count, *actions.feature_counts), np.int64),
-    )
-
-
-# MessagePack encodes 1, 1.0 and true differently; as keys of a dict they would be equal in Python.
-_encode_key = msgspec.msgpack.Encoder().encode
-_decode_key = msgspec.msgpack.Decoder().decode
-
-
-@lru_cache(maxsize=CACHED_ACTIONS)
-def pack_cached_action(key: bytes) -> PackedFeatures:
-    """Pack an encoded action; most actions occur in many requests."""
-    return _pack_features(_read_action(*_decode_key(key)))
-
-
-def _read_action(action_id: str, objects: JsonObjects) -> FeatureList:
-    """Read the features of an action, with its id as one more category."""
-    features = FeatureList(f"action {action_id}", objects)
-    features.names.append(f"_id={action_id}")  # no feature can have this name
-    features.numbers.append(CATEGORY_VALUE)
-    return features
-
-
-def _pack_features(features: FeatureList) -> PackedFeatures:
-    """Replace names by their hashes, and lists by the bytes of arrays."""
-    count = len(features.names)
-    return PackedFeatures(
-        b"".join(map(hash_name, features.names)),
-        array("d", features.numbers).tobytes(),
-        array("q", features.sizes()).tobytes() if features.array_sizes else _ONES[: 8 * count],
-        count,
-    )
-
-
-def _label_parts(side: str, features: FeatureList, with_category: bool) -> list[str]:
-    """List the label of each part of a side; the constant, which is first, has an empty label."""
-    labels = [""]
-    for name, size in zip(features.names, features.sizes(), strict=True):
-        label = side + name[3:] if name.startswith("_id=") else f"{side}.{name}"
-        labels += [label if with_category else label.partition("=")[0]] * size
-    return labels
-
-
-def _name_crossing(context_label: str, action_label: str) -> str:
-    if context_label and action_label:
-        return f"{context_label} × {action_label}"
-    return context_label or action_label or "constant"

@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import windvane as wv
-from windvane.service.features import encoder as encoder_module
-from windvane.service.features import hashing
-from windvane.service.features.encoder import Encoder, pack_cached_action
-from windvane.service.features.hashing import MAX_NAME_CHARACTERS, squash
-from windvane.service.features.json_reader import MAX_NUMBERS
+from windvane.features import encoder as encoder_module
+from windvane.features import hashing
+from windvane.features.encoder import Encoder
+from windvane.features.hashing import MAX_NAME_CHARACTERS, squash
+from windvane.features.json_reader import MAX_NUMBERS
+from windvane.features.packing import pack_cached_action
 from windvane.types import Floats
 
 Json = dict[str, Any]

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn, cast
 
 from windvane.errors import FeatureError
-from windvane.service.features.hashing import CATEGORY_VALUE
+from windvane.features.hashing import CATEGORY_VALUE
 
 MAX_NUMBERS = 4096  # of the context or of one action, counting each element of an array
 MAX_FLOAT = sys.float_info.max  # a Python int can be larger

@@ -1,0 +1,138 @@
+"""Pack the features of a request as arrays for compiled code: hashes of names, numbers and sizes.
+
+A side is the context or one action. The id of an action is one of its categories.
+"""
+
+from array import array
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+
+from windvane.errors import FeatureError
+from windvane.features.crossings import name_namespace
+from windvane.features.hashing import CATEGORY_VALUE, Integers, UnsignedIntegers, hash_name
+from windvane.features.json_reader import MAX_NUMBERS, FeatureList, JsonObjects
+from windvane.types import Floats
+
+MAX_CROSSINGS = 2**20  # of one request: some ten milliseconds of work
+MAX_CACHED_ACTION_BYTES = 8192
+CACHED_ACTIONS = 4096
+_ONES = array("q", [1] * (MAX_NUMBERS + 1)).tobytes()  # the sizes of features without arrays
+BYTES_PER_NUMBER = 8  # of a float64
+_BYTES_OF_TWO_NUMBERS = BYTES_PER_NUMBER**2
+
+
+class Action(Protocol):
+    """An action of a rank request."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def features(self) -> JsonObjects: ...
+
+
+class PackedFeatures(NamedTuple):
+    """The features of the context or of one action, as bytes of the arrays for compiled code."""
+
+    hashes: bytes
+    numbers: bytes
+    sizes: bytes
+    namespaces: bytes  # hashes, by feature
+    feature_count: int
+
+
+class PackedActions(NamedTuple):
+    """The features of all actions of a request, one action after the other."""
+
+    hashes: bytes
+    numbers: bytes
+    sizes: bytes
+    namespaces: bytes
+    feature_counts: tuple[int, ...]
+
+
+def pack_actions(actions: Sequence[Action]) -> PackedActions:
+    """Pack the features of all actions of a request; single actions are cached."""
+    packed = []
+    for action in actions:
+        try:
+            key = _encode_key((action.id, action.features))
+        except (OverflowError, UnicodeEncodeError, TypeError, RecursionError):
+            key = b""  # numbers and names that MessagePack cannot encode
+        if 0 < len(key) <= MAX_CACHED_ACTION_BYTES:
+            packed.append(pack_cached_action(key))
+        else:
+            packed.append(pack_features(read_action(action.id, action.features)))
+    return PackedActions(
+        b"".join([features.hashes for features in packed]),
+        b"".join([features.numbers for features in packed]),
+        b"".join([features.sizes for features in packed]),
+        b"".join([features.namespaces for features in packed]),
+        tuple(features.feature_count for features in packed),
+    )
+
+
+def pack_context(context: JsonObjects, actions: PackedActions) -> PackedFeatures:
+    """Pack the features of the context, unless it has too many crossings with these actions."""
+    packed_context = pack_features(FeatureList("the context", context))
+    crossings = len(packed_context.numbers) * len(actions.numbers) // _BYTES_OF_TWO_NUMBERS
+    if crossings > MAX_CROSSINGS:
+        raise FeatureError(
+            f"features: context and actions must have at most {MAX_CROSSINGS} crossings, "
+            f"got {crossings}"
+        )
+    return packed_context
+
+
+def join_sides(
+    context: JsonObjects, actions: PackedActions
+) -> tuple[UnsignedIntegers, Floats, Integers, Integers]:
+    """Make the arguments of `weigh_parts` and `hash_rows`, with the context first."""
+    packed_context = pack_context(context, actions)
+    return (
+        np.frombuffer(packed_context.hashes + actions.hashes, np.uint64),
+        np.frombuffer(packed_context.numbers + actions.numbers, np.float64),
+        np.frombuffer(packed_context.sizes + actions.sizes, np.int64),
+        np.array((packed_context.feature_count, *actions.feature_counts), np.int64),
+    )
+
+
+# MessagePack encodes 1, 1.0 and true differently; as keys of a dict they would be equal in Python.
+_encode_key = msgspec.msgpack.Encoder().encode
+_decode_key = msgspec.msgpack.Decoder().decode
+
+
+@lru_cache(maxsize=CACHED_ACTIONS)
+def pack_cached_action(key: bytes) -> PackedFeatures:
+    """Pack an encoded action; most actions occur in many requests."""
+    return pack_features(read_action(*_decode_key(key)))
+
+
+def read_action(action_id: str, objects: JsonObjects) -> FeatureList:
+    """Read the features of an action, with its id as one more category."""
+    features = FeatureList(f"action {action_id}", objects)
+    features.names.append(f"_id={action_id}")  # no feature can have this name
+    features.numbers.append(CATEGORY_VALUE)
+    return features
+
+
+def pack_features(features: FeatureList) -> PackedFeatures:
+    """Replace names by their hashes, and lists by the bytes of arrays."""
+    count = len(features.names)
+    return PackedFeatures(
+        b"".join(map(hash_name, features.names)),
+        array("d", features.numbers).tobytes(),
+        array("q", features.sizes()).tobytes() if features.array_sizes else _ONES[: 8 * count],
+        b"".join(map(_hash_namespace, features.names)),
+        count,
+    )
+
+
+@lru_cache(maxsize=2**14)
+def _hash_namespace(feature: str) -> bytes:
+    """Hash the namespace of a feature's name."""
+    return hash_name(name_namespace(feature))

@@ -1,0 +1,169 @@
+"""The parts of a request: what compiled code makes of packed features before they are crossed.
+
+A side is the context or one action. Each of its categories and numbers, and each number of an
+array, is a part with a key and a value:
+
+    a category   1
+    a number     (v − mean)/deviation, cut to [−3, 3]; the mean and deviation are of earlier lessons
+    an array     the differences from their means, scaled so that the array has length 2
+
+The values of a side are then divided by √(Σv²) if that is more than 1. A number that has been the
+same in all lessons has the value 0.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from windvane._jit import compiled_in_order
+from windvane._random import GOLDEN, scramble
+from windvane.kernels.weight_table import claim_key, find_key
+from windvane.types import Floats, Places, UnsignedIntegers
+
+LARGEST_NUMBER = 1e100  # beyond this, squares of numbers would overflow, so numbers are cut
+LARGEST_SCORE = 3.0  # standard deviations at which a number is cut
+MAX_SCALE_COUNT = 10_000.0  # lessons over which means and deviations are taken, at most
+ARRAY_LENGTH = 2.0
+COUNT, MEAN, SQUARES = 0, 1, 2  # of a row of scales: lessons, mean, Σ of squared differences
+ACTION_SALT = np.uint64(0xA5A5F00DCAFE1234)  # tells features of actions from those of the context
+
+
+class PackedSides(NamedTuple):
+    """The packed features of several sides, one side after the other."""
+
+    hashes: UnsignedIntegers  # by feature
+    numbers: Floats  # infinity stands for a category
+    sizes: Places  # by feature: how many numbers it has
+    feature_counts: Places  # by side
+    masks: Places  # by feature: in which crossings it takes part, one bit each
+
+
+class Scales(NamedTuple):
+    """The running mean and deviation of each number, as a hash table."""
+
+    keys: UnsignedIntegers  # (places,)
+    rows: Floats  # (places, 3)
+
+
+class Parts(NamedTuple):
+    """The parts of several sides, one side after the other."""
+
+    keys: UnsignedIntegers  # (parts,)
+    values: Floats  # (parts,)
+    masks: Places  # (parts,)
+    ends: Places  # by side: the place after its last part
+
+
+@compiled_in_order
+def make_key(bits: np.uint64) -> np.uint64:
+    """Return a key of these bits that is not EMPTY."""
+    return scramble(bits) | np.uint64(1)
+
+
+@compiled_in_order
+def weigh_parts(sides: PackedSides, scales: Scales) -> Parts:
+    """Compute the key and the value of every part; side 0 is the context, then follow actions."""
+    total = sides.numbers.size
+    keys, values = np.empty(total, np.uint64), np.empty(total)
+    masks, ends = np.empty(total, np.int64), np.empty(sides.feature_counts.size, np.int64)
+    part, number, feature = 0, 0, 0
+    for side in range(sides.feature_counts.size):
+        salt = np.uint64(0) if side == 0 else ACTION_SALT
+        first, square = part, 0.0
+        for _ in range(sides.feature_counts[side]):
+            size, hash_ = sides.sizes[feature], sides.hashes[feature] ^ salt
+            if size == 1:
+                keys[part] = make_key(hash_)
+                values[part] = weigh_number(sides.numbers[number], keys[part], scales)
+            else:
+                weigh_array(
+                    sides.numbers[number : number + size], hash_, scales, keys, values, part
+                )
+            for i in range(part, part + size):
+                masks[i] = sides.masks[feature]
+                square += values[i] * values[i]
+            part += size
+            number += size
+            feature += 1
+        length = math.sqrt(max(1.0, square))
+        for i in range(first, part):
+            values[i] /= length
+        ends[side] = part
+    return Parts(keys, values, masks, ends)
+
+
+@compiled_in_order
+def weigh_number(number: float, key: np.uint64, scales: Scales) -> float:
+    """Return the value of a category or of a number."""
+    if number == np.inf:
+        return 1.0
+    place = find_key(scales.keys, key)
+    if place < 0:
+        return 0.0
+    row = scales.rows[place]
+    if row[SQUARES] <= 0.0:
+        return 0.0
+    score = (number - row[MEAN]) / math.sqrt(row[SQUARES] / row[COUNT])
+    return float(max(-LARGEST_SCORE, min(LARGEST_SCORE, score)))
+
+
+@compiled_in_order
+def weigh_array(
+    numbers: Floats,
+    hash_: np.uint64,
+    scales: Scales,
+    keys: UnsignedIntegers,
+    values: Floats,
+    first: int,
+) -> None:
+    """Write the keys and values of an array's parts, beginning at part `first`."""
+    square = 0.0
+    for i in range(numbers.size):
+        keys[first + i] = make_key(hash_ + GOLDEN * np.uint64(i))
+        place = find_key(scales.keys, keys[first + i])
+        mean = scales.rows[place, MEAN] if place >= 0 else 0.0
+        values[first + i] = cut(numbers[i]) - mean
+        square += values[first + i] * values[first + i]
+    if square > 0.0:
+        factor = ARRAY_LENGTH / math.sqrt(square)
+        for i in range(numbers.size):
+            values[first + i] *= factor
+
+
+@compiled_in_order
+def cut(number: float) -> float:
+    """Cut a number whose square would overflow."""
+    return max(-LARGEST_NUMBER, min(LARGEST_NUMBER, number))
+
+
+@compiled_in_order
+def update_scales(sides: PackedSides, scales: Scales) -> int:
+    """Take in the numbers of a lesson; return how many places of the table are new."""
+    number, feature, added = 0, 0, 0
+    for side in range(sides.feature_counts.size):
+        salt = np.uint64(0) if side == 0 else ACTION_SALT
+        for _ in range(sides.feature_counts[side]):
+            size, hash_ = sides.sizes[feature], sides.hashes[feature] ^ salt
+            for i in range(size):
+                if sides.numbers[number + i] == np.inf:
+                    continue
+                key = make_key(hash_) if size == 1 else make_key(hash_ + GOLDEN * np.uint64(i))
+                place, is_new = claim_key(scales.keys, key)
+                added += is_new
+                update_scale(scales.rows[place], sides.numbers[number + i])
+            number += size
+            feature += 1
+    return added
+
+
+@compiled_in_order
+def update_scale(row: Floats, number: float) -> None:
+    """Take one number into a running mean and deviation, of the last MAX_SCALE_COUNT or so."""
+    if row[COUNT] >= MAX_SCALE_COUNT:
+        row[SQUARES] *= (MAX_SCALE_COUNT - 1.0) / row[COUNT]
+        row[COUNT] = MAX_SCALE_COUNT - 1.0
+    row[COUNT] += 1.0
+    difference = cut(number) - row[MEAN]
+    row[MEAN] += difference / row[COUNT]
+    row[SQUARES] += difference * difference * (1.0 - 1.0 / row[COUNT])

@@ -1,0 +1,213 @@
+"""The belief bank of a learner: one belief for each half-life, judged by prediction."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from windvane import policy_file, validation
+from windvane.kernels.belief_bank import (
+    LOSS,
+    Bank,
+    BankRules,
+    amend_lesson,
+    build_row,
+    compute_noise,
+    learn_lesson,
+)
+from windvane.kernels.diagonal import PRECISION
+from windvane.kernels.feature_parts import PackedSides, Scales, update_scales, weigh_parts
+from windvane.kernels.weight_table import EMPTY, move_keys
+from windvane.learner.ranking import Ranking, rank_actions
+from windvane.types import Booleans, Floats, Places, UnsignedIntegers
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+HALF_LIVES = (HOUR, 6 * HOUR, DAY, 4 * DAY, 14 * DAY, 90 * DAY, math.inf)
+MAIN_PRIOR = 1.0  # prior precision of the constant and of the features of one side
+CROSSING_PRIOR = 1.0
+SHARE = 0.5  # of the noise: the scale of exploration
+NOISE_MEMORY = 1000.0  # lessons over which the noise is estimated
+LEAD_MARGIN = 1.0  # nats by which another half-life must predict better to take the lead
+FIRST_PLACES = 256  # of the hash tables
+MAX_PLACES = 2**18
+MAX_FILL = 0.7  # share of the places that are taken
+
+
+class Lead(NamedTuple):
+    """The half-life that leads, and since when."""
+
+    column: int
+    lesson: int  # how many lessons had been learned
+    at: float  # the time of the newest decision then
+
+
+class BeliefBank:
+    """Beliefs of different half-lives that learn the same lessons; one of them leads."""
+
+    def __init__(self, half_lives: Sequence[float], floor: float) -> None:
+        columns = len(half_lives)
+        self.rules = BankRules(
+            half_lives=np.array(half_lives, np.float64),
+            priors=np.tile(np.array([MAIN_PRIOR, CROSSING_PRIOR]), (columns, 1)),
+            share=SHARE,
+            floor=floor,
+            noise_memory=NOISE_MEMORY,
+            margin=LEAD_MARGIN,
+        )
+        self.bank = Bank(
+            keys=np.zeros(FIRST_PLACES, np.uint64),
+            sums=np.zeros((FIRST_PLACES, columns, 2)),
+            origins=np.zeros(columns),
+            judgements=np.zeros((columns, 3)),
+            lead=np.zeros(2),
+        )
+        self.scales = Scales(np.zeros(FIRST_PLACES, np.uint64), np.zeros((FIRST_PLACES, 3)))
+        self.weight_count = 0
+        self.scale_count = 0
+        self.lessons = 0
+        self.newest = -math.inf  # time of the newest decision that was learned
+        self.lead = Lead(columns - 1, 0, 0.0)
+
+    @property
+    def leader(self) -> float:
+        """The half-life that leads, in seconds."""
+        return float(self.rules.half_lives[self.lead.column])
+
+    @property
+    def noise(self) -> float:
+        """The estimated standard deviation of the noise, by the belief that leads."""
+        return float(compute_noise(self.bank, self.lead.column))
+
+    def rank(self, sides: PackedSides, places: Places, at: float, key: int, round_: int) -> Ranking:
+        """Choose among the actions at `places`."""
+        when = max(at, self.newest)
+        return rank_actions(
+            *(self.rules, self.bank, self.scales, sides, places),
+            *(self.lead.column, when if math.isfinite(when) else 0.0, key, round_),
+        )
+
+    def learn(self, sides: PackedSides, reward: float, at: float) -> bool:
+        """Learn the reward of a context and one action; returns whether the lead changed."""
+        self._advance(at)
+        row = build_row(weigh_parts(sides, self.scales))
+        self._make_room(row.keys.size, sides.numbers.size)
+        self.weight_count += learn_lesson(
+            self.rules, self.bank, self.lead.column, row, reward, at, self.newest
+        )
+        self.scale_count += update_scales(sides, self.scales)
+        self.lessons += 1
+        return self._judge()
+
+    def amend(self, sides: PackedSides, more: float, at: float) -> None:
+        """Add to the reward of an earlier lesson."""
+        self._advance(at)
+        row = build_row(weigh_parts(sides, self.scales))
+        self._make_room(row.keys.size, 0)
+        self.weight_count += amend_lesson(self.rules, self.bank, row, more, at, self.newest)
+
+    def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+        """Return the state as a saved file holds it; the tables without their empty places."""
+        is_taken, is_scaled = self.bank.keys != EMPTY, self.scales.keys != EMPTY
+        header = {
+            "lessons": self.lessons,
+            "newest": self.newest if self.lessons else None,
+            "lead": list(self.lead),
+        }
+        return header, {
+            "weight_keys": self.bank.keys[is_taken],
+            "weight_sums": self.bank.sums[is_taken],
+            "origins": self.bank.origins.copy(),
+            "judgements": self.bank.judgements.copy(),
+            "lead_errors": self.bank.lead.copy(),
+            "scale_keys": self.scales.keys[is_scaled],
+            "scales": self.scales.rows[is_scaled],
+        }
+
+    def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
+        """Take over a saved state if it fits; raise ValueError if it does not."""
+        columns = self.rules.half_lives.size
+        weights, scales = len(arrays["weight_keys"]), len(arrays["scale_keys"])
+        shapes = {
+            "weight_keys": ((weights,), np.uint64),
+            "weight_sums": ((weights, columns, 2), np.float64),
+            "origins": ((columns,), np.float64),
+            "judgements": ((columns, 3), np.float64),
+            "lead_errors": ((2,), np.float64),
+            "scale_keys": ((scales,), np.uint64),
+            "scales": ((scales, 3), np.float64),
+        }
+        for name, (shape, kind) in shapes.items():
+            array = arrays[name]
+            if array.shape != shape or array.dtype != kind:
+                raise ValueError(f"its array {name} has a wrong shape or type")
+            if kind is np.float64 and not np.isfinite(array).all():
+                raise ValueError(f"its array {name} has a number that is not finite")
+            if kind is np.uint64 and (len(np.unique(array)) < len(array) or (array == EMPTY).any()):
+                raise ValueError(f"its array {name} has a key twice")
+        column, lesson, at = header["lead"]
+        if column not in range(columns) or weights > MAX_FILL * MAX_PLACES:
+            raise ValueError("its counters are out of bounds")
+        self.lessons = validation.whole("load", "lessons", header["lessons"], least=0)
+        self.newest = -math.inf if header["newest"] is None else float(header["newest"])
+        self.lead = Lead(column, validation.whole("load", "lead", lesson, least=0), float(at))
+        keys, sums = _fill(arrays["weight_keys"], arrays["weight_sums"].reshape(weights, -1))
+        self.bank = Bank(
+            keys,
+            sums.reshape(len(keys), columns, 2),
+            arrays["origins"].copy(),
+            arrays["judgements"].copy(),
+            arrays["lead_errors"].copy(),
+        )
+        self.scales = Scales(*_fill(arrays["scale_keys"], arrays["scales"]))
+        self.weight_count, self.scale_count = weights, scales
+
+    def _advance(self, at: float) -> None:
+        if self.newest == -math.inf:
+            self.bank.origins[:] = at
+        self.newest = max(self.newest, at)
+
+    def _judge(self) -> bool:
+        """Let the half-life with the least loss lead, if it is clearly better."""
+        losses = self.bank.judgements[:, LOSS]
+        best = int(losses.argmin())
+        if losses[self.lead.column] <= losses[best] + self.rules.margin:
+            return False
+        self.lead = Lead(best, self.lessons, self.newest)
+        return True
+
+    def _make_room(self, weights: int, scales: int) -> None:
+        """Grow the tables so that a row fits; a full table drops its weights with least data."""
+        while self.weight_count + weights > MAX_FILL * len(self.bank.keys):
+            keys, sums = self.bank.keys, self.bank.sums
+            is_kept = keys != EMPTY
+            places = len(keys)
+            if places < MAX_PLACES:
+                places *= 2
+            else:
+                precisions = sums[:, -1, PRECISION]
+                is_kept &= precisions > np.median(precisions[is_kept])
+            new_keys, new_sums = _move(keys, sums.reshape(len(keys), -1), is_kept, places)
+            self.weight_count = int(np.count_nonzero(is_kept))
+            self.bank = self.bank._replace(keys=new_keys, sums=new_sums.reshape(places, -1, 2))
+        while self.scale_count + scales > MAX_FILL * len(self.scales.keys):
+            keys, rows = self.scales
+            is_kept = keys != EMPTY
+            self.scales = Scales(*_move(keys, rows, is_kept, 2 * len(keys)))
+
+
+def _move(
+    keys: UnsignedIntegers, rows: Floats, is_kept: Booleans, places: int
+) -> tuple[UnsignedIntegers, Floats]:
+    new_keys, new_rows = np.zeros(places, np.uint64), np.zeros((places, rows.shape[1]))
+    move_keys(keys, rows, is_kept, new_keys, new_rows)
+    return new_keys, new_rows
+
+
+def _fill(keys: UnsignedIntegers, rows: Floats) -> tuple[UnsignedIntegers, Floats]:
+    """Make a table of these keys and their rows."""
+    places = FIRST_PLACES
+    while len(keys) > MAX_FILL * places:
+        places *= 2
+    return _move(keys, rows, np.ones(len(keys), np.bool_), places)

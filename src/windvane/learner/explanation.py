@@ -1,0 +1,49 @@
+"""Explain a prediction: what each feature and each crossing adds to it."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from windvane.features.json_reader import FeatureList
+from windvane.features.labels import Contribution, label_parts, name_crossing
+from windvane.features.packing import Action, pack_actions, read_action
+from windvane.kernels.belief_bank import build_row, compute_contributions
+from windvane.kernels.feature_parts import weigh_parts
+from windvane.learner.sides import join_request
+
+if TYPE_CHECKING:
+    from windvane.learner.learner import Learner
+
+
+def explain_action(
+    learner: "Learner",
+    context: Sequence[Mapping[str, Any]],
+    action: Action,
+    at: float,
+    round_: int,
+) -> list[Contribution]:
+    """List what each feature and crossing adds to the prediction of an action, largest first."""
+    bank = learner.bank
+    sides = join_request(context, pack_actions([action]), learner.parsed_crossings)
+    parts = weigh_parts(sides, bank.scales)
+    when = max(learner.clock_of(round_, at), bank.newest)
+    amounts = compute_contributions(bank.rules, bank.bank, bank.lead.column, when, build_row(parts))
+    context_labels = label_parts("context", FeatureList("the context", context), True)
+    action_labels = label_parts("action", read_action(action.id, action.features), True)
+    names = ["constant"]
+    labels = context_labels + action_labels
+    names += [label for label, value in zip(labels, parts.values, strict=True) if value != 0.0]
+    first = len(context_labels)
+    for i, action_label in enumerate(action_labels, start=first):
+        names += [
+            name_crossing(context_label, action_label)
+            for j, context_label in enumerate(context_labels)
+            if parts.values[i] * parts.values[j] != 0.0 and parts.masks[i] & parts.masks[j]
+        ]
+    totals: dict[str, float] = {}
+    for name, amount in zip(names, amounts.tolist(), strict=True):
+        totals[name] = totals.get(name, 0.0) + amount
+    order = np.argsort(-np.abs(list(totals.values())), kind="stable")
+    listed = list(totals.items())
+    return [Contribution(*listed[place]) for place in order]

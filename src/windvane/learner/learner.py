@@ -1,0 +1,285 @@
+"""`Learner`: chooses among actions with named features, and learns from rewards, without settings.
+
+The service is this object with a durable log.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from windvane import policy_file, validation
+from windvane.durations import parse_half_life
+from windvane.errors import ArmsError, ChoiceError, FeatureError
+from windvane.persistence import Persistent
+from windvane.types import Floats
+
+if TYPE_CHECKING:
+    from windvane.features.labels import Contribution
+    from windvane.features.packing import PackedActions
+    from windvane.kernels.feature_parts import PackedSides
+    from windvane.learner.bank import BeliefBank
+    from windvane.learner.ranking import Ranking
+
+Features = Mapping[str, object]
+AUTO = "auto"
+EXPLORATION_PERCENTAGE = 0.02
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One decision of a learner: the chosen action, and the probability of every action.
+
+    >>> import windvane as wv
+    >>> decision = wv.Learner(seed=1).rank({}, ["news", "match"], at=0.0)
+    >>> decision.probabilities
+    array([0.5, 0.5])
+    """
+
+    action: str  # the id of the chosen action
+    index: int  # its place among the actions that were given
+    probability: float
+    probabilities: Floats = field(repr=False)  # (K,); 0 for an action that was excluded
+    round: int
+    at: float  # seconds
+    key: int = field(repr=False)
+    context: Sequence[Features] = field(repr=False)
+    features: Features = field(repr=False)  # of the chosen action
+    lesson: "PackedSides" = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class _Action:
+    id: str
+    features: Sequence[Features]
+
+
+class Learner(Persistent):
+    """Chooses among actions that have names and features, and learns from their rewards.
+
+    The half-life of what it has learned, the noise of the rewards and the scale of each number are
+    found from the data. `half_life` may be fixed, such as "7 days", "500 rounds" or "never". With
+    the probability `exploration_percentage` an action is chosen uniformly at random. `crossings`
+    lists which namespaces of the context are crossed with which of the action.
+
+    >>> import windvane as wv
+    >>> learner = wv.Learner(seed=1)
+    >>> for visitor in range(200):
+    ...     context = {"device": "phone" if visitor % 2 else "desktop"}
+    ...     decision = learner.rank(context, ["news", "match"], at=float(visitor))
+    ...     is_liked = (decision.action == "match") == (context["device"] == "phone")
+    ...     learner.reward(decision, 1.0 if is_liked else 0.0)
+    >>> learner.rank({"device": "phone"}, ["news", "match"], at=200.0).action
+    'match'
+    """
+
+    FILE_KIND = "Learner"
+
+    def __init__(
+        self,
+        *,
+        half_life: str = AUTO,
+        exploration_percentage: float = EXPLORATION_PERCENTAGE,
+        crossings: str = "context*action",
+        seed: int | np.random.SeedSequence | None = None,
+    ) -> None:
+        from windvane.chooser import make_key
+        from windvane.features.crossings import parse_crossings
+
+        who = "Learner"
+        self.half_life = validation.of_kind(who, "half_life", half_life, str)
+        self.exploration_percentage = validation.share(
+            who, "exploration_percentage", exploration_percentage
+        )
+        self.crossings = validation.of_kind(who, "crossings", crossings, str)
+        self.parsed_crossings = parse_crossings(self.crossings)
+        self.key = make_key(who, seed)
+        self.round = 0
+        self._open: set[int] = set()  # rounds that were ranked and not yet rewarded
+        self.bank = self._build_bank()
+
+    def _build_bank(self) -> "BeliefBank":
+        from windvane.learner.bank import HALF_LIVES, BeliefBank
+
+        half_lives: Sequence[float] = HALF_LIVES
+        self.ages_in_rounds = False
+        if self.half_life.strip().lower() != AUTO:
+            parsed = parse_half_life(self.half_life)
+            half_lives = (math.inf if parsed is None else parsed.length,)
+            self.ages_in_rounds = parsed is not None and parsed.in_rounds
+        return BeliefBank(half_lives, self.exploration_percentage)
+
+    def __repr__(self) -> str:
+        return (
+            f"Learner(half_life={self.half_life!r}, "
+            f"exploration_percentage={self.exploration_percentage!r}, "
+            f"crossings={self.crossings!r})"
+        )
+
+    def rank(
+        self,
+        context: Features | Sequence[Features],
+        actions: Sequence[str | Features],
+        *,
+        exclude: Sequence[str] = (),
+        at: float | None = None,
+    ) -> Decision:
+        """Choose one of the actions, which are ids or objects with an id and features.
+
+        `at` is the time in seconds, by default the present.
+        """
+        from windvane.features.packing import pack_actions
+
+        contexts = [context] if isinstance(context, Mapping) else list(context)
+        contexts = [_to_json(each) for each in contexts]
+        offered = [_read_action(action) for action in actions]
+        ids = [action.id for action in offered]
+        places = _find_places(ids, exclude)
+        when = time.time() if at is None else validation.real("rank", "at", at)
+        ranking, lesson = self.rank_packed(
+            contexts, pack_actions(offered), places, when, self.round
+        )
+        index = places[ranking.chosen]
+        probabilities = np.zeros(len(ids))
+        probabilities[places] = ranking.probabilities
+        round_ = self.round
+        self._open.add(round_)
+        self.round += 1
+        return Decision(
+            action=ids[index],
+            index=index,
+            probability=float(probabilities[index]),
+            probabilities=probabilities,
+            round=round_,
+            at=when,
+            key=self.key,
+            context=contexts,
+            features=offered[index].features[0],
+            lesson=lesson,
+        )
+
+    def rank_packed(
+        self,
+        context: Sequence[Mapping[str, Any]],
+        actions: "PackedActions",
+        places: Sequence[int],
+        at: float,
+        round_: int,
+    ) -> "tuple[Ranking, PackedSides]":
+        """Choose among packed actions at `places`; return also the features of the chosen one."""
+        from windvane.learner.sides import join_request, pick_action
+
+        sides = join_request(context, actions, self.parsed_crossings)
+        ranking = self.bank.rank(
+            sides, np.array(places, np.int64), self.clock_of(round_, at), self.key, round_
+        )
+        return ranking, pick_action(sides, places[ranking.chosen])
+
+    def reward(self, decision: Decision, reward: float) -> None:
+        """Learn the reward of a decision, at any time and in any order."""
+        value = validation.check_reward(reward, "reward")
+        if not isinstance(decision, Decision):
+            raise ChoiceError(f"reward: a decision must be given, got {decision!r}")
+        if decision.key != self.key or decision.round >= self.round:
+            raise ChoiceError("reward: this decision was made by another learner")
+        if decision.round not in self._open:
+            raise ChoiceError(f"reward: the decision of round {decision.round} has its reward")
+        self.learn(decision.lesson, value, decision.at, decision.round)
+        self._open.remove(decision.round)
+
+    def learn(self, lesson: "PackedSides", reward: float, at: float, round_: int) -> bool:
+        """Learn a reward of a context and an action; returns whether another half-life leads."""
+        return self.bank.learn(lesson, reward, self.clock_of(round_, at))
+
+    def amend(self, lesson: "PackedSides", more: float, at: float, round_: int) -> None:
+        """Add to a reward that was learned before."""
+        self.bank.amend(lesson, more, self.clock_of(round_, at))
+
+    def clock_of(self, round_: int, at: float) -> float:
+        """The time on the clock of the half-life: rounds or seconds."""
+        return float(round_) if self.ages_in_rounds else at
+
+    def explain(self, decision: Decision) -> "list[Contribution]":
+        """List what each feature and crossing adds to the predicted reward of the chosen action.
+
+        The largest come first. The sum of all is the prediction of the present belief.
+        """
+        from windvane.learner.explanation import explain_action
+
+        action = _Action(decision.action, [decision.features])
+        return explain_action(self, decision.context, action, decision.at, decision.round)
+
+    def export_settings(self) -> policy_file.Header:
+        return {
+            "half_life": self.half_life,
+            "exploration_percentage": self.exploration_percentage,
+            "crossings": self.crossings,
+        }
+
+    def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+        header, arrays = self.bank.export_state()
+        open_rounds = np.array(sorted(self._open), dtype=np.int64)
+        return (
+            {"key": self.key, "round": self.round, **header},
+            {"open_rounds": open_rounds, **arrays},
+        )
+
+    @classmethod
+    def from_settings(cls, header: policy_file.Header, arrays: policy_file.Arrays) -> Self:
+        return cls(
+            half_life=header["half_life"],
+            exploration_percentage=header["exploration_percentage"],
+            crossings=header["crossings"],
+            seed=0,
+        )
+
+    def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
+        self.bank.restore_state(header, arrays)
+        self.key = validation.whole("load", "key", header["key"], least=0)
+        self.round = validation.whole("load", "round", header["round"], least=0)
+        self._open = set(arrays["open_rounds"].tolist())
+
+    def _bind_kernels(self) -> None:
+        """Nothing to load: compiled functions are called by name."""
+
+
+def _read_action(action: str | Features) -> _Action:
+    if isinstance(action, str):
+        return _Action(action, [{}])
+    if not isinstance(action, Mapping) or not isinstance(action.get("id"), str):
+        raise FeatureError(f"rank: an action must be an id or an object with an id, got {action!r}")
+    features = {name: value for name, value in action.items() if name != "id"}
+    return _Action(str(action["id"]), [_to_json(features)])
+
+
+def _to_json(features: Features) -> dict[str, object]:
+    """Replace arrays and numbers of NumPy, and tuples, by what JSON has."""
+    if not isinstance(features, Mapping):
+        raise FeatureError(f"rank: features must be an object, got {features!r}")
+    return {str(name): _to_json_value(value) for name, value in features.items()}
+
+
+def _to_json_value(value: object) -> object:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, tuple):
+        return list(value)
+    return _to_json(value) if isinstance(value, Mapping) else value
+
+
+def _find_places(ids: list[str], exclude: Sequence[str]) -> list[int]:
+    """The places of the actions that are not excluded."""
+    if not ids:
+        raise ArmsError("rank: there must be at least one action")
+    if len(set(ids)) < len(ids):
+        raise ArmsError("rank: the ids of actions must be distinct")
+    excluded = {exclude} if isinstance(exclude, str) else set(exclude)
+    if unknown := sorted(excluded - set(ids)):
+        raise ArmsError(f"rank: {unknown[0]!r} is excluded, but it is not among the actions")
+    places = [place for place, id_ in enumerate(ids) if id_ not in excluded]
+    if not places:
+        raise ArmsError("rank: all actions are excluded")
+    return places

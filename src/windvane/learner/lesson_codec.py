@@ -1,0 +1,62 @@
+"""The features of a lesson as bytes: those of the context and of the chosen action, not crossed.
+
+A lesson keeps raw numbers and hashes of names. The scaling of numbers and the crossings are applied
+when the lesson is learned. The bytes begin with two zero bytes, and their length is no multiple of
+8, so that the log tells them from dense features.
+"""
+
+import struct
+
+import numpy as np
+
+from windvane.kernels.feature_parts import PackedSides
+
+_HEAD = struct.Struct("<HBHH")  # 0, version, features of the context, features of the action
+_VERSION, _VERSION_WITH_MASKS = 1, 2
+_CATEGORY, _NUMBER, _ARRAY = 0, 1, 2
+
+
+def encode_lesson(sides: PackedSides) -> bytes:
+    """Encode the features of a context and one action."""
+    is_category = np.zeros(len(sides.sizes), np.bool_)
+    starts = np.cumsum(sides.sizes) - sides.sizes
+    is_single = sides.sizes == 1
+    is_category[is_single] = np.isinf(sides.numbers[starts[is_single]])
+    kinds = np.where(is_category, _CATEGORY, np.where(is_single, _NUMBER, _ARRAY)).astype(np.uint8)
+    has_masks = bool((sides.masks != 1).any())
+    fields = (
+        _HEAD.pack(0, _VERSION_WITH_MASKS if has_masks else _VERSION, *sides.feature_counts),
+        kinds.tobytes(),
+        sides.masks.astype(np.uint8).tobytes() if has_masks else b"",
+        sides.sizes[kinds == _ARRAY].astype(np.uint16).tobytes(),
+        sides.hashes.tobytes(),
+        sides.numbers[~np.isinf(sides.numbers)].tobytes(),
+    )
+    encoded = b"".join(fields)
+    return encoded + b"\0" if len(encoded) % 8 == 0 else encoded
+
+
+def decode_lesson(encoded: bytes) -> PackedSides:
+    """Decode the features of a context and one action; raises ValueError if they are damaged."""
+    zero, version, *counts = _HEAD.unpack_from(encoded)
+    if zero or version not in (_VERSION, _VERSION_WITH_MASKS):
+        raise ValueError("these are no features of a lesson")
+    total = sum(counts)
+    at = _HEAD.size
+    kinds = np.frombuffer(encoded, np.uint8, total, at)
+    at += total
+    masks = np.ones(total, np.int64)
+    if version == _VERSION_WITH_MASKS:
+        masks = np.frombuffer(encoded, np.uint8, total, at).astype(np.int64)
+        at += total
+    is_array = kinds == _ARRAY
+    array_count = int(is_array.sum())
+    sizes = np.ones(total, np.int64)
+    sizes[is_array] = np.frombuffer(encoded, np.uint16, array_count, at)
+    at += 2 * array_count
+    hashes = np.frombuffer(encoded, np.uint64, total, at)
+    at += 8 * total
+    is_number = np.repeat(kinds != _CATEGORY, sizes)
+    numbers = np.full(len(is_number), np.inf)
+    numbers[is_number] = np.frombuffer(encoded, np.float64, int(is_number.sum()), at)
+    return PackedSides(hashes.copy(), numbers, sizes, np.array(counts, np.int64), masks)

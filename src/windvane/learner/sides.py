@@ -1,0 +1,72 @@
+"""Join the packed features of a context and of actions for the kernels of the bank."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from windvane.errors import FeatureError
+from windvane.features.crossings import Crossing, build_masks, parse_crossings
+from windvane.features.packing import PackedActions, pack_context
+from windvane.kernels.feature_parts import PackedSides
+
+MAX_ROW_ENTRIES = 2**16  # of the row of one action: the hash table of a learner holds some more
+_ALL = parse_crossings("context*action")
+
+
+def join_request(
+    context: Sequence[Mapping[str, Any]],
+    actions: PackedActions,
+    crossings: tuple[Crossing, ...] = _ALL,
+) -> PackedSides:
+    """Join the features of a context with those of all actions."""
+    packed = pack_context(context, actions)
+    hashes = np.frombuffer(packed.hashes + actions.hashes, np.uint64)
+    sides = PackedSides(
+        hashes=hashes,
+        numbers=np.frombuffer(packed.numbers + actions.numbers, np.float64),
+        sizes=np.frombuffer(packed.sizes + actions.sizes, np.int64),
+        feature_counts=np.array((packed.feature_count, *actions.feature_counts), np.int64),
+        masks=np.ones(len(hashes), np.int64),
+    )
+    context_numbers = len(packed.numbers) // 8
+    most_numbers = len(sides.numbers) - context_numbers
+    if (1 + context_numbers) * (1 + most_numbers) > MAX_ROW_ENTRIES:
+        _check_rows(sides, context_numbers)
+    if crossings == _ALL:
+        return sides
+    namespaces = np.frombuffer(packed.namespaces + actions.namespaces, np.uint64)
+    return sides._replace(masks=build_masks(crossings, namespaces, packed.feature_count))
+
+
+def pick_action(sides: PackedSides, index: int) -> PackedSides:
+    """The features of the context and of one action."""
+    counts = sides.feature_counts
+    context = int(counts[0])
+    first = int(counts[: index + 1].sum())
+    last = first + int(counts[index + 1])
+    number_ends = np.concatenate(([0], np.cumsum(sides.sizes)))
+    return PackedSides(
+        hashes=np.concatenate((sides.hashes[:context], sides.hashes[first:last])),
+        numbers=np.concatenate(
+            (
+                sides.numbers[: number_ends[context]],
+                sides.numbers[number_ends[first] : number_ends[last]],
+            )
+        ),
+        sizes=np.concatenate((sides.sizes[:context], sides.sizes[first:last])),
+        feature_counts=np.array((context, last - first), np.int64),
+        masks=np.concatenate((sides.masks[:context], sides.masks[first:last])),
+    )
+
+
+def _check_rows(sides: PackedSides, context_numbers: int) -> None:
+    """Refuse an action whose row has more entries than a learner can hold."""
+    ends = np.cumsum(sides.sizes)[np.cumsum(sides.feature_counts) - 1]
+    most = int(np.diff(ends).max())
+    entries = (1 + context_numbers) * (1 + most)
+    if entries > MAX_ROW_ENTRIES:
+        raise FeatureError(
+            f"features: the context and one action must have at most {MAX_ROW_ENTRIES} crossings, "
+            f"got {entries}"
+        )
