@@ -10,23 +10,23 @@ from windvane._jit import compiled_in_order
 from windvane.types import Booleans, Floats, UnsignedIntegers
 
 EMPTY = np.uint64(0)
-ABSENT = -1
+ABSENT = np.int64(-1)
 
 
 @compiled_in_order
-def find_key(keys: UnsignedIntegers, key: np.uint64) -> int:
+def find_key(keys: UnsignedIntegers, key: np.uint64) -> np.int64:
     """Return the place of a key, or ABSENT."""
     last = np.uint64(keys.size - 1)
     place = key & last
     while keys[place] != EMPTY:
         if keys[place] == key:
-            return int(place)
+            return np.int64(place)
         place = (place + np.uint64(1)) & last
     return ABSENT
 
 
 @compiled_in_order
-def claim_key(keys: UnsignedIntegers, key: np.uint64) -> tuple[int, bool]:
+def claim_key(keys: UnsignedIntegers, key: np.uint64) -> tuple[np.int64, bool]:
     """Return the place of a key and whether the key is new; some place must be empty."""
     last = np.uint64(keys.size - 1)
     place = key & last
@@ -34,7 +34,7 @@ def claim_key(keys: UnsignedIntegers, key: np.uint64) -> tuple[int, bool]:
         place = (place + np.uint64(1)) & last
     is_new = keys[place] == EMPTY
     keys[place] = key
-    return int(place), bool(is_new)
+    return np.int64(place), bool(is_new)
 
 
 @compiled_in_order
