@@ -21,6 +21,7 @@ SLOW_PATHS = (  # with servers, browsers, other environments, long simulations o
     "src/windvane/lab",
     "tests/action_sets",
     "tests/adaptive",
+    "tests/diagonal/test_diagonal_policy.py",
     "tests/docs",
     "tests/glm",
     "tests/lab",

@@ -55,7 +55,7 @@ def make_inversions_rare(policy: wv.Policy) -> wv.Policy:
     return policy
 
 
-def contents(policy: wv.Policy | wv.GeneralizedPolicy, folder: Path) -> dict[str, bytes]:
+def contents(policy: wv.Chooser, folder: Path) -> dict[str, bytes]:
     """Everything that a policy saves, by name."""
     path = folder / "contents.npz"
     policy.save(path)

@@ -164,10 +164,14 @@ class Running:
 def radius(memory: Memory, ridge: float, history: History, promise: Confidence) -> float:
     """β_n = √λ·S + σ√(2·log(1/δ) + d·log(1 + L²·m_n/(λd))), m_n = Σ w²."""
     w = weights(memory, history, ridge)
-    d = history.xs.shape[1]
-    m = float(np.sum(w**2))
     drops = memory.name in ("restart", "restart_at", "detect")
-    n = max(np.count_nonzero(w) if drops else len(w), 1)
+    n = int(np.count_nonzero(w)) if drops else len(w)
+    return radius_of(float(np.sum(w**2)), n, history.xs.shape[1], ridge, promise)
+
+
+def radius_of(m: float, n: int, d: int, ridge: float, promise: Confidence) -> float:
+    """The radius for m = Σ w² over n observations in d dimensions."""
+    n = max(n, 1)
     delta = {
         "round": promise.delta,
         "horizon": promise.delta / promise.horizon,
@@ -360,3 +364,108 @@ def generalized(
     found = optimize.root(slopes, low.x, jac=bend, tol=1e-14)
     assert np.abs(slopes(found.x)).max() < 1e-9 * (1 + np.abs(xs).sum())
     return np.asarray(found.x)
+
+
+Row = dict[int, float]  # the entries of a row that are not 0, by index
+
+
+class DiagonalWeights:
+    """A diagonal belief: every weight has a mean, a variance and a time, and fades when it is read.
+
+    The variance of a weight is s = 1/(p + λ) with the precision p from data. It fades by itself,
+    from the time at which it was last read: p ← fp and m ← m·fp/(fp + λ)·(p + λ)/p. Its q is the
+    same as p with squared weights of observations.
+    """
+
+    def __init__(self, memory: Memory, ridge: float) -> None:
+        self.memory, self.ridge = memory, ridge
+        self.alarms = 0
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget everything."""
+        self.now = 0.0  # the number of observations, or the time of the newest choice
+        self.surprise = 0.0
+        self.ages: list[float] = []  # the time of every observation
+        self.means: dict[int, float] = {}
+        self.variances: dict[int, float] = {}
+        self.squares: dict[int, float] = {}
+        self.times: dict[int, float] = {}
+
+    def fade(self, since: float) -> float:
+        """What is left of the weight of an observation."""
+        if self.memory.name == "half_life":
+            return float(0.5 ** ((self.now - since) / self.memory.span))
+        return float(self.memory.gamma ** (self.now - since))
+
+    def read(self, i: int) -> tuple[float, float, float]:
+        """The mean, the variance and the q of a weight now."""
+        if i not in self.times:
+            return 0.0, 1 / self.ridge, 0.0
+        f = self.fade(self.times[i])
+        p = 1 / self.variances[i] - self.ridge
+        kept = f * p / (f * p + self.ridge) * (p + self.ridge) / p if p > 0 else 0.0
+        return kept * self.means[i], 1 / (f * p + self.ridge), f * f * self.squares[i]
+
+    def deviation(self, i: int) -> float:
+        """√W̃/W, or √(1/W) if no squared weights are kept."""
+        _, s, q = self.read(i)
+        if self.memory.name in ("discount", "half_life") and not self.memory.single:
+            return float(np.sqrt(q + self.ridge) * s)
+        return float(np.sqrt(s))
+
+    def mean(self, row: Row) -> float:
+        """Σ xᵢmᵢ."""
+        return sum(x * self.read(i)[0] for i, x in row.items())
+
+    def variance(self, row: Row) -> float:
+        """Σ xᵢ²sᵢ."""
+        return sum(x * x * self.read(i)[1] for i, x in row.items())
+
+    def width(self, row: Row) -> float:
+        """√(Σ xᵢ²W̃ᵢ/Wᵢ²)."""
+        return float(np.sqrt(sum((x * self.deviation(i)) ** 2 for i, x in row.items())))
+
+    def mass(self) -> float:
+        """Σ of the squared weights of all observations."""
+        return sum(self.fade(time) ** 2 for time in self.ages)
+
+    def learn(self, row: Row, y: float, at: float) -> None:
+        """e = y − Σ xm, S = 1/w + Σ x²s, m ← m + sxe/S, s ← s − s²x²/S, q ← q + w·(change of p)."""
+        memory = self.memory
+        if memory.name == "detect" and self.is_alarmed(row, y):
+            self.drop()
+            self.alarms += 1
+        w = 1.0
+        if memory.name == "half_life":
+            self.now = max(self.now, at) if self.ages else at
+            w = self.fade(at)
+        else:
+            self.now += 1
+        self.ages.append(at if memory.name == "half_life" else self.now)
+        if w == 0.0:  # too old to count
+            return
+        before = {i: self.read(i) for i in row}
+        e, S = y - self.mean(row), 1 / w + self.variance(row)
+        for i, x in row.items():
+            m, s, q = before[i]
+            self.means[i] = m + s * x * e / S
+            self.variances[i] = s - s * s * x * x / S
+            self.squares[i] = q + w * (1 / self.variances[i] - 1 / s)
+            self.times[i] = self.now
+
+    def is_alarmed(self, row: Row, y: float) -> bool:
+        """One step of the CUSUM of `detect`."""
+        memory = self.memory
+        doubt = (memory.noise**2 + self.ridge * memory.theta_norm**2) * self.variance(row)
+        square = (y - self.mean(row)) ** 2 / (memory.noise**2 + doubt)
+        self.surprise = max(0.0, self.surprise + min(square, 9.0) - memory.slack)
+        return self.surprise > memory.alarm
+
+    def scale(self, law: Law, dim: int) -> float:
+        """The scale of a law: a number, or so many times the radius."""
+        if isinstance(law.scale, Confidence):
+            radius = radius_of(self.mass(), len(self.ages), dim, self.ridge, law.scale)
+            return law.scale.times * radius
+        assert isinstance(law.scale, float)
+        return law.scale

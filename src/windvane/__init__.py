@@ -17,6 +17,9 @@ from windvane.adaptive.policies import Adaptive, BanditsOverBandits, PredictiveM
 from windvane.adaptive.selection import Adaptation
 from windvane.belief import Belief
 from windvane.chooser import Choice, Chooser
+from windvane.diagonal.belief import DiagonalBelief
+from windvane.diagonal.policy import DiagonalPolicy
+from windvane.diagonal.sparse_rows import SparseRow, SparseRows
 from windvane.errors import (
     ArmsError,
     BeliefError,
@@ -49,6 +52,8 @@ __all__ = [
     "ChoiceError",
     "Chooser",
     "Decision",
+    "DiagonalBelief",
+    "DiagonalPolicy",
     "FeatureError",
     "FileError",
     "Finite",
@@ -59,6 +64,8 @@ __all__ = [
     "PredictiveMemory",
     "RewardError",
     "SettingError",
+    "SparseRow",
+    "SparseRows",
     "WindvaneError",
     "assignments",
     "ball",

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +73,16 @@ class Choice:
 
     def __hash__(self) -> int:
         return hash((self.key, self.round))
+
+
+class Batch(NamedTuple):
+    """Rewards that are learned together, checked except for their features."""
+
+    items: list[Any]  # choices or features
+    choices: list[Choice]  # those of the items that are choices
+    rewards: Floats  # (n,)
+    rounds: list[int]
+    times: Floats  # (n,)
 
 
 class Chooser(Persistent):
@@ -171,8 +181,26 @@ class Chooser(Persistent):
         at: Sequence[float] | Floats | None = None,
     ) -> None:
         """Learn many rewards in order: all of them or, if one is refused, none."""
+        batch = self._check_batch(choices, rewards, at)
+        features = [
+            validation.check_features(
+                "learn", item.features if isinstance(item, Choice) else item, self.dim
+            )
+            for item in batch.items
+        ]
+        rows = np.array(features, dtype=np.float64).reshape(-1, self.dim)
+        self.learn_rows(rows, batch.rewards, batch.rounds, batch.times)
+        self._open.difference_update(choice.round for choice in batch.choices)
+
+    def _check_batch(
+        self,
+        choices: Sequence[object] | Floats,
+        rewards: Sequence[float] | Floats,
+        at: Sequence[float] | Floats | None,
+    ) -> Batch:
+        """Check the arguments of `learn_many`, except for features."""
         who = "learn_many"
-        items = validation.check_sequence(who, "choices", choices)
+        items: list[Any] = validation.check_sequence(who, "choices", choices)
         reward_list = validation.check_sequence(who, "rewards", rewards)
         if len(reward_list) != len(items):
             raise RewardError(
@@ -185,22 +213,14 @@ class Chooser(Persistent):
                 self._refuse_choice(choice)
         if len({choice.round for choice in own_choices}) < len(own_choices):
             raise ChoiceError(f"{who}: a choice can be learned once, got one of them twice")
-        features = [
-            validation.check_features(
-                "learn", item.features if isinstance(item, Choice) else item, self.dim
-            )
-            for item in items
-        ]
-        rows = np.array(features, dtype=np.float64).reshape(-1, self.dim)
         rounds = [item.round if isinstance(item, Choice) else self.round for item in items]
         times: Sequence[float] = rounds
         if at is not None:
             time_list = validation.check_sequence(who, "times", at)
             times = [validation.real(who, "at", time) for time in time_list]
-        if len(times) != len(rows):
-            raise SettingError(f"{who}: at must be {len(rows)} times, got {len(times)}")
-        self.learn_rows(rows, values, rounds, np.array(times, dtype=np.float64))
-        self._open.difference_update(choice.round for choice in own_choices)
+        if len(times) != len(items):
+            raise SettingError(f"{who}: at must be {len(items)} times, got {len(times)}")
+        return Batch(items, own_choices, values, rounds, np.array(times, dtype=np.float64))
 
     def _check_propensity_arguments(
         self, arms: npt.ArrayLike, samples: int, chosen: int | None

@@ -20,13 +20,15 @@ from windvane.errors import FileError
 
 FORMATS = {  # the name of the format in the file, by class
     "Policy": "windvane policy",
+    "DiagonalPolicy": "windvane diagonal policy",
     "GeneralizedPolicy": "windvane generalized policy",
     "Adaptive": "windvane adaptive policy",
     "Learner": "windvane learner",
 }
 VERSION = 1
 HEADER = "policy.json"
-Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
+Array = np.ndarray[Any, np.dtype[Any]]
+Arrays = dict[str, Array]
 Header = dict[str, Any]
 Target = str | PathLike[str] | BinaryIO
 
@@ -107,13 +109,13 @@ def _parse_header(who: str, text: bytes, kind: str) -> Header:
     return header
 
 
-def _pack(array: np.ndarray[Any, np.dtype[Any]]) -> bytes:
+def _pack(array: Array) -> bytes:
     buffer = io.BytesIO()
     np.lib.format.write_array(buffer, array, allow_pickle=False)
     return buffer.getvalue()
 
 
-def _unpack(who: str, content: bytes) -> np.ndarray[Any, np.dtype[Any]]:
+def _unpack(who: str, content: bytes) -> Array:
     try:
         return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
     except Exception as reason:  # NumPy raises errors of many classes for a malformed header

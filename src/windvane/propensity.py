@@ -209,19 +209,25 @@ def compute_shares(
     state = kernels.view_belief(source.arrays)
     means = kernels.score_linearly(arms, state.theta)  # the same numbers as in `choose`
     if rule["style"] in (MEAN, GAP):
-        leading = compute_grid_shares(means, np.zeros_like(means), 0.0, np.ones(1))
-        return (
-            leading
-            if rule["style"] == MEAN
-            else compute_gap_shares(means, leading, float(rule["scale"]))
-        )
+        return compute_estimate_shares(source.arrays.rules, means)
     widths = kernels.compute_widths(source.arrays, state, arms)
-    scale = kernels.compute_scale(source.arrays)
-    if rule["law"] == POINT:
+    return compute_level_shares(source.arrays, means, widths)
+
+
+def compute_estimate_shares(rules: Records, means: Floats) -> Floats:
+    """Return the probability of each arm if the exploration needs the estimate alone, (K,)."""
+    leading = compute_grid_shares(means, np.zeros_like(means), 0.0, np.ones(1))
+    if rules["style"][0] == MEAN:
+        return leading
+    return compute_gap_shares(means, leading, float(rules["scale"][0]))
+
+
+def compute_level_shares(arrays: PolicyArrays, means: Floats, widths: Floats) -> Floats:
+    """Return the probability of each arm for a level that is fixed or on a grid, (K,)."""
+    scale = kernels.compute_scale(arrays)
+    if arrays.rules["law"][0] == POINT:
         return compute_grid_shares(means + scale * widths, np.zeros_like(means), 0.0, np.ones(1))
-    return compute_grid_shares(
-        means, widths, scale, kernels.compute_grid_weights(source.arrays.rules)
-    )
+    return compute_grid_shares(means, widths, scale, kernels.compute_grid_weights(arrays.rules))
 
 
 def draw_parameters(source: BeliefSource, samples: int, key: int, round_: int) -> Floats:

@@ -175,7 +175,7 @@ def test_saved_and_loaded_it_goes_on_bit_for_bit(
     for one, choice in ((whole, late[0]), (loaded, late[1])):
         one.learn(choice, 0.5)
     assert play(loaded, 70, seed=1) == play(whole, 70, seed=1)
-    ours, theirs = (contents(one, tmp_path) for one in (loaded, whole))  # type: ignore[arg-type]
+    ours, theirs = (contents(one, tmp_path) for one in (loaded, whole))
     assert ours == theirs
 
 
@@ -198,7 +198,7 @@ def test_what_is_refused_changes_nothing(adaptation: Adaptation, tmp_path: Path)
     policy = made(adaptation, wv.thompson(0.5))
     choice = policy.choose(np.eye(3))
     play(policy, 33)
-    before = contents(policy, tmp_path)  # type: ignore[arg-type]
+    before = contents(policy, tmp_path)
     for arms in ([[1.0, np.nan, 0.0]], np.zeros((0, 3)), np.eye(4)):
         with pytest.raises(wv.ArmsError):
             policy.choose(arms)
@@ -208,7 +208,7 @@ def test_what_is_refused_changes_nothing(adaptation: Adaptation, tmp_path: Path)
         policy.learn([1e9, 0.0, 0.0], 1.0)
     with pytest.raises(wv.ArmsError):
         policy.learn_many(np.array([[1.0, 0.0, 0.0], [1e9, 0.0, 0.0]]), [1.0, 1.0])
-    assert contents(policy, tmp_path) == before  # type: ignore[arg-type]
+    assert contents(policy, tmp_path) == before
     policy.learn(choice, 0.2)
     with pytest.raises(wv.ChoiceError):
         policy.learn(choice, 0.2)
@@ -256,12 +256,12 @@ def test_a_refused_action_set_changes_nothing(
     """Also where a block is about to begin, and for a set whose oracle fails."""
     policy = made(adaptation, wv.thompson(0.5))
     play(policy, rounds)
-    before = contents(policy, tmp_path)  # type: ignore[arg-type]
+    before = contents(policy, tmp_path)
     broken = wv.oracle(lambda theta: [np.nan] * 3, 3)
     for actions in (wv.ball(4), broken):
         with pytest.raises(wv.ArmsError):
             policy.choose(actions)
-    assert contents(policy, tmp_path) == before  # type: ignore[arg-type]
+    assert contents(policy, tmp_path) == before
 
 
 @pytest.mark.parametrize("name", ["BOB D-RandLinUCB", "Warm BOB D-LinTS", "Predictive D-LinTS"])

@@ -53,18 +53,24 @@ def reset(arrays: PolicyArrays) -> None:
 @compiled
 def reset_state(arrays: PolicyArrays, state: State) -> None:
     """Drop everything that was learned, given the views of the belief."""
-    counts = arrays.tally[0]
     for part in (state.gram, state.noise, state.root):
         part[:] = 0.0
     state.moment[:] = 0.0
     state.theta[:] = 0.0
+    reset_counters(arrays)
+    refresh(arrays, state)
+
+
+@compiled
+def reset_counters(arrays: PolicyArrays) -> None:
+    """Set the counters of what was learned to 0; alarms are counted on."""
+    counts = arrays.tally[0]
     counts.seen = 0
     counts.energy = 0.0
     counts.peak = 0.0
     counts.surprise = 0.0
     counts.clock = 0.0
     counts.held = 0.0
-    refresh(arrays, state)
 
 
 @compiled

@@ -60,10 +60,17 @@ def choose_measured(
         scores = score_with_widths(arrays, state, offered, z)
     else:
         scores = score_linearly(offered.arms, sample_parameter(arrays, state, start))
+    return choose_by_scores(arrays.rules, scores, start)
+
+
+@compiled
+def choose_by_scores(rules: Records, scores: Floats, start: np.uint64) -> int:
+    """Choose the arm with the best of the scores (K,), or another one by gap or by the floor."""
+    rule = rules[0]
     chosen = choose_best(scores, _random.uniform(start, TIE_PLACE))
     if chosen >= 0 and rule.style == GAP:
         chosen = choose_by_gap(scores, chosen, rule.scale, _random.uniform(start, FIRST_FREE_PLACE))
-    return mix_uniformly(arrays.rules, chosen, scores.size, start) if chosen >= 0 else chosen
+    return mix_uniformly(rules, chosen, scores.size, start) if chosen >= 0 else chosen
 
 
 @compiled

@@ -13,7 +13,17 @@ LARGEST_ERROR = 9.0  # r² is cut here: an outlier counts as three standard devi
 
 @compiled
 def update_cusum(arrays: PolicyArrays, state: State, x: Floats, reward: float) -> bool:
+    """Add the prediction error of an observation to the CUSUM of a full belief."""
+    image = np.empty(x.size)  # W⁻¹x
+    multiply_vector(state.inverse, x, image)
+    return add_to_cusum(arrays, reward - dot(x, state.theta), dot(x, image))
+
+
+@compiled
+def add_to_cusum(arrays: PolicyArrays, error: float, variance: float) -> bool:
     """Add one squared prediction error to the CUSUM C; return whether C exceeds the alarm level.
+
+    `variance` is ‖x‖²_{W⁻¹}.
 
     r² = (y − xᵀθ̂)² / (σ² + (σ² + λS²)‖x‖²_{W⁻¹}),  C ← max(0, C + min(r², 9) − slack)
 
@@ -21,10 +31,7 @@ def update_cusum(arrays: PolicyArrays, state: State, x: Floats, reward: float) -
     service is another CUSUM: it estimates the noise from the log and only warns.
     """
     rule, counts = arrays.rules[0], arrays.tally[0]
-    image = np.empty(x.size)  # W⁻¹x
-    multiply_vector(state.inverse, x, image)
-    error = reward - dot(x, state.theta)
-    expected = rule.variance + (rule.variance + rule.bias) * dot(x, image)
+    expected = rule.variance + (rule.variance + rule.bias) * variance
     step = min(error * error / expected, LARGEST_ERROR) - rule.slack
     counts.surprise = max(0.0, counts.surprise + step)
     return bool(counts.surprise > rule.alarm)

@@ -44,6 +44,17 @@ def predict_entries(
 
 
 @compiled_in_order
+def compute_gain(x: float, precision: float, variance: float, weight: float) -> float:
+    """Return x²/(S − s·x²), what an observation adds to the precision of a weight.
+
+    `variance` is that of the whole row. S − s·x² is 1/w and the variance of the other entries,
+    which is exactly 0 for a row of one entry.
+    """
+    square = x * x
+    return square / (1.0 / weight + max(variance - square / precision, 0.0))
+
+
+@compiled_in_order
 def learn_entries(
     sums: Floats,
     column: int,
@@ -56,18 +67,18 @@ def learn_entries(
 ) -> tuple[float, float]:
     """Learn an observation of a weight; return the error e and S·w, the variance of e/noise.
 
-    All indices are distinct and at least 0.
+    All indices are distinct and at least 0. A weight of 0 changes nothing.
     """
     mean, variance = predict_entries(sums, column, fade, indices, values, priors)
     error, total = reward - mean, 1.0 / weight + variance
     for i in range(indices.size):
         at, x = indices[i], values[i]
         precision = fade * sums[at, column, PRECISION] + priors[i]
-        gain = x * x / (total - x * x / precision)
+        gain = compute_gain(x, precision, variance, weight)
         own_mean = (fade * sums[at, column, MOMENT] + x * error / total) / precision
         sums[at, column, PRECISION] += gain / fade
         sums[at, column, MOMENT] = own_mean * (precision + gain) / fade
-    return error, weight * total
+    return error, 1.0 + weight * variance
 
 
 @compiled_in_order
@@ -86,11 +97,12 @@ def amend_entries(
     Moments grow by x·more/(S − s·x²) with the present S. This is exact for a row of one entry,
     where S − s·x² = 1/w never changes, and an approximation for longer rows.
     """
-    total = 1.0 / weight + predict_entries(sums, column, fade, indices, values, priors)[1]
+    variance = predict_entries(sums, column, fade, indices, values, priors)[1]
     for i in range(indices.size):
         at, x = indices[i], values[i]
         precision = fade * sums[at, column, PRECISION] + priors[i]
-        sums[at, column, MOMENT] += x * more / (total - x * x / precision) / fade
+        others = max(variance - x * x / precision, 0.0)
+        sums[at, column, MOMENT] += x * more / (1.0 / weight + others) / fade
 
 
 @compiled_in_order

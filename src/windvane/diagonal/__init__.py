@@ -1,0 +1,1 @@
+"""The diagonal belief: any number of sparse features, and no correlations between their weights."""

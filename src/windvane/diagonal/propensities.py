@@ -1,0 +1,42 @@
+"""The probability with which a diagonal policy chooses each arm."""
+
+import numpy as np
+
+from windvane import _random, propensity
+from windvane._layout import WIDTH, PolicyArrays, is_by_line
+from windvane.diagonal.sparse_rows import CheckedRows
+from windvane.kernels import compute_scale
+from windvane.kernels.diagonal_choosing import measure_rows, sample_many_scores
+from windvane.kernels.sparse_weights import Weights
+from windvane.types import Floats
+
+
+def compute_propensities(
+    arrays: PolicyArrays,
+    weights: Weights,
+    rows: CheckedRows,
+    key: int,
+    round_: int,
+    samples: int,
+    chosen: int | None,
+) -> Floats:
+    """Return the propensities of a round, floor included, (K,).
+
+    They are exact, or counted in `samples` draws if the exploration draws a parameter. Draws that
+    are counted have a key of their own, so that this call changes no choice.
+    """
+    rules = arrays.rules
+    if propensity.is_counted(rules):
+        start = _random.start_round(np.uint64(key ^ propensity.COUNTING_KEY), round_)
+        scores = sample_many_scores(arrays, weights, *rows, np.uint64(start), samples)
+        shares = propensity.add_chosen_draw(propensity.count_wins(scores), samples, chosen)
+    else:
+        means, widths = measure_rows(arrays, weights, *rows)
+        if rules["style"][0] != WIDTH:
+            shares = propensity.compute_estimate_shares(rules, means)
+        elif is_by_line(rules):
+            scale, law = compute_scale(arrays), rules["law"][0]
+            shares = propensity.compute_envelope_shares(means, widths, scale, law)
+        else:
+            shares = propensity.compute_level_shares(arrays, means, widths)
+    return propensity.mix_floor(rules, shares)
