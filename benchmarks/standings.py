@@ -1,0 +1,120 @@
+"""Tables of decisions.py: a row for each stream and contestant, and a row for each stream."""
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.contestants import CONTESTANTS
+from benchmarks.games import Result
+from windvane._text_table import Cell
+
+VOWPAL = ("vw-epsilon", "vw-squarecb")
+OWN = tuple(name for name, entry in CONTESTANTS.items() if entry.is_own)
+
+
+class Standing(NamedTuple):
+    """The games of one contestant on one stream."""
+
+    stream: str
+    contestant: str
+    rewards: dict[int, float]  # by seed
+    last_quarters: list[float]
+    micros: float
+
+    @property
+    def reward(self) -> float:
+        """The mean over seeds."""
+        return float(np.mean([*self.rewards.values()]))
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean; nan for one seed."""
+        return compute_error([*self.rewards.values()])
+
+
+def compute_error(values: Sequence[float]) -> float:
+    """Return the standard error of a mean; nan for a single value."""
+    return float(np.std(values, ddof=1)) / sqrt(len(values)) if len(values) > 1 else float("nan")
+
+
+def collect(results: Sequence[Result]) -> dict[tuple[str, str], Standing]:
+    """Collect results by stream and contestant, in the order in which they come."""
+    standings: dict[tuple[str, str], Standing] = {}
+    for stream, name in dict.fromkeys((r.game.stream, r.game.contestant) for r in results):
+        games = [r for r in results if (r.game.stream, r.game.contestant) == (stream, name)]
+        rewards = {r.game.seed: r.reward for r in games if r.reward is not None}
+        quarters = [r.last_quarter for r in games if r.last_quarter is not None]
+        micros = float(np.mean([r.micros for r in games]))
+        standings[stream, name] = Standing(stream, name, rewards, quarters, micros)
+    return standings
+
+
+def find_best(
+    standings: dict[tuple[str, str], Standing], stream: str, names: Sequence[str]
+) -> Standing | None:
+    """Return the standing with the highest mean among contestants, if any of them played."""
+    played = [standings[stream, name] for name in names if (stream, name) in standings]
+    return max(
+        (each for each in played if each.rewards), key=lambda each: each.reward, default=None
+    )
+
+
+def compare(standing: Standing, other: Standing) -> tuple[float, float]:
+    """Return the ratio of the mean rewards on common seeds, and its standard error."""
+    seeds = [seed for seed in standing.rewards if seed in other.rewards]
+    if not seeds:
+        return float("nan"), float("nan")
+    mine, theirs = (np.array([each.rewards[s] for s in seeds]) for each in (standing, other))
+    ratio = float(mine.mean() / theirs.mean())
+    # of a ratio of means: the error of (mine − ratio · theirs), in units of the other's mean
+    return ratio, compute_error((mine - ratio * theirs).tolist()) / float(theirs.mean())
+
+
+def list_rows(results: Sequence[Result]) -> list[dict[str, Cell]]:
+    """Return a row for each stream and contestant."""
+    standings = collect(results)
+    rows: list[dict[str, Cell]] = []
+    for stream in dict.fromkeys(stream for stream, _ in standings):
+        vowpal = find_best(standings, stream, VOWPAL)
+        for name in CONTESTANTS:
+            standing = standings.get((stream, name))
+            if standing is not None:
+                rows.append(_make_row(standing, vowpal))
+    return rows
+
+
+def _make_row(standing: Standing, vowpal: Standing | None) -> dict[str, Cell]:
+    """Return the row of a standing; empty cells where there is nothing to say."""
+    has_reward, error = bool(standing.rewards), standing.error if standing.rewards else 0.0
+    ratio = compare(standing, vowpal)[0] if has_reward and vowpal else float("nan")
+    return {
+        "stream": standing.stream,
+        "contestant": CONTESTANTS[standing.contestant].title,
+        "seeds": len(standing.rewards),
+        "reward": f"{standing.reward:.4f}" if has_reward else "over the limit",
+        "±": f"{error:.4f}" if has_reward and error == error else "",
+        "last quarter": f"{np.mean(standing.last_quarters):.4f}" if has_reward else "",
+        "µs a round": round(standing.micros),
+        "to Vowpal Wabbit": f"{ratio:.3f}" if ratio == ratio else "",
+    }
+
+
+def summarise(results: Sequence[Result]) -> list[dict[str, Cell]]:
+    """Return a row for each stream on which Windvane's learner played."""
+    standings = collect(results)
+    rows: list[dict[str, Cell]] = []
+    for stream in dict.fromkeys(stream for stream, _ in standings):
+        mine = standings.get((stream, "windvane"))
+        if mine is None or not mine.rewards:
+            continue
+        row: dict[str, Cell] = {"stream": stream, "Windvane": f"{mine.reward:.4f}"}
+        for title, names in (("Vowpal Wabbit", VOWPAL), ("own policy", OWN)):
+            best = find_best(standings, stream, names)
+            ratio, error = compare(mine, best) if best else (float("nan"), float("nan"))
+            row[f"best {title}"] = best.contestant if best else ""
+            row[f"{title} reward"] = f"{best.reward:.4f}" if best else ""
+            row[f"to {title}"] = f"{ratio:.3f} ± {error:.3f}" if ratio == ratio else ""
+        rows.append(row)
+    return rows
