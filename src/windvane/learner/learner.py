@@ -5,15 +5,15 @@ The service is this object with a durable log.
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
 from windvane import policy_file, validation
-from windvane.durations import parse_half_life
-from windvane.errors import ArmsError, ChoiceError, FeatureError
+from windvane.durations import HalfLife, parse_half_life
+from windvane.errors import ArmsError, ChoiceError, FeatureError, SettingError
 from windvane.persistence import Persistent
 from windvane.types import Floats
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from windvane.learner.ranking import Ranking
 
 Features = Mapping[str, object]
+Item = TypeVar("Item")
 AUTO = "auto"
 EXPLORATION_PERCENTAGE = 0.02
 
@@ -42,12 +43,12 @@ class Decision:
     action: str  # the id of the chosen action
     index: int  # its place among the actions that were given
     probability: float
-    probabilities: Floats = field(repr=False)  # (K,); 0 for an action that was excluded
+    probabilities: Floats = field(repr=False, compare=False)  # (K,); 0 for an excluded action
     round: int
     at: float  # seconds
     key: int = field(repr=False)
-    context: Sequence[Features] = field(repr=False)
-    features: Features = field(repr=False)  # of the chosen action
+    context: Sequence[Features] = field(repr=False, compare=False)
+    features: Features = field(repr=False, compare=False)  # of the chosen action
     lesson: "PackedSides" = field(repr=False, compare=False)
 
 
@@ -107,7 +108,7 @@ class Learner(Persistent):
         half_lives: Sequence[float] = HALF_LIVES
         self.ages_in_rounds = False
         if self.half_life.strip().lower() != AUTO:
-            parsed = parse_half_life(self.half_life)
+            parsed = _parse_half_life(self.half_life)
             half_lives = (math.inf if parsed is None else parsed.length,)
             self.ages_in_rounds = parsed is not None and parsed.in_rounds
         return BeliefBank(half_lives, self.exploration_percentage)
@@ -133,9 +134,8 @@ class Learner(Persistent):
         """
         from windvane.features.packing import pack_actions
 
-        contexts = [context] if isinstance(context, Mapping) else list(context)
-        contexts = [_to_json(each) for each in contexts]
-        offered = [_read_action(action) for action in actions]
+        contexts = _read_context(context)
+        offered = [_read_action(action) for action in _check_list("actions", actions)]
         ids = [action.id for action in offered]
         places = _find_places(ids, exclude)
         when = time.time() if at is None else validation.real("rank", "at", at)
@@ -181,8 +181,7 @@ class Learner(Persistent):
     def reward(self, decision: Decision, reward: float) -> None:
         """Learn the reward of a decision, at any time and in any order."""
         value = validation.check_reward(reward, "reward")
-        if not isinstance(decision, Decision):
-            raise ChoiceError(f"reward: a decision must be given, got {decision!r}")
+        _check_decision("reward", decision)
         if decision.key != self.key or decision.round >= self.round:
             raise ChoiceError("reward: this decision was made by another learner")
         if decision.round not in self._open:
@@ -209,6 +208,7 @@ class Learner(Persistent):
         """
         from windvane.learner.explanation import explain_action
 
+        _check_decision("explain", decision)
         action = _Action(decision.action, [decision.features])
         return explain_action(self, decision.context, action, decision.at, decision.round)
 
@@ -240,33 +240,84 @@ class Learner(Persistent):
         self.bank.restore_state(header, arrays)
         self.key = validation.whole("load", "key", header["key"], least=0)
         self.round = validation.whole("load", "round", header["round"], least=0)
-        self._open = set(arrays["open_rounds"].tolist())
+        open_rounds = arrays["open_rounds"]
+        if (
+            open_rounds.dtype != np.int64
+            or not ((open_rounds >= 0) & (open_rounds < self.round)).all()
+        ):
+            raise ValueError("its open rounds are out of bounds")
+        self._open = set(open_rounds.tolist())
+
+    def _comparable_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+        """Return the state with the weights in the order of their keys."""
+        header, arrays = self.export_state()
+        for keys, rows in (("weight_keys", "weight_sums"), ("scale_keys", "scales")):
+            order = arrays[keys].argsort()
+            arrays |= {keys: arrays[keys][order], rows: arrays[rows][order]}
+        return header, arrays
 
     def _bind_kernels(self) -> None:
         """Nothing to load: compiled functions are called by name."""
 
 
+def _parse_half_life(text: str) -> HalfLife | None:
+    try:
+        parsed = parse_half_life(text)
+    except SettingError:
+        parsed = HalfLife(0.0, in_rounds=False)
+    if parsed is not None and parsed.length <= 0.0:
+        raise SettingError(
+            f"Learner: half_life must be auto, never, or a duration above 0 such as 7 days or "
+            f"500 rounds, got {text!r}"
+        )
+    return parsed
+
+
+def _check_decision(who: str, decision: object) -> None:
+    if not isinstance(decision, Decision):
+        raise ChoiceError(f"{who}: a decision must be given, got {decision!r}")
+
+
+def _check_list(name: str, values: Iterable[Item]) -> list[Item]:
+    """Return the values as a list; a text and a dict would be a list of other things than meant."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise FeatureError(f"rank: {name} must be a list, got {values!r}")
+    return list(values)
+
+
+def _read_context(context: Features | Sequence[Features]) -> list[dict[str, object]]:
+    if isinstance(context, Mapping):
+        return [_to_json(context)]
+    if isinstance(context, str | bytes) or not isinstance(context, Iterable):
+        raise FeatureError(f"rank: the context must be a dict or a list of dicts, got {context!r}")
+    return [_to_json(features) for features in context]
+
+
 def _read_action(action: str | Features) -> _Action:
     if isinstance(action, str):
-        return _Action(action, [{}])
+        return _Action(str.__str__(action), [{}])
     if not isinstance(action, Mapping) or not isinstance(action.get("id"), str):
-        raise FeatureError(f"rank: an action must be an id or an object with an id, got {action!r}")
+        raise FeatureError(
+            f"rank: an action must be a text, or a dict with a text as its id, got {action!r}"
+        )
     features = {name: value for name, value in action.items() if name != "id"}
-    return _Action(str(action["id"]), [_to_json(features)])
+    return _Action(str.__str__(action["id"]), [_to_json(features)])
 
 
 def _to_json(features: Features) -> dict[str, object]:
-    """Replace arrays and numbers of NumPy, and tuples, by what JSON has."""
+    """Replace arrays and numbers of NumPy, tuples, and texts of other classes by what JSON has."""
     if not isinstance(features, Mapping):
-        raise FeatureError(f"rank: features must be an object, got {features!r}")
+        raise FeatureError(f"rank: features must be a dict, got {features!r}")
     return {str(name): _to_json_value(value) for name, value in features.items()}
 
 
 def _to_json_value(value: object) -> object:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    if isinstance(value, tuple):
-        return list(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, list | tuple):
+        return [_to_json_value(each) for each in value]
     return _to_json(value) if isinstance(value, Mapping) else value
 
 
@@ -276,9 +327,11 @@ def _find_places(ids: list[str], exclude: Sequence[str]) -> list[int]:
         raise ArmsError("rank: there must be at least one action")
     if len(set(ids)) < len(ids):
         raise ArmsError("rank: the ids of actions must be distinct")
-    excluded = {exclude} if isinstance(exclude, str) else set(exclude)
-    if unknown := sorted(excluded - set(ids)):
-        raise ArmsError(f"rank: {unknown[0]!r} is excluded, but it is not among the actions")
+    excluded = [exclude] if isinstance(exclude, str) else _check_list("exclude", exclude)
+    known = set(ids)
+    for id_ in excluded:
+        if not isinstance(id_, str) or id_ not in known:
+            raise ArmsError(f"rank: {id_!r} is excluded, but it is not among the actions")
     places = [place for place, id_ in enumerate(ids) if id_ not in excluded]
     if not places:
         raise ArmsError("rank: all actions are excluded")

@@ -38,6 +38,8 @@ def encode_lesson(sides: PackedSides) -> bytes:
 
 def decode_lesson(encoded: bytes) -> PackedSides:
     """Decode the features of a context and one action; raises ValueError if they are damaged."""
+    if len(encoded) < _HEAD.size:
+        raise ValueError("these are no features of a lesson")
     zero, version, *counts = _HEAD.unpack_from(encoded)
     if zero or version not in (_VERSION, _VERSION_WITH_MASKS):
         raise ValueError("these are no features of a lesson")
@@ -58,5 +60,10 @@ def decode_lesson(encoded: bytes) -> PackedSides:
     at += 8 * total
     is_number = np.repeat(kinds != _CATEGORY, sizes)
     numbers = np.full(len(is_number), np.inf)
-    numbers[is_number] = np.frombuffer(encoded, np.float64, int(is_number.sum()), at)
+    number_count = int(is_number.sum())
+    numbers[is_number] = np.frombuffer(encoded, np.float64, number_count, at)
+    at += 8 * number_count
+    is_whole = len(encoded) == at + (at % 8 == 0)
+    if not is_whole or (kinds > _ARRAY).any() or not np.isfinite(numbers[is_number]).all():
+        raise ValueError("the features of a lesson are damaged")
     return PackedSides(hashes.copy(), numbers, sizes, np.array(counts, np.int64), masks)

@@ -1,0 +1,162 @@
+"""Laws that hold whatever a learner has learned."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import windvane as wv
+from learner_helpers import Features, Stream, describe, play
+from windvane._equality import are_equal
+
+DAY = 86_400.0
+
+
+def play_twice(rewrite_request: Any) -> tuple[list[wv.Decision], list[wv.Decision]]:
+    """Play the same visitors twice, the second time with rewritten requests."""
+    runs = []
+    for rewrite in (lambda context, actions: (context, actions), rewrite_request):
+        learner, stream = wv.Learner(seed=2), Stream(6)
+        decisions = []
+        for _ in range(150):
+            context, actions = stream.draw_context(), stream.draw_actions()
+            decision = learner.rank(*rewrite(context, actions), at=stream.advance())
+            learner.reward(decision, stream.draw_reward(decision))
+            decisions.append(decision)
+        runs.append(decisions)
+    return runs[0], runs[1]
+
+
+def assert_close(one: list[wv.Decision], other: list[wv.Decision]) -> None:
+    assert [decision.action for decision in one] == [decision.action for decision in other]
+    for mine, theirs in zip(one, other, strict=True):
+        assert mine.probabilities == pytest.approx(theirs.probabilities, abs=1e-6)
+
+
+@pytest.mark.parametrize("percentage", [0.0, 0.02, 0.3, 1.0])
+def test_probabilities_sum_to_one_and_none_is_below_the_floor(percentage: float) -> None:
+    decisions = play(wv.Learner(seed=1, exploration_percentage=percentage), 150)
+    for decision in decisions:
+        chances = decision.probabilities
+        assert chances.sum() == pytest.approx(1.0, abs=1e-9)
+        assert chances.min() >= percentage / len(chances) - 1e-12
+        assert chances.max() <= 1.0 - percentage + percentage / len(chances) + 1e-9
+        assert decision.probability == chances[decision.index]
+    if percentage < 1.0:
+        assert max(decision.probabilities.max() for decision in decisions) > 0.9 - percentage
+
+
+@pytest.mark.parametrize("lessons", [0, 3, 40])
+def test_probabilities_match_the_frequencies_of_choices(lessons: int) -> None:
+    """4000 choices: each frequency is within five standard errors of its probability."""
+    learner = wv.Learner(seed=5, exploration_percentage=0.2)
+    now = max([0.0, *(decision.at for decision in play(learner, lessons, seed=3))])
+    stream = Stream(8)
+    context, actions = stream.draw_context(), stream.draw_actions()
+    draws = 4000
+    decisions = [learner.rank(context, actions, at=now) for _ in range(draws)]
+    chances = decisions[0].probabilities
+    counts = np.bincount([decision.index for decision in decisions], minlength=len(actions))
+    errors = np.sqrt(chances * (1.0 - chances) / draws)
+    assert np.abs(counts / draws - chances).max() < 5 * errors.max()
+    assert (np.abs(counts / draws - chances) < 5 * errors + 1e-12).all()
+
+
+@pytest.mark.parametrize(
+    "context",
+    [{}, {"device": "phone"}, {"a": "x", "b": "y", "c": "z", "n": 3.0, "v": [1.0, 2.0, 3.0]}],
+    ids=len,
+)
+def test_a_blank_learner_prefers_no_action_whatever_its_features(context: Features) -> None:
+    actions: list[str | Features] = ["none", {"id": "one", "a": "x"}]
+    actions += [{"id": f"{n}"} | {f"f{i}": "x" for i in range(n)} for n in (2, 3, 7, 50)]
+    actions += [{"id": "array", "v": [0.1, 0.2, 0.3]}, {"id": "numbers", "n": 1e6, "m": -3.0}]
+    actions += [{"id": "namespaces", "u": {"a": "x", "b": "y"}, "w": {"v": [1.0, 5.0]}}]
+    chances = wv.Learner(seed=1).rank(context, actions, at=0.0).probabilities
+    assert chances == pytest.approx(np.full(len(actions), 1.0 / len(actions)), abs=1e-12)
+
+
+def test_a_price_in_cents_decides_as_a_price_in_euros() -> None:
+    def in_cents(context: Features, actions: list[Features]) -> tuple[Features, list[Features]]:
+        user = {**context["user"], "age": -1000.0 * context["user"]["age"] + 7.0}
+        scaled = [{**action, "price": 1000.0 * action["price"]} for action in actions]
+        return {**context, "user": user}, scaled
+
+    def upright(context: Features, actions: list[Features]) -> tuple[Features, list[Features]]:
+        return {**context, "vector": [1e3 * v for v in context.get("vector", [])]}, actions
+
+    assert_close(*play_twice(in_cents))
+    assert_close(*play_twice(upright))
+
+
+def test_the_order_of_features_changes_nothing() -> None:
+    def reverse(
+        context: Features, actions: list[Features]
+    ) -> tuple[list[Features], list[Features]]:
+        contexts = [{name: context[name]} for name in reversed(context)]
+        return contexts, [dict(reversed(action.items())) for action in actions]
+
+    assert_close(*play_twice(reverse))
+
+
+def test_learners_of_one_seed_decide_the_same() -> None:
+    one, other = wv.Learner(seed=4), wv.Learner(seed=4)
+    assert describe(play(one, 80, late=0.4)) == describe(play(other, 80, late=0.4))
+    assert one == other
+    assert describe(play(wv.Learner(seed=5), 80)) != describe(play(wv.Learner(seed=4), 80))
+
+
+@pytest.mark.parametrize("half_life", ["auto", "2 days", "50 rounds"])
+def test_a_replay_of_the_lessons_gives_the_same_bits(half_life: str) -> None:
+    """The belief is a fold over the lessons: what is ranked in between does not change it."""
+    learner, replayed = (wv.Learner(seed=4, half_life=half_life) for _ in range(2))
+    stream, lessons = Stream(4), []
+    for _ in range(100):
+        decision = learner.rank(stream.draw_context(), stream.draw_actions(), at=stream.advance())
+        reward = stream.draw_reward(decision)
+        lessons.append((decision.lesson, reward, decision.at, decision.round))
+        if len(lessons) % 20 == 0:
+            for i in stream.random.permutation(20):
+                learner.learn(*lessons[-1 - i])
+                replayed.learn(*lessons[-1 - i])
+            lesson, _, at, round_ = lessons[-7]
+            learner.amend(lesson, 0.5, at, round_)
+            replayed.amend(lesson, 0.5, at, round_)
+    assert are_equal(replayed.bank.export_state(), learner.bank.export_state())
+    assert learner.bank.lessons == 100
+
+
+def test_late_rewards_in_any_order_teach_about_the_same() -> None:
+    """A learner whose rewards come all at the end prefers what one that learned at once does."""
+    for half_life in ("never", "300 days"):
+        prompt, late = (wv.Learner(seed=4, half_life=half_life) for _ in range(2))
+        play(prompt, 300)
+        now = play(late, 300, late=1.0)[-1].at
+        for learner in (prompt, late):
+            context = {"device": "phone"}
+            actions = [{"id": "new", "topic": "sports"}, {"id": "newer", "topic": "news"}]
+            assert learner.rank(context, actions, at=now).probabilities[0] > 0.9
+
+
+def test_the_leader_is_short_where_tastes_turn_often_and_long_where_they_stay() -> None:
+    leaders = {}
+    for turns_every in (6, 10_000):
+        learner = wv.Learner(seed=4)
+        for i in range(600):  # four hours between two visitors
+            decision = learner.rank({}, ["x", "y"], at=i * DAY / 6)
+            wanted = "xy"[i // turns_every % 2]
+            learner.reward(decision, float(decision.action == wanted))
+        leaders[turns_every] = learner.bank.leader
+    assert leaders[6] <= DAY
+    assert leaders[10_000] >= 14 * DAY
+
+
+def test_noise_is_found_from_the_rewards() -> None:
+    """With rewards of deviation σ around a constant, the estimate is within a tenth of σ."""
+    for deviation in (0.1, 2.0):
+        learner, random = wv.Learner(seed=1, half_life="never"), np.random.default_rng(1)
+        for i in range(800):
+            decision = learner.rank({}, ["x"], at=float(i))
+            learner.reward(decision, float(random.normal(0.5, deviation)))
+        assert math.isclose(learner.bank.noise, deviation, rel_tol=0.1)

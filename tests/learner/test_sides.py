@@ -1,0 +1,65 @@
+"""Joining the features of a context and of actions, and picking one action of them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import windvane as wv
+from learner_helpers import Offer
+from windvane.features.crossings import parse_crossings
+from windvane.features.hashing import hash_name
+from windvane.features.packing import pack_actions
+from windvane.learner.sides import MAX_ROW_ENTRIES, join_request, pick_action
+
+CONTEXT: list[dict[str, Any]] = [{"device": "phone", "user": {"age": 30, "v": [1.0, 2.0, 3.0]}}]
+OFFERS = [
+    Offer("news", [{"topic": "politics"}]),
+    Offer("match", [{"price": 2.5, "user": {"w": [4.0, 5.0]}, "tags": ["a", "b"]}]),
+    Offer("film"),
+]
+CROSSINGS = ("context*action", "none", "user*action, context*user")
+
+
+def read_hash(name: str) -> int:
+    return int(np.frombuffer(hash_name(name), np.uint64)[0])
+
+
+def test_a_request_has_the_context_first_and_then_each_action() -> None:
+    sides = join_request(CONTEXT, pack_actions(OFFERS))
+    names = ["device=phone", "user.age", "user.v", "topic=politics", "_id=news"]
+    names += ["price", "user.w", "tags=a", "tags=b", "_id=match", "_id=film"]
+    assert sides.hashes.tolist() == [read_hash(name) for name in names]
+    assert sides.sizes.tolist() == [1, 1, 3, 1, 1, 1, 2, 1, 1, 1, 1]
+    assert sides.feature_counts.tolist() == [3, 2, 5, 1]
+    category = np.inf
+    numbers = [category, 30.0, 1.0, 2.0, 3.0, category, category, 2.5, 4.0, 5.0, *[category] * 4]
+    assert sides.numbers.tolist() == numbers
+    assert sides.masks.tolist() == [1] * 11
+
+
+def test_masks_follow_the_namespaces() -> None:
+    sides = join_request(CONTEXT, pack_actions(OFFERS), parse_crossings(CROSSINGS[2]))
+    assert sides.masks.tolist() == [2, 3, 3, 1, 1, 1, 3, 1, 1, 1, 1]
+    assert not join_request(CONTEXT, pack_actions(OFFERS), ()).masks.any()
+
+
+@pytest.mark.parametrize("crossings", CROSSINGS)
+@pytest.mark.parametrize("index", range(len(OFFERS)))
+def test_picking_an_action_is_joining_it_alone(index: int, crossings: str) -> None:
+    parsed = parse_crossings(crossings)
+    picked = pick_action(join_request(CONTEXT, pack_actions(OFFERS), parsed), index)
+    alone = join_request(CONTEXT, pack_actions([OFFERS[index]]), parsed)
+    for name, mine, theirs in zip(picked._fields, picked, alone, strict=True):
+        assert mine.dtype == theirs.dtype, name
+        assert mine.tobytes() == theirs.tobytes(), name
+
+
+def test_an_action_with_too_many_crossings_is_refused_and_not_the_sum_of_actions() -> None:
+    context = [{f"c{i}": "x" for i in range(255)}]
+    small = [Offer(f"a{i}", [{f"f{j}": "x" for j in range(254)}]) for i in range(3)]
+    assert join_request(context, pack_actions(small)).feature_counts.tolist() == [255] * 4
+    assert MAX_ROW_ENTRIES == 65_536  # 256 · 256, with the constants of both sides
+    large = Offer("large", [{f"f{j}": "x" for j in range(255)}])
+    with pytest.raises(wv.FeatureError, match="at most 65536 crossings, got 65792"):
+        join_request(context, pack_actions([*small, large]))
