@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from windvane.policy import Policy
+from windvane.service.loops.full_model import FullModel
 from windvane.service.loops.loop import Loop, decode_snapshot
 from windvane.service.loops.warmup import compile_kernels, load_kernels
 from windvane.service.store.log import LogReader, SnapshotKey
@@ -91,9 +92,15 @@ def read_loop_beliefs(location: str, name: str, model: bytes) -> LoopBeliefs:
     return LoopBeliefs(
         restored.last_lesson,
         digest_belief(live),
-        digest_belief(restored.policy),
-        digest_belief(folded.policy),
+        digest_belief(_get_policy(restored)),
+        digest_belief(_get_policy(folded)),
     )
+
+
+def _get_policy(loop: Loop) -> Policy:
+    if not isinstance(loop.model, FullModel):
+        raise TypeError(f"loop {loop.name} has no policy")
+    return loop.model.policy
 
 
 def digest_belief(policy: Policy) -> str:

@@ -18,7 +18,8 @@ from dataclasses import replace
 import numpy as np
 
 import windvane as wv
-from windvane.service.loops.loop import Loop
+from windvane.service.loops.full_model import FullModel
+from windvane.service.loops.model import Moment
 from windvane.service.loops.settings import Settings
 
 rows = np.random.default_rng(1).normal(size=(300, {DIM})) / {DIM} ** 0.5
@@ -59,13 +60,12 @@ for memory in ("window(200)", "window(64)", "kalman(0.01, 0.5)"):
     report(f"{{memory}} parameters", *best)
 
 settings = Settings(dim={DIM}, half_life="7 days", seed=3)
-loop = Loop.__new__(Loop)
-loop.settings = settings
-policy = settings.build_policy()
+model = FullModel(settings)
 for i, (row, reward) in enumerate(zip(rows, rewards)):
-    policy.learn(row, float(reward), at=float(i))
-loop.settings = settings.merge({{"halfLife": "3 days", "noise": 0.7}})
-report_policy("a loop with new settings", loop.carry_belief(policy, (300, 300_000_000), settings))
+    model.policy.learn(row, float(reward), at=float(i))
+settings = settings.merge({{"halfLife": "3 days", "noise": 0.7}})
+changed = model.carry(settings, Moment(300, 300_000_000))
+report_policy("a loop with new settings", changed.policy)
 """
 
 

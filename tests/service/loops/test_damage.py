@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from policy_access import policy_of
 from server_process import BASE
 from windvane.service.app import create_app
 
@@ -22,7 +23,7 @@ def play(web: TestClient, count: int, first: int = 0) -> None:
 
 def read_belief(web: TestClient) -> tuple[int, bytes, bytes]:
     loop = web.app.state.service.loops["default"]  # type: ignore[attr-defined]
-    belief = loop.policy.belief
+    belief = policy_of(loop).belief
     return loop.last_lesson, belief.gram.tobytes(), belief.moment.tobytes()
 
 

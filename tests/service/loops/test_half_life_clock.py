@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from policy_access import policy_of, policy_of_model
 from store_helpers import SECOND
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.offered_actions import Offer
@@ -37,8 +38,8 @@ def test_a_half_life_in_rounds_is_one_in_any_case(tmp_path: Path, text: str) -> 
     with Store(tmp_path) as store:
         loop = create_loop(store, text)
         learn(store, loop, 3)
-        assert loop.policy.memory.span == 500.0
-        assert loop.policy.belief.clock == 2.0
+        assert policy_of(loop).memory.span == 500.0
+        assert policy_of(loop).belief.clock == 2.0
 
 
 @pytest.mark.parametrize(
@@ -53,13 +54,13 @@ def test_a_loop_learns_on_if_seconds_become_rounds(tmp_path: Path, before: str, 
         follower.advance(budget=60)
         settings = replace_half_life(loop, after)
         loop.change_settings(store.submit(PutSettings(loop.id, settings, 0, "test")).result(20))
-        assert loop.policy.belief.clock == loop.clock_of(*loop.newest)
+        assert policy_of(loop).belief.clock == loop.model.clock_of(loop.newest)
         learn(store, loop, 5)
-        belief = loop.policy.belief
+        belief = policy_of(loop).belief
         assert belief.held == pytest.approx(10.0, rel=0.05)  # each observation has a weight near 1
         follower.advance(budget=60)
-        assert follower.shadow.belief.gram == pytest.approx(belief.gram)
-        again = Loop(store.list_loops()[0], store).policy.belief
+        assert policy_of_model(follower.shadow).belief.gram == pytest.approx(belief.gram)
+        again = policy_of(Loop(store.list_loops()[0], store)).belief
         assert again.gram.tobytes() == belief.gram.tobytes()
 
 
@@ -73,10 +74,10 @@ def test_a_snapshot_that_counts_capital_rounds_in_seconds_is_corrected(tmp_path:
         loop = create_loop(store, "500 ROUNDS")
         learn(store, loop, 5)
         seconds = loop.newest[1] / SECOND
-        loop.policy.belief = replace(loop.policy.belief, clock=seconds)
+        policy_of(loop).belief = replace(policy_of(loop).belief, clock=seconds)
         put = PutSnapshot(loop.id, loop.last_lesson, loop.encode_snapshot(), 0)
         store.submit(put).result(20)
         again = Loop(store.list_loops()[0], store)
         learn(store, again, 5)
-        assert again.policy.belief.clock == 9.0
-        assert again.policy.belief.held == pytest.approx(10.0, rel=0.05)
+        assert policy_of(again).belief.clock == 9.0
+        assert policy_of(again).belief.held == pytest.approx(10.0, rel=0.05)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from policy_access import policy_of
 from service_helpers import OFFER, make_service
 from windvane.service.loops import maintenance
 from windvane.service.loops.loop import Loop
@@ -122,7 +123,7 @@ def test_a_large_snapshot_is_written_in_parts_and_read_as_one(
         assert store.fetch_all(count) == [(3 * (len(snapshot.blob) // SNAPSHOT_PART_BYTES),)]
         row = store.find_loop("large")
         assert row is not None
-        assert Loop(row, store).policy == loop.policy
+        assert policy_of(Loop(row, store)) == policy_of(loop)
 
     asyncio.run(run())
     assert max(sizes) < SNAPSHOT_PART_BYTES + 1000

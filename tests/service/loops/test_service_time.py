@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from clock_helpers import DAY, HOUR, MINUTE, SECOND, TODAY, YEAR, FakeMachine
+from policy_access import policy_of
 from store_helpers import InProcessWriter, make_decision, put_decision
 from windvane.errors import StoreError
 from windvane.service.loops.loop import Loop
@@ -85,8 +86,8 @@ class Rig:
 
 def read_bits(loop: Loop) -> tuple[object, ...]:
     """Everything that a loop has learned, to the bit."""
-    belief = loop.policy.belief
-    sums = (belief.gram, belief.noise_gram, belief.moment, loop.policy.theta)
+    belief = policy_of(loop).belief
+    sums = (belief.gram, belief.noise_gram, belief.moment, policy_of(loop).theta)
     return (*(part.tobytes() for part in sums), belief.seen, belief.clock, belief.held, loop.newest)
 
 

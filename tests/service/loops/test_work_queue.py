@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from policy_access import policy_of
 from service_helpers import OFFER, make_service
 from windvane.service.errors import LoopSettingsError, RankRequestError, TooManyRequestsError
-from windvane.service.loops import loop as loop_module
-from windvane.service.loops import work_queue
+from windvane.service.loops import full_model, work_queue
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import MAX_NEW_DIM, Settings
 from windvane.service.loops.work_queue import WorkQueue
@@ -79,7 +79,7 @@ def test_a_long_rank_lets_another_loop_answer_before_it_ends(
         return decide(loop, *arguments, **options)
 
     monkeypatch.setattr(Loop, "decide", decide_late)
-    monkeypatch.setattr(loop_module, "MAX_SHORT_NUMBERS", 2 * 16)
+    monkeypatch.setattr(full_model, "MAX_SHORT_NUMBERS", 2 * 16)
 
     async def run() -> None:
         service, _ = make_service(store)
@@ -121,8 +121,8 @@ def test_lessons_of_a_large_loop_are_learned_in_a_thread_with_the_bits_of_the_lo
         row = store.find_loop("large")
         assert row is not None
         fresh = Loop(row, store)
-        assert np.array_equal(fresh.policy.belief.gram, loop.policy.belief.gram)
-        assert np.array_equal(fresh.policy.theta, loop.policy.theta)
+        assert np.array_equal(policy_of(fresh).belief.gram, policy_of(loop).belief.gram)
+        assert np.array_equal(policy_of(fresh).theta, policy_of(loop).theta)
 
     asyncio.run(run())
 
@@ -169,7 +169,7 @@ def test_sizes_that_cannot_be_served_are_refused(
         old = Settings(dim=MAX_NEW_DIM + 1).to_json()
         store.submit(PutLoop("old", old, 0, "test")).result(20)
         await service.rank("old", RankOptions(), OFFER, "{}")  # of an earlier version: it serves
-        monkeypatch.setattr(loop_module, "MAX_ROW_NUMBERS", 2 * MAX_NEW_DIM)
+        monkeypatch.setattr(full_model, "MAX_ROW_NUMBERS", 2 * MAX_NEW_DIM)
         with pytest.raises(RankRequestError, match="takes at most 1 of them, got 2"):
             await service.rank("old", RankOptions(), OFFER, "{}")
 

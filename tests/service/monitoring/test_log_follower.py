@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from monitoring_helpers import ChangedLoop, create_loop, follow, put_one_decision
+from policy_access import policy_of, policy_of_model
 from store_helpers import TERMS
+from windvane.features.encoder import Encoder
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.settings import Settings
@@ -46,7 +48,7 @@ def test_follower_dashboard_and_report_agree_with_the_played_loop(tmp_path: Path
             store.submit(PutDecision(decision, loop.terms)).result(20)
             value = float(names[decision.chosen] == "a")
             row = np.frombuffer(decision.features or b"")
-            errors.append(value - float(row @ loop.policy.theta))
+            errors.append(value - float(row @ policy_of(loop).theta))
             put = PutReward(loop.id, f"e{k}", value, decision.at + 1, TERMS)
             loop.learn(store.submit(put).result(20).lessons)
             probabilities = np.frombuffer(decision.probabilities)
@@ -66,7 +68,7 @@ def test_follower_dashboard_and_report_agree_with_the_played_loop(tmp_path: Path
         assert decisions.uniform == pytest.approx(np.array(uniform))
         assert lessons.error == pytest.approx(np.array(errors))
         assert decisions.reward.sum() == total
-        assert (follower.shadow.theta == loop.policy.theta).all()
+        assert (policy_of_model(follower.shadow).theta == policy_of(loop).theta).all()
         alarms, error, movement = follower.measure_drift(20)
         thetas = [theta for _, theta in follower.path]
         assert alarms == 0
@@ -94,7 +96,7 @@ def test_follower_dashboard_and_report_agree_with_the_played_loop(tmp_path: Path
         assert dashboard.arrived.waiting == 0
 
         actions = [Action(name, []) for name in names]
-        estimates = loop.encoder.encode([], actions) @ loop.policy.theta
+        estimates = Encoder(8).encode([], actions) @ policy_of(loop).theta
         report = report_event(loop, "e59")
         assert report is not None
         assert report.rewards[0].status == "learned"
@@ -131,7 +133,7 @@ def test_new_settings_make_the_usual_error_unknown(changed: ChangedLoop) -> None
     loop.change_settings(SettingsChange(2, 0, settings.to_json(), "test", loop.last_lesson))
     follower.advance(budget=60)
     assert follower.alarm.usual.size == 0
-    assert (follower.shadow.theta == loop.policy.theta).all()
+    assert (policy_of_model(follower.shadow).theta == policy_of(loop).theta).all()
 
 
 def test_followers_follow_a_loop_once_and_read_new_entries(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from policy_access import policy_of
 from server_process import BASE, Client, Nursery, Server, wait_for_health
 from store_helpers import InProcessWriter, put_decision, put_reward
 from windvane.errors import StoreError
@@ -154,12 +155,12 @@ def test_lessons_read_from_the_log_are_not_learned_again_from_their_results(tmp_
 
         async def teach_all() -> None:
             teach(loop, one)
-            assert loop.policy.belief.seen == 1
+            assert policy_of(loop).belief.seen == 1
             teach(loop, StoreError("gone", "unreachable"))
             for result in (two, forget, three):  # the first one makes the loop read the whole log
                 teach(loop, result)
                 await loop.work.wait()
-                assert loop.policy.belief.seen == 1
+                assert policy_of(loop).belief.seen == 1
 
         asyncio.run(teach_all())
         assert loop.last_lesson == three.lessons[0].id
@@ -175,7 +176,7 @@ def test_one_sweep_closes_all_expired_decisions(tmp_path: Path) -> None:
         service = Service(store, InProcessWriter(store), ServiceClock())
         asyncio.run(expire_decisions(service, service.loops["home"]))
         assert store.read_funnel(row.id) == Funnel(900, 300, unactivated=600, default=300)
-        assert service.loops["home"].policy.belief.seen == 300
+        assert policy_of(service.loops["home"]).belief.seen == 300
 
 
 class KilledAtStart(WriterClient):
@@ -274,6 +275,6 @@ def test_loops_read_the_log_again_before_a_new_writer_writes(
         end = time.monotonic() + 60.0
         while web.post(f"{BASE}/rank", json=BODY | {"eventId": "last"}).json()["degraded"]:
             assert time.monotonic() < end
-        assert (loop.last_lesson, loop.policy.belief.seen) == (lesson.id, 1)
+        assert (loop.last_lesson, policy_of(loop).belief.seen) == (lesson.id, 1)
         last = web.app.state.service.store.find_decision(1, "last")  # type: ignore[attr-defined]
         assert last.round > other.round

@@ -43,7 +43,7 @@ async def put_settings(request: Request) -> Response:
 async def get_policy(request: Request) -> Response:
     """GET configurations/policy."""
     loop = await _get_loop(request)
-    return json_response(PolicyConfiguration("windvane", repr(loop.policy)))
+    return json_response(PolicyConfiguration("windvane", repr(loop.model)))
 
 
 async def get_model(request: Request) -> Response:

@@ -6,24 +6,22 @@ later lessons has the same bits as one that learned them all.
 """
 
 import asyncio
-import io
 import logging
 import math
 import os
 import zlib
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
 
 from windvane.errors import FeatureError, FileError, StoreError
-from windvane.features.encoder import Encoder
-from windvane.policy import Policy
-from windvane.service.clock import MICROSECONDS_PER_SECOND, ServiceClock
+from windvane.service.clock import ServiceClock
 from windvane.service.errors import EventIdError, RankRequestError
 from windvane.service.loops.expiry_schedule import ExpirySchedule
+from windvane.service.loops.model import Choice, Moment
+from windvane.service.loops.model_factory import build_model, load_model
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.settings import Settings
 from windvane.service.loops.work_queue import WorkQueue
@@ -32,19 +30,14 @@ from windvane.service.store.decision_codec import render_answer
 from windvane.service.store.log import LogReader
 from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.schema import Decision, Lesson, LoopRow, SettingsChange
-from windvane.types import Floats
 
 FORGET = "forget"  # author of a change of settings that also deletes the belief
 MAX_EVENT_ID_LENGTH = 256
 NOT_DAMAGES = ("locked", "full", "unreachable", "readonly")  # of a snapshot: try again later
-MAX_ROW_NUMBERS = 1 << 24  # of all actions of a rank request: 128 MiB
 # Beyond one of these, work takes more than some milliseconds, and is done in a thread.
-MAX_SHORT_NUMBERS = 1 << 15  # of all actions of a rank request
 MAX_SHORT_TEXT = 1 << 15  # characters of a rank request
 MAX_SHORT_CROSSINGS = 1 << 17  # of context and actions, estimated from the size of their text
 CHARACTERS_PER_NUMBER = 4  # of a request with many features; two are the fewest
-MAX_SHORT_DIM = 128
-MAX_SHORT_LESSON_STEPS = 1 << 20
 _RANDOM_BYTES_PER_EVENT = 9  # a multiple of 3, of which base64 makes whole letters
 _EVENTS_PER_SYSTEM_CALL = 256
 _encode_json = msgspec.json.Encoder().encode
@@ -92,7 +85,7 @@ def render(decision: Decision, offer: Offer) -> bytes:
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stored belief: the policy, and round and time of the newest decision that it learned."""
+    """A stored belief: the model, and round and time of the newest decision that it learned."""
 
     policy: bytes
     newest: tuple[int, int]
@@ -117,11 +110,10 @@ class Loop:
         self.store = store
         self.clock = clock or ServiceClock(store.find_newest_time())
         self.settings = Settings.from_json(row.settings)
-        self.encoder = Encoder(self.settings.dim)
-        self.policy = self.settings.build_policy()
+        self.model = build_model(self.settings)
         self.last_lesson = 0  # id of the last lesson learned
         self.last_change = 0  # id of the last change of settings
-        self.newest = (0, 0)  # round and time of the newest decision that was learned
+        self.newest = Moment(0, 0)  # of the newest decision that was learned
         self.lessons_since_snapshot = 0
         self.expiries = ExpirySchedule()
         self.work = WorkQueue()
@@ -130,7 +122,7 @@ class Loop:
         self.damage: str | None = None  # which snapshots could not be read, and what was done
         self.must_restore = False  # whether the log may hold more than this loop was sent
         self._apprentice_decisions = 0
-        self._apprentice_agreements = 0  # decisions whose first action was the policy's choice
+        self._apprentice_agreements = 0  # decisions whose first action was the model's choice
         self.restore()
 
     @property
@@ -142,7 +134,6 @@ class Loop:
     def settings(self, settings: Settings) -> None:
         self._settings = settings
         self.terms = RewardTerms(settings.reward_wait_us, settings.sums_rewards)
-        self._ages_in_rounds = settings.ages_in_rounds
 
     def restore(self) -> None:
         """Load the last snapshot and apply the lessons and changes of settings after it.
@@ -150,31 +141,28 @@ class Loop:
         If the log cannot be read, the loop stays as it was: a loop that had forgotten its round
         would decide in rounds that others had.
         """
-        before = (self.settings, self.policy, self.newest, self.last_lesson, self.last_change)
+        before = (self.settings, self.model, self.newest, self.last_lesson, self.last_change)
         lessons_before = self.lessons_since_snapshot
         try:
             self._fold_log()
         except BaseException:
-            self.settings, self.policy, self.newest, self.last_lesson, self.last_change = before
+            self.settings, self.model, self.newest, self.last_lesson, self.last_change = before
             self.lessons_since_snapshot = lessons_before
             raise
         self.must_restore = False
 
     def _fold_log(self) -> None:
-        round_before = self.policy.round
+        round_before = self.model.round
         changes = self.store.list_settings_changes(self.id)
-        if not self._load_snapshot():
+        if not self._load_snapshot(changes):
             self.settings = Settings.from_json(changes[0].settings)
-            self.policy = self.settings.build_policy()
-            self.newest = (0, 0)
+            self.model = build_model(self.settings)
+            self.newest = Moment(0, 0)
             self.last_lesson = 0
         self.lessons_since_snapshot = 0
-        applied = [change for change in changes if change.lesson < self.last_lesson]
-        due = [change for change in changes if change.lesson >= self.last_lesson]
+        applied = _list_applied(changes, self.last_lesson)
+        due = changes[len(applied) :]
         self.last_change = applied[-1].id if applied else 0
-        if applied:
-            self.settings = Settings.from_json(applied[-1].settings)
-        self._correct_clock()
         for lessons in self.store.iterate_lessons(self.id, self.last_lesson):
             for lesson in lessons:
                 while due and due[0].lesson < lesson.id:
@@ -184,9 +172,9 @@ class Loop:
             self.change_settings(change)
         last_round = self.store.find_last_round(self.id)
         next_round = 0 if last_round is None else last_round + 1
-        self.policy.round = max(round_before, self.policy.round, next_round)
+        self.model.round = max(round_before, self.model.round, next_round)
 
-    def _load_snapshot(self) -> bool:
+    def _load_snapshot(self, changes: list[SettingsChange]) -> bool:
         """Load the last snapshot that is not damaged; returns False if the log alone has all.
 
         The belief is a fold over the lessons, so an older snapshot leads to the same bits.
@@ -198,13 +186,17 @@ class Loop:
                 content = (snapshot.policy, snapshot.newest, self.id, row.lesson)
                 if snapshot.checksum not in (None, compute_checksum(*content)):
                     raise FileError("its checksum does not fit")
-                self.policy = Policy.load(io.BytesIO(snapshot.policy))
+                applied = _list_applied(changes, row.lesson)
+                settings = Settings.from_json(applied[-1].settings) if applied else self.settings
+                newest = Moment(*snapshot.newest)
+                self.model = load_model(settings, snapshot.policy, newest)
             except Exception as reason:
                 if isinstance(reason, StoreError) and reason.kind in NOT_DAMAGES:
                     raise
                 damages.append(f"the snapshot after lesson {row.lesson} is damaged ({reason})")
                 continue
-            self.newest = snapshot.newest
+            self.settings = settings
+            self.newest = newest
             self.last_lesson = row.lesson
             self._note_damages(damages, f"the snapshot after lesson {row.lesson} was used")
             return True
@@ -226,55 +218,21 @@ class Loop:
         changes = self.store.list_settings_changes(self.id)
         last_round = self.store.find_last_round(self.id)
         return (
-            (last_round is not None and last_round >= self.policy.round)
+            (last_round is not None and last_round >= self.model.round)
             or any(change.id > self.last_change for change in changes)
             or next(self.store.iterate_lessons(self.id, self.last_lesson, 1), None) is not None
         )
-
-    def _correct_clock(self) -> None:
-        """Count in rounds if a snapshot of release 0.1.0 counts in seconds.
-
-        That release read a half-life such as "500 ROUNDS" as 500 seconds. Observations of later
-        rounds would have no weight beside a clock in seconds.
-        """
-        if self._ages_in_rounds and self.policy.belief.clock > self.newest[0]:
-            clock = self.clock_of(*self.newest)
-            self.policy.belief = replace(self.policy.belief, clock=clock)
 
     def change_settings(self, change: SettingsChange) -> None:
         """Take over new settings; the belief stays, unless the change is by `FORGET`."""
         if change.id <= self.last_change:  # a restore has read the change from the log already
             return
         self.last_change = change.id
-        old_settings = self.settings
         self.settings = Settings.from_json(change.settings)
         if change.by == FORGET:
-            old = self.policy
-            self.policy = self.settings.build_policy()
-            self.policy.key = old.key
-            self.policy.round = old.round
+            self.model = self.model.renew(self.settings)
         else:
-            self.policy = self.carry_belief(self.policy, self.newest, old_settings)
-
-    def carry_belief(self, old: Policy, newest: tuple[int, int], old_settings: Settings) -> Policy:
-        """A policy of the current settings with the belief of an old one.
-
-        `newest` is round and time of the newest decision that the old policy has learned.
-        """
-        policy = self.settings.build_policy()
-        has_same_clock = old_settings.ages_in_rounds == self._ages_in_rounds
-        if has_same_clock and repr(policy) == repr(old):
-            return old
-        policy.key = old.key
-        policy.round = old.round
-        belief = replace(old.belief, memory=policy.memory, clock=self.clock_of(*newest))
-        if belief.seen:
-            policy.belief = belief
-        return policy
-
-    def clock_of(self, round_: int, at_us: int) -> float:
-        """The time of a decision on the memory's clock: rounds or seconds."""
-        return float(round_) if self._ages_in_rounds else at_us / MICROSECONDS_PER_SECOND
+            self.model = self.model.carry(self.settings, self.newest)
 
     def decide(
         self, request: RankOptions, offer: Offer, text: str | None = None, degraded: bool = False
@@ -290,19 +248,19 @@ class Loop:
         places = offer.places_without(request.excluded_actions)
         chosen = places[0]
         features = None
-        round_ = self.policy.round
+        round_ = self.model.round
         mode = self.settings.learning_mode
         if degraded:
             probabilities = np.zeros(len(offer.ids))
             probabilities[chosen] = 1.0
         else:
-            index, propensities, rows = self._choose(request, offer, places)
-            chosen = places[index]
-            probabilities = propensities
+            choice = self._choose(request, offer, places, at)
+            chosen = places[choice.chosen]
+            probabilities = choice.probabilities
             if len(places) < len(offer.ids):
                 probabilities = np.zeros(len(offer.ids))
-                probabilities[places] = propensities
-            features = None if mode == "LoggingOnly" else rows[index].tobytes()
+                probabilities[places] = choice.probabilities
+            features = None if mode == "LoggingOnly" else choice.features
         rest, offer_at = cut_offer(text, offer.text)
         return Decision(
             loop=self.id,
@@ -324,46 +282,38 @@ class Loop:
 
     def is_long_rank(self, offer: Offer, text_size: int) -> bool:
         """Whether a rank takes so long that other loops must not wait for it."""
-        if len(offer.ids) * self.settings.dim > MAX_SHORT_NUMBERS or text_size > MAX_SHORT_TEXT:
+        if text_size > MAX_SHORT_TEXT or self.model.is_long_rank(len(offer.ids)):
             return True
         crossings = (text_size - offer.text_size) * offer.text_size // CHARACTERS_PER_NUMBER**2
         return crossings > MAX_SHORT_CROSSINGS
 
-    def is_long_lesson(self, count: int) -> bool:
-        """Whether some lessons take so long to learn that other loops must not wait for them.
+    def is_long_lesson(self, lessons: Sequence[Lesson]) -> bool:
+        """Whether lessons take so long to learn that other loops must not wait for them."""
+        return self.model.is_long_lesson([lesson.features for lesson in lessons])
 
-        A lesson takes d² steps, and every d lessons one takes d³.
-        """
-        dim = self.settings.dim
-        return dim > MAX_SHORT_DIM or count * dim * dim > MAX_SHORT_LESSON_STEPS
-
-    def _choose(
-        self, request: RankOptions, offer: Offer, places: list[int]
-    ) -> tuple[int, Floats, Floats]:
-        """Index of the choice among `places`, their propensities and their features (K, d)."""
-        if len(offer.ids) * self.settings.dim > MAX_ROW_NUMBERS:
-            most = MAX_ROW_NUMBERS // self.settings.dim
-            message = f"actions: a loop of dim {self.settings.dim} takes at most {most} of them"
-            raise RankRequestError(f"{message}, got {len(offer.ids)}", "actions")
+    def _choose(self, request: RankOptions, offer: Offer, places: list[int], at: int) -> Choice:
+        """Choose among `places`, by the model or, in mode Apprentice, the first of them."""
         try:
-            rows = self.encoder.encode(request.context_features, offer.packed_actions)
+            self.model.check_offer(len(offer.ids))
+        except FeatureError as reason:
+            raise RankRequestError(str(reason), "actions") from None
+        context, actions = request.context_features, offer.packed_actions
+        try:
+            choice = self.model.rank(context, actions, places, at)
+            if self.settings.learning_mode != "Apprentice":
+                return choice
+            features = self.model.encode_action(context, actions, places[0])
         except FeatureError as reason:
             raise RankRequestError(str(reason), "features") from None
-        if len(places) < len(rows):
-            rows = rows[places]
-        choice, propensities = self.policy.choose_with_propensities(rows)
-        self.policy.dismiss(choice)
-        if self.settings.learning_mode == "Apprentice":
-            self._apprentice_decisions += 1
-            self._apprentice_agreements += choice.index == 0
-            baseline = np.zeros(len(rows))
-            baseline[0] = 1.0
-            return 0, baseline, rows
-        return choice.index, propensities, rows
+        self._apprentice_decisions += 1
+        self._apprentice_agreements += choice.chosen == 0
+        baseline = np.zeros(len(places))
+        baseline[0] = 1.0
+        return Choice(0, baseline, features)
 
     @property
     def agreement(self) -> float:
-        """Share of decisions in mode Apprentice whose first action was the policy's choice.
+        """Share of decisions in mode Apprentice whose first action was the model's choice.
 
         Counted since this process loaded the loop; NaN without such decisions.
         """
@@ -376,20 +326,22 @@ class Loop:
         for lesson in lessons:
             if lesson.id <= self.last_lesson:
                 continue
-            features = np.frombuffer(lesson.features)
-            at = self.clock_of(lesson.round, lesson.ranked_at)
+            moment = Moment(lesson.round, lesson.ranked_at)
             if lesson.kind == "amend":
-                self.policy.amend(features, lesson.value, at)
+                self.model.amend(lesson.features, lesson.value, moment)
             else:
-                self.policy.learn(features, lesson.value, at)
-            self.newest = max(self.newest, (lesson.round, lesson.ranked_at))
+                self.model.learn(lesson.features, lesson.value, moment)
+            self.newest = max(self.newest, moment)
             self.last_lesson = lesson.id
             self.lessons_since_snapshot += 1
 
     def encode_snapshot(self) -> bytes:
         """The belief as the store keeps it."""
-        file = io.BytesIO()
-        self.policy.save(file)
-        policy = file.getvalue()
-        checksum = compute_checksum(policy, self.newest, self.id, self.last_lesson)
-        return msgspec.msgpack.encode(Snapshot(policy, self.newest, checksum))
+        model = self.model.save()
+        checksum = compute_checksum(model, self.newest, self.id, self.last_lesson)
+        return msgspec.msgpack.encode(Snapshot(model, self.newest, checksum))
+
+
+def _list_applied(changes: list[SettingsChange], lesson: int) -> list[SettingsChange]:
+    """The changes of settings that came before a lesson (id)."""
+    return [change for change in changes if change.lesson < lesson]

@@ -343,7 +343,7 @@ def teach(loop: Loop, result: Any) -> None:
     if isinstance(result, SettingsChange) or loop.must_restore:
         is_long = True
     else:
-        is_long = loop.is_long_lesson(len(getattr(result, "lessons", ())))
+        is_long = loop.is_long_lesson(getattr(result, "lessons", ()))
     loop.work.run(partial(_apply_result, loop, result), is_long)
 
 

@@ -15,7 +15,7 @@ SHOWN_ACTIONS = 30
 
 
 class Option(PageStruct, frozen=True):
-    """An action of the request: its probability at the decision, its estimate xᵀθ̂ now."""
+    """An action of the request: its probability at the decision, its estimated reward now."""
 
     name: str
     chance: float
@@ -92,16 +92,14 @@ def _build_report(loop: Loop, decision: Decision, rewards: list[Reward]) -> Even
 def _estimate_actions(loop: Loop, decision: Decision) -> tuple[list[float], list[FeatureWeight]]:
     """Compute the current estimate of each action, and the parts of the chosen one's."""
     request = decode_rank_request(decision.whole_request)
-    theta = loop.policy.theta
+    context, actions = request.context_features, request.actions
     try:
-        rows = loop.encoder.encode(request.context_features, request.actions)
-        parts = loop.encoder.explain(
-            theta, request.context_features, request.actions, decision.chosen
-        )
+        values = loop.model.estimate_actions(context, actions)
+        parts = loop.model.explain(context, actions, decision.chosen)
     except FeatureError:  # such a request is answered, but the loop does not learn from it
         return [], []
     reasons = [FeatureWeight(*part) for part in parts[:SHOWN_REASONS] if part.amount]
-    return [float(value) for value in rows @ theta], reasons
+    return values, reasons
 
 
 def _explain_choice(decision: Decision, names: list[str], probabilities: Floats) -> str:

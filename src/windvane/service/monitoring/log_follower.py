@@ -1,6 +1,6 @@
 """Follows a loop's log: its last decisions in memory, and the prediction before each lesson.
 
-The log does not contain a loop's predictions. Therefore a second policy with the same settings, the
+The log does not contain a loop's predictions. Therefore a second model with the same settings, the
 shadow, learns the same lessons in the same order and predicts each reward before it learns it. If
 the followed part of the log starts at the loop's first lesson, these are the loop's own
 predictions. If it starts later, the errors of the first `WARMUP_LESSONS` lessons are left out.
@@ -22,6 +22,8 @@ import msgspec
 import numpy as np
 
 from windvane.service.loops.loop import Loop
+from windvane.service.loops.model import Moment
+from windvane.service.loops.model_factory import build_model
 from windvane.service.monitoring.drift_alarm import DriftAlarm
 from windvane.service.monitoring.estimates import (
     NAN,
@@ -95,22 +97,23 @@ class LogFollower:
         self.alarm_times: deque[int] = deque()
         self.observation_times: deque[float] = deque(maxlen=max_decisions)  # as in the memory
         self.observation_count = 0
-        self.observations_per_estimate = -(-max_decisions * loop.settings.dim // MAX_PATH_NUMBERS)
+        self.observations_per_estimate = -(
+            -max_decisions * loop.model.summary_size // MAX_PATH_NUMBERS
+        )
         self.path: deque[tuple[int, Parameter]] = deque(
             maxlen=max_decisions // self.observations_per_estimate + 1
         )
-        self.shadow = loop.settings.build_policy()
+        self.shadow = build_model(loop.settings)
         self._decisions_by_id: dict[int, FollowedDecision] = {}
-        self._followed_policy = loop.policy  # whose settings the shadow has
-        self._settings = loop.settings
-        self._newest = (0, 0)  # round and time of the newest decision learned from
+        self._followed_model = loop.model  # whose settings the shadow has
+        self._newest = Moment(0, 0)  # of the newest decision learned from
         if decision_count is not None and decision_count <= max_decisions:
             start = LogPosition(0, 0)
         else:
             start = monitoring_queries.find_window_start(loop.store, loop.id, max_decisions)
         self._last_decision, self._last_lesson = start
         observations = monitoring_queries.count_observations(loop.store, loop.id, start.lesson)
-        is_complete = loop.policy.belief.seen <= observations
+        is_complete = loop.model.observation_count <= observations
         self._warmup = 0 if is_complete else WARMUP_LESSONS
         if is_complete:
             self._keep_estimate(0)
@@ -217,39 +220,37 @@ class LogFollower:
 
     def _follow_settings(self) -> None:
         """Give the shadow the loop's settings if they were changed."""
-        policy = self.loop.policy
-        if policy is self._followed_policy:
+        model = self.loop.model
+        if model is self._followed_model:
             return
-        if policy.belief.seen == 0:
-            self.shadow = self.loop.settings.build_policy()
+        if model.observation_count == 0:
+            self.shadow = build_model(model.settings)
         else:
-            self.shadow = self.loop.carry_belief(self.shadow, self._newest, self._settings)
-        self._followed_policy = policy
-        self._settings = self.loop.settings
+            self.shadow = self.shadow.carry(model.settings, self._newest)
+        self._followed_model = model
         self.alarm = DriftAlarm()
 
     def learn(self, lesson: Lesson) -> None:
         """Let the shadow predict the reward of a lesson, then learn it."""
         self._last_lesson = lesson.id
-        self._newest = max(self._newest, (lesson.round, lesson.ranked_at))
+        moment = Moment(lesson.round, lesson.ranked_at)
+        self._newest = max(self._newest, moment)
         if (decision := self._decisions_by_id.get(lesson.decision)) is not None:
             decision.reward = lesson.value + (0.0 if isnan(decision.reward) else decision.reward)
-        features = np.frombuffer(lesson.features)
-        if features.size != self.shadow.dim:
+        if not self.shadow.can_learn(lesson.features):
             return
-        at = self.loop.clock_of(lesson.round, lesson.ranked_at)
         if lesson.kind == "amend":
-            self.shadow.amend(features, lesson.value, at)
+            self.shadow.amend(lesson.features, lesson.value, moment)
             return
         is_warm = self.observation_count >= self._warmup
-        error = lesson.value - float(features @ self.shadow.theta) if is_warm else NAN
+        error = lesson.value - self.shadow.predict(lesson.features, moment) if is_warm else NAN
         self.errors.append((lesson.at, error))
         if self.alarm.update(error):
             self.alarm_times.append(lesson.at)
         while self.alarm_times and self.alarm_times[0] < self.errors[0][0]:
             self.alarm_times.popleft()
-        self.shadow.learn(features, lesson.value, at)
-        self.observation_times.append(at)
+        self.shadow.learn(lesson.features, lesson.value, moment)
+        self.observation_times.append(self.shadow.clock_of(moment))
         self.observation_count += 1
         is_kept = self.observation_count % self.observations_per_estimate == 0
         if is_kept and self.observation_count >= self._warmup:
@@ -258,7 +259,7 @@ class LogFollower:
     def _keep_estimate(self, at: int) -> None:
         """Append the estimate to the path; its times increase even if the clock was set back."""
         last = self.path[-1][0] if self.path else 0
-        self.path.append((max(at, last), self.shadow.theta.astype(np.float32)))
+        self.path.append((max(at, last), self.shadow.summarize()))
 
     def collect_decisions(self) -> tuple[DecisionColumns, list[str]]:
         """Collect the decisions as columns, and the names of the actions by number."""
@@ -301,10 +302,9 @@ class LogFollower:
     def compute_effective_count(self) -> float:
         """Compute how many new observations count as much as all, Σ 2^(−age / half-life)."""
         times = np.array(self.observation_times)
-        memory = self.loop.policy.memory
-        if not len(times) or not memory.kind.is_timed:
-            return float(len(times))
-        return float(np.exp2((times - times.max()) / memory.span).sum())
+        if not len(times):
+            return 0.0
+        return float(np.exp2((times - times.max()) / self.loop.model.half_life).sum())
 
 
 class LogFollowers:

@@ -170,7 +170,7 @@ def _render_lines(entry: _LoopEntry, funnel: Funnel) -> dict[str, str]:
     gauges = entry.followed | {
         "windvane_join_ratio": funnel.learned / completed if completed else math.nan,
         "windvane_apprentice_agreement": loop.agreement,
-        "windvane_parameter_norm": float(np.linalg.norm(loop.policy.theta)),
+        "windvane_parameter_norm": loop.model.compute_norm(),
     }
     lines = {
         name: f'{name}{{loop="{loop.name}"}} {format_value(value)}\n'

@@ -1,6 +1,6 @@
 """The panels of the dashboard: each question answered by a sentence and by numbers."""
 
-from math import isnan
+from math import isfinite, isnan
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -294,7 +294,7 @@ def _build_forgetting_panel(
 ) -> ForgettingPanel:
     """Show the half-life, and how many new observations the past counts as."""
     half_life = loop.settings.half_life
-    if loop.policy.memory.kind.is_timed:
+    if isfinite(loop.model.half_life):
         answer = f"An observation counts half after {half_life}."
     else:
         answer = "Never: every observation keeps its full weight."
@@ -330,7 +330,7 @@ def read_recent_requests(loop: Loop) -> RecentRequests:
     ]
     pairs = [(each.context_features, each.actions[:MAX_REQUEST_ACTIONS]) for each in requests]
     try:
-        ranking = loop.encoder.measure_importance(loop.policy.theta, pairs, MAX_WEIGHED_CROSSINGS)
+        ranking = loop.model.measure_importance(pairs, MAX_WEIGHED_CROSSINGS)
     except FeatureError:  # a request whose features cannot be read was answered without the log
         ranking = []
     weights = [

@@ -1,0 +1,15 @@
+"""Build and load the model that the settings of a loop name."""
+
+from windvane.service.loops.full_model import FullModel
+from windvane.service.loops.model import Model, Moment
+from windvane.service.loops.settings import Settings
+
+
+def build_model(settings: Settings) -> Model:
+    """A model of these settings that has learned nothing."""
+    return FullModel(settings)
+
+
+def load_model(settings: Settings, saved: bytes, newest: Moment) -> Model:
+    """Load a saved model; `newest` is the newest decision that it has learned."""
+    return FullModel.load(settings, saved, newest)
