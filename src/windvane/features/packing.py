@@ -41,6 +41,7 @@ class PackedFeatures(NamedTuple):
     hashes: bytes
     numbers: bytes
     sizes: bytes
+    fields: bytes  # hashes of the names without category, by feature
     namespaces: bytes  # hashes, by feature
     feature_count: int
 
@@ -51,6 +52,7 @@ class PackedActions(NamedTuple):
     hashes: bytes
     numbers: bytes
     sizes: bytes
+    fields: bytes
     namespaces: bytes
     feature_counts: tuple[int, ...]
 
@@ -71,6 +73,7 @@ def pack_actions(actions: Sequence[Action]) -> PackedActions:
         b"".join([features.hashes for features in packed]),
         b"".join([features.numbers for features in packed]),
         b"".join([features.sizes for features in packed]),
+        b"".join([features.fields for features in packed]),
         b"".join([features.namespaces for features in packed]),
         tuple(features.feature_count for features in packed),
     )
@@ -127,6 +130,7 @@ def pack_features(features: FeatureList) -> PackedFeatures:
         b"".join(map(hash_name, features.names)),
         array("d", features.numbers).tobytes(),
         array("q", features.sizes()).tobytes() if features.array_sizes else _ONES[: 8 * count],
+        b"".join(map(_hash_field, features.names)),
         b"".join(map(_hash_namespace, features.names)),
         count,
     )
@@ -136,3 +140,9 @@ def pack_features(features: FeatureList) -> PackedFeatures:
 def _hash_namespace(feature: str) -> bytes:
     """Hash the namespace of a feature's name."""
     return hash_name(name_namespace(feature))
+
+
+@lru_cache(maxsize=2**14)
+def _hash_field(feature: str) -> bytes:
+    """Hash the name of a feature without its category."""
+    return hash_name(feature.partition("=")[0])

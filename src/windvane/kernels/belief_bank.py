@@ -8,7 +8,8 @@ lesson, and is judged by its errors e of prediction, in units of the variance v 
 
 The belief with the least loss leads. A loss above MAX_LOSS is forgotten, so that a belief that was
 wrong before a change can lead soon after it. The noise σ̂² of a belief is the faded mean of its
-e²/S, with the variance S of `kernels.diagonal`.
+e²/S, with the variance S of `kernels.diagonal`. Prior precisions are those of
+`kernels.prior_precisions`.
 """
 
 import math
@@ -18,25 +19,28 @@ import numpy as np
 
 from windvane import _random
 from windvane._jit import compiled_in_order
-from windvane.kernels.diagonal import (
-    MOMENT,
-    PRECISION,
-    amend_entries,
-    learn_entries,
-    scale_sums,
-)
+from windvane.kernels.diagonal import MOMENT, PRECISION
 from windvane.kernels.feature_parts import Parts, make_key
+from windvane.kernels.prior_precisions import (
+    CONSTANT_PRIOR,
+    KNOWN,
+    NO_GROUP,
+    SQUARES,
+    claim_groups,
+    fade_evidence,
+    find_prior,
+    spread_priors,
+)
 from windvane.kernels.weight_table import ABSENT, claim_key, find_key
 from windvane.types import Floats, Places, UnsignedIntegers
 
 CONSTANT_KEY = np.uint64(1)
-MAIN, CROSSING = 0, 1  # kinds of entries, which have prior precisions of their own
 ERRORS, WEIGHTS, LOSS = 0, 1, 2  # of a row of judgements: faded Σ e²/S, faded Σ 1, loss
 PRIOR_ERRORS = 0.5  # Σ e² before any lesson: two errors of a deviation of ½
 PRIOR_WEIGHTS = 2.0
 LEAST_VARIANCE = 1e-4  # by which losses are divided, where rewards have no noise
 MAX_LOSS = 10.0  # nats
-LEAST_WEIGHT = 1e-12  # of a lesson; an older one does not matter
+MAX_AGE = 200.0  # half-lives; the weight of an older lesson is that of this age
 RESCALED_AFTER = 64.0  # half-lives after which the sums of a column are scaled back
 
 
@@ -44,7 +48,7 @@ class BankRules(NamedTuple):
     """The settings of a bank, which never change."""
 
     half_lives: Floats  # (H,) in seconds; infinity for never
-    priors: Floats  # (H, 2): the prior precision of main entries and of crossings
+    first_priors: Floats  # (H,) prior precisions of weights before any lesson
     share: float  # of the noise: the scale of exploration
     floor: float  # the probability that any action is chosen uniformly at random
     noise_memory: float  # lessons over which the noise is estimated
@@ -55,10 +59,12 @@ class Bank(NamedTuple):
     """The beliefs of a bank."""
 
     keys: UnsignedIntegers  # (places,) of the weights
-    sums: Floats  # (places, H, 2), as `kernels.diagonal` has them
+    sums: Floats  # (places, 2, H): p/f and b/f of each weight in each column
     origins: Floats  # (H,) times at which the fading factor of a column is 1
     judgements: Floats  # (H, 3)
     lead: Floats  # (2,): faded Σ e² of the leader, and faded Σ 1
+    group_keys: UnsignedIntegers  # (group places,) of pairs of fields
+    evidence: Floats  # (group places, 2, H), from which prior precisions follow
 
 
 class Row(NamedTuple):
@@ -66,7 +72,7 @@ class Row(NamedTuple):
 
     keys: UnsignedIntegers  # (n,)
     values: Floats  # (n,)
-    kinds: Places  # (n,) MAIN or CROSSING
+    groups: UnsignedIntegers  # (n,) keys of pairs of fields; that of the constant has no meaning
 
 
 @compiled_in_order
@@ -98,11 +104,59 @@ def add_entry(
     place = find_key(bank.keys, key)
     if place == ABSENT:
         return 0.0, value * value / prior
-    precision = fade * bank.sums[place, column, PRECISION] + prior
+    precision = fade * bank.sums[place, PRECISION, column] + prior
     return (
-        value * fade * bank.sums[place, column, MOMENT] / precision,
+        value * fade * bank.sums[place, MOMENT, column] / precision,
         value * value / precision,
     )
+
+
+@compiled_in_order
+def index_fields(fields: UnsignedIntegers) -> tuple[Places, UnsignedIntegers]:
+    """Number the distinct fields from 1; return the number of each part and the fields in order."""
+    size = 2
+    while size < 2 * fields.size + 2:
+        size *= 2
+    keys, numbers = np.zeros(size, np.uint64), np.empty(size, np.int64)
+    places, distinct = np.empty(fields.size, np.int64), np.empty(fields.size + 1, np.uint64)
+    count = 1
+    for i in range(fields.size):
+        place, is_new = claim_key(keys, fields[i])
+        if is_new:
+            numbers[place] = count
+            distinct[count] = fields[i]
+            count += 1
+        places[i] = numbers[place]
+    return places, distinct[:count]
+
+
+@compiled_in_order
+def tabulate_priors(
+    rules: BankRules,
+    bank: Bank,
+    column: int,
+    action_fields: UnsignedIntegers,
+    context_fields: UnsignedIntegers,
+) -> Floats:
+    """Return the prior precisions of all pairs of fields, (actions' fields, context's fields).
+
+    Row 0 is for fields of the context alone, column 0 for those of an action alone.
+    """
+    priors = np.empty((action_fields.size, context_fields.size))
+    first = rules.first_priors[column]
+    for a in range(action_fields.size):
+        for c in range(context_fields.size):
+            if a == 0 and c == 0:
+                priors[a, c] = CONSTANT_PRIOR
+                continue
+            if a == 0:
+                key = context_fields[c]
+            elif c == 0:
+                key = action_fields[a]
+            else:
+                key = cross_keys(action_fields[a], context_fields[c])
+            priors[a, c] = find_prior(bank.group_keys, bank.evidence, column, first, key)
+    return priors
 
 
 @compiled_in_order
@@ -111,11 +165,15 @@ def predict_actions(
 ) -> tuple[Floats, Floats]:
     """Return the mean and the variance of every action by one belief, (K,) each."""
     fade = compute_fade(rules, bank, column, at)
-    main, crossing = rules.priors[column, MAIN], rules.priors[column, CROSSING]
-    common_mean, common_variance = add_entry(bank, column, fade, CONSTANT_KEY, 1.0, main)
-    for j in range(parts.ends[0]):
+    first = parts.ends[0]
+    context_numbers, context_fields = index_fields(parts.fields[:first])
+    action_numbers, action_fields = index_fields(parts.fields[first:])
+    priors = tabulate_priors(rules, bank, column, action_fields, context_fields)
+    common_mean, common_variance = add_entry(bank, column, fade, CONSTANT_KEY, 1.0, CONSTANT_PRIOR)
+    for j in range(first):
         if parts.values[j] != 0.0:
-            mean, variance = add_entry(bank, column, fade, parts.keys[j], parts.values[j], main)
+            prior = priors[0, context_numbers[j]]
+            mean, variance = add_entry(bank, column, fade, parts.keys[j], parts.values[j], prior)
             common_mean += mean
             common_variance += variance
     count = parts.ends.size - 1
@@ -125,15 +183,17 @@ def predict_actions(
         for i in range(parts.ends[k], parts.ends[k + 1]):
             if parts.values[i] == 0.0:
                 continue
-            mean, variance = add_entry(bank, column, fade, parts.keys[i], parts.values[i], main)
+            row = priors[action_numbers[i - first]]
+            mean, variance = add_entry(bank, column, fade, parts.keys[i], parts.values[i], row[0])
             total_mean += mean
             total_variance += variance
-            for j in range(parts.ends[0]):
+            for j in range(first):
                 value = parts.values[i] * parts.values[j]
                 if value == 0.0 or parts.masks[i] & parts.masks[j] == 0:
                     continue
                 key = cross_keys(parts.keys[i], parts.keys[j])
-                mean, variance = add_entry(bank, column, fade, key, value, crossing)
+                prior = row[context_numbers[j]]
+                mean, variance = add_entry(bank, column, fade, key, value, prior)
                 total_mean += mean
                 total_variance += variance
         means[k], variances[k] = total_mean, total_variance
@@ -146,21 +206,23 @@ def build_row(parts: Parts) -> Row:
     first, last = parts.ends[0], parts.ends[1]
     room = 1 + last + first * (last - first)
     keys, values = np.empty(room, np.uint64), np.empty(room)
-    kinds = np.empty(room, np.int64)
-    keys[0], values[0], kinds[0] = CONSTANT_KEY, 1.0, MAIN
+    groups = np.empty(room, np.uint64)
+    keys[0], values[0], groups[0] = CONSTANT_KEY, 1.0, CONSTANT_KEY
     size = 1
     for i in range(last):
         if parts.values[i] != 0.0:
-            keys[size], values[size], kinds[size] = parts.keys[i], parts.values[i], MAIN
+            keys[size], values[size] = parts.keys[i], parts.values[i]
+            groups[size] = parts.fields[i]
             size += 1
     for i in range(first, last):
         for j in range(first):
             value = parts.values[i] * parts.values[j]
             if value != 0.0 and parts.masks[i] & parts.masks[j] != 0:
                 keys[size] = cross_keys(parts.keys[i], parts.keys[j])
-                values[size], kinds[size] = value, CROSSING
+                values[size] = value
+                groups[size] = cross_keys(parts.fields[i], parts.fields[j])
                 size += 1
-    return Row(keys[:size], values[:size], kinds[:size])
+    return Row(keys[:size], values[:size], groups[:size])
 
 
 @compiled_in_order
@@ -169,7 +231,10 @@ def compute_contributions(rules: BankRules, bank: Bank, column: int, at: float, 
     fade = compute_fade(rules, bank, column, at)
     amounts = np.empty(row.keys.size)
     for i in range(row.keys.size):
-        prior = rules.priors[column, row.kinds[i]]
+        prior = CONSTANT_PRIOR
+        if i > 0:
+            first = rules.first_priors[column]
+            prior = find_prior(bank.group_keys, bank.evidence, column, first, row.groups[i])
         amounts[i], _ = add_entry(bank, column, fade, row.keys[i], row.values[i], prior)
     return amounts
 
@@ -185,75 +250,160 @@ def claim_row(bank: Bank, row: Row) -> tuple[Places, int]:
 
 
 @compiled_in_order
-def spread_priors(rules: BankRules, column: int, kinds: Places) -> Floats:
-    """Return the prior precision of every entry in a column, (n,)."""
-    priors = np.empty(kinds.size)
-    for i in range(kinds.size):
-        priors[i] = rules.priors[column, kinds[i]]
-    return priors
-
-
-@compiled_in_order
-def weigh_lesson(
-    rules: BankRules, bank: Bank, column: int, at: float, newest: float
-) -> tuple[float, float]:
-    """Return the fading factor at the newest time, and the weight of a lesson of a given time.
+def weigh_lesson(rules: BankRules, bank: Bank, at: float, newest: float) -> tuple[Floats, Floats]:
+    """Return the fading factor at the newest time and the weight of a lesson, (H,) each.
 
     The sums of a column are scaled back once their factor would become too small.
     """
-    half_life = rules.half_lives[column]
-    if half_life == np.inf:
-        return 1.0, 1.0
-    elapsed = (newest - bank.origins[column]) / half_life
-    if elapsed > RESCALED_AFTER:
-        scale_sums(bank.sums, column, 2.0 ** -min(elapsed, 2000.0))
-        bank.origins[column] = newest
-    fade = compute_fade(rules, bank, column, newest)
-    return fade, 2.0 ** -min((newest - at) / half_life, 1000.0)
+    columns = rules.half_lives.size
+    fades, weights = np.ones(columns), np.ones(columns)
+    for j in range(columns):
+        half_life = rules.half_lives[j]
+        if half_life == np.inf:
+            continue
+        elapsed = (newest - bank.origins[j]) / half_life
+        if elapsed > RESCALED_AFTER:
+            scale_column(bank.sums, j, 2.0 ** -min(elapsed, 2000.0))
+            bank.origins[j] = newest
+        fades[j] = compute_fade(rules, bank, j, newest)
+        weights[j] = 2.0 ** -min((newest - at) / half_life, MAX_AGE)
+    return fades, weights
+
+
+@compiled_in_order
+def scale_column(sums: Floats, column: int, factor: float) -> None:
+    """Multiply the sums of a column, before fading makes their scale too large."""
+    for place in range(sums.shape[0]):
+        for part in range(2):
+            scaled = sums[place, part, column] * factor
+            sums[place, part, column] = scaled if abs(scaled) > 1e-200 else 0.0
+
+
+@compiled_in_order
+def predict_row(
+    bank: Bank, fades: Floats, places: Places, values: Floats, priors: Floats
+) -> tuple[Floats, Floats]:
+    """Return the mean and the variance of a row in every column, (H,) each."""
+    means, variances = np.zeros(fades.size), np.zeros(fades.size)
+    for i in range(places.size):
+        own, x = bank.sums[places[i]], values[i]
+        for j in range(fades.size):
+            scaled = x / (fades[j] * own[PRECISION, j] + priors[i, j])
+            means[j] += scaled * fades[j] * own[MOMENT, j]
+            variances[j] += scaled * x
+    return means, variances
+
+
+@compiled_in_order
+def gather_evidence(
+    bank: Bank, fades: Floats, places: Places, groups: Places, priors: Floats
+) -> None:
+    """Add the weights of a row, as they are before the lesson, to the evidence on their priors."""
+    variances = np.empty(fades.size)
+    for j in range(fades.size):
+        variances[j] = compute_noise(bank, j) ** 2
+    for i in range(places.size):
+        if groups[i] == NO_GROUP:
+            continue
+        own, evidence = bank.sums[places[i]], bank.evidence[groups[i]]
+        for j in range(fades.size):
+            precision = fades[j] * own[PRECISION, j] + priors[i, j]
+            mean = fades[j] * own[MOMENT, j] / precision
+            evidence[KNOWN, j] += 1.0 - priors[i, j] / precision
+            evidence[SQUARES, j] += mean * mean / variances[j]
+
+
+@compiled_in_order
+def learn_row(
+    bank: Bank,
+    fades: Floats,
+    weights: Floats,
+    places: Places,
+    values: Floats,
+    priors: Floats,
+    reward: float,
+) -> tuple[Floats, Floats]:
+    """Learn an observation in every column; return the errors e and the variances S·w, (H,) each.
+
+    The formulas are those of `kernels.diagonal.learn_entries`, for all columns at once.
+    """
+    means, variances = predict_row(bank, fades, places, values, priors)
+    errors, totals = reward - means, 1.0 / weights + variances
+    for i in range(places.size):
+        own, x = bank.sums[places[i]], values[i]
+        for j in range(fades.size):
+            precision = fades[j] * own[PRECISION, j] + priors[i, j]
+            gain = x * x * precision / (totals[j] * precision - x * x)
+            mean = (fades[j] * own[MOMENT, j] + x * errors[j] / totals[j]) / precision
+            own[PRECISION, j] += gain / fades[j]
+            own[MOMENT, j] = mean * (precision + gain) / fades[j]
+    return errors, weights * totals
 
 
 @compiled_in_order
 def learn_lesson(
-    rules: BankRules, bank: Bank, leader: int, row: Row, reward: float, at: float, newest: float
-) -> int:
-    """Learn a lesson in every column; return how many weights are new.
+    rules: BankRules,
+    bank: Bank,
+    leader: int,
+    row: Row,
+    reward: float,
+    at: float,
+    newest: float,
+    group_room: int,
+) -> tuple[int, int]:
+    """Learn a lesson in every column; return how many weights and groups are new.
 
     `at` is the time of the lesson's decision, `newest` that of the newest decision learned, this
     one included.
     """
+    fades, weights = weigh_lesson(rules, bank, at, newest)
     places, added = claim_row(bank, row)
+    groups, added_groups = claim_groups(bank.group_keys, row.groups, group_room)
+    fade_evidence(bank.evidence, groups)
+    priors = spread_priors(bank.evidence, rules.first_priors, groups)
+    gather_evidence(bank, fades, places, groups, priors)
+    errors, spreads = learn_row(bank, fades, weights, places, row.values, priors, reward)
+    judge_columns(rules, bank, leader, errors, spreads)
+    return added, added_groups
+
+
+@compiled_in_order
+def judge_columns(
+    rules: BankRules, bank: Bank, leader: int, errors: Floats, spreads: Floats
+) -> None:
+    """Take the errors of a lesson into the noise and the loss of every column."""
     keep = 1.0 - 1.0 / rules.noise_memory
-    variance = (PRIOR_ERRORS + bank.lead[ERRORS]) / (PRIOR_WEIGHTS + bank.lead[WEIGHTS])
-    for column in range(rules.half_lives.size):
-        fade, weight = weigh_lesson(rules, bank, column, at, newest)
-        if weight < LEAST_WEIGHT:
-            continue
-        priors = spread_priors(rules, column, row.kinds)
-        error, spread = learn_entries(
-            bank.sums, column, fade, places, row.values, priors, reward, weight
-        )
-        own = bank.judgements[column]
-        own[ERRORS] = keep * own[ERRORS] + error * error / spread
+    lead = bank.lead
+    variance = (PRIOR_ERRORS + lead[ERRORS]) / (PRIOR_WEIGHTS + lead[WEIGHTS])
+    for j in range(errors.size):
+        own, square = bank.judgements[j], errors[j] * errors[j]
+        own[ERRORS] = keep * own[ERRORS] + square / spreads[j]
         own[WEIGHTS] = keep * own[WEIGHTS] + 1.0
-        own[LOSS] += 0.5 * error * error / max(variance, LEAST_VARIANCE)
-        if column == leader:
-            bank.lead[ERRORS] = keep * bank.lead[ERRORS] + error * error
-            bank.lead[WEIGHTS] = keep * bank.lead[WEIGHTS] + 1.0
+        own[LOSS] += 0.5 * square / max(variance, LEAST_VARIANCE)
+    lead[ERRORS] = keep * lead[ERRORS] + errors[leader] * errors[leader]
+    lead[WEIGHTS] = keep * lead[WEIGHTS] + 1.0
     least = bank.judgements[:, LOSS].min()
-    for column in range(rules.half_lives.size):
-        bank.judgements[column, LOSS] = min(bank.judgements[column, LOSS] - least, MAX_LOSS)
-    return added
+    for j in range(errors.size):
+        bank.judgements[j, LOSS] = min(bank.judgements[j, LOSS] - least, MAX_LOSS)
 
 
 @compiled_in_order
 def amend_lesson(
     rules: BankRules, bank: Bank, row: Row, more: float, at: float, newest: float
 ) -> int:
-    """Add to the reward of an earlier lesson in every column; return how many weights are new."""
+    """Add to the reward of an earlier lesson in every column; return how many weights are new.
+
+    The formula is that of `kernels.diagonal.amend_entries`, for all columns at once.
+    """
+    fades, weights = weigh_lesson(rules, bank, at, newest)
     places, added = claim_row(bank, row)
-    for column in range(rules.half_lives.size):
-        fade, weight = weigh_lesson(rules, bank, column, at, newest)
-        if weight >= LEAST_WEIGHT:
-            priors = spread_priors(rules, column, row.kinds)
-            amend_entries(bank.sums, column, fade, places, row.values, priors, more, weight)
+    groups, _ = claim_groups(bank.group_keys, row.groups, 0)
+    priors = spread_priors(bank.evidence, rules.first_priors, groups)
+    variances = predict_row(bank, fades, places, row.values, priors)[1]
+    totals = 1.0 / weights + variances
+    for i in range(places.size):
+        own, x = bank.sums[places[i]], row.values[i]
+        for j in range(fades.size):
+            precision = fades[j] * own[PRECISION, j] + priors[i, j]
+            own[MOMENT, j] += x * more / (totals[j] - x * x / precision) / fades[j]
     return added

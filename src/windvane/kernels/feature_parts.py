@@ -7,8 +7,9 @@ array, is a part with a key and a value:
     a number     (v − mean)/deviation, cut to [−3, 3]; the mean and deviation are of earlier lessons
     an array     the differences from their means, scaled so that the array has length 2
 
-The values of a side are then divided by √(Σv²) if that is more than 1. A number that has been the
-same in all lessons has the value 0.
+A number that has been the same in all lessons has the value 0. The values of the context are then
+divided by the root of the number of its features. Those of an action are divided by their length
+√(Σv²), so that a learner without lessons prefers no action.
 """
 
 import math
@@ -25,6 +26,7 @@ LARGEST_NUMBER = 1e100  # beyond this, squares of numbers would overflow, so num
 LARGEST_SCORE = 3.0  # standard deviations at which a number is cut
 MAX_SCALE_COUNT = 10_000.0  # lessons over which means and deviations are taken, at most
 ARRAY_LENGTH = 2.0
+FIELD_SHIFT = np.uint64(32)
 COUNT, MEAN, SQUARES = 0, 1, 2  # of a row of scales: lessons, mean, Σ of squared differences
 ACTION_SALT = np.uint64(0xA5A5F00DCAFE1234)  # tells features of actions from those of the context
 
@@ -32,7 +34,7 @@ ACTION_SALT = np.uint64(0xA5A5F00DCAFE1234)  # tells features of actions from th
 class PackedSides(NamedTuple):
     """The packed features of several sides, one side after the other."""
 
-    hashes: UnsignedIntegers  # by feature
+    hashes: UnsignedIntegers  # by feature; the high half is the hash of the field
     numbers: Floats  # infinity stands for a category
     sizes: Places  # by feature: how many numbers it has
     feature_counts: Places  # by side
@@ -51,6 +53,7 @@ class Parts(NamedTuple):
 
     keys: UnsignedIntegers  # (parts,)
     values: Floats  # (parts,)
+    fields: UnsignedIntegers  # (parts,) keys of the names without category
     masks: Places  # (parts,)
     ends: Places  # by side: the place after its last part
 
@@ -66,6 +69,7 @@ def weigh_parts(sides: PackedSides, scales: Scales) -> Parts:
     """Compute the key and the value of every part; side 0 is the context, then follow actions."""
     total = sides.numbers.size
     keys, values = np.empty(total, np.uint64), np.empty(total)
+    fields = np.empty(total, np.uint64)
     masks, ends = np.empty(total, np.int64), np.empty(sides.feature_counts.size, np.int64)
     part, number, feature = 0, 0, 0
     for side in range(sides.feature_counts.size):
@@ -80,17 +84,21 @@ def weigh_parts(sides: PackedSides, scales: Scales) -> Parts:
                 weigh_array(
                     sides.numbers[number : number + size], hash_, scales, keys, values, part
                 )
+            field = make_key((sides.hashes[feature] >> FIELD_SHIFT) ^ salt)
             for i in range(part, part + size):
+                fields[i] = field
                 masks[i] = sides.masks[feature]
                 square += values[i] * values[i]
             part += size
             number += size
             feature += 1
-        length = math.sqrt(max(1.0, square))
+        length = math.sqrt(square)
+        if side == 0:
+            length = math.sqrt(sides.feature_counts[0])
         for i in range(first, part):
-            values[i] /= length
+            values[i] /= max(length, 1e-300)
         ends[side] = part
-    return Parts(keys, values, masks, ends)
+    return Parts(keys, values, fields, masks, ends)
 
 
 @compiled_in_order

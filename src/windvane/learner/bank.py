@@ -1,4 +1,7 @@
-"""The belief bank of a learner: one belief for each half-life, judged by prediction."""
+"""The belief bank of a learner: beliefs of several half-lives, judged by prediction.
+
+Each half-life has two beliefs, one with a loose and one with a tight first prior precision.
+"""
 
 import math
 from collections.abc import Sequence
@@ -25,14 +28,21 @@ from windvane.types import Booleans, Floats, Places, UnsignedIntegers
 HOUR = 3600.0
 DAY = 24 * HOUR
 HALF_LIVES = (HOUR, 6 * HOUR, DAY, 4 * DAY, 14 * DAY, 90 * DAY, math.inf)
-MAIN_PRIOR = 1.0  # prior precision of the constant and of the features of one side
-CROSSING_PRIOR = 1.0
-SHARE = 0.5  # of the noise: the scale of exploration
+FIRST_PRIORS = (0.3, 3.0)  # prior precisions of weights before any lesson: loose and tight
+SHARE = 1.0  # of the noise: the scale of exploration
 NOISE_MEMORY = 1000.0  # lessons over which the noise is estimated
 LEAD_MARGIN = 1.0  # nats by which another half-life must predict better to take the lead
 FIRST_PLACES = 256  # of the hash tables
-MAX_PLACES = 2**18
+MAX_PLACES = 2**17
+MAX_GROUP_PLACES = 2**14
 MAX_FILL = 0.7  # share of the places that are taken
+
+
+class Column(NamedTuple):
+    """One belief of the bank."""
+
+    half_life: float  # seconds
+    first_prior: float
 
 
 class Lead(NamedTuple):
@@ -47,10 +57,11 @@ class BeliefBank:
     """Beliefs of different half-lives that learn the same lessons; one of them leads."""
 
     def __init__(self, half_lives: Sequence[float], floor: float) -> None:
-        columns = len(half_lives)
+        columns = [Column(each, prior) for each in half_lives for prior in FIRST_PRIORS]
+        count = len(columns)
         self.rules = BankRules(
-            half_lives=np.array(half_lives, np.float64),
-            priors=np.tile(np.array([MAIN_PRIOR, CROSSING_PRIOR]), (columns, 1)),
+            half_lives=np.array([column.half_life for column in columns]),
+            first_priors=np.array([column.first_prior for column in columns]),
             share=SHARE,
             floor=floor,
             noise_memory=NOISE_MEMORY,
@@ -58,17 +69,20 @@ class BeliefBank:
         )
         self.bank = Bank(
             keys=np.zeros(FIRST_PLACES, np.uint64),
-            sums=np.zeros((FIRST_PLACES, columns, 2)),
-            origins=np.zeros(columns),
-            judgements=np.zeros((columns, 3)),
+            sums=np.zeros((FIRST_PLACES, 2, count)),
+            origins=np.zeros(count),
+            judgements=np.zeros((count, 3)),
             lead=np.zeros(2),
+            group_keys=np.zeros(FIRST_PLACES, np.uint64),
+            evidence=np.zeros((FIRST_PLACES, 2, count)),
         )
         self.scales = Scales(np.zeros(FIRST_PLACES, np.uint64), np.zeros((FIRST_PLACES, 3)))
         self.weight_count = 0
+        self.group_count = 0
         self.scale_count = 0
         self.lessons = 0
         self.newest = -math.inf  # time of the newest decision that was learned
-        self.lead = Lead(columns - 1, 0, 0.0)
+        self.lead = Lead(count - 1, 0, 0.0)
 
     @property
     def leader(self) -> float:
@@ -93,9 +107,13 @@ class BeliefBank:
         self._advance(at)
         row = build_row(weigh_parts(sides, self.scales))
         self._make_room(row.keys.size, sides.numbers.size)
-        self.weight_count += learn_lesson(
-            self.rules, self.bank, self.lead.column, row, reward, at, self.newest
+        group_room = int(MAX_FILL * len(self.bank.group_keys)) - self.group_count
+        added, added_groups = learn_lesson(
+            *(self.rules, self.bank, self.lead.column, row),
+            *(reward, at, self.newest, group_room),
         )
+        self.weight_count += added
+        self.group_count += added_groups
         self.scale_count += update_scales(sides, self.scales)
         self.lessons += 1
         return self._judge()
@@ -110,6 +128,7 @@ class BeliefBank:
     def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
         """Return the state as a saved file holds it; the tables without their empty places."""
         is_taken, is_scaled = self.bank.keys != EMPTY, self.scales.keys != EMPTY
+        is_group = self.bank.group_keys != EMPTY
         header = {
             "lessons": self.lessons,
             "newest": self.newest if self.lessons else None,
@@ -121,6 +140,8 @@ class BeliefBank:
             "origins": self.bank.origins.copy(),
             "judgements": self.bank.judgements.copy(),
             "lead_errors": self.bank.lead.copy(),
+            "group_keys": self.bank.group_keys[is_group],
+            "evidence": self.bank.evidence[is_group],
             "scale_keys": self.scales.keys[is_scaled],
             "scales": self.scales.rows[is_scaled],
         }
@@ -129,12 +150,15 @@ class BeliefBank:
         """Take over a saved state if it fits; raise ValueError if it does not."""
         columns = self.rules.half_lives.size
         weights, scales = len(arrays["weight_keys"]), len(arrays["scale_keys"])
+        groups = len(arrays["group_keys"])
         shapes = {
             "weight_keys": ((weights,), np.uint64),
-            "weight_sums": ((weights, columns, 2), np.float64),
+            "weight_sums": ((weights, 2, columns), np.float64),
             "origins": ((columns,), np.float64),
             "judgements": ((columns, 3), np.float64),
             "lead_errors": ((2,), np.float64),
+            "group_keys": ((groups,), np.uint64),
+            "evidence": ((groups, 2, columns), np.float64),
             "scale_keys": ((scales,), np.uint64),
             "scales": ((scales, 3), np.float64),
         }
@@ -147,21 +171,28 @@ class BeliefBank:
             if kind is np.uint64 and (len(np.unique(array)) < len(array) or (array == EMPTY).any()):
                 raise ValueError(f"its array {name} has a key twice")
         column, lesson, at = header["lead"]
-        if column not in range(columns) or weights > MAX_FILL * MAX_PLACES:
+        if (
+            column not in range(columns)
+            or weights > MAX_FILL * MAX_PLACES
+            or groups > MAX_FILL * MAX_GROUP_PLACES
+        ):
             raise ValueError("its counters are out of bounds")
         self.lessons = validation.whole("load", "lessons", header["lessons"], least=0)
         self.newest = -math.inf if header["newest"] is None else float(header["newest"])
         self.lead = Lead(column, validation.whole("load", "lead", lesson, least=0), float(at))
         keys, sums = _fill(arrays["weight_keys"], arrays["weight_sums"].reshape(weights, -1))
+        group_keys, evidence = _fill(arrays["group_keys"], arrays["evidence"].reshape(groups, -1))
         self.bank = Bank(
             keys,
-            sums.reshape(len(keys), columns, 2),
+            sums.reshape(len(keys), 2, columns),
             arrays["origins"].copy(),
             arrays["judgements"].copy(),
             arrays["lead_errors"].copy(),
+            group_keys,
+            evidence.reshape(len(group_keys), 2, columns),
         )
         self.scales = Scales(*_fill(arrays["scale_keys"], arrays["scales"]))
-        self.weight_count, self.scale_count = weights, scales
+        self.weight_count, self.scale_count, self.group_count = weights, scales, groups
 
     def _advance(self, at: float) -> None:
         if self.newest == -math.inf:
@@ -169,10 +200,17 @@ class BeliefBank:
         self.newest = max(self.newest, at)
 
     def _judge(self) -> bool:
-        """Let the half-life with the least loss lead, if it is clearly better."""
+        """Let the belief with the least loss lead, if it is clearly better.
+
+        Returns whether another half-life leads.
+        """
         losses = self.bank.judgements[:, LOSS]
         best = int(losses.argmin())
         if losses[self.lead.column] <= losses[best] + self.rules.margin:
+            return False
+        half_life = self.leader
+        self.lead = self.lead._replace(column=best)
+        if self.leader == half_life:  # with another first prior precision
             return False
         self.lead = Lead(best, self.lessons, self.newest)
         return True
@@ -186,11 +224,20 @@ class BeliefBank:
             if places < MAX_PLACES:
                 places *= 2
             else:
-                precisions = sums[:, -1, PRECISION]
+                precisions = sums[:, PRECISION, -1]
                 is_kept &= precisions > np.median(precisions[is_kept])
             new_keys, new_sums = _move(keys, sums.reshape(len(keys), -1), is_kept, places)
             self.weight_count = int(np.count_nonzero(is_kept))
-            self.bank = self.bank._replace(keys=new_keys, sums=new_sums.reshape(places, -1, 2))
+            self.bank = self.bank._replace(keys=new_keys, sums=new_sums.reshape(places, 2, -1))
+        places = len(self.bank.group_keys)
+        while self.group_count + weights > MAX_FILL * places and places < MAX_GROUP_PLACES:
+            keys, evidence = self.bank.group_keys, self.bank.evidence
+            rows = evidence.reshape(places, -1)
+            places *= 2
+            new_keys, new_rows = _move(keys, rows, keys != EMPTY, places)
+            self.bank = self.bank._replace(
+                group_keys=new_keys, evidence=new_rows.reshape(places, 2, -1)
+            )
         while self.scale_count + scales > MAX_FILL * len(self.scales.keys):
             keys, rows = self.scales
             is_kept = keys != EMPTY

@@ -11,6 +11,7 @@ from windvane.features.packing import PackedActions, pack_context
 from windvane.kernels.feature_parts import PackedSides
 
 MAX_ROW_ENTRIES = 2**16  # of the row of one action: the hash table of a learner holds some more
+_HIGH_HALF, _LOW_HALF = np.uint64(0xFFFFFFFF00000000), np.uint64(0xFFFFFFFF)
 _ALL = parse_crossings("context*action")
 
 
@@ -21,7 +22,9 @@ def join_request(
 ) -> PackedSides:
     """Join the features of a context with those of all actions."""
     packed = pack_context(context, actions)
-    hashes = np.frombuffer(packed.hashes + actions.hashes, np.uint64)
+    names = np.frombuffer(packed.hashes + actions.hashes, np.uint64)
+    fields = np.frombuffer(packed.fields + actions.fields, np.uint64)
+    hashes = (fields & _HIGH_HALF) | (names & _LOW_HALF)
     sides = PackedSides(
         hashes=hashes,
         numbers=np.frombuffer(packed.numbers + actions.numbers, np.float64),
