@@ -22,7 +22,10 @@ CROSSINGS = ("context*action", "none", "user*action, context*user")
 
 
 def read_hash(name: str) -> int:
-    return int(np.frombuffer(hash_name(name), np.uint64)[0])
+    """The hash of a feature: the high half is that of its field, the low half that of its name."""
+    field, whole = (hash_name(text) for text in (name.partition("=")[0], name))
+    high, low = (int(np.frombuffer(half, np.uint64)[0]) for half in (field, whole))
+    return (high >> 32 << 32) | (low & 0xFFFFFFFF)
 
 
 def test_a_request_has_the_context_first_and_then_each_action() -> None:
