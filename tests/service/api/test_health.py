@@ -164,6 +164,7 @@ def test_metrics_count_what_happened(web: TestClient) -> None:
     assert values["windvane_prediction_error", (loop,)] == 1  # the first prediction is 0
     assert 0 < values["windvane_parameter_movement", (loop,)] < 1
     assert values["windvane_drift_alarms", (loop,)] == 0
+    assert values["windvane_click_alarms", (loop,)] == 0
     rejected = ("windvane_requests_total", (loop, ("operation", "reward"), ("status", "400")))
     assert values[rejected] == 1
     assert values["windvane_request_seconds_count", (loop, ("operation", "rank"))] == 3

@@ -8,6 +8,7 @@ from msgspec.structs import astuple
 
 from store_helpers import SECOND
 from windvane.service.monitoring import estimates
+from windvane.service.monitoring.click_alarm import RateChange
 from windvane.service.monitoring.estimates import (
     Bins,
     DecisionColumns,
@@ -34,7 +35,8 @@ def make_lessons(
 ) -> LessonColumns:
     """Lessons, with an estimate after each."""
     times, steps = np.array(at), list(path.astype(np.float32))
-    return LessonColumns(times, np.array(errors), np.array(alarms), times, steps)
+    changes = [RateChange(time, before=0.2, after=0.1) for time in alarms[1:]]
+    return LessonColumns(times, np.array(errors), np.array(alarms), changes, times, steps)
 
 
 def naive_estimate(rewards: Floats, weights: Floats, low: float, high: float) -> Estimate:
@@ -174,6 +176,8 @@ def test_each_bin_has_its_errors_movement_and_alarms() -> None:
         else:
             assert isnan(result.value[k])
     assert estimates.find_alarm_bins(bins, log) == [1, 4]
+    assert estimates.find_rate_change_bins(bins, log) == [1, 4]
+    assert estimates.find_rate_change_bins(bins, log.select_since(20)) == [4]
     steps = [(1, 0), (4, 1), (4, 4), (4, 4), (5, 4)]
     distances = [np.linalg.norm(path[there] - path[here]) for there, here in steps]
     assert estimates.compute_movement(bins, log) == pytest.approx(distances, rel=1e-5)

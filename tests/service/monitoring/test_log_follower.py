@@ -69,9 +69,9 @@ def test_follower_dashboard_and_report_agree_with_the_played_loop(tmp_path: Path
         assert lessons.error == pytest.approx(np.array(errors))
         assert decisions.reward.sum() == total
         assert (policy_of_model(follower.shadow).theta == policy_of(loop).theta).all()
-        alarms, error, movement = follower.measure_drift(20)
+        alarms, click_alarms, error, movement = follower.measure_drift(20)
         thetas = [theta for _, theta in follower.path]
-        assert alarms == 0
+        assert alarms == click_alarms == 0
         assert error == pytest.approx(sqrt(np.mean(np.square(errors[-20:]))))
         assert movement == pytest.approx(np.linalg.norm(thetas[-1] - thetas[-21]))
         assert len(thetas) == 61
@@ -129,11 +129,47 @@ def test_new_settings_make_the_usual_error_unknown(changed: ChangedLoop) -> None
     loop = Loop(store.list_loops()[0], store)
     follower = follow(loop)
     follower.alarm.usual = follower.alarm.usual._replace(size=1000)
+    clicks = follower.clicks
     settings = Settings(dim=8, half_life="20 rounds")
     loop.change_settings(SettingsChange(2, 0, settings.to_json(), "test", loop.last_lesson))
     follower.advance(budget=60)
     assert follower.alarm.usual.size == 0
+    assert follower.clicks is not clicks
     assert (policy_of_model(follower.shadow).theta == policy_of(loop).theta).all()
+
+
+def test_a_changed_share_of_clicks_is_found_once_no_earlier_decision_waits(tmp_path: Path) -> None:
+    change, rounds = 800, 1000
+    rates = np.repeat([0.5, 0.1], [change, rounds - change])
+    rewards = (np.random.default_rng(5).random(rounds) < rates).astype(float)
+    with Store(tmp_path) as store:
+        loop = create_loop(store, Settings(dim=8, half_life="never"))
+        request = RankRequest(actions=[Action("a", []), Action("b", [])])
+        offer = Offer(request.actions)
+        for k, reward in enumerate(rewards):
+            decision = loop.decide(request, offer)._replace(at=k, event_id=f"e{k}")
+            store.submit(PutDecision(decision, loop.terms))
+            if k:
+                put = store.submit(PutReward(loop.id, f"e{k}", float(reward), k, TERMS))
+        put.result(20)
+        follower = follow(loop)
+        assert follower.measure_drift(1000).click_alarms == 0  # the first decision still waits
+        assert not follower.rate_changes
+        store.submit(PutReward(loop.id, "e0", 0.0, rounds, TERMS)).result(20)
+        follower.advance(budget=60)
+        assert follower.measure_drift(1000).click_alarms == 1
+        (found,) = follower.rate_changes
+        assert change < found.at < change + 200
+        assert found.before == pytest.approx(0.5, abs=0.1)
+        assert found.after == pytest.approx(0.1, abs=0.1)
+        (again,) = follow(loop).rate_changes
+        assert again == found
+
+        drift = build_dashboard(follower, RecentRequests([], [])).drift
+        assert "the share of clicks changed once, last from" in drift.answer
+        assert len(drift.click_alarms) == 1
+        after = build_dashboard(follower, RecentRequests([], []), found.at + 1).drift
+        assert after.click_alarms == []
 
 
 def test_followers_follow_a_loop_once_and_read_new_entries(tmp_path: Path) -> None:

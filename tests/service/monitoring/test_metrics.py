@@ -47,6 +47,7 @@ OUTPUT_NAMES = [
     ("windvane_parameter_norm", "gauge"),
     ("windvane_parameter_movement", "gauge"),
     ("windvane_drift_alarms", "gauge"),
+    ("windvane_click_alarms", "gauge"),
 ]
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane.service.clock import MICROSECONDS_PER_SECOND
+from windvane.service.monitoring.click_alarm import RateChange
 from windvane.types import Floats
 
 Integers = npt.NDArray[np.int64]
@@ -70,6 +71,7 @@ class LessonColumns(NamedTuple):
     at: Integers  # microseconds since 1970
     error: Floats  # y − xᵀθ̂ before the lesson; NaN if unknown
     alarms: Integers  # times at which an alarm was raised
+    rate_changes: Sequence[RateChange]
     path_at: Integers  # (k,), increasing
     path: Sequence[Parameter]  # the estimate from each of these times on
 
@@ -81,6 +83,7 @@ class LessonColumns(NamedTuple):
             self.at[selected],
             self.error[selected],
             self.alarms[self.alarms >= time],
+            [change for change in self.rate_changes if change.at >= time],
             self.path_at[first:],
             self.path[first:],
         )
@@ -236,8 +239,14 @@ def compute_prediction_errors(bins: Bins, lessons: LessonColumns) -> Series:
 
 
 def find_alarm_bins(bins: Bins, lessons: LessonColumns) -> list[int]:
-    """Find the bins in which an alarm was raised."""
+    """Find the bins in which an alarm was raised because of prediction errors."""
     return [int(k) for k in np.unique(bins.find(lessons.alarms))]
+
+
+def find_rate_change_bins(bins: Bins, lessons: LessonColumns) -> list[int]:
+    """Find the bins in which an alarm was raised because of the share of clicks."""
+    times = np.array([change.at for change in lessons.rate_changes], np.int64)
+    return [int(k) for k in np.unique(bins.find(times))]
 
 
 def compute_movement(bins: Bins, lessons: LessonColumns) -> list[float]:

@@ -24,6 +24,8 @@ import numpy as np
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.model import Moment
 from windvane.service.loops.model_factory import build_model
+from windvane.service.monitoring.click_alarm import RateChange
+from windvane.service.monitoring.click_monitor import ClickMonitor
 from windvane.service.monitoring.drift_alarm import DriftAlarm
 from windvane.service.monitoring.estimates import (
     NAN,
@@ -75,6 +77,7 @@ class DriftNumbers(NamedTuple):
     """How much the world drifts; NaN if unknown."""
 
     alarms: float  # count, in the followed part of the log
+    click_alarms: float  # count, in the followed part of the log
     error: float  # root mean square prediction error
     movement: float  # distance between two estimates
 
@@ -95,6 +98,8 @@ class LogFollower:
         self.errors: deque[tuple[int, float]] = deque(maxlen=max_decisions)  # time, y − xᵀθ̂
         self.alarm = DriftAlarm()
         self.alarm_times: deque[int] = deque()
+        self.clicks = ClickMonitor()
+        self.rate_changes: deque[RateChange] = deque()
         self.observation_times: deque[float] = deque(maxlen=max_decisions)  # as in the memory
         self.observation_count = 0
         self.observations_per_estimate = -(
@@ -137,7 +142,10 @@ class LogFollower:
         deadline = time.monotonic() + budget
         with self.lock:
             self._drop_deleted_decisions()
+            first_waiting = monitoring_queries.find_first_waiting(self.loop.store, self.loop.id)
             is_done = self._read_decisions(deadline) and self._read_lessons(deadline)
+            if is_done:  # then the lessons of all decisions before `first_waiting` are read
+                self.rate_changes.extend(self.clicks.advance(first_waiting))
             self.is_behind = not is_done
             self.read_at = time.monotonic()
 
@@ -229,32 +237,44 @@ class LogFollower:
             self.shadow = self.shadow.carry(model.settings, self._newest)
         self._followed_model = model
         self.alarm = DriftAlarm()
+        self.clicks = ClickMonitor()
 
     def learn(self, lesson: Lesson) -> None:
         """Let the shadow predict the reward of a lesson, then learn it."""
         self._last_lesson = lesson.id
         moment = Moment(lesson.round, lesson.ranked_at)
         self._newest = max(self._newest, moment)
+        reward = lesson.value  # so far
         if (decision := self._decisions_by_id.get(lesson.decision)) is not None:
-            decision.reward = lesson.value + (0.0 if isnan(decision.reward) else decision.reward)
+            reward += 0.0 if isnan(decision.reward) else decision.reward
+            decision.reward = reward
         if not self.shadow.can_learn(lesson.features):
             return
         if lesson.kind == "amend":
             self.shadow.amend(lesson.features, lesson.value, moment)
+            self.clicks.amend(lesson.decision, lesson.ranked_at, lesson.value, reward)
             return
         is_warm = self.observation_count >= self._warmup
-        error = lesson.value - self.shadow.predict(lesson.features, moment) if is_warm else NAN
-        self.errors.append((lesson.at, error))
-        if self.alarm.update(error):
+        prediction = self.shadow.predict(lesson.features, moment) if is_warm else NAN
+        self.errors.append((lesson.at, lesson.value - prediction))
+        if self.alarm.update(lesson.value - prediction):
             self.alarm_times.append(lesson.at)
-        while self.alarm_times and self.alarm_times[0] < self.errors[0][0]:
-            self.alarm_times.popleft()
+        if is_warm:
+            self.clicks.observe(lesson.decision, lesson.ranked_at, lesson.value, prediction)
+        self._drop_old_alarms(self.errors[0][0])
         self.shadow.learn(lesson.features, lesson.value, moment)
         self.observation_times.append(self.shadow.clock_of(moment))
         self.observation_count += 1
         is_kept = self.observation_count % self.observations_per_estimate == 0
         if is_kept and self.observation_count >= self._warmup:
             self._keep_estimate(lesson.at)
+
+    def _drop_old_alarms(self, before: int) -> None:
+        """Drop the alarms before a time, that of the first lesson that is kept."""
+        while self.alarm_times and self.alarm_times[0] < before:
+            self.alarm_times.popleft()
+        while self.rate_changes and self.rate_changes[0].at < before:
+            self.rate_changes.popleft()
 
     def _keep_estimate(self, at: int) -> None:
         """Append the estimate to the path; its times increase even if the clock was set back."""
@@ -282,6 +302,7 @@ class LogFollower:
             np.array([at for at, _ in self.errors], np.int64),
             np.array([error for _, error in self.errors], np.float64),
             np.array(self.alarm_times, np.int64),
+            list(self.rate_changes),
             np.array([at for at, _ in self.path], np.int64),
             [theta for _, theta in self.path],
         )
@@ -289,12 +310,13 @@ class LogFollower:
     def measure_drift(self, lessons: int) -> DriftNumbers:
         """Measure drift over the last lessons; all NaN while the follower is behind the log."""
         if self.is_behind:
-            return DriftNumbers(NAN, NAN, NAN)
+            return DriftNumbers(NAN, NAN, NAN, NAN)
         squares = [error**2 for _, error in islice(reversed(self.errors), lessons)]
         known = [square for square in squares if not isnan(square)]
         steps = min(lessons // self.observations_per_estimate + 1, len(self.path))
         return DriftNumbers(
             float(len(self.alarm_times)),
+            float(len(self.rate_changes)),
             fmean(known) ** 0.5 if known else NAN,
             compute_distance(self.path[-steps][1], self.path[-1][1]) if steps > 1 else NAN,
         )

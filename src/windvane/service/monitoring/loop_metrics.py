@@ -61,6 +61,10 @@ _GAUGE_MEANINGS = {
     "windvane_drift_alarms": (
         "Drift alarms in the followed part of the log: predictions became worse than usual."
     ),
+    "windvane_click_alarms": (
+        "Click alarms in the followed part of the log: the share of clicks changed, and the "
+        "predictions did not foresee it."
+    ),
 }
 LOOP_GAUGES = tuple(
     MetricInfo(name, "gauge", ("loop",), meaning) for name, meaning in _GAUGE_MEANINGS.items()
@@ -207,4 +211,5 @@ def _measure_follower(loop: Loop, follower: LogFollower) -> dict[str, float]:
         "windvane_prediction_error": drift.error,
         "windvane_parameter_movement": drift.movement,
         "windvane_drift_alarms": drift.alarms,
+        "windvane_click_alarms": drift.click_alarms,
     }

@@ -68,7 +68,8 @@ class DriftPanel(PageStruct, frozen=True):
     state: State
     error: Series
     movement: list[float]
-    alarms: list[int]  # bins
+    alarms: list[int]  # bins in which predictions became worse than usual
+    click_alarms: list[int]  # bins in which the share of clicks changed
 
 
 class ChoicesPanel(PageStruct, frozen=True):
@@ -150,6 +151,7 @@ def build_dashboard(
         effective_count = follower.compute_effective_count()
         observations = len(follower.observation_times)
         is_calibrated = follower.alarm.is_calibrated
+        watches_clicks = follower.clicks.alarm.is_calibrated
     if since is not None:
         decisions = decisions.select_since(since)
         lessons = lessons.select_since(since)
@@ -171,7 +173,7 @@ def build_dashboard(
         width=bins.width,
         starts=bins.list_starts(),
         learning=_build_learning_panel(bins, decisions, loop.settings, now),
-        drift=_build_drift_panel(bins, lessons, is_calibrated),
+        drift=_build_drift_panel(bins, lessons, is_calibrated, watches_clicks),
         chosen=_build_choices_panel(bins, decisions, names),
         forgetting=_build_forgetting_panel(
             loop, effective_count, observations, follower.is_truncated
@@ -255,26 +257,40 @@ def _judge_learning(comparison: _Comparison) -> tuple[str, State]:
     return f"The difference is not clear yet. {summary}", "unsure"
 
 
-def _build_drift_panel(bins: Bins, lessons: LessonColumns, is_calibrated: bool) -> DriftPanel:
+def _build_drift_panel(
+    bins: Bins, lessons: LessonColumns, is_calibrated: bool, watches_clicks: bool
+) -> DriftPanel:
     """Show the prediction error, the movement of the estimate and the alarms."""
-    answer, state = _judge_drift(lessons, is_calibrated)
+    answer, state = _judge_drift(lessons, is_calibrated, watches_clicks)
     return DriftPanel(
         answer,
         state,
         estimates.compute_prediction_errors(bins, lessons),
         estimates.compute_movement(bins, lessons),
         estimates.find_alarm_bins(bins, lessons),
+        estimates.find_rate_change_bins(bins, lessons),
     )
 
 
-def _judge_drift(lessons: LessonColumns, is_calibrated: bool) -> tuple[str, State]:
-    if count := len(lessons.alarms):
-        times = "once" if count == 1 else f"{count:,} times"
-        return f"Yes: predictions became worse than usual {times}; see the marks.", "bad"
+def _judge_drift(
+    lessons: LessonColumns, is_calibrated: bool, watches_clicks: bool
+) -> tuple[str, State]:
+    signs = []
+    if lessons.rate_changes:
+        _, before, after = lessons.rate_changes[-1]
+        times = _format_times(len(lessons.rate_changes))
+        signs.append(f"the share of clicks changed {times}, last from {before:.2%} to {after:.2%}")
+    if len(lessons.alarms):
+        times = _format_times(len(lessons.alarms))
+        signs.append(f"predictions became worse than usual {times}")
+    if signs:
+        return f"Yes: {', and '.join(signs)}; see the marks.", "bad"
     if not len(lessons.at):
         return "Nothing was learned in this time.", "unsure"
     if not is_calibrated:
         return "Too early to say: the usual prediction error is not known yet.", "unsure"
+    if watches_clicks:
+        return "No sign of it: predictions and the share of clicks are as usual.", "good"
     return "No sign of it: predictions are as good as usual.", "good"
 
 
@@ -341,3 +357,7 @@ def read_recent_requests(loop: Loop) -> RecentRequests:
 
 def _format_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _format_times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"

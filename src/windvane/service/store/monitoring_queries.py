@@ -113,6 +113,14 @@ def count_waiting_decisions(log: LogReader, loop: int) -> int:
     return int(count)
 
 
+def find_first_waiting(log: LogReader, loop: int) -> int:
+    """Find the id of the first decision that waits for its reward, or the first id after all."""
+    ((newest,),) = log.fetch_all(select(func.max(decisions.c.id)).where(decisions.c.loop == loop))
+    query = select(func.min(waiting.c.decision)).where(waiting.c.loop == loop)
+    ((first,),) = log.fetch_all(query)
+    return int(newest or 0) + 1 if first is None else int(first)
+
+
 def list_decision_summaries(
     log: LogReader, loop: int, after: int, limit: int
 ) -> list[DecisionSummary]:

@@ -88,10 +88,17 @@ function showTiles({ learning, chosen, decisions }) {
   byId("tiles").replaceChildren(...elements);
 }
 
-function alarmSeries(alarms) {
-  if (!alarms.length) return [];
-  const describe = (bin) => (alarms.includes(bin) ? "here" : "");
-  return [{ name: "predictions worse than usual", color: "var(--alarm)", describe }];
+const listAlarms = ({ alarms, clickAlarms }) => [...new Set([...alarms, ...clickAlarms])];
+
+function alarmSeries({ alarms, clickAlarms }) {
+  const createSeries = (name, bins) => {
+    const describe = (bin) => (bins.includes(bin) ? "here" : "");
+    return bins.length ? [{ name, color: "var(--alarm)", describe }] : [];
+  };
+  return [
+    ...createSeries("predictions worse than usual", alarms),
+    ...createSeries("share of clicks changed", clickAlarms),
+  ];
 }
 
 function createLine(name, color, { value, error }, dash) {
@@ -114,7 +121,7 @@ function showLearning(data) {
   drawChart(inPanel("learning", ".chart"), {
     bins: data,
     range,
-    series: [...lines, ...alarmSeries(drift.alarms)],
+    series: [...lines, ...alarmSeries(drift)],
     paint(svg, scale) {
       const { top, bottom, step: width } = scale;
       learning.waiting.forEach((share, bin) => {
@@ -123,22 +130,22 @@ function showLearning(data) {
         appendShape(svg, "rect", { ...place, width, height: bottom - top, class: "veil" });
       });
       for (const line of lines) drawLine(svg, scale, line, range);
-      drawAlarms(svg, scale, drift.alarms);
+      drawAlarms(svg, scale, listAlarms(drift));
     },
   });
 }
 
 function showDrift(data) {
-  const { error, movement, alarms } = data.drift;
+  const { error, movement } = data.drift;
   const errorLine = createLine("error", "var(--c2)", error);
   const range = findRange([errorLine], SHOWN_AT_LEAST, errorLine);
   drawChart(byId("error"), {
     bins: data,
     range,
-    series: [errorLine, ...alarmSeries(alarms)],
+    series: [errorLine, ...alarmSeries(data.drift)],
     paint(svg, scale) {
       drawLine(svg, scale, errorLine, range);
-      drawAlarms(svg, scale, alarms);
+      drawAlarms(svg, scale, listAlarms(data.drift));
     },
   });
   const describe = (bin) => formatNumber(movement[bin]);
@@ -146,7 +153,7 @@ function showDrift(data) {
   drawChart(byId("movement"), {
     bins: data,
     range: findRange([bars], SHOWN_AT_LEAST),
-    series: [bars, ...alarmSeries(alarms)],
+    series: [bars, ...alarmSeries(data.drift)],
     paint(svg, scale) {
       const gap = scale.step > 4 ? scale.step * 0.2 : 0;
       movement.forEach((value, bin) => {
@@ -154,7 +161,7 @@ function showDrift(data) {
         const attributes = { fill: bars.color, class: "bar" };
         drawBar(svg, scale, data.starts[bin], [0, value], gap, attributes);
       });
-      drawAlarms(svg, scale, alarms);
+      drawAlarms(svg, scale, listAlarms(data.drift));
     },
   });
 }
