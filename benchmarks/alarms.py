@@ -10,7 +10,7 @@ had without it. Three kinds of predictions:
 - a loop: `wv.Policy` chooses among 5 offers for 10 segments, predicts, and learns all the time
 
 `python benchmarks/alarms.py` prints the tables; `--json` prints them for machines; `--runs 20` is
-quicker than the 100 runs of the documentation.
+quicker than the 60 runs of the documentation.
 """
 
 import argparse
@@ -154,7 +154,7 @@ def summarise(change: str, rate: float, predictions: str, delays: list[float]) -
 def main() -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     measures = {
