@@ -47,20 +47,20 @@ def test_probabilities_sum_to_one_and_none_is_below_the_floor(percentage: float)
         assert max(decision.probabilities.max() for decision in decisions) > 0.9 - percentage
 
 
-@pytest.mark.parametrize("lessons", [0, 3, 40])
+@pytest.mark.parametrize("lessons", [3, 40])
 def test_probabilities_match_the_frequencies_of_choices(lessons: int) -> None:
-    """4000 choices: each frequency is within five standard errors of its probability."""
-    learner = wv.Learner(seed=5, exploration_percentage=0.2)
-    now = max([0.0, *(decision.at for decision in play(learner, lessons, seed=3))])
-    stream = Stream(8)
-    context, actions = stream.draw_context(), stream.draw_actions()
-    draws = 4000
-    decisions = [learner.rank(context, actions, at=now) for _ in range(draws)]
-    chances = decisions[0].probabilities
-    counts = np.bincount([decision.index for decision in decisions], minlength=len(actions))
+    """3000 choices: each frequency is within five standard errors of its probability."""
+    learner = wv.Learner(seed=5, exploration_percentage=0.1)
+    now = play(learner, lessons, seed=3)[-1].at
+    stream, chances = Stream(8), np.ones(1)
+    while np.sort(chances)[-2:].min() < 0.2 or chances.max() > 0.8:  # two actions are near by
+        context, actions = stream.draw_context(), stream.draw_actions()
+        chances = learner.rank(context, actions, at=now).probabilities
+    draws = 3000
+    chosen = [learner.rank(context, actions, at=now).index for _ in range(draws)]
+    counts = np.bincount(chosen, minlength=len(actions))
     errors = np.sqrt(chances * (1.0 - chances) / draws)
-    assert np.abs(counts / draws - chances).max() < 5 * errors.max()
-    assert (np.abs(counts / draws - chances) < 5 * errors + 1e-12).all()
+    assert (np.abs(counts / draws - chances) < 5 * errors).all()
 
 
 @pytest.mark.parametrize(

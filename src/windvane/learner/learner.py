@@ -251,7 +251,8 @@ class Learner(Persistent):
     def _comparable_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
         """Return the state with the weights in the order of their keys."""
         header, arrays = self.export_state()
-        for keys, rows in (("weight_keys", "weight_sums"), ("scale_keys", "scales")):
+        tables = {"weight_keys": "weight_sums", "group_keys": "evidence", "scale_keys": "scales"}
+        for keys, rows in tables.items():
             order = arrays[keys].argsort()
             arrays |= {keys: arrays[keys][order], rows: arrays[rows][order]}
         return header, arrays
