@@ -12,10 +12,11 @@ from sqlalchemy import func, select
 from windvane.errors import StoreError
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.store.admin_operations import PutLoop
-from windvane.service.store.decision_operations import PutDecision, PutReward
+from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.group_commit import Operation, Result, Transaction
 from windvane.service.store.log import Store
 from windvane.service.store.reward_matching import RewardTerms
+from windvane.service.store.reward_operations import PutReward
 from windvane.service.store.schema import Decision, Funnel, decisions, lessons, rewards
 from windvane.service.store.writer_client import WriterClient
 

@@ -20,9 +20,10 @@ from windvane.service.loops.loop import decode_snapshot
 from windvane.service.loops.settings import Settings
 from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.clock_operations import PutClock
-from windvane.service.store.decision_operations import PutDecision, PutReward
+from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
 from windvane.service.store.reward_matching import RewardTerms
+from windvane.service.store.reward_operations import PutReward
 from windvane.service.store.schema import Decision
 
 DAY = 86_400 * SECOND

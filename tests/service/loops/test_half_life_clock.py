@@ -13,8 +13,9 @@ from windvane.service.loops.settings import Settings
 from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import Action, RankRequest
 from windvane.service.store.admin_operations import PutLoop, PutSettings, PutSnapshot
-from windvane.service.store.decision_operations import PutDecision, PutReward
+from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
+from windvane.service.store.reward_operations import PutReward
 
 REQUEST = RankRequest(actions=[Action(name, [{"name": name}]) for name in ("ice", "tea")])
 OFFER = Offer(REQUEST.actions)

@@ -22,8 +22,9 @@ from windvane.service.monitoring.panels import (
     read_recent_requests,
 )
 from windvane.service.schemas import Action, RankRequest
-from windvane.service.store.decision_operations import PutDecision, PutReward
+from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
+from windvane.service.store.reward_operations import PutReward
 from windvane.service.store.schema import SettingsChange
 
 

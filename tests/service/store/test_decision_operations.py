@@ -21,19 +21,18 @@ from store_helpers import (
     put_reward,
     put_summed_reward,
 )
-from windvane.service.store import decision_operations, reward_matching
+from windvane.service.store import reward_matching, reward_operations
 from windvane.service.store.decision_operations import (
     Activate,
     ActivateResult,
     Expire,
     PutDecision,
     PutDecisionResult,
-    PutReward,
-    PutRewardResult,
 )
 from windvane.service.store.group_commit import Operation, Result
 from windvane.service.store.log import Store
 from windvane.service.store.reward_matching import RewardTerms
+from windvane.service.store.reward_operations import PutReward, PutRewardResult
 from windvane.service.store.schema import Funnel
 
 WAIT = TERMS.wait_us
@@ -264,7 +263,7 @@ def collect_queries(store: Store, table: str) -> Iterator[list[tuple[str, Any]]]
 def test_an_event_keeps_a_bounded_number_of_rewards(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decision_operations, "MAX_REWARDS_PER_EVENT", 3)
+    monkeypatch.setattr(reward_operations, "MAX_REWARDS_PER_EVENT", 3)
     with Store(where) as store:
         loop = create_loop(store)
         requests = ["a", "b", "c", "d", "d", "a"]
@@ -281,7 +280,7 @@ def test_an_event_keeps_a_bounded_number_of_rewards(
 def test_the_first_reward_is_learned_however_many_came_before(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decision_operations, "MAX_REWARDS_PER_EVENT", 1)
+    monkeypatch.setattr(reward_operations, "MAX_REWARDS_PER_EVENT", 1)
     with Store(where) as store:
         loop = create_loop(store)
         write(store, put_reward(loop, "e", at=WAIT + 1))

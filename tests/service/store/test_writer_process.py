@@ -27,8 +27,9 @@ from windvane.service.loops.service import Service, teach
 from windvane.service.loops.settings import Settings
 from windvane.service.store import writer_client
 from windvane.service.store.admin_operations import PutLoop, PutSettings
-from windvane.service.store.decision_operations import PutDecision, PutReward
+from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
+from windvane.service.store.reward_operations import PutReward
 from windvane.service.store.schema import Funnel, LoopRow
 from windvane.service.store.writer_client import WriterClient
 

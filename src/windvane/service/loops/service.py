@@ -45,18 +45,16 @@ from windvane.service.store.admin_operations import (
 )
 from windvane.service.store.database_errors import is_database_failure
 from windvane.service.store.decision_operations import (
-    REFUSED,
     Activate,
     ActivateResult,
     ExpireResult,
     PutDecision,
     PutDecisionResult,
-    PutReward,
-    PutRewardResult,
 )
 from windvane.service.store.group_commit import Operation
 from windvane.service.store.log import LogReader
 from windvane.service.store.reward_matching import MAX_REWARDS_PER_EVENT
+from windvane.service.store.reward_operations import REFUSED, PutReward, PutRewardResult
 from windvane.service.store.schema import Decision, LoopRow, SettingsChange
 from windvane.service.store.write_failures import TOO_LONG
 from windvane.service.store.writer_client import WriterClient

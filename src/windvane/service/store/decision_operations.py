@@ -1,4 +1,4 @@
-"""The operations that write decisions, activations and rewards, and match them with each other.
+"""The operations that write, activate, withdraw and close decisions.
 
 A batch has the same effect as its operations one by one in the same order.
 """
@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from sqlalchemy import and_, bindparam, exists, func, select, tuple_, update
+from sqlalchemy import and_, bindparam, exists, select, update
 
 from windvane.service.store.decision_codec import pack_features, rebuild_answer
 from windvane.service.store.group_commit import BatchKey, Operation, Phase, Transaction
 from windvane.service.store.offers import put_offers
 from windvane.service.store.reward_matching import (
-    LESSON_KIND,
-    MAX_REWARDS_PER_EVENT,
     DecisionState,
     LessonDraft,
     MatchTime,
@@ -29,10 +27,8 @@ from windvane.service.store.schema import (
     DECISIONS_WITH_OFFERS,
     Decision,
     Lesson,
-    Reward,
     decisions,
     lessons,
-    rewards,
     waiting,
 )
 
@@ -47,13 +43,6 @@ class PutDecisionResult(NamedTuple):
 
 class ActivateResult(NamedTuple):
     """The lessons of held rewards, and a status: activated, already, late or unknown."""
-
-    status: str
-    lessons: tuple[Lesson, ...]
-
-
-class PutRewardResult(NamedTuple):
-    """The status of the reward, a field of `Funnel` or `REFUSED`, and at most one lesson."""
 
     status: str
     lessons: tuple[Lesson, ...]
@@ -282,146 +271,6 @@ class Withdraw(Operation[None]):
         transaction.connection.execute(
             update(decisions).where(decisions.c.id.in_(ids)).values(values)
         )
-
-
-REFUSED = "refused"  # status of a reward that the log does not keep, because the event has so many
-
-_SELECT_REQUEST_IDS = select(*rewards.c["event_id", "request_id"]).where(
-    rewards.c.loop == bindparam("loop"),
-    tuple_(rewards.c.event_id, rewards.c.request_id).in_(bindparam("pairs", expanding=True)),
-)
-
-_COUNT_REWARDS = (
-    select(rewards.c.event_id, func.count())
-    .where(
-        rewards.c.loop == bindparam("loop"),
-        rewards.c.event_id.in_(bindparam("events", expanding=True)),
-    )
-    .group_by(rewards.c.event_id)
-)
-
-
-@dataclass(frozen=True, slots=True)
-class PutReward(Operation[PutRewardResult]):
-    """Write a reward, and learn it if its decision is in the log and waits for a reward.
-
-    A reward of the same event with the same request id is a repetition by the client, and is
-    learned once. An event keeps `MAX_REWARDS_PER_EVENT` rewards. A further one is refused, unless
-    it is a repetition or the first that can be learned; a further repetition is only counted.
-    """
-
-    result: ClassVar[type] = PutRewardResult
-
-    loop: int
-    event_id: str
-    value: float
-    at: int
-    terms: RewardTerms
-    request_id: str | None = None
-
-    @property
-    def batch_key(self) -> BatchKey:
-        return BatchKey(Phase.REWARD, self.loop)
-
-    @classmethod
-    def run_batch(
-        cls, transaction: Transaction, batch: Sequence["PutReward"]
-    ) -> Sequence[PutRewardResult]:
-        loop = batch[0].loop
-        seen = _read_request_ids(transaction, loop, batch)
-        states = read_decision_states(transaction, loop, (put.event_id for put in batch))
-        matched = [_match(put, seen, states) for put in batch]
-        room = _RewardRoom(transaction, loop, batch, matched)
-        statuses = []
-        rows = []
-        drafts = []
-        for put, status in zip(batch, matched, strict=True):
-            status = room.admit(put, status)
-            statuses.append(status)
-            if status == REFUSED:
-                continue
-            transaction.counter_changes[loop, status] += 1
-            if not room.take(put, status):
-                continue
-            request_id = None if status == "duplicate" else put.request_id  # the column is unique
-            rows.append((loop, put.event_id, request_id, put.value, put.at, status))
-            if status in LESSON_KIND:
-                state = states[put.event_id]
-                drafts.append(LessonDraft(state, LESSON_KIND[status], put.value, put.at))
-        transaction.insert_many("rewards", ("loop", *Reward._fields[1:]), rows)
-        learned = iter(write_lessons(transaction, loop, drafts))
-        return [
-            PutRewardResult(status, (next(learned),) if status in LESSON_KIND else ())
-            for status in statuses
-        ]
-
-
-def _read_request_ids(
-    transaction: Transaction, loop: int, batch: Sequence[PutReward]
-) -> set[tuple[str, str | None]]:
-    """Read which pairs of event id and request id the log has, of the pairs in a batch."""
-    pairs = list({(put.event_id, put.request_id) for put in batch if put.request_id is not None})
-    if not pairs:
-        return set()
-    parameters = {"loop": loop, "pairs": pairs}
-    rows = transaction.connection.execute(_SELECT_REQUEST_IDS, parameters)
-    return {(row.event_id, row.request_id) for row in rows}
-
-
-def _match(
-    put: PutReward, seen: set[tuple[str, str | None]], states: dict[str, DecisionState]
-) -> str:
-    """The status of a reward, a field of `Funnel`; `seen` and the state are for the next one."""
-    pair = (put.event_id, put.request_id)
-    if pair in seen:
-        return "duplicate"
-    if put.request_id is not None:
-        seen.add(pair)
-    if put.event_id not in states:
-        return "orphan"
-    return states[put.event_id].apply_reward(put.at, put.terms)
-
-
-class _RewardRoom:
-    """How many more rewards the log keeps of each event in a batch.
-
-    The first reward that is learned is always kept, so the counts of events that have no other
-    reward in the batch are not read.
-    """
-
-    def __init__(
-        self,
-        transaction: Transaction,
-        loop: int,
-        batch: Sequence[PutReward],
-        matched: Sequence[str],
-    ) -> None:
-        crowded = {
-            put.event_id for put, status in zip(batch, matched, strict=True) if status != "learned"
-        }
-        self._room = dict.fromkeys(crowded, MAX_REWARDS_PER_EVENT)
-        self._refused: set[tuple[str, str | None]] = set()
-        if crowded:
-            parameters = {"loop": loop, "events": list(crowded)}
-            for event_id, count in transaction.connection.execute(_COUNT_REWARDS, parameters):
-                self._room[event_id] -= count
-
-    def admit(self, put: PutReward, status: str) -> str:
-        """The status of a reward, or `REFUSED` if its event has no room for it."""
-        pair = (put.event_id, put.request_id)
-        if status == "duplicate":
-            return REFUSED if pair in self._refused else status
-        if status == "learned" or self._room[put.event_id] > 0:
-            return status
-        self._refused.add(pair)
-        return REFUSED
-
-    def take(self, put: PutReward, status: str) -> bool:
-        """Take the room of a reward; False if there is none and the repetition is only counted."""
-        room = self._room.get(put.event_id)
-        if room is not None:
-            self._room[put.event_id] = room - 1
-        return room is None or room > 0 or status != "duplicate"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,9 @@ from windvane.service.store.admin_operations import (
     PutSnapshotPart,
 )
 from windvane.service.store.clock_operations import PutClock, StepClock
-from windvane.service.store.decision_operations import (
-    Activate,
-    Expire,
-    PutDecision,
-    PutReward,
-    Withdraw,
-)
+from windvane.service.store.decision_operations import Activate, Expire, PutDecision, Withdraw
 from windvane.service.store.group_commit import Operation
+from windvane.service.store.reward_operations import PutReward
 from windvane.service.store.space import ReclaimSpace
 
 OPERATION_TYPES: tuple[type[Operation[Any]], ...] = (
