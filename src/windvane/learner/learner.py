@@ -5,15 +5,22 @@ The service is this object with a durable log.
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from windvane import policy_file, validation
 from windvane.durations import HalfLife, parse_half_life
-from windvane.errors import ArmsError, ChoiceError, FeatureError, SettingError
+from windvane.errors import ChoiceError, SettingError
+from windvane.learner.request_reader import (
+    Features,
+    OfferedAction,
+    find_places,
+    read_actions,
+    read_context,
+)
 from windvane.persistence import Persistent
 from windvane.types import Floats
 
@@ -24,8 +31,6 @@ if TYPE_CHECKING:
     from windvane.learner.bank import BeliefBank
     from windvane.learner.ranking import Ranking
 
-Features = Mapping[str, object]
-Item = TypeVar("Item")
 AUTO = "auto"
 EXPLORATION_PERCENTAGE = 0.02
 
@@ -50,12 +55,6 @@ class Decision:
     context: Sequence[Features] = field(repr=False, compare=False)
     features: Features = field(repr=False, compare=False)  # of the chosen action
     lesson: "PackedSides" = field(repr=False, compare=False)
-
-
-@dataclass(frozen=True)
-class _Action:
-    id: str
-    features: Sequence[Features]
 
 
 class Learner(Persistent):
@@ -134,10 +133,10 @@ class Learner(Persistent):
         """
         from windvane.features.packing import pack_actions
 
-        contexts = _read_context(context)
-        offered = [_read_action(action) for action in _check_list("actions", actions)]
+        contexts = read_context(context)
+        offered = read_actions(actions)
         ids = [action.id for action in offered]
-        places = _find_places(ids, exclude)
+        places = find_places(ids, exclude)
         when = time.time() if at is None else validation.real("rank", "at", at)
         ranking, lesson = self.rank_packed(
             contexts, pack_actions(offered), places, when, self.round
@@ -181,13 +180,23 @@ class Learner(Persistent):
     def reward(self, decision: Decision, reward: float) -> None:
         """Learn the reward of a decision, at any time and in any order."""
         value = validation.check_reward(reward, "reward")
-        _check_decision("reward", decision)
-        if decision.key != self.key or decision.round >= self.round:
-            raise ChoiceError("reward: this decision was made by another learner")
-        if decision.round not in self._open:
-            raise ChoiceError(f"reward: the decision of round {decision.round} has its reward")
+        self._check_open("reward", decision)
         self.learn(decision.lesson, value, decision.at, decision.round)
         self._open.remove(decision.round)
+
+    def dismiss(self, decision: Decision) -> None:
+        """Stop waiting for the reward of a decision."""
+        self._check_open("dismiss", decision)
+        self._open.remove(decision.round)
+
+    def _check_open(self, who: str, decision: Decision) -> None:
+        _check_decision(who, decision)
+        if decision.key != self.key or decision.round >= self.round:
+            raise ChoiceError(f"{who}: this decision was made by another learner")
+        if decision.round not in self._open:
+            raise ChoiceError(
+                f"{who}: the decision of round {decision.round} has its reward or was dismissed"
+            )
 
     def learn(self, lesson: "PackedSides", reward: float, at: float, round_: int) -> bool:
         """Learn a reward of a context and an action; returns whether another half-life leads."""
@@ -209,7 +218,7 @@ class Learner(Persistent):
         from windvane.learner.explanation import explain_action
 
         _check_decision("explain", decision)
-        action = _Action(decision.action, [decision.features])
+        action = OfferedAction(decision.action, [decision.features])
         return explain_action(self, decision.context, action, decision.at, decision.round)
 
     def export_settings(self) -> policy_file.Header:
@@ -277,63 +286,3 @@ def _parse_half_life(text: str) -> HalfLife | None:
 def _check_decision(who: str, decision: object) -> None:
     if not isinstance(decision, Decision):
         raise ChoiceError(f"{who}: a decision must be given, got {decision!r}")
-
-
-def _check_list(name: str, values: Iterable[Item]) -> list[Item]:
-    """Return the values as a list; a text and a dict would be a list of other things than meant."""
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise FeatureError(f"rank: {name} must be a list, got {values!r}")
-    return list(values)
-
-
-def _read_context(context: Features | Sequence[Features]) -> list[dict[str, object]]:
-    if isinstance(context, Mapping):
-        return [_to_json(context)]
-    if isinstance(context, str | bytes) or not isinstance(context, Iterable):
-        raise FeatureError(f"rank: the context must be a dict or a list of dicts, got {context!r}")
-    return [_to_json(features) for features in context]
-
-
-def _read_action(action: str | Features) -> _Action:
-    if isinstance(action, str):
-        return _Action(str.__str__(action), [{}])
-    if not isinstance(action, Mapping) or not isinstance(action.get("id"), str):
-        raise FeatureError(
-            f"rank: an action must be a text, or a dict with a text as its id, got {action!r}"
-        )
-    features = {name: value for name, value in action.items() if name != "id"}
-    return _Action(str.__str__(action["id"]), [_to_json(features)])
-
-
-def _to_json(features: Features) -> dict[str, object]:
-    """Replace arrays and numbers of NumPy, tuples, and texts of other classes by what JSON has."""
-    if not isinstance(features, Mapping):
-        raise FeatureError(f"rank: features must be a dict, got {features!r}")
-    return {str(name): _to_json_value(value) for name, value in features.items()}
-
-
-def _to_json_value(value: object) -> object:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, list | tuple):
-        return [_to_json_value(each) for each in value]
-    return _to_json(value) if isinstance(value, Mapping) else value
-
-
-def _find_places(ids: list[str], exclude: Sequence[str]) -> list[int]:
-    """The places of the actions that are not excluded."""
-    if not ids:
-        raise ArmsError("rank: there must be at least one action")
-    if len(set(ids)) < len(ids):
-        raise ArmsError("rank: the ids of actions must be distinct")
-    excluded = [exclude] if isinstance(exclude, str) else _check_list("exclude", exclude)
-    known = set(ids)
-    for id_ in excluded:
-        if not isinstance(id_, str) or id_ not in known:
-            raise ArmsError(f"rank: {id_!r} is excluded, but it is not among the actions")
-    places = [place for place, id_ in enumerate(ids) if id_ not in excluded]
-    if not places:
-        raise ArmsError("rank: all actions are excluded")
-    return places

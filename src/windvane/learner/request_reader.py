@@ -1,0 +1,94 @@
+"""Read a request of a Python program: contexts and actions as dicts, with values of NumPy."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from windvane.errors import ArmsError, FeatureError
+
+Features = Mapping[str, object]
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class OfferedAction:
+    """An action of a request, in the form in which its features are packed."""
+
+    id: str
+    features: Sequence[Features]
+
+
+def _check_list(name: str, values: Iterable[Item]) -> list[Item]:
+    """Return the values as a list; a text and a dict would be a list of other things than meant."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise FeatureError(f"rank: {name} must be a list, got {values!r}")
+    return list(values)
+
+
+def read_context(context: Features | Sequence[Features]) -> list[dict[str, object]]:
+    """Read a context as a list of objects."""
+    if isinstance(context, Mapping):
+        return [_to_json(context)]
+    if isinstance(context, str | bytes) or not isinstance(context, Iterable):
+        raise FeatureError(f"rank: the context must be a dict or a list of dicts, got {context!r}")
+    return [_to_json(features) for features in context]
+
+
+def read_actions(actions: Sequence[str | Features]) -> list[OfferedAction]:
+    """Read the actions of a request."""
+    return [_read_action(action) for action in _check_list("actions", actions)]
+
+
+def _read_action(action: str | Features) -> OfferedAction:
+    if isinstance(action, str):
+        return OfferedAction(str.__str__(action), [{}])
+    if not isinstance(action, Mapping) or not isinstance(action.get("id"), str):
+        raise FeatureError(
+            f"rank: an action must be a text, or a dict with a text as its id, got {action!r}"
+        )
+    features = {name: value for name, value in action.items() if name != "id"}
+    return OfferedAction(str.__str__(action["id"]), [_to_json(features)])
+
+
+def _to_json(features: Features) -> dict[str, object]:
+    """Replace arrays and numbers of NumPy, tuples, and texts of other classes by what JSON has."""
+    if not isinstance(features, Mapping):
+        raise FeatureError(f"rank: features must be a dict, got {features!r}")
+    converted: dict[str, object] = {}
+    for name, value in features.items():
+        if isinstance(value, Mapping):  # a namespace, in which no other can be
+            value = {str(inner): _to_json_value(each) for inner, each in value.items()}
+        converted[str(name)] = _to_json_value(value)
+    return converted
+
+
+def _to_json_value(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_to_json_scalar(each) for each in value]
+    return _to_json_scalar(value)
+
+
+def _to_json_scalar(value: object) -> object:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return str.__str__(value) if isinstance(value, str) else value
+
+
+def find_places(ids: list[str], exclude: Sequence[str]) -> list[int]:
+    """The places of the actions that are not excluded."""
+    if not ids:
+        raise ArmsError("rank: there must be at least one action")
+    places: dict[str, int] = {}
+    for place, id_ in enumerate(ids):
+        if places.setdefault(id_, place) != place:
+            raise ArmsError(f"rank: the ids of actions must be distinct, got {id_!r} twice")
+    excluded = set[str]()
+    for id_ in [exclude] if isinstance(exclude, str) else _check_list("exclude", exclude):
+        if not isinstance(id_, str) or id_ not in places:
+            raise ArmsError(f"rank: {id_!r} is excluded, but it is not among the actions")
+        excluded.add(id_)
+    if len(excluded) == len(ids):
+        raise ArmsError("rank: all actions are excluded")
+    return [place for id_, place in places.items() if id_ not in excluded]

@@ -1,0 +1,310 @@
+"""The requests and rewards of a learner: what it accepts, and what it refuses in one sentence."""
+
+import copy
+import enum
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import windvane as wv
+from learner_helpers import describe, play
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+def teach(learner: wv.Learner) -> None:
+    """Teach a learner a little about every feature that tests use."""
+    for number in (1.0, 2.0, 4.0):
+        decision = learner.rank(
+            {"n": number, "v": [number, 1.0], "c": "red", "u": {"n": number}, "b": number > 1.0},
+            [{"id": "x", "n": number, "c": "red"}, {"id": "y", "v": [1.0, number]}],
+            at=0.0,
+        )
+        learner.reward(decision, number)
+
+
+def rank(context: Any, actions: Any, **options: Any) -> wv.Decision:
+    """Decide with a learner that has learned a little."""
+    learner = wv.Learner(seed=1)
+    teach(learner)
+    return learner.rank(context, actions, at=1.0, **options)
+
+
+# What it accepts
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"c": "red", "n": 2.0}, [{"c": "red"}, {"n": 2.0}]),
+        ({"u": {"n": 3.0, "m": 1.0}}, [{"u": {"n": 3.0}}, {"u": {"m": 1.0}}]),
+        ({"n": 3}, {"n": np.float64(3.0)}),
+        ({"n": 3}, {"n": np.int32(3)}),
+        ({"n": 0.5}, {"n": np.float32(0.5)}),
+        ({"b": True}, {"b": np.bool_(True)}),
+        ({"v": [3.0, 1.0]}, {"v": (3.0, 1.0)}),
+        ({"v": [3.0, 1.0]}, {"v": np.array([3.0, 1.0])}),
+        ({"v": [3.0, 1.0]}, {"v": np.array([3, 1])}),
+        ({"v": [3.0, 1.0]}, {"v": [np.float64(3.0), np.float32(1.0)]}),
+        ({"c": "red"}, {"c": np.str_("red")}),
+        ({"c": "red"}, {"c": Colour.RED}),
+        ({"c": ["red", "blue"]}, {"c": np.array(["red", "blue"])}),
+        ({"c": "red"}, {"c": "red", "d": None}),
+        ({"u": {"n": 3.0}}, {"u": {"n": np.float64(3.0)}}),
+        ({"2": "red"}, {2: "red"}),
+        ({}, []),
+    ],
+    ids=repr,
+)
+def test_two_ways_to_write_a_context_are_the_same_features(one: Any, other: Any) -> None:
+    actions = [{"id": "x", "n": 3.0, "c": "red"}, {"id": "y", "v": [3.0, 1.0]}, "z"]
+    first, second = rank(one, actions), rank(other, actions)
+    assert describe([first]) == describe([second])
+    for mine, theirs in zip(first.lesson, second.lesson, strict=True):
+        assert mine.tobytes() == theirs.tobytes()
+
+
+def test_every_kind_of_feature_of_the_context_changes_the_prediction() -> None:
+    learner = wv.Learner(seed=1, half_life="never")
+    teach(learner)
+    predictions = set()
+    for context in ({}, {"n": 3.0}, {"n": 1.0}, {"c": "red"}, {"b": True}, {"v": [3.0, 1.0]}):
+        decision = learner.rank(context, ["x"], at=1.0)
+        predictions.add(round(sum(amount for _, amount in learner.explain(decision)), 9))
+    assert len(predictions) == 6
+
+
+def test_an_action_is_an_id_or_a_dict_with_an_id() -> None:
+    assert describe([rank({}, ["x", "y"])]) == describe([rank({}, [{"id": "x"}, {"id": "y"}])])
+    decision = rank({}, (np.str_("x"),))
+    assert type(decision.action) is str
+    assert (decision.action, decision.index, decision.probability) == ("x", 0, 1.0)
+    assert rank({}, ["été", "新闻", ""]).probabilities.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("exclude", ["y", ["y"], ("y",), {"y"}])
+def test_an_excluded_action_is_never_chosen(exclude: Any) -> None:
+    decisions = [rank({"n": n}, ["x", "y", "z"], exclude=exclude) for n in range(5)]
+    for decision in decisions:
+        assert decision.action != "y"
+        assert decision.probabilities[1] == 0.0
+        assert decision.probabilities.sum() == pytest.approx(1.0, abs=1e-12)
+        assert decision.probability == decision.probabilities[decision.index]
+        assert ["x", "y", "z"][decision.index] == decision.action
+        without = rank(decision.context, ["x", "z"])
+        assert without.probabilities.tolist() == decision.probabilities[[0, 2]].tolist()
+
+
+def test_the_time_is_the_present_unless_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 123.0)
+    learner = wv.Learner(seed=1)
+    assert learner.rank({}, ["x"]).at == 123.0
+    assert learner.rank({}, ["x"], at=np.float64(7)).at == 7.0
+
+
+def test_ten_thousand_actions() -> None:
+    actions = [{"id": f"a{i}", "price": i} for i in range(10_000)]
+    learner = wv.Learner(seed=1)
+    for reward in (1.0, 0.0):
+        decision = learner.rank({"device": "phone"}, actions, at=0.0)
+        learner.reward(decision, reward)
+        assert decision.probabilities.sum() == pytest.approx(1.0, abs=1e-9)
+
+
+def test_decisions_are_compared_and_hashed_by_what_they_are() -> None:
+    one, other = wv.Learner(seed=1), wv.Learner(seed=1)
+    first, same = one.rank({}, ["x", "y"], at=0.0), other.rank({}, ["x", "y"], at=0.0)
+    second = one.rank({}, ["x", "y"], at=0.0)
+    assert first == same
+    assert first != second
+    assert len({first, same, second}) == 2
+
+
+# What it refuses, in one sentence
+
+ENDLESS: dict[str, Any] = {}
+ENDLESS["a"] = ENDLESS
+BAD_REQUESTS: list[tuple[Any, Any, dict[str, Any], str]] = [
+    (None, ["x"], {}, "rank: the context must be a dict or a list of dicts, got None"),
+    ("phone", ["x"], {}, "rank: the context must be a dict or a list of dicts, got 'phone'"),
+    (["phone"], ["x"], {}, "rank: features must be a dict, got 'phone'"),
+    ({}, None, {}, "rank: actions must be a list, got None"),
+    ({}, "news", {}, "rank: actions must be a list, got 'news'"),
+    ({}, {"id": "x"}, {}, "rank: actions must be a list, got {'id': 'x'}"),
+    ({}, [], {}, "rank: there must be at least one action"),
+    ({}, ["x", "x"], {}, "rank: the ids of actions must be distinct, got 'x' twice"),
+    (
+        {},
+        ["x", {"name": "y"}],
+        {},
+        "rank: an action must be a text, or a dict with a text as its id, got {'name': 'y'}",
+    ),
+    (
+        {},
+        [{"id": 3}],
+        {},
+        "rank: an action must be a text, or a dict with a text as its id, got {'id': 3}",
+    ),
+    ({}, ["x"], {"exclude": 5}, "rank: exclude must be a list, got 5"),
+    ({}, ["x"], {"exclude": ["z"]}, "rank: 'z' is excluded, but it is not among the actions"),
+    ({}, ["x"], {"exclude": [["x"]]}, "rank: ['x'] is excluded, but it is not among the actions"),
+    ({}, ["x"], {"exclude": "x"}, "rank: all actions are excluded"),
+    ({}, ["x"], {"at": "now"}, "rank: at must be a finite number, got 'now'"),
+    ({}, ["x"], {"at": math.nan}, "rank: at must be a finite number, got nan"),
+    (
+        {"a": {"b": {"c": 1}}},
+        ["x"],
+        {},
+        "features of the context: a.b must not be an object, because it is inside a namespace",
+    ),
+    (
+        ENDLESS,
+        ["x"],
+        {},
+        "features of the context: a.a must not be an object, because it is inside a namespace",
+    ),
+    (
+        {"a": [["x"]]},
+        ["x"],
+        {},
+        "features of the context: a must hold only numbers or only strings",
+    ),
+    ({"a": math.nan}, ["x"], {}, "features of the context: a must be a finite number, got nan"),
+    (
+        {},
+        [{"id": "x", "v": [1, "2"]}],
+        {},
+        "features of action x: v must hold only numbers or only strings",
+    ),
+    (
+        {"a": b"x"},
+        ["x"],
+        {},
+        "features of the context: a must be a string, number, boolean, list, object or null, "
+        "got bytes",
+    ),
+    (
+        {"v": np.ones((2, 2))},
+        ["x"],
+        {},
+        "features of the context: v must hold only numbers or only strings",
+    ),
+    (
+        {f"a{i}": "x" for i in range(300)},
+        [{"id": "x"} | {f"a{i}": "x" for i in range(300)}],
+        {},
+        "features: the context and one action must have at most 65536 crossings, got 90902",
+    ),
+    (
+        {f"a{i}": "x" for i in range(200)},
+        [f"x{i}" for i in range(6000)],
+        {},
+        "features: context and actions must have at most 1048576 crossings, got 1200000",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("context", "actions", "options", "message"),
+    BAD_REQUESTS,
+    ids=[r[3][:60] for r in BAD_REQUESTS],
+)
+def test_a_bad_request_is_refused_and_changes_nothing(
+    context: Any, actions: Any, options: dict[str, Any], message: str
+) -> None:
+    learner = wv.Learner(seed=1)
+    options = {"at": 0.0} | options
+    with pytest.raises(wv.WindvaneError) as error:
+        learner.rank(context, actions, **options)
+    assert str(error.value) == message
+    assert learner == wv.Learner(seed=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"half_life": "soon"},
+            "Learner: half_life must be auto, never, or a duration above 0 such as 7 days or "
+            "500 rounds, got 'soon'",
+        ),
+        (
+            {"half_life": "0 rounds"},
+            "Learner: half_life must be auto, never, or a duration above 0 such as 7 days or "
+            "500 rounds, got '0 rounds'",
+        ),
+        ({"half_life": 7}, "Learner: half_life must be a str, got 7"),
+        (
+            {"exploration_percentage": 2},
+            "Learner: exploration_percentage must lie in [0, 1], got 2",
+        ),
+        ({"crossings": None}, "Learner: crossings must be a str, got None"),
+        ({"seed": "a"}, "Learner: seed must be a whole number >= 0, got 'a'"),
+    ],
+)
+def test_a_bad_setting_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(wv.SettingError) as error:
+        wv.Learner(**settings)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf, None, "1", 1e300])
+def test_a_reward_that_is_no_finite_number_is_refused_and_changes_nothing(reward: Any) -> None:
+    learner = wv.Learner(seed=1)
+    play(learner, 5)
+    decision = learner.rank({}, ["x", "y"], at=2e9)
+    before = copy.deepcopy(learner)
+    with pytest.raises(wv.RewardError, match="reward: the reward must be a finite number"):
+        learner.reward(decision, reward)
+    assert learner == before
+    learner.reward(decision, 1.0)
+    assert learner != before
+
+
+def test_a_decision_is_rewarded_once() -> None:
+    learner = wv.Learner(seed=1)
+    decision = learner.rank({}, ["x", "y"], at=0.0)
+    learner.reward(decision, True)
+    before = copy.deepcopy(learner)
+    with pytest.raises(wv.ChoiceError, match="the decision of round 0 has its reward"):
+        learner.reward(decision, 0.0)
+    assert learner == before
+
+
+def test_a_dismissed_decision_waits_no_longer() -> None:
+    learner = wv.Learner(seed=1)
+    first, second = (learner.rank({}, ["x", "y"], at=0.0) for _ in range(2))
+    learner.dismiss(first)
+    with pytest.raises(wv.ChoiceError, match="round 0 has its reward or was dismissed"):
+        learner.dismiss(first)
+    with pytest.raises(wv.ChoiceError, match="round 0 has its reward or was dismissed"):
+        learner.reward(first, 1.0)
+    learner.reward(pickle.loads(pickle.dumps(second)), 1.0)
+    assert learner.bank.lessons == 1
+
+
+def test_the_decision_of_another_learner_is_refused() -> None:
+    learner = wv.Learner(seed=1)
+    foreign = wv.Learner(seed=2).rank({}, ["x"], at=0.0)
+    twin = wv.Learner(seed=1)
+    later = [twin.rank({}, ["x"], at=0.0) for _ in range(2)][1]
+    learner.rank({}, ["x"], at=0.0)
+    for decision in (foreign, later):
+        with pytest.raises(wv.ChoiceError, match="this decision was made by another learner"):
+            learner.reward(decision, 1.0)
+        with pytest.raises(wv.ChoiceError, match="this decision was made by another learner"):
+            learner.dismiss(decision)
+
+
+@pytest.mark.parametrize("decision", [None, 3, "news"])
+def test_what_is_no_decision_is_refused(decision: Any) -> None:
+    learner = wv.Learner(seed=1)
+    with pytest.raises(wv.ChoiceError, match="reward: a decision must be given, got"):
+        learner.reward(decision, 1.0)
+    with pytest.raises(wv.ChoiceError, match="explain: a decision must be given, got"):
+        learner.explain(decision)
