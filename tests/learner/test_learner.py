@@ -110,6 +110,34 @@ def test_a_file_that_does_not_fit_together_is_refused(name: str, change: Any) ->
         wv.Learner.load(file)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lead": [1.0, 0, 0.0]},
+        {"lead": [True, 0, 0.0]},
+        {"lead": [99, 0, 0.0]},
+        {"lead": [1, 0]},
+        {"lead": [1, 0, math.nan]},
+        {"newest": math.nan},
+        {"newest": math.inf},
+        {"newest": "today"},
+        {"lessons": -1},
+        {"round": 1.5},
+        {"half_life": "soon"},
+    ],
+    ids=repr,
+)
+def test_a_header_that_does_not_fit_is_refused(change: dict[str, Any]) -> None:
+    learner = wv.Learner(seed=1)
+    play(learner, 10)
+    header, arrays = learner.export_state()
+    file = io.BytesIO()
+    header = {**learner.export_settings(), **header, **change}
+    policy_file.write(file, header, arrays, "Learner")
+    with pytest.raises(wv.FileError, match="holds no policy that fits together"):
+        wv.Learner.load(file)
+
+
 # Time
 
 
@@ -194,27 +222,38 @@ def test_an_explanation_names_features_and_crossings() -> None:
 # A full table
 
 
-def test_a_full_table_still_decides_and_stays_deterministic(
+def test_full_tables_still_decide_and_stay_deterministic(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(bank_module, "MAX_PLACES", 512)
+    """Tables of 512 weights and 256 groups, for 400 visitors with a name and a field of their own.
 
-    def run(saved_after: int) -> list[tuple[str, bytes]]:
+    At most 0.7 of the places of a table are taken.
+    """
+    monkeypatch.setattr(bank_module, "MAX_PLACES", 512)
+    monkeypatch.setattr(bank_module, "MAX_GROUP_PLACES", 256)
+
+    def run(saved_after: int) -> tuple[wv.Learner, list[wv.Decision]]:
         learner, decisions = wv.Learner(seed=1), []
         for visitor in range(400):
-            context = {"user": f"u{visitor}", "device": "phone" if visitor % 2 else "desktop"}
+            device = "phone" if visitor % 2 else "desktop"
+            context = {"user": f"u{visitor}", "device": device, f"field{visitor}": True}
             actions = [{"id": "news", "topic": "a"}, {"id": "match", "topic": "b"}]
             decision = learner.rank(context, actions, at=float(visitor))
             is_liked = (decision.action == "match") == bool(visitor % 2)
             learner.reward(decision, float(is_liked))
             decisions.append(decision)
-            assert len(learner.bank.bank.keys) <= 512
             if visitor == saved_after:
                 learner.save(tmp_path / "learner")
                 learner = wv.Learner.load(tmp_path / "learner")
-        return describe(decisions)
+        return learner, decisions
 
-    decisions = run(-1)
-    assert decisions == run(-1) == run(250)
-    late = [(action == "match") == bool(i % 2) for i, (action, _) in enumerate(decisions)][300:]
+    learner, decisions = run(-1)
+    assert np.count_nonzero(learner.bank.bank.keys) <= 358
+    assert len(learner.bank.bank.keys) == 512
+    assert np.count_nonzero(learner.bank.bank.group_keys) == 179
+    for saved_after in (40, 300):
+        other, same_decisions = run(saved_after)
+        assert describe(same_decisions) == describe(decisions)
+        assert other == learner
+    late = [(each.action == "match") == bool(i % 2) for i, each in enumerate(decisions)][300:]
     assert sum(late) > 75

@@ -246,6 +246,11 @@ class Learner(Persistent):
         )
 
     def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
+        column, _, since = header["lead"]
+        validation.whole("load", "the column of lead", column, least=0)
+        validation.real("load", "the time of lead", since)
+        if header["newest"] is not None:
+            validation.real("load", "newest", header["newest"])
         self.bank.restore_state(header, arrays)
         self.key = validation.whole("load", "key", header["key"], least=0)
         self.round = validation.whole("load", "round", header["round"], least=0)
