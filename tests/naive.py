@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy import optimize, special, stats
 
 from windvane.exploration import Exploration
-from windvane.laws import Confidence, Law
+from windvane.laws import Confidence, Law, Posterior, Width
 from windvane.memory import Memory
 
 Floats = npt.NDArray[np.float64]
@@ -181,12 +181,65 @@ def radius_of(m: float, n: int, d: int, ridge: float, promise: Confidence) -> fl
     return float(np.sqrt(ridge) * promise.theta_norm + promise.noise * np.sqrt(inside))
 
 
-def scale(law: Law, memory: Memory, ridge: float, history: History) -> float:
-    """The scale of a law: a number, or so many times the radius."""
-    if isinstance(law.scale, Confidence):
-        return law.scale.times * radius(memory, ridge, history, law.scale)
-    assert isinstance(law.scale, float)
-    return law.scale
+def standard_error(memory: Memory, ridge: float, history: History) -> float:
+    """e/√S of the last observation, learned in the round in which it was chosen.
+
+    e = y − xᵀθ̂ and S = 1 + xᵀV⁻¹x, both from the observations before it. A Kalman filter first
+    moves θ by one step, and its V⁻¹ counts in units of σ². After an alarm the belief is blank.
+    """
+    n, x, y, rounds = len(history.ys) - 1, history.xs[-1], history.ys[-1], history.rounds
+    first = 0
+    if memory.name == "detect":
+        first = max([0, *alarms(memory, ridge, history.xs, history.ys)])
+        memory = Memory("keep")
+    before = History(history.xs[first:n], history.ys[first:n], rounds[first:n], int(rounds[n]))
+    now = estimate(memory, ridge, before)
+    mean, covariance, unit = now.theta, now.V_inverse, 1.0
+    if memory.name == "kalman":
+        mean, unit = memory.rho * mean, memory.noise**2
+        covariance = memory.rho**2 * covariance + (1 - memory.rho**2) / ridge * np.eye(len(x))
+    return float((y - x @ mean) / np.sqrt(1 + x @ covariance @ x / unit))
+
+
+KNOWN_ERRORS: dict[tuple[object, ...], float] = {}  # they never change, and each costs a refit
+
+
+def standard_errors(memory: Memory, ridge: float, history: History) -> Floats:
+    """e/√S of each observation, (n,)."""
+    errors = []
+    for n in range(1, len(history.ys) + 1):
+        part = History(history.xs[:n], history.ys[:n], history.rounds[:n], history.now)
+        key = (memory, ridge, *(each.tobytes() for each in part[:3]))
+        if key not in KNOWN_ERRORS:
+            KNOWN_ERRORS[key] = standard_error(memory, ridge, part)
+        errors.append(KNOWN_ERRORS[key])
+    return np.array(errors)
+
+
+def noise_weights(memory: Memory, history: History) -> Floats:
+    """What each error still counts in the noise, (n,): a window fades, restarts drop nothing."""
+    ages = np.arange(len(history.ys))[::-1].astype(np.float64)
+    if memory.name == "window":
+        return np.asarray((1 - 1 / memory.rounds) ** ages)
+    if memory.name in ("restart", "restart_at", "detect"):
+        return np.ones(len(ages))
+    return weights(memory, history)
+
+
+def noise(memory: Memory, ridge: float, history: History) -> float:
+    """σ̂² = (2·0.25 + Σ w·e²/S)/(2 + Σ w)."""
+    w, errors = noise_weights(memory, history), standard_errors(memory, ridge, history)
+    return float(np.sqrt((2 * 0.25 + np.sum(w * errors**2)) / (2 + np.sum(w))))
+
+
+def scale(width: Width, memory: Memory, ridge: float, history: History) -> float:
+    """A number, so many times the radius, or a share of the noise."""
+    if isinstance(width, Confidence):
+        return width.times * radius(memory, ridge, history, width)
+    if isinstance(width, Posterior):
+        unit = memory.noise if memory.name == "kalman" else 1.0
+        return width.share * noise(memory, ridge, history) / unit
+    return width
 
 
 def grid_points(law: Law) -> tuple[Floats, Floats]:
@@ -219,7 +272,8 @@ def sample(
     exploration: Exploration, memory: Memory, ridge: float, history: History, draws: Draws
 ) -> Floats:
     """θ̃ = W⁻¹(b + a·ξ), ξ ~ N(0, W̃); or θ̂ refitted to rewards each with its pseudo-reward."""
-    now, a = estimate(memory, ridge, history), exploration.factor
+    now = estimate(memory, ridge, history)
+    a = scale(exploration.width, memory, ridge, history)
     d, n = history.xs.shape[1], len(history.ys)
     if memory.name == "kalman" and exploration.name == "perturbed_history":
         stirred, strays = draws.pseudo[:n][::-1], draws.pseudo[n:].reshape(n + 1, d)[::-1]
@@ -272,7 +326,7 @@ def scores(
         return arms @ now.theta
     if exploration.law is None:
         return arms @ sample(exploration, memory, ridge, history, draws)
-    a = scale(exploration.law, memory, ridge, history)
+    a = scale(exploration.width, memory, ridge, history)
     if exploration.name == "optimism":
         return arms @ now.theta + a * now.widths(arms)
     return arms @ now.theta + a * draws.level * now.widths(arms)

@@ -133,7 +133,7 @@ def test_a_randomized_width_perturbs_all_arms_of_a_round_by_one_level(
 ) -> None:
     """The chosen arm has the largest xᵀθ̂ + Z‖x‖_{V⁻¹} for the one Z of the round."""
     policy, history = make_policy(memory, wv.randomized(law))
-    now, scale = naive.estimate(memory, 1.5, history), naive.scale(law, memory, 1.5, history)
+    now, scale = naive.estimate(memory, 1.5, history), naive.scale(law.scale, memory, 1.5, history)
     random = np.random.default_rng(3)
     played = set()
     for arms in random.standard_normal((1500, 6, 4)):

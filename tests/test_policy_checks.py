@@ -261,3 +261,35 @@ def test_arguments_of_another_type_are_refused(
 ) -> None:
     with pytest.raises(wv.WindvaneError, match="must be"):
         call(wv.Policy(2, wv.keep(), wv.greedy(), seed=0))
+
+
+@pytest.mark.parametrize(("dim", "gamma"), [(1, 0.99), (10, 0.99), (50, 0.998), (200, 0.9995)])
+def test_a_policy_without_settings_has_a_memory_for_its_dimension(dim: int, gamma: float) -> None:
+    """discount(1 − 1/n) with n = max(100, 10·d), and a half-normal half of the noise."""
+    policy = wv.Policy(dim)
+    assert policy.memory.name == "discount"
+    assert policy.memory.gamma == pytest.approx(gamma, abs=1e-12)
+    assert policy.exploration == wv.randomized(wv.half_normal(wv.posterior(0.5)))
+    assert (policy.ridge, policy.floor) == (0.01, 0.0)
+
+
+def test_a_policy_with_an_exploration_has_a_ridge_of_one() -> None:
+    """As in 0.1.0, with or without a memory."""
+    assert wv.Policy(2, wv.keep(), wv.thompson(0.5)).ridge == 1.0
+    assert wv.Policy(2, exploration=wv.thompson(0.5)).ridge == 1.0
+    assert wv.Policy(2, ridge=2.0).ridge == 2.0
+
+
+@pytest.mark.parametrize("size", [1.0, 100.0])
+def test_a_policy_without_settings_finds_the_best_arm_and_the_next_best(size: float) -> None:
+    """Before and after a change of the best arm, nine of ten late choices are right."""
+    worth = size * np.array([[0.2, 0.8, 0.5], [0.9, 0.1, 0.5]])
+    late = []
+    for seed in range(10):
+        policy, random = wv.Policy(3, seed=seed), np.random.default_rng(seed)
+        for t in range(1200):
+            choice, means = policy.choose(np.eye(3)), worth[t // 600]
+            policy.learn(choice, float(means[choice.index] + 0.1 * size * random.normal()))
+            if t % 600 >= 400:
+                late.append(means[choice.index] == means.max())
+    assert np.mean(late) > 0.9

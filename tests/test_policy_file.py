@@ -16,6 +16,7 @@ import pytest
 import windvane as wv
 from grid import contents, every_exploration, every_memory
 from windvane import policy_file
+from windvane._layout import COUNTERS_OF_ERRORS
 
 ARMS = np.random.default_rng(12).standard_normal((300, 5, 3))
 REWARDS = np.random.default_rng(13).random(300)
@@ -289,6 +290,13 @@ def test_a_missing_setting_is_refused(saved: Path, name: str) -> None:
     refused(saved)
 
 
+def test_a_file_without_the_errors_of_prediction_is_loaded(saved: Path) -> None:
+    """Release 0.1.0 did not keep them."""
+    wanted = wv.Policy.load(saved)
+    rewrite(saved, lambda header: [header["tally"].pop(name) for name in COUNTERS_OF_ERRORS])
+    assert wv.Policy.load(saved) == wanted
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -304,6 +312,8 @@ def test_a_missing_setting_is_refused(saved: Path, name: str) -> None:
         ("noise_ridge", float("nan")),
         ("energy", float("nan")),
         ("stale", -(10**15)),
+        ("squared_errors", -1.0),
+        ("error_weight", float("nan")),
     ],
 )
 def test_counters_that_cannot_be_are_refused(saved: Path, name: str, value: object) -> None:

@@ -168,7 +168,9 @@ def test_randomized_propensities_are_exact(law: wv.Law, seed: int) -> None:
     arms[:, 2] += 2.0
     means, widths = arms @ policy.theta, policy.widths(arms)
     history = ready_history()
-    wanted = naive.propensities(means, widths, law, naive.scale(law, policy.memory, 1.0, history))
+    wanted = naive.propensities(
+        means, widths, law, naive.scale(law.scale, policy.memory, 1.0, history)
+    )
     np.testing.assert_allclose(policy.propensities(arms), wanted, rtol=0, atol=1e-6)
 
 
@@ -253,7 +255,7 @@ def test_a_thousand_random_lines_agree_with_dense_integration(law: wv.Law) -> No
     assert on_top.sum() < 40
     means, widths = arms @ policy.theta, policy.widths(arms)
     history = ready_history()
-    scale = naive.scale(law, policy.memory, 1.0, history)
+    scale = naive.scale(law.scale, policy.memory, 1.0, history)
     z = scale * naive.quantile(law, (np.arange(2000) + 0.5) / 2000)
     coarse = naive.shares_of(means + z[:, None] * widths).mean(axis=0)
     assert np.abs(shares - coarse).max() <= 1 / 2000

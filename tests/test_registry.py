@@ -29,7 +29,9 @@ SAVED_TEXTS = [
     "randomized(normal(0.7))",
     "randomized(half_normal(0.4 * confidence(0.05, 0.3, 0.8, 2.0)))",
     "randomized(grid(1.5, 9, 0.4, 0.01))",
+    "randomized(half_normal(posterior(0.5)))",
     "thompson(0.6)",
+    "thompson(posterior(0.8))",
     "perturbed_history(0.6)",
     "perturbed_history(3, 'coins')",
 ]

@@ -6,9 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import validation
-from windvane.errors import SettingError
 from windvane.exploration import Exploration
-from windvane.laws import Confidence, Law, Posterior
+from windvane.laws import Confidence, Law, Posterior, Width
 from windvane.memory import MEMORIES, Memory
 from windvane.types import Floats, Records
 
@@ -29,6 +28,7 @@ STYLES = {
 }
 POINT, NORMAL, HALF_NORMAL, GRID = range(4)  # laws of a confidence level
 LAWS = {"point": POINT, "normal": NORMAL, "half_normal": HALF_NORMAL, "grid": GRID}
+PLAIN, RADIUS, NOISE = range(3)  # what the scale multiplies: 1, the radius or the estimated noise
 
 RULES = np.dtype(
     [
@@ -53,7 +53,7 @@ RULES = np.dtype(
         ("mix", "f8"),  # the probability that an arm is chosen uniformly at random
         ("law", "i8"),  # one of LAWS
         ("scale", "f8"),  # of the law, of thompson, of the pseudo-rewards; or η
-        ("grows", "i8"),  # 1 if the scale is a multiple of the radius
+        ("unit", "i8"),  # of the scale: PLAIN, RADIUS or NOISE
         ("delta", "f8"),
         ("anytime", "i8"),
         ("noise", "f8"),  # σ
@@ -78,8 +78,11 @@ TALLY = np.dtype(
         ("surprise", "f8"),  # C of detect
         ("alarms", "i8"),  # how often C passed the alarm level
         ("peak", "f8"),  # the largest energy since the window was last summed up
+        ("squared_errors", "f8"),  # Σ w·e²/S over errors of prediction, if the unit is NOISE
+        ("error_weight", "f8"),  # Σ w over these errors
     ]
 )
+COUNTERS_OF_ERRORS = ("squared_errors", "error_weight")  # which saved files of 0.1.0 do not have
 
 
 class PolicyArrays(NamedTuple):
@@ -108,8 +111,6 @@ def build_rules(
     """The record of a policy; `space` is the full dimension if `dim` is that of a subspace."""
     law = exploration.law or Law("point", 0.0)
     width = exploration.width
-    if isinstance(width, Posterior):
-        raise SettingError(f"Policy: {exploration!r} is no exploration of a full belief")
     radius = width if isinstance(width, Confidence) else Confidence(0.5, 0, 0, 1, "round", 1)
     fades = memory.kind.fades
     style = STYLES[exploration.kind.needs]
@@ -137,7 +138,7 @@ def build_rules(
         "mix": 1.0 - (1.0 - exploration.chance) * (1.0 - floor),
         "law": LAWS[law.name],
         "scale": exploration.factor,
-        "grows": isinstance(width, Confidence),
+        "unit": _unit_of(width),
         "delta": radius.delta / radius.horizon,
         "anytime": radius.when == "anytime",
         "noise": radius.noise,
@@ -151,6 +152,12 @@ def build_rules(
     for name, value in values.items():
         record[name] = value
     return record
+
+
+def _unit_of(width: Width) -> int:
+    if isinstance(width, Confidence):
+        return RADIUS
+    return NOISE if isinstance(width, Posterior) else PLAIN
 
 
 def _refresh(dim: int, memory: Memory, style: int) -> tuple[int, float, float]:

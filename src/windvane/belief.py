@@ -48,6 +48,8 @@ class Belief:
     moment: Floats  # (d,)    b
     clock: float = 0.0  # under a half-life, the time of the newest choice that was learned
     held: float = 0.0  # under a half-life, Σ of the squared weights at that time
+    squared_errors: float = 0.0  # Σ w·e²/S, if the policy estimates its noise
+    error_weight: float = 0.0  # Σ w over the same errors of prediction
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Belief):
@@ -106,6 +108,7 @@ class Belief:
             = (n₁+n₂, γ^{n₂}S₁+S₂, γ^{2n₂}S̃₁+S̃₂, γ^{n₂}b₁+b₂);  S̃ is S under a single Gram matrix
 
         Under a half-life both beliefs fade to the newer of their two clocks, in either order.
+        The errors of prediction are those that each belief made on its own.
         """
         if not self.memory.kind.mergeable:
             names = ", ".join(names_of(lambda kind: kind.mergeable))
@@ -135,4 +138,6 @@ class Belief:
             fade * self.moment + newer_fade * newer.moment,
             clock,
             fade**2 * self.held + newer_fade**2 * newer.held,
+            fade * self.squared_errors + newer_fade * newer.squared_errors,
+            fade * self.error_weight + newer_fade * newer.error_weight,
         )

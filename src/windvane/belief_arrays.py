@@ -1,8 +1,10 @@
 """Beliefs read from the arrays of a policy, and written to them."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from windvane._layout import KALMAN, WIDTH, PolicyArrays
+from windvane._layout import COUNTERS_OF_ERRORS, KALMAN, TALLY, WIDTH, PolicyArrays
 from windvane.belief import Belief
 from windvane.errors import BeliefError
 from windvane.exploration import Exploration
@@ -16,15 +18,16 @@ def read_belief(arrays: PolicyArrays, memory: Memory, ridge: float) -> Belief:
 
     tally, state = arrays.tally, kernels.view_belief(arrays)
     seen = tally["seen"].item()
+    errors = [tally[name].item() for name in COUNTERS_OF_ERRORS]
     if memory.kind.is_filter:
         precision = state.inverse.copy()
         invert(precision)
         moment = np.empty_like(state.theta)
         multiply_vector(precision, state.theta, moment)
         gram = precision - ridge * np.eye(len(precision))
-        return Belief(memory, ridge, seen, gram, gram, moment)
+        return Belief(memory, ridge, seen, gram, gram, moment, 0.0, 0.0, *errors)
     sums = state.gram.copy(), state.noise.copy(), state.moment.copy()
-    return Belief(memory, ridge, seen, *sums, tally["clock"].item(), tally["held"].item())
+    return Belief(memory, ridge, seen, *sums, tally["clock"].item(), tally["held"].item(), *errors)
 
 
 def write_belief(arrays: PolicyArrays, belief: Belief, exploration: Exploration) -> None:
@@ -46,6 +49,8 @@ def write_belief(arrays: PolicyArrays, belief: Belief, exploration: Exploration)
     tally["clock"] = belief.clock
     tally["held"] = belief.held
     tally["energy"] = np.trace(belief.gram)
+    for name in COUNTERS_OF_ERRORS:
+        tally[name] = getattr(belief, name)
     kernels.refresh(arrays, state)
 
 
@@ -72,6 +77,23 @@ def write_blank_belief(arrays: PolicyArrays) -> None:
         np.fill_diagonal(state.spread, inverse * (tally["noise_ridge"][0] * inverse))
 
 
+def export_counters(arrays: PolicyArrays) -> dict[str, float]:
+    """Return the counters as the header of a saved file holds them."""
+    return {name: arrays.tally[name].item() for name in TALLY.names or ()}
+
+
+def restore_counters(arrays: PolicyArrays, saved: Mapping[str, float]) -> None:
+    """Take over saved counters; raise ValueError or KeyError if they are none."""
+    tally = arrays.tally
+    for name in TALLY.names or ():
+        is_new = name in COUNTERS_OF_ERRORS
+        tally[name] = saved.get(name, 0.0) if is_new else saved[name]
+    counters = [tally[name].item() for name in TALLY.names or () if name != "clock"]
+    sound = np.isfinite(counters).all() and np.isfinite(tally["clock"]).all()
+    if not (sound and min(counters) >= 0 and tally["ridge"] > 0):
+        raise ValueError("its counters are out of bounds")
+
+
 def check_belief(belief: Belief, dim: int, memory: Memory, ridge: float) -> None:
     """Refuse a belief that a policy with these settings cannot hold."""
     ours = (memory, ridge, dim)
@@ -86,7 +108,8 @@ def check_belief(belief: Belief, dim: int, memory: Memory, ridge: float) -> None
             f"{', '.join(names_of(lambda kind: kind.mergeable))} can be given a belief"
         )
     sums = (belief.gram, belief.noise_gram, belief.moment)
-    if belief.seen < 0 or not all(np.isfinite(part).all() for part in sums):
+    counts = (belief.seen, belief.squared_errors, belief.error_weight)
+    if not all(np.isfinite(part).all() for part in (*sums, counts)) or min(counts) < 0:
         raise BeliefError("belief: sums must be finite and the count at least 0")
     least = np.linalg.eigvalsh(belief.gram)[0]
     least_noise = np.linalg.eigvalsh(belief.noise_gram)[0]

@@ -195,6 +195,7 @@ def optimism(width: Width) -> Exploration:
         "randomized(normal(0.7))",
         "randomized(half_normal(0.4 * confidence(0.05, 0.3, 0.8, 2.0)))",
         "randomized(grid(1.5, points=9, sigma=0.4, top=0.01))",
+        "randomized(half_normal(posterior(0.5)))",
     ),
     plays="xᵀθ̂ + Z‖x‖_{V⁻¹}, one Z ~ law a round for all arms",
     needs="widths",
@@ -219,7 +220,7 @@ def randomized(law: Law) -> Exploration:
 
 @_register(
     symbols="thompson(a)",
-    examples=("thompson(0.6)",),
+    examples=("thompson(0.6)", "thompson(posterior(0.8))"),
     plays="xᵀθ̃, θ̃ ~ N(θ̂, a²V⁻¹)",
     needs="sample",
     by_oracle=True,

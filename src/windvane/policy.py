@@ -14,11 +14,14 @@ from windvane.action_sets.base import ActionSet, Best
 from windvane.belief import Belief
 from windvane.belief_arrays import (
     check_belief,
+    export_counters,
     read_belief,
+    restore_counters,
     write_belief,
     write_blank_belief,
 )
 from windvane.chooser import Choice, Chooser, compute_room
+from windvane.default_parts import DEFAULT_EXPLORATION, DEFAULT_RIDGE, make_default_memory
 from windvane.errors import ArmsError, BeliefError, SettingError
 from windvane.exploration import EXPLORATIONS, Exploration
 from windvane.memory import Memory, names_of
@@ -29,11 +32,16 @@ from windvane.types import Floats, Records
 class Policy(Chooser):
     """Chooses among arms by an exploration, and learns from rewards under a memory.
 
-    With probability `floor` an arm is chosen uniformly at random, so that no propensity is below
-    floor/K. A memory or an exploration can also be a text, such as "discount(0.99)".
+    Without a memory it is discount(1 − 1/n) with n = max(100, 10·dim). Without an exploration it is
+    randomized(half_normal(posterior(0.5))), and the ridge is 0.01 by default. With an exploration,
+    the ridge is 1 by default. With probability `floor` an arm is chosen uniformly at random, so that no
+    propensity is below floor/K. A memory or an exploration can also be a text: "discount(0.99)".
 
     >>> import numpy as np, windvane as wv
-    >>> policy = wv.Policy(dim=2, memory=wv.discount(0.99), exploration=wv.thompson(0.5), seed=7)
+    >>> policy = wv.Policy(dim=2, seed=7)
+    >>> policy
+    Policy(dim=2, memory=discount(0.99), exploration=randomized(half_normal(posterior(0.5))), \
+ridge=0.01)
     >>> arms = np.array([[1.0, 0.0], [0.0, 1.0]])
     >>> for _ in range(200):
     ...     choice = policy.choose(arms)
@@ -53,13 +61,17 @@ class Policy(Chooser):
     def __init__(
         self,
         dim: int,
-        memory: Memory | str,
-        exploration: Exploration | str,
-        ridge: float = 1.0,
+        memory: Memory | str | None = None,
+        exploration: Exploration | str | None = None,
+        ridge: float | None = None,
         seed: int | np.random.SeedSequence | None = None,
         floor: float = 0.0,
     ) -> None:
         super().__init__(dim, seed)
+        memory = make_default_memory(self.dim) if memory is None else memory
+        if ridge is None:
+            ridge = DEFAULT_RIDGE if exploration is None else 1.0
+        exploration = DEFAULT_EXPLORATION if exploration is None else exploration
         self._memory = memory = text_form.as_memory("Policy", memory)
         self.exploration = exploration = text_form.as_exploration("Policy", exploration)
         self.ridge = validation.positive("Policy", "ridge", ridge)
@@ -137,6 +149,19 @@ class Policy(Chooser):
     def alarms(self) -> int:
         """How often `detect` raised an alarm and dropped all observations."""
         return int(self._arrays.tally["alarms"][0])
+
+    @property
+    def estimated_noise(self) -> float:
+        """The estimate σ̂ of the standard deviation of the noise, of which `posterior` is a share.
+
+        Restarts and alarms do not change it. `amend` does not change it either.
+        """
+        if self._arrays.rules["unit"][0] != _layout.NOISE:
+            raise SettingError(
+                "estimated_noise: a policy estimates its noise only if its exploration has a scale "
+                f"such as posterior(0.5), got {self.exploration!r}"
+            )
+        return float(self._kernels.compute_noise(self._arrays))
 
     @property
     def belief(self) -> Belief:
@@ -228,7 +253,7 @@ class Policy(Chooser):
             dim,
             text_form.read_memory(header["memory"]),
             text_form.read_exploration(header["exploration"]),
-            header["ridge"],
+            validation.positive("load", "ridge", header["ridge"]),
             floor=header["floor"],
         )
 
@@ -239,7 +264,7 @@ class Policy(Chooser):
             "round": self.round,
             "born": self._oldest_round,
             "next_restart": self._next_restart,
-            "tally": {name: self._arrays.tally[name].item() for name in _layout.TALLY.names or ()},
+            "tally": export_counters(self._arrays),
         }
         block, past = self._arrays.block, self._arrays.past
         return header, {"block": block, "past": past, "open": self._list_open_rounds()}
@@ -259,15 +284,9 @@ class Policy(Chooser):
             raise ValueError("it holds a number that is not finite")
         self._restore_rounds(header, arrays["open"])
         self._oldest_round = validation.whole("load", "born", header["born"], least=0)
-        tally = blank.tally
-        for name in _layout.TALLY.names or ():
-            tally[name] = header["tally"][name]
-        counters = [tally[name].item() for name in _layout.TALLY.names or () if name != "clock"]
-        sound = np.isfinite(counters).all() and np.isfinite(tally["clock"]).all()
-        if not (sound and min(counters) >= 0 and tally["ridge"] > 0):
-            raise ValueError("its counters are out of bounds")
-        self._arrays = PolicyArrays(
-            blank.rules, tally, np.array(block, order="C"), np.array(past, order="C")
+        restore_counters(blank, header["tally"])
+        self._arrays = blank._replace(
+            block=np.array(block, order="C"), past=np.array(past, order="C")
         )
         self._next_restart = validation.whole("load", "next_restart", header["next_restart"], -1)
 
@@ -286,7 +305,10 @@ class Policy(Chooser):
     def _current_arrays(self) -> PolicyArrays:
         """The arrays with which this round chooses: blank ones if a restart is due."""
         if self.round == self._next_restart:
-            return self._make_blank(self._arrays.rules, self._arrays.past)
+            blank = self._make_blank(self._arrays.rules, self._arrays.past)
+            for name in _layout.COUNTERS_OF_ERRORS:  # a restart keeps the noise
+                blank.tally[name] = self._arrays.tally[name]
+            return blank
         return self._arrays
 
     def pick_arm(self, rows: Floats, arms: npt.ArrayLike) -> int:

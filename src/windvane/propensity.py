@@ -246,4 +246,4 @@ def draw_parameters(source: BeliefSource, samples: int, key: int, round_: int) -
     half = belief.solve(root)  # (d, d), half·halfᵀ = V⁻¹
     draws = np.empty((samples, belief.dim))
     multiply_matrices(z.reshape(samples, -1), np.ascontiguousarray(half.T), draws)
-    return belief.theta + float(rule["scale"]) * draws
+    return belief.theta + kernels.compute_scale(source.arrays) * draws

@@ -3,7 +3,7 @@
 - `belief_block`: the parts of a belief; `linalg`: linear algebra
 - `learning`, and a file for each memory with kernels of its own: `window`, `half_life`, `kalman`,
   `detect`
-- `choosing`, `widths`, `sampling`, `round_draws`: explorations
+- `choosing`, `widths`, `sampling`, `round_draws`, `noise`: explorations
 - `diagonal`, `diagonal_choosing`, `diagonal_learning`, `sparse_weights`, `weight_table`,
   `row_checks`: the diagonal belief over sparse rows
 - `glm`, `glm_solver`: generalized linear policies
@@ -22,6 +22,7 @@ from windvane.kernels.learning import (
     learn_all,
     learn_and_track,
 )
+from windvane.kernels.noise import compute_noise, forget_errors
 from windvane.kernels.sampling import (
     choose_parameter,
     compute_grid_weights,
@@ -50,11 +51,13 @@ __all__ = [
     "choose_parameter",
     "compute_exact_width",
     "compute_grid_weights",
+    "compute_noise",
     "compute_scale",
     "compute_squared_norms",
     "compute_squared_widths",
     "compute_widths",
     "draw_level",
+    "forget_errors",
     "learn",
     "learn_all",
     "learn_and_track",

@@ -11,10 +11,11 @@ import numpy as np
 from windvane import _random
 from windvane._cholesky import factor_cholesky
 from windvane._jit import compiled
-from windvane._layout import HISTORY, PolicyArrays
+from windvane._layout import HISTORY, NOISE, PolicyArrays
 from windvane.belief import State
 from windvane.kernels.belief_block import reset_state, view_belief
 from windvane.kernels.linalg import dot, multiply_vector
+from windvane.kernels.noise import add_error
 from windvane.kernels.round_draws import FIRST_FREE_PLACE, draw_pseudo_rewards
 from windvane.kernels.widths import RankOneStep, TrackedArms
 from windvane.types import Floats, Records
@@ -37,6 +38,8 @@ def filter_observation(arrays: PolicyArrays, state: State, x: Floats, reward: fl
     p = np.empty(d)
     multiply_vector(covariance, x, p)
     c = rule.variance + dot(x, p)
+    if rule.unit == NOISE:
+        add_error(arrays, reward - dot(x, mean), c / rule.variance, rule.rho, 1.0)
     error = (reward - dot(x, mean)) / c
     for i in range(d):
         mean[i] += p[i] * error
@@ -58,8 +61,8 @@ def follow_filter(rules: Records, tracked: TrackedArms, step: RankOneStep) -> No
 
 
 @compiled
-def sample_by_filter(arrays: PolicyArrays, state: State, start: np.uint64) -> Floats:
-    """Draw θ̃ = μ + a·Σ^{½}z, (d,), or replay the filter over a perturbed history.
+def sample_by_filter(arrays: PolicyArrays, state: State, scale: float, start: np.uint64) -> Floats:
+    """Draw θ̃ = μ + a·Σ^{½}z, (d,), a = `scale`, or replay the filter over a perturbed history.
 
     In the replay, the rewards, the first θ and every step of θ get noise of their own, so the mean
     of the replayed filter is distributed as N(μ, a²Σ).
@@ -72,7 +75,7 @@ def sample_by_filter(arrays: PolicyArrays, state: State, start: np.uint64) -> Fl
         factor_cholesky(root)
         noise = np.empty(d)
         multiply_vector(root, z, noise)
-        sample: Floats = state.theta + rule.scale * noise
+        sample: Floats = state.theta + scale * noise
         return sample
     past = arrays.past
     held = min(arrays.tally[0].seen, past.shape[0])

@@ -14,6 +14,7 @@ from windvane._layout import (
     HALF_LIFE,
     KALMAN,
     LARGEST,
+    NOISE,
     SAMPLE,
     WIDTH,
     WINDOW,
@@ -31,9 +32,11 @@ from windvane.kernels.detect import update_cusum
 from windvane.kernels.half_life import advance_clock, weigh_age
 from windvane.kernels.kalman import filter_observation, follow_filter
 from windvane.kernels.linalg import dot, multiply_vector, update_root
+from windvane.kernels.noise import add_error
 from windvane.kernels.widths import (
     RankOneStep,
     TrackedArms,
+    compute_exact_width,
     follow_step,
     measure_arms,
     track_no_arms,
@@ -135,6 +138,10 @@ def add_observation(
     fade, weight = rule.gamma, 1.0
     if rule.memory == HALF_LIFE:
         fade, weight = advance_clock(arrays, at)
+    if rule.unit == NOISE:
+        width = compute_exact_width(arrays, state, x)
+        error = reward - dot(x, state.theta)
+        add_error(arrays, error, 1.0 + width * width, fade, weight)
     if fade < LEAST_FADE:
         counts.stale = rule.refresh
     divisor_fade = max(fade, LEAST_FADE)

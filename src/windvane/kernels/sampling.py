@@ -13,8 +13,10 @@ from windvane._layout import (
     HISTORY,
     KALMAN,
     MEAN,
+    NOISE,
     NORMAL,
     POINT,
+    RADIUS,
     WINDOW,
     PolicyArrays,
 )
@@ -23,6 +25,7 @@ from windvane.kernels.belief_block import COMPARISON_TOLERANCE, solve, view_beli
 from windvane.kernels.half_life import weigh_age
 from windvane.kernels.kalman import sample_by_filter
 from windvane.kernels.linalg import multiply_vector
+from windvane.kernels.noise import compute_noise
 from windvane.kernels.round_draws import FIRST_FREE_PLACE, draw_pseudo_rewards
 from windvane.types import Floats, Records
 
@@ -33,10 +36,17 @@ anytime = compiled(laws.anytime)
 
 @compiled
 def compute_scale(arrays: PolicyArrays) -> float:
-    """The scale of the law: a number, or a multiple of the radius after these observations."""
+    """The scale of the exploration: a number, or a multiple of the radius or of the noise.
+
+    The covariance of a Kalman filter contains its σ², so that the noise counts in units of σ.
+    """
     rule, counts = arrays.rules[0], arrays.tally[0]
     scale: float = rule.scale
-    if rule.grows:
+    if rule.unit == NOISE:
+        scale *= compute_noise(arrays)
+        if rule.memory == KALMAN:
+            scale /= math.sqrt(rule.variance)
+    if rule.unit == RADIUS:
         delta = anytime(rule.delta, counts.seen) if rule.anytime else rule.delta
         held = counts.held
         if rule.memory != HALF_LIFE:
@@ -103,7 +113,7 @@ def sample_parameter(arrays: PolicyArrays, state: State, start: np.uint64) -> Fl
     """Draw θ̃ = W⁻¹(b + a·ξ), (d,), with ξ ~ N(0, W̃) or from a perturbed history."""
     rule = arrays.rules[0]
     if rule.memory == KALMAN:
-        return sample_by_filter(arrays, state, start)
+        return sample_by_filter(arrays, state, compute_scale(arrays), start)
     right = state.moment.copy()
     if rule.style == HISTORY:
         perturb_history(arrays, start, right)
@@ -123,7 +133,7 @@ def add_noise(arrays: PolicyArrays, state: State, start: np.uint64, right: Float
     d = rule.dim
     z = np.empty(2 * d)
     _random.fill_normals(start, FIRST_FREE_PLACE, z)
-    z *= rule.scale
+    z *= compute_scale(arrays)
     for k in range(d):
         row, own = state.root[k], z[k]
         for i in range(d):  # entries left of the diagonal are 0
@@ -145,7 +155,7 @@ def add_noise_of_window(
     factor_cholesky(precision)
     noise = np.empty(rule.dim)
     multiply_vector(precision, z, noise)
-    right += rule.scale * noise
+    right += compute_scale(arrays) * noise
 
 
 @compiled

@@ -20,6 +20,7 @@ from windvane.adaptive.selection import SELECTION_KEY, Adaptation
 from windvane.kernels import (
     TrackedArms,
     choose_measured,
+    forget_errors,
     learn_and_track,
     measure_arms,
     reset,
@@ -171,6 +172,7 @@ def open_block(candidates: Candidates, selector: Selector, key: int, t: int) -> 
     turn.earned = 0.0
     if selector.is_fresh:
         reset(view_arrays(candidates, turn.acting))
+        forget_errors(view_arrays(candidates, turn.acting))
         turn.key = _random.draw_word(start, 1) >> np.uint64(1)
 
 
