@@ -34,8 +34,9 @@ class Policy(Chooser):
 
     Without a memory it is discount(1 − 1/n) with n = max(100, 10·dim). Without an exploration it is
     randomized(half_normal(posterior(0.5))), and the ridge is 0.01 by default. With an exploration,
-    the ridge is 1 by default. With probability `floor` an arm is chosen uniformly at random, so that no
-    propensity is below floor/K. A memory or an exploration can also be a text: "discount(0.99)".
+    the ridge is 1 by default. With probability `floor` an arm is chosen uniformly at random, so
+    that no propensity is below floor/K. A memory or an exploration can also be a text, such as
+    "discount(0.99)".
 
     >>> import numpy as np, windvane as wv
     >>> policy = wv.Policy(dim=2, seed=7)
