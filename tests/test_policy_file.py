@@ -291,10 +291,21 @@ def test_a_missing_setting_is_refused(saved: Path, name: str) -> None:
 
 
 def test_a_file_without_the_errors_of_prediction_is_loaded(saved: Path) -> None:
-    """Release 0.1.0 did not keep them."""
-    wanted = wv.Policy.load(saved)
+    """Release 0.1.0 did not keep them, and a policy without an estimate does not write them."""
+    with zipfile.ZipFile(saved) as file:
+        tally = json.loads(file.read("policy.json"))["tally"]
+    assert not set(tally) & set(COUNTERS_OF_ERRORS)
+    policy = wv.Policy(2, seed=1)
+    policy.save(saved)
     rewrite(saved, lambda header: [header["tally"].pop(name) for name in COUNTERS_OF_ERRORS])
-    assert wv.Policy.load(saved) == wanted
+    assert wv.Policy.load(saved) == policy
+
+
+def test_the_errors_of_prediction_are_saved(saved: Path) -> None:
+    policy = wv.Policy(2, seed=1)
+    policy.learn([1.0, 0.0], 7.0)
+    policy.save(saved)
+    assert wv.Policy.load(saved).estimated_noise == policy.estimated_noise > 0.55
 
 
 @pytest.mark.parametrize(

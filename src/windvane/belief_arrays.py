@@ -4,11 +4,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from windvane._layout import COUNTERS_OF_ERRORS, KALMAN, TALLY, WIDTH, PolicyArrays
+from windvane._layout import COUNTERS_OF_ERRORS, KALMAN, NOISE, TALLY, WIDTH, PolicyArrays
 from windvane.belief import Belief
 from windvane.errors import BeliefError
 from windvane.exploration import Exploration
 from windvane.memory import Memory, names_of
+
+
+def has_noise_estimate(arrays: PolicyArrays) -> bool:
+    """Whether the scale of the exploration is a share of the estimated noise."""
+    return bool(arrays.rules["unit"][0] == NOISE)
 
 
 def read_belief(arrays: PolicyArrays, memory: Memory, ridge: float) -> Belief:
@@ -49,8 +54,9 @@ def write_belief(arrays: PolicyArrays, belief: Belief, exploration: Exploration)
     tally["clock"] = belief.clock
     tally["held"] = belief.held
     tally["energy"] = np.trace(belief.gram)
-    for name in COUNTERS_OF_ERRORS:
-        tally[name] = getattr(belief, name)
+    if has_noise_estimate(arrays):
+        for name in COUNTERS_OF_ERRORS:
+            tally[name] = getattr(belief, name)
     kernels.refresh(arrays, state)
 
 
@@ -78,8 +84,13 @@ def write_blank_belief(arrays: PolicyArrays) -> None:
 
 
 def export_counters(arrays: PolicyArrays) -> dict[str, float]:
-    """Return the counters as the header of a saved file holds them."""
-    return {name: arrays.tally[name].item() for name in TALLY.names or ()}
+    """Return the counters as the header of a saved file holds them.
+
+    Without an estimate of the noise they are those of 0.1.0, which can read the file.
+    """
+    left_out = () if has_noise_estimate(arrays) else COUNTERS_OF_ERRORS
+    names = [name for name in TALLY.names or () if name not in left_out]
+    return {name: arrays.tally[name].item() for name in names}
 
 
 def restore_counters(arrays: PolicyArrays, saved: Mapping[str, float]) -> None:

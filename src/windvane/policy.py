@@ -15,6 +15,7 @@ from windvane.belief import Belief
 from windvane.belief_arrays import (
     check_belief,
     export_counters,
+    has_noise_estimate,
     read_belief,
     restore_counters,
     write_belief,
@@ -157,7 +158,7 @@ ridge=0.01)
 
         Restarts and alarms do not change it. `amend` does not change it either.
         """
-        if self._arrays.rules["unit"][0] != _layout.NOISE:
+        if not has_noise_estimate(self._arrays):
             raise SettingError(
                 "estimated_noise: a policy estimates its noise only if its exploration has a scale "
                 f"such as posterior(0.5), got {self.exploration!r}"
