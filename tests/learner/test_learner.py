@@ -257,3 +257,19 @@ def test_full_tables_still_decide_and_stay_deterministic(
         assert other == learner
     late = [(each.action == "match") == bool(i % 2) for i, each in enumerate(decisions)][300:]
     assert sum(late) > 75
+
+
+def test_numbers_of_ever_new_names_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of 256 scales takes 179 numbers; the others count as 0, and those known still act."""
+    monkeypatch.setattr(bank_module, "MAX_SCALE_PLACES", 256)
+    learner = wv.Learner(seed=1)
+    for visitor in range(400):
+        context = {"age": float(visitor % 2), f"number{visitor}": float(visitor)}
+        decision = learner.rank(context, ["news", "match"], at=float(visitor))
+        is_liked = (decision.action == "match") == bool(visitor % 2)
+        learner.reward(decision, float(is_liked))
+    assert np.count_nonzero(learner.bank.scales.keys) == 179
+    choices = [
+        learner.rank({"age": float(i % 2)}, ["news", "match"], at=400.0).action for i in range(100)
+    ]
+    assert sum((action == "match") == bool(i % 2) for i, action in enumerate(choices)) > 90

@@ -19,7 +19,7 @@ import numpy as np
 
 from windvane._jit import compiled_in_order
 from windvane._random import GOLDEN, scramble
-from windvane.kernels.weight_table import claim_key, find_key
+from windvane.kernels.weight_table import ABSENT, claim_key, find_key
 from windvane.types import Floats, Places, UnsignedIntegers
 
 LARGEST_NUMBER = 1e100  # beyond this, squares of numbers would overflow, so numbers are cut
@@ -146,8 +146,11 @@ def cut(number: float) -> float:
 
 
 @compiled_in_order
-def update_scales(sides: PackedSides, scales: Scales) -> int:
-    """Take in the numbers of a lesson; return how many places of the table are new."""
+def update_scales(sides: PackedSides, scales: Scales, room: int) -> int:
+    """Take in the numbers of a lesson; return how many places of the table are new.
+
+    At most `room` new numbers get a place; later ones keep the value 0.
+    """
     number, feature, added = 0, 0, 0
     for side in range(sides.feature_counts.size):
         salt = np.uint64(0) if side == 0 else ACTION_SALT
@@ -157,9 +160,12 @@ def update_scales(sides: PackedSides, scales: Scales) -> int:
                 if sides.numbers[number + i] == np.inf:
                     continue
                 key = make_key(hash_) if size == 1 else make_key(hash_ + GOLDEN * np.uint64(i))
-                place, is_new = claim_key(scales.keys, key)
-                added += is_new
-                update_scale(scales.rows[place], sides.numbers[number + i])
+                place = find_key(scales.keys, key)
+                if place == ABSENT and added < room:
+                    place, _ = claim_key(scales.keys, key)
+                    added += 1
+                if place != ABSENT:
+                    update_scale(scales.rows[place], sides.numbers[number + i])
             number += size
             feature += 1
     return added

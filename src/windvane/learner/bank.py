@@ -35,6 +35,7 @@ LEAD_MARGIN = 1.0  # nats by which another half-life must predict better to take
 FIRST_PLACES = 256  # of the hash tables
 MAX_PLACES = 2**17
 MAX_GROUP_PLACES = 2**14
+MAX_SCALE_PLACES = 2**16
 MAX_FILL = 0.7  # share of the places that are taken
 
 
@@ -114,7 +115,8 @@ class BeliefBank:
         )
         self.weight_count += added
         self.group_count += added_groups
-        self.scale_count += update_scales(sides, self.scales)
+        scale_room = int(MAX_FILL * len(self.scales.keys)) - self.scale_count
+        self.scale_count += update_scales(sides, self.scales, scale_room)
         self.lessons += 1
         return self._judge()
 
@@ -175,6 +177,7 @@ class BeliefBank:
             column not in range(columns)
             or weights > MAX_FILL * MAX_PLACES
             or groups > MAX_FILL * MAX_GROUP_PLACES
+            or scales > MAX_FILL * MAX_SCALE_PLACES
         ):
             raise ValueError("its counters are out of bounds")
         self.lessons = validation.whole("load", "lessons", header["lessons"], least=0)
@@ -238,7 +241,10 @@ class BeliefBank:
             self.bank = self.bank._replace(
                 group_keys=new_keys, evidence=new_rows.reshape(places, 2, -1)
             )
-        while self.scale_count + scales > MAX_FILL * len(self.scales.keys):
+        while (
+            self.scale_count + scales > MAX_FILL * len(self.scales.keys)
+            and len(self.scales.keys) < MAX_SCALE_PLACES
+        ):
             keys, rows = self.scales
             is_kept = keys != EMPTY
             self.scales = Scales(*_move(keys, rows, is_kept, 2 * len(keys)))
