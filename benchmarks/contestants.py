@@ -16,10 +16,12 @@ import numpy as np
 
 import windvane as wv
 from benchmarks.streams import Features, Round, Stream
-from benchmarks.vector_encoder import CrossingEncoder, VectorEncoder
+from benchmarks.vector_encoder import CrossingEncoder, SparseEncoder, VectorEncoder
 from windvane.types import Floats
 
 SAMPLE_ROUNDS = 2000  # from which vector encoders take their columns
+
+RANDOM_LESSONS = 50  # with which the notebook of contextualbandits starts
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,24 @@ class Library:
         contexts = VectorEncoder(round_.context for round_ in rounds)
         self.encoder = CrossingEncoder(contexts, actions)
         self.policy = make_policy(self.encoder.dim, seed)
+
+    def choose(self, round_: Round) -> Chosen:
+        choice = self.policy.choose(self.encoder.encode(round_.context, round_.actions))
+        return Chosen(choice.index, choice)
+
+    def learn(self, ticket: Any, reward: float) -> None:
+        self.policy.learn(ticket, reward)
+
+
+class SparseLibrary:
+    """A policy of the library with a diagonal belief, on hashed crossings."""
+
+    def __init__(self, stream: Stream, seed: int, memory: wv.Memory) -> None:
+        self.encoder = SparseEncoder()
+        exploration = wv.randomized(wv.half_normal(0.15))
+        self.policy = wv.DiagonalPolicy(
+            self.encoder.dim, memory, exploration, seed=seed, floor=0.02
+        )
 
     def choose(self, round_: Round) -> Chosen:
         choice = self.policy.choose(self.encoder.encode(round_.context, round_.actions))
@@ -181,19 +201,19 @@ class Mabwiser(PerAction):
 
 
 class ContextualBandits(PerAction):
-    """contextualbandits: LinUCB with the numbers of its notebook for streams."""
+    """contextualbandits: LinUCB as in its notebook for streams, after 50 random choices."""
 
     def __init__(self, stream: Stream, seed: int) -> None:
         super().__init__(stream, seed)
         settings = {"beta_prior": None, "alpha": 0.1, "ucb_from_empty": False}
         online = import_module("contextualbandits.online")
         self.bandit = online.LinUCB(nchoices=len(self.ids), random_state=seed + 1, **settings)
-        self.is_fitted = False
+        self.lessons = 0
 
     def choose(self, round_: Round) -> Chosen:
         vector = self.encoder.encode(round_.context)[None, 1:]  # it adds the constant itself
         places = [self.places[action["id"]] for action in round_.actions]
-        if self.is_fitted:
+        if self.lessons >= RANDOM_LESSONS:
             index = self.pick_best(self.bandit.decision_function(vector)[0][places])
         else:
             index = int(self.random.integers(len(places)))
@@ -202,7 +222,7 @@ class ContextualBandits(PerAction):
     def learn(self, ticket: Any, reward: float) -> None:
         place, vector = ticket
         self.bandit.partial_fit(vector, np.array([place]), np.array([reward]))
-        self.is_fitted = True
+        self.lessons += 1
 
 
 class BayesianBandits(PerAction):
@@ -270,6 +290,10 @@ def _own(title: str, make_policy: Callable[[int, int], wv.Chooser]) -> Entry:
     return Entry(title, lambda stream, seed: Library(stream, seed, make_policy), is_own=True)
 
 
+def _diagonal(title: str, memory: wv.Memory) -> Entry:
+    return Entry(title, lambda stream, seed: SparseLibrary(stream, seed, memory), is_own=True)
+
+
 def _vowpal(title: str, exploration: str) -> Entry:
     return Entry(
         title, lambda stream, seed: VowpalWabbit(stream, seed, exploration), "vowpalwabbit"
@@ -289,6 +313,8 @@ CONTESTANTS = {
     "predictive-narrow": _own("PredictiveMemory × thompson(0.05)", _make_narrow_predictive),
     "discount": _own("discount(0.999) × half_normal(0.1)", _make_discount),
     "keep": _own("keep × half_normal(0.1)", _make_keep),
+    "diagonal": _diagonal("DiagonalPolicy, keep", wv.keep()),
+    "diagonal-fading": _diagonal("DiagonalPolicy, discount(0.9998)", wv.discount(0.9998)),
 }
 
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.contestants import CONTESTANTS, list_missing
 from benchmarks.games import Game, play_missing, read_results
-from benchmarks.standings import list_rows, summarise
+from benchmarks.standings import format_markdown, list_rows, summarise
 from benchmarks.stream_sets import SETS
 from windvane._text_table import format_table
 
@@ -39,6 +39,7 @@ def parse_words(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--figure", type=Path, help="draw the ratios into this folder")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--markdown", action="store_true", help="print tables for a document")
     return parser.parse_args(words)
 
 
@@ -94,9 +95,8 @@ def main(words: list[str] | None = None) -> None:
     if asked.json:
         print(json.dumps({"results": rows, "summary": summary}, indent=2, ensure_ascii=False))
     else:
-        print(format_table(rows))
-        if summary:
-            print("\n" + format_table(summary))
+        write = format_markdown if asked.markdown else format_table
+        print("\n\n".join(write(table) for table in (rows, summary) if table))
     if asked.figure is not None:
         from benchmarks.decisions_figure import write_figure
 

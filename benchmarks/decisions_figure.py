@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.contestants import CONTESTANTS
 from benchmarks.games import Result
-from benchmarks.standings import OWN, Standing, collect, find_best
+from benchmarks.standings import OWN, Standing, collect, compute_error, find_best
 from windvane.lab.output.figure_style import (
     DPI,
     GRID_COLOUR,
@@ -28,7 +29,7 @@ LOOKS = {  # colour and marker
     "contextualbandits": ("#8C8C8C", "P"),
     "own": ("#0072B2", "o"),
 }
-OWN_TITLE = "best of Windvane's policies on dense vectors"
+OWN_TITLE = "best of Windvane's policies"
 
 
 def draw_decisions(results: Sequence[Result]) -> Figure:
@@ -42,11 +43,12 @@ def draw_decisions(results: Sequence[Result]) -> Figure:
         for place, stream in enumerate(streams):
             standing = find_best(standings, stream, OWN if name == "own" else [name])
             if standing is not None:
-                lowest = standings[stream, "uniform"].reward
-                scale = 100.0 / (standings[stream, "oracle"].reward - lowest)
+                scaled = scale_rewards(standing, standings)
                 places.append(place)
-                gains.append(scale * (standing.reward - lowest))
-                errors.append(scale * _compute_error_of_gain(standing))
+                gains.append(float(np.mean(scaled)))
+                errors.append(2.0 * compute_error(scaled) if len(scaled) > 1 else 0.0)
+        if not places:
+            continue
         title = OWN_TITLE if name == "own" else CONTESTANTS[name].title
         if name == "windvane":
             bars = axes.barh(places, gains, 0.72, color=BAR_COLOUR, xerr=errors, ecolor=LINE_COLOUR)
@@ -71,9 +73,14 @@ def draw_decisions(results: Sequence[Result]) -> Figure:
     return figure
 
 
-def _compute_error_of_gain(standing: Standing) -> float:
-    """Return two standard errors, or nothing for a single seed."""
-    return 2.0 * standing.error if len(standing.rewards) > 1 else 0.0
+def scale_rewards(standing: Standing, standings: dict[tuple[str, str], Standing]) -> list[float]:
+    """Return the reward of each seed, from 0 for uniform choice to 100 for the best action."""
+    lowest = standings[standing.stream, "uniform"].rewards
+    highest = standings[standing.stream, "oracle"].rewards
+    return [
+        100.0 * (reward - lowest[seed]) / (highest[seed] - lowest[seed])
+        for seed, reward in standing.rewards.items()
+    ]
 
 
 def write_figure(results: Sequence[Result], folder: Path) -> list[Path]:

@@ -8,9 +8,12 @@ import numpy as np
 
 from benchmarks.contestants import CONTESTANTS
 from benchmarks.games import Result
-from windvane._text_table import Cell
+from windvane._text_table import Cell, format_cell
 
 VOWPAL = ("vw-epsilon", "vw-squarecb")
+Titles = tuple[tuple[str, str], ...]  # titles and contestants
+ENDS: Titles = (("uniform", "uniform"), ("best action", "oracle"))
+VW: Titles = (("VW ε = 0.05", "vw-epsilon"), ("VW --squarecb", "vw-squarecb"))
 OWN = tuple(name for name, entry in CONTESTANTS.items() if entry.is_own)
 
 
@@ -101,20 +104,56 @@ def _make_row(standing: Standing, vowpal: Standing | None) -> dict[str, Cell]:
     }
 
 
+def _format_ratio(ratio: float, error: float) -> str:
+    """Return a ratio with its error; without it for one seed; nothing if there is none."""
+    if ratio != ratio:
+        return ""
+    return f"{ratio:.3f} ± {error:.3f}" if error == error else f"{ratio:.3f}"
+
+
 def summarise(results: Sequence[Result]) -> list[dict[str, Cell]]:
-    """Return a row for each stream on which Windvane's learner played."""
+    """Return a row for each stream on which Windvane's learner played, on its seeds."""
     standings = collect(results)
     rows: list[dict[str, Cell]] = []
     for stream in dict.fromkeys(stream for stream, _ in standings):
         mine = standings.get((stream, "windvane"))
         if mine is None or not mine.rewards:
             continue
-        row: dict[str, Cell] = {"stream": stream, "Windvane": f"{mine.reward:.4f}"}
-        for title, names in (("Vowpal Wabbit", VOWPAL), ("own policy", OWN)):
-            best = find_best(standings, stream, names)
-            ratio, error = compare(mine, best) if best else (float("nan"), float("nan"))
-            row[f"best {title}"] = best.contestant if best else ""
-            row[f"{title} reward"] = f"{best.reward:.4f}" if best else ""
-            row[f"to {title}"] = f"{ratio:.3f} ± {error:.3f}" if ratio == ratio else ""
-        rows.append(row)
+        vowpal = find_best(standings, stream, VOWPAL)
+        own = find_best(standings, stream, OWN)
+
+        def list_means(
+            names: Titles, mine: Standing = mine, stream: str = stream
+        ) -> dict[str, str]:
+            return {title: _format_mean(standings.get((stream, n)), mine) for title, n in names}
+
+        error = f" ± {mine.error:.4f}" if len(mine.rewards) > 1 else ""
+        rows.append(
+            {
+                "stream": stream,
+                "seeds": len(mine.rewards),
+                **{
+                    title: _format_mean(standings.get((stream, name)), mine) for title, name in ENDS
+                },
+                "Windvane": f"{mine.reward:.4f}{error}",
+                **list_means(VW),
+                "to the better VW": _format_ratio(*compare(mine, vowpal)) if vowpal else "",
+                "best own policy": f"{_format_mean(own, mine)} {own.contestant}" if own else "",
+                "to own policy": _format_ratio(*compare(mine, own)) if own else "",
+            }
+        )
     return rows
+
+
+def _format_mean(standing: Standing | None, mine: Standing) -> str:
+    """Return the mean reward on the seeds that Windvane's learner played too."""
+    rewards = standing.rewards if standing else {}
+    common = [reward for seed, reward in rewards.items() if seed in mine.rewards]
+    return f"{np.mean(common):.4f}" if common else ""
+
+
+def format_markdown(rows: Sequence[dict[str, Cell]]) -> str:
+    """Format rows as a table of Markdown."""
+    lines = [[*rows[0]], ["---"] * len(rows[0])]
+    lines += [[format_cell(cell) for cell in row.values()] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -6,12 +6,15 @@ from zlib import crc32
 
 import numpy as np
 
+import windvane as wv
 from benchmarks.streams import Features
-from windvane.types import Floats
+from windvane.types import Floats, Places
 
 MOST_COLUMNS = 256  # of a context or an action; more values than this are hashed into as many
-MOST_CROSSINGS = 700  # more crossings than this are hashed into HASHED_CROSSINGS
+MOST_CROSSINGS = 720  # more crossings than this are hashed into HASHED_CROSSINGS
 HASHED_CROSSINGS = 256
+SPARSE_DIM = 2**22
+CROSSING_FACTOR = 1_000_003  # odd, so that crossings of two pairs rarely meet
 
 
 class VectorEncoder:
@@ -42,7 +45,7 @@ class VectorEncoder:
                 start = self._find_column(f"{name}_0")
                 vector[start : start + len(value)] += value
             else:
-                vector[self._find_column(name)] += self._standardise(name, float(value))
+                vector[self._find_column(name)] += self.standardise(name, float(value))
         return vector
 
     def _list_names(self, features: Features) -> Iterable[str]:
@@ -62,7 +65,7 @@ class VectorEncoder:
         column = self.columns.get(name)
         return 1 + crc32(name.encode()) % (self.width - 1) if column is None else column
 
-    def _standardise(self, name: str, value: float) -> float:
+    def standardise(self, name: str, value: float) -> float:
         """Return a number in deviations from the mean of all that came before, itself included."""
         count, mean, squares = self._seen.get(name, (0, 0.0, 0.0))
         count += 1
@@ -105,3 +108,46 @@ class CrossingEncoder:
         if vector is None:
             vector = self._vectors[action["id"]] = self.actions.encode(action)
         return vector
+
+
+class SparseEncoder:
+    """Encodes a context with each offered action as hashed indices and values.
+
+    A row has a constant, the context's features, the action's features and their products.
+    """
+
+    def __init__(self) -> None:
+        self.dim = SPARSE_DIM
+        self._numbers = VectorEncoder([])
+        self._actions: dict[str, tuple[Places, Floats]] = {}
+
+    def encode(self, context: Features, actions: list[Features]) -> wv.SparseRows:
+        """Return one row for each action."""
+        places, values = self._hash_features("context", context)
+        pairs = []
+        for action in actions:
+            known = self._actions.get(action["id"])
+            if known is None:
+                known = self._actions[action["id"]] = self._hash_features("action", action)
+            crossed = (places[:, None] * CROSSING_FACTOR + known[0]) % self.dim
+            indices = np.concatenate([[0], places, known[0], crossed.ravel()])
+            products = np.outer(values, known[1]).ravel()
+            used, where = np.unique(indices, return_inverse=True)
+            entries = np.concatenate([[1.0], values, known[1], products])
+            pairs.append((used, np.bincount(where, entries)))
+        return wv.SparseRows.from_pairs(pairs)
+
+    def _hash_features(self, side: str, features: Features) -> tuple[Places, Floats]:
+        """Return the hashed places of features and their values."""
+        places: list[int] = []
+        values: list[float] = []
+        for name, value in features.items():
+            if isinstance(value, str):
+                named = {f"{name}={value}": 1.0}
+            elif isinstance(value, list):
+                named = {f"{name}_{k}": float(number) for k, number in enumerate(value)}
+            else:
+                named = {name: self._numbers.standardise(f"{side} {name}", float(value))}
+            places += [crc32(f"{side} {key}".encode()) % self.dim for key in named]
+            values += named.values()
+        return np.array(places, np.int64), np.array(values)

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.container import BarContainer
 
-from benchmarks import decisions, games
+from benchmarks import decisions, decisions_figure, games
 from benchmarks.contestants import CONTESTANTS, Chosen, Library, Uniform, list_missing
 from benchmarks.games import Game, Result, play_rounds
 from benchmarks.standings import collect, compare, list_rows, summarise
@@ -178,8 +179,24 @@ def test_the_ratio_and_its_error_come_from_common_seeds() -> None:
     assert rows["Vowpal Wabbit, --squarecb"]["to Vowpal Wabbit"] == "0.400"
     assert rows["MABWiser, LinUCB"]["reward"] == "over the limit"
     (row,) = summarise(results)
-    assert (row["best Vowpal Wabbit"], row["best own policy"]) == ("vw-epsilon", "keep")
+    assert (row["Windvane"], row["VW ε = 0.05"]) == ("0.7667 ± 0.0882", "0.5000")
+    assert (row["VW --squarecb"], row["best own policy"]) == ("0.2000", "0.8000 keep")
     assert row["to own policy"] == "0.958 ± 0.164"  # 2.3/2.4; 0.2272/√3/0.8
+
+
+def test_the_figure_scales_each_seed_from_uniform_choice_to_the_best_action() -> None:
+    rewards = {"uniform": [0.1, 0.2], "oracle": [0.9, 1.0], "windvane": [0.5, 0.8]}
+    results = [
+        make_result(name, 1001 + k, reward)
+        for name, pair in rewards.items()
+        for k, reward in enumerate(pair)
+    ]
+    standings = collect(results)
+    scaled = decisions_figure.scale_rewards(standings["news", "windvane"], standings)
+    assert scaled == pytest.approx([50.0, 75.0])
+    containers = decisions_figure.draw_decisions(results).axes[0].containers
+    (bar,) = (each for each in containers if isinstance(each, BarContainer))
+    assert bar.patches[0].get_width() == pytest.approx(62.5)
 
 
 def test_a_missing_library_is_named_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,3 +222,7 @@ def test_tables_of_finished_games_are_printed_as_json(
     tables: dict[str, list[dict[str, Any]]] = json.loads(capsys.readouterr().out)
     assert [row["to Vowpal Wabbit"] for row in tables["results"]] == ["1.600", "1.000"]
     assert tables["summary"][0]["stream"] == "news"
+    decisions.main(["--show", "--markdown", "--results", str(path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("| stream | contestant | seeds |")
+    assert lines[2].startswith("| news | Windvane, defaults | 1 | 0.8000 |")
