@@ -121,12 +121,6 @@ def summarise(results: Sequence[Result]) -> list[dict[str, Cell]]:
             continue
         vowpal = find_best(standings, stream, VOWPAL)
         own = find_best(standings, stream, OWN)
-
-        def list_means(
-            names: Titles, mine: Standing = mine, stream: str = stream
-        ) -> dict[str, str]:
-            return {title: _format_mean(standings.get((stream, n)), mine) for title, n in names}
-
         error = f" ± {mine.error:.4f}" if len(mine.rewards) > 1 else ""
         rows.append(
             {
@@ -136,13 +130,21 @@ def summarise(results: Sequence[Result]) -> list[dict[str, Cell]]:
                     title: _format_mean(standings.get((stream, name)), mine) for title, name in ENDS
                 },
                 "Windvane": f"{mine.reward:.4f}{error}",
-                **list_means(VW),
+                **_list_means(standings, mine, VW),
                 "to the better VW": _format_ratio(*compare(mine, vowpal)) if vowpal else "",
                 "best own policy": f"{_format_mean(own, mine)} {own.contestant}" if own else "",
                 "to own policy": _format_ratio(*compare(mine, own)) if own else "",
             }
         )
     return rows
+
+
+def _list_means(
+    standings: dict[tuple[str, str], Standing], mine: Standing, names: Titles
+) -> dict[str, str]:
+    """Return the mean rewards of contestants on one stream, by title."""
+    stream = mine.stream
+    return {title: _format_mean(standings.get((stream, name)), mine) for title, name in names}
 
 
 def _format_mean(standing: Standing | None, mine: Standing) -> str:
