@@ -7,16 +7,12 @@ import pytest
 
 import naive
 import windvane as wv
-from grid import EXPLORATIONS, MEMORIES, Floats
+from diagonal_game import every_exploration, every_memory
+from grid import Floats
 from windvane import _random
 
 DIM = 40
 RIDGE = 0.8
-SPARSE_MEMORIES = [m for m in MEMORIES if not (m.kind.keeps_history or m.kind.is_filter)]
-SPARSE_EXPLORATIONS = [e for e in EXPLORATIONS if e.kind.needs != "history"]
-every_memory = pytest.mark.parametrize("memory", SPARSE_MEMORIES, ids=repr)
-every_exploration = pytest.mark.parametrize("exploration", SPARSE_EXPLORATIONS, ids=repr)
-
 Arms = list[naive.Row]
 
 

@@ -144,9 +144,13 @@ class DiagonalPolicy(Chooser):
 
     def choose_with_propensities(self, arms: Arms) -> tuple[Choice, Floats]:
         """Choose one of the arms, and return the probability that each arm had, (K,)."""
-        rows = read_arms("choose", arms, self.dim)
-        index = self._pick_arm(rows)
-        chances = self._compute_propensities(rows, DRAWS_COUNTED, index)
+        from windvane.diagonal.propensities import choose_with_propensities
+
+        rows, belief = read_arms("choose", arms, self.dim), self._current_belief()
+        index, chances = choose_with_propensities(
+            *belief, rows, self.key, self.round, DRAWS_COUNTED
+        )
+        self._accept(index, belief)
         return self._record(index, rows), chances
 
     def propensities(
@@ -157,6 +161,8 @@ class DiagonalPolicy(Chooser):
         The result is exact, except for thompson: it counts `samples` draws, and the `chosen` index
         counts as one more draw, so that its share is never 0.
         """
+        from windvane.diagonal.propensities import compute_propensities
+
         rows = read_arms("propensities", arms, self.dim)
         validation.whole("propensities", "samples", samples)
         if chosen is not None:
@@ -165,7 +171,8 @@ class DiagonalPolicy(Chooser):
                 raise ArmsError(
                     f"propensities: chosen must be below {rows.ends.size}, got {chosen}"
                 )
-        return self._compute_propensities(rows, samples, chosen)
+        belief = self._current_belief()
+        return compute_propensities(*belief, rows, self.key, self.round, samples, chosen)
 
     def widths(self, arms: Arms) -> Floats:
         """The uncertainty about each arm, √(Σ xᵢ²W̃ᵢ/Wᵢ²), (K,)."""
@@ -338,10 +345,15 @@ class DiagonalPolicy(Chooser):
         return blank, self._storage.make_blank_weights(self._memory)
 
     def _pick_arm(self, rows: CheckedRows) -> int:
-        """Choose the arm of this round; what is due before the round, a restart, happens now."""
+        """Choose the arm of this round."""
         belief = self._current_belief()
         indices, values, ends = rows
-        index = self._choose(*belief, indices, values, ends, self.key, self.round)
+        index = int(self._choose(*belief, indices, values, ends, self.key, self.round))
+        self._accept(index, belief)
+        return index
+
+    def _accept(self, index: int, belief: tuple[PolicyArrays, "Weights"]) -> None:
+        """Take over the belief that chose, which is blank after a restart, if it chose an arm."""
         if index < 0:
             raise ArmsError(
                 "choose: the scores of the arms are not finite; scale the features to norm 1"
@@ -350,13 +362,6 @@ class DiagonalPolicy(Chooser):
             self._arrays, self._weights = belief
             self._oldest_round = self.round
             self._next_restart = self.memory.next_restart(self.round)
-        return int(index)
-
-    def _compute_propensities(self, rows: CheckedRows, samples: int, chosen: int | None) -> Floats:
-        from windvane.diagonal.propensities import compute_propensities
-
-        belief = self._current_belief()
-        return compute_propensities(*belief, rows, self.key, self.round, samples, chosen)
 
     def _record(self, index: int, rows: CheckedRows) -> SparseChoice:
         """Return the choice of this round and start the next round."""

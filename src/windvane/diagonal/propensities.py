@@ -6,7 +6,12 @@ from windvane import _random, propensity
 from windvane._layout import WIDTH, PolicyArrays, is_by_line
 from windvane.diagonal.sparse_rows import CheckedRows
 from windvane.kernels import compute_scale
-from windvane.kernels.diagonal_choosing import measure_rows, sample_many_scores
+from windvane.kernels.diagonal_choosing import (
+    choose,
+    choose_measured,
+    measure_rows,
+    sample_many_scores,
+)
 from windvane.kernels.sparse_weights import Weights
 from windvane.types import Floats
 
@@ -25,18 +30,39 @@ def compute_propensities(
     They are exact, or counted in `samples` draws if the exploration draws a parameter. Draws that
     are counted have a key of their own, so that this call changes no choice.
     """
+    if not propensity.is_counted(arrays.rules):
+        return share_measured(arrays, *measure_rows(arrays, weights, *rows))
+    start = _random.start_round(np.uint64(key ^ propensity.COUNTING_KEY), round_)
+    scores = sample_many_scores(arrays, weights, *rows, np.uint64(start), samples)
+    shares = propensity.add_chosen_draw(propensity.count_wins(scores), samples, chosen)
+    return propensity.mix_floor(arrays.rules, shares)
+
+
+def share_measured(arrays: PolicyArrays, means: Floats, widths: Floats) -> Floats:
+    """Return the exact propensities of arms with these means and widths, floor included, (K,)."""
     rules = arrays.rules
-    if propensity.is_counted(rules):
-        start = _random.start_round(np.uint64(key ^ propensity.COUNTING_KEY), round_)
-        scores = sample_many_scores(arrays, weights, *rows, np.uint64(start), samples)
-        shares = propensity.add_chosen_draw(propensity.count_wins(scores), samples, chosen)
+    if rules["style"][0] != WIDTH:
+        shares = propensity.compute_estimate_shares(rules, means)
+    elif is_by_line(rules):
+        scale, law = compute_scale(arrays), int(rules["law"][0])
+        shares = propensity.compute_envelope_shares(means, widths, scale, law)
     else:
-        means, widths = measure_rows(arrays, weights, *rows)
-        if rules["style"][0] != WIDTH:
-            shares = propensity.compute_estimate_shares(rules, means)
-        elif is_by_line(rules):
-            scale, law = compute_scale(arrays), rules["law"][0]
-            shares = propensity.compute_envelope_shares(means, widths, scale, law)
-        else:
-            shares = propensity.compute_level_shares(arrays, means, widths)
+        shares = propensity.compute_level_shares(arrays, means, widths)
     return propensity.mix_floor(rules, shares)
+
+
+def choose_with_propensities(
+    arrays: PolicyArrays,
+    weights: Weights,
+    rows: CheckedRows,
+    key: int,
+    round_: int,
+    samples: int,
+) -> tuple[int, Floats]:
+    """Return the arm that `choose` chooses and the propensities; rows are measured once."""
+    if propensity.is_counted(arrays.rules):
+        index = choose(arrays, weights, *rows, key, round_)
+        return index, compute_propensities(arrays, weights, rows, key, round_, samples, index)
+    means, widths = measure_rows(arrays, weights, *rows)
+    index = choose_measured(arrays, means, widths, key, round_)
+    return index, share_measured(arrays, means, widths)

@@ -4,8 +4,8 @@
 - `learning`, and a file for each memory with kernels of its own: `window`, `half_life`, `kalman`,
   `detect`
 - `choosing`, `widths`, `sampling`, `round_draws`, `noise`: explorations
-- `diagonal`, `diagonal_choosing`, `diagonal_learning`, `sparse_weights`, `weight_table`,
-  `row_checks`: the diagonal belief over sparse rows
+- `diagonal`, `diagonal_choosing`, `diagonal_learning`, `diagonal_widths`, `sparse_weights`,
+  `weight_table`, `row_checks`: the diagonal belief over sparse rows
 - `glm`, `glm_solver`: generalized linear policies
 - `float32_bounds`: screening of prepared arms; `best_path`: the action set `paths`
 """

@@ -12,11 +12,10 @@ from windvane import _random
 from windvane._jit import compiled_in_order
 from windvane._layout import SAMPLE, WIDTH, PolicyArrays
 from windvane.kernels.choosing import choose_by_scores
-from windvane.kernels.diagonal import MOMENT, PRECISION, predict_entries
+from windvane.kernels.diagonal_widths import read_slots
 from windvane.kernels.round_draws import FIRST_FREE_PLACE
 from windvane.kernels.sampling import compute_scale, draw_level
 from windvane.kernels.sparse_weights import Weights, find_slots
-from windvane.kernels.weight_table import ABSENT
 from windvane.types import Floats, Places
 
 
@@ -41,6 +40,15 @@ def choose(
 
 
 @compiled_in_order
+def choose_measured(
+    arrays: PolicyArrays, means: Floats, widths: Floats, key: int, round_: int
+) -> int:
+    """Choose as `choose` does, given the means and widths; not for explorations that sample."""
+    start = _random.start_round(np.uint64(key), round_)
+    return choose_by_scores(arrays.rules, score_with_level(arrays, means, widths, start), start)
+
+
+@compiled_in_order
 def score_with_level(
     arrays: PolicyArrays, means: Floats, widths: Floats, start: np.uint64
 ) -> Floats:
@@ -56,35 +64,27 @@ def measure_rows(
     arrays: PolicyArrays, weights: Weights, indices: Places, values: Floats, ends: Places
 ) -> tuple[Floats, Floats]:
     """Return the mean Σ xᵢmᵢ and the width √(Σ xᵢ²W̃ᵢ/Wᵢ²) of every row, (K,) each."""
-    rule, fade = arrays.rules[0], weights.fade[0]
     means, widths = np.empty(ends.size), np.empty(ends.size)
-    slots, priors = np.empty(indices.size, np.int64), np.full(indices.size, rule.ridge)
-    find_slots(weights, indices, slots)
+    weight_means, variances = read_entries(arrays, weights, indices)
     first = 0
     for k in range(ends.size):
-        last = ends[k]
-        own, x = slots[first:last], values[first:last]
-        means[k], variance = predict_entries(weights.sums, 0, fade, own, x, priors[first:last])
-        if rule.twin:
-            variance = 0.0
-            for i in range(x.size):
-                deviation = x[i] * compute_deviation(arrays, weights, own[i])
-                variance += deviation * deviation
-        widths[k] = math.sqrt(variance)
-        first = last
+        mean, variance = 0.0, 0.0
+        for i in range(first, ends[k]):
+            mean += values[i] * weight_means[i]
+            variance += values[i] * values[i] * variances[i]
+        means[k], widths[k] = mean, math.sqrt(variance)
+        first = ends[k]
     return means, widths
 
 
 @compiled_in_order
-def compute_deviation(arrays: PolicyArrays, weights: Weights, slot: int) -> float:
-    """Return the standard deviation of a weight in units of the noise, √W̃/W with W̃ = λ + Σ w²."""
-    rule, fade = arrays.rules[0], weights.fade[0]
-    if slot == ABSENT:
-        return 1.0 / math.sqrt(rule.ridge)
-    precision: float = fade * weights.sums[slot, 0, PRECISION] + rule.ridge
-    if not rule.twin:
-        return 1.0 / math.sqrt(precision)
-    return math.sqrt(fade * fade * weights.squares[slot] + rule.ridge) / precision
+def read_entries(arrays: PolicyArrays, weights: Weights, indices: Places) -> tuple[Floats, Floats]:
+    """Return the mean and the variance of the weight of each entry, (n,) each."""
+    slots, means = np.empty(indices.size, np.int64), np.empty(indices.size)
+    variances = np.empty(indices.size)
+    find_slots(weights, indices, slots)
+    read_slots(arrays, weights, slots, means, variances)
+    return means, variances
 
 
 @compiled_in_order
@@ -100,23 +100,8 @@ def sample_scores(
 
     The draw zᵢ is a hash of the round and the index, so rows that share a weight share its draw.
     """
-    rule, fade, scale = arrays.rules[0], weights.fade[0], arrays.rules[0].scale
-    scores, draw = np.empty(ends.size), np.empty(1)
-    slots = np.empty(indices.size, np.int64)
-    find_slots(weights, indices, slots)
-    first = 0
-    for k in range(ends.size):
-        total = 0.0
-        for i in range(first, ends[k]):
-            slot, mean = slots[i], 0.0
-            if slot != ABSENT:
-                precision = fade * weights.sums[slot, 0, PRECISION] + rule.ridge
-                mean = fade * weights.sums[slot, 0, MOMENT] / precision
-            _random.fill_normals(start, FIRST_FREE_PLACE + indices[i], draw)
-            total += values[i] * (mean + scale * compute_deviation(arrays, weights, slot) * draw[0])
-        scores[k] = total
-        first = ends[k]
-    return scores
+    parts = split_entries(arrays, weights, indices, values)
+    return draw_scores(parts, indices, ends, start)
 
 
 @compiled_in_order
@@ -130,8 +115,35 @@ def sample_many_scores(
     samples: int,
 ) -> Floats:
     """Return the scores of independent draws, (samples, K)."""
+    parts = split_entries(arrays, weights, indices, values)
     scores = np.empty((samples, ends.size))
     for sample in range(samples):
-        own_start = _random.draw_word(start, sample)
-        scores[sample] = sample_scores(arrays, weights, indices, values, ends, own_start)
+        scores[sample] = draw_scores(parts, indices, ends, _random.draw_word(start, sample))
+    return scores
+
+
+@compiled_in_order
+def split_entries(
+    arrays: PolicyArrays, weights: Weights, indices: Places, values: Floats
+) -> Floats:
+    """Return what each entry adds to a score: xᵢmᵢ, and a·xᵢ√W̃ᵢ/Wᵢ for each unit of zᵢ, (n, 2)."""
+    scale, parts = compute_scale(arrays), np.empty((indices.size, 2))
+    means, variances = read_entries(arrays, weights, indices)
+    for i in range(indices.size):
+        parts[i, 0] = values[i] * means[i]
+        parts[i, 1] = scale * values[i] * math.sqrt(variances[i])
+    return parts
+
+
+@compiled_in_order
+def draw_scores(parts: Floats, indices: Places, ends: Places, start: np.uint64) -> Floats:
+    """Draw a normal for each weight, and return the scores of all rows, (K,)."""
+    scores, draw, first = np.empty(ends.size), np.empty(1), 0
+    for k in range(ends.size):
+        total = 0.0
+        for i in range(first, ends[k]):
+            _random.fill_normals(start, FIRST_FREE_PLACE + indices[i], draw)
+            total += parts[i, 0] + parts[i, 1] * draw[0]
+        scores[k] = total
+        first = ends[k]
     return scores

@@ -1,0 +1,268 @@
+"""DiagonalPolicy: its size, settings, files and copies, merged beliefs and amended rewards."""
+
+import copy
+import io
+import math
+import pickle
+import re
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import windvane as wv
+from diagonal_game import (
+    DENSE,
+    DIM,
+    REWARDS,
+    SPARSE_MEMORIES,
+    every_exploration,
+    every_memory,
+    make_busy,
+    play,
+)
+from grid import contents
+from windvane import policy_file
+
+
+def test_nothing_grows_with_the_dimension() -> None:
+    """With 2⁶⁰ weights, a choice, a lesson, a file and a copy take what their entries take."""
+    play_and_save()  # loads the compiled code
+    tracemalloc.start()
+    policy = play_and_save()
+    assert tracemalloc.get_traced_memory()[1] < 200_000
+    tracemalloc.stop()
+    assert policy.belief.indices.tolist() == [5, 2**59, 2**60 - 1]
+
+
+def play_and_save() -> wv.DiagonalPolicy:
+    """Use every method whose cost could depend on the dimension."""
+    policy = wv.DiagonalPolicy(2**60, wv.half_life(9.0), wv.thompson(1.0), seed=1)
+    arms = wv.SparseRows.from_pairs([([5, 2**59], [1.0, 1.0]), ([5, 2**60 - 1], [1.0, -1.0])])
+    for _ in range(50):
+        choice, chances = policy.choose_with_propensities(arms)
+        policy.learn(choice, 1.0)
+        assert chances.sum() == pytest.approx(1.0)
+    policy.amend(([5], [1.0]), 0.5)
+    file = io.BytesIO()
+    policy.save(file)
+    file.seek(0)
+    assert wv.DiagonalPolicy.load(file) == copy.copy(policy) == policy
+    return policy
+
+
+def test_room_grows_with_the_weights_that_were_learned() -> None:
+    """Choosing makes no room, and learning at most twice what is needed."""
+    policy = wv.DiagonalPolicy(2**22, wv.keep(), wv.greedy(), seed=1)
+    random = np.random.default_rng(2)
+    for _ in range(100):
+        rows = [(random.integers(0, 2**22, 50), np.ones(50)) for _ in range(4)]
+        policy.learn(policy.choose(wv.SparseRows.from_pairs(rows)), 1.0)
+    learned = policy.belief.indices.size
+    assert 4500 < learned <= 5000
+    assert policy._weights.indices.size == 8192
+    assert policy.theta.shape == (2**22,)
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (
+            lambda: wv.DiagonalPolicy(3, wv.window(9), wv.greedy()),
+            "DiagonalPolicy: memory must be one of keep, discount, half_life, restart, restart_at, "
+            "detect, got window(9)",
+        ),
+        (
+            lambda: wv.DiagonalPolicy(3, wv.kalman(0.9), wv.greedy()),
+            "DiagonalPolicy: memory must be one of keep, discount, half_life, restart, restart_at, "
+            "detect, got kalman(0.9, 1.0)",
+        ),
+        (
+            lambda: wv.DiagonalPolicy(3, wv.keep(), wv.perturbed_history(1.0)),
+            "DiagonalPolicy: exploration must be one of greedy, epsilon, inverse_gap, optimism, "
+            "randomized, thompson, got perturbed_history(1.0)",
+        ),
+        (lambda: wv.DiagonalPolicy(0, "keep()", "greedy()"), "DiagonalPolicy: dim must be"),
+        (
+            lambda: wv.DiagonalPolicy(3, "keep()", "greedy()", ridge=0.0),
+            "DiagonalPolicy: ridge must be above 0, got 0.0",
+        ),
+        (
+            lambda: wv.DiagonalPolicy(3, "keep()", "greedy()", floor=2.0),
+            "DiagonalPolicy: floor must lie in [0, 1], got 2.0",
+        ),
+        (
+            lambda: make_busy(wv.discount(0.9), wv.greedy()).amend(DENSE[0, 0], 1.0),
+            "amend: only keep and half_life know the weight of an old observation",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(make: Callable[[], object], complaint: str) -> None:
+    with pytest.raises(wv.SettingError, match=re.escape(complaint)):
+        make()
+
+
+@every_memory
+@every_exploration
+def test_going_on_after_a_load_equals_never_having_stopped(
+    memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
+) -> None:
+    """Choices, estimates and propensities to the last bit, with choices open when it was saved."""
+    policy = wv.DiagonalPolicy(DIM, memory, exploration, ridge=0.7, seed=5, floor=0.05)
+    play(policy, 0, 40)
+    waiting = [policy.choose(DENSE[t]) for t in range(40, 45)]
+    policy.save(tmp_path / "policy.npz")
+    twins = [wv.DiagonalPolicy.load(tmp_path / "policy.npz"), copy.copy(policy)]
+    twins.append(pickle.loads(pickle.dumps(policy)))
+    names = {name: getattr(wv, name) for name in wv.__all__}
+    assert repr(eval(repr(policy), names)) == repr(policy)
+    for each in (policy, *twins):
+        for choice in reversed(waiting):
+            each.learn(choice, 0.25)
+    expected = play(policy, 45, 80)
+    for twin in twins:
+        assert play(twin, 45, 80) == expected
+        assert twin == policy
+        assert contents(twin, tmp_path) == contents(policy, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda header, arrays: arrays.update(indices=arrays["indices"] + 9), "out of bounds"),
+        (lambda header, arrays: arrays["indices"].fill(3), "it has a weight twice"),
+        (lambda header, arrays: arrays.update(sums=arrays["sums"][1:]), "different lengths"),
+        (lambda header, arrays: arrays.update(squares=np.zeros(0)), "different lengths"),
+        (lambda header, arrays: arrays.update(sums=arrays["sums"][:, 0]), "have shape"),
+        (lambda header, arrays: arrays["sums"].fill(math.nan), "not finite"),
+        (lambda header, arrays: arrays["sums"].fill(-1.0), "a negative precision"),
+        (lambda header, arrays: arrays["squares"].fill(-1.0), "a negative precision"),
+        (lambda header, arrays: arrays["fade"].fill(0.0), "out of bounds"),
+        (lambda header, arrays: arrays["counters"].fill(1), "another number of weights"),
+        (lambda header, arrays: header["tally"].update(seen=-1), "counters are out of bounds"),
+        (lambda header, arrays: header.update(dim=0), "dim must be a whole number"),
+        (lambda header, arrays: arrays.pop("fade"), "fade"),
+    ],
+)
+def test_a_file_that_does_not_fit_together_is_refused(
+    change: Callable[[Any, Any], object], complaint: str, tmp_path: Path
+) -> None:
+    """Even if its checksum is right."""
+    path = tmp_path / "policy.npz"
+    make_busy(wv.discount(0.9), wv.greedy()).save(path)
+    header, arrays = policy_file.read(path, "DiagonalPolicy")
+    change(header, arrays)
+    for name in ("format", "version"):
+        header.pop(name)
+    policy_file.write(path, header, arrays, "DiagonalPolicy")
+    with pytest.raises(wv.FileError, match=complaint):
+        wv.DiagonalPolicy.load(path)
+
+
+def test_another_kind_of_policy_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "policy.npz"
+    make_busy(wv.keep(), wv.greedy()).save(path)
+    with pytest.raises(wv.FileError, match="holds a DiagonalPolicy, not a Policy"):
+        wv.Policy.load(path)
+
+
+MERGEABLE = [m for m in SPARSE_MEMORIES if m.kind.mergeable]
+every_mergeable = pytest.mark.parametrize("memory", MERGEABLE, ids=repr)
+
+
+def learn_all(memory: wv.Memory, lessons: list[tuple[Any, float, float]]) -> wv.DiagonalPolicy:
+    policy = wv.DiagonalPolicy(DIM, memory, wv.optimism(1.0), ridge=0.7, seed=1)
+    for features, reward, at in lessons:
+        policy.learn(features, reward, at)
+    return policy
+
+
+def check_merge(memory: wv.Memory, older: list[Any], newer: list[Any]) -> None:
+    """The merged belief is that of one policy, and a policy that gets it goes on like that one."""
+    whole = learn_all(memory, [*older, *newer])
+    part = learn_all(memory, older)
+    merged = part.belief.merge(learn_all(memory, newer).belief)
+    for name in ("indices", "precision", "noise_precision", "moment", "seen", "clock", "held"):
+        np.testing.assert_allclose(getattr(merged, name), getattr(whole.belief, name), atol=1e-12)
+    part.belief = merged
+    assert part.belief == merged
+    for policy in (part, whole):
+        policy.learn(DENSE[7, 0], 0.3, at=40.0)
+    np.testing.assert_allclose(part.theta, whole.theta, atol=1e-12)
+    np.testing.assert_allclose(part.widths(DENSE[8]), whole.widths(DENSE[8]), atol=1e-12)
+
+
+@every_mergeable
+def test_beliefs_of_different_weights_are_merged_exactly(memory: wv.Memory) -> None:
+    older = [(([t % 3, 3 + t % 3], [1.0, 0.5]), REWARDS[t], float(t)) for t in range(20)]
+    newer = [(([6 + t % 3, 9 + t % 3], [0.3, -1.0]), REWARDS[t], float(t)) for t in range(20, 30)]
+    check_merge(memory, older, newer)
+    check_merge(memory, older, [])
+    check_merge(memory, [], newer)
+
+
+@every_mergeable
+def test_beliefs_of_rows_of_one_entry_are_merged_exactly(memory: wv.Memory) -> None:
+    lessons = [(([t % 5], [0.4 + t % 3]), REWARDS[t], float(t)) for t in range(30)]
+    check_merge(memory, lessons[:20], lessons[20:])
+
+
+def test_beliefs_that_cannot_be_merged_exactly_are_refused() -> None:
+    long = learn_all(wv.keep(), [(([1, 2], [1.0, 1.0]), 1.0, 0.0)])
+    short = learn_all(wv.keep(), [(([2], [1.0]), 1.0, 0.0)])
+    for one, other in ((long, short), (short, long), (long, long)):
+        with pytest.raises(wv.BeliefError, match="only if every row had one entry; both learned"):
+            one.belief.merge(other.belief)
+    restarting = learn_all(wv.restart(9), [])
+    with pytest.raises(wv.BeliefError, match="only beliefs of keep, discount, half_life"):
+        restarting.belief.merge(restarting.belief)
+    with pytest.raises(wv.BeliefError, match="memory, ridge and dim must be the same"):
+        long.belief.merge(learn_all(wv.discount(0.9), []).belief)
+    with pytest.raises(wv.BeliefError, match="memory, ridge and dim of this policy are"):
+        long.belief = learn_all(wv.discount(0.9), []).belief
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"precision": np.array([-1.0, 0.0])}, "precisions must not be negative"),
+        ({"moment": np.array([math.nan, 0.0])}, "sums must be finite"),
+        ({"moment": np.zeros(3)}, "must have one length"),
+        ({"indices": np.array([2, 1])}, "indices must rise"),
+        ({"indices": np.array([2, DIM])}, "indices must rise and lie between 0 and 11"),
+        ({"seen": -1}, "the count at least 0"),
+    ],
+)
+def test_a_belief_that_no_policy_can_have_is_refused(
+    change: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
+    policy = learn_all(wv.keep(), [(([1, 2], [1.0, 1.0]), 1.0, 0.0)])
+    before = contents(policy, tmp_path)
+    belief = type(policy.belief)(**{**vars(policy.belief), **change})
+    with pytest.raises(wv.BeliefError, match=complaint):
+        policy.belief = belief
+    assert contents(policy, tmp_path) == before
+
+
+@pytest.mark.parametrize("memory", [wv.keep(), wv.half_life(4.0)], ids=repr)
+def test_a_reward_in_parts_equals_a_whole_reward_for_rows_of_one_entry(memory: wv.Memory) -> None:
+    row = ([3], [0.7])
+    between = [(([t % 5], [1.0]), REWARDS[t], float(t)) for t in range(6)]
+    whole = learn_all(memory, [(row, 1.0, 2.0), *between])
+    parts = learn_all(memory, [(row, 0.4, 2.0), *between])
+    parts.amend(row, 0.6, at=2.0)
+    np.testing.assert_allclose(parts.theta, whole.theta, atol=1e-14)
+
+
+def test_a_reward_in_parts_is_close_for_long_rows() -> None:
+    """It moves every mean in the right direction, and by half to twice as much."""
+    row = ([1, 3, 5], [1.0, -0.5, 0.5])
+    whole = learn_all(wv.keep(), [(row, 1.0, 0.0), (([1, 2], [1.0, 1.0]), 0.5, 0.0)])
+    parts = learn_all(wv.keep(), [(row, 0.0, 0.0), (([1, 2], [1.0, 1.0]), 0.5, 0.0)])
+    before = parts.theta
+    parts.amend(row, 1.0)
+    moved, wanted = (parts.theta - before)[[1, 3, 5]], (whole.theta - before)[[1, 3, 5]]
+    assert ((moved / wanted > 0.5) & (moved / wanted < 2.0)).all()
