@@ -434,6 +434,7 @@ class DiagonalWeights:
     def __init__(self, memory: Memory, ridge: float) -> None:
         self.memory, self.ridge = memory, ridge
         self.alarms = 0
+        self.errors: list[tuple[float, float]] = []  # (time, e²/S) of every prediction
         self.drop()
 
     def drop(self) -> None:
@@ -490,12 +491,14 @@ class DiagonalWeights:
         if memory.name == "detect" and self.is_alarmed(row, y):
             self.drop()
             self.alarms += 1
+        square = (y - self.mean(row)) ** 2 / (1 + self.width(row) ** 2)
         w = 1.0
         if memory.name == "half_life":
             self.now = max(self.now, at) if self.ages else at
             w = self.fade(at)
         else:
             self.now += 1
+        self.errors.append((at if memory.name == "half_life" else self.now, square))
         self.ages.append(at if memory.name == "half_life" else self.now)
         if w == 0.0:  # too old to count
             return
@@ -516,10 +519,15 @@ class DiagonalWeights:
         self.surprise = max(0.0, self.surprise + min(square, 9.0) - memory.slack)
         return self.surprise > memory.alarm
 
-    def scale(self, law: Law, dim: int) -> float:
-        """The scale of a law: a number, or so many times the radius."""
-        if isinstance(law.scale, Confidence):
-            radius = radius_of(self.mass(), len(self.ages), dim, self.ridge, law.scale)
-            return law.scale.times * radius
-        assert isinstance(law.scale, float)
-        return law.scale
+    def noise(self) -> float:
+        """σ̂² = (2·0.25 + Σ w·e²/S)/(2 + Σ w), where restarts and alarms drop no error."""
+        w = [self.fade(time) for time, _ in self.errors]
+        total = sum(each * square for each, (_, square) in zip(w, self.errors, strict=True))
+        return float(np.sqrt((2 * 0.25 + total) / (2 + sum(w))))
+
+    def scale(self, width: Width, dim: int) -> float:
+        """A number, so many times the radius, or a share of the noise."""
+        if isinstance(width, Confidence):
+            radius = radius_of(self.mass(), len(self.ages), dim, self.ridge, width)
+            return width.times * radius
+        return width.share * self.noise() if isinstance(width, Posterior) else width

@@ -44,7 +44,7 @@ def score(
         for k, row in enumerate(arms):
             for i, x in row.items():
                 _random.fill_normals(start, 3 + i, draw)
-                spread = exploration.factor * belief.deviation(i) * float(draw[0])
+                spread = belief.scale(exploration.width, DIM) * belief.deviation(i) * float(draw[0])
                 totals[k] += x * (belief.read(i)[0] + spread)
         return totals
     if exploration.law is None:
@@ -56,7 +56,7 @@ def score(
         _random.fill_normals(start, 3, level)
         level = level if law.name == "normal" else np.abs(level)
     widths = np.array([belief.width(row) for row in arms])
-    scores: Floats = means + belief.scale(law, DIM) * level[0] * widths
+    scores: Floats = means + belief.scale(law.scale, DIM) * level[0] * widths
     return scores
 
 
@@ -99,6 +99,8 @@ def test_every_pair_plays_as_the_formulas_say(
         theta = [belief.read(i)[0] for i in range(DIM)]
         np.testing.assert_allclose(policy.theta, theta, atol=1e-9)
     assert policy.alarms == belief.alarms
+    if isinstance(exploration.width, wv.Posterior):
+        assert policy.estimated_noise == pytest.approx(belief.noise(), rel=1e-9)
     assert memory.name != "detect" or policy.alarms > 0
 
 
@@ -129,14 +131,14 @@ def test_propensities_are_those_of_the_formulas(
     elif exploration.law is None:
         weights = sorted({i for row in arms for i in row})
         draws = np.random.default_rng(3).standard_normal((40_000, len(weights)))
-        thetas = np.array([belief.read(i)[0] for i in weights]) + exploration.factor * (
-            draws * np.array([belief.deviation(i) for i in weights])
-        )
+        thetas = np.array([belief.read(i)[0] for i in weights]) + belief.scale(
+            exploration.width, DIM
+        ) * (draws * np.array([belief.deviation(i) for i in weights]))
         dense = np.array([[row.get(i, 0.0) for i in weights] for row in arms])
         shares, tolerance = naive.shares_of(thetas @ dense.T).mean(axis=0), 0.015
     else:
         law = exploration.law
-        scale = belief.scale(law, DIM)
+        scale = belief.scale(law.scale, DIM)
         shares = (
             naive.shares_of(means + scale * widths)
             if law.name == "point"

@@ -95,6 +95,10 @@ def test_room_grows_with_the_weights_that_were_learned() -> None:
             "DiagonalPolicy: floor must lie in [0, 1], got 2.0",
         ),
         (
+            lambda: make_busy(wv.discount(0.9), wv.thompson(1.0)).estimated_noise,
+            "estimated_noise: a policy estimates its noise only if its exploration has a scale",
+        ),
+        (
             lambda: make_busy(wv.discount(0.9), wv.greedy()).amend(DENSE[0, 0], 1.0),
             "amend: only keep and half_life know the weight of an old observation",
         ),
@@ -210,6 +214,18 @@ def test_beliefs_of_rows_of_one_entry_are_merged_exactly(memory: wv.Memory) -> N
     check_merge(memory, lessons[:20], lessons[20:])
 
 
+def test_merged_beliefs_have_the_noise_of_both() -> None:
+    """Each policy judged its own predictions; older errors fade."""
+    one, other = (
+        wv.DiagonalPolicy(DIM, wv.discount(0.9), wv.thompson(wv.posterior(0.5))) for _ in range(2)
+    )
+    one.learn(([1], [1.0]), 2.0)
+    other.learn_many([([2], [1.0]), ([3], [2.0])], [1.0, -3.0])
+    one.belief = one.belief.merge(other.belief)
+    squares = 0.81 * 4.0 / 2 + 0.9 * 1.0 / 2 + 9.0 / 5
+    assert one.estimated_noise**2 == pytest.approx((0.5 + squares) / (2 + 0.81 + 0.9 + 1))
+
+
 def test_beliefs_that_cannot_be_merged_exactly_are_refused() -> None:
     long = learn_all(wv.keep(), [(([1, 2], [1.0, 1.0]), 1.0, 0.0)])
     short = learn_all(wv.keep(), [(([2], [1.0]), 1.0, 0.0)])
@@ -234,6 +250,7 @@ def test_beliefs_that_cannot_be_merged_exactly_are_refused() -> None:
         ({"indices": np.array([2, 1])}, "indices must rise"),
         ({"indices": np.array([2, DIM])}, "indices must rise and lie between 0 and 11"),
         ({"seen": -1}, "the count at least 0"),
+        ({"error_weight": -1.0}, "the count at least 0"),
     ],
 )
 def test_a_belief_that_no_policy_can_have_is_refused(

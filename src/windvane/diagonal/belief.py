@@ -37,6 +37,8 @@ class DiagonalBelief:
     has_long_rows: bool = False  # whether a learned row had several entries
     clock: float = 0.0  # under a half-life, the time of the newest choice that was learned
     held: float = 0.0  # under a half-life, Σ of the squared weights at that time
+    squared_errors: float = 0.0  # Σ w·e²/S, if the policy estimates its noise
+    error_weight: float = 0.0  # Σ w over the same errors of prediction
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DiagonalBelief):
@@ -63,7 +65,8 @@ class DiagonalBelief:
         sums = (self.precision, self.noise_precision, self.moment)
         if any(part.shape != self.indices.shape for part in sums):
             raise BeliefError("belief: indices and sums must have one length")
-        if self.seen < 0 or not all(np.isfinite(part).all() for part in sums):
+        counts = (self.seen, self.squared_errors, self.error_weight)
+        if min(counts) < 0 or not all(np.isfinite(part).all() for part in (*sums, counts)):
             raise BeliefError("belief: sums must be finite and the count at least 0")
         if (self.precision < 0).any() or (self.noise_precision < 0).any():
             raise BeliefError("belief: precisions must not be negative")
@@ -80,6 +83,8 @@ class DiagonalBelief:
             noise_precision=factor**power * self.noise_precision,
             moment=factor * self.moment,
             held=factor**2 * self.held,
+            squared_errors=factor * self.squared_errors,
+            error_weight=factor * self.error_weight,
         )
 
     def merge(self, newer: "DiagonalBelief") -> "DiagonalBelief":
@@ -89,7 +94,8 @@ class DiagonalBelief:
         case the merge is refused, because a diagonal belief has no correlations: what a row taught
         about a weight depends on what was known about its other weights.
 
-        Under a half-life both beliefs fade to the newer of their two clocks, in either order.
+        Under a half-life both beliefs fade to the newer of their two clocks, in either order. The
+        errors of prediction are those that each belief made on its own.
         """
         self._check_mergeable(newer)
         memory = self.memory
@@ -120,6 +126,8 @@ class DiagonalBelief:
             self.has_long_rows or newer.has_long_rows,
             clock,
             sum(each.held for each in beliefs),
+            sum(each.squared_errors for each in beliefs),
+            sum(each.error_weight for each in beliefs),
         )
 
     def _check_mergeable(self, newer: "DiagonalBelief") -> None:

@@ -23,6 +23,7 @@ from windvane.diagonal.sparse_rows import (
 from windvane.errors import ArmsError, BeliefError, SettingError
 from windvane.exploration import Exploration
 from windvane.exploration import names_of as explorations_of
+from windvane.laws import estimate_noise
 from windvane.memory import Memory, names_of
 from windvane.types import Floats
 
@@ -129,6 +130,20 @@ class DiagonalPolicy(Chooser):
     def alarms(self) -> int:
         """How often `detect` raised an alarm and dropped all observations."""
         return int(self._arrays.tally["alarms"][0])
+
+    @property
+    def estimated_noise(self) -> float:
+        """The estimate σ̂ of the standard deviation of the noise, of which `posterior` is a share.
+
+        Restarts and alarms do not change it. `amend` does not change it either.
+        """
+        if self._arrays.rules["unit"][0] != _layout.NOISE:
+            raise SettingError(
+                "estimated_noise: a policy estimates its noise only if its exploration has a scale "
+                f"such as posterior(0.5), got {self.exploration!r}"
+            )
+        counters = (self._arrays.tally[name].item() for name in _layout.COUNTERS_OF_ERRORS)
+        return estimate_noise(*counters)
 
     def choose(self, arms: Arms) -> Choice:
         """Choose one of the arms: a SciPy sparse matrix, `SparseRows`, or an array (K, d)."""
@@ -342,6 +357,8 @@ class DiagonalPolicy(Chooser):
         if self.round != self._next_restart:
             return self._arrays, self._weights
         blank = self._arrays._replace(tally=np.zeros(1, _layout.TALLY))
+        for name in _layout.COUNTERS_OF_ERRORS:  # a restart keeps the noise
+            blank.tally[name] = self._arrays.tally[name]
         return blank, self._storage.make_blank_weights(self._memory)
 
     def _pick_arm(self, rows: CheckedRows) -> int:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from windvane import policy_file
-from windvane._layout import PolicyArrays
+from windvane._layout import COUNTERS_OF_ERRORS, PolicyArrays
 from windvane.diagonal.belief import DiagonalBelief
 from windvane.kernels.diagonal import MOMENT, PRECISION
 from windvane.kernels.sparse_weights import LONG_ROWS, WEIGHTS, Weights, index_slots
@@ -121,6 +121,7 @@ def read_belief(
         bool(weights.counters[LONG_ROWS] > 0),
         arrays.tally["clock"].item(),
         arrays.tally["held"].item(),
+        *(arrays.tally[name].item() for name in COUNTERS_OF_ERRORS),
     )
 
 
@@ -139,4 +140,6 @@ def write_belief(arrays: PolicyArrays, belief: DiagonalBelief) -> Weights:
     arrays.tally["seen"] = belief.seen
     arrays.tally["clock"] = belief.clock
     arrays.tally["held"] = belief.held
+    for name in COUNTERS_OF_ERRORS:
+        arrays.tally[name] = getattr(belief, name)
     return weights

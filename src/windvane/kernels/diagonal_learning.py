@@ -3,7 +3,7 @@
 import numpy as np
 
 from windvane._jit import compiled_in_order
-from windvane._layout import DETECT, HALF_LIFE, PolicyArrays
+from windvane._layout import DETECT, HALF_LIFE, NOISE, PolicyArrays
 from windvane.kernels.belief_block import reset_counters
 from windvane.kernels.detect import add_to_cusum
 from windvane.kernels.diagonal import (
@@ -13,7 +13,9 @@ from windvane.kernels.diagonal import (
     learn_entries,
     predict_entries,
 )
+from windvane.kernels.diagonal_widths import measure_entries
 from windvane.kernels.half_life import advance_clock, weigh_age
+from windvane.kernels.noise import add_error
 from windvane.kernels.sparse_weights import (
     LONG_ROWS,
     Weights,
@@ -50,6 +52,9 @@ def learn(
     fade, weight = rule.gamma, 1.0
     if rule.memory == HALF_LIFE:
         fade, weight = advance_clock(arrays, at)
+    if rule.unit == NOISE:
+        mean, variance = measure_entries(arrays, weights, slots, values)
+        add_error(arrays, reward - mean, 1.0 + variance, fade, weight)
     fade_weights(weights, fade)
     fade = weights.fade[0]
     if rule.twin:
