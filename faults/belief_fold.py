@@ -5,7 +5,6 @@ A process that has loaded other functions before may sum in another order.
 
 import base64
 import hashlib
-import io
 import json
 import os
 import subprocess
@@ -13,9 +12,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from windvane.policy import Policy
+import numpy as np
+
 from windvane.service.loops.full_model import FullModel
+from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.loop import Loop, decode_snapshot
+from windvane.service.loops.model import Model, Moment
+from windvane.service.loops.model_factory import load_model
 from windvane.service.loops.warmup import compile_kernels, load_kernels
 from windvane.service.store.log import LogReader, SnapshotKey
 
@@ -83,31 +86,43 @@ def serve_folds() -> None:
 
 def read_loop_beliefs(location: str, name: str, model: bytes) -> LoopBeliefs:
     """The belief of one loop, computed in three ways."""
-    live = Policy.load(io.BytesIO(decode_snapshot(model).policy))
+    snapshot = decode_snapshot(model)
     with LogReader(location) as log, SnapshotlessReader(location) as bare_log:
         row = log.find_loop(name)
         if row is None:
-            return LoopBeliefs(0, digest_belief(live), "no such loop", "no such loop")
+            return LoopBeliefs(0, "no such loop", "no such loop", "no such loop")
         restored, folded = Loop(row, log), Loop(row, bare_log)
     return LoopBeliefs(
         restored.last_lesson,
-        digest_belief(live),
-        digest_belief(_get_policy(restored)),
-        digest_belief(_get_policy(folded)),
+        digest_model(load_model(restored.settings, snapshot.policy, Moment(*snapshot.newest))),
+        digest_model(restored.model),
+        digest_model(folded.model),
     )
 
 
-def _get_policy(loop: Loop) -> Policy:
-    if not isinstance(loop.model, FullModel):
-        raise TypeError(f"loop {loop.name} has no policy")
-    return loop.model.policy
-
-
-def digest_belief(policy: Policy) -> str:
+def digest_model(model: Model) -> str:
     """A digest of all bits of a belief, with its memory and how much it has seen."""
-    belief = policy.belief
-    parts: list[Any] = [repr(belief.memory), belief.seen, belief.clock.hex(), belief.held.hex()]
+    parts: list[Any]
+    if isinstance(model, FullModel):
+        belief = model.policy.belief
+        parts = [repr(belief.memory), belief.seen, belief.clock.hex(), belief.held.hex()]
+        arrays = [belief.gram, belief.noise_gram, belief.moment]
+    elif isinstance(model, LearnerModel):
+        header, by_name = model.learner.bank.export_state()
+        parts, arrays = [header], list(_sort_tables(by_name).values())
+    else:
+        raise TypeError(f"{model!r} has no digest")
     digest = hashlib.sha256(json.dumps(parts).encode())
-    for array in (belief.gram, belief.noise_gram, belief.moment):
+    for array in arrays:
         digest.update(array.tobytes())
-    return f"{belief.seen} observations, {digest.hexdigest()[:16]}"
+    return f"{model.observation_count} observations, {digest.hexdigest()[:16]}"
+
+
+def _sort_tables(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays with the rows of hash tables in the order of their keys."""
+    keys_of = {"weight_sums": "weight_keys", "evidence": "group_keys", "scales": "scale_keys"}
+    keys_of |= {name: name for name in keys_of.values()}
+    return {
+        name: array[np.argsort(arrays[keys_of[name]])] if name in keys_of else array
+        for name, array in arrays.items()
+    }

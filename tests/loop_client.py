@@ -16,7 +16,7 @@ from windvane.types import Floats
 BODY: dict[str, Any] = {
     "actions": [{"id": name, "features": []} for name in ("ice", "tea", "soup")]
 }
-CALM = {"halfLife": "never", "explorationPercentage": 0.0, "width": 0.05}
+CALM = {"belief": "full", "halfLife": "never", "explorationPercentage": 0.0, "width": 0.05}
 
 
 class LoopClient:

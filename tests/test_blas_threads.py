@@ -59,7 +59,7 @@ for memory in ("window(200)", "window(64)", "kalman(0.01, 0.5)"):
     best = [policy.choose(wv.ball({DIM})).features for _ in range(5)]
     report(f"{{memory}} parameters", *best)
 
-settings = Settings(dim={DIM}, half_life="7 days", seed=3)
+settings = Settings.from_names({{"dim": {DIM}, "seed": 3}})
 model = FullModel(settings)
 for i, (row, reward) in enumerate(zip(rows, rewards)):
     model.policy.learn(row, float(reward), at=float(i))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from windvane.durations import HalfLife, parse_half_life, parse_seconds
+from windvane.durations import HalfLife, format_half_life, parse_half_life, parse_seconds
 from windvane.errors import SettingError
 
 
@@ -54,3 +54,9 @@ def test_a_duration_has_bounds(text: str) -> None:
 )
 def test_a_half_life_counts_rounds_or_seconds(text: str, half_life: HalfLife | None) -> None:
     assert parse_half_life(text) == half_life
+
+
+@pytest.mark.parametrize("text", ["1 hour", "6 hours", "1 day", "90 days", "5 minutes", "never"])
+def test_a_half_life_is_written_as_it_is_read(text: str) -> None:
+    half_life = parse_half_life(text)
+    assert format_half_life(float("inf") if half_life is None else half_life.length) == text

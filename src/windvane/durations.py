@@ -63,6 +63,21 @@ def parse_half_life(text: str) -> HalfLife | None:
     return HalfLife(parse_seconds(text), in_rounds=False)
 
 
+def format_half_life(seconds: float) -> str:
+    """Write a half-life in its largest whole unit, as `parse_half_life` reads it.
+
+    >>> format_half_life(21600.0), format_half_life(90.0), format_half_life(float("inf"))
+    ('6 hours', '90 seconds', 'never')
+    """
+    if seconds == float("inf"):
+        return "never"
+    for unit in ("day", "hour", "minute"):
+        count, rest = divmod(seconds, SECONDS_PER_UNIT[unit])
+        if count and not rest:
+            return f"{count:.0f} {unit}{'' if count == 1 else 's'}"
+    return f"{seconds:g} seconds"
+
+
 def _check_length(text: str, seconds: float) -> float:
     if not 0 < seconds <= MAX_SECONDS:
         raise SettingError(f"settings: a duration must lie within (0, 10 years], got {text!r}")

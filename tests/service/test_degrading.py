@@ -16,7 +16,8 @@ from starlette.testclient import TestClient
 
 from server_process import BASE, Answer, Client, Nursery, Server, wait_for_health
 from store_helpers import TERMS, create_loop, make_decision, put_reward
-from windvane.features.encoder import Encoder
+from windvane.learner.learner import Learner
+from windvane.learner.lesson_codec import decode_lesson
 from windvane.service import app
 from windvane.service.app import create_app
 from windvane.service.loops import maintenance, service
@@ -201,7 +202,7 @@ def test_a_defect_in_the_encoder_degrades_ranks_and_recovers(
 
     ranked = send_rank(web, "ranked")
     with monkeypatch.context() as patch:
-        patch.setattr(Encoder, "encode", broken)
+        patch.setattr(Learner, "rank_packed", broken)
         response = send_rank(web, "e")
         assert response["degraded"]
         assert response["rewardActionId"] == "tea"
@@ -300,7 +301,7 @@ def test_a_decision_outlives_a_repetition_that_waited_too_long(
     store = web.app.state.service.store  # type: ignore[attr-defined]
     assert not store.find_decision(1, "e").degraded
     (taught,) = store.iterate_lessons(1)
-    assert len(taught[0].features) == 8 * 128
+    assert decode_lesson(taught[0].features).feature_counts.tolist() == [0, 2]
 
 
 DIES = """

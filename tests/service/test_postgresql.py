@@ -13,10 +13,11 @@ from typing import NamedTuple
 import polars as pl
 import pytest
 
+from policy_access import read_learner_bits
 from server_process import BASE, Client, Nursery, Server, wait_for_health
 from windvane.cli import main
 from windvane.errors import StoreError
-from windvane.policy import Policy
+from windvane.learner.learner import Learner
 from windvane.service.loops.loop import decode_snapshot
 from windvane.service.store.database import resolve_url
 from windvane.service.store.log import Store
@@ -57,10 +58,8 @@ def play(client: Client, events: range) -> list[object]:
 def model(client: Client) -> list[object]:
     """What is believed, to the last bit, and how many rounds there were."""
     packed = decode_snapshot(client.call("GET", f"{BASE}/model").body)
-    policy = Policy.load(io.BytesIO(packed.policy))
-    believed = policy.belief
-    arrays = [each.tobytes() for each in (believed.gram, believed.noise_gram, believed.moment)]
-    return [policy.round, believed.seen, believed.clock, packed.newest[0], *arrays]
+    learner = Learner.load(io.BytesIO(packed.policy))
+    return [learner.round, packed.newest[0], read_learner_bits(learner)]
 
 
 def test_the_same_traffic_has_the_same_answers_and_teaches_the_same_as_over_sqlite(

@@ -18,6 +18,7 @@ from windvane.kernels.belief_bank import (
     build_row,
     compute_noise,
     learn_lesson,
+    predict_actions,
 )
 from windvane.kernels.diagonal import PRECISION
 from windvane.kernels.feature_parts import PackedSides, Scales, update_scales, weigh_parts
@@ -103,6 +104,17 @@ class BeliefBank:
             *(self.lead.column, when if math.isfinite(when) else 0.0, key, round_),
         )
 
+    @property
+    def now(self) -> float:
+        """The time of the newest decision that was learned, or 0."""
+        return self.newest if math.isfinite(self.newest) else 0.0
+
+    def predict(self, sides: PackedSides, at: float) -> Floats:
+        """Predict the reward of a context with each action by the belief that leads, (K,)."""
+        when = max(at, self.now)
+        parts = weigh_parts(sides, self.scales)
+        return predict_actions(self.rules, self.bank, self.lead.column, when, parts)[0]
+
     def learn(self, sides: PackedSides, reward: float, at: float) -> bool:
         """Learn the reward of a context and one action; returns whether the lead changed."""
         self._advance(at)
@@ -183,8 +195,11 @@ class BeliefBank:
         self.lessons = validation.whole("load", "lessons", header["lessons"], least=0)
         self.newest = -math.inf if header["newest"] is None else float(header["newest"])
         self.lead = Lead(column, validation.whole("load", "lead", lesson, least=0), float(at))
-        keys, sums = _fill(arrays["weight_keys"], arrays["weight_sums"].reshape(weights, -1))
-        group_keys, evidence = _fill(arrays["group_keys"], arrays["evidence"].reshape(groups, -1))
+        width = 2 * columns
+        keys, sums = _fill(arrays["weight_keys"], arrays["weight_sums"].reshape(weights, width))
+        group_keys, evidence = _fill(
+            arrays["group_keys"], arrays["evidence"].reshape(groups, width)
+        )
         self.bank = Bank(
             keys,
             sums.reshape(len(keys), 2, columns),

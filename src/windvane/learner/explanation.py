@@ -22,15 +22,19 @@ def explain_action(
     action: Action,
     at: float,
     round_: int,
+    with_category: bool = True,
 ) -> list[Contribution]:
-    """List what each feature and crossing adds to the prediction of an action, largest first."""
+    """List what each feature and crossing adds to the prediction of an action, largest first.
+
+    Without categories, all categories of a feature count under its name.
+    """
     bank = learner.bank
     sides = join_request(context, pack_actions([action]), learner.parsed_crossings)
     parts = weigh_parts(sides, bank.scales)
     when = max(learner.clock_of(round_, at), bank.newest)
     amounts = compute_contributions(bank.rules, bank.bank, bank.lead.column, when, build_row(parts))
-    context_labels = label_parts("context", FeatureList("the context", context), True)
-    action_labels = label_parts("action", read_action(action.id, action.features), True)
+    context_labels = label_parts("context", FeatureList("the context", context), with_category)
+    action_labels = label_parts("action", read_action(action.id, action.features), with_category)
     names = ["constant"]
     labels = context_labels + action_labels
     names += [label for label, value in zip(labels, parts.values, strict=True) if value != 0.0]

@@ -16,6 +16,11 @@ _VERSION, _VERSION_WITH_MASKS = 1, 2
 _CATEGORY, _NUMBER, _ARRAY = 0, 1, 2
 
 
+def is_lesson(encoded: bytes) -> bool:
+    """Whether bytes are features of a lesson, and not dense ones of a policy."""
+    return len(encoded) % 8 != 0 and encoded.startswith(b"\0\0")
+
+
 def encode_lesson(sides: PackedSides) -> bytes:
     """Encode the features of a context and one action."""
     is_category = np.zeros(len(sides.sizes), np.bool_)

@@ -106,7 +106,7 @@ def create_loop(
         )
         from windvane.service.store.admin_operations import PutLoop
 
-        checked = check_new_settings(Settings.from_json(json.dumps(settings))).to_json()
+        checked = check_new_settings(Settings.from_names(settings)).to_json()
         put = PutLoop(check_loop_name(name), checked, _read_latest_us(store), "command line")
         row = store.submit(put).result()
     if as_json:

@@ -21,9 +21,7 @@ CHANGE_SECONDS = 60.0  # between two changes of taste
 REPORT_SECONDS = 5.0  # between two lines of output
 PAUSE_SECONDS = 0.02  # between two visitors
 LATE_SECONDS = 12.0  # after which a late reward is sent: later than the wait of SETTINGS
-SETTINGS = Settings(
-    half_life="30 seconds", reward_wait_time="PT10S", exploration_percentage=0.05, dim=64
-)
+SETTINGS = Settings(half_life="30 seconds", reward_wait_time="PT10S", exploration_percentage=0.05)
 CLICK_IF_LIKED = 0.7  # probabilities of a click
 CLICK_OTHERWISE = 0.1
 PROMPT_REWARDS = 0.95  # share of the rewards that are sent at once

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from loop_client import LoopClient, check_refusal, restart
+from policy_access import full_settings
 from server_process import BASE, Client, Nursery, Server
 from store_helpers import SECOND
 from windvane.policy import Policy
 from windvane.service.clock import read_wall_us
 from windvane.service.loops.loop import decode_snapshot
-from windvane.service.loops.settings import Settings
 from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.clock_operations import PutClock
 from windvane.service.store.decision_operations import PutDecision
@@ -134,7 +134,7 @@ def test_a_deleted_log_gives_its_space_back_while_requests_are_answered(
 ) -> None:
     data = tmp_path / "data"
     with Store(data) as store:
-        put = PutLoop("default", Settings().to_json(), 0, "test")
+        put = PutLoop("default", full_settings().to_json(), 0, "test")
         number = store.submit(put).result(20).id
         for k in range(1000):
             decision = build_decision(number, f"e{k}", k)._replace(request="x" * 4000)
@@ -158,7 +158,7 @@ def test_the_log_is_kept_for_as_many_days_as_it_is_told(
 ) -> None:
     data = tmp_path / "data"
     with Store(data) as store:
-        settings = Settings(log_retention_days=days, half_life="never")
+        settings = full_settings(log_retention_days=days, half_life="never")
         number = store.submit(PutLoop("default", settings.to_json(), 0, "test")).result(20).id
         terms = RewardTerms(600 * SECOND)
         now = read_wall_us()

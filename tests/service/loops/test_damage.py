@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from policy_access import policy_of
+from policy_access import read_bits
 from server_process import BASE
 from windvane.service.app import create_app
 
@@ -21,10 +21,9 @@ def play(web: TestClient, count: int, first: int = 0) -> None:
         assert web.post(path, json={"value": number % 3 / 2}).status_code == 204
 
 
-def read_belief(web: TestClient) -> tuple[int, bytes, bytes]:
+def read_belief(web: TestClient) -> tuple[int, dict[str, bytes]]:
     loop = web.app.state.service.loops["default"]  # type: ignore[attr-defined]
-    belief = policy_of(loop).belief
-    return loop.last_lesson, belief.gram.tobytes(), belief.moment.tobytes()
+    return loop.last_lesson, read_bits(loop)
 
 
 def run_sql(data: Path, statement: str) -> None:
@@ -33,7 +32,7 @@ def run_sql(data: Path, statement: str) -> None:
         log.commit()
 
 
-def prepare_log(data: Path, deletes: bool = False) -> tuple[int, bytes, bytes]:
+def prepare_log(data: Path, deletes: bool = False) -> tuple[int, dict[str, bytes]]:
     """Leave a log with two snapshots of a loop, and return the belief."""
     with TestClient(create_app(str(data))) as web:
         assert web.post("/loops", json={"name": "home"}).status_code == 201

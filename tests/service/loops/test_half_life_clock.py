@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from policy_access import policy_of, policy_of_model
+from policy_access import full_settings, policy_of, policy_of_model
 from store_helpers import SECOND
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.offered_actions import Offer
-from windvane.service.loops.settings import Settings
 from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import Action, RankRequest
 from windvane.service.store.admin_operations import PutLoop, PutSettings, PutSnapshot
@@ -22,7 +21,7 @@ OFFER = Offer(REQUEST.actions)
 
 
 def create_loop(store: Store, half_life: str) -> Loop:
-    settings = Settings(dim=4, half_life=half_life).to_json()
+    settings = full_settings(dim=4, half_life=half_life).to_json()
     return Loop(store.submit(PutLoop("home", settings, 0, "test")).result(20), store)
 
 

@@ -6,19 +6,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from policy_access import full_settings
 from server_process import Client, Nursery, Server
-from windvane import Policy
+from windvane import Learner, Policy
 from windvane.features.encoder import Encoder
 from windvane.service.loops.settings import Settings
 from windvane.service.schemas import Action
 from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.log import Store
 
-ALIKE = Settings(dim=24, half_life="60 rounds", seed=5, exploration_percentage=0.2, width=0.7)
+ALIKE = full_settings(dim=24, half_life="60 rounds", seed=5, exploration_percentage=0.2, width=0.7)
 SETTINGS = {
     "alike": ALIKE,
-    "fading": Settings(half_life="20 rounds", exploration_percentage=0.3, width=0.05),
-    "keeping": Settings(half_life="never", exploration_percentage=0.3, width=0.05),
+    "fading": full_settings(half_life="20 rounds", exploration_percentage=0.3, width=0.05),
+    "keeping": full_settings(half_life="never", exploration_percentage=0.3, width=0.05),
+}
+LEARNING = Settings(half_life="60 rounds", seed=5, exploration_percentage=0.2)
+SETTINGS |= {
+    "learning": LEARNING,
+    "fading-diagonal": Settings(half_life="20 rounds", exploration_percentage=0.3),
+    "keeping-diagonal": Settings(half_life="never", exploration_percentage=0.3),
 }
 SKIES = ("sun", "rain")
 ARMS = ("ice", "tea", "soup")
@@ -65,6 +72,31 @@ def test_choices_over_http_are_those_of_the_policy(client: Client) -> None:
     assert seen == {0, 1, 2}
 
 
+def test_choices_over_http_are_those_of_the_learner(client: Client) -> None:
+    learner = Learner(half_life="60 rounds", exploration_percentage=0.2, seed=5)
+    draw = np.random.default_rng(3)
+    seen = set()
+    for _ in range(120):
+        context = {"sky": str(draw.choice(SKIES)), "warmth": float(draw.normal())}
+        prices = [float(draw.random()) for _ in ARMS]
+        arms = [{"id": name, "price": price} for name, price in zip(ARMS, prices, strict=True)]
+        decision = learner.rank(context, arms, at=0.0)
+        reward = float(draw.uniform(-1, 1)) if decision.index else 0.5
+        learner.reward(decision, reward)
+        actions = [
+            {"id": name, "features": [{"price": price}]}
+            for name, price in zip(ARMS, prices, strict=True)
+        ]
+        body = {"contextFeatures": [context], "actions": actions}
+        response = client.rank(body, "/loops/learning").json
+        assert response["rewardActionId"] == decision.action
+        shares = [one["probability"] for one in response["ranking"]]
+        assert shares == pytest.approx(decision.probabilities.tolist(), rel=1e-9)
+        assert client.reward(response["eventId"], reward, "/loops/learning").status == 204
+        seen.add(decision.index)
+    assert seen == {0, 1, 2}
+
+
 def play(client: Client, loop: str, rounds: int, best: str) -> float:
     """The mean reward of rounds in which one action earns 1 and all others nothing."""
     body = {"actions": [{"id": name, "features": []} for name in ARMS]}
@@ -77,9 +109,13 @@ def play(client: Client, loop: str, rounds: int, best: str) -> float:
     return total / rounds
 
 
-def test_after_a_change_of_taste_only_a_fading_memory_recovers(client: Client) -> None:
-    for loop in ("fading", "keeping"):  # 0.8 at best: three rounds in ten go to any action
+@pytest.mark.parametrize("belief", ["", "-diagonal"])
+def test_after_a_change_of_taste_only_a_fading_memory_recovers(client: Client, belief: str) -> None:
+    for loop in (
+        f"fading{belief}",
+        f"keeping{belief}",
+    ):  # 0.8 at best: three rounds in ten go to any action
         assert play(client, loop, 150, "ice") > 0.6
         play(client, loop, 60, "soup")  # three half-lives
-    assert play(client, "fading", 40, "soup") > 0.6
-    assert play(client, "keeping", 40, "soup") < 0.4
+    assert play(client, f"fading{belief}", 40, "soup") > 0.6
+    assert play(client, f"keeping{belief}", 40, "soup") < 0.4

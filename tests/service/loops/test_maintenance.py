@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from policy_access import policy_of
+from policy_access import full_settings, policy_of
 from service_helpers import OFFER, make_service
+from windvane.service.loops import loop as loop_module
 from windvane.service.loops import maintenance
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import Service
@@ -81,7 +82,7 @@ def test_a_snapshot_is_due_after_lessons_of_the_loop_itself(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> None:
-        monkeypatch.setattr(maintenance, "SNAPSHOT_EVERY_LESSONS", 4)
+        monkeypatch.setattr(loop_module, "SNAPSHOT_EVERY_LESSONS", 4)
         service, writer = make_service(store)
         for name in ("busy", "quiet"):
             await service.create_loop(name, Settings(), "test")
@@ -105,7 +106,7 @@ def test_a_large_snapshot_is_written_in_parts_and_read_as_one(
 
     async def run() -> None:
         service, writer = make_service(store)
-        loop = await service.create_loop("large", Settings(dim=300), "test")
+        loop = await service.create_loop("large", full_settings(dim=300), "test")
         submit = writer.submit
 
         def note_size(operation: Any, *arguments: Any) -> Any:

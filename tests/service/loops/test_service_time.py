@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from clock_helpers import DAY, HOUR, MINUTE, SECOND, TODAY, YEAR, FakeMachine
-from policy_access import policy_of
+from policy_access import full_settings, policy_of
 from store_helpers import InProcessWriter, make_decision, put_decision
 from windvane.errors import StoreError
 from windvane.service.loops.loop import Loop
@@ -20,7 +20,6 @@ from windvane.service.loops.maintenance import (
 )
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.service import Service
-from windvane.service.loops.settings import Settings
 from windvane.service.schemas import Action, RankOptions
 from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.clock_operations import PutClock, StepClock
@@ -30,7 +29,7 @@ from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.schema import decisions, waiting
 
 OFFER = Offer([Action(name, [{"name": name}]) for name in ("ice", "tea")])
-SETTINGS = Settings(dim=2, half_life="7 days")  # a wait of 10 minutes, 90 days in the log
+SETTINGS = full_settings(dim=2, half_life="7 days")  # a wait of 10 minutes, 90 days in the log
 WAIT_MINUTES = 10
 TICK = 6 * SECOND  # between two rounds of background work
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from windvane import Policy
+from policy_access import full_settings
+from windvane import Learner, Policy
 from windvane.errors import SettingError
 from windvane.exploration import randomized
 from windvane.laws import confidence, half_normal
@@ -19,7 +20,7 @@ from windvane.service.loops.settings import (
 
 
 def test_the_policy_of_settings_is_the_one_that_they_describe() -> None:
-    settings = Settings(
+    settings = full_settings(
         dim=24, half_life="60 rounds", seed=5, exploration_percentage=0.2, width=0.7, noise=0.3
     )
     exploration = randomized(half_normal(0.7 * confidence(0.01, 0.3)))
@@ -69,9 +70,9 @@ def test_what_the_belief_depends_on_cannot_change(name: str) -> None:
 
 def test_every_setting_is_documented() -> None:
     rows = {row["name"]: row for row in document_settings()}
-    assert len(rows) == len(Settings.__struct_fields__) == 13
+    assert len(rows) == len(Settings.__struct_fields__) == 15
     assert all(row["type"] and row["meaning"] and row["default"] for row in rows.values())
-    assert len({row["flag"] for row in rows.values()}) == 13
+    assert len({row["flag"] for row in rows.values()}) == 15
     assert rows["noise"]["type"] == "number in (0, 1000]"
     assert rows["learningMode"]["type"] == "Online or Apprentice or LoggingOnly"
     assert rows["dim"]["meaning"].endswith("Fixed at creation.")
@@ -82,3 +83,58 @@ def test_every_setting_is_documented() -> None:
 def test_a_name_that_cannot_be_part_of_a_url_is_refused(name: str) -> None:
     with pytest.raises(LoopNameError, match="a loop's name"):
         check_loop_name(name)
+
+
+OLD = {
+    "rewardWaitTime": "PT10M", "defaultReward": 0.0, "rewardAggregation": "earliest",
+    "explorationPercentage": 0.1, "learningMode": "Online", "logRetentionDays": 90,
+    "modelExportFrequency": "PT5M", "halfLife": "7 days", "dim": 128, "ridge": 1.0,
+    "noise": 0.5, "width": 0.4, "seed": 0,
+}  # fmt: skip
+
+
+def test_settings_of_release_0_1_0_have_a_full_belief() -> None:
+    settings = Settings.from_json(json.dumps(OLD))
+    assert settings.belief == "full"
+    kept = json.loads(settings.to_json())
+    assert {name: kept[name] for name in OLD} == OLD
+    assert Settings.from_json('{"dim": 2}') == full_settings(dim=2)
+
+
+def test_a_new_loop_is_diagonal_unless_a_setting_of_a_full_belief_is_given() -> None:
+    assert Settings.from_names({}) == Settings()
+    assert (Settings().belief, Settings().half_life) == ("diagonal", "auto")
+    assert Settings().exploration_percentage == 0.02
+    for name in ("dim", "ridge", "noise", "width"):
+        given = Settings.from_names({name: 2})
+        assert (given.belief, given.half_life, given.exploration_percentage) == (
+            *("full", "7 days"),
+            0.1,
+        )
+    assert Settings.from_names({"belief": "diagonal", "dim": 64}).half_life == "auto"
+    assert Settings.from_names({"halfLife": "never"}).belief == "diagonal"
+
+
+def test_a_full_belief_has_no_automatic_half_life() -> None:
+    with pytest.raises(SettingError, match=r"^settings: halfLife must not be auto if .* full$"):
+        Settings.from_names({"belief": "full", "halfLife": "auto"})
+    with pytest.raises(LoopSettingsError, match="halfLife must not be auto"):
+        full_settings().merge({"halfLife": "Auto"})
+    assert Settings(half_life="1 day").merge({"halfLife": "auto"}) == Settings()
+
+
+@pytest.mark.parametrize("changes", [{"belief": "full"}, {"crossings": "none"}])
+def test_belief_and_crossings_are_fixed(changes: dict[str, object]) -> None:
+    with pytest.raises(LoopSettingsError, match="is fixed when a loop is created"):
+        Settings().merge(changes)
+    with pytest.raises(SettingError, match="a pair must be"):
+        Settings.from_names({"crossings": "user"})
+
+
+def test_the_learner_of_settings_is_the_one_that_they_describe() -> None:
+    settings = Settings(half_life="2 days", exploration_percentage=0.2, crossings="user*action")
+    learner = settings.build_learner()
+    assert repr(learner) == repr(
+        Learner(half_life="2 days", exploration_percentage=0.2, crossings="user*action")
+    )
+    assert learner.key == Learner(seed=0).key

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policy_access import policy_of
+from policy_access import full_settings, policy_of
 from service_helpers import OFFER, make_service
 from windvane.service.errors import LoopSettingsError, RankRequestError, TooManyRequestsError
 from windvane.service.loops import full_model, work_queue
@@ -83,8 +83,8 @@ def test_a_long_rank_lets_another_loop_answer_before_it_ends(
 
     async def run() -> None:
         service, _ = make_service(store)
-        await service.create_loop("slow", Settings(dim=17), "test")
-        await service.create_loop("quick", Settings(dim=16), "test")
+        await service.create_loop("slow", full_settings(dim=17), "test")
+        await service.create_loop("quick", full_settings(dim=16), "test")
         slow = asyncio.create_task(service.rank("slow", RankOptions(), OFFER, "{}"))
         await asyncio.sleep(0)
         assert b"eventId" in await service.rank("quick", RankOptions(), OFFER, "{}")
@@ -107,7 +107,7 @@ def test_lessons_of_a_large_loop_are_learned_in_a_thread_with_the_bits_of_the_lo
 
     async def run() -> None:
         service, _ = make_service(store)
-        loop = await service.create_loop("large", Settings(dim=129), "test")
+        loop = await service.create_loop("large", full_settings(dim=129), "test")
         monkeypatch.setattr(Loop, "learn", note_thread)
         for number in range(20):
             await service.rank("large", RankOptions(event_id=f"e{number}"), OFFER, "{}")
@@ -165,8 +165,8 @@ def test_sizes_that_cannot_be_served_are_refused(
     async def run() -> None:
         service, _ = make_service(store)
         with pytest.raises(LoopSettingsError, match="at most 1024 in a new loop, got 1025"):
-            await service.create_loop("huge", Settings(dim=MAX_NEW_DIM + 1), "test")
-        old = Settings(dim=MAX_NEW_DIM + 1).to_json()
+            await service.create_loop("huge", full_settings(dim=MAX_NEW_DIM + 1), "test")
+        old = full_settings(dim=MAX_NEW_DIM + 1).to_json()
         store.submit(PutLoop("old", old, 0, "test")).result(20)
         await service.rank("old", RankOptions(), OFFER, "{}")  # of an earlier version: it serves
         monkeypatch.setattr(full_model, "MAX_ROW_NUMBERS", 2 * MAX_NEW_DIM)
@@ -179,8 +179,8 @@ def test_sizes_that_cannot_be_served_are_refused(
 def test_a_long_change_of_settings_does_not_stop_that_of_another_loop(store: Store) -> None:
     async def run() -> None:
         service, _ = make_service(store)
-        slow = await service.create_loop("slow", Settings(dim=4), "test")
-        await service.create_loop("quick", Settings(dim=4), "test")
+        slow = await service.create_loop("slow", full_settings(dim=4), "test")
+        await service.create_loop("quick", full_settings(dim=4), "test")
         released = threading.Event()
 
         def block() -> None:

@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
+from policy_access import full_settings
 from windvane.features.encoder import Encoder
 from windvane.policy import Policy
-from windvane.service.loops.settings import Settings
 from windvane.service.monitoring.drift_alarm import (
     CALIBRATION_LESSONS,
     GROUP_LESSONS,
@@ -24,7 +24,7 @@ TURN = 1500  # round of the change of taste
 
 def play_loop(seed: int, turn: int) -> Floats:
     """Prediction errors of a loop whose visitors change to other drinks at a round."""
-    settings, generator = Settings(half_life="1000 rounds", seed=seed), random.Random(seed)
+    settings, generator = full_settings(half_life="1000 rounds", seed=seed), random.Random(seed)
     memory, exploration = settings.build_memory(), settings.build_exploration()
     policy = Policy(settings.dim, memory, exploration, seed=seed, floor=0.1)
     actions = [Action(name, [{"kind": name}]) for name in DRINKS]

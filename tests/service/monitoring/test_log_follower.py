@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from monitoring_helpers import ChangedLoop, create_loop, follow, put_one_decision
-from policy_access import policy_of, policy_of_model
+from policy_access import full_settings, policy_of, policy_of_model
 from store_helpers import TERMS
 from windvane.features.encoder import Encoder
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.offered_actions import Offer
-from windvane.service.loops.settings import Settings
 from windvane.service.monitoring.event_report import report_event
 from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
 from windvane.service.monitoring.panels import (
@@ -30,7 +29,7 @@ from windvane.service.store.schema import SettingsChange
 
 def test_follower_dashboard_and_report_agree_with_the_played_loop(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        loop = create_loop(store, Settings(dim=8, half_life="50 rounds"))
+        loop = create_loop(store, full_settings(dim=8, half_life="50 rounds"))
         assert build_dashboard(LogFollower(loop), RecentRequests([], [])).decisions == 0
         errors: list[float] = []
         baseline: list[float] = []
@@ -131,7 +130,7 @@ def test_new_settings_make_the_usual_error_unknown(changed: ChangedLoop) -> None
     follower = follow(loop)
     follower.alarm.usual = follower.alarm.usual._replace(size=1000)
     clicks = follower.clicks
-    settings = Settings(dim=8, half_life="20 rounds")
+    settings = full_settings(dim=8, half_life="20 rounds")
     loop.change_settings(SettingsChange(2, 0, settings.to_json(), "test", loop.last_lesson))
     follower.advance(budget=60)
     assert follower.alarm.usual.size == 0
@@ -144,7 +143,7 @@ def test_a_changed_share_of_clicks_is_found_once_no_earlier_decision_waits(tmp_p
     rates = np.repeat([0.5, 0.1], [change, rounds - change])
     rewards = (np.random.default_rng(5).random(rounds) < rates).astype(float)
     with Store(tmp_path) as store:
-        loop = create_loop(store, Settings(dim=8, half_life="never"))
+        loop = create_loop(store, full_settings(dim=8, half_life="never"))
         request = RankRequest(actions=[Action("a", []), Action("b", [])])
         offer = Offer(request.actions)
         for k, reward in enumerate(rewards):
@@ -175,7 +174,7 @@ def test_a_changed_share_of_clicks_is_found_once_no_earlier_decision_waits(tmp_p
 
 def test_followers_follow_a_loop_once_and_read_new_entries(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        loop, followers = create_loop(store, Settings(dim=8)), LogFollowers()
+        loop, followers = create_loop(store, full_settings(dim=8)), LogFollowers()
         follower = followers.follow(loop)
         assert followers.follow(loop) is follower
         put_one_decision(store, loop, "a")
@@ -190,7 +189,7 @@ def test_followers_follow_a_loop_once_and_read_new_entries(tmp_path: Path) -> No
 
 def test_decisions_that_are_deleted_from_the_log_are_dropped(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        loop = create_loop(store, Settings(dim=8))
+        loop = create_loop(store, full_settings(dim=8))
         put_one_decision(store, loop, "a")
         follower = follow(loop)
         assert len(follower.decisions) == 1

@@ -46,6 +46,8 @@ OUTPUT_NAMES = [
     ("windvane_prediction_error", "gauge"),
     ("windvane_parameter_norm", "gauge"),
     ("windvane_parameter_movement", "gauge"),
+    ("windvane_half_life_seconds", "gauge"),
+    ("windvane_noise", "gauge"),
     ("windvane_drift_alarms", "gauge"),
     ("windvane_click_alarms", "gauge"),
 ]

@@ -14,17 +14,16 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from policy_access import policy_of
+from policy_access import full_settings, policy_of, read_learner_bits
 from server_process import BASE, Client, Nursery, Server, wait_for_health
 from store_helpers import InProcessWriter, put_decision, put_reward
 from windvane.errors import StoreError
-from windvane.policy import Policy
+from windvane.learner.learner import Learner
 from windvane.service.app import create_app
 from windvane.service.clock import ServiceClock
 from windvane.service.loops.loop import FORGET, Loop, decode_snapshot
 from windvane.service.loops.maintenance import expire_decisions
 from windvane.service.loops.service import Service, teach
-from windvane.service.loops.settings import Settings
 from windvane.service.store import writer_client
 from windvane.service.store.admin_operations import PutLoop, PutSettings
 from windvane.service.store.decision_operations import PutDecision
@@ -37,10 +36,10 @@ BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ("ice
 SETTINGS = {"halfLife": "50 rounds", "rewardAggregation": "sum"}
 
 
-def read_belief(client: Client) -> tuple[int, bytes, bytes]:
+def read_belief(client: Client) -> tuple[int, dict[str, bytes]]:
     packed = decode_snapshot(client.call("GET", f"{BASE}/model").body)
-    belief = Policy.load(io.BytesIO(packed.policy)).belief
-    return belief.seen, belief.gram.tobytes(), belief.moment.tobytes()
+    learner = Learner.load(io.BytesIO(packed.policy))
+    return learner.bank.lessons, read_learner_bits(learner)
 
 
 def test_a_killed_writer_is_replaced_and_the_belief_matches_the_log(
@@ -143,7 +142,7 @@ def test_the_service_stops_while_the_log_fails(nursery: Nursery, tmp_path: Path)
 
 
 def test_lessons_read_from_the_log_are_not_learned_again_from_their_results(tmp_path: Path) -> None:
-    settings = Settings(dim=2, half_life="never").to_json()
+    settings = full_settings(dim=2, half_life="never").to_json()
     with Store(tmp_path) as store:
         row = store.submit(PutLoop("home", settings, 0, "test")).result(20)
         loop = Loop(row, store)
@@ -169,7 +168,7 @@ def test_lessons_read_from_the_log_are_not_learned_again_from_their_results(tmp_
 
 def test_one_sweep_closes_all_expired_decisions(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        settings = Settings(dim=2, half_life="never").to_json()
+        settings = full_settings(dim=2, half_life="never").to_json()
         row = store.submit(PutLoop("home", settings, 0, "test")).result(20)
         puts = [put_decision(row.id, f"e{k}", deferred=k % 3 > 0) for k in range(900)]
         for put in [store.submit(put) for put in puts]:
@@ -276,6 +275,6 @@ def test_loops_read_the_log_again_before_a_new_writer_writes(
         end = time.monotonic() + 60.0
         while web.post(f"{BASE}/rank", json=BODY | {"eventId": "last"}).json()["degraded"]:
             assert time.monotonic() < end
-        assert (loop.last_lesson, policy_of(loop).belief.seen) == (lesson.id, 1)
+        assert (loop.last_lesson, loop.model.observation_count) == (lesson.id, 1)
         last = web.app.state.service.store.find_decision(1, "last")  # type: ignore[attr-defined]
         assert last.round > other.round

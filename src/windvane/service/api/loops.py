@@ -8,8 +8,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windvane.errors import SettingError
 from windvane.service.api.requests import get_service, parse_body, read_body
 from windvane.service.api.responses import json_response
+from windvane.service.errors import LoopSettingsError
 from windvane.service.loops.settings import LOOP_NAME, Settings
 from windvane.service.schemas import to_datetime
 
@@ -17,10 +19,17 @@ LoopName = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{LOOP_NA
 
 
 class NewLoop(msgspec.Struct, forbid_unknown_fields=True):
-    """A loop to create."""
+    """A loop to create, as the API documents it."""
 
     name: LoopName
     settings: Settings = Settings()
+
+
+class NewLoopBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A loop to create; its settings are not checked yet, because defaults depend on them."""
+
+    name: LoopName
+    settings: dict[str, object] = {}
 
 
 class LoopInfo(msgspec.Struct):
@@ -31,7 +40,7 @@ class LoopInfo(msgspec.Struct):
     settings: Settings
 
 
-_decode_new_loop = msgspec.json.Decoder(NewLoop).decode
+_decode_new_loop = msgspec.json.Decoder(NewLoopBody).decode
 
 
 async def list_loops(request: Request) -> Response:
@@ -49,5 +58,9 @@ async def create_loop(request: Request) -> Response:
     """POST loops."""
     body = await read_body(request.receive)
     new = parse_body(_decode_new_loop, body, "InvalidServiceConfiguration")
-    loop = await get_service(request).create_loop(new.name, new.settings, "http")
+    try:
+        settings = Settings.from_names(new.settings)
+    except SettingError as reason:
+        raise LoopSettingsError(str(reason), "settings") from None
+    loop = await get_service(request).create_loop(new.name, settings, "http")
     return json_response(LoopInfo(loop.name, to_datetime(loop.created), loop.settings), 201)

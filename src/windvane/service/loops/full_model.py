@@ -14,7 +14,7 @@ from windvane.features.labels import Contribution
 from windvane.features.packing import Action, PackedActions
 from windvane.policy import Policy
 from windvane.service.clock import MICROSECONDS_PER_SECOND
-from windvane.service.loops.model import Choice, Model, Moment, Summary
+from windvane.service.loops.model import Choice, LearningState, Model, Moment, Summary
 from windvane.service.loops.settings import Settings
 from windvane.types import Floats
 
@@ -116,8 +116,9 @@ class FullModel(Model):
     def can_learn(self, features: bytes) -> bool:
         return len(features) == BYTES_PER_NUMBER * self.policy.dim
 
-    def learn(self, features: bytes, reward: float, moment: Moment) -> None:
+    def learn(self, features: bytes, reward: float, moment: Moment) -> bool:
         self.policy.learn(np.frombuffer(features), reward, self.clock_of(moment))
+        return False
 
     def amend(self, features: bytes, more: float, moment: Moment) -> None:
         self.policy.amend(np.frombuffer(features), more, self.clock_of(moment))
@@ -144,6 +145,18 @@ class FullModel(Model):
 
     def compute_norm(self) -> float:
         return float(np.linalg.norm(self.policy.theta))
+
+    def describe_learning(self) -> LearningState:
+        return LearningState(
+            half_lives=(self.half_life,),
+            losses=(0.0,),
+            leader=0,
+            in_rounds=self._ages_in_rounds,
+            lead_lesson=0,
+            lead_at=0.0,
+            noise=self._settings.noise,
+            share=self._settings.width,
+        )
 
     def save(self) -> bytes:
         file = io.BytesIO()

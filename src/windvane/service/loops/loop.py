@@ -29,7 +29,13 @@ from windvane.service.schemas import RankOptions
 from windvane.service.store.decision_codec import render_answer
 from windvane.service.store.log import LogReader
 from windvane.service.store.reward_matching import RewardTerms
-from windvane.service.store.schema import Decision, Lesson, LoopRow, SettingsChange
+from windvane.service.store.schema import (
+    Decision,
+    HalfLifeChange,
+    Lesson,
+    LoopRow,
+    SettingsChange,
+)
 
 FORGET = "forget"  # author of a change of settings that also deletes the belief
 MAX_EVENT_ID_LENGTH = 256
@@ -37,6 +43,8 @@ NOT_DAMAGES = ("locked", "full", "unreachable", "readonly")  # of a snapshot: tr
 # Beyond one of these, work takes more than some milliseconds, and is done in a thread.
 MAX_SHORT_TEXT = 1 << 15  # characters of a rank request
 MAX_SHORT_CROSSINGS = 1 << 17  # of context and actions, estimated from the size of their text
+SNAPSHOT_EVERY_LESSONS = 1000  # of the loop itself, or more if a snapshot is large
+SNAPSHOT_BYTES_PER_LESSON = 1 << 12  # at most, on average
 CHARACTERS_PER_NUMBER = 4  # of a request with many features; two are the fewest
 _RANDOM_BYTES_PER_EVENT = 9  # a multiple of 3, of which base64 makes whole letters
 _EVENTS_PER_SYSTEM_CALL = 256
@@ -115,6 +123,7 @@ class Loop:
         self.last_change = 0  # id of the last change of settings
         self.newest = Moment(0, 0)  # of the newest decision that was learned
         self.lessons_since_snapshot = 0
+        self.unwritten_changes: list[HalfLifeChange] = []  # of the half-life, for the log
         self.expiries = ExpirySchedule()
         self.work = WorkQueue()
         self.changing = asyncio.Lock()  # one change of settings at a time: each reads the last
@@ -312,6 +321,12 @@ class Loop:
         return Choice(0, baseline, features)
 
     @property
+    def needs_snapshot(self) -> bool:
+        """Whether the lessons since the last snapshot are worth the bytes of a new one."""
+        lessons = self.model.size_bytes // SNAPSHOT_BYTES_PER_LESSON
+        return self.lessons_since_snapshot >= max(SNAPSHOT_EVERY_LESSONS, lessons)
+
+    @property
     def agreement(self) -> float:
         """Share of decisions in mode Apprentice whose first action was the model's choice.
 
@@ -329,8 +344,10 @@ class Loop:
             moment = Moment(lesson.round, lesson.ranked_at)
             if lesson.kind == "amend":
                 self.model.amend(lesson.features, lesson.value, moment)
-            else:
-                self.model.learn(lesson.features, lesson.value, moment)
+            elif self.model.learn(lesson.features, lesson.value, moment):
+                half_life = self.model.half_life
+                seconds = half_life if math.isfinite(half_life) else None
+                self.unwritten_changes.append(HalfLifeChange(lesson.id, lesson.at, seconds))
             self.newest = max(self.newest, moment)
             self.last_lesson = lesson.id
             self.lessons_since_snapshot += 1

@@ -19,7 +19,6 @@ from windvane.service.store.space import ReclaimSpace
 SWEEP_INTERVAL_SECONDS = 0.5  # between two searches for decisions whose wait is over
 RETENTION_INTERVAL_SECONDS = 3600.0  # between two searches for decisions that are too old
 RECLAIM_PAUSE_SECONDS = 0.05  # between two steps, in which requests are written
-SNAPSHOT_EVERY_LESSONS = 1000  # of the loop itself
 CLOCK_INTERVAL_SECONDS = 1.0  # between two comparisons of service time with the wall clock
 STORE_CLOCK_EVERY_COMPARISONS = 60  # after which service time is stored
 MICROSECONDS_PER_DAY = 86_400 * MICROSECONDS_PER_SECOND
@@ -40,7 +39,7 @@ async def run_sweeps(service: Service) -> None:
             for number, loop in enumerate(list(service.loops.values())):
                 is_due = loop.expiries.is_due(service.clock.now_us() - loop.terms.wait_us)
                 is_probe = bool(service.degraded) and number == 0  # a write shows if the log works
-                is_needed = is_due or is_probe or _needs_snapshot(loop)
+                is_needed = is_due or is_probe or loop.needs_snapshot or loop.unwritten_changes
                 if is_needed and loop.name not in tasks:
                     sweep = _sweep_loop(service, loop, is_due or is_probe)
                     tasks[loop.name] = asyncio.create_task(sweep)
@@ -54,16 +53,13 @@ async def _sweep_loop(service: Service, loop: Loop, expires: bool) -> None:
     try:
         if expires:
             await expire_decisions(service, loop)
-        if _needs_snapshot(loop):
+        await service.write_half_life_changes(loop)
+        if loop.needs_snapshot:
             await service.save_snapshot(loop)
     except StoreError:
         return  # the writer's client counts what fails
     except Exception:
         logger.exception("loop %s cannot be swept", loop.name)
-
-
-def _needs_snapshot(loop: Loop) -> bool:
-    return loop.lessons_since_snapshot >= SNAPSHOT_EVERY_LESSONS
 
 
 async def expire_decisions(service: Service, loop: Loop) -> None:

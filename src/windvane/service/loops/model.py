@@ -35,6 +35,19 @@ class Choice(NamedTuple):
     features: bytes  # of the chosen one, for the log
 
 
+class LearningState(NamedTuple):
+    """What a model has found about half-life and noise."""
+
+    half_lives: tuple[float, ...]  # that are compared; infinity stands for never
+    losses: tuple[float, ...]  # of each: nats by which it predicted worse than the best, lately
+    leader: int  # the place of the half-life in force
+    in_rounds: bool  # whether half-lives count in rounds; otherwise in seconds
+    lead_lesson: int  # how many rewards had been learned when it took the lead
+    lead_at: float  # the newest decision then, on the clock of the half-life
+    noise: float  # the standard deviation of rewards around their predictions
+    share: float  # of the noise (full belief: of the confidence radius): the scale of exploration
+
+
 class Model(Protocol):
     """What a loop has learned."""
 
@@ -75,8 +88,8 @@ class Model(Protocol):
     def can_learn(self, features: bytes) -> bool:
         """Whether these features are such that this model can have made them."""
 
-    def learn(self, features: bytes, reward: float, moment: Moment) -> None:
-        """Learn the reward of a decision."""
+    def learn(self, features: bytes, reward: float, moment: Moment) -> bool:
+        """Learn the reward of a decision; returns whether another half-life leads now."""
 
     def amend(self, features: bytes, more: float, moment: Moment) -> None:
         """Add to a reward that was learned before."""
@@ -102,6 +115,9 @@ class Model(Protocol):
 
     def compute_norm(self) -> float:
         """The Euclidean norm of the estimated parameter."""
+
+    def describe_learning(self) -> LearningState:
+        """The half-lives that are compared, which of them leads, and the noise."""
 
     def save(self) -> bytes:
         """The model as a snapshot keeps it."""

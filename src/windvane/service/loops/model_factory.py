@@ -1,15 +1,18 @@
 """Build and load the model that the settings of a loop name."""
 
 from windvane.service.loops.full_model import FullModel
+from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.model import Model, Moment
 from windvane.service.loops.settings import Settings
 
 
 def build_model(settings: Settings) -> Model:
     """A model of these settings that has learned nothing."""
-    return FullModel(settings)
+    return FullModel(settings) if settings.belief == "full" else LearnerModel(settings)
 
 
 def load_model(settings: Settings, saved: bytes, newest: Moment) -> Model:
     """Load a saved model; `newest` is the newest decision that it has learned."""
-    return FullModel.load(settings, saved, newest)
+    if settings.belief == "full":
+        return FullModel.load(settings, saved, newest)
+    return LearnerModel.load(settings, saved)

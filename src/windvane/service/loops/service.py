@@ -38,6 +38,7 @@ from windvane.service.schemas import RankOptions
 from windvane.service.store.admin_operations import (
     SNAPSHOTS_BEFORE_DELETION,
     DeleteLogs,
+    PutHalfLifeChange,
     PutLoop,
     PutSettings,
     PutSnapshot,
@@ -293,8 +294,21 @@ class Service:
         """Store the belief of a loop."""
         async with loop.saving:
             put = await loop.work.call(partial(_make_snapshot, loop), is_long=True)
+            await self.write_half_life_changes(loop)
             for operation in split_snapshot(put):
                 await self.write(operation)
+
+    async def write_half_life_changes(self, loop: Loop) -> None:
+        """Write which half-lives have taken the lead.
+
+        They are written before a snapshot that contains their lessons. A process that ends before
+        learns these lessons again, and finds the same changes.
+        """
+        while changes := loop.unwritten_changes:
+            change = changes[0]
+            await self.write(PutHalfLifeChange(loop.id, *change))
+            if changes and changes[0] is change:  # no other task has written it meanwhile
+                changes.pop(0)
 
     async def encode_model(self, name: str) -> bytes:
         """The belief of a loop as the store keeps it."""

@@ -1,9 +1,12 @@
 """A loop's settings: rewards, memory, exploration, features and log.
 
 Each setting is one field of `Settings`. From the field follow the name and the check on the wire,
-the flag of `windvane loop create`, the row of the documentation and the loop's policy. A log keeps
+the flag of `windvane loop create`, the row of the documentation and the loop's model. A log keeps
 settings as JSON. A change of settings keeps the belief: the new memory and exploration continue
 with the same sums.
+
+The belief is diagonal (`windvane.Learner`) or full (`windvane.Policy`, as release 0.1.0 has it).
+The settings of 0.1.0 name no belief, because theirs is always full.
 """
 
 import re
@@ -15,6 +18,8 @@ import msgspec
 from windvane import exploration, laws, memory
 from windvane.durations import parse_half_life, parse_seconds
 from windvane.errors import SettingError
+from windvane.features.crossings import parse_crossings
+from windvane.learner.learner import AUTO, EXPLORATION_PERCENTAGE, Learner
 from windvane.policy import Policy
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.errors import LoopNameError, LoopSettingsError
@@ -23,6 +28,9 @@ LOOP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
 MAX_NEW_DIM = 1024  # of a new loop: a lesson takes d² steps, and every d lessons one takes d³
 MAX_DIM = 4096  # of a loop that was created by version 0.1.0
 Mode = Literal["Online", "Apprentice", "LoggingOnly"]
+Belief = Literal["diagonal", "full"]
+NAMES_OF_FULL = ("dim", "ridge", "noise", "width")  # settings that only a full belief has
+DEFAULTS_OF_FULL = {"halfLife": "7 days", "explorationPercentage": 0.1}  # those of 0.1.0
 
 
 def _setting(flag: str, meaning: str, kind: str = "", fixed: bool = False, **bounds: Any) -> object:
@@ -52,11 +60,13 @@ class Settings(
         float,
         _setting(
             "--exploration",
-            "Share of decisions in which every action has the same probability.",
+            "Share of decisions in which every action has the same probability. A larger share "
+            "finds changes sooner and makes estimates of other rules exacter; it costs this share "
+            "of the gain. Default of a full belief: 0.1.",
             ge=0.0,
             le=1.0,
         ),
-    ] = 0.1
+    ] = EXPLORATION_PERCENTAGE
     learning_mode: Annotated[
         Mode,
         _setting(
@@ -86,15 +96,18 @@ class Settings(
         str,
         _setting(
             "--half-life",
-            'Age at which a reward counts half: "7 days", "500 rounds" or "never".',
-            "duration, rounds or never",
+            'Age at which a reward counts half. "auto" keeps seven half-lives, from an hour to '
+            "never, side by side and follows the one that predicts best. A fixed one is written as "
+            '"7 days", "500 rounds" or "never". Default of a full belief, which has no "auto": '
+            '"7 days".',
+            "auto, duration, rounds or never",
         ),
-    ] = "7 days"
+    ] = AUTO
     dim: Annotated[
         int,
         _setting(
             "--dim",
-            "Dimension of the hashed features.",
+            "Of a full belief: dimension of the hashed features.",
             f"integer in [2, {MAX_NEW_DIM}]",
             fixed=True,
             ge=2,
@@ -106,7 +119,7 @@ class Settings(
         float,
         _setting(
             "--ridge",
-            "Ridge of the regression; a larger one shrinks the estimate more.",
+            "Of a full belief: ridge of the regression; a larger one shrinks the estimate more.",
             fixed=True,
             ge=1e-3,
             le=1e6,
@@ -114,14 +127,20 @@ class Settings(
     ] = 1.0
     noise: Annotated[
         float,
-        _setting("--noise", "Standard deviation of a reward's noise.", gt=0.0, le=1000.0),
+        _setting(
+            "--noise",
+            "Of a full belief: standard deviation of a reward's noise. A diagonal belief "
+            "estimates it.",
+            gt=0.0,
+            le=1000.0,
+        ),
     ] = 0.5
     width: Annotated[
         float,
         _setting(
             "--width",
-            "Scale of exploration, as a multiple of the confidence radius; 0 explores only by "
-            "the exploration percentage.",
+            "Of a full belief: scale of exploration, as a multiple of the confidence radius; 0 "
+            "explores only by the exploration percentage.",
             ge=0.0,
             le=1000.0,
         ),
@@ -130,17 +149,56 @@ class Settings(
         int,
         _setting("--seed", "Seed of the random choices.", fixed=True, ge=0, le=2**53),
     ] = 0
+    belief: Annotated[
+        Belief,
+        _setting(
+            "--belief",
+            "What is kept of the rewards: diagonal keeps a mean and a precision for every feature "
+            "and crossing, however many there are; full keeps all correlations between `dim` "
+            "numbers, as release 0.1.0 does. Default: full if dim, ridge, noise or width is given, "
+            "otherwise diagonal.",
+            fixed=True,
+        ),
+    ] = "diagonal"
+    crossings: Annotated[
+        str,
+        _setting(
+            "--crossings",
+            "Of a diagonal belief: which namespaces of the context are crossed with which of the "
+            'action, such as "user*article, device*article"; "none" crosses nothing. Without a '
+            "crossing, the feature of the context changes the reward of all actions alike.",
+            "pairs of namespaces",
+            fixed=True,
+        ),
+    ] = "context*action"
 
     def __post_init__(self) -> None:
         parse_seconds(self.reward_wait_time)
         parse_seconds(self.model_export_frequency)
-        self.build_memory()
+        parse_crossings(self.crossings)
+        if not self.finds_half_life:
+            parse_half_life(self.half_life)
+        elif self.belief == "full":
+            raise SettingError("settings: halfLife must not be auto if the belief is full")
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Self:
-        """Settings from JSON, each checked."""
+        """Settings as a log keeps them; those of release 0.1.0 name no belief, it is full."""
+        stored = msgspec.json.decode(text)
+        return cls.from_names({"belief": "full"} | stored)
+
+    @classmethod
+    def from_names(cls, given: Mapping[str, object]) -> Self:
+        """Settings by wire name, each checked; those not given have the defaults of the belief.
+
+        The belief is full if one of its own settings is given and no belief.
+        """
+        is_full = "belief" not in given and any(name in given for name in NAMES_OF_FULL)
+        complete = ({"belief": "full"} if is_full else {}) | dict(given)
+        if complete.get("belief") == "full":
+            complete = DEFAULTS_OF_FULL | complete
         try:
-            return msgspec.json.decode(text, type=cls)
+            return msgspec.convert(complete, cls)
         except msgspec.ValidationError as reason:
             raise SettingError(f"settings: {str(reason).removeprefix('settings: ')}") from None
 
@@ -176,8 +234,15 @@ class Settings(
     @property
     def ages_in_rounds(self) -> bool:
         """Whether observations age by rounds instead of by time."""
+        if self.finds_half_life:
+            return False
         half_life = parse_half_life(self.half_life)
         return half_life is not None and half_life.in_rounds
+
+    @property
+    def finds_half_life(self) -> bool:
+        """Whether the loop finds its half-life by itself."""
+        return self.half_life.strip().lower() == AUTO
 
     def build_memory(self) -> memory.Memory:
         """The memory: a half-life in rounds or in seconds, or none."""
@@ -193,7 +258,7 @@ class Settings(
         return exploration.randomized(laws.half_normal(self.width * radius))
 
     def build_policy(self) -> Policy:
-        """A policy of these settings that has learned nothing."""
+        """A policy of these settings, for a full belief, that has learned nothing."""
         return Policy(
             self.dim,
             self.build_memory(),
@@ -201,6 +266,15 @@ class Settings(
             self.ridge,
             seed=self.seed,
             floor=self.exploration_percentage,
+        )
+
+    def build_learner(self) -> Learner:
+        """A learner of these settings, for a diagonal belief, that has learned nothing."""
+        return Learner(
+            half_life=self.half_life,
+            exploration_percentage=self.exploration_percentage,
+            crossings=self.crossings,
+            seed=self.seed,
         )
 
 

@@ -42,9 +42,31 @@ def load_kernels() -> None:
     from windvane.service.loops.settings import Settings
     from windvane.service.schemas import Action
 
-    settings = Settings()
+    settings = Settings.from_names({"belief": "full"})
     rows = Encoder(settings.dim).encode([], [Action("nothing", [])])
     policy = settings.build_policy()
     policy.learn(policy.choose_with_propensities(rows)[0], 0.0)
     policy.amend(rows[0], 0.0, 0.0)
     policy.belief = policy.belief
+    _load_learner()
+
+
+def _load_learner() -> None:
+    """Load all functions that a loop with a diagonal belief calls."""
+    from windvane.features.packing import pack_actions
+    from windvane.service.loops.learner_model import LearnerModel
+    from windvane.service.loops.model import Moment
+    from windvane.service.loops.settings import Settings
+    from windvane.service.schemas import Action
+
+    settings = Settings()
+    model = LearnerModel(settings)
+    context, actions = [{"size": 1.0, "place": [1.0, 2.0]}], [Action("nothing", [])]
+    moment = Moment(0, 0)
+    choice = model.rank(context, pack_actions(actions), [0], 0)
+    model.learn(choice.features, 0.0, moment)
+    model.amend(choice.features, 0.0, moment)
+    model.predict(choice.features, moment)
+    model.estimate_actions(context, actions)
+    model.explain(context, actions, 0)
+    LearnerModel.load(settings, model.save())

@@ -58,6 +58,13 @@ _GAUGE_MEANINGS = {
     "windvane_parameter_movement": (
         "Distance that the estimated parameter moved over recent lessons."
     ),
+    "windvane_half_life_seconds": (
+        "Half-life that leads; +Inf for never, and no sample if it counts in rounds."
+    ),
+    "windvane_noise": (
+        "Standard deviation of rewards around their predictions: estimated, or the setting of a "
+        "full belief."
+    ),
     "windvane_drift_alarms": (
         "Drift alarms in the followed part of the log: predictions became worse than usual."
     ),
@@ -171,15 +178,18 @@ def _render_lines(entry: _LoopEntry, funnel: Funnel) -> dict[str, str]:
     """The lines of a loop by the name of the metric; a gauge without a value has none."""
     loop = entry.loop
     completed = funnel.learned + funnel.default
+    learning = loop.model.describe_learning()
     gauges = entry.followed | {
         "windvane_join_ratio": funnel.learned / completed if completed else math.nan,
         "windvane_apprentice_agreement": loop.agreement,
         "windvane_parameter_norm": loop.model.compute_norm(),
+        "windvane_half_life_seconds": math.nan if learning.in_rounds else loop.model.half_life,
+        "windvane_noise": learning.noise,
     }
     lines = {
         name: f'{name}{{loop="{loop.name}"}} {format_value(value)}\n'
         for name, value in gauges.items()
-        if math.isfinite(value)
+        if not math.isnan(value)
     }
     lines[DECISIONS.name] = (
         f'{DECISIONS.name}{{loop="{loop.name}"}} {format_value(funnel.ranked)}\n'

@@ -1,5 +1,6 @@
 """What a metric is: its name, kind, labels and meaning, and the lines of the text format."""
 
+import math
 from typing import Literal, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -31,4 +32,4 @@ class MetricInfo(NamedTuple):
 
 def format_value(value: float) -> str:
     """A number as the text format has it."""
-    return repr(float(value))
+    return "+Inf" if value == math.inf else repr(float(value))

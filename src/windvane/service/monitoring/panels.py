@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from windvane.durations import format_half_life
 from windvane.errors import FeatureError
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import Settings
@@ -310,10 +311,13 @@ def _build_forgetting_panel(
 ) -> ForgettingPanel:
     """Show the half-life, and how many new observations the past counts as."""
     half_life = loop.settings.half_life
+    found = ""
+    if loop.settings.finds_half_life:
+        half_life, found = format_half_life(loop.model.half_life), ", which predicts best"
     if isfinite(loop.model.half_life):
-        answer = f"An observation counts half after {half_life}."
+        answer = f"An observation counts half after {half_life}{found}."
     else:
-        answer = "Never: every observation keeps its full weight."
+        answer = f"Never: every observation keeps its full weight{found}."
     if observations:
         log = f"The log has {_format_count(observations, 'observation')}, worth"
         least = "at least " if is_truncated else ""

@@ -16,6 +16,7 @@ from windvane.service.store.schema import (
     SettingsChange,
     counters,
     decisions,
+    half_life_changes,
     keys,
     lessons,
     loops,
@@ -76,6 +77,25 @@ class PutSettings(Operation[SettingsChange]):
         statement = insert(settings_log).returning(settings_log.c.id)
         change_id = transaction.connection.execute(statement, row | {"lesson": lesson}).scalar_one()
         return SettingsChange(change_id, self.at, self.settings, self.by, lesson)
+
+
+@dataclass(frozen=True, slots=True)
+class PutHalfLifeChange(Operation[None]):
+    """Record that another half-life leads after a lesson; a repetition has no effect."""
+
+    result: ClassVar[type] = type(None)
+
+    loop: int
+    lesson: int
+    at: int
+    seconds: float | None
+
+    def run(self, transaction: Transaction) -> None:
+        columns = half_life_changes.c
+        is_same = and_(columns.loop == self.loop, columns.lesson == self.lesson)
+        if transaction.connection.scalar(select(columns.lesson).where(is_same)) is None:
+            row = {"loop": self.loop, "lesson": self.lesson, "at": self.at, "seconds": self.seconds}
+            transaction.connection.execute(insert(half_life_changes), row)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """How the log stores a decision: features without zeros, and no answer that can be rebuilt.
 
-Features are hashed, so most of their numbers are zero and many of the others are equal. Packed
-features hold each distinct number once. They have a length that is no multiple of 8, and plain
-float64 features always have one that is. Both forms unpack to the same bits.
+The features of a full belief are hashed, so most of their numbers are zero and many of the others
+are equal. Packed features hold each distinct number once. They have a length that is no multiple of
+8, and plain float64 features always have one that is. Both forms unpack to the same bits. The
+features of a diagonal belief are stored as `windvane.learner.lesson_codec` encodes them.
 """
 
 import struct
@@ -12,6 +13,7 @@ import msgspec
 import numpy as np
 
 from windvane.errors import StoreError
+from windvane.learner.lesson_codec import is_lesson
 from windvane.service.schemas import Ranked, RankResponse
 
 MAX_PACKED_DIM = 2**16 - 1
@@ -29,12 +31,14 @@ decode_action_ids = msgspec.json.Decoder(list[str]).decode  # of a JSON list of 
 
 
 def pack_features(features: bytes) -> bytes:
-    """Pack float64 features; features that would not get shorter are returned as they are.
+    """Pack float64 features; those that would not get shorter, and lessons, stay as they are.
 
     After the head come the distinct magnitudes as 8 bytes each, then one byte for each number that
     is not zero: its sign in the highest bit, and which of the magnitudes it has. Then come the
     places of these numbers: a bitmap of all places, or two bytes for each place if that is shorter.
     """
+    if is_lesson(features):
+        return features
     bits = np.frombuffer(features, np.uint64)  # −0.0 has the bits of a number that is not zero
     dim = len(bits)
     places = bits.nonzero()[0]
@@ -60,8 +64,8 @@ def pack_features(features: bytes) -> bytes:
 
 
 def unpack_features(stored: bytes) -> bytes:
-    """Unpack features to float64; plain ones are returned as they are."""
-    if len(stored) % _NUMBER_BYTES == 0:
+    """Unpack features to float64; plain ones and lessons are returned as they are."""
+    if len(stored) % _NUMBER_BYTES == 0 or is_lesson(stored):
         return stored
     try:
         return _unpack(stored)

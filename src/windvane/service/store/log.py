@@ -35,6 +35,7 @@ from windvane.service.store.schema import (
     SNAPSHOT_PART_BYTES,
     Decision,
     Funnel,
+    HalfLifeChange,
     Key,
     Lesson,
     LoggedDecision,
@@ -45,6 +46,7 @@ from windvane.service.store.schema import (
     clock,
     counters,
     decisions,
+    half_life_changes,
     keys,
     lessons,
     loops,
@@ -127,6 +129,12 @@ class LogReader:
     def list_loops(self) -> list[LoopRow]:
         """List all loops, oldest first."""
         return [LoopRow(*row) for row in self.fetch_all(select(loops).order_by(loops.c.id))]
+
+    def list_half_life_changes(self, loop: int) -> list[HalfLifeChange]:
+        """The changes of the half-life that leads, in the order of the log."""
+        columns = half_life_changes.c["lesson", "at", "seconds"]
+        query = select(*columns).where(half_life_changes.c.loop == loop).order_by("lesson")
+        return [HalfLifeChange(*row) for row in self.fetch_all(query)]
 
     def list_settings_changes(self, loop: int) -> list[SettingsChange]:
         """List all settings that a loop ever had, oldest first."""

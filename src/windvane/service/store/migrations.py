@@ -13,6 +13,7 @@ from windvane.service.store.schema import (
     SCHEMA_VERSION,
     clock,
     decisions,
+    half_life_changes,
     offers,
     schema_version,
     snapshot_parts,
@@ -38,6 +39,10 @@ def _migrate_1_to_2(connection: Connection) -> None:
     _add_columns(connection, decisions.c.offer, decisions.c.offer_at)
 
 
+def _migrate_2_to_3(connection: Connection) -> None:
+    half_life_changes.create(connection)
+
+
 def _add_columns(connection: Connection, *columns: Column[Any]) -> None:
     """Add columns that may be NULL, which changes no row."""
     for column in columns:
@@ -46,4 +51,7 @@ def _add_columns(connection: Connection, *columns: Column[Any]) -> None:
         connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {column.name} {type_}")
 
 
-MIGRATIONS: dict[int, Callable[[Connection], None]] = {1: _migrate_1_to_2}  # by the version before
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {  # by the version before
+    1: _migrate_1_to_2,
+    2: _migrate_2_to_3,
+}

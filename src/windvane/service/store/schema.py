@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import SchemaItem
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 metadata = MetaData()
 Id = BigInteger().with_variant(Integer, "sqlite")
 
@@ -151,6 +151,16 @@ snapshots = _define_table(
     Column("blob", LargeBinary, nullable=False),
     _time_column(),
     Index("snapshots_of_loop", "loop", "id"),
+)
+
+# Derived from the lessons, for those who read the log: a row that is missing is written again.
+half_life_changes = Table(
+    "half_life_changes",
+    metadata,
+    Column("loop", Id, primary_key=True, autoincrement=False),
+    Column("lesson", Id, primary_key=True, autoincrement=False),  # after which it leads
+    _time_column(),  # of the lesson
+    Column("seconds", Float(53)),  # the half-life that leads; NULL: never
 )
 
 SNAPSHOT_PART_BYTES = 1 << 20  # of a snapshot in one row
@@ -296,6 +306,14 @@ class Snapshot(NamedTuple):
     lesson: int
     blob: bytes
     at: int
+
+
+class HalfLifeChange(NamedTuple):
+    """Another half-life leads after a lesson (id): it has predicted better, lately."""
+
+    lesson: int
+    at: int
+    seconds: float | None  # None: never
 
 
 class Key(NamedTuple):

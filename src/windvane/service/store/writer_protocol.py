@@ -13,6 +13,7 @@ import msgspec
 
 from windvane.service.store.admin_operations import (
     DeleteLogs,
+    PutHalfLifeChange,
     PutLoop,
     PutSettings,
     PutSnapshot,
@@ -38,6 +39,7 @@ OPERATION_TYPES: tuple[type[Operation[Any]], ...] = (
     StepClock,
     PutSnapshotPart,
     ReclaimSpace,
+    PutHalfLifeChange,
 )
 TYPE_CODES = {operation_type: code for code, operation_type in enumerate(OPERATION_TYPES)}
 _SIZE = struct.Struct("<I")  # bytes of the message that follows

@@ -1,0 +1,340 @@
+"""Loops whose belief is diagonal: a learner with a durable log."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from policy_access import learner_of, read_bits
+from service_helpers import make_service
+from windvane.kernels.belief_bank import LOSS
+from windvane.learner.lesson_codec import is_lesson
+from windvane.service.errors import RankRequestError
+from windvane.service.loops.loop import FORGET, Loop
+from windvane.service.loops.offered_actions import Offer
+from windvane.service.loops.settings import Settings
+from windvane.service.schemas import Action, RankRequest
+from windvane.service.store.admin_operations import (
+    PutHalfLifeChange,
+    PutLoop,
+    PutSettings,
+    PutSnapshot,
+)
+from windvane.service.store.decision_operations import PutDecision
+from windvane.service.store.log import Store
+from windvane.service.store.reward_operations import PutReward
+from windvane.service.store.schema import Decision
+
+HOUR_US = 3_600_000_000
+DAY = 86_400.0
+ARMS = ("ice", "tea", "soup")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path) as store:
+        yield store
+
+
+def create_loop(store: Store, settings: Settings) -> Loop:
+    row = store.submit(PutLoop("home", settings.to_json(), 0, "test")).result(20)
+    return Loop(row, store)
+
+
+def make_request(number: int, **options: object) -> RankRequest:
+    context = [{"sky": "sun" if number % 2 else "rain", "warmth": float(number % 7)}]
+    actions = [
+        Action(name, [{"price": 100.0 * k, "place": [0.5, k]}]) for k, name in enumerate(ARMS)
+    ]
+    return RankRequest(context_features=context, actions=actions, **options)  # type: ignore[arg-type]
+
+
+def decide(store: Store, loop: Loop, number: int, **options: object) -> Decision:
+    request = make_request(number, event_id=f"e{number}", **options)
+    decision = loop.decide(request, Offer(request.actions))
+    decision = decision._replace(at=number * HOUR_US)
+    store.submit(PutDecision(decision, loop.terms)).result(20)
+    return decision
+
+
+def reward(store: Store, loop: Loop, number: int, value: float) -> None:
+    put = PutReward(loop.id, f"e{number}", value, number * HOUR_US + 1, loop.terms)
+    loop.learn(store.submit(put).result(20).lessons)
+
+
+def play(store: Store, loop: Loop, numbers: range, period: int = 1000) -> None:
+    """Decide once an hour; every `period` hours another action earns 1."""
+    for number in numbers:
+        decision = decide(store, loop, number)
+        best = number // period % len(ARMS)
+        reward(store, loop, number, float(decision.chosen == best))
+
+
+def save_snapshot(store: Store, loop: Loop) -> None:
+    blob = loop.encode_snapshot()
+    store.submit(PutSnapshot(loop.id, loop.last_lesson, blob, loop.last_lesson)).result(20)
+
+
+def change_settings(store: Store, loop: Loop, changes: dict[str, object], by: str = "test") -> None:
+    settings = loop.settings.merge(changes).to_json()
+    loop.change_settings(store.submit(PutSettings(loop.id, settings, 0, by)).result(20))
+
+
+class WithoutSnapshots:
+    """Reads a log as if it had no snapshot."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def list_snapshots(self, loop: int) -> list[object]:
+        return []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+
+def check_snapshots(store: Store, loop: Loop) -> None:
+    """Check that the last snapshot and the later lessons give the same bits."""
+    restored = Loop(store.list_loops()[0], store)
+    assert restored.damage is None
+    assert read_bits(restored) == read_bits(loop)
+
+
+def check_restores(store: Store, loop: Loop) -> None:
+    """Check that the last snapshot and the later lessons, and all lessons, give the same bits."""
+    row = store.list_loops()[0]
+    restored, folded = Loop(row, store), Loop(row, WithoutSnapshots(store))  # type: ignore[arg-type]
+    assert folded.lessons_since_snapshot > restored.lessons_since_snapshot
+    assert restored.damage is None
+    assert read_bits(restored) == read_bits(folded) == read_bits(loop)
+    assert restored.model.round == folded.model.round == loop.model.round
+
+
+def test_a_snapshot_and_the_later_lessons_have_the_bits_of_all_lessons(store: Store) -> None:
+    loop = create_loop(store, Settings(seed=1))
+    play(store, loop, range(60), period=20)
+    save_snapshot(store, loop)
+    play(store, loop, range(60, 90), period=20)
+    check_restores(store, loop)
+
+
+def test_sums_and_late_rewards_are_restored_to_the_bit(store: Store) -> None:
+    loop = create_loop(store, Settings(reward_aggregation="sum", reward_wait_time="7 days"))
+    for number in range(30):
+        decide(store, loop, number)
+    save_snapshot(store, loop)  # of a belief that has learned nothing
+    for number in range(29, 0, -3):
+        reward(store, loop, number, 0.25 * (number % 3))
+    check_snapshots(store, loop)
+    save_snapshot(store, loop)
+    for number in range(0, 30, 2):
+        reward(store, loop, number, 0.25 * (number % 3))
+    funnel = store.read_funnel(loop.id)
+    assert funnel.summed > 0
+    check_restores(store, loop)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [{"halfLife": "1 day"}],
+        [{"halfLife": "6 hours"}, {"halfLife": "auto"}],
+        [{"halfLife": "50 rounds"}, {"halfLife": "never"}, {"halfLife": "auto"}],
+        [{"explorationPercentage": 0.5}],
+    ],
+)
+def test_changes_of_settings_are_restored_to_the_bit(
+    store: Store, changes: list[dict[str, object]]
+) -> None:
+    loop = create_loop(store, Settings(seed=1))
+    play(store, loop, range(30))
+    save_snapshot(store, loop)
+    for change in changes:
+        change_settings(store, loop, change)
+    check_restores(store, loop)
+    play(store, loop, range(30, 50))
+    check_restores(store, loop)
+
+
+def test_a_reset_is_restored_to_the_bit(store: Store) -> None:
+    loop = create_loop(store, Settings(seed=1))
+    play(store, loop, range(30))
+    save_snapshot(store, loop)
+    change_settings(store, loop, {}, by=FORGET)
+    assert loop.model.observation_count == 0
+    play(store, loop, range(30, 40))
+    assert loop.model.observation_count == 10
+    check_restores(store, loop)
+
+
+def estimate(loop: Loop) -> list[float]:
+    request = make_request(1)
+    return loop.model.estimate_actions(request.context_features, request.actions)
+
+
+def test_a_fixed_half_life_starts_from_the_nearest_one(store: Store) -> None:
+    loop = create_loop(store, Settings())
+    play(store, loop, range(100), period=30)
+    bank = learner_of(loop).bank
+    column = bank.rules.half_lives.tolist().index(4 * DAY)
+    bank.lead = bank.lead._replace(column=column)
+    expected = estimate(loop)
+    change_settings(store, loop, {"halfLife": "5 days"})
+    assert set(learner_of(loop).bank.rules.half_lives.tolist()) == {5 * DAY}
+    assert estimate(loop) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("fixed", ["1 day", "never", "200 rounds"])
+def test_all_half_lives_start_from_a_fixed_one(store: Store, fixed: str) -> None:
+    loop = create_loop(store, Settings(half_life=fixed))
+    play(store, loop, range(100), period=30)
+    expected = estimate(loop)
+    assert max(map(abs, expected)) > 0.05
+    change_settings(store, loop, {"halfLife": "auto"})
+    bank = learner_of(loop).bank
+    assert bank.leader == {"1 day": DAY}.get(fixed, np.inf)
+    assert not bank.bank.judgements[:, LOSS].any()
+    prior = bank.rules.first_priors[bank.lead.column]
+    for column in np.flatnonzero(bank.rules.first_priors == prior).tolist():
+        bank.lead = bank.lead._replace(column=column)
+        assert estimate(loop) == pytest.approx(expected, abs=1e-12)
+
+
+def test_other_settings_leave_the_model_as_it_is(store: Store) -> None:
+    loop = create_loop(store, Settings())
+    play(store, loop, range(10))
+    model = loop.model
+    change_settings(store, loop, {"rewardWaitTime": "PT1H"})
+    assert loop.model is model
+    assert loop.model.settings == loop.settings
+
+
+def test_the_log_keeps_the_features_of_the_chosen_action(store: Store) -> None:
+    loop = create_loop(store, Settings())
+    decision = decide(store, loop, 1)
+    stored = store.find_decision(loop.id, "e1")
+    assert stored is not None
+    assert stored.features == decision.features
+    assert decision.features is not None
+    assert is_lesson(decision.features)
+    assert loop.model.can_learn(decision.features)
+    assert not loop.model.can_learn(np.zeros(4).tobytes())
+
+
+def test_excluded_actions_are_never_chosen(store: Store) -> None:
+    loop = create_loop(store, Settings(exploration_percentage=1.0))
+    for number in range(20):
+        decision = decide(store, loop, number, excluded_actions=["tea"])
+        probabilities = np.frombuffer(decision.probabilities)
+        assert decision.chosen != 1
+        assert probabilities.tolist() == [0.5, 0.0, 0.5]
+
+
+def test_an_apprentice_takes_the_first_action_and_learns_of_it(store: Store) -> None:
+    loop = create_loop(store, Settings(learning_mode="Apprentice", exploration_percentage=1.0))
+    for number in range(20):
+        decision = decide(store, loop, number)
+        assert decision.chosen == 0
+        reward(store, loop, number, 1.0)
+    assert 0.0 < loop.agreement < 1.0
+    first, *others = estimate(loop)
+    assert first > max(others)
+
+
+def test_a_loop_that_only_logs_learns_nothing(store: Store) -> None:
+    loop = create_loop(store, Settings(learning_mode="LoggingOnly"))
+    assert decide(store, loop, 1).features is None
+    reward(store, loop, 1, 1.0)
+    assert loop.model.observation_count == 0
+
+
+def test_a_row_with_too_many_crossings_is_refused(store: Store) -> None:
+    loop = create_loop(store, Settings())
+    many = {f"f{k}": 1.0 for k in range(300)}
+    request = RankRequest(context_features=[many], actions=[Action("a", [many])])
+    with pytest.raises(RankRequestError, match="at most 65536 crossings, got"):
+        loop.decide(request, Offer(request.actions))
+    assert loop.model.round == 0
+
+
+def test_lessons_are_long_by_their_entries(store: Store) -> None:
+    model = create_loop(store, Settings()).model
+    feature = bytes(9)  # its kind and its hash
+    assert not model.is_long_lesson([31 * feature])
+    assert model.is_long_lesson([400 * feature])
+    assert model.is_long_lesson(100 * [31 * feature])
+
+
+def test_an_estimate_is_the_sum_of_its_explanation(store: Store) -> None:
+    loop = create_loop(store, Settings())
+    play(store, loop, range(60), period=20)
+    request = make_request(3)
+    context, actions = request.context_features, request.actions
+    estimates = loop.model.estimate_actions(context, actions)
+    features = loop.model.encode_action(context, Offer(actions).packed_actions, 2)
+    assert loop.model.predict(features, loop.newest) == pytest.approx(estimates[2], abs=1e-12)
+    for index in range(len(ARMS)):
+        parts = loop.model.explain(context, actions, index)
+        assert sum(part.amount for part in parts) == pytest.approx(estimates[index], abs=1e-12)
+    importances = dict(loop.model.measure_importance([(context, actions)], 1000))
+    assert set(importances) > {"action", "action.price", "context.sky × action", "context.sky"}
+    assert importances["context.sky"] == pytest.approx(0.0, abs=1e-15)
+    assert importances["action"] > 0.0
+    assert loop.model.measure_importance([(context, actions)], 10) == []
+
+
+def test_summaries_have_about_the_distance_of_the_weights(store: Store) -> None:
+    loop = create_loop(store, Settings())
+    assert not loop.model.summarize().any()
+    play(store, loop, range(60), period=20)
+    summary = loop.model.summarize()
+    assert len(summary) == loop.model.summary_size
+    assert np.linalg.norm(summary) == pytest.approx(loop.model.compute_norm(), rel=0.3)
+
+
+def test_a_change_of_the_leading_half_life_is_in_the_log_once(store: Store) -> None:
+    async def run() -> None:
+        loop = create_loop(store, Settings(seed=1))
+        play(store, loop, range(400), period=48)
+        changes = list(loop.unwritten_changes)
+        assert changes
+        service, writer = make_service(store)
+        await service.write_half_life_changes(loop)
+        assert store.list_half_life_changes(loop.id) == changes
+        again = service.loops["home"]  # it has learned the whole log
+        assert again.unwritten_changes == changes
+        await service.save_snapshot(again)
+        assert writer.counts["PutHalfLifeChange"] == 2 * len(changes)
+        assert store.list_half_life_changes(loop.id) == changes
+        assert Loop(store.list_loops()[0], store).unwritten_changes == []
+        state = loop.model.describe_learning()
+        assert state.half_lives[state.leader] == changes[-1].seconds == loop.model.half_life
+        assert state.losses[state.leader] <= min(state.losses) + 1.0
+        assert 0 < state.lead_lesson <= 400
+        assert (state.lead_at, state.in_rounds) == (changes[-1].at // HOUR_US * 3600.0, False)
+
+    asyncio.run(run())
+
+
+def test_never_is_a_half_life_without_seconds(store: Store) -> None:
+    loop = create_loop(store, Settings())
+    store.submit(PutHalfLifeChange(loop.id, 7, 9, None)).result(20)
+    assert store.list_half_life_changes(loop.id) == [(7, 9, None)]
+
+
+class Size(NamedTuple):
+    weights: int
+    lessons: int
+
+
+@pytest.mark.parametrize("size", [Size(10, 1000), Size(90_000, 5097)])
+def test_a_large_belief_is_stored_less_often(store: Store, size: Size) -> None:
+    loop = create_loop(store, Settings())
+    learner_of(loop).bank.weight_count = size.weights
+    loop.lessons_since_snapshot = size.lessons - 1
+    assert not loop.needs_snapshot
+    loop.lessons_since_snapshot = size.lessons
+    assert loop.needs_snapshot
