@@ -190,6 +190,23 @@ def test_dashboard_shows_the_played_loop(
     page.close()
 
 
+def test_dashboard_shows_which_half_life_predicts_best(browser: "Browser", played: str) -> None:
+    page = browser.new_page()
+    page.goto(played)
+    rows = page.locator("#half-lives dt")
+    rows.first.wait_for()
+    assert rows.all_inner_texts() == [
+        *("1 hour", "6 hours", "1 day", "4 days", "14 days", "90 days", "never"),
+    ]
+    assert page.locator("#half-lives dt strong").count() == 1  # the leader
+    shares = page.locator("#half-lives dd.amount").all_inner_texts()
+    assert sum(float(share.removesuffix(" %")) for share in shares) == pytest.approx(100, abs=2)
+    note = page.locator("#half-life-note").inner_text()
+    assert note.startswith("The lead ")
+    assert "Rewards differ from their predictions by 0." in note
+    page.close()
+
+
 def test_an_empty_loop_shows_commands_until_its_first_decision(
     played: str, browser: "Browser", problems: list[str]
 ) -> None:

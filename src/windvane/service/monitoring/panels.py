@@ -1,6 +1,6 @@
 """The panels of the dashboard: each question answered by a sentence and by numbers."""
 
-from math import isfinite, isnan
+from math import inf, isfinite, isnan
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -9,6 +9,7 @@ import numpy as np
 from windvane.durations import format_half_life
 from windvane.errors import FeatureError
 from windvane.service.loops.loop import Loop
+from windvane.service.loops.model import LearningState
 from windvane.service.loops.settings import Settings
 from windvane.service.monitoring import estimates
 from windvane.service.monitoring.estimates import (
@@ -33,6 +34,7 @@ MAX_REQUEST_CHARACTERS = 1 << 16  # longer requests are left out
 MAX_REQUEST_ACTIONS = 16  # the first ones of a request
 SHOWN_FEATURES = 12
 SHOWN_EVENTS = 4
+SHOWN_CHANGES = 5  # of the half-life that leads, the newest ones
 MIN_REWARDS = 30  # with fewer, nothing is said about learning
 MODE_SENTENCES = {
     "Apprentice": "As an apprentice, the loop takes the first action and learns from it.",
@@ -81,6 +83,21 @@ class ChoicesPanel(PageStruct, frozen=True):
     explored: float
 
 
+class HalfLifeEvidence(PageStruct, frozen=True):
+    """A half-life that is compared, and how credible its recent predictions make it."""
+
+    name: str
+    credibility: float  # e^{−loss}, as a share of the sum over all half-lives
+    leads: bool
+
+
+class LeadChange(PageStruct, frozen=True):
+    """Another half-life took the lead."""
+
+    at: int
+    half_life: str
+
+
 class ForgettingPanel(PageStruct, frozen=True):
     """How fast does it forget?"""
 
@@ -88,6 +105,10 @@ class ForgettingPanel(PageStruct, frozen=True):
     half_life: str
     effective: float
     learned: int
+    noise: float  # standard deviation of rewards around their predictions
+    share: float  # of the noise: the scale of exploration
+    evidence: list[HalfLifeEvidence]  # empty if the half-life is fixed
+    changes: list[LeadChange]  # newest first
 
 
 class RewardsPanel(PageStruct, frozen=True):
@@ -322,7 +343,34 @@ def _build_forgetting_panel(
         log = f"The log has {_format_count(observations, 'observation')}, worth"
         least = "at least " if is_truncated else ""
         answer += f" {log} {least}{_format_count(round(effective_count), 'new one')}."
-    return ForgettingPanel(answer, half_life, effective_count, observations)
+    learning = loop.model.describe_learning()
+    evidence, changes = [], []
+    if loop.settings.finds_half_life:
+        evidence = _weigh_half_lives(learning)
+        changes = [
+            LeadChange(change.at, format_half_life(change.seconds or inf))
+            for change in reversed(loop.store.list_half_life_changes(loop.id)[-SHOWN_CHANGES:])
+        ]
+    return ForgettingPanel(
+        answer,
+        half_life,
+        effective_count,
+        observations,
+        learning.noise,
+        learning.share,
+        evidence,
+        changes,
+    )
+
+
+def _weigh_half_lives(learning: LearningState) -> list[HalfLifeEvidence]:
+    """Turn the losses of the compared half-lives into shares of credibility."""
+    weights = np.exp(-np.array(learning.losses))
+    shares = (weights / weights.sum()).tolist()
+    return [
+        HalfLifeEvidence(format_half_life(half_life), share, place == learning.leader)
+        for place, (half_life, share) in enumerate(zip(learning.half_lives, shares, strict=True))
+    ]
 
 
 def _build_rewards_panel(follower: LogFollower) -> RewardsPanel:

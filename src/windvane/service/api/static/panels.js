@@ -234,7 +234,8 @@ function showFeatures({ features }) {
   fillBars(inPanel("features", ".bars"), rows);
 }
 
-function showForgetting({ forgetting: { learned, effective } }) {
+function showForgetting({ forgetting }) {
+  const { learned, effective, evidence, changes, noise } = forgetting;
   const rows = [
     {
       name: "observations",
@@ -246,6 +247,23 @@ function showForgetting({ forgetting: { learned, effective } }) {
     { name: "count as", size: effective, text: formatCount(Math.round(effective)) },
   ];
   fillBars(inPanel("forgetting", ".bars"), learned ? rows : []);
+  const candidates = evidence.map(({ name, credibility, leads }) => ({
+    name,
+    size: credibility,
+    text: formatShare(credibility),
+    color: leads ? undefined : "var(--veil)",
+    isStrong: leads,
+  }));
+  byId("half-lives").hidden = evidence.length === 0;
+  fillBars(inPanel("half-lives", ".bars"), candidates);
+  const deviation = `${formatNumber(noise)} (standard deviation)`;
+  const scale = `Rewards differ from their predictions by ${deviation}.`;
+  const describe = ({ at, halfLife }) =>
+    `${new Date(at / 1000).toLocaleString("en-GB")}: ${halfLife}`;
+  const history = changes.length
+    ? `The lead changed: ${changes.map(describe).join("; ")}.`
+    : "The lead has not changed yet.";
+  byId("half-life-note").textContent = evidence.length ? `${history} ${scale}` : scale;
 }
 
 /** Show why one event got its choice. */
