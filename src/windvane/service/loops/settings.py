@@ -154,7 +154,7 @@ class Settings(
         _setting(
             "--belief",
             "What is kept of the rewards: diagonal keeps a mean and a precision for every feature "
-            "and crossing, however many there are; full keeps all correlations between `dim` "
+            "and crossing, however many there are; full keeps all correlations between dim "
             "numbers, as release 0.1.0 does. Default: full if dim, ridge, noise or width is given, "
             "otherwise diagonal.",
             fixed=True,
