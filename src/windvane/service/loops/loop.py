@@ -306,8 +306,8 @@ class Loop:
             self.model.check_offer(len(offer.ids))
         except FeatureError as reason:
             raise RankRequestError(str(reason), "actions") from None
-        context, actions = request.context_features, offer.packed_actions
         try:
+            context, actions = request.context_features, offer.packed_actions
             choice = self.model.rank(context, actions, places, at)
             if self.settings.learning_mode != "Apprentice":
                 return choice
