@@ -177,7 +177,7 @@ class Settings(
         parse_seconds(self.model_export_frequency)
         parse_crossings(self.crossings)
         if not self.finds_half_life:
-            parse_half_life(self.half_life)
+            self.build_memory()  # checks the half-life
         elif self.belief == "full":
             raise SettingError("settings: halfLife must not be auto if the belief is full")
 
