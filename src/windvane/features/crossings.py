@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane.errors import SettingError
-from windvane.features.hashing import hash_name
 from windvane.types import Places, UnsignedIntegers
 
 ALL = "context*action"
@@ -57,6 +56,8 @@ def parse_crossings(text: str) -> tuple[Crossing, ...]:
 
 def hash_namespace(name: str) -> np.uint64:
     """The hash of a namespace."""
+    from windvane.features.hashing import hash_name  # imported late: it loads the compiler
+
     return np.uint64(np.frombuffer(hash_name(name), np.uint64)[0])
 
 

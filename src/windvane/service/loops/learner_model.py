@@ -23,7 +23,7 @@ from windvane.types import Floats, UnsignedIntegers
 
 BYTES_PER_NUMBER = 8  # also of the hash of a feature
 MAX_SHORT_LESSON_ENTRIES = 1 << 13  # of all rows that are learned; beyond, it takes milliseconds
-SUMMARY_SIZE = 1 << 10
+SUMMARY_SIZE = 128  # as many numbers as a full belief of the default dimension has
 SUMMARY_PRIOR = 1.0  # precision by which a summary shrinks a weight without much data
 _SIGN_SHIFT = np.uint64(63)
 _PLACE_SHIFT = np.uint64(53)  # leaves the highest 11 bits: the sign and the place in a summary
@@ -153,7 +153,7 @@ class LearnerModel(Model):
     def summarize(self) -> Summary:
         """A signed sum of the leader's weights in each of `SUMMARY_SIZE` places of their hashes.
 
-        The distance of two summaries is that of the weights, up to some percent.
+        The distance of two summaries is that of the weights, up to about a tenth.
         """
         keys, weights = self._list_weights()
         codes = keys >> _PLACE_SHIFT
