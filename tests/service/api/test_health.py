@@ -40,7 +40,9 @@ def samples(web: TestClient) -> dict[tuple[str, tuple[tuple[str, str], ...]], fl
 
 def test_health_says_degraded_and_why(web: TestClient) -> None:
     assert web.get("/readyz").json() == {"status": "ready"}
-    assert web.get("/healthz").json() == {"status": "ok", "waiting": 0}
+    health = web.get("/healthz").json()
+    assert health.pop("waiting") >= 0  # a background task may be writing
+    assert health == {"status": "ok"}
     web.app.state.service.writer.failures.add("PutReward", "the disk is full")  # type: ignore[attr-defined]
     answer = web.get("/healthz")
     assert answer.status_code == 200
