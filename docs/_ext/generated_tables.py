@@ -138,6 +138,11 @@ def _check_mark(is_true: bool) -> str:
     return "yes" if is_true else ""
 
 
+def escape_stars(text: str) -> str:
+    """Keep asterisks from marking emphasis."""
+    return text.replace("*", "\\*")
+
+
 def write_loop_settings() -> str:
     """Every setting of a loop, from the fields that define them."""
     from windvane.service.loops.settings import document_settings
@@ -147,7 +152,9 @@ def write_loop_settings() -> str:
             {
                 "setting": f"`{row['name']}`",
                 "default": f"`{row['default']}`",
-                "meaning": f"{row['meaning']} Values: {row['type']}. Flag: `{row['flag']}`.",
+                "meaning": (
+                    f"{escape_stars(row['meaning'])} Values: {row['type']}. Flag: `{row['flag']}`."
+                ),
             }
             for row in document_settings()
         ]
