@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import windvane as wv
-from grid import EXPLORATIONS, MEMORIES
+from grid import EXPLORATIONS, MEMORIES, play_with_late_rewards
 
 DIM = 12
 SPARSE_MEMORIES = [m for m in MEMORIES if not (m.kind.keeps_history or m.kind.is_filter)]
@@ -25,16 +25,4 @@ def make_busy(memory: wv.Memory, exploration: wv.Exploration) -> wv.DiagonalPoli
 
 def play(policy: wv.DiagonalPolicy, start: int, stop: int) -> list[tuple[int, bytes, bytes]]:
     """Rounds in which every third reward comes late, and what could be seen in each of them."""
-    trace, late = [], []
-    for t in range(start, stop):
-        chances = policy.propensities(DENSE[t], samples=7).tobytes()
-        choice = policy.choose(DENSE[t])
-        if t % 3 == 0:
-            late.append((choice, REWARDS[t]))
-        else:
-            policy.learn(choice, REWARDS[t])
-        if t % 10 == 9:
-            policy.learn_many([c for c, _ in late], [y for _, y in late])
-            late = []
-        trace.append((choice.index, policy.theta.tobytes(), chances))
-    return trace
+    return play_with_late_rewards(policy, DENSE, REWARDS, start, stop)

@@ -73,3 +73,22 @@ def busy_policy(
     for t in range(14):
         policy.learn(policy.choose(ARMS[t]), REWARDS[t])
     return policy, [policy.choose(ARMS[14]), policy.choose(ARMS[15])]
+
+
+def play_with_late_rewards(
+    policy: wv.Policy | wv.DiagonalPolicy, arms: Floats, rewards: Floats, start: int, stop: int
+) -> list[tuple[int, bytes, bytes]]:
+    """Play rounds in which every third reward comes late; return what could be seen in each."""
+    seen, late = [], []
+    for t in range(start, stop):
+        shares = policy.propensities(arms[t], samples=7).tobytes()
+        choice = policy.choose(arms[t])
+        if t % 3 == 0:
+            late.append((choice, rewards[t]))
+        else:
+            policy.learn(choice, rewards[t])
+        if t % 10 == 9:
+            policy.learn_many([c for c, _ in late], [y for _, y in late])
+            late = []
+        seen.append((choice.index, policy.theta.tobytes(), shares))
+    return seen

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import windvane as wv
-from grid import contents, every_exploration, every_memory
+from grid import contents, every_exploration, every_memory, play_with_late_rewards
 from windvane import policy_file
 from windvane._layout import COUNTERS_OF_ERRORS
 
@@ -24,19 +24,7 @@ REWARDS = np.random.default_rng(13).random(300)
 
 def play(policy: wv.Policy, start: int, stop: int) -> list[tuple[int, bytes, bytes]]:
     """Rounds in which every third reward comes late, and what could be seen in each of them."""
-    seen, late = [], []
-    for t in range(start, stop):
-        shares = policy.propensities(ARMS[t], samples=7).tobytes()
-        choice = policy.choose(ARMS[t])
-        if t % 3 == 0:
-            late.append((choice, REWARDS[t]))
-        else:
-            policy.learn(choice, REWARDS[t])
-        if t % 10 == 9:
-            policy.learn_many([c for c, _ in late], [y for _, y in late])
-            late = []
-        seen.append((choice.index, policy.theta.tobytes(), shares))
-    return seen
+    return play_with_late_rewards(policy, ARMS, REWARDS, start, stop)
 
 
 @every_memory

@@ -14,6 +14,7 @@ import numpy as np
 from windvane import policy_file, validation
 from windvane.durations import HalfLife, parse_half_life
 from windvane.errors import ChoiceError, SettingError
+from windvane.features.crossings import ALL, parse_crossings
 from windvane.learner.request_reader import (
     Features,
     OfferedAction,
@@ -83,11 +84,10 @@ class Learner(Persistent):
         *,
         half_life: str = AUTO,
         exploration_percentage: float = EXPLORATION_PERCENTAGE,
-        crossings: str = "context*action",
+        crossings: str = ALL,
         seed: int | np.random.SeedSequence | None = None,
     ) -> None:
         from windvane.chooser import make_key
-        from windvane.features.crossings import parse_crossings
 
         who = "Learner"
         self.half_life = validation.of_kind(who, "half_life", half_life, str)

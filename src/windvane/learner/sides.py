@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from windvane.errors import FeatureError
-from windvane.features.crossings import Crossing, build_masks, parse_crossings
+from windvane.features.crossings import ALL, Crossing, build_masks, parse_crossings
 from windvane.features.packing import PackedActions, pack_context
 from windvane.kernels.feature_parts import PackedSides
 
 MAX_ROW_ENTRIES = 2**16  # of the row of one action: the hash table of a learner holds some more
 _HIGH_HALF, _LOW_HALF = np.uint64(0xFFFFFFFF00000000), np.uint64(0xFFFFFFFF)
-_ALL = parse_crossings("context*action")
+_ALL = parse_crossings(ALL)
 
 
 def join_request(

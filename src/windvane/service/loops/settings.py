@@ -18,7 +18,7 @@ import msgspec
 from windvane import exploration, laws, memory
 from windvane.durations import parse_half_life, parse_seconds
 from windvane.errors import SettingError
-from windvane.features.crossings import parse_crossings
+from windvane.features.crossings import ALL, parse_crossings
 from windvane.learner.learner import AUTO, EXPLORATION_PERCENTAGE, Learner
 from windvane.policy import Policy
 from windvane.service.clock import MICROSECONDS_PER_SECOND
@@ -170,7 +170,7 @@ class Settings(
             "pairs of namespaces",
             fixed=True,
         ),
-    ] = "context*action"
+    ] = ALL
 
     def __post_init__(self) -> None:
         parse_seconds(self.reward_wait_time)
