@@ -9,6 +9,7 @@ import typer
 from windvane._console import AsJson, print_json, print_message
 from windvane._text_table import Cell, format_table
 from windvane.errors import WindvaneError
+from windvane.evaluation_cli import EVALUATION_COMMANDS
 from windvane.lab.cli import LAB_COMMANDS
 from windvane.service.cli import SERVICE_COMMANDS, key_commands, loop_commands
 
@@ -77,7 +78,7 @@ def theory(
     _print_tables(summary(dim, horizon, drift, arms, ridge, delta), as_json)
 
 
-for command in (*LAB_COMMANDS, *SERVICE_COMMANDS):
+for command in (*LAB_COMMANDS, *EVALUATION_COMMANDS, *SERVICE_COMMANDS):
     app.command()(command)
 app.add_typer(loop_commands, name="loop")
 app.add_typer(key_commands, name="key")

@@ -40,11 +40,12 @@ def make_requested(
 def write_log(store: Store) -> None:
     loop = create_loop(store)
     plain = f'{{"contextFeatures": {CONTEXT}, "actions": {ACTIONS}}}'
+    without_a = plain[:-1] + ', "excludedActions": ["a"]}'
     first = f'{{"actions":{ONE_ACTION},"contextFeatures":[]}}'
     twice = f'{{"contextFeatures": [{{"same": {ONE_ACTION}}}], "actions": {ONE_ACTION}}}'
     for event, at, request, offer, ids in (
         ("plain", 10, plain, ACTIONS, ["a", "b"]),
-        ("again", 20, plain, ACTIONS, ["a", "b"]),
+        ("again", 20, without_a, ACTIONS, ["a", "b"]),
         ("first", 30, first, ONE_ACTION, ["only"]),
         ("twice", 40, twice, ONE_ACTION, ["only"]),
     ):
@@ -84,6 +85,8 @@ def test_an_export_has_what_the_client_sent(
         assert table["context_json"].to_list() == [CONTEXT, CONTEXT, "[]", same, '["é"]']
         sent = [ACTIONS, ACTIONS, ONE_ACTION, ONE_ACTION, "[]"]
         assert table["actions_json"].to_list() == sent
+        assert table["excluded"].to_list() == [[], ["a"], [], [], []]
+        assert table["schema_version"].to_list() == [2] * 5
     assert reports == [(2, 5), (4, 5), (5, 5), (5, 5)]
 
 
@@ -100,6 +103,7 @@ def test_a_migrated_log_is_exported_as_release_0_1_0_exported_it(tmp_path: Path)
     for loop in ("default", "shop"):
         with Store(old / "data") as store:
             export_log(store, loop, tmp_path / "log.parquet")
-        assert pl.read_parquet(tmp_path / "log.parquet").equals(
+        table = pl.read_parquet(tmp_path / "log.parquet")
+        assert table.drop("excluded", "schema_version").equals(
             pl.read_parquet(old / f"{loop}.parquet")
         )

@@ -1,5 +1,9 @@
 """Export of a loop's log to a Parquet file: decisions, their probabilities, learned rewards.
 
+docs/how-to/read-logs.md has the meaning of every column. A column that is added, removed or gets
+another meaning increases `SCHEMA_VERSION`; files of 0.1.0 have no `schema_version` and are of
+version 1, without `excluded`.
+
 The frame of a batch is built column by column. Most decisions of a batch share a few offers, so
 that the text and the ids of an offer are read once for a batch.
 """
@@ -20,6 +24,7 @@ from windvane.service.store.decision_codec import decode_action_ids
 from windvane.service.store.log import LogReader
 from windvane.service.store.schema import decisions, join_request, lessons, offers
 
+SCHEMA_VERSION = 2
 BATCH_ROWS = 10_000
 ROW_GROUP_ROWS = 30_000  # of the file; larger ones take more memory
 OFFERS_PER_QUERY = 500
@@ -45,6 +50,8 @@ SCHEMA = pl.Schema(
         "degraded": pl.Boolean(),
         "context_json": pl.String(),
         "actions_json": pl.String(),
+        "excluded": pl.List(pl.String()),
+        "schema_version": pl.Int64(),
     }
 )
 
@@ -54,6 +61,7 @@ class RequestParts(msgspec.Struct, rename="camel"):
 
     actions: msgspec.Raw = msgspec.Raw(b"[]")
     context_features: msgspec.Raw = msgspec.Raw(b"[]")
+    excluded_actions: list[str] = []
 
 
 decode_request_parts = msgspec.json.Decoder(RequestParts).decode
@@ -157,13 +165,15 @@ def _make_frame(batch: DecisionColumns, offers_by_id: dict[int, Offer]) -> pl.Da
     numbers: dict[Offer, int] = {}  # of the distinct offers of the batch
     offer_numbers = []
     contexts = []
+    excluded = []
     for request, offer_id, offer_at, actions in zip(
         batch.request, batch.offer, batch.offer_at, batch.actions, strict=True
     ):
         offer = None if offer_id is None else offers_by_id[offer_id]
-        offer, context = _split_request(request, offer, offer_at, actions)
+        offer, parts = _split_request(request, offer, offer_at, actions)
         offer_numbers.append(numbers.setdefault(offer, len(numbers)))
-        contexts.append(context)
+        contexts.append(bytes(parts.context_features).decode())
+        excluded.append(parts.excluded_actions)
     ids = [decode_action_ids(offer.ids) for offer in numbers]
     texts = [offer.actions for offer in numbers]
     frame = pl.DataFrame(
@@ -182,6 +192,7 @@ def _make_frame(batch: DecisionColumns, offers_by_id: dict[int, Offer]) -> pl.Da
             "degraded": batch.degraded,
             "context_json": contexts,
             "actions_json": pl.Series(texts, dtype=pl.String()).gather(offer_numbers),
+            "excluded": pl.Series(excluded, dtype=pl.List(pl.String())),
         }
     )
     frame = frame.with_columns(
@@ -190,23 +201,24 @@ def _make_frame(batch: DecisionColumns, offers_by_id: dict[int, Offer]) -> pl.Da
         time=pl.col("time").cast(pl.Datetime("us")).dt.replace_time_zone("UTC"),
         deferred=pl.col("deferred").cast(pl.Boolean()),
         degraded=pl.col("degraded").cast(pl.Boolean()),
+        schema_version=pl.lit(SCHEMA_VERSION),
     )
     return frame.select(SCHEMA.names()).cast(SCHEMA)
 
 
 def _split_request(
     request: str, offer: Offer | None, offer_at: int | None, action_ids: str
-) -> tuple[Offer, str]:
-    """The offer of a decision, and its context as the client sent it."""
+) -> tuple[Offer, RequestParts]:
+    """The offer of a decision, and the parts of its request as the client sent them."""
     if offer is not None:
         parts = decode_request_parts(f"{request[:offer_at]}{GAP}{request[offer_at:]}")
         if bytes(parts.actions) == GAP_BYTES:
-            return offer, bytes(parts.context_features).decode()
+            return offer, parts
         action_ids = offer.ids
     # The decision is of 0.1.0, or the text of its actions occurs elsewhere in the request too.
     text = join_request(request, None if offer is None else offer.actions, offer_at)
     parts = decode_request_parts(text)
-    return Offer(action_ids, bytes(parts.actions).decode()), bytes(parts.context_features).decode()
+    return Offer(action_ids, bytes(parts.actions).decode()), parts
 
 
 def _make_lists(blobs: Sequence[bytes]) -> pl.Series:

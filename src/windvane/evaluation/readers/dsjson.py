@@ -1,0 +1,325 @@
+"""dsjson, the log format of Vowpal Wabbit, Azure AI Personalizer and its learning loop.
+
+One JSON object a line, with cost = −reward. A line with slots gives one decision for each slot. Its
+event id is `EVENT/SLOT`, and actions that an earlier slot has taken are not eligible.
+
+Personalizer in Apprentice mode shows the baseline action to the user, and logs the action that it
+would have chosen. Such lines are known by their costs: `_label_cost` rewards the imitation, with −1
+if the logged action is the baseline and 0 if not, and `_original_label_cost` is the true cost. If
+the costs differ, the line is of Apprentice mode. If they are equal and are not what the imitation
+would have earned, the line is not. A line that fits both is of the same mode as the line before.
+In Apprentice mode the reward belongs to the baseline, which had probability 1.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from windvane.errors import FileError
+from windvane.evaluation.log_batch import DecisionFeatures
+from windvane.evaluation.readers.batch_builder import BatchBuilder
+from windvane.evaluation.readers.dsjson_features import read_decision_features
+from windvane.evaluation.readers.file_log import FilePart
+from windvane.evaluation.readers.line_stream import Line, LineStream
+from windvane.evaluation.readers.row_report import (
+    APPRENTICE,
+    NEVER_ACTIVATED,
+    ORPHAN_REWARDS,
+    RowReport,
+)
+
+COST_TOLERANCE = 1e-6  # costs are 32-bit floats
+PROBABILITY_TOLERANCE = 1e-3
+NAN = float("nan")
+
+
+class ActionHead(msgspec.Struct):
+    """The parts of an action that give its id."""
+
+    tag: str | None = msgspec.field(default=None, name="_tag")
+    i: object = None
+    slot_id: int | None = msgspec.field(default=None, name="_slot_id")
+
+
+class SlotHead(msgspec.Struct):
+    """The parts of a slot that concern its decision."""
+
+    id: str = msgspec.field(default="", name="_id")
+
+
+class Request(msgspec.Struct):
+    """`c`: what the rank request sent."""
+
+    multi: list[ActionHead] = msgspec.field(name="_multi")
+    slots: list[SlotHead] = msgspec.field(default_factory=list, name="_slots")
+
+
+class Observation(msgspec.Struct):
+    """A reward or an activation that was joined to a line."""
+
+    v: object = None
+
+
+class Outcome(msgspec.Struct):
+    """What a slot got; places count from 0, the chosen one comes first."""
+
+    places: list[int] | int = msgspec.field(name="_a")
+    probabilities: list[float] | float = msgspec.field(name="_p")
+    cost: float | None = msgspec.field(default=None, name="_label_cost")
+    true_cost: float | None = msgspec.field(default=None, name="_original_label_cost")
+    observations: list[Observation] | None = msgspec.field(default=None, name="_o")
+
+
+class Event(msgspec.Struct):
+    """A line."""
+
+    c: msgspec.Raw = msgspec.Raw(b"")
+    id: str = msgspec.field(default="", name="EventId")
+    timestamp: str = msgspec.field(default="", name="Timestamp")
+    cost: float | None = msgspec.field(default=None, name="_label_cost")
+    true_cost: float | None = msgspec.field(default=None, name="_original_label_cost")
+    probability: float | None = msgspec.field(default=None, name="_label_probability")
+    action: int | None = msgspec.field(default=None, name="_label_Action")
+    ranking: list[int] | None = msgspec.field(default=None, name="a")
+    probabilities: list[float] | None = msgspec.field(default=None, name="p")
+    observations: list[Observation] | None = msgspec.field(default=None, name="o")
+    outcomes: list[Outcome] | None = msgspec.field(default=None, name="_outcomes")
+    baselines: list[int] | None = msgspec.field(default=None, name="_ba")
+    continuous: object = msgspec.field(default=None, name="_label_ca")
+    skip_learn: bool = msgspec.field(default=False, name="_skipLearn")
+    drop_share: float = msgspec.field(default=0.0, name="pdrop")
+    orphan_reward: object = msgspec.field(default=None, name="RewardValue")
+
+
+_decode_event = msgspec.json.Decoder(Event).decode
+_decode_request = msgspec.json.Decoder(Request).decode
+_decode_object = msgspec.json.Decoder(dict[str, object]).decode
+
+
+class BadLineError(ValueError):
+    """A line cannot be used; the message is the reason."""
+
+
+class Slot(msgspec.Struct):
+    """One decision of a line: a whole line without slots, or one slot."""
+
+    ranking: Sequence[int]  # places from 0, the chosen one first
+    probabilities: Sequence[float]  # in the order of the ranking
+    cost: float | None
+    true_cost: float | None
+    observations: list[Observation] | None
+    baseline: int
+
+
+@dataclass(frozen=True)
+class DsjsonReader:
+    """Reads dsjson files."""
+
+    has_fitted_probabilities: bool = False
+    warnings: Sequence[str] = ()
+
+    def read_parts(self, path: Path, report: RowReport, batch_rows: int) -> Iterator[FilePart]:
+        """Read a file line by line."""
+        lines = LineStream(path, report)
+        builder = BatchBuilder(str(path), batch_rows)
+        parser = LineParser(builder, report)
+        for line in lines:
+            if not line.text.strip():
+                continue
+            try:
+                parser.parse(line)
+            except RecursionError:
+                report.refuse(str(path), line.number, "the JSON is nested too deeply")
+            except (msgspec.MsgspecError, UnicodeDecodeError, BadLineError) as error:
+                report.refuse(str(path), line.number, _shorten(error))
+            if builder.is_full:
+                yield FilePart(builder.build(), lines.share)
+        yield FilePart(builder.build(), 1.0)
+
+
+class LineParser:
+    """Adds the decisions of lines to a batch; remembers whether Apprentice mode is on."""
+
+    def __init__(self, builder: BatchBuilder, report: RowReport) -> None:
+        self.builder = builder
+        self.report = report
+        self._is_apprentice = False
+
+    def parse(self, line: Line) -> None:
+        """Add the decisions of a line; raises if any part of the line is bad."""
+        event = _decode_event(line.text)
+        if not event.c:
+            if event.orphan_reward is None:
+                raise BadLineError("the line must have c, what the rank request sent")
+            self.report.note(ORPHAN_REWARDS)
+            return
+        where = f"{self.builder.source}:{line.number}"
+        if event.continuous is not None:
+            raise FileError(f"{where}: dsjson with continuous actions (_label_ca) is not supported")
+        request = _decode_request(event.c)
+        if event.outcomes is not None and any(a.slot_id is not None for a in request.multi):
+            raise FileError(f"{where}: dsjson of slates (actions with _slot_id) is not supported")
+        if event.skip_learn:
+            self.report.note(NEVER_ACTIVATED)
+            return
+        time = _parse_time(event.timestamp)
+        if not 0.0 <= event.drop_share < 1.0:
+            raise BadLineError(f"pdrop must lie in [0, 1), got {event.drop_share:g}")
+        ids = [_read_action_id(action, place) for place, action in enumerate(request.multi)]
+        slots = _read_single(event) if event.outcomes is None else _read_slots(event, request)
+        for slot in slots:
+            _check_ranking(slot, len(ids))
+        taken: set[int] = set()
+        for number, slot in enumerate(slots):
+            taken.add(self._add(line, event, time, ids, request, slot, number, taken))
+
+    def _add(
+        self,
+        line: Line,
+        event: Event,
+        time: float,
+        ids: list[str],
+        request: Request,
+        slot: Slot,
+        number: int,
+        taken: set[int],
+    ) -> int:
+        """Add the decision of a slot; returns the place of the action that the user saw."""
+        probabilities = [0.0] * len(ids)
+        is_eligible = [False] * len(ids)
+        for place, probability in zip(slot.ranking, slot.probabilities, strict=True):
+            probabilities[place] = probability
+            is_eligible[place] = place not in taken
+        chosen = slot.ranking[0]
+        self._notice_mode(slot)
+        if self._is_apprentice:
+            chosen = slot.baseline
+            probabilities = [float(place == chosen) for place in range(len(ids))]
+            is_eligible[chosen] = True
+            self.report.note(APPRENTICE)
+        cost = slot.cost if slot.true_cost is None else slot.true_cost
+        has_slots = event.outcomes is not None
+        self.builder.add(
+            event_id=f"{event.id}/{request.slots[number].id}" if has_slots else event.id,
+            time=time,
+            reward=NAN if cost is None else 0.0 - cost,  # without −0.0
+            chosen=chosen,
+            probabilities=probabilities,
+            is_eligible=is_eligible,
+            multiplicity=1.0 / (1.0 - event.drop_share),
+            is_defaulted=_has_no_reward(slot.observations),
+            line=line.number,
+            read_features=_make_feature_reader(event.c, ids, number if has_slots else None),
+            text_bytes=len(line.text),
+        )
+        return chosen
+
+    def _notice_mode(self, slot: Slot) -> None:
+        if slot.cost is None or slot.true_cost is None:
+            return
+        imitation = -1.0 if slot.ranking[0] == slot.baseline else 0.0
+        if abs(slot.cost - slot.true_cost) > COST_TOLERANCE:
+            self._is_apprentice = True
+        elif abs(slot.cost - imitation) > COST_TOLERANCE:
+            self._is_apprentice = False
+
+
+def _read_single(event: Event) -> list[Slot]:
+    """The decision of a line without slots; its places count from 1."""
+    ranking, probabilities = event.ranking, event.probabilities
+    if ranking is None or probabilities is None:
+        raise BadLineError("the line must have a and p: the ranking and its probabilities")
+    if not ranking or len(ranking) != len(probabilities):
+        message = f"a and p must have the same length, got {len(ranking)} and {len(probabilities)}"
+        raise BadLineError(message)
+    if event.action is not None and event.action != ranking[0]:
+        message = f"_label_Action must be the first of a, got {event.action} and {ranking[0]}"
+        raise BadLineError(message)
+    if event.probability is not None:
+        expected = {probabilities[0], probabilities[0] * (1.0 - event.drop_share)}
+        if min(abs(event.probability - each) for each in expected) > PROBABILITY_TOLERANCE:
+            raise BadLineError(
+                "_label_probability must be the first of p, "
+                f"got {event.probability:g} and {probabilities[0]:g}"
+            )
+    places = [action - 1 for action in ranking]
+    return [Slot(places, probabilities, event.cost, event.true_cost, event.observations, 0)]
+
+
+def _read_slots(event: Event, request: Request) -> list[Slot]:
+    """The decisions of a line with slots; their places count from 0."""
+    outcomes = event.outcomes or []
+    if len(outcomes) != len(request.slots):
+        raise BadLineError(
+            "_outcomes must have one entry for each of _slots, "
+            f"got {len(outcomes)} and {len(request.slots)}"
+        )
+    slots = []
+    for number, outcome in enumerate(outcomes):
+        places = outcome.places if isinstance(outcome.places, list) else [outcome.places]
+        probabilities = outcome.probabilities
+        if not isinstance(probabilities, list):
+            probabilities = [probabilities]
+        if not places or len(places) != len(probabilities):
+            raise BadLineError(
+                "_a and _p of a slot must have the same length, "
+                f"got {len(places)} and {len(probabilities)}"
+            )
+        baselines = event.baselines or []
+        baseline = baselines[number] if number < len(baselines) else number
+        costs = (outcome.cost, outcome.true_cost)
+        slots.append(Slot(places, probabilities, *costs, outcome.observations, baseline))
+    return slots
+
+
+def _check_ranking(slot: Slot, count: int) -> None:
+    for place in (*slot.ranking, slot.baseline):
+        if not 0 <= place < count:
+            message = f"every ranked action must be one of the {count} offered ones"
+            raise BadLineError(f"{message}, got the one at place {place} from 0")
+    if len(set(slot.ranking)) < len(slot.ranking):
+        raise BadLineError("an action must not be ranked twice")
+
+
+def _read_action_id(action: ActionHead, place: int) -> str:
+    """The tag of an action, else the id that Personalizer gives it, else its number from 1."""
+    if action.tag:
+        return action.tag
+    id_ = action.i.get("id") if isinstance(action.i, dict) else None
+    return str(place + 1) if id_ is None else str(id_)
+
+
+def _has_no_reward(observations: list[Observation] | None) -> bool:
+    """Whether the line lists what was observed, and no reward is among it."""
+    return observations is not None and all(each.v is None for each in observations)
+
+
+def _make_feature_reader(
+    text: msgspec.Raw, ids: list[str], slot: int | None
+) -> Callable[[], DecisionFeatures]:
+    return partial(_read_features, text, ids, slot)
+
+
+def _read_features(text: msgspec.Raw, ids: list[str], slot: int | None) -> DecisionFeatures:
+    context = _decode_object(text)
+    slots = context.get("_slots")
+    of_slot = slots[slot] if slot is not None and isinstance(slots, list) else None
+    return read_decision_features(context, ids, of_slot)
+
+
+def _parse_time(text: str) -> float:
+    """Seconds since 1970 of a timestamp; one without a zone is in UTC."""
+    try:
+        time = datetime.fromisoformat(text)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        message = f"Timestamp must be a time such as 2021-04-07T16:40:25Z, got {text[:40]!r}"
+        raise BadLineError(message) from None
+
+
+def _shorten(error: Exception) -> str:
+    return str(error).split("\n", 1)[0][:200]

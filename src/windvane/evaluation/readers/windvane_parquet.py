@@ -1,0 +1,156 @@
+"""The Parquet file that `windvane export` writes, of every version of its schema.
+
+The JSON of features is read only if somebody asks for the features of a row. Then it is read for
+the whole batch.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from windvane.errors import FeatureError, FileError
+from windvane.evaluation.log_batch import DecisionFeatures, LogBatch, LoggedAction
+from windvane.evaluation.readers.file_log import FilePart
+from windvane.evaluation.readers.frame_columns import (
+    count_parquet_rows,
+    explain_polars_errors,
+    flatten_lists,
+    read_parquet_schema,
+    read_parquet_slice,
+    to_booleans,
+    to_floats,
+    to_seconds,
+)
+from windvane.evaluation.readers.row_checks import select_rows
+from windvane.evaluation.readers.row_report import NEVER_ACTIVATED, RowReport
+from windvane.types import Booleans, Places
+
+if TYPE_CHECKING:
+    import polars as pl
+
+NEWEST_SCHEMA_VERSION = 2  # files of 0.1.0 have no column schema_version, and are of version 1
+REQUIRED = ("event_id", "time", "chosen", "probabilities", "reward")
+OPTIONAL = ("schema_version", "excluded", "defaulted", "degraded", "deferred", "activated")
+FEATURES = ("actions", "context_json", "actions_json")
+
+_decode_json = msgspec.json.decode
+
+
+def is_windvane_export(names: Sequence[str]) -> bool:
+    """Whether a table with these columns is an export of Windvane."""
+    return {*REQUIRED, "actions", "round", "mode"} <= set(names)
+
+
+@dataclass(frozen=True)
+class WindvaneParquetReader:
+    """Reads exports of Windvane."""
+
+    has_fitted_probabilities: bool = False
+    warnings: Sequence[str] = ()
+
+    def read_parts(self, path: Path, report: RowReport, batch_rows: int) -> Iterator[FilePart]:
+        """Read a file slice by slice."""
+        names = read_parquet_schema(path).names()
+        if missing := [name for name in REQUIRED if name not in names]:
+            message = f"{path}: an export of Windvane must have the column {missing[0]}"
+            raise FileError(message)
+        has_features = all(name in names for name in FEATURES)
+        wanted = [*REQUIRED, *(name for name in OPTIONAL if name in names)]
+        if "excluded" in wanted:
+            wanted.append("actions")
+        total = count_parquet_rows(path)
+        for first in range(0, total, batch_rows):
+            frame = read_parquet_slice(path, wanted, first, batch_rows)
+            with explain_polars_errors(path):
+                _check_version(path, frame)
+                batch = _make_batch(path, frame, first, has_features)
+            yield FilePart(_drop_not_activated(batch, frame, report), (first + len(frame)) / total)
+
+
+class ExportedFeatures:
+    """The features of the rows of a slice, read from the file when the first is asked for."""
+
+    def __init__(self, path: Path, first: int, count: int) -> None:
+        self._path, self._first, self._count = path, first, count
+        self._frame: pl.DataFrame | None = None
+
+    def __call__(self, row: int) -> DecisionFeatures:
+        """Parse the features of a row."""
+        if self._frame is None:
+            self._frame = read_parquet_slice(self._path, FEATURES, self._first, self._count)
+        ids, context, actions = self._frame.row(row)
+        try:
+            objects = _decode_json(context)
+            sent = _decode_json(actions)
+        except msgspec.DecodeError as error:
+            raise FeatureError(f"features of row {self._first + row}: {error}") from None
+        return DecisionFeatures(objects, _join_actions(ids, sent))
+
+
+def _join_actions(ids: Sequence[str], sent: object) -> list[LoggedAction]:
+    """The actions of a decision, with the features that the client sent for them."""
+    features = {}
+    if isinstance(sent, list):
+        for action in sent:
+            if isinstance(action, dict) and isinstance(action.get("id"), str):
+                features[action.get("id")] = action.get("features") or []
+    return [LoggedAction(id_, features.get(id_, [])) for id_ in ids]
+
+
+def _check_version(path: Path, frame: "pl.DataFrame") -> None:
+    if "schema_version" in frame.columns and len(frame):
+        newest = frame["schema_version"].max()
+        if isinstance(newest, int) and newest > NEWEST_SCHEMA_VERSION:
+            raise FileError(
+                f"{path}: schema_version must be at most {NEWEST_SCHEMA_VERSION}, got {newest}: "
+                "a later version of Windvane wrote the file"
+            )
+
+
+def _make_batch(path: Path, frame: "pl.DataFrame", first: int, has_features: bool) -> LogBatch:
+    probabilities, counts = flatten_lists(frame["probabilities"])
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    return LogBatch(
+        event_ids=frame["event_id"].fill_null("").to_list(),
+        times=to_seconds(frame["time"]),
+        rewards=to_floats(frame["reward"]),
+        chosen=frame["chosen"].fill_null(-1).to_numpy().astype(np.int64),
+        starts=starts,
+        probabilities=probabilities,
+        is_eligible=_find_eligible(frame, starts),
+        multiplicities=np.ones(len(frame)),
+        is_defaulted=to_booleans(frame, "defaulted"),
+        is_degraded=to_booleans(frame, "degraded"),
+        lines=np.arange(first + 1, first + 1 + len(frame)),
+        source=str(path),
+        read_features=ExportedFeatures(path, first, len(frame)) if has_features else None,
+    )
+
+
+def _find_eligible(frame: "pl.DataFrame", starts: Places) -> Booleans:
+    """Which actions of all rows were not excluded."""
+    is_eligible = np.ones(starts[-1], np.bool_)
+    if "excluded" not in frame.columns:
+        return is_eligible
+    has_excluded = (frame["excluded"].list.len().fill_null(0) > 0).to_numpy()
+    for row in np.flatnonzero(has_excluded).tolist():
+        excluded = set(frame["excluded"][row])
+        actions = frame["actions"][row].to_list()[: starts[row + 1] - starts[row]]
+        places = [place for place, id_ in enumerate(actions) if id_ in excluded]
+        is_eligible[starts[row] : starts[row + 1]][places] = False
+    return is_eligible
+
+
+def _drop_not_activated(batch: LogBatch, frame: "pl.DataFrame", report: RowReport) -> LogBatch:
+    """Leave out deferred decisions that were not activated: nobody saw them."""
+    if "deferred" not in frame.columns or "activated" not in frame.columns:
+        return batch
+    is_hidden = to_booleans(frame, "deferred") & ~to_booleans(frame, "activated")
+    if not is_hidden.any():
+        return batch
+    report.note(NEVER_ACTIVATED, int(is_hidden.sum()))
+    return select_rows(batch, np.flatnonzero(~is_hidden))
