@@ -1,1 +1,69 @@
 """Evaluation: what another policy would have earned, estimated from a log with propensities."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from windvane.evaluation.confidence_sequence import ConfidenceSequence, RewardRange
+    from windvane.evaluation.cressie_read import WeightRange
+    from windvane.evaluation.policy_record import PolicyRecord
+    from windvane.evaluation.result import (
+        Diagnostics,
+        Estimate,
+        Evaluation,
+        Gain,
+        Interval,
+        PolicyResult,
+        RecentValue,
+        Replay,
+    )
+    from windvane.evaluation.value_series import SeriesPoint, ValueSeries
+    from windvane.evaluation.value_sums import ValueSums
+
+__all__ = [
+    "ConfidenceSequence",
+    "Diagnostics",
+    "Estimate",
+    "Evaluation",
+    "Gain",
+    "Interval",
+    "PolicyRecord",
+    "PolicyResult",
+    "RecentValue",
+    "Replay",
+    "RewardRange",
+    "SeriesPoint",
+    "ValueSeries",
+    "ValueSums",
+    "WeightRange",
+]
+
+MODULES = {  # imported at first use: scipy takes longer than the rest
+    "ConfidenceSequence": "confidence_sequence",
+    "Diagnostics": "result",
+    "Estimate": "result",
+    "Evaluation": "result",
+    "Gain": "result",
+    "Interval": "result",
+    "PolicyRecord": "policy_record",
+    "PolicyResult": "result",
+    "RecentValue": "result",
+    "Replay": "result",
+    "RewardRange": "confidence_sequence",
+    "SeriesPoint": "value_series",
+    "ValueSeries": "value_series",
+    "ValueSums": "value_sums",
+    "WeightRange": "cressie_read",
+}
+
+
+if not TYPE_CHECKING:  # a type checker reads the imports above instead
+
+    def __getattr__(name: str) -> object:
+        if name not in MODULES:
+            raise AttributeError(f"module 'windvane.evaluation' has no attribute {name!r}")
+        return getattr(import_module(f"windvane.evaluation.{MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

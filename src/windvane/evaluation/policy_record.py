@@ -1,0 +1,273 @@
+"""All that accumulates about one policy while a log is read, and its summary."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from windvane.errors import RewardError, SettingError
+from windvane.evaluation.confidence_sequence import ConfidenceSequence, RewardRange
+from windvane.evaluation.cressie_read import (
+    CressieReadSums,
+    WeightRange,
+    bound_cressie_read,
+    estimate_cressie_read,
+)
+from windvane.evaluation.deployment_gate import judge_gain
+from windvane.evaluation.diagnostics import TrustSums, diagnose, warn
+from windvane.evaluation.estimators import (
+    DR,
+    MODEL_FREE_NAMES,
+    MODEL_NAMES,
+    estimate_gain,
+    estimate_values,
+    normal_quantile,
+)
+from windvane.evaluation.result import Estimate, Interval, PolicyResult, Replay
+from windvane.evaluation.value_series import SeriesBuilder, number_or_none
+from windvane.evaluation.value_sums import ValueSums
+from windvane.types import Booleans, Floats
+
+DEFAULT_RANGES = (RewardRange(0.0, 1.0), RewardRange(-1.0, 1.0))
+DEFAULT_HALF_LIFE = 7 * 86_400.0  # seconds
+CRESSIE_READ = "cressie_read"
+
+
+class PolicyRecord:
+    """Adds logged decisions batch by batch, and summarises what a policy would have earned.
+
+    `weights` are π(a)/p(a): the probability of the logged action under the policy, divided by its
+    logged probability. With a reward model q̂ that has not seen the decision, `model_values` are
+    Σ_a π(a) q̂(a) and `model_chosen` are q̂ of the logged action. `counts` say how many decisions
+    a row stands for, and `coefficients` are those of a replay (Σ c R / Σ c); both multiply.
+
+    Without `reward_range`, the range is [0, 1] if all rewards lie in it, else [−1, 1], else that
+    of the rewards seen.
+
+    >>> record = PolicyRecord("second action")
+    >>> rng = np.random.default_rng(1)
+    >>> logged = rng.integers(2, size=4000)
+    >>> rewards = (rng.random(4000) < np.where(logged == 1, 0.7, 0.4)).astype(float)
+    >>> record.add(np.arange(4000.0), rewards, 2.0 * (logged == 1))
+    >>> result = record.summarize()
+    >>> round(result.estimates["snips"].value, 2), result.gain.verdict
+    (0.69, 'better')
+    """
+
+    def __init__(
+        self,
+        name: str,
+        text: str = "",
+        source: str = "Custom",
+        *,
+        reward_range: tuple[float, float] | None = None,
+        weight_range: tuple[float, float] = (0.0, math.inf),
+        half_life: float | None = DEFAULT_HALF_LIFE,
+        alpha: float = 0.05,
+    ) -> None:
+        if (
+            reward_range is not None
+            and not -math.inf < reward_range[0] < reward_range[1] < math.inf
+        ):
+            raise SettingError(
+                f"PolicyRecord: reward_range must be two increasing numbers, got {reward_range!r}"
+            )
+        if not 0 <= weight_range[0] < 1 < weight_range[1]:
+            raise SettingError(
+                f"PolicyRecord: weight_range must be low < 1 < high, got {weight_range!r}"
+            )
+        if not 0 < alpha < 1:
+            raise SettingError(f"PolicyRecord: alpha must lie in (0, 1), got {alpha!r}")
+        self.name = name
+        self.text = text
+        self.source = source
+        self.alpha = alpha
+        self._given_range = None if reward_range is None else RewardRange(*reward_range)
+        self._weight_range = WeightRange(*weight_range)
+        self._half_life = half_life
+        self._seen: RewardRange | None = None  # the smallest and largest reward so far
+        self._sequence = ConfidenceSequence(self._given_range or DEFAULT_RANGES[0])
+        self._series = SeriesBuilder()
+        self._trust = TrustSums()
+
+    def add(
+        self,
+        times: Floats,  # (n,) seconds since 1970, in the order of the log
+        rewards: Floats,  # (n,)
+        weights: Floats,  # (n,)
+        model_values: Floats | None = None,  # (n,)
+        model_chosen: Floats | None = None,  # (n,)
+        counts: Floats | None = None,  # (n,) 1/(1 − pdrop)
+        *,
+        coefficients: Floats | None = None,  # (n,) c of DR-ns
+        unsupported: Floats | None = None,  # (n,) Σ π(a) over the actions with p(a) = 0
+        is_defaulted: Booleans | None = None,
+        is_degraded: Booleans | None = None,
+    ) -> None:
+        """Add decisions with known rewards."""
+        if len(times) == 0:
+            return
+        self._check(times, rewards, weights, model_values, model_chosen)
+        scale = _multiply(counts, coefficients)
+        if scale is not None and not ((scale > 0) & np.isfinite(scale)).all():
+            raise SettingError("PolicyRecord.add: counts and coefficients must be above 0")
+        self._widen_range(RewardRange(float(rewards.min()), float(rewards.max())))
+        self._sequence.update(rewards, weights, scale)
+        self._series.add(times, rewards, weights, model_values, model_chosen, scale)
+        self._trust.add(scale, unsupported, is_defaulted, is_degraded)
+
+    def merge(self, other: "PolicyRecord") -> None:
+        """Add what another record has of other decisions of the same policy."""
+        if self._given_range != other._given_range or self._weight_range != other._weight_range:
+            raise SettingError("PolicyRecord.merge: both records must have the same ranges")
+        if other._seen is None:
+            return
+        self._widen_range(other._seen)
+        theirs = ConfidenceSequence()
+        theirs.merge(other._sequence)
+        theirs.range = other._sequence.range
+        theirs.widen(self._sequence.range)
+        self._sequence.merge(theirs)
+        self._series.merge(other._series)
+        self._trust.merge(other._trust)
+
+    def summarize(self, replay: Replay | None = None) -> PolicyResult:
+        """Compute all estimates, intervals and diagnostics from the sums so far."""
+        if self._seen is None:
+            raise SettingError(f"summarize: {self.name} must have at least one decision, got none")
+        series = self._series.build()
+        sums = series.sums.total()
+        diagnostics = diagnose(sums, self._trust)
+        estimates = {estimate.name: estimate for estimate in self._estimate(sums)}
+        low, high = self._sequence.bound_value(self.alpha)
+        return PolicyResult(
+            name=self.name,
+            text=self.text,
+            source=self.source,
+            rows=int(sums.rows),
+            reward_range=Interval(*self._sequence.range),
+            alpha=self.alpha,
+            estimates=estimates,
+            headline=DR if sums.has_model else CRESSIE_READ,
+            sequence=Interval(float(low), float(high)),
+            sequence_kind="ips",
+            gain=judge_gain(self._sequence, float(estimate_gain(sums).value), self.alpha),
+            recent=None,
+            diagnostics=diagnostics,
+            series=series,
+            warnings=[*warn(diagnostics), *self._warn_about_ranges(float(sums.largest_weight))],
+            replay=replay,
+        )
+
+    def _estimate(self, sums: ValueSums) -> Sequence[Estimate]:
+        quantile = normal_quantile(self.alpha)
+        estimates = []
+        for name in (*MODEL_FREE_NAMES, *(MODEL_NAMES if sums.has_model else ())):
+            values = estimate_values(name, sums)
+            value, error = number_or_none(values.value), number_or_none(values.error)
+            if value is not None:
+                estimates.append(make_estimate(name, value, error, quantile))
+        weights = WeightRange(
+            self._weight_range.low, max(self._weight_range.high, float(sums.largest_weight))
+        )
+        chosen = CressieReadSums.from_value_sums(sums)
+        estimates.append(
+            Estimate(
+                CRESSIE_READ,
+                estimate_cressie_read(chosen, weights),
+                Interval(*bound_cressie_read(chosen, self._sequence.range, weights, self.alpha)),
+            )
+        )
+        return estimates
+
+    def _warn_about_ranges(self, largest_weight: float) -> list[str]:
+        sentences = []
+        rewards = self._sequence.range
+        low, high = self._sequence.bound_value(self.alpha)
+        if low > high:
+            sentences.append(
+                "the ends of the confidence sequence cross: the logged probabilities are wrong"
+            )
+        if self._given_range is None and rewards not in DEFAULT_RANGES:
+            sentences.append(
+                f"rewards lie outside [-1, 1]: their range was taken from the log, "
+                f"[{rewards.low:g}, {rewards.high:g}], and intervals hold only if no reward can "
+                "lie outside"
+            )
+        if largest_weight > self._weight_range.high:
+            sentences.append(
+                f"a weight of {largest_weight:.3g} is above the bound of "
+                f"{self._weight_range.high:.3g} that was given"
+            )
+        return sentences
+
+    def _check(
+        self,
+        times: Floats,
+        rewards: Floats,
+        weights: Floats,
+        model_values: Floats | None,
+        model_chosen: Floats | None,
+    ) -> None:
+        """Refuse values that would spoil the sums."""
+        if (model_values is None) != (model_chosen is None):
+            raise SettingError("PolicyRecord.add: model_values and model_chosen belong together")
+        columns = {
+            "times": times,
+            "rewards": rewards,
+            "weights": weights,
+            "model_values": model_values,
+            "model_chosen": model_chosen,
+        }
+        for name, column in columns.items():
+            if column is None:
+                continue
+            if column.shape != times.shape:
+                raise SettingError(
+                    f"PolicyRecord.add: {name} must have shape {times.shape}, got {column.shape}"
+                )
+            if not np.isfinite(column).all():
+                row = int(np.argmin(np.isfinite(column)))
+                raise RewardError(
+                    f"PolicyRecord.add: {name} must be finite, got {column[row]} in row {row}"
+                )
+        if weights.min() < 0:
+            row = int(np.argmin(weights))
+            raise SettingError(
+                f"PolicyRecord.add: weights must be at least 0, got {weights[row]} in row {row}"
+            )
+        if self._given_range is not None and not self._given_range.contains(
+            RewardRange(float(rewards.min()), float(rewards.max()))
+        ):
+            outside = (rewards < self._given_range.low) | (rewards > self._given_range.high)
+            row = int(np.argmax(outside))
+            raise RewardError(
+                f"PolicyRecord.add: rewards must lie in [{self._given_range.low:g}, "
+                f"{self._given_range.high:g}], got {rewards[row]:g} in row {row}"
+            )
+
+    def _widen_range(self, rewards: RewardRange) -> None:
+        """Take a range that contains all rewards so far, unless the range was given."""
+        seen = self._seen or rewards
+        self._seen = RewardRange(min(seen.low, rewards.low), max(seen.high, rewards.high))
+        if self._given_range is None:
+            fitting = [chosen for chosen in DEFAULT_RANGES if chosen.contains(self._seen)]
+            union = RewardRange(min(self._seen.low, -1.0), max(self._seen.high, 1.0))
+            self._sequence.widen(fitting[0] if fitting else union)
+
+
+def make_estimate(
+    name: str, value: float, error: float | None, quantile: float, setting: float | None = None
+) -> Estimate:
+    """An estimate with the interval value ± quantile · error."""
+    interval = None
+    if error is not None:
+        interval = Interval(value - quantile * error, value + quantile * error)
+    return Estimate(name, value, interval, error, setting)
+
+
+def _multiply(first: Floats | None, second: Floats | None) -> Floats | None:
+    if first is None or second is None:
+        return second if first is None else first
+    product: Floats = first * second
+    return product
