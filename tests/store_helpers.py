@@ -1,6 +1,7 @@
 """Short ways to write decisions and rewards into a store, for tests."""
 
 import asyncio
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from sqlalchemy import func, select
 
 from windvane.errors import StoreError
 from windvane.service.clock import MICROSECONDS_PER_SECOND
+from windvane.service.loops.loop import cut_offer
 from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.group_commit import Operation, Result, Transaction
@@ -45,6 +47,23 @@ def make_decision(loop: int, event: str, at: int = 0, deferred: bool = False) ->
         actions='["a", "b"]',
         answer=f'{{"eventId": "{event}"}}'.encode(),
         request='{"contextFeatures": ["é"]}',
+    )
+
+
+def make_requested(
+    loop: int, event: str, at: int, request: str, offer: str, ids: list[str]
+) -> Decision:
+    """A decision of a request; `offer` is the text of its actions."""
+    rest, offer_at = cut_offer(request, offer)
+    assert rest is not None
+    return make_decision(loop, event, at)._replace(
+        request=rest,
+        offer=offer,
+        offer_at=offer_at,
+        answer=b"",
+        chosen=len(ids) - 1,
+        actions=json.dumps(ids),
+        probabilities=np.full(len(ids), 1 / len(ids)).tobytes(),
     )
 
 

@@ -62,6 +62,26 @@ class RankResponse(msgspec.Struct, frozen=True, rename="camel"):
     degraded: bool = False
 
 
+class FeatureScore(msgspec.Struct, frozen=True):
+    """What a feature, or a crossing of two, adds to the estimate of an action."""
+
+    name: str
+    score: float
+
+
+class ActionExplanation(msgspec.Struct, frozen=True):
+    """What the features add to the estimate of an action, the largest part first."""
+
+    id: str
+    features: list[FeatureScore]
+
+
+class ExplainedRankResponse(RankResponse, frozen=True, rename="camel"):
+    """A response of a loop whose setting isInferenceExplainabilityEnabled is true."""
+
+    inference_explanation: list[ActionExplanation] = []
+
+
 class RewardRequest(msgspec.Struct, frozen=True):
     """The reward of a decision."""
 

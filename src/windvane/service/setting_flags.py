@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 try:
-    from windvane.service.loops.settings import SETTINGS
+    from windvane.service.loops.setting_table import SETTINGS
 except ModuleNotFoundError as missing:  # the extra `serve` is not installed
     if (missing.name or "").startswith("windvane"):
         raise

@@ -11,12 +11,8 @@ from windvane.exploration import randomized
 from windvane.laws import confidence, half_normal
 from windvane.memory import half_life, keep
 from windvane.service.errors import LoopNameError, LoopSettingsError
-from windvane.service.loops.settings import (
-    SETTINGS,
-    Settings,
-    check_loop_name,
-    document_settings,
-)
+from windvane.service.loops.setting_table import SETTINGS, document_settings
+from windvane.service.loops.settings import Settings, check_loop_name
 
 
 def test_the_policy_of_settings_is_the_one_that_they_describe() -> None:
@@ -56,7 +52,7 @@ def test_settings_survive_json() -> None:
 
 def test_a_change_keeps_all_other_settings_and_ignores_null_and_unknown_names() -> None:
     settings = Settings(noise=0.3)
-    changed = settings.merge({"halfLife": "1 day", "noise": None, "isAutoOptimizationEnabled": 1})
+    changed = settings.merge({"halfLife": "1 day", "noise": None, "logMirrorEnabled": 1})
     assert changed == Settings(noise=0.3, half_life="1 day")
 
 
@@ -70,9 +66,9 @@ def test_what_the_belief_depends_on_cannot_change(name: str) -> None:
 
 def test_every_setting_is_documented() -> None:
     rows = {row["name"]: row for row in document_settings()}
-    assert len(rows) == len(Settings.__struct_fields__) == 15
+    assert len(rows) == len(Settings.__struct_fields__) == 20
     assert all(row["type"] and row["meaning"] and row["default"] for row in rows.values())
-    assert len({row["flag"] for row in rows.values()}) == 15
+    assert len({row["flag"] for row in rows.values()}) == 20
     assert rows["noise"]["type"] == "number in (0, 1000]"
     assert rows["learningMode"]["type"] == "Online or Apprentice or LoggingOnly"
     assert rows["dim"]["meaning"].endswith("Fixed at creation.")

@@ -1,40 +1,20 @@
 """The export writes every decision of a loop as the client sent it, with its reward."""
 
-import json
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 
 from old_data.steps import extract
-from store_helpers import TERMS, create_loop, make_decision, put_summed_reward
-from windvane.service.loops.loop import cut_offer
-from windvane.service.store import parquet_export
+from store_helpers import TERMS, create_loop, make_decision, make_requested, put_summed_reward
+from windvane.service.store import decision_columns
 from windvane.service.store.decision_operations import Expire, PutDecision
 from windvane.service.store.log import Store
 from windvane.service.store.parquet_export import SCHEMA, export_log
-from windvane.service.store.schema import Decision
 
 ACTIONS = '[{"id": "a", "features": []}, {"id": "b", "features": [{"é": 1}]}]'
 ONE_ACTION = '[{"id":"only","features":[]}]'
 CONTEXT = '[{"time": "morning"}]'
-
-
-def make_requested(
-    loop: int, event: str, at: int, request: str, offer: str, ids: list[str]
-) -> Decision:
-    rest, offer_at = cut_offer(request, offer)
-    assert rest is not None
-    return make_decision(loop, event, at)._replace(
-        request=rest,
-        offer=offer,
-        offer_at=offer_at,
-        answer=b"",
-        chosen=len(ids) - 1,
-        actions=json.dumps(ids),
-        probabilities=np.full(len(ids), 1 / len(ids)).tobytes(),
-    )
 
 
 def write_log(store: Store) -> None:
@@ -63,7 +43,7 @@ def test_an_export_has_what_the_client_sent(
     path = tmp_path / "log.parquet"
     reports: list[tuple[int, int]] = []
     for batch_rows in (2, 1000):
-        monkeypatch.setattr(parquet_export, "BATCH_ROWS", batch_rows)
+        monkeypatch.setattr(decision_columns, "BATCH_ROWS", batch_rows)
         with Store(where) as store:
             if store.find_loop("home") is None:
                 write_log(store)

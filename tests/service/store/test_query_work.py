@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event
 
 from store_helpers import SECOND, create_loop, put_decision, put_reward
-from windvane.service.store import parquet_export
+from windvane.service.store import decision_columns
 from windvane.service.store.admin_operations import DeleteLogs, PutSnapshot
 from windvane.service.store.decision_operations import Activate, Expire
 from windvane.service.store.group_commit import Operation
@@ -128,8 +128,8 @@ def test_queries_read_few_rows_of_many(where: str, monkeypatch: pytest.MonkeyPat
                 store.iterate_decisions(loop, END - 9000, with_payloads=False)
             ),
         }
-        monkeypatch.setattr(parquet_export, "BATCH_ROWS", 10)
-        queries["export"] = lambda: next(parquet_export.iterate_batches(store, loop))
+        monkeypatch.setattr(decision_columns, "BATCH_ROWS", 10)
+        queries["export"] = lambda: next(decision_columns.iterate_batches(store, loop))
         for name, query in queries.items():
             with counter.expect_little(name):
                 query()

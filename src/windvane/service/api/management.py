@@ -1,6 +1,7 @@
 """Settings, model and log of one loop."""
 
 import asyncio
+from datetime import datetime
 
 import msgspec
 from starlette.requests import Request
@@ -11,6 +12,7 @@ from windvane.service.api.errors import ApiError, bad_request
 from windvane.service.api.requests import get_loop_name, get_service, parse_body, read_body
 from windvane.service.api.responses import json_response
 from windvane.service.loops.loop import Loop
+from windvane.service.loops.settings import Settings
 from windvane.service.schemas import (
     DateRange,
     LogsProperties,
@@ -20,13 +22,26 @@ from windvane.service.schemas import (
 )
 
 
+class ServiceConfiguration(Settings, frozen=True, kw_only=True, rename="camel"):
+    """The settings of a loop, and when they were changed last."""
+
+    last_configuration_edit_date: datetime
+
+
+def _describe_settings(loop: Loop) -> ServiceConfiguration:
+    return ServiceConfiguration(
+        **msgspec.structs.asdict(loop.settings),
+        last_configuration_edit_date=to_datetime(loop.changed_at),
+    )
+
+
 async def _get_loop(request: Request) -> Loop:
     return await get_service(request).get_loop(get_loop_name(request.scope))
 
 
 async def get_settings(request: Request) -> Response:
     """GET configurations/service."""
-    return json_response((await _get_loop(request)).settings)
+    return json_response(_describe_settings(await _get_loop(request)))
 
 
 async def put_settings(request: Request) -> Response:
@@ -37,7 +52,7 @@ async def put_settings(request: Request) -> Response:
         raise bad_request(code, "the body must be an object")
     service = get_service(request)
     loop = await service.change_settings(get_loop_name(request.scope), changes, "http")
-    return json_response(loop.settings)
+    return json_response(_describe_settings(loop))
 
 
 async def get_policy(request: Request) -> Response:

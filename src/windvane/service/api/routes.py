@@ -18,11 +18,11 @@ from windvane.service.api import dashboard, events, health, loops, management, o
 from windvane.service.api.endpoint import Endpoint, Handler, Media, Operation, Refusal, Role
 from windvane.service.loops.settings import Settings
 from windvane.service.schemas import (
+    ExplainedRankResponse,
     LogsProperties,
     ModelProperties,
     PolicyConfiguration,
     RankRequest,
-    RankResponse,
     RewardRequest,
 )
 
@@ -53,7 +53,7 @@ def _refusal(method: str, path: str, role: Role, reason: str, listed: bool = Tru
 LOOP_ENDPOINTS = (
     Endpoint(
         "POST", "/rank", events.rank, "rank", metric="rank",
-        document=Operation("Choose an action", 201, RankResponse, RankRequest),
+        document=Operation("Choose an action", 201, ExplainedRankResponse, RankRequest),
     ),
     Endpoint(
         "POST", "/events/{eventId:path}/reward", events.reward, "rank", metric="reward",
@@ -65,11 +65,14 @@ LOOP_ENDPOINTS = (
     ),
     Endpoint(
         "GET", "/configurations/service", management.get_settings, "read",
-        document=Operation("Read the settings", 200, Settings),
+        document=Operation("Read the settings", 200, management.ServiceConfiguration),
     ),
     Endpoint(
         "PUT", "/configurations/service", management.put_settings, "admin",
-        document=Operation("Change settings", 200, Settings, openapi.describe_changes(Settings)),
+        document=Operation(
+            "Change settings", 200, management.ServiceConfiguration,
+            openapi.describe_changes(Settings),
+        ),
         is_costly=True,
     ),
     Endpoint(

@@ -121,6 +121,7 @@ class Loop:
         self.model = build_model(self.settings)
         self.last_lesson = 0  # id of the last lesson learned
         self.last_change = 0  # id of the last change of settings
+        self.changed_at = row.created  # when the settings were changed last
         self.newest = Moment(0, 0)  # of the newest decision that was learned
         self.lessons_since_snapshot = 0
         self.unwritten_changes: list[HalfLifeChange] = []  # of the half-life, for the log
@@ -151,12 +152,14 @@ class Loop:
         would decide in rounds that others had.
         """
         before = (self.settings, self.model, self.newest, self.last_lesson, self.last_change)
+        changed_before = self.changed_at
         lessons_before = self.lessons_since_snapshot
         try:
             self._fold_log()
         except BaseException:
             self.settings, self.model, self.newest, self.last_lesson, self.last_change = before
             self.lessons_since_snapshot = lessons_before
+            self.changed_at = changed_before
             raise
         self.must_restore = False
 
@@ -172,6 +175,7 @@ class Loop:
         applied = _list_applied(changes, self.last_lesson)
         due = changes[len(applied) :]
         self.last_change = applied[-1].id if applied else 0
+        self.changed_at = applied[-1].at if applied else self.created
         for lessons in self.store.iterate_lessons(self.id, self.last_lesson):
             for lesson in lessons:
                 while due and due[0].lesson < lesson.id:
@@ -237,6 +241,7 @@ class Loop:
         if change.id <= self.last_change:  # a restore has read the change from the log already
             return
         self.last_change = change.id
+        self.changed_at = change.at
         self.settings = Settings.from_json(change.settings)
         if change.by == FORGET:
             self.model = self.model.renew(self.settings)

@@ -25,6 +25,7 @@ from windvane.service.errors import (
     UnknownEventError,
     UnknownLoopError,
 )
+from windvane.service.loops.inference_explanation import add_explanation, explain_actions
 from windvane.service.loops.loop import FORGET, Loop, check_event_id, render
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.settings import (
@@ -171,6 +172,17 @@ class Service:
         If the log cannot take the decision, the response is degraded: the first action.
         """
         loop = await self.get_loop(loop_name)
+        answer = await self._rank(loop, request, offer, text)
+        if not loop.settings.is_inference_explainability_enabled:
+            return answer
+        explain = partial(explain_actions, loop, request, offer)
+        try:
+            return add_explanation(answer, await loop.work.call(explain, is_long=True))
+        except Exception:  # the decision is in the log, and its answer counts
+            logger.exception("the decision %s cannot be explained", request.event_id)
+            return answer
+
+    async def _rank(self, loop: Loop, request: RankOptions, offer: Offer, text: str) -> bytes:
         if not (self.writer.is_ready and self.withdrawals.has_room()):
             self.writer.failures.add("PutDecision", WRITER_BEHIND, is_vague=True)
             instead = self._degrade(loop, request, offer, text, WRITER_BEHIND)

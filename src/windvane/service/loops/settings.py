@@ -11,7 +11,8 @@ The settings of 0.1.0 name no belief, because theirs is always full.
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple, Self, get_args, get_origin
+from functools import cache
+from typing import Annotated, Any, Literal, Self, get_args
 
 import msgspec
 
@@ -22,6 +23,7 @@ from windvane.features.crossings import ALL, parse_crossings
 from windvane.learner.learner import AUTO, EXPLORATION_PERCENTAGE, Learner
 from windvane.policy import Policy
 from windvane.service.clock import MICROSECONDS_PER_SECOND
+from windvane.service.dates import parse_date
 from windvane.service.errors import LoopNameError, LoopSettingsError
 
 LOOP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -171,10 +173,49 @@ class Settings(
             fixed=True,
         ),
     ] = ALL
+    is_auto_optimization_enabled: Annotated[
+        bool,
+        _setting(
+            "--auto-optimize",
+            "Whether other half-lives and exploration percentages are evaluated again and again, "
+            "and one that is surely better replaces the present ones.",
+        ),
+    ] = False
+    auto_optimization_frequency: Annotated[
+        str,
+        _setting("--auto-optimize-every", "How often auto-optimisation evaluates.", "duration"),
+    ] = "P7D"
+    auto_optimization_start_date: Annotated[
+        str,
+        _setting(
+            "--auto-optimize-from",
+            "When auto-optimisation evaluates first; a date in the past: as soon as it is enabled.",
+            "date",
+        ),
+    ] = "1970-01-01T00:00:00Z"
+    is_inference_explainability_enabled: Annotated[
+        bool,
+        _setting(
+            "--explain",
+            "Whether the answer to a rank request lists what each feature adds to the estimate of "
+            "each action, as inferenceExplanation. It takes longer.",
+        ),
+    ] = False
+    model_retrain_days: Annotated[
+        int,
+        _setting(
+            "--model-retrain-days",
+            "Accepted for clients that send it; it has no effect.",
+            ge=0,
+            le=2**31 - 1,
+        ),
+    ] = 0
 
     def __post_init__(self) -> None:
         parse_seconds(self.reward_wait_time)
         parse_seconds(self.model_export_frequency)
+        parse_seconds(self.auto_optimization_frequency)
+        parse_date(self.auto_optimization_start_date)
         parse_crossings(self.crossings)
         if not self.finds_half_life:
             self.build_memory()  # checks the half-life
@@ -212,10 +253,10 @@ class Settings(
         merged = old | {
             name: value for name, value in changes.items() if name in old and value is not None
         }
-        for setting in SETTINGS:
-            if setting.fixed and merged[setting.name] != old[setting.name]:
-                message = f"{setting.name} is fixed when a loop is created"
-                raise LoopSettingsError(f"{message}: the belief depends on it", setting.name)
+        for name in list_fixed_names():
+            if merged[name] != old[name]:
+                message = f"{name} is fixed when a loop is created"
+                raise LoopSettingsError(f"{message}: the belief depends on it", name)
         try:
             return msgspec.convert(merged, Settings)
         except (msgspec.ValidationError, SettingError) as reason:
@@ -278,58 +319,11 @@ class Settings(
         )
 
 
-class Setting(NamedTuple):
-    """One setting as its field describes it."""
-
-    field: str  # of `Settings`
-    name: str  # on the wire
-    flag: str  # of `windvane loop create`
-    type: type[str] | type[int] | type[float]
-    kind: str  # the values that it takes, in words
-    default: str | int | float
-    meaning: str
-    fixed: bool  # whether it cannot change after a loop was created
-
-
-def _describe_field(field: msgspec.structs.FieldInfo) -> Setting:
-    type_, meta = get_args(field.type)
-    base = str if get_origin(type_) is Literal else type_
-    return Setting(
-        field=field.name,
-        name=field.encode_name,
-        flag=meta.extra["flag"],
-        type=base,
-        kind=meta.extra["kind"] or _describe_values(type_, meta),
-        default=field.default,
-        meaning=meta.extra["meaning"],
-        fixed=meta.extra["fixed"],
-    )
-
-
-def _describe_values(type_: Any, meta: msgspec.Meta) -> str:
-    """The values of a type within its bounds, such as "number in (0, 1000]"."""
-    if get_origin(type_) is Literal:
-        return " or ".join(get_args(type_))
-    word = "integer" if type_ is int else "number"
-    lower = f"({meta.gt:g}" if meta.gt is not None else f"[{meta.ge:.16g}"
-    return f"{word} in {lower}, {meta.le:.16g}]"
-
-
-SETTINGS = tuple(map(_describe_field, msgspec.structs.fields(Settings)))
-
-
-def document_settings() -> list[dict[str, str]]:
-    """A row of documentation for each setting: name, flag, type, default, meaning."""
-    return [
-        {
-            "name": setting.name,
-            "flag": setting.flag,
-            "type": setting.kind,
-            "default": str(setting.default),
-            "meaning": setting.meaning + (" Fixed at creation." if setting.fixed else ""),
-        }
-        for setting in SETTINGS
-    ]
+@cache
+def list_fixed_names() -> tuple[str, ...]:
+    """The wire names of the settings that cannot change after a loop was created."""
+    fields = msgspec.structs.fields(Settings)
+    return tuple(field.encode_name for field in fields if get_args(field.type)[1].extra["fixed"])
 
 
 def check_new_settings(settings: Settings) -> Settings:

@@ -13,6 +13,8 @@ from windvane.service.store.schema import (
     SCHEMA_VERSION,
     clock,
     decisions,
+    evaluation_parts,
+    evaluations,
     half_life_changes,
     offers,
     schema_version,
@@ -43,6 +45,11 @@ def _migrate_2_to_3(connection: Connection) -> None:
     half_life_changes.create(connection)
 
 
+def _migrate_3_to_4(connection: Connection) -> None:
+    evaluations.create(connection)
+    evaluation_parts.create(connection)
+
+
 def _add_columns(connection: Connection, *columns: Column[Any]) -> None:
     """Add columns that may be NULL, which changes no row."""
     for column in columns:
@@ -54,4 +61,5 @@ def _add_columns(connection: Connection, *columns: Column[Any]) -> None:
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {  # by the version before
     1: _migrate_1_to_2,
     2: _migrate_2_to_3,
+    3: _migrate_3_to_4,
 }

@@ -3,33 +3,28 @@
 docs/how-to/read-logs.md has the meaning of every column. A column that is added, removed or gets
 another meaning increases `SCHEMA_VERSION`; files of 0.1.0 have no `schema_version` and are of
 version 1, without `excluded`.
-
-The frame of a batch is built column by column. Most decisions of a batch share a few offers, so
-that the text and the ids of an offer are read once for a batch.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import polars as pl
-from sqlalchemy import func, select
 
 from windvane._files import replace_file
 from windvane.errors import FileError, SettingError
 from windvane.service.store.decision_codec import decode_action_ids
+from windvane.service.store.decision_columns import (
+    DecisionColumns,
+    Requests,
+    count_decisions,
+    iterate_batches,
+)
 from windvane.service.store.log import LogReader
-from windvane.service.store.schema import decisions, join_request, lessons, offers
 
 SCHEMA_VERSION = 2
-BATCH_ROWS = 10_000
 ROW_GROUP_ROWS = 30_000  # of the file; larger ones take more memory
-OFFERS_PER_QUERY = 500
-GAP = "0"  # stands in a request for the offer that was cut out
-GAP_BYTES = GAP.encode()
 Report = Callable[[int, int], None]  # takes how many decisions are written, and of how many
 
 SCHEMA = pl.Schema(
@@ -56,45 +51,6 @@ SCHEMA = pl.Schema(
 )
 
 
-class RequestParts(msgspec.Struct, rename="camel"):
-    """The parts of a rank request that are exported as the client sent them."""
-
-    actions: msgspec.Raw = msgspec.Raw(b"[]")
-    context_features: msgspec.Raw = msgspec.Raw(b"[]")
-    excluded_actions: list[str] = []
-
-
-decode_request_parts = msgspec.json.Decoder(RequestParts).decode
-
-
-class DecisionColumns(NamedTuple):
-    """Decisions with the sums of their lessons, column by column."""
-
-    id: Sequence[int]
-    event_id: Sequence[str]
-    at: Sequence[int]
-    round: Sequence[int]
-    mode: Sequence[str]
-    chosen: Sequence[int]
-    probabilities: Sequence[bytes]
-    deferred: Sequence[bool]
-    activated_at: Sequence[int | None]
-    degraded: Sequence[bool]
-    actions: Sequence[str]
-    request: Sequence[str]
-    offer: Sequence[int | None]
-    offer_at: Sequence[int | None]
-    reward: Sequence[float | None]
-    first_kind: Sequence[str | None]
-
-
-class Offer(NamedTuple):
-    """The ids of offered actions as JSON, and the actions as the client sent them."""
-
-    ids: str
-    actions: str
-
-
 def export_log(log: LogReader, loop_name: str, path: Path, report: Report | None = None) -> int:
     """Write the log of a loop to a file, completely or not at all; returns how many decisions."""
     loop = log.find_loop(loop_name)
@@ -106,9 +62,9 @@ def export_log(log: LogReader, loop_name: str, path: Path, report: Report | None
             tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as directory,
             replace_file(path, private=True) as draft,
         ):
-            total = _count_decisions(log, loop.id)
-            for part, batch in enumerate(iterate_batches(log, loop.id)):
-                frame = _make_frame(batch, _read_offers(log, batch))
+            total = count_decisions(log, loop.id)
+            for part, (batch, requests) in enumerate(iterate_batches(log, loop.id)):
+                frame = _make_frame(batch, requests)
                 frame.write_parquet(Path(directory) / f"{part:09d}.parquet", compression="lz4")
                 decision_count += len(batch.id)
                 if report is not None:
@@ -123,59 +79,10 @@ def export_log(log: LogReader, loop_name: str, path: Path, report: Report | None
     return decision_count
 
 
-def _count_decisions(log: LogReader, loop: int) -> int:
-    ((count,),) = log.fetch_all(select(func.count()).where(decisions.c.loop == loop))
-    return int(count)
-
-
-def iterate_batches(log: LogReader, loop: int) -> Iterator[DecisionColumns]:
-    """Iterate over the decisions that the log has now, in batches, ordered by id."""
-    ((last,),) = log.fetch_all(select(func.max(decisions.c.id)).where(decisions.c.loop == loop))
-    query = (
-        select(
-            *decisions.c[DecisionColumns._fields[:-2]],
-            func.sum(lessons.c.value),
-            func.min(lessons.c.kind),
-        )
-        .select_from(decisions.outerjoin(lessons, lessons.c.decision == decisions.c.id))
-        .where(decisions.c.loop == loop, decisions.c.id <= (last or 0))
-        .group_by(decisions.c.id)
-        .order_by(decisions.c.id)
-        .limit(BATCH_ROWS)
-    )
-    after = 0
-    while rows := log.fetch_all(query.where(decisions.c.id > after)):
-        after = rows[-1].id
-        yield DecisionColumns(*zip(*rows, strict=True))
-
-
-def _read_offers(log: LogReader, batch: DecisionColumns) -> dict[int, Offer]:
-    """Read the offers of a batch, by id."""
-    offer_ids = sorted({offer for offer in batch.offer if offer is not None})
-    by_id = {}
-    for first in range(0, len(offer_ids), OFFERS_PER_QUERY):
-        chunk = offers.c.id.in_(offer_ids[first : first + OFFERS_PER_QUERY])
-        for row in log.fetch_all(select(*offers.c["id", "ids", "actions"]).where(chunk)):
-            by_id[row.id] = Offer(row.ids, row.actions)
-    return by_id
-
-
-def _make_frame(batch: DecisionColumns, offers_by_id: dict[int, Offer]) -> pl.DataFrame:
+def _make_frame(batch: DecisionColumns, requests: Requests) -> pl.DataFrame:
     """Make a table of decisions, one row each."""
-    numbers: dict[Offer, int] = {}  # of the distinct offers of the batch
-    offer_numbers = []
-    contexts = []
-    excluded = []
-    for request, offer_id, offer_at, actions in zip(
-        batch.request, batch.offer, batch.offer_at, batch.actions, strict=True
-    ):
-        offer = None if offer_id is None else offers_by_id[offer_id]
-        offer, parts = _split_request(request, offer, offer_at, actions)
-        offer_numbers.append(numbers.setdefault(offer, len(numbers)))
-        contexts.append(bytes(parts.context_features).decode())
-        excluded.append(parts.excluded_actions)
-    ids = [decode_action_ids(offer.ids) for offer in numbers]
-    texts = [offer.actions for offer in numbers]
+    ids = [decode_action_ids(offer.ids) for offer in requests.offers]
+    texts = [offer.actions for offer in requests.offers]
     frame = pl.DataFrame(
         {
             "event_id": batch.event_id,
@@ -183,16 +90,16 @@ def _make_frame(batch: DecisionColumns, offers_by_id: dict[int, Offer]) -> pl.Da
             "round": batch.round,
             "mode": batch.mode,
             "chosen": batch.chosen,
-            "actions": pl.Series(ids, dtype=pl.List(pl.String())).gather(offer_numbers),
+            "actions": pl.Series(ids, dtype=pl.List(pl.String())).gather(requests.offer_numbers),
             "probabilities": _make_lists(batch.probabilities),
             "reward": pl.Series(batch.reward, dtype=pl.Float64()),
             "defaulted": [kind == "default" for kind in batch.first_kind],
             "deferred": batch.deferred,
             "activated": [at is not None for at in batch.activated_at],
             "degraded": batch.degraded,
-            "context_json": contexts,
-            "actions_json": pl.Series(texts, dtype=pl.String()).gather(offer_numbers),
-            "excluded": pl.Series(excluded, dtype=pl.List(pl.String())),
+            "context_json": requests.contexts,
+            "actions_json": pl.Series(texts, dtype=pl.String()).gather(requests.offer_numbers),
+            "excluded": pl.Series(requests.excluded, dtype=pl.List(pl.String())),
         }
     )
     frame = frame.with_columns(
@@ -204,21 +111,6 @@ def _make_frame(batch: DecisionColumns, offers_by_id: dict[int, Offer]) -> pl.Da
         schema_version=pl.lit(SCHEMA_VERSION),
     )
     return frame.select(SCHEMA.names()).cast(SCHEMA)
-
-
-def _split_request(
-    request: str, offer: Offer | None, offer_at: int | None, action_ids: str
-) -> tuple[Offer, RequestParts]:
-    """The offer of a decision, and the parts of its request as the client sent them."""
-    if offer is not None:
-        parts = decode_request_parts(f"{request[:offer_at]}{GAP}{request[offer_at:]}")
-        if bytes(parts.actions) == GAP_BYTES:
-            return offer, parts
-        action_ids = offer.ids
-    # The decision is of 0.1.0, or the text of its actions occurs elsewhere in the request too.
-    text = join_request(request, None if offer is None else offer.actions, offer_at)
-    parts = decode_request_parts(text)
-    return Offer(action_ids, bytes(parts.actions).decode()), parts
 
 
 def _make_lists(blobs: Sequence[bytes]) -> pl.Series:

@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import SchemaItem
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 metadata = MetaData()
 Id = BigInteger().with_variant(Integer, "sqlite")
 
@@ -173,6 +173,32 @@ snapshot_parts = Table(  # what a snapshot has beyond its first part, which is i
     Column("blob", LargeBinary, nullable=False),
 )
 
+# Evaluations and feature importances: what was asked, and what was found.
+evaluations = _define_table(
+    "evaluations",
+    _loop_column(),
+    Column("kind", Text, nullable=False),  # "evaluation" or "importance"
+    Column("key", Text, nullable=False),  # the id on the wire
+    Column("name", Text, nullable=False),
+    Column("type", Text, nullable=False),  # "Manual" or "Auto"
+    Column("contract", Text, nullable=False),  # JSON
+    Column("status", Text, nullable=False),  # "Running", or how it ended
+    _time_column("created"),
+    _time_column("ended", nullable=True),
+    Column("outcome", Text),  # JSON without time series: the optimal policy, or why it failed
+    UniqueConstraint("loop", "kind", "key"),
+    Index("evaluations_of_loop", "loop", "kind", "id"),
+)
+
+EVALUATION_PART_BYTES = 1 << 20  # of a result in one row
+evaluation_parts = Table(  # the result of an evaluation, compressed JSON
+    "evaluation_parts",
+    metadata,
+    Column("evaluation", Id, primary_key=True, autoincrement=False),
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("blob", LargeBinary, nullable=False),
+)
+
 keys = _define_table(
     "keys",
     Column("role", Text, nullable=False),
@@ -314,6 +340,22 @@ class HalfLifeChange(NamedTuple):
     lesson: int
     at: int
     seconds: float | None  # None: never
+
+
+class EvaluationRow(NamedTuple):
+    """An evaluation or a measurement of feature importances, without its result."""
+
+    id: int
+    loop: int
+    kind: str
+    key: str
+    name: str
+    type: str
+    contract: str  # JSON
+    status: str
+    created: int
+    ended: int | None
+    outcome: str | None  # JSON
 
 
 class Key(NamedTuple):

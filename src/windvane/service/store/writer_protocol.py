@@ -21,6 +21,12 @@ from windvane.service.store.admin_operations import (
 )
 from windvane.service.store.clock_operations import PutClock, StepClock
 from windvane.service.store.decision_operations import Activate, Expire, PutDecision, Withdraw
+from windvane.service.store.evaluation_operations import (
+    DeleteEvaluation,
+    EndEvaluation,
+    PutEvaluation,
+    PutEvaluationPart,
+)
 from windvane.service.store.group_commit import Operation
 from windvane.service.store.reward_operations import PutReward
 from windvane.service.store.space import ReclaimSpace
@@ -40,6 +46,10 @@ OPERATION_TYPES: tuple[type[Operation[Any]], ...] = (
     PutSnapshotPart,
     ReclaimSpace,
     PutHalfLifeChange,
+    PutEvaluation,
+    PutEvaluationPart,
+    EndEvaluation,
+    DeleteEvaluation,
 )
 TYPE_CODES = {operation_type: code for code, operation_type in enumerate(OPERATION_TYPES)}
 _SIZE = struct.Struct("<I")  # bytes of the message that follows

@@ -1,0 +1,158 @@
+"""Decisions of a loop with their learned rewards, read column by column in batches.
+
+Most decisions of a batch share a few offers, so that the text and the ids of an offer are read once
+for a batch.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+from sqlalchemy import ColumnElement, and_, func, or_, select
+
+from windvane.service.store.log import LogReader
+from windvane.service.store.schema import decisions, join_request, lessons, offers
+
+BATCH_ROWS = 10_000
+OFFERS_PER_QUERY = 500
+GAP = "0"  # stands in a request for the offer that was cut out
+GAP_BYTES = GAP.encode()
+
+
+class RequestParts(msgspec.Struct, rename="camel"):
+    """The parts of a rank request, as the client sent them."""
+
+    actions: msgspec.Raw = msgspec.Raw(b"[]")
+    context_features: msgspec.Raw = msgspec.Raw(b"[]")
+    excluded_actions: list[str] = []
+
+
+_decode_request_parts = msgspec.json.Decoder(RequestParts).decode
+
+
+class DecisionColumns(NamedTuple):
+    """Decisions with the sums of their lessons, column by column."""
+
+    id: Sequence[int]
+    event_id: Sequence[str]
+    at: Sequence[int]
+    round: Sequence[int]
+    mode: Sequence[str]
+    chosen: Sequence[int]
+    probabilities: Sequence[bytes]
+    deferred: Sequence[bool]
+    activated_at: Sequence[int | None]
+    degraded: Sequence[bool]
+    actions: Sequence[str]
+    request: Sequence[str]
+    offer: Sequence[int | None]
+    offer_at: Sequence[int | None]
+    reward: Sequence[float | None]
+    first_kind: Sequence[str | None]
+
+
+class Offer(NamedTuple):
+    """The ids of offered actions as JSON, and the actions as the client sent them."""
+
+    ids: str
+    actions: str
+
+
+class Requests(NamedTuple):
+    """The requests of a batch: the distinct offers, and for each row its offer and its context."""
+
+    offers: list[Offer]
+    offer_numbers: list[int]  # place of the offer of each row
+    contexts: list[str]  # JSON, as the client sent it
+    excluded: list[list[str]]  # ids of the excluded actions of each row
+
+
+def count_decisions(
+    log: LogReader, loop: int, since: int | None = None, until: int | None = None
+) -> int:
+    """How many decisions were made in [since, until)."""
+    query = select(func.count()).where(_select_times(loop, since, until))
+    return int(log.fetch_all(query)[0][0])
+
+
+def iterate_batches(
+    log: LogReader, loop: int, since: int | None = None, until: int | None = None
+) -> Iterator[tuple[DecisionColumns, Requests]]:
+    """Iterate over the decisions that the log has now, made in [since, until), ordered by time."""
+    ((last,),) = log.fetch_all(select(func.max(decisions.c.id)).where(decisions.c.loop == loop))
+    of_decision = lessons.c.decision == decisions.c.id
+    query = (
+        select(
+            *decisions.c[DecisionColumns._fields[:-2]],
+            select(func.sum(lessons.c.value)).where(of_decision).scalar_subquery(),
+            select(func.min(lessons.c.kind)).where(of_decision).scalar_subquery(),
+        )
+        .where(_select_times(loop, since, until), decisions.c.id <= (last or 0))
+        .order_by(decisions.c.at, decisions.c.id)
+        .limit(BATCH_ROWS)
+    )
+    page = query
+    while rows := log.fetch_all(page):
+        offers_by_id = _read_offers(log, {row.offer for row in rows if row.offer is not None})
+        # A decision whose offer is missing was deleted since it was read.
+        kept = [row for row in rows if row.offer is None or row.offer in offers_by_id]
+        if kept:
+            columns = DecisionColumns(*zip(*kept, strict=True))
+            yield columns, _split_requests(columns, offers_by_id)
+        end = rows[-1]
+        is_later = or_(
+            decisions.c.at > end.at, and_(decisions.c.at == end.at, decisions.c.id > end.id)
+        )
+        page = query.where(decisions.c.at >= end.at, is_later)
+
+
+def _select_times(loop: int, since: int | None, until: int | None) -> ColumnElement[bool]:
+    selected = decisions.c.loop == loop
+    if since is not None:
+        selected &= decisions.c.at >= since
+    if until is not None:
+        selected &= decisions.c.at < until
+    return selected
+
+
+def _split_requests(batch: DecisionColumns, offers_by_id: dict[int, Offer]) -> Requests:
+    """Split every request of a batch into offer and context."""
+    numbers: dict[Offer, int] = {}  # of the distinct offers of the batch
+    offer_numbers = []
+    contexts = []
+    excluded = []
+    for request, offer_id, offer_at, actions in zip(
+        batch.request, batch.offer, batch.offer_at, batch.actions, strict=True
+    ):
+        offer = None if offer_id is None else offers_by_id[offer_id]
+        offer, parts = _split_request(request, offer, offer_at, actions)
+        offer_numbers.append(numbers.setdefault(offer, len(numbers)))
+        contexts.append(bytes(parts.context_features).decode())
+        excluded.append(parts.excluded_actions)
+    return Requests(list(numbers), offer_numbers, contexts, excluded)
+
+
+def _read_offers(log: LogReader, ids: set[int]) -> dict[int, Offer]:
+    """Read offers, by id."""
+    offer_ids = sorted(ids)
+    by_id = {}
+    for first in range(0, len(offer_ids), OFFERS_PER_QUERY):
+        chunk = offers.c.id.in_(offer_ids[first : first + OFFERS_PER_QUERY])
+        for row in log.fetch_all(select(*offers.c["id", "ids", "actions"]).where(chunk)):
+            by_id[row.id] = Offer(row.ids, row.actions)
+    return by_id
+
+
+def _split_request(
+    request: str, offer: Offer | None, offer_at: int | None, action_ids: str
+) -> tuple[Offer, RequestParts]:
+    """The offer of a decision, and the other parts of its request."""
+    if offer is not None:
+        parts = _decode_request_parts(f"{request[:offer_at]}{GAP}{request[offer_at:]}")
+        if bytes(parts.actions) == GAP_BYTES:
+            return offer, parts
+        action_ids = offer.ids
+    # The decision is of 0.1.0, or the text of its actions occurs elsewhere in the request too.
+    text = join_request(request, None if offer is None else offer.actions, offer_at)
+    parts = _decode_request_parts(text)
+    return Offer(action_ids, bytes(parts.actions).decode()), parts

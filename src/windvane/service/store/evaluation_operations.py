@@ -1,0 +1,130 @@
+"""The operations on evaluations and feature importances."""
+
+import zlib
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sqlalchemy import and_, delete, func, insert, select, update
+
+from windvane.service.store.group_commit import Operation, Transaction
+from windvane.service.store.schema import (
+    EVALUATION_PART_BYTES,
+    evaluation_parts,
+    evaluations,
+)
+
+RUNNING = "Running"
+AUTO = "Auto"
+MAX_EVALUATIONS_PER_LOOP = 500  # of each kind
+MAX_AUTO_EVALUATIONS_PER_LOOP = 24  # of which the log keeps the newest
+
+
+@dataclass(frozen=True, slots=True)
+class PutEvaluation(Operation[str]):
+    """Write down what is to be evaluated; returns "created", "exists" or "full".
+
+    Of those that auto-optimisation asks for, the log keeps `MAX_AUTO_EVALUATIONS_PER_LOOP`.
+    """
+
+    result: ClassVar[type] = str
+
+    loop: int
+    kind: str
+    key: str
+    name: str
+    type: str
+    contract: str
+    at: int
+
+    def run(self, transaction: Transaction) -> str:
+        connection = transaction.connection
+        of_kind = and_(evaluations.c.loop == self.loop, evaluations.c.kind == self.kind)
+        is_same = and_(of_kind, evaluations.c.key == self.key)
+        if connection.scalar(select(evaluations.c.id).where(is_same)) is not None:
+            return "exists"
+        if self.type == AUTO:
+            is_auto = and_(of_kind, evaluations.c.type == AUTO)
+            newest = select(evaluations.c.id).where(is_auto).order_by(evaluations.c.id.desc())
+            for old in connection.scalars(newest.offset(MAX_AUTO_EVALUATIONS_PER_LOOP - 1)).all():
+                _delete(transaction, old)
+        elif (
+            connection.scalar(select(func.count()).where(of_kind)) or 0
+        ) >= MAX_EVALUATIONS_PER_LOOP:
+            return "full"
+        row = {
+            "loop": self.loop,
+            "kind": self.kind,
+            "key": self.key,
+            "name": self.name,
+            "type": self.type,
+            "contract": self.contract,
+            "status": RUNNING,
+            "created": self.at,
+        }
+        connection.execute(insert(evaluations), row)
+        return "created"
+
+
+@dataclass(frozen=True, slots=True)
+class PutEvaluationPart(Operation[None]):
+    """Write a part of a result, before `EndEvaluation`; parts without an end count for nothing."""
+
+    result: ClassVar[type] = type(None)
+
+    id: int
+    place: int
+    blob: bytes
+
+    def run(self, transaction: Transaction) -> None:
+        columns = evaluation_parts.c
+        is_same = and_(columns.evaluation == self.id, columns.place == self.place)
+        transaction.connection.execute(delete(evaluation_parts).where(is_same))
+        row = {"evaluation": self.id, "place": self.place, "blob": self.blob}
+        transaction.connection.execute(insert(evaluation_parts), row)
+
+
+@dataclass(frozen=True, slots=True)
+class EndEvaluation(Operation[bool]):
+    """Write how an evaluation ended; False if it had ended before, or was deleted."""
+
+    result: ClassVar[type] = bool
+
+    id: int
+    status: str
+    outcome: str
+    at: int
+
+    def run(self, transaction: Transaction) -> bool:
+        is_running = and_(evaluations.c.id == self.id, evaluations.c.status == RUNNING)
+        change = update(evaluations).where(is_running)
+        values = {"status": self.status, "outcome": self.outcome, "ended": self.at}
+        return transaction.connection.execute(change.values(values)).rowcount == 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteEvaluation(Operation[bool]):
+    """Delete an evaluation with its result; False if there is none with this id."""
+
+    result: ClassVar[type] = bool
+
+    id: int
+
+    def run(self, transaction: Transaction) -> bool:
+        return _delete(transaction, self.id)
+
+
+def _delete(transaction: Transaction, id_: int) -> bool:
+    parts = delete(evaluation_parts).where(evaluation_parts.c.evaluation == id_)
+    transaction.connection.execute(parts)
+    row = delete(evaluations).where(evaluations.c.id == id_)
+    return transaction.connection.execute(row).rowcount == 1
+
+
+def split_result(id_: int, result: bytes) -> list[PutEvaluationPart]:
+    """The operations that write a result of any size, in order."""
+    blob = zlib.compress(result)
+    size = EVALUATION_PART_BYTES
+    return [
+        PutEvaluationPart(id_, place, blob[start : start + size])
+        for place, start in enumerate(range(0, len(blob), size))
+    ]

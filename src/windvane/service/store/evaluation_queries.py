@@ -1,0 +1,47 @@
+"""The queries that read evaluations and feature importances."""
+
+import zlib
+from collections.abc import Sequence
+from typing import Literal
+
+from sqlalchemy import ColumnElement, and_, select
+
+from windvane.service.store.evaluation_operations import RUNNING
+from windvane.service.store.log import LogReader
+from windvane.service.store.schema import EvaluationRow, evaluation_parts, evaluations
+
+Kind = Literal["evaluation", "importance"]
+
+
+def read_result(log: LogReader, id_: int) -> bytes:
+    """Read the result of an evaluation that has ended well."""
+    query = select(evaluation_parts.c.blob).where(evaluation_parts.c.evaluation == id_)
+    rows = log.fetch_all(query.order_by(evaluation_parts.c.place))
+    return zlib.decompress(b"".join(row.blob for row in rows))
+
+
+def find_evaluation(log: LogReader, loop: int, kind: Kind, key: str) -> EvaluationRow | None:
+    """Find an evaluation by its id on the wire; returns None if there is none."""
+    columns = evaluations.c
+    rows = _select_rows(log, and_(columns.loop == loop, columns.kind == kind, columns.key == key))
+    return rows[0] if rows else None
+
+
+def list_evaluations(
+    log: LogReader, loop: int, kind: Kind, type_: str | None = None
+) -> Sequence[EvaluationRow]:
+    """List the evaluations of a loop, the newest first; `type_` is "Manual" or "Auto"."""
+    selected = and_(evaluations.c.loop == loop, evaluations.c.kind == kind)
+    if type_ is not None:
+        selected &= evaluations.c.type == type_
+    return _select_rows(log, selected)[::-1]
+
+
+def list_running(log: LogReader) -> Sequence[EvaluationRow]:
+    """List what has not ended yet, of all loops, the oldest first."""
+    return _select_rows(log, evaluations.c.status == RUNNING)
+
+
+def _select_rows(log: LogReader, selected: ColumnElement[bool]) -> list[EvaluationRow]:
+    query = select(*evaluations.c[EvaluationRow._fields]).where(selected)
+    return [EvaluationRow(*row) for row in log.fetch_all(query.order_by(evaluations.c.id))]

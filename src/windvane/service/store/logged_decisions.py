@@ -1,0 +1,128 @@
+"""The decisions of a loop as a log that can be evaluated, read from the database of the service.
+
+Only reads, in short queries, so a service may run on the same database. A decision counts once its
+reward is learned; one that still waits for its reward has the reward NaN. Decisions that were never
+activated are left out.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from windvane.errors import SettingError
+from windvane.evaluation.log_batch import BadRow, DecisionFeatures, LogBatch, LoggedAction
+from windvane.evaluation.readers.row_checks import check_rows, select_rows
+from windvane.evaluation.readers.row_report import NEVER_ACTIVATED, RowReport
+from windvane.service.clock import MICROSECONDS_PER_SECOND
+from windvane.service.schemas import Action
+from windvane.service.store.decision_codec import decode_action_ids
+from windvane.service.store.decision_columns import (
+    DecisionColumns,
+    Requests,
+    count_decisions,
+    iterate_batches,
+)
+from windvane.service.store.log import LogReader
+from windvane.types import Booleans, Places
+
+BYTES_PER_PROBABILITY = 8
+_decode_context = msgspec.json.Decoder(list[dict[str, Any]]).decode
+_decode_actions = msgspec.json.Decoder(list[Action]).decode
+
+
+class LoggedDecisions:
+    """The decisions of a loop made in [since, until), in microseconds since 1970."""
+
+    has_fitted_probabilities = False
+    warnings: Sequence[str] = ()
+
+    def __init__(
+        self, log: LogReader, loop_name: str, since: int | None = None, until: int | None = None
+    ) -> None:
+        loop = log.find_loop(loop_name)
+        if loop is None:
+            raise SettingError(f"log: there is no loop {loop_name!r}")
+        self._log = log
+        self._loop = loop.id
+        self._since = since
+        self._until = until
+        self._report = RowReport()  # of the last pass
+        self.description = f"the loop {loop_name}"
+
+    @property
+    def bad_rows(self) -> Sequence[BadRow]:
+        """The first rows that could not be used, as far as the log was read."""
+        return self._report.bad_rows
+
+    @property
+    def bad_row_count(self) -> int:
+        """How many rows could not be used, as far as the log was read."""
+        return self._report.bad_row_count
+
+    def count(self) -> int:
+        """How many decisions there are now."""
+        return count_decisions(self._log, self._loop, self._since, self._until)
+
+    def iterate_batches(self) -> Iterator[LogBatch]:
+        """Read the decisions in the order of time."""
+        self._report = RowReport()
+        batches = iterate_batches(self._log, self._loop, self._since, self._until)
+        for columns, requests in batches:
+            batch = _make_batch(columns, requests, self.description)
+            is_seen = np.array([at is not None for at in columns.activated_at])
+            if not is_seen.all():
+                self._report.note(NEVER_ACTIVATED, int((~is_seen).sum()))
+                batch = select_rows(batch, np.flatnonzero(is_seen))
+            yield check_rows(batch, self._report)
+
+
+def _make_batch(columns: DecisionColumns, requests: Requests, source: str) -> LogBatch:
+    ids = [decode_action_ids(offer.ids) for offer in requests.offers]
+    counts = np.array([len(blob) // BYTES_PER_PROBABILITY for blob in columns.probabilities])
+    starts = np.concatenate(([0], np.cumsum(counts)))
+    features = FeatureReader(requests)
+    return LogBatch(
+        event_ids=columns.event_id,
+        times=np.array(columns.at) / MICROSECONDS_PER_SECOND,
+        rewards=np.array(columns.reward, float),  # None becomes NaN
+        chosen=np.array(columns.chosen, np.int64),
+        starts=starts,
+        probabilities=np.frombuffer(b"".join(columns.probabilities)),
+        is_eligible=_find_eligible(requests, ids, starts),
+        multiplicities=np.ones(len(counts)),
+        is_defaulted=np.array([kind == "default" for kind in columns.first_kind]),
+        is_degraded=np.array(columns.degraded, np.bool_),
+        lines=np.array(columns.id, np.int64),
+        source=source,
+        read_features=features.read,
+    )
+
+
+def _find_eligible(requests: Requests, ids: list[list[str]], starts: Places) -> Booleans:
+    """Which actions could be chosen: those that the request does not exclude."""
+    is_eligible = np.ones(int(starts[-1]), np.bool_)
+    for row, excluded in enumerate(requests.excluded):
+        if excluded:
+            action_ids = ids[requests.offer_numbers[row]]
+            is_eligible[starts[row] : starts[row + 1]] = [id_ not in excluded for id_ in action_ids]
+    return is_eligible
+
+
+class FeatureReader:
+    """Parses the features of a row when they are asked for; each distinct offer once."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+        self._actions: dict[int, list[LoggedAction]] = {}  # by number of the offer
+
+    def read(self, row: int) -> DecisionFeatures:
+        """The features of a row."""
+        number = self._requests.offer_numbers[row]
+        actions = self._actions.get(number)
+        if actions is None:
+            offered = _decode_actions(self._requests.offers[number].actions)
+            actions = [LoggedAction(action.id, action.features) for action in offered]
+            self._actions[number] = actions
+        return DecisionFeatures(_decode_context(self._requests.contexts[row]), actions)
