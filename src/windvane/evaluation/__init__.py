@@ -4,9 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from windvane.evaluation.bounded_model import BoundedModel, bound_model
     from windvane.evaluation.confidence_sequence import ConfidenceSequence, RewardRange
     from windvane.evaluation.cressie_read import WeightRange
+    from windvane.evaluation.future_value import FutureValue, predict_value
     from windvane.evaluation.policy_record import PolicyRecord
+    from windvane.evaluation.recent_value import RecentSums
     from windvane.evaluation.result import (
         Diagnostics,
         Estimate,
@@ -21,14 +24,17 @@ if TYPE_CHECKING:
     from windvane.evaluation.value_sums import ValueSums
 
 __all__ = [
+    "BoundedModel",
     "ConfidenceSequence",
     "Diagnostics",
     "Estimate",
     "Evaluation",
+    "FutureValue",
     "Gain",
     "Interval",
     "PolicyRecord",
     "PolicyResult",
+    "RecentSums",
     "RecentValue",
     "Replay",
     "RewardRange",
@@ -36,17 +42,22 @@ __all__ = [
     "ValueSeries",
     "ValueSums",
     "WeightRange",
+    "bound_model",
+    "predict_value",
 ]
 
 MODULES = {  # imported at first use: scipy takes longer than the rest
+    "BoundedModel": "bounded_model",
     "ConfidenceSequence": "confidence_sequence",
     "Diagnostics": "result",
     "Estimate": "result",
     "Evaluation": "result",
+    "FutureValue": "future_value",
     "Gain": "result",
     "Interval": "result",
     "PolicyRecord": "policy_record",
     "PolicyResult": "result",
+    "RecentSums": "recent_value",
     "RecentValue": "result",
     "Replay": "result",
     "RewardRange": "confidence_sequence",
@@ -54,6 +65,8 @@ MODULES = {  # imported at first use: scipy takes longer than the rest
     "ValueSeries": "value_series",
     "ValueSums": "value_sums",
     "WeightRange": "cressie_read",
+    "bound_model": "bounded_model",
+    "predict_value": "future_value",
 }
 
 

@@ -82,10 +82,12 @@ def find_boundary(variance: npt.ArrayLike, alpha: float) -> Floats:
         if not is_low.any():
             break
         s = np.where(is_low, 2 * s, s)
+    is_falling = np.ones(s.shape, dtype=bool)
     for _ in range(MAX_STEPS):
         step = (log_wealth(s, v) - goal) / _slope(s, a)
-        s = s - step
-        if (step <= TOLERANCE * s).all():  # rounding ends the fall for very large V
+        s = np.where(is_falling, s - step, s)
+        is_falling &= step > TOLERANCE * s  # rounding ends the fall for very large V
+        if not is_falling.any():
             return np.asarray(s)
     raise FitError(f"find_boundary: no convergence in {MAX_STEPS} steps for alpha = {alpha}")
 

@@ -2,10 +2,17 @@
 
 import math
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 
 from windvane.errors import RewardError, SettingError
+from windvane.evaluation.bounded_model import (
+    DEFAULT_BOUND,
+    BoundedModel,
+    make_sequence,
+    update_with_model,
+)
 from windvane.evaluation.confidence_sequence import ConfidenceSequence, RewardRange
 from windvane.evaluation.cressie_read import (
     CressieReadSums,
@@ -23,7 +30,15 @@ from windvane.evaluation.estimators import (
     estimate_values,
     normal_quantile,
 )
-from windvane.evaluation.result import Estimate, Interval, PolicyResult, Replay
+from windvane.evaluation.recent_value import RecentSums
+from windvane.evaluation.result import (
+    Estimate,
+    Interval,
+    PolicyResult,
+    RecentValue,
+    Replay,
+)
+from windvane.evaluation.shrinkage import CLIPPED_IPS, DROS, SWITCH_DR, ShrinkageSums
 from windvane.evaluation.value_series import SeriesBuilder, number_or_none
 from windvane.evaluation.value_sums import ValueSums
 from windvane.types import Booleans, Floats
@@ -64,6 +79,7 @@ class PolicyRecord:
         weight_range: tuple[float, float] = (0.0, math.inf),
         half_life: float | None = DEFAULT_HALF_LIFE,
         alpha: float = 0.05,
+        model_bound: float = DEFAULT_BOUND,
     ) -> None:
         if (
             reward_range is not None
@@ -84,9 +100,14 @@ class PolicyRecord:
         self.alpha = alpha
         self._given_range = None if reward_range is None else RewardRange(*reward_range)
         self._weight_range = WeightRange(*weight_range)
-        self._half_life = half_life
+        self._settings = (reward_range, weight_range, half_life, model_bound)
         self._seen: RewardRange | None = None  # the smallest and largest reward so far
         self._sequence = ConfidenceSequence(self._given_range or DEFAULT_RANGES[0])
+        self._model_sequence: ConfidenceSequence | None = None  # if all rows have a bounded model
+        if self._given_range is not None:
+            self._model_sequence = make_sequence(self._given_range, model_bound)
+        self._recent = None if half_life is None else RecentSums(half_life, self._sequence.range)
+        self._shrinkage = ShrinkageSums()
         self._series = SeriesBuilder()
         self._trust = TrustSums()
 
@@ -99,6 +120,7 @@ class PolicyRecord:
         model_chosen: Floats | None = None,  # (n,)
         counts: Floats | None = None,  # (n,) 1/(1 − pdrop)
         *,
+        bounded_model: BoundedModel | None = None,  # needs a reward_range
         coefficients: Floats | None = None,  # (n,) c of DR-ns
         unsupported: Floats | None = None,  # (n,) Σ π(a) over the actions with p(a) = 0
         is_defaulted: Booleans | None = None,
@@ -113,21 +135,37 @@ class PolicyRecord:
             raise SettingError("PolicyRecord.add: counts and coefficients must be above 0")
         self._widen_range(RewardRange(float(rewards.min()), float(rewards.max())))
         self._sequence.update(rewards, weights, scale)
+        if bounded_model is None:
+            self._model_sequence = None
+        elif self._model_sequence is not None:
+            update_with_model(self._model_sequence, rewards, weights, bounded_model, scale)
+        if self._recent is not None:
+            self._recent.update(times, rewards, weights, scale)
+        self._shrinkage.add(rewards, weights, model_values, model_chosen, scale)
         self._series.add(times, rewards, weights, model_values, model_chosen, scale)
         self._trust.add(scale, unsupported, is_defaulted, is_degraded)
 
     def merge(self, other: "PolicyRecord") -> None:
         """Add what another record has of other decisions of the same policy."""
-        if self._given_range != other._given_range or self._weight_range != other._weight_range:
-            raise SettingError("PolicyRecord.merge: both records must have the same ranges")
+        if self._settings != other._settings:
+            raise SettingError(
+                "PolicyRecord.merge: both records must have the same ranges, half-life and bound"
+            )
         if other._seen is None:
             return
         self._widen_range(other._seen)
-        theirs = ConfidenceSequence()
-        theirs.merge(other._sequence)
-        theirs.range = other._sequence.range
+        theirs = copy(other._sequence)  # `widen` and `fade` replace arrays, never change them
         theirs.widen(self._sequence.range)
         self._sequence.merge(theirs)
+        if self._model_sequence is None or other._model_sequence is None:
+            self._model_sequence = None
+        else:
+            self._model_sequence.merge(other._model_sequence)
+        if self._recent is not None and other._recent is not None:
+            recent = copy(other._recent)
+            recent.widen(self._sequence.range)
+            self._recent.merge(recent)
+        self._shrinkage.merge(other._shrinkage)
         self._series.merge(other._series)
         self._trust.merge(other._trust)
 
@@ -139,7 +177,8 @@ class PolicyRecord:
         sums = series.sums.total()
         diagnostics = diagnose(sums, self._trust)
         estimates = {estimate.name: estimate for estimate in self._estimate(sums)}
-        low, high = self._sequence.bound_value(self.alpha)
+        sequence = self._model_sequence or self._sequence
+        low, high = sequence.bound_value(self.alpha)
         return PolicyResult(
             name=self.name,
             text=self.text,
@@ -150,9 +189,9 @@ class PolicyRecord:
             estimates=estimates,
             headline=DR if sums.has_model else CRESSIE_READ,
             sequence=Interval(float(low), float(high)),
-            sequence_kind="ips",
-            gain=judge_gain(self._sequence, float(estimate_gain(sums).value), self.alpha),
-            recent=None,
+            sequence_kind="ips" if self._model_sequence is None else "dr",
+            gain=judge_gain(sequence, float(estimate_gain(sums).value), self.alpha),
+            recent=self._summarize_recent(),
             diagnostics=diagnostics,
             series=series,
             warnings=[*warn(diagnostics), *self._warn_about_ranges(float(sums.largest_weight))],
@@ -167,18 +206,37 @@ class PolicyRecord:
             value, error = number_or_none(values.value), number_or_none(values.error)
             if value is not None:
                 estimates.append(make_estimate(name, value, error, quantile))
+        for name in (CLIPPED_IPS, *((SWITCH_DR, DROS) if sums.has_model else ())):
+            chosen = self._shrinkage.choose(name, sums, quantile)
+            error = number_or_none(chosen.error)
+            setting = number_or_none(chosen.setting)
+            estimates.append(make_estimate(name, chosen.value, error, quantile, setting))
         weights = WeightRange(
             self._weight_range.low, max(self._weight_range.high, float(sums.largest_weight))
         )
-        chosen = CressieReadSums.from_value_sums(sums)
+        cressie_read = CressieReadSums.from_value_sums(sums)
         estimates.append(
             Estimate(
                 CRESSIE_READ,
-                estimate_cressie_read(chosen, weights),
-                Interval(*bound_cressie_read(chosen, self._sequence.range, weights, self.alpha)),
+                estimate_cressie_read(cressie_read, weights),
+                Interval(
+                    *bound_cressie_read(cressie_read, self._sequence.range, weights, self.alpha)
+                ),
             )
         )
         return estimates
+
+    def _summarize_recent(self) -> RecentValue | None:
+        if self._recent is None or self._recent.weight <= 0:
+            return None
+        low, high = self._recent.bound_value(self.alpha)
+        return RecentValue(
+            half_life=self._recent.half_life,
+            at=self._recent.at,
+            rows=self._recent.plain_mass,
+            value=float(self._recent.estimate_value()),
+            interval=Interval(float(low), float(high)),
+        )
 
     def _warn_about_ranges(self, largest_weight: float) -> list[str]:
         sentences = []
@@ -254,6 +312,8 @@ class PolicyRecord:
             fitting = [chosen for chosen in DEFAULT_RANGES if chosen.contains(self._seen)]
             union = RewardRange(min(self._seen.low, -1.0), max(self._seen.high, 1.0))
             self._sequence.widen(fitting[0] if fitting else union)
+            if self._recent is not None:
+                self._recent.widen(self._sequence.range)
 
 
 def make_estimate(

@@ -1,0 +1,113 @@
+"""The formulas of the estimators as they are written, one decision after the other."""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+from scipy.integrate import quad
+
+from windvane.evaluation.confidence_sequence import RewardRange
+from windvane.types import Floats
+
+
+def mean_and_error(scores: Floats, coefficients: Floats) -> tuple[float, float]:
+    """Σ b x / Σ b and its standard error."""
+    value = float((coefficients * scores).sum() / coefficients.sum())
+    square = float((coefficients**2 * (scores - value) ** 2).sum())
+    n = len(scores)
+    return value, math.sqrt(n / (n - 1) * square) / float(coefficients.sum())
+
+
+def lower_bound(terms: Sequence[float], floor: float, prior: float, level: float) -> float:
+    """(S − (1+ℓ) boundary)/n from X one after the other; the boundary by bisection of log M."""
+    total = variance = 0.0
+    for i, x in enumerate(terms, start=1):
+        guess = min(1.0, (prior + total) / i)
+        variance += (x - guess) ** 2
+        total += x
+    scale = 1 + floor
+    wealth = log_wealth_by_integral(variance / scale**2)
+    low, high = 0.0, 10 * math.sqrt(variance / scale**2 + 1) + 20
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if wealth(middle) > math.log(1 / level) else (middle, high)
+    return (total - scale * low) / len(terms)
+
+
+def log_wealth_by_integral(variance: float) -> Callable[[float], float]:
+    """log ∫ exp(λ s − ψ(λ) V) f(λ) dλ, with f(λ) = e^(λ − 1) / (1 − 1/e) on [0, 1]."""
+
+    def log_wealth(s: float) -> float:
+        def exponent(rate: float) -> float:
+            return rate * s + variance * (math.log1p(-rate) + rate) + rate - 1
+
+        peak = (s + 1) / (s + 1 + variance)
+        top = exponent(min(peak, 1 - 1e-12))
+        width = 8 * math.sqrt(variance + 1) / (s + variance + 1)
+        cuts = {0.0, peak - 2 * width, peak - width, peak, peak + width, peak + 2 * width, 1.0}
+        total = sum(
+            quad(
+                lambda rate: math.exp(exponent(min(rate, 1 - 1e-15)) - top),
+                low,
+                high,
+                epsabs=0,
+                epsrel=1e-11,
+                limit=200,
+            )[0]
+            for low, high in pairwise(sorted(cut for cut in cuts if 0 <= cut <= 1))
+        )
+        return top + math.log(total) - math.log(1 - math.exp(-1))
+
+    return log_wealth
+
+
+def value_interval(
+    rewards: Floats, weights: Floats, range: RewardRange, alpha: float
+) -> tuple[float, float]:
+    """The confidence sequence of the value after all decisions."""
+    r = (rewards - range.low) / range.width
+    low = lower_bound((weights * r).tolist(), 0.0, 0.5, alpha / 2)
+    high = 1 - lower_bound((weights * (1 - r)).tolist(), 0.0, 0.5, alpha / 2)
+    return (
+        range.low + range.width * min(1.0, max(0.0, low)),
+        range.low + range.width * max(0.0, min(1.0, high)),
+    )
+
+
+def gain_interval(
+    rewards: Floats, weights: Floats, range: RewardRange, alpha: float
+) -> tuple[float, float]:
+    """The confidence sequence of the gain, by Y = ((w − 1) r + 1)/2 ≥ 0 with mean (Δ + 1)/2."""
+    r = (rewards - range.low) / range.width
+    better = lower_bound((((weights - 1) * r + 1) / 2).tolist(), 0.0, 0.5, alpha / 2)
+    worse = lower_bound((((weights - 1) * (1 - r) + 1) / 2).tolist(), 0.0, 0.5, alpha / 2)
+    ends = np.clip([2 * better - 1, 1 - 2 * worse], -1, 1) * range.width
+    return float(ends[0]), float(ends[1])
+
+
+def recent_interval(
+    times: Floats, rewards: Floats, weights: Floats, half_life: float, alpha: float
+) -> tuple[float, float]:
+    """The interval of the value with fading weights, from the exact ψ; rewards in [0, 1]."""
+    g = 2 ** ((times - times.max()) / half_life)
+    lambdas = np.minimum(
+        0.5, np.sqrt(2 * np.log(2 / alpha)) / (2.0 ** np.arange(-3, 4) * np.sqrt((g**2).sum()))
+    )
+    ends = []
+    for terms in (weights * rewards, weights * (1 - rewards)):
+        variances = []
+        for i, x in enumerate(terms):
+            guess = (g[i] / 2 + (g[:i] * terms[:i]).sum()) / g[: i + 1].sum()
+            variances.append((x - min(1.0, guess)) ** 2)
+        costs = [
+            float(((-np.log(1 - rate * g) - rate * g) * np.array(variances)).sum())
+            for rate in lambdas
+        ]
+        low, high = 0.0, 1e6
+        for _ in range(100):
+            s = (low + high) / 2
+            mean = np.mean(np.exp(np.minimum(lambdas * s - costs, 700)))
+            low, high = (low, s) if mean > 2 / alpha else (s, high)
+        ends.append(((g * terms).sum() - low) / g.sum())
+    return max(0.0, float(ends[0])), min(1.0, 1 - float(ends[1]))
