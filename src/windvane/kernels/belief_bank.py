@@ -280,64 +280,40 @@ def scale_column(sums: Floats, column: int, factor: float) -> None:
 
 
 @compiled_in_order
-def predict_row(
+def recall_row(
     bank: Bank, fades: Floats, places: Places, values: Floats, priors: Floats
-) -> tuple[Floats, Floats]:
-    """Return the mean and the variance of a row in every column, (H,) each."""
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return the mean m and the variance s of each weight, (n, H), and those of the row, (H,)."""
+    shape = (places.size, fades.size)
+    own_means, own_variances = np.empty(shape), np.empty(shape)
     means, variances = np.zeros(fades.size), np.zeros(fades.size)
     for i in range(places.size):
         own, x = bank.sums[places[i]], values[i]
         for j in range(fades.size):
-            scaled = x / (fades[j] * own[PRECISION, j] + priors[i, j])
-            means[j] += scaled * fades[j] * own[MOMENT, j]
-            variances[j] += scaled * x
-    return means, variances
+            variance = 1.0 / (fades[j] * own[PRECISION, j] + priors[i, j])
+            mean = fades[j] * own[MOMENT, j] * variance
+            own_means[i, j], own_variances[i, j] = mean, variance
+            means[j] += x * mean
+            variances[j] += x * x * variance
+    return own_means, own_variances, means, variances
 
 
 @compiled_in_order
 def gather_evidence(
-    bank: Bank, fades: Floats, places: Places, groups: Places, priors: Floats
+    bank: Bank, groups: Places, priors: Floats, means: Floats, variances: Floats
 ) -> None:
     """Add the weights of a row, as they are before the lesson, to the evidence on their priors."""
-    variances = np.empty(fades.size)
-    for j in range(fades.size):
-        variances[j] = compute_noise(bank, j) ** 2
-    for i in range(places.size):
+    columns = priors.shape[1]
+    scales = np.empty(columns)
+    for j in range(columns):
+        scales[j] = 1.0 / compute_noise(bank, j) ** 2
+    for i in range(groups.size):
         if groups[i] == NO_GROUP:
             continue
-        own, evidence = bank.sums[places[i]], bank.evidence[groups[i]]
-        for j in range(fades.size):
-            precision = fades[j] * own[PRECISION, j] + priors[i, j]
-            mean = fades[j] * own[MOMENT, j] / precision
-            evidence[KNOWN, j] += 1.0 - priors[i, j] / precision
-            evidence[SQUARES, j] += mean * mean / variances[j]
-
-
-@compiled_in_order
-def learn_row(
-    bank: Bank,
-    fades: Floats,
-    weights: Floats,
-    places: Places,
-    values: Floats,
-    priors: Floats,
-    reward: float,
-) -> tuple[Floats, Floats]:
-    """Learn an observation in every column; return the errors e and the variances S·w, (H,) each.
-
-    The formulas are those of `kernels.diagonal.learn_entries`, for all columns at once.
-    """
-    means, variances = predict_row(bank, fades, places, values, priors)
-    errors, totals = reward - means, 1.0 / weights + variances
-    for i in range(places.size):
-        own, x = bank.sums[places[i]], values[i]
-        for j in range(fades.size):
-            precision = fades[j] * own[PRECISION, j] + priors[i, j]
-            gain = x * x * precision / (totals[j] * precision - x * x)
-            mean = (fades[j] * own[MOMENT, j] + x * errors[j] / totals[j]) / precision
-            own[PRECISION, j] += gain / fades[j]
-            own[MOMENT, j] = mean * (precision + gain) / fades[j]
-    return errors, weights * totals
+        evidence = bank.evidence[groups[i]]
+        for j in range(columns):
+            evidence[KNOWN, j] += 1.0 - priors[i, j] * variances[i, j]
+            evidence[SQUARES, j] += means[i, j] * means[i, j] * scales[j]
 
 
 @compiled_in_order
@@ -353,7 +329,7 @@ def learn_lesson(
 ) -> tuple[int, int]:
     """Learn a lesson in every column; return how many weights and groups are new.
 
-    `at` is the time of the lesson's decision, `newest` that of the newest decision learned, this
+    The formulas are those of `kernels.diagonal.learn_entries`, for all columns at once. `at` is the time of the lesson's decision, `newest` that of the newest decision learned, this
     one included.
     """
     fades, weights = weigh_lesson(rules, bank, at, newest)
@@ -361,9 +337,21 @@ def learn_lesson(
     groups, added_groups = claim_groups(bank.group_keys, row.groups, group_room)
     fade_evidence(bank.evidence, groups)
     priors = spread_priors(bank.evidence, rules.first_priors, groups)
-    gather_evidence(bank, fades, places, groups, priors)
-    errors, spreads = learn_row(bank, fades, weights, places, row.values, priors, reward)
-    judge_columns(rules, bank, leader, errors, spreads)
+    own_means, own_variances, means, variances = recall_row(
+        bank, fades, places, row.values, priors
+    )
+    gather_evidence(bank, groups, priors, own_means, own_variances)
+    errors, totals = reward - means, 1.0 / weights + variances
+    shifts, steps = errors / totals, 1.0 / fades
+    for i in range(places.size):
+        own, x = bank.sums[places[i]], row.values[i]
+        for j in range(fades.size):
+            variance = own_variances[i, j]
+            gain = x * x / (totals[j] - x * x * variance)
+            moment = (own_means[i, j] + variance * x * shifts[j]) * (1.0 / variance + gain)
+            own[PRECISION, j] += gain * steps[j]
+            own[MOMENT, j] = moment * steps[j]
+    judge_columns(rules, bank, leader, errors, weights * totals)
     return added, added_groups
 
 
@@ -399,11 +387,10 @@ def amend_lesson(
     places, added = claim_row(bank, row)
     groups, _ = claim_groups(bank.group_keys, row.groups, 0)
     priors = spread_priors(bank.evidence, rules.first_priors, groups)
-    variances = predict_row(bank, fades, places, row.values, priors)[1]
+    _, own_variances, _, variances = recall_row(bank, fades, places, row.values, priors)
     totals = 1.0 / weights + variances
     for i in range(places.size):
         own, x = bank.sums[places[i]], row.values[i]
         for j in range(fades.size):
-            precision = fades[j] * own[PRECISION, j] + priors[i, j]
-            own[MOMENT, j] += x * more / (totals[j] - x * x / precision) / fades[j]
+            own[MOMENT, j] += x * more / (totals[j] - x * x * own_variances[i, j]) / fades[j]
     return added

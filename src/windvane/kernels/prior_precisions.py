@@ -73,9 +73,11 @@ def spread_priors(evidence: Floats, first_priors: Floats, groups: Places) -> Flo
     priors[0, :] = CONSTANT_PRIOR
     for i in range(1, groups.size):
         if groups[i] == NO_GROUP:
-            priors[i] = first_priors
+            for j in range(columns):
+                priors[i, j] = first_priors[j]
         elif groups[i] == groups[i - 1]:
-            priors[i] = priors[i - 1]
+            for j in range(columns):
+                priors[i, j] = priors[i - 1, j]
         else:
             own = evidence[groups[i]]
             for j in range(columns):
@@ -90,4 +92,7 @@ def fade_evidence(evidence: Floats, groups: Places) -> None:
     for i in range(groups.size):
         if groups[i] != NO_GROUP and not is_faded[groups[i]]:
             is_faded[groups[i]] = True
-            evidence[groups[i]] *= EVIDENCE_FADE
+            own = evidence[groups[i]]
+            for j in range(own.shape[1]):
+                own[KNOWN, j] *= EVIDENCE_FADE
+                own[SQUARES, j] *= EVIDENCE_FADE

@@ -9,6 +9,7 @@ import numpy as np
 from windvane.errors import ArmsError, FeatureError
 
 Features = Mapping[str, object]
+PLAIN_TYPES = frozenset((str, float, int, bool))  # of values that JSON has as they are
 Item = TypeVar("Item")
 
 
@@ -44,28 +45,34 @@ def read_actions(actions: Sequence[str | Features]) -> list[OfferedAction]:
 def _read_action(action: str | Features) -> OfferedAction:
     if isinstance(action, str):
         return OfferedAction(str.__str__(action), [{}])
-    if not isinstance(action, Mapping) or not isinstance(action.get("id"), str):
+    is_object = type(action) is dict or isinstance(action, Mapping)
+    if not is_object or not isinstance(action.get("id"), str):
         raise FeatureError(
             f"rank: an action must be a text, or a dict with a text as its id, got {action!r}"
         )
-    features = {name: value for name, value in action.items() if name != "id"}
-    return OfferedAction(str.__str__(action["id"]), [_to_json(features)])
+    features = _to_json(action)
+    del features["id"]
+    return OfferedAction(str.__str__(action["id"]), [features])
 
 
 def _to_json(features: Features) -> dict[str, object]:
     """Replace arrays and numbers of NumPy, tuples, and texts of other classes by what JSON has."""
-    if not isinstance(features, Mapping):
+    if type(features) is not dict and not isinstance(features, Mapping):
         raise FeatureError(f"rank: features must be a dict, got {features!r}")
     converted: dict[str, object] = {}
     for name, value in features.items():
-        if isinstance(value, Mapping):  # a namespace, in which no other can be
-            value = {str(inner): _to_json_value(each) for inner, each in value.items()}
-        converted[str(name)] = _to_json_value(value)
+        if type(value) not in PLAIN_TYPES:
+            if isinstance(value, Mapping):  # a namespace, in which no other can be
+                value = {str(inner): _to_json_value(each) for inner, each in value.items()}
+            value = _to_json_value(value)
+        converted[str(name)] = value
     return converted
 
 
 def _to_json_value(value: object) -> object:
     if isinstance(value, list | tuple):
+        if all(type(each) in PLAIN_TYPES for each in value):
+            return list(value)
         return [_to_json_scalar(each) for each in value]
     return _to_json_scalar(value)
 
