@@ -155,6 +155,10 @@ class NaiveLearner:
         actions = self._weigh(
             "action", [*_read("action", features), [(Part("action", f"_id={id_}", 0), None)]]
         )
+        crossed = [(c, a) for c in contexts for a in actions if self._is_crossed(c, a)]
+        total = 1.0 + math.fsum(x**2 for c, x in contexts.items() if self._takes_part(c))
+        length = 1.0 + math.fsum((contexts[c] * actions[a]) ** 2 for c, a in crossed)
+        actions = {part: x * math.sqrt(total / length) for part, x in actions.items()}
         row = [Entry(CONSTANT, 1.0, ())]
         row += [Entry((part,), x, (part.field,)) for part, x in (contexts | actions).items()]
         row += [
@@ -234,6 +238,9 @@ class NaiveLearner:
             values |= {part: 2.0 * x / length if length else 0.0 for part, x in centred.items()}
         length = math.sqrt(len(groups)) if side == "context" else math.hypot(*values.values())
         return {part: x / length for part, x in values.items()}
+
+    def _takes_part(self, mine: Part) -> bool:
+        return any(left in ("context", mine.namespace) for left, _ in self.crossings)
 
     def _is_crossed(self, mine: Part, theirs: Part) -> bool:
         return any(

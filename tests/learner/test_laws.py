@@ -77,6 +77,18 @@ def test_a_blank_learner_prefers_no_action_whatever_its_features(context: Featur
     assert chances == pytest.approx(np.full(len(actions), 1.0 / len(actions)), abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    "crossings", ["none", "user*shop", "user*shop, context*topic, user*action"]
+)
+def test_a_blank_learner_prefers_no_action_for_its_crossings(crossings: str) -> None:
+    context = {"device": "phone", "user": {"plan": "free", "city": "Rome", "v": [1.0, 5.0]}}
+    actions: list[str | Features] = ["plain", {"id": "outside", "a": "x", "b": "y"}]
+    actions += [{"id": f"{n}", "shop": {f"f{i}": "x" for i in range(n)}} for n in (1, 2, 9)]
+    actions += [{"id": "both", "a": "x", "shop": {"f": "x"}, "topic": {"v": [3.0, 1.0, 2.0]}}]
+    chances = wv.Learner(seed=1, crossings=crossings).rank(context, actions, at=0.0).probabilities
+    assert chances == pytest.approx(np.full(len(actions), 1.0 / len(actions)), abs=1e-12)
+
+
 def test_a_price_in_cents_decides_as_a_price_in_euros() -> None:
     def in_cents(context: Features, actions: list[Features]) -> tuple[Features, list[Features]]:
         user = {**context["user"], "age": -1000.0 * context["user"]["age"] + 7.0}

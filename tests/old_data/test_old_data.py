@@ -149,6 +149,7 @@ def test_an_old_service_opens_with_its_loops_settings_and_dates(service: Json, s
     for loop in seen["exact"]["loops"]:  # settings that 0.1.0 did not have
         assert loop["settings"].pop("belief") == "full"
         assert loop["settings"].pop("crossings") == "context*action"
+        assert loop["settings"].pop("arraySize") == 0
     for part in ("loops", "policies", "model properties", "logs properties"):
         assert differences(service["exact"][part], seen["exact"][part]) == [], part
 

@@ -315,7 +315,7 @@ def test_every_setting_has_a_flag(tmp_path: Path) -> None:
         "--exploration": "0.2", "--mode": "Apprentice", "--log-retention-days": "7",
         "--model-export-frequency": "PT1M", "--half-life": "500 rounds", "--dim": "64",
         "--ridge": "2.0", "--noise": "0.25", "--width": "0.75", "--seed": "9",
-        "--belief": "full", "--crossings": "user*action",
+        "--belief": "full", "--crossings": "user*action", "--array-size": "64",
     }  # fmt: skip
     flags = [word for pair in values.items() for word in pair]
     result = run("loop", "create", "home", *flags, "--json", "--data", tmp_path)

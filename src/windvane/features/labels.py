@@ -12,10 +12,16 @@ class Contribution(NamedTuple):
     amount: float
 
 
-def label_parts(side: str, features: FeatureList, with_category: bool) -> list[str]:
-    """List the label of each part of a side, "context" or "action"."""
+def label_parts(
+    side: str, features: FeatureList, with_category: bool, array_size: int = 0
+) -> list[str]:
+    """List the label of each part of a side, "context" or "action".
+
+    Arrays of more than `array_size` numbers have so many parts, unless it is 0.
+    """
     labels = []
-    for name, size in zip(features.names, features.sizes(), strict=True):
+    for name, length in zip(features.names, features.sizes(), strict=True):
+        size = min(length, array_size or length)
         label = side + name[3:] if name.startswith("_id=") else f"{side}.{name}"
         labels += [label if with_category else label.partition("=")[0]] * size
     return labels

@@ -83,12 +83,17 @@ def pack_context(context: JsonObjects, actions: PackedActions) -> PackedFeatures
     """Pack the features of the context, unless it has too many crossings with these actions."""
     packed_context = pack_features(FeatureList("the context", context))
     crossings = len(packed_context.numbers) * len(actions.numbers) // _BYTES_OF_TWO_NUMBERS
+    check_crossings(crossings)
+    return packed_context
+
+
+def check_crossings(crossings: int) -> None:
+    """Refuse a request with too many crossings."""
     if crossings > MAX_CROSSINGS:
         raise FeatureError(
             f"features: context and actions must have at most {MAX_CROSSINGS} crossings, "
             f"got {crossings}"
         )
-    return packed_context
 
 
 def join_sides(

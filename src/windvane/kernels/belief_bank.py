@@ -329,17 +329,15 @@ def learn_lesson(
 ) -> tuple[int, int]:
     """Learn a lesson in every column; return how many weights and groups are new.
 
-    The formulas are those of `kernels.diagonal.learn_entries`, for all columns at once. `at` is the time of the lesson's decision, `newest` that of the newest decision learned, this
-    one included.
+    The formulas are those of `kernels.diagonal.learn_entries`, for all columns at once. `at` is the
+    time of the lesson's decision, `newest` that of the newest decision learned, this one included.
     """
     fades, weights = weigh_lesson(rules, bank, at, newest)
     places, added = claim_row(bank, row)
     groups, added_groups = claim_groups(bank.group_keys, row.groups, group_room)
     fade_evidence(bank.evidence, groups)
     priors = spread_priors(bank.evidence, rules.first_priors, groups)
-    own_means, own_variances, means, variances = recall_row(
-        bank, fades, places, row.values, priors
-    )
+    own_means, own_variances, means, variances = recall_row(bank, fades, places, row.values, priors)
     gather_evidence(bank, groups, priors, own_means, own_variances)
     errors, totals = reward - means, 1.0 / weights + variances
     shifts, steps = errors / totals, 1.0 / fades

@@ -9,7 +9,13 @@ array, is a part with a key and a value:
 
 A number that has been the same in all lessons has the value 0. The values of the context are then
 divided by the root of the number of its features. Those of an action are divided by their length
-√(Σv²), so that a learner without lessons prefers no action.
+√(Σv²), so that a learner without lessons prefers no action. If only some namespaces are crossed,
+actions have crossings of different lengths, and the values of an action are multiplied by
+
+    √((1 + Σc²)/(1 + X)),   X = Σ v²c² over its crossings
+
+where the first sum has the parts c of the context that take part in crossings. All actions then
+have rows of one length.
 """
 
 import math
@@ -98,7 +104,30 @@ def weigh_parts(sides: PackedSides, scales: Scales) -> Parts:
         for i in range(first, part):
             values[i] /= max(length, 1e-300)
         ends[side] = part
+    if (sides.masks != 1).any():
+        equalise_lengths(values, masks, ends)
     return Parts(keys, values, fields, masks, ends)
+
+
+@compiled_in_order
+def equalise_lengths(values: Floats, masks: Places, ends: Places) -> None:
+    """Scale the values of each action so that all actions have rows of one length."""
+    first, total = ends[0], 1.0
+    for j in range(first):
+        if masks[j] != 0:
+            total += values[j] * values[j]
+    for side in range(1, ends.size):
+        square, crossed = 0.0, 0.0
+        for i in range(ends[side - 1], ends[side]):
+            own = values[i] * values[i]
+            square += own
+            for j in range(first):
+                if masks[i] & masks[j] != 0:
+                    crossed += own * values[j] * values[j]
+        if square > 0.0:
+            factor = math.sqrt(total / (square + crossed))
+            for i in range(ends[side - 1], ends[side]):
+                values[i] *= factor
 
 
 @compiled_in_order

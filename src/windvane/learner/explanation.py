@@ -10,7 +10,6 @@ from windvane.features.labels import Contribution, label_parts, name_crossing
 from windvane.features.packing import Action, pack_actions, read_action
 from windvane.kernels.belief_bank import build_row, compute_contributions
 from windvane.kernels.feature_parts import weigh_parts
-from windvane.learner.sides import join_request
 
 if TYPE_CHECKING:
     from windvane.learner.learner import Learner
@@ -29,12 +28,15 @@ def explain_action(
     Without categories, all categories of a feature count under its name.
     """
     bank = learner.bank
-    sides = join_request(context, pack_actions([action]), learner.parsed_crossings)
+    sides = learner.join(context, pack_actions([action]))
     parts = weigh_parts(sides, bank.scales)
     when = max(learner.clock_of(round_, at), bank.newest)
     amounts = compute_contributions(bank.rules, bank.bank, bank.lead.column, when, build_row(parts))
-    context_labels = label_parts("context", FeatureList("the context", context), with_category)
-    action_labels = label_parts("action", read_action(action.id, action.features), with_category)
+    context_features = FeatureList("the context", context)
+    action_features = read_action(action.id, action.features)
+    size = learner.array_size
+    context_labels = label_parts("context", context_features, with_category, size)
+    action_labels = label_parts("action", action_features, with_category, size)
     names = ["constant"]
     labels = context_labels + action_labels
     names += [label for label, value in zip(labels, parts.values, strict=True) if value != 0.0]

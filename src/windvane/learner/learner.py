@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 EXPLORATION_PERCENTAGE = 0.02
+MAX_ARRAY_SIZE = 4096
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class Learner(Persistent):
     The half-life of what it has learned, the noise of the rewards and the scale of each number are
     found from the data. `half_life` may be fixed, such as "7 days", "500 rounds" or "never". With
     the probability `exploration_percentage` an action is chosen uniformly at random. `crossings`
-    lists which namespaces of the context are crossed with which of the action.
+    lists which namespaces of the context are crossed with which of the action. Arrays of more than
+    `array_size` numbers, such as long embeddings, are projected to this size; 0 keeps them.
 
     >>> import windvane as wv
     >>> learner = wv.Learner(seed=1)
@@ -85,6 +87,7 @@ class Learner(Persistent):
         half_life: str = AUTO,
         exploration_percentage: float = EXPLORATION_PERCENTAGE,
         crossings: str = ALL,
+        array_size: int = 0,
         seed: int | np.random.SeedSequence | None = None,
     ) -> None:
         from windvane.chooser import make_key
@@ -96,6 +99,11 @@ class Learner(Persistent):
         )
         self.crossings = validation.of_kind(who, "crossings", crossings, str)
         self.parsed_crossings = parse_crossings(self.crossings)
+        self.array_size = validation.whole(who, "array_size", array_size, least=0)
+        if self.array_size > MAX_ARRAY_SIZE:
+            raise SettingError(
+                f"{who}: array_size must be at most {MAX_ARRAY_SIZE}, got {array_size}"
+            )
         self.key = make_key(who, seed)
         self.round = 0
         self._open: set[int] = set()  # rounds that were ranked and not yet rewarded
@@ -116,7 +124,7 @@ class Learner(Persistent):
         return (
             f"Learner(half_life={self.half_life!r}, "
             f"exploration_percentage={self.exploration_percentage!r}, "
-            f"crossings={self.crossings!r})"
+            f"crossings={self.crossings!r}, array_size={self.array_size})"
         )
 
     def rank(
@@ -169,13 +177,19 @@ class Learner(Persistent):
         round_: int,
     ) -> "tuple[Ranking, PackedSides]":
         """Choose among packed actions at `places`; return also the features of the chosen one."""
-        from windvane.learner.sides import join_request, pick_action
+        from windvane.learner.sides import pick_action
 
-        sides = join_request(context, actions, self.parsed_crossings)
+        sides = self.join(context, actions)
         ranking = self.bank.rank(
             sides, np.array(places, np.int64), self.clock_of(round_, at), self.key, round_
         )
         return ranking, pick_action(sides, places[ranking.chosen])
+
+    def join(self, context: Sequence[Mapping[str, Any]], actions: "PackedActions") -> "PackedSides":
+        """Join the features of a context with those of packed actions."""
+        from windvane.learner.sides import join_request
+
+        return join_request(context, actions, self.parsed_crossings, self.array_size)
 
     def reward(self, decision: Decision, reward: float) -> None:
         """Learn the reward of a decision, at any time and in any order."""
@@ -226,6 +240,7 @@ class Learner(Persistent):
             "half_life": self.half_life,
             "exploration_percentage": self.exploration_percentage,
             "crossings": self.crossings,
+            "array_size": self.array_size,
         }
 
     def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
@@ -242,6 +257,7 @@ class Learner(Persistent):
             half_life=header["half_life"],
             exploration_percentage=header["exploration_percentage"],
             crossings=header["crossings"],
+            array_size=header.get("array_size", 0),
             seed=0,
         )
 

@@ -7,7 +7,9 @@ import numpy as np
 
 from windvane.errors import FeatureError
 from windvane.features.crossings import ALL, Crossing, build_masks, parse_crossings
-from windvane.features.packing import PackedActions, pack_context
+from windvane.features.json_reader import FeatureList
+from windvane.features.packing import PackedActions, check_crossings, pack_features
+from windvane.kernels.array_projection import project_arrays
 from windvane.kernels.feature_parts import PackedSides
 
 MAX_ROW_ENTRIES = 2**16  # of the row of one action: the hash table of a learner holds some more
@@ -19,9 +21,13 @@ def join_request(
     context: Sequence[Mapping[str, Any]],
     actions: PackedActions,
     crossings: tuple[Crossing, ...] = _ALL,
+    array_size: int = 0,
 ) -> PackedSides:
-    """Join the features of a context with those of all actions."""
-    packed = pack_context(context, actions)
+    """Join the features of a context with those of all actions.
+
+    Arrays of more than `array_size` numbers are projected to this size, unless it is 0.
+    """
+    packed = pack_features(FeatureList("the context", context))
     names = np.frombuffer(packed.hashes + actions.hashes, np.uint64)
     fields = np.frombuffer(packed.fields + actions.fields, np.uint64)
     hashes = (fields & _HIGH_HALF) | (names & _LOW_HALF)
@@ -32,8 +38,11 @@ def join_request(
         feature_counts=np.array((packed.feature_count, *actions.feature_counts), np.int64),
         masks=np.ones(len(hashes), np.int64),
     )
-    context_numbers = len(packed.numbers) // 8
+    if array_size and (sides.sizes > array_size).any():
+        sides = project_arrays(sides, array_size)
+    context_numbers = int(sides.sizes[: packed.feature_count].sum())
     most_numbers = len(sides.numbers) - context_numbers
+    check_crossings(context_numbers * most_numbers)
     if (1 + context_numbers) * (1 + most_numbers) > MAX_ROW_ENTRIES:
         _check_rows(sides, context_numbers)
     if crossings == _ALL:

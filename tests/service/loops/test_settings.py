@@ -66,9 +66,9 @@ def test_what_the_belief_depends_on_cannot_change(name: str) -> None:
 
 def test_every_setting_is_documented() -> None:
     rows = {row["name"]: row for row in document_settings()}
-    assert len(rows) == len(Settings.__struct_fields__) == 20
+    assert len(rows) == len(Settings.__struct_fields__) == 21
     assert all(row["type"] and row["meaning"] and row["default"] for row in rows.values())
-    assert len({row["flag"] for row in rows.values()}) == 20
+    assert len({row["flag"] for row in rows.values()}) == 21
     assert rows["noise"]["type"] == "number in (0, 1000]"
     assert rows["learningMode"]["type"] == "Online or Apprentice or LoggingOnly"
     assert rows["dim"]["meaning"].endswith("Fixed at creation.")
@@ -119,8 +119,8 @@ def test_a_full_belief_has_no_automatic_half_life() -> None:
     assert Settings(half_life="1 day").merge({"halfLife": "auto"}) == Settings()
 
 
-@pytest.mark.parametrize("changes", [{"belief": "full"}, {"crossings": "none"}])
-def test_belief_and_crossings_are_fixed(changes: dict[str, object]) -> None:
+@pytest.mark.parametrize("changes", [{"belief": "full"}, {"crossings": "none"}, {"arraySize": 8}])
+def test_belief_crossings_and_array_size_are_fixed(changes: dict[str, object]) -> None:
     with pytest.raises(LoopSettingsError, match="is fixed when a loop is created"):
         Settings().merge(changes)
     with pytest.raises(SettingError, match="a pair must be"):
@@ -128,9 +128,13 @@ def test_belief_and_crossings_are_fixed(changes: dict[str, object]) -> None:
 
 
 def test_the_learner_of_settings_is_the_one_that_they_describe() -> None:
-    settings = Settings(half_life="2 days", exploration_percentage=0.2, crossings="user*action")
+    settings = Settings(
+        half_life="2 days", exploration_percentage=0.2, crossings="user*action", array_size=8
+    )
     learner = settings.build_learner()
     assert repr(learner) == repr(
-        Learner(half_life="2 days", exploration_percentage=0.2, crossings="user*action")
+        Learner(
+            half_life="2 days", exploration_percentage=0.2, crossings="user*action", array_size=8
+        )
     )
     assert learner.key == Learner(seed=0).key

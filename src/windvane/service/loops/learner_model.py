@@ -14,7 +14,7 @@ from windvane.kernels.diagonal import MOMENT, PRECISION
 from windvane.learner.explanation import explain_action
 from windvane.learner.learner import Learner
 from windvane.learner.lesson_codec import decode_lesson, encode_lesson, is_lesson
-from windvane.learner.sides import join_request, pick_action
+from windvane.learner.sides import pick_action
 from windvane.learner.transfer import compute_fades, transfer_beliefs
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.model import Choice, LearningState, Model, Moment, Summary
@@ -94,7 +94,7 @@ class LearnerModel(Model):
         return Choice(ranking.chosen, ranking.probabilities, encode_lesson(lesson))
 
     def encode_action(self, context: JsonObjects, actions: PackedActions, place: int) -> bytes:
-        sides = join_request(context, actions, self.learner.parsed_crossings)
+        sides = self.learner.join(context, actions)
         return encode_lesson(pick_action(sides, place))
 
     def can_learn(self, features: bytes) -> bool:
@@ -115,7 +115,7 @@ class LearnerModel(Model):
 
     def estimate_actions(self, context: JsonObjects, actions: Sequence[Action]) -> list[float]:
         bank = self.learner.bank
-        sides = join_request(context, pack_actions(actions), self.learner.parsed_crossings)
+        sides = self.learner.join(context, pack_actions(actions))
         estimates: list[float] = bank.predict(sides, bank.now).tolist()
         return estimates
 
@@ -221,7 +221,7 @@ class LearnerModel(Model):
         return explain_action(self.learner, context, action, now, int(now), with_category)
 
     def _count_crossings(self, context: JsonObjects, actions: Sequence[Action]) -> int:
-        sides = join_request(context, pack_actions(actions), self.learner.parsed_crossings)
+        sides = self.learner.join(context, pack_actions(actions))
         context_numbers = int(sides.sizes[: sides.feature_counts[0]].sum())
         return (1 + context_numbers) * (len(actions) + len(sides.numbers) - context_numbers)
 

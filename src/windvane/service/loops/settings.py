@@ -20,7 +20,7 @@ from windvane import exploration, laws, memory
 from windvane.durations import parse_half_life, parse_seconds
 from windvane.errors import SettingError
 from windvane.features.crossings import ALL, parse_crossings
-from windvane.learner.learner import AUTO, EXPLORATION_PERCENTAGE, Learner
+from windvane.learner.learner import AUTO, EXPLORATION_PERCENTAGE, MAX_ARRAY_SIZE, Learner
 from windvane.policy import Policy
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.dates import parse_date
@@ -173,6 +173,18 @@ class Settings(
             fixed=True,
         ),
     ] = ALL
+    array_size: Annotated[
+        int,
+        _setting(
+            "--array-size",
+            "Of a diagonal belief: arrays of more numbers, such as long embeddings, are projected "
+            "to so many numbers by fixed random signs. A smaller size makes the loop faster and "
+            "its predictions coarser; 0 keeps arrays as they are.",
+            fixed=True,
+            ge=0,
+            le=MAX_ARRAY_SIZE,
+        ),
+    ] = 0
     is_auto_optimization_enabled: Annotated[
         bool,
         _setting(
@@ -315,6 +327,7 @@ class Settings(
             half_life=self.half_life,
             exploration_percentage=self.exploration_percentage,
             crossings=self.crossings,
+            array_size=self.array_size,
             seed=self.seed,
         )
 
