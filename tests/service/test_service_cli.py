@@ -27,7 +27,8 @@ from windvane.errors import SettingError
 from windvane.service import app, cli, json_logging, server
 from windvane.service.api.auth import create_key, is_valid
 from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
-from windvane.service.loops.settings import SETTINGS, Settings
+from windvane.service.loops.setting_table import SETTINGS
+from windvane.service.loops.settings import Settings
 from windvane.service.store.clock_operations import PutClock
 from windvane.service.store.log import Store
 
@@ -316,8 +317,10 @@ def test_every_setting_has_a_flag(tmp_path: Path) -> None:
         "--model-export-frequency": "PT1M", "--half-life": "500 rounds", "--dim": "64",
         "--ridge": "2.0", "--noise": "0.25", "--width": "0.75", "--seed": "9",
         "--belief": "full", "--crossings": "user*action", "--array-size": "64",
+        "--auto-optimize": "True", "--auto-optimize-every": "P3D", "--explain": "True",
+        "--auto-optimize-from": "2026-01-02T03:04:05Z", "--model-retrain-days": "3",
     }  # fmt: skip
-    flags = [word for pair in values.items() for word in pair]
+    flags = [word for pair in values.items() for word in pair if word != "True"]
     result = run("loop", "create", "home", *flags, "--json", "--data", tmp_path)
     settings = json.loads(result.stdout)["settings"]
     flag_of = {setting.name: setting.flag for setting in SETTINGS}
