@@ -246,3 +246,37 @@ def test_an_amended_reward_above_one_is_another_reward() -> None:
             monitor.amend(decision, decision, 1.0, 2.0)
     monitor.advance(first_waiting=3200)
     assert not monitor.alarm.is_calibrated
+
+
+@pytest.mark.parametrize("factor", [1.0, 4.0])
+def test_a_rarely_chosen_action_that_gets_better_is_found_among_explored_decisions(
+    factor: float,
+) -> None:
+    """One decision of 20 is explored; its share of clicks, 5 %, becomes 20 % halfway."""
+    random, count = np.random.default_rng(21), 100_000
+    monitor, changes = ClickMonitor(), []
+    for decision in range(count):
+        is_explored = bool(random.random() < 0.05)
+        rate = prediction = 0.05 if is_explored else 0.1
+        if is_explored and decision >= count // 2:
+            rate *= factor
+        reward = float(random.random() < rate)
+        monitor.observe(decision, decision, reward, prediction, is_explored)
+        if decision % 100 == 0:
+            changes += monitor.advance(decision)
+    if factor == 1.0:
+        assert changes == []
+    else:
+        (change,) = changes
+        assert change.is_of_explored
+        assert count // 2 < change.at < count // 2 + 10_000  # 500 explored decisions, 25 clicks
+        assert (change.before, change.after) == pytest.approx((0.05, 0.2), abs=0.07)
+
+
+def test_a_change_of_all_decisions_is_told_once() -> None:
+    monitor, rewards = ClickMonitor(), draw_clicks(0.2, 0.4)
+    changes = []
+    for decision, reward in enumerate(rewards):
+        monitor.observe(decision, decision, reward, 0.2, is_explored=decision % 2 == 0)
+        changes += monitor.advance(decision)
+    assert [change.is_of_explored for change in changes] == [False]

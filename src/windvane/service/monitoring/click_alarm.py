@@ -61,6 +61,7 @@ class RateChange(NamedTuple):
     at: int  # microseconds since 1970, of the newest decision that was counted
     before: float
     after: float
+    is_of_explored: bool = False  # whether only explored decisions were counted
 
 
 class Evidence(NamedTuple):

@@ -245,14 +245,16 @@ class LogFollower:
         moment = Moment(lesson.round, lesson.ranked_at)
         self._newest = max(self._newest, moment)
         reward = lesson.value  # so far
+        is_explored = False
         if (decision := self._decisions_by_id.get(lesson.decision)) is not None:
             reward += 0.0 if isnan(decision.reward) else decision.reward
             decision.reward = reward
+            is_explored = decision.explored
         if not self.shadow.can_learn(lesson.features):
             return
         if lesson.kind == "amend":
             self.shadow.amend(lesson.features, lesson.value, moment)
-            self.clicks.amend(lesson.decision, lesson.ranked_at, lesson.value, reward)
+            self.clicks.amend(lesson.decision, lesson.ranked_at, lesson.value, reward, is_explored)
             return
         is_warm = self.observation_count >= self._warmup
         prediction = self.shadow.predict(lesson.features, moment) if is_warm else NAN
@@ -260,7 +262,9 @@ class LogFollower:
         if self.alarm.update(lesson.value - prediction):
             self.alarm_times.append(lesson.at)
         if is_warm:
-            self.clicks.observe(lesson.decision, lesson.ranked_at, lesson.value, prediction)
+            self.clicks.observe(
+                lesson.decision, lesson.ranked_at, lesson.value, prediction, is_explored
+            )
         self._drop_old_alarms(self.errors[0][0])
         self.shadow.learn(lesson.features, lesson.value, moment)
         self.observation_times.append(self.shadow.clock_of(moment))

@@ -69,8 +69,8 @@ _GAUGE_MEANINGS = {
         "Drift alarms in the followed part of the log: predictions became worse than usual."
     ),
     "windvane_click_alarms": (
-        "Click alarms in the followed part of the log: the share of clicks changed, and the "
-        "predictions did not foresee it."
+        "Click alarms in the followed part of the log: the share of clicks of all or of explored "
+        "decisions changed, and the predictions did not foresee it."
     ),
 }
 LOOP_GAUGES = tuple(

@@ -298,10 +298,12 @@ def _judge_drift(
     lessons: LessonColumns, is_calibrated: bool, watches_clicks: bool
 ) -> tuple[str, State]:
     signs = []
-    if lessons.rate_changes:
-        _, before, after = lessons.rate_changes[-1]
-        times = _format_times(len(lessons.rate_changes))
-        signs.append(f"the share of clicks changed {times}, last from {before:.2%} to {after:.2%}")
+    for whose, is_of_explored in (("", False), (" in explored choices", True)):
+        changes = [each for each in lessons.rate_changes if each.is_of_explored == is_of_explored]
+        if changes:
+            sign = f"the share of clicks{whose} changed {_format_times(len(changes))}"
+            last = changes[-1]
+            signs.append(f"{sign}, last from {last.before:.2%} to {last.after:.2%}")
     if len(lessons.alarms):
         times = _format_times(len(lessons.alarms))
         signs.append(f"predictions became worse than usual {times}")
