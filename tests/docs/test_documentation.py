@@ -12,12 +12,12 @@ import pytest
 from typer.main import get_command
 
 import windvane as wv
-from windvane import lab
+from windvane import evaluation, lab
 from windvane.cli import app
 from windvane.exploration import EXPLORATIONS
 from windvane.memory import MEMORIES
 from windvane.service.api.routes import ENDPOINTS
-from windvane.service.loops.settings import SETTINGS
+from windvane.service.loops.setting_table import SETTINGS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in page.parts]
@@ -63,6 +63,12 @@ def test_every_public_name_of_the_lab_is_documented(site: Path) -> None:
     names += [f"windvane.lab.worlds.{name}" for name in lab.worlds.__all__]
     for name in names:
         assert f'id="{name}"' in page, name
+
+
+def test_every_public_name_of_the_evaluation_is_documented(site: Path) -> None:
+    page = (site / "reference/evaluation.html").read_text("utf-8")
+    for name in evaluation.__all__:
+        assert f'id="windvane.evaluation.{name}"' in page, name
 
 
 def test_every_command_and_option_is_documented(site: Path) -> None:

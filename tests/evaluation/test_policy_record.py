@@ -222,7 +222,9 @@ def test_bad_rows_are_refused_and_change_nothing() -> None:
     with pytest.raises(SettingError, match="belong together"):
         record.add(good, good, good, model_values=good)
     with pytest.raises(SettingError, match="must be above 0"):
-        record.add(good, good, good, counts=np.array([1.0, 0.0, 1.0]))
+        record.add(good, good, good, good, good, counts=np.array([1.0, 0.0, 1.0]))
+    with pytest.raises(SettingError, match="or none of them"):
+        record.add(good, good, good)
     assert record.summarize().to_json() == before
     with pytest.raises(SettingError, match="at least one decision"):
         PolicyRecord("empty").summarize()

@@ -4,14 +4,18 @@ import math
 from collections.abc import Sequence
 from copy import copy
 
-import numpy as np
-
-from windvane.errors import RewardError, SettingError
+from windvane.errors import SettingError
 from windvane.evaluation.bounded_model import (
     DEFAULT_BOUND,
     BoundedModel,
     make_sequence,
     update_with_model,
+)
+from windvane.evaluation.column_checks import (
+    check_columns,
+    check_rewards,
+    check_weights,
+    multiply_coefficients,
 )
 from windvane.evaluation.confidence_sequence import ConfidenceSequence, RewardRange
 from windvane.evaluation.cressie_read import (
@@ -42,6 +46,7 @@ from windvane.evaluation.shrinkage import CLIPPED_IPS, DROS, SWITCH_DR, Shrinkag
 from windvane.evaluation.value_series import SeriesBuilder, number_or_none
 from windvane.evaluation.value_sums import ValueSums
 from windvane.types import Booleans, Floats
+from windvane.validation import inside, not_negative, positive
 
 DEFAULT_RANGES = (RewardRange(0.0, 1.0), RewardRange(-1.0, 1.0))
 DEFAULT_HALF_LIFE = 7 * 86_400.0  # seconds
@@ -59,6 +64,7 @@ class PolicyRecord:
     Without `reward_range`, the range is [0, 1] if all rewards lie in it, else [−1, 1], else that
     of the rewards seen.
 
+    >>> import numpy as np
     >>> record = PolicyRecord("second action")
     >>> rng = np.random.default_rng(1)
     >>> logged = rng.integers(2, size=4000)
@@ -92,8 +98,10 @@ class PolicyRecord:
             raise SettingError(
                 f"PolicyRecord: weight_range must be low < 1 < high, got {weight_range!r}"
             )
-        if not 0 < alpha < 1:
-            raise SettingError(f"PolicyRecord: alpha must lie in (0, 1), got {alpha!r}")
+        alpha = inside("PolicyRecord", "alpha", alpha)
+        model_bound = not_negative("PolicyRecord", "model_bound", model_bound)
+        if half_life is not None:
+            half_life = positive("PolicyRecord", "half_life", half_life)
         self.name = name
         self.text = text
         self.source = source
@@ -101,6 +109,7 @@ class PolicyRecord:
         self._given_range = None if reward_range is None else RewardRange(*reward_range)
         self._weight_range = WeightRange(*weight_range)
         self._settings = (reward_range, weight_range, half_life, model_bound)
+        self._has_model: bool | None = None  # None without decisions
         self._seen: RewardRange | None = None  # the smallest and largest reward so far
         self._sequence = ConfidenceSequence(self._given_range or DEFAULT_RANGES[0])
         self._model_sequence: ConfidenceSequence | None = None  # if all rows have a bounded model
@@ -129,10 +138,24 @@ class PolicyRecord:
         """Add decisions with known rewards."""
         if len(times) == 0:
             return
-        self._check(times, rewards, weights, model_values, model_chosen)
-        scale = _multiply(counts, coefficients)
-        if scale is not None and not ((scale > 0) & np.isfinite(scale)).all():
-            raise SettingError("PolicyRecord.add: counts and coefficients must be above 0")
+        who = "PolicyRecord.add"
+        if (model_values is None) != (model_chosen is None):
+            raise SettingError(f"{who}: model_values and model_chosen belong together")
+        columns = {
+            "times": times,
+            "rewards": rewards,
+            "weights": weights,
+            "model_values": model_values,
+            "model_chosen": model_chosen,
+            "counts": counts,
+            "coefficients": coefficients,
+        }
+        check_columns(who, columns)
+        check_weights(who, weights)
+        if self._given_range is not None:
+            check_rewards(who, rewards, self._given_range)
+        scale = multiply_coefficients(who, counts, coefficients)
+        self._has_model = self._check_model(who, model_values is not None)
         self._widen_range(RewardRange(float(rewards.min()), float(rewards.max())))
         self._sequence.update(rewards, weights, scale)
         if bounded_model is None:
@@ -151,8 +174,9 @@ class PolicyRecord:
             raise SettingError(
                 "PolicyRecord.merge: both records must have the same ranges, half-life and bound"
             )
-        if other._seen is None:
+        if other._seen is None or other._has_model is None:
             return
+        self._has_model = self._check_model("PolicyRecord.merge", other._has_model)
         self._widen_range(other._seen)
         theirs = copy(other._sequence)  # `widen` and `fade` replace arrays, never change them
         theirs.widen(self._sequence.range)
@@ -259,50 +283,10 @@ class PolicyRecord:
             )
         return sentences
 
-    def _check(
-        self,
-        times: Floats,
-        rewards: Floats,
-        weights: Floats,
-        model_values: Floats | None,
-        model_chosen: Floats | None,
-    ) -> None:
-        """Refuse values that would spoil the sums."""
-        if (model_values is None) != (model_chosen is None):
-            raise SettingError("PolicyRecord.add: model_values and model_chosen belong together")
-        columns = {
-            "times": times,
-            "rewards": rewards,
-            "weights": weights,
-            "model_values": model_values,
-            "model_chosen": model_chosen,
-        }
-        for name, column in columns.items():
-            if column is None:
-                continue
-            if column.shape != times.shape:
-                raise SettingError(
-                    f"PolicyRecord.add: {name} must have shape {times.shape}, got {column.shape}"
-                )
-            if not np.isfinite(column).all():
-                row = int(np.argmin(np.isfinite(column)))
-                raise RewardError(
-                    f"PolicyRecord.add: {name} must be finite, got {column[row]} in row {row}"
-                )
-        if weights.min() < 0:
-            row = int(np.argmin(weights))
-            raise SettingError(
-                f"PolicyRecord.add: weights must be at least 0, got {weights[row]} in row {row}"
-            )
-        if self._given_range is not None and not self._given_range.contains(
-            RewardRange(float(rewards.min()), float(rewards.max()))
-        ):
-            outside = (rewards < self._given_range.low) | (rewards > self._given_range.high)
-            row = int(np.argmax(outside))
-            raise RewardError(
-                f"PolicyRecord.add: rewards must lie in [{self._given_range.low:g}, "
-                f"{self._given_range.high:g}], got {rewards[row]:g} in row {row}"
-            )
+    def _check_model(self, who: str, has_model: bool) -> bool:
+        if self._has_model is not None and self._has_model != has_model:
+            raise SettingError(f"{who}: all decisions must have model values, or none of them")
+        return has_model
 
     def _widen_range(self, rewards: RewardRange) -> None:
         """Take a range that contains all rewards so far, unless the range was given."""
@@ -324,10 +308,3 @@ def make_estimate(
     if error is not None:
         interval = Interval(value - quantile * error, value + quantile * error)
     return Estimate(name, value, interval, error, setting)
-
-
-def _multiply(first: Floats | None, second: Floats | None) -> Floats | None:
-    if first is None or second is None:
-        return second if first is None else first
-    product: Floats = first * second
-    return product
