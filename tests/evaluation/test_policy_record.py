@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from windvane.errors import FileError, RewardError, SettingError
-from windvane.evaluation import Evaluation, PolicyRecord, PolicyResult, value_series
+from windvane.evaluation import (
+    Evaluation,
+    PolicyRecord,
+    PolicyResult,
+    policy_record,
+    value_series,
+)
 from windvane.evaluation.bounded_model import BoundedModel, bound_model
 from windvane.evaluation.confidence_sequence import UNIT_RANGE
 from windvane.types import Floats
@@ -60,6 +66,14 @@ def test_batches_of_any_size_and_order_of_intervals_give_the_same_result() -> No
     assert set(whole.estimates) == ESTIMATES
     assert whole.headline == "dr"
     assert flatten(strip(parts)) == pytest.approx(flatten(strip(whole)), rel=1e-9, abs=1e-9)
+
+
+def test_chunks_of_a_batch_give_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = draw_columns()
+    whole = record_parts([], columns).summarize()
+    monkeypatch.setattr(policy_record, "CHUNK_ROWS", 700)
+    chunks = record_parts([], columns).summarize()
+    assert flatten(strip(chunks)) == pytest.approx(flatten(strip(whole)), rel=1e-9, abs=1e-9)
 
 
 def test_merged_records_have_all_decisions() -> None:
@@ -225,6 +239,8 @@ def test_bad_rows_are_refused_and_change_nothing() -> None:
         record.add(good, good, good, good, good, counts=np.array([1.0, 0.0, 1.0]))
     with pytest.raises(SettingError, match="or none of them"):
         record.add(good, good, good)
+    with pytest.raises(SettingError, match="needs the reward_range"):
+        record.add(good, good, good, good, good, bounded_model=BoundedModel(good, good, good, good))
     assert record.summarize().to_json() == before
     with pytest.raises(SettingError, match="at least one decision"):
         PolicyRecord("empty").summarize()

@@ -51,6 +51,7 @@ from windvane.validation import inside, not_negative, positive
 DEFAULT_RANGES = (RewardRange(0.0, 1.0), RewardRange(-1.0, 1.0))
 DEFAULT_HALF_LIFE = 7 * 86_400.0  # seconds
 CRESSIE_READ = "cressie_read"
+CHUNK_ROWS = 16_384  # whose columns fit into the cache of a core
 
 
 class PolicyRecord:
@@ -149,6 +150,8 @@ class PolicyRecord:
             "model_chosen": model_chosen,
             "counts": counts,
             "coefficients": coefficients,
+            "unsupported": unsupported,
+            **(bounded_model._asdict() if bounded_model is not None else {}),
         }
         check_columns(who, columns)
         check_weights(who, weights)
@@ -156,17 +159,45 @@ class PolicyRecord:
             check_rewards(who, rewards, self._given_range)
         scale = multiply_coefficients(who, counts, coefficients)
         self._has_model = self._check_model(who, model_values is not None)
+        if bounded_model is not None and self._given_range is None:
+            raise SettingError(f"{who}: a bounded_model needs the reward_range of the record")
         self._widen_range(RewardRange(float(rewards.min()), float(rewards.max())))
-        self._sequence.update(rewards, weights, scale)
+        self._trust.add(scale, unsupported, is_defaulted, is_degraded)
         if bounded_model is None:
             self._model_sequence = None
-        elif self._model_sequence is not None:
-            update_with_model(self._model_sequence, rewards, weights, bounded_model, scale)
+        for start in range(0, len(times), CHUNK_ROWS):
+            part = slice(start, start + CHUNK_ROWS)
+            self._add_chunk(
+                times[part],
+                rewards[part],
+                weights[part],
+                None if model_values is None else model_values[part],
+                None if model_chosen is None else model_chosen[part],
+                None if scale is None else scale[part],
+            )
+            if bounded_model is not None and self._model_sequence is not None:
+                update_with_model(
+                    self._model_sequence,
+                    rewards[part],
+                    weights[part],
+                    BoundedModel(*(column[part] for column in bounded_model)),
+                    None if scale is None else scale[part],
+                )
+
+    def _add_chunk(
+        self,
+        times: Floats,
+        rewards: Floats,
+        weights: Floats,
+        model_values: Floats | None,
+        model_chosen: Floats | None,
+        scale: Floats | None,
+    ) -> None:
+        self._sequence.update(rewards, weights, scale)
         if self._recent is not None:
             self._recent.update(times, rewards, weights, scale)
         self._shrinkage.add(rewards, weights, model_values, model_chosen, scale)
         self._series.add(times, rewards, weights, model_values, model_chosen, scale)
-        self._trust.add(scale, unsupported, is_defaulted, is_degraded)
 
     def merge(self, other: "PolicyRecord") -> None:
         """Add what another record has of other decisions of the same policy."""
