@@ -44,7 +44,7 @@ def check_rewards(who: str, rewards: Floats, allowed: RewardRange) -> None:
 def multiply_coefficients(
     who: str, counts: Floats | None, coefficients: Floats | None
 ) -> Floats | None:
-    """The product of counts and coefficients, which must be above 0; None if both are 1."""
+    """The product of counts and coefficients, which must be above 0; None if all are 1."""
     if counts is None or coefficients is None:
         product = coefficients if counts is None else counts
     else:
@@ -54,4 +54,4 @@ def multiply_coefficients(
         raise SettingError(
             f"{who}: counts and coefficients must be above 0, got {product[row]} in row {row}"
         )
-    return product
+    return None if product is None or (product == 1).all() else product
