@@ -13,7 +13,6 @@ In Apprentice mode the reward belongs to the baseline, which had probability 1.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from windvane.evaluation.readers.row_report import (
     ORPHAN_REWARDS,
     RowReport,
 )
+from windvane.evaluation.readers.times import parse_time
 
 COST_TOLERANCE = 1e-6  # costs are 32-bit floats
 PROBABILITY_TOLERANCE = 1e-3
@@ -120,7 +120,10 @@ class DsjsonReader:
     """Reads dsjson files."""
 
     has_fitted_probabilities: bool = False
-    warnings: Sequence[str] = ()
+    has_times: bool = True
+
+    def prepare(self) -> None:
+        """Nothing must be known before the files are read."""
 
     def read_parts(self, path: Path, report: RowReport, batch_rows: int) -> Iterator[FilePart]:
         """Read a file line by line."""
@@ -314,9 +317,8 @@ def _read_features(text: msgspec.Raw, ids: list[str], slot: int | None) -> Decis
 def _parse_time(text: str) -> float:
     """Seconds since 1970 of a timestamp; one without a zone is in UTC."""
     try:
-        time = datetime.fromisoformat(text)
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
+        return parse_time(text)
+    except ValueError:
         message = f"Timestamp must be a time such as 2021-04-07T16:40:25Z, got {text[:40]!r}"
         raise BadLineError(message) from None
 

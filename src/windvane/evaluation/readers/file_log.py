@@ -5,12 +5,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
+
 from windvane.errors import FileError
 from windvane.evaluation.log_batch import BadRow, LogBatch
 from windvane.evaluation.readers.row_checks import check_rows
 from windvane.evaluation.readers.row_report import RowReport
 
 BATCH_ROWS = 20_000
+FITTED_WARNING = (
+    "the log has no probabilities: they were estimated from how often each action was chosen, "
+    "and every estimate is biased if the choices depended on the context"
+)
+NO_TIMES_WARNING = "the log has no times: the number of a decision is its time"
 
 
 class FilePart(NamedTuple):
@@ -24,12 +31,15 @@ class FileReader(Protocol):
     """Reads the files of one format."""
 
     @property
-    def warnings(self) -> Sequence[str]:
-        """What every result from such a log must say."""
+    def has_times(self) -> bool:
+        """Whether the files have times; if not, the number of a decision is its time."""
 
     @property
     def has_fitted_probabilities(self) -> bool:
         """Whether the probabilities are estimated from the log."""
+
+    def prepare(self) -> None:
+        """Find what must be known of all files before the first can be read."""
 
     def read_parts(self, path: Path, report: RowReport, batch_rows: int) -> Iterator[FilePart]:
         """Read a file; rows without the form of the format are reported and left out."""
@@ -70,7 +80,10 @@ class FileLog:
     @property
     def warnings(self) -> Sequence[str]:
         """What every result from this log must say."""
-        return self.reader.warnings
+        return [
+            *([FITTED_WARNING] if self.reader.has_fitted_probabilities else []),
+            *([] if self.reader.has_times else [NO_TIMES_WARNING]),
+        ]
 
     @property
     def bad_rows(self) -> Sequence[BadRow]:
@@ -89,17 +102,22 @@ class FileLog:
 
     def iterate_batches(self) -> Iterator[LogBatch]:
         """Read the decisions file by file, the file with the earliest decision first."""
-        if not self._is_ordered:
+        if not self._is_ordered and self.reader.has_times:
             self.paths = self._order_by_first_time()
             self._is_ordered = True
         report = self._report = RowReport(self.strict)
+        self.reader.prepare()
         sizes = [path.stat().st_size for path in self.paths]
-        total, before = max(sum(sizes), 1), 0
+        total, before, row_count = max(sum(sizes), 1), 0, 0
         self.progress = 0.0
         for path, size in zip(self.paths, sizes, strict=True):
             for batch, share in self.reader.read_parts(path, report, BATCH_ROWS):
                 checked = check_rows(batch, report)
                 self.progress = (before + share * size) / total
+                if not self.reader.has_times:
+                    times = np.arange(row_count, row_count + checked.size, dtype=np.float64)
+                    checked = checked._replace(times=times)
+                row_count += checked.size
                 if checked.size:
                     yield checked
             before += size
@@ -112,6 +130,7 @@ class FileLog:
         return [self.paths[place] for place in order]
 
     def _find_first_time(self, path: Path) -> float:
+        self.reader.prepare()
         report = RowReport()
         for batch, _ in self.reader.read_parts(path, report, 1):
             checked = check_rows(batch, report)

@@ -67,11 +67,11 @@ def to_seconds(column: "pl.Series") -> Floats:
     return to_floats(microseconds / MICROSECONDS_PER_SECOND)
 
 
-def to_booleans(frame: "pl.DataFrame", name: str) -> Booleans:
+def to_booleans(frame: "pl.DataFrame", name: str | None) -> Booleans:
     """A column of booleans; null is false, and so is a column that does not exist."""
     import polars as pl
 
-    if name not in frame.columns:
+    if name is None or name not in frame.columns:
         return np.zeros(len(frame), np.bool_)
     return frame[name].cast(pl.Boolean).fill_null(False).to_numpy()
 

@@ -114,7 +114,7 @@ def _check_numbers(
                 lambda row: "an excluded action must have probability 0",
             ),
             (
-                chosen <= 0.0,
+                ~(chosen > 0.0),
                 lambda row: f"the probability of the chosen action must be > 0, got {chosen[row]}",
             ),
             (

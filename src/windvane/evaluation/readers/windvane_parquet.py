@@ -50,7 +50,10 @@ class WindvaneParquetReader:
     """Reads exports of Windvane."""
 
     has_fitted_probabilities: bool = False
-    warnings: Sequence[str] = ()
+    has_times: bool = True
+
+    def prepare(self) -> None:
+        """Nothing must be known before the files are read."""
 
     def read_parts(self, path: Path, report: RowReport, batch_rows: int) -> Iterator[FilePart]:
         """Read a file slice by slice."""

@@ -1,0 +1,240 @@
+"""Vowpal Wabbit's text formats of contextual bandits: cb_adf and cb. Cost = −reward.
+
+In cb_adf an event is several lines, and an empty line ends it: the context after `shared`, then a
+line for each action, of which the chosen one starts with `0:COST:PROBABILITY`. The id of an action
+is its tag, or else the text of its features. In cb an event is one line, `ACTION:COST:PROBABILITY |
+context`, with actions that count from 1 to the largest number in the files. Only the probability of
+the chosen action is known in both.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from windvane.errors import FileError
+from windvane.evaluation.log_batch import DecisionFeatures, LoggedAction
+from windvane.evaluation.readers.batch_builder import BatchBuilder
+from windvane.evaluation.readers.file_log import FilePart
+from windvane.evaluation.readers.line_stream import Line, LineStream, read_start
+from windvane.evaluation.readers.row_report import RowReport
+from windvane.evaluation.readers.vw_features import parse_namespaces
+
+NAN = float("nan")
+NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+LABEL = re.compile(rf"(?P<action>\d+):(?P<cost>{NUMBER}):(?P<probability>{NUMBER})")
+SHARED = "shared"
+OTHER_PROBLEMS = ("ccb", "slates")
+MAX_ACTIONS = 100_000
+
+
+class Example(NamedTuple):
+    """A line: its label, its tag and its features as text."""
+
+    label: str
+    tag: str
+    features: str
+
+
+class Label(NamedTuple):
+    """What is known of the chosen action."""
+
+    action: int
+    cost: float
+    probability: float
+
+
+class BadEventError(ValueError):
+    """An event cannot be used; the message is the reason."""
+
+
+def looks_like_vw(start: bytes) -> bool:
+    """Whether a file that starts with these bytes can be a text of Vowpal Wabbit."""
+    first = start.lstrip().split(b"\n", 1)[0].decode("utf-8", "replace")
+    label = first.partition("|")[0].split()
+    if "|" not in first:
+        return False
+    return not label or label[0] in (SHARED, *OTHER_PROBLEMS) or bool(LABEL.match(label[0]))
+
+
+class VwTextReader:
+    """Reads cb_adf and cb text files."""
+
+    has_fitted_probabilities = False
+    has_times = False
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = list(paths)
+        self.is_multiline = _is_multiline(self.paths[0])
+        self.action_count = 0  # of cb, all files together
+
+    def prepare(self) -> None:
+        """Find the largest number of an action, if every event is one line."""
+        if self.is_multiline or self.action_count:
+            return
+        for path in self.paths:
+            for line in LineStream(path, RowReport()):
+                match = LABEL.match(line.text.decode("utf-8", "replace").lstrip())
+                if match and len(match["action"]) <= len(str(MAX_ACTIONS)):
+                    self.action_count = max(self.action_count, int(match["action"]))
+        if self.action_count > MAX_ACTIONS:
+            message = f"the number of an action must be at most {MAX_ACTIONS}"
+            raise FileError(f"{self.paths[0]}: {message}, got {self.action_count}")
+
+    def read_parts(self, path: Path, report: RowReport, batch_rows: int) -> Iterator[FilePart]:
+        """Read a file event by event."""
+        stream = LineStream(path, report)
+        builder = BatchBuilder(str(path), batch_rows)
+        for lines in _group_lines(stream, self.is_multiline):
+            try:
+                texts = [line.text.decode("utf-8") for line in lines]
+                _refuse_other_problems(path, lines[0].number, texts[0])
+                add = self._add_multiline if self.is_multiline else self._add_line
+                add(builder, f"{path.name}:{lines[0].number}", lines[0].number, texts)
+            except UnicodeDecodeError:
+                report.refuse(str(path), lines[0].number, "the lines must be text in UTF-8")
+            except BadEventError as error:
+                report.refuse(str(path), lines[0].number, str(error))
+            if builder.is_full:
+                yield FilePart(builder.build(), stream.share)
+        yield FilePart(builder.build(), 1.0)
+
+    def _add_multiline(
+        self, builder: BatchBuilder, event_id: str, line: int, texts: list[str]
+    ) -> None:
+        examples = [_parse_example(text) for text in texts]
+        shared = [example for example in examples if example.label == SHARED]
+        actions = [example for example in examples if example.label != SHARED]
+        if len(shared) > 1:
+            raise BadEventError(f"an event must have one shared line, got {len(shared)}")
+        labelled = [place for place, example in enumerate(actions) if example.label]
+        if len(labelled) != 1:
+            message = "one action of an event must have a label ACTION:COST:PROBABILITY"
+            raise BadEventError(f"{message}, got {len(labelled)}")
+        label = _parse_label(actions[labelled[0]].label)
+        features = shared[0].features if shared else ""
+        _check_features([features, *(action.features for action in actions)])
+        named = [(action.tag or " ".join(action.features.split())) for action in actions]
+        _add_event(
+            builder,
+            event_id,
+            line,
+            label,
+            labelled[0],
+            len(actions),
+            partial(_read_multiline, features, named, [each.features for each in actions]),
+            sum(map(len, texts)),
+        )
+
+    def _add_line(self, builder: BatchBuilder, event_id: str, line: int, texts: list[str]) -> None:
+        example = _parse_example(texts[0])
+        if not example.label or example.label == SHARED:
+            raise BadEventError("a line must have a label ACTION:COST:PROBABILITY")
+        label = _parse_label(example.label)
+        _check_features([example.features])
+        read = partial(_read_line, example.features, self.action_count)
+        count, size = self.action_count, len(texts[0])
+        _add_event(builder, event_id, line, label, label.action - 1, count, read, size)
+
+
+def _add_event(
+    builder: BatchBuilder,
+    event_id: str,
+    line: int,
+    label: Label,
+    chosen: int,
+    count: int,
+    read_features: "partial[DecisionFeatures]",
+    text_bytes: int,
+) -> None:
+    probabilities = [NAN] * count
+    if 0 <= chosen < count:
+        probabilities[chosen] = label.probability
+    builder.add(
+        event_id=event_id,
+        time=0.0,
+        reward=0.0 - label.cost,
+        chosen=chosen,
+        probabilities=probabilities,
+        is_eligible=[True] * count,
+        line=line,
+        read_features=read_features,
+        text_bytes=text_bytes,
+    )
+
+
+def _read_multiline(shared: str, ids: list[str], actions: list[str]) -> DecisionFeatures:
+    seen: dict[str, int] = {}
+    logged = []
+    for id_, features in zip(ids, actions, strict=True):
+        seen[id_] = seen.get(id_, 0) + 1
+        unique = id_ if seen[id_] == 1 else f"{id_}#{seen[id_]}"
+        logged.append(LoggedAction(unique, parse_namespaces(features)))
+    return DecisionFeatures(parse_namespaces(shared), logged)
+
+
+def _read_line(features: str, count: int) -> DecisionFeatures:
+    actions = [LoggedAction(str(action), []) for action in range(1, count + 1)]
+    return DecisionFeatures(parse_namespaces(features), actions)
+
+
+def _parse_example(text: str) -> Example:
+    """Split a line into label, tag and features."""
+    head, bar, features = text.partition("|")
+    if not bar:
+        raise BadEventError(f"a line must have a bar before its features, got {text[:60]!r}")
+    tokens = head.split()
+    tag = ""
+    touches_bar = bool(head) and not head[-1].isspace()
+    if tokens and (tokens[-1].startswith("'") or (touches_bar and not _is_label(tokens[-1]))):
+        tag = tokens.pop().removeprefix("'")
+    if len(tokens) > 1:
+        raise BadEventError(f"a line must have one label, got {head.strip()[:60]!r}")
+    return Example(tokens[0] if tokens else "", tag, features)
+
+
+def _is_label(token: str) -> bool:
+    return token == SHARED or LABEL.fullmatch(token) is not None
+
+
+def _parse_label(text: str) -> Label:
+    match = LABEL.fullmatch(text)
+    if match is None or len(match["action"]) > len(str(MAX_ACTIONS)):
+        raise BadEventError(f"a label must be ACTION:COST:PROBABILITY, got {text[:60]!r}")
+    return Label(int(match["action"]), float(match["cost"]), float(match["probability"]))
+
+
+def _check_features(texts: list[str]) -> None:
+    for text in texts:
+        try:
+            parse_namespaces(text)
+        except ValueError:
+            message = f"a feature must be NAME, NAME:NUMBER or NAME=TEXT, got {text[:60]!r}"
+            raise BadEventError(message) from None
+
+
+def _group_lines(lines: LineStream, is_multiline: bool) -> Iterator[list[Line]]:
+    """The lines of each event."""
+    event: list[Line] = []
+    for line in lines:
+        if line.text.strip():
+            event.append(line)
+        if event and (not is_multiline or not line.text.strip()):
+            yield event
+            event = []
+    if event:
+        yield event
+
+
+def _is_multiline(path: Path) -> bool:
+    """Whether events have several lines: there is a shared line, or an empty line between lines."""
+    lines = [line.strip() for line in read_start(path).strip().split(b"\n")]
+    return b"" in lines or any(line.startswith(SHARED.encode()) for line in lines)
+
+
+def _refuse_other_problems(path: Path, line: int, text: str) -> None:
+    first = text.split(maxsplit=1)[0]
+    if first in OTHER_PROBLEMS:
+        message = f"text of {first} is not supported, only of cb and cb_adf"
+        raise FileError(f"{path}:{line}: {message}")
