@@ -327,6 +327,17 @@ ridge=0.01)
             validation.refuse_arms(rows)
         return index if places is None else int(places[index])
 
+    def prepare_rounds(self, most: int) -> tuple[PolicyArrays, int]:
+        """Return the arrays for compiled code that learns in up to `most` rounds from this one.
+
+        A restart that is due is made. The second value is the round of the next one, or -1.
+        """
+        if 0 <= self._next_restart <= self.round:
+            self._restart()
+        if self._limit != 0:
+            self._make_room(most)
+        return self._arrays, self._next_restart
+
     def skip_round(self) -> None:
         """Count a round in which another policy chooses."""
         if self.round == self._next_restart:

@@ -14,7 +14,18 @@ import numpy as np
 from windvane import _random, kernels
 from windvane._cholesky import factor_cholesky
 from windvane._jit import compiled
-from windvane._layout import GAP, HALF_NORMAL, HISTORY, LARGEST, MEAN, POINT, SAMPLE, PolicyArrays
+from windvane._layout import (
+    GAP,
+    HALF_NORMAL,
+    HISTORY,
+    LARGEST,
+    MEAN,
+    NORMAL,
+    POINT,
+    SAMPLE,
+    WIDTH,
+    PolicyArrays,
+)
 from windvane.belief import Belief
 from windvane.kernels.choosing import TIE_MARGIN
 from windvane.kernels.linalg import multiply_matrices
@@ -171,6 +182,7 @@ def count_wins(scores: Floats) -> Floats:
     return shares
 
 
+@compiled
 def compute_gap_shares(means: Floats, leading: Floats, eta: float) -> Floats:
     """Return 1/(K + η·gap) for each arm that is not the best, and the rest for the best arm."""
     others: Floats = 1.0 / (means.size + eta * (means.max() - means))
@@ -214,20 +226,39 @@ def compute_shares(
     return compute_level_shares(source.arrays, means, widths)
 
 
+@compiled
 def compute_estimate_shares(rules: Records, means: Floats) -> Floats:
     """Return the probability of each arm if the exploration needs the estimate alone, (K,)."""
-    leading = compute_grid_shares(means, np.zeros_like(means), 0.0, np.ones(1))
-    if rules["style"][0] == MEAN:
+    leading = compute_grid_shares(means, np.zeros(means.size), 0.0, np.ones(1))
+    if rules[0].style == MEAN:
         return leading
-    return compute_gap_shares(means, leading, float(rules["scale"][0]))
+    return compute_gap_shares(means, leading, rules[0].scale)
 
 
+@compiled
 def compute_level_shares(arrays: PolicyArrays, means: Floats, widths: Floats) -> Floats:
     """Return the probability of each arm for a level that is fixed or on a grid, (K,)."""
     scale = kernels.compute_scale(arrays)
-    if arrays.rules["law"][0] == POINT:
-        return compute_grid_shares(means + scale * widths, np.zeros_like(means), 0.0, np.ones(1))
+    if arrays.rules[0].law == POINT:
+        return compute_grid_shares(means + scale * widths, np.zeros(means.size), 0.0, np.ones(1))
     return compute_grid_shares(means, widths, scale, kernels.compute_grid_weights(arrays.rules))
+
+
+@compiled
+def compute_exact_propensities(arrays: PolicyArrays, means: Floats, widths: Floats) -> Floats:
+    """Return the propensities of arms with these means and widths, floor included, (K,).
+
+    An exploration that needs the estimate alone reads no widths. One that samples a parameter has
+    no exact propensities.
+    """
+    rule = arrays.rules[0]
+    if rule.style != WIDTH:
+        shares = compute_estimate_shares(arrays.rules, means)
+    elif rule.law == NORMAL or rule.law == HALF_NORMAL:
+        shares = compute_envelope_shares(means, widths, kernels.compute_scale(arrays), rule.law)
+    else:
+        shares = compute_level_shares(arrays, means, widths)
+    return mix_floor(arrays.rules, shares)
 
 
 def draw_parameters(source: BeliefSource, samples: int, key: int, round_: int) -> Floats:

@@ -189,6 +189,14 @@ class DiagonalPolicy(Chooser):
         belief = self._current_belief()
         return compute_propensities(*belief, rows, self.key, self.round, samples, chosen)
 
+    def predict(self, arms: Arms) -> Floats:
+        """The predicted reward of each arm in this round, Σ xᵢmᵢ, (K,)."""
+        from windvane.kernels.diagonal_choosing import measure_rows
+
+        rows = read_arms("predict", arms, self.dim)
+        arrays, weights = self._current_belief()
+        return measure_rows(arrays, weights, *rows)[0]
+
     def widths(self, arms: Arms) -> Floats:
         """The uncertainty about each arm, √(Σ xᵢ²W̃ᵢ/Wᵢ²), (K,)."""
         from windvane.kernels.diagonal_choosing import measure_rows

@@ -3,9 +3,8 @@
 import numpy as np
 
 from windvane import _random, propensity
-from windvane._layout import WIDTH, PolicyArrays, is_by_line
+from windvane._layout import PolicyArrays
 from windvane.diagonal.sparse_rows import CheckedRows
-from windvane.kernels import compute_scale
 from windvane.kernels.diagonal_choosing import (
     choose,
     choose_measured,
@@ -31,24 +30,11 @@ def compute_propensities(
     are counted have a key of their own, so that this call changes no choice.
     """
     if not propensity.is_counted(arrays.rules):
-        return share_measured(arrays, *measure_rows(arrays, weights, *rows))
+        return propensity.compute_exact_propensities(arrays, *measure_rows(arrays, weights, *rows))
     start = _random.start_round(np.uint64(key ^ propensity.COUNTING_KEY), round_)
     scores = sample_many_scores(arrays, weights, *rows, np.uint64(start), samples)
     shares = propensity.add_chosen_draw(propensity.count_wins(scores), samples, chosen)
     return propensity.mix_floor(arrays.rules, shares)
-
-
-def share_measured(arrays: PolicyArrays, means: Floats, widths: Floats) -> Floats:
-    """Return the exact propensities of arms with these means and widths, floor included, (K,)."""
-    rules = arrays.rules
-    if rules["style"][0] != WIDTH:
-        shares = propensity.compute_estimate_shares(rules, means)
-    elif is_by_line(rules):
-        scale, law = compute_scale(arrays), int(rules["law"][0])
-        shares = propensity.compute_envelope_shares(means, widths, scale, law)
-    else:
-        shares = propensity.compute_level_shares(arrays, means, widths)
-    return propensity.mix_floor(rules, shares)
 
 
 def choose_with_propensities(
@@ -65,4 +51,4 @@ def choose_with_propensities(
         return index, compute_propensities(arrays, weights, rows, key, round_, samples, index)
     means, widths = measure_rows(arrays, weights, *rows)
     index = choose_measured(arrays, means, widths, key, round_)
-    return index, share_measured(arrays, means, widths)
+    return index, propensity.compute_exact_propensities(arrays, means, widths)

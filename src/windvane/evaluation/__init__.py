@@ -5,10 +5,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from windvane.evaluation.bounded_model import BoundedModel, bound_model
+    from windvane.evaluation.candidate_text import read_candidate
     from windvane.evaluation.confidence_sequence import ConfidenceSequence, RewardRange
     from windvane.evaluation.cressie_read import WeightRange
+    from windvane.evaluation.evaluator import EvaluationProgress, evaluate
     from windvane.evaluation.future_value import FutureValue, predict_value
     from windvane.evaluation.policy_record import PolicyRecord
+    from windvane.evaluation.readers import open_log
     from windvane.evaluation.recent_value import RecentSums
     from windvane.evaluation.result import (
         Diagnostics,
@@ -29,6 +32,7 @@ __all__ = [
     "Diagnostics",
     "Estimate",
     "Evaluation",
+    "EvaluationProgress",
     "FutureValue",
     "Gain",
     "Interval",
@@ -43,7 +47,10 @@ __all__ = [
     "ValueSums",
     "WeightRange",
     "bound_model",
+    "evaluate",
+    "open_log",
     "predict_value",
+    "read_candidate",
 ]
 
 MODULES = {  # imported at first use: scipy takes longer than the rest
@@ -52,6 +59,7 @@ MODULES = {  # imported at first use: scipy takes longer than the rest
     "Diagnostics": "result",
     "Estimate": "result",
     "Evaluation": "result",
+    "EvaluationProgress": "evaluator",
     "FutureValue": "future_value",
     "Gain": "result",
     "Interval": "result",
@@ -66,7 +74,10 @@ MODULES = {  # imported at first use: scipy takes longer than the rest
     "ValueSums": "value_sums",
     "WeightRange": "cressie_read",
     "bound_model": "bounded_model",
+    "evaluate": "evaluator",
+    "open_log": "readers",
     "predict_value": "future_value",
+    "read_candidate": "candidate_text",
 }
 
 

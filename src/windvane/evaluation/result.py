@@ -75,6 +75,13 @@ class Replay:
     violations: int  # decisions whose chance of acceptance would have been above 1
     final_coefficient: float  # the multiplier c at the end
     clock: str = ""  # which clock its memory faded by
+    rows: int = 0  # decisions that it was asked for
+    is_sampled: bool = False  # whether its probabilities were counted in draws
+
+    @property
+    def acceptance_rate(self) -> float:
+        """The share of decisions that it learned from."""
+        return self.accepted / self.rows if self.rows else 0.0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,150 @@
+"""Replay a `Policy` in compiled code: one call for all rows of a block, with Policy's own kernels.
+
+The result equals that of `RowReplayer`, which calls the policy row by row.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from windvane import kernels
+from windvane._jit import compiled
+from windvane._layout import WIDTH, PolicyArrays
+from windvane.errors import WindvaneError
+from windvane.evaluation.acceptance import (
+    MOST_REPETITIONS,
+    MULTIPLIER,
+    Acceptance,
+    count_repetitions,
+    start_acceptance,
+)
+from windvane.evaluation.candidates import Clock
+from windvane.evaluation.feature_blocks import FeatureBlock
+from windvane.evaluation.players import is_counted
+from windvane.evaluation.replay import (
+    ReplayCounts,
+    ScoredRows,
+    begin_acceptance,
+    count_replay,
+    make_key,
+    make_scores,
+)
+from windvane.policy import Policy
+from windvane.propensity import compute_exact_propensities
+from windvane.types import Floats, Places
+
+
+class LoggedRows(NamedTuple):
+    """The rows of a block, as compiled code reads them."""
+
+    arms: Floats  # (actions, d)
+    starts: Places  # (n + 1,)
+    chosen: Places  # (n,)
+    rewards: Floats  # (n,)
+    probabilities: Floats  # (n,)
+    multiplicities: Floats  # (n,)
+    logged: Floats  # (actions,)
+    times: Floats  # (n,) empty if the memory counts rounds
+
+
+def can_replay_compiled(policy: object) -> bool:
+    """Whether a policy has exact propensities and can be replayed in compiled code."""
+    return type(policy) is Policy and not is_counted(policy)
+
+
+class CompiledReplayer:
+    """Replays a policy with exact propensities in compiled code."""
+
+    def __init__(self, policy: Policy, clock: Clock, seed: int) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._key = make_key(seed)
+        self._acceptance = start_acceptance()
+        self.width = policy.dim
+
+    def score_block(self, block: FeatureBlock, first_row: int) -> ScoredRows:
+        """Score the rows of a block and learn from those accepted."""
+        size = block.rows.size
+        times = np.empty(0)
+        if self._clock == "time":
+            times = block.times
+        elif self._clock == "rows":
+            times = np.arange(first_row, first_row + size, dtype=np.float64)
+        rows = LoggedRows(
+            block.get_dense(self._policy.dim),
+            *(block.starts, block.chosen, block.rewards, block.probabilities),
+            *(block.multiplicities, block.logged, times),
+        )
+        scores = make_scores(size)
+        begin_acceptance(self._acceptance, block)
+        done = 0
+        while done < size:
+            done = self._replay(rows, scores, done, first_row)
+        return scores
+
+    def _replay(self, rows: LoggedRows, scores: ScoredRows, done: int, first_row: int) -> int:
+        """Replay until the end of the block, or until the policy restarts."""
+        arrays, restart = self._policy.prepare_rounds(MOST_REPETITIONS * len(rows.chosen))
+        done, round_, refused = replay_rows(
+            *(arrays, self._acceptance, rows, scores, done, first_row),
+            *(self._key, self._policy.round, restart),
+        )
+        self._policy.round = int(round_)
+        if refused:
+            raise WindvaneError(
+                f"evaluate: row {first_row + done + 1} has features too large to be learned"
+            )
+        return int(done)
+
+    def count(self) -> ReplayCounts:
+        """How the replay went so far."""
+        return count_replay(self._acceptance, is_sampled=False)
+
+
+@compiled
+def replay_rows(
+    arrays: PolicyArrays,
+    acceptance: Acceptance,
+    rows: LoggedRows,
+    scores: ScoredRows,
+    first: int,
+    rows_before: int,
+    key: np.uint64,
+    round_: int,
+    restart: int,
+) -> tuple[int, int, int]:
+    """Score and learn rows from `first` on, until the round of a restart.
+
+    Return the place of the next row, the round, and 0 or the code of a refusal.
+    """
+    state, no_widths = kernels.view_belief(arrays), np.empty(0)
+    for i in range(first, rows.chosen.size):
+        if 0 <= restart <= round_:
+            return i, round_, 0
+        arms = rows.arms[rows.starts[i] : rows.starts[i + 1]]
+        means = kernels.score_linearly(arms, state.theta)
+        widths = no_widths
+        if arrays.rules[0].style == WIDTH:
+            widths = kernels.compute_widths(arrays, state, arms)
+        propensities = compute_exact_propensities(arrays, means, widths)
+        value, unsupported = 0.0, 0.0
+        for k in range(means.size):
+            value += propensities[k] * means[k]
+            if rows.logged[rows.starts[i] + k] == 0.0:
+                unsupported += propensities[k]
+        chosen = rows.chosen[i]
+        own = propensities[chosen] if chosen >= 0 else 0.0
+        scores.weights[i] = own / rows.probabilities[i]
+        scores.model_values[i] = value
+        scores.model_chosen[i] = means[chosen] if chosen >= 0 else 0.0
+        scores.coefficients[i] = acceptance.counters[MULTIPLIER]
+        scores.unsupported[i] = unsupported
+        weight = own * (rows.multiplicities[i] / rows.probabilities[i])
+        repetitions = count_repetitions(acceptance, weight, key, rows_before + i)
+        for _ in range(repetitions):
+            at = rows.times[i] if rows.times.size > 0 else float(round_)
+            refused = kernels.learn(arrays, arms[chosen], rows.rewards[i], at)
+            if refused != 0:
+                return i, round_, refused
+            round_ += 1
+    return rows.chosen.size, round_, 0

@@ -1,0 +1,349 @@
+"""Evaluate: what several policies would have earned, in one pass over a log."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import numpy as np
+
+from windvane import validation
+from windvane.durations import parse_half_life
+from windvane.errors import SettingError
+from windvane.evaluation.candidate_text import as_candidate
+from windvane.evaluation.candidates import (
+    Candidate,
+    FixedCandidate,
+    LearnerCandidate,
+    LogFacts,
+    PolicyCandidate,
+)
+from windvane.evaluation.compiled_replay import CompiledReplayer, can_replay_compiled
+from windvane.evaluation.feature_blocks import FeatureBlock, split_blocks
+from windvane.evaluation.fixed_policies import (
+    compute_probabilities,
+    compute_weights,
+    find_unsupported,
+)
+from windvane.evaluation.log_batch import Log, LogBatch
+from windvane.evaluation.players import LearnerPlayer, make_chooser_player
+from windvane.evaluation.policy_record import DEFAULT_HALF_LIFE, PolicyRecord
+from windvane.evaluation.replay import Replayer, RowReplayer
+from windvane.evaluation.replay_notes import describe_replay, list_log_warnings
+from windvane.evaluation.result import Evaluation, PolicyResult
+from windvane.evaluation.reward_model import RewardModel
+from windvane.evaluation.usable_rows import Period, RowCounts, Survey, select_rows, survey_log
+from windvane.types import Floats, Places
+
+MOST_ROWS_WITH_MODEL = 200_000  # if nobody says whether there is to be a reward model
+SOURCES = {"logged": "Online", "first": "Baseline", "random": "Random"}
+Moment = float | str | datetime | None
+
+
+class EvaluationProgress(NamedTuple):
+    """How much of a log has been read."""
+
+    rows: int
+    total: int | None  # None: not known
+
+
+Progress = Callable[[EvaluationProgress], None]
+
+
+def evaluate(
+    log: Log,
+    candidates: Sequence[object],
+    *,
+    half_life: str | None = None,
+    reward_model: bool | None = None,
+    level: float = 0.05,
+    seed: int = 0,
+    since: Moment = None,
+    until: Moment = None,
+    reward_range: tuple[float, float] | None = None,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Estimate what each candidate would have earned on the decisions of a log.
+
+    A candidate is a text, a policy, a `Learner` or a `Candidate`. A candidate that learns is
+    replayed. `half_life` weighs recent decisions more in the recent value, by default 7 days.
+    With a reward model, fixed policies are estimated by DR; by default there is one if the log has
+    features and at most 200 000 rows. `level` is the chance with which an interval misses.
+    `progress` is called after each part of the log; the evaluation ends if it raises.
+    """
+    settings = Settings(
+        half_life=parse_recent_half_life(half_life),
+        reward_model=reward_model,
+        level=level,
+        seed=validation.whole("evaluate", "seed", seed, least=0),
+        period=Period(_read_moment("since", since, -np.inf), _read_moment("until", until, np.inf)),
+        reward_range=reward_range,
+    )
+    return run_evaluation(log, list_candidates(candidates), settings, progress)
+
+
+class Settings(NamedTuple):
+    """How an evaluation is made."""
+
+    half_life: float | None = DEFAULT_HALF_LIFE  # seconds, of the recent value
+    reward_model: bool | None = None
+    level: float = 0.05
+    seed: int = 0
+    period: Period = Period()
+    reward_range: tuple[float, float] | None = None
+    scored_since: float = -np.inf  # rows before are learned from, and not scored
+
+
+def parse_recent_half_life(text: str | None) -> float | None:
+    """Seconds of a half-life such as "7 days"; None for "never"."""
+    if text is None:
+        return DEFAULT_HALF_LIFE
+    parsed = parse_half_life(text)
+    if parsed is not None and parsed.in_rounds:
+        raise SettingError(f"evaluate: half_life must be a time such as 7 days, got {text!r}")
+    return None if parsed is None else parsed.length
+
+
+def list_candidates(candidates: Sequence[object]) -> list[Candidate]:
+    """Read candidates, add those on another clock, and give equal names a number."""
+    if isinstance(candidates, str) or not candidates:
+        raise SettingError("evaluate: at least one candidate must be given, in a list")
+    listed: list[Candidate] = []
+    for given in candidates:
+        candidate = as_candidate(given)
+        listed.append(candidate)
+        if not isinstance(candidate, FixedCandidate) and candidate.other_clock is not None:
+            listed.append(candidate.other_clock)
+    seen: dict[str, int] = {}
+    for place, candidate in enumerate(listed):
+        seen[candidate.name] = number = seen.get(candidate.name, 0) + 1
+        if number > 1:
+            listed[place] = replace(candidate, name=f"{candidate.name} #{number}")
+    return listed
+
+
+def run_evaluation(
+    log: Log, candidates: Sequence[Candidate], settings: Settings, progress: Progress | None = None
+) -> Evaluation:
+    """Evaluate candidates in one pass, after a look through the log if one is needed."""
+    survey = None
+    wants_facts = any(isinstance(each, PolicyCandidate) and each.needs_facts for each in candidates)
+    has_fixed = any(isinstance(each, FixedCandidate) for each in candidates)
+    with_model = settings.reward_model
+    notes = []
+    if wants_facts or (with_model is None and has_fixed and _has_features(log)):
+        survey = survey_log(log, settings.period)
+    if with_model is None:
+        with_model = survey is not None and survey.has_features
+        if with_model and survey is not None and survey.facts.rows > MOST_ROWS_WITH_MODEL:
+            with_model = False
+            notes.append(
+                f"fixed policies have no reward model, because the log has more than "
+                f"{MOST_ROWS_WITH_MODEL} rows; ask for one to get narrower intervals"
+            )
+    evaluator = Evaluator(candidates, settings, with_model and has_fixed, survey)
+    for batch in log.iterate_batches():
+        evaluator.add(batch)
+        if progress is not None:
+            total = None if survey is None else survey.facts.rows
+            progress(EvaluationProgress(evaluator.counts.used, total))
+    return evaluator.summarize(log, notes)
+
+
+class Evaluator:
+    """Takes a log batch by batch, and keeps a record for each candidate."""
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        settings: Settings,
+        with_model: bool,
+        survey: Survey | None = None,
+    ) -> None:
+        self.counts = RowCounts()
+        self._settings = settings
+        self._candidates = candidates
+        self._model = RewardModel(settings.seed) if with_model else None
+        facts = LogFacts(0, 0, 0.0) if survey is None else survey.facts
+        self._records = [_make_record(candidate, settings) for candidate in candidates]
+        self._replayers = [
+            None
+            if isinstance(candidate, FixedCandidate)
+            else make_replayer(candidate, facts, settings.seed)
+            for candidate in candidates
+        ]
+        self._widest = max((each.width for each in self._replayers if each is not None), default=0)
+
+    def add(self, batch: LogBatch) -> None:
+        """Evaluate the usable rows of a batch."""
+        rows_before = self.counts.used
+        rows = select_rows(batch, self._settings.period, self.counts)
+        if not rows.size:
+            return
+        predictions: list[Floats] = []
+        blocks: list[tuple[Places, Places]] = []
+        if self._model is not None or any(self._replayers):
+            for block in split_blocks(batch, rows, self._widest):
+                self._replay(batch, block, rows_before)
+                rows_before += block.rows.size
+                if self._model is not None:
+                    predictions.append(self._model.predict_and_learn(block))
+                    blocks.append((block.places, np.diff(block.starts)))
+        self._add_fixed(batch, rows, predictions, blocks)
+
+    def _replay(self, batch: LogBatch, block: FeatureBlock, rows_before: int) -> None:
+        for record, replayer in zip(self._records, self._replayers, strict=True):
+            if replayer is None:
+                continue
+            scores = replayer.score_block(block, rows_before)
+            is_scored = block.times >= self._settings.scored_since
+            rows = block.rows[is_scored]
+            record.add(
+                block.times[is_scored],
+                block.rewards[is_scored],
+                scores.weights[is_scored],
+                scores.model_values[is_scored],
+                scores.model_chosen[is_scored],
+                block.multiplicities[is_scored],
+                coefficients=scores.coefficients[is_scored],
+                unsupported=scores.unsupported[is_scored],
+                is_defaulted=batch.is_defaulted[rows],
+            )
+
+    def _add_fixed(
+        self,
+        batch: LogBatch,
+        rows: Places,
+        predictions: Sequence[Floats],
+        blocks: Sequence[tuple[Places, Places]],
+    ) -> None:
+        """Add rows to the records of the fixed candidates; predictions are those of all blocks."""
+        fixed = [
+            (candidate, record)
+            for candidate, record in zip(self._candidates, self._records, strict=True)
+            if isinstance(candidate, FixedCandidate)
+        ]
+        if not fixed:
+            return
+        is_scored = batch.times[rows] >= self._settings.scored_since
+        impossible = batch.probabilities == 0.0
+        has_impossible = bool(impossible.any())
+        for candidate, record in fixed:
+            values, chosen = None, None
+            if predictions and candidate.rule != "logged":
+                values, chosen = _predict_values(candidate, batch, rows, predictions, blocks)
+                values, chosen = values[is_scored], chosen[is_scored]
+            scored = rows[is_scored]
+            record.add(
+                batch.times[scored],
+                batch.rewards[scored],
+                compute_weights(candidate, batch, scored),
+                values,
+                chosen,
+                batch.multiplicities[scored],
+                unsupported=find_unsupported(candidate, batch, scored, impossible)
+                if has_impossible
+                else None,
+                is_defaulted=batch.is_defaulted[scored],
+            )
+
+    def summarize(self, log: Log, notes: Sequence[str] = ()) -> Evaluation:
+        """Compute all estimates."""
+        if not self.counts.used:
+            raise SettingError(f"evaluate: {log.description} has no row that can be evaluated")
+        results = []
+        for candidate, record, replayer in zip(
+            self._candidates, self._records, self._replayers, strict=True
+        ):
+            results.append(_summarize(candidate, record, replayer))
+        has_replays = any(each is not None for each in self._replayers)
+        return Evaluation(
+            policies=results,
+            log=log.description,
+            since=self.counts.first_time,
+            until=self.counts.last_time,
+            rows=self.counts.used,
+            unrewarded_rows=self.counts.unrewarded,
+            bad_rows=log.bad_row_count,
+            first_bad_rows=[f"{row.source}:{row.line}: {row.reason}" for row in log.bad_rows],
+            warnings=[*list_log_warnings(log, self.counts, has_replays), *notes],
+        )
+
+
+def make_replayer(
+    candidate: LearnerCandidate | PolicyCandidate, facts: LogFacts, seed: int
+) -> Replayer:
+    """Make what replays a candidate that learns."""
+    if isinstance(candidate, LearnerCandidate):
+        return RowReplayer(LearnerPlayer(candidate.build(seed)), candidate.clock, seed)
+    policy = candidate.build(facts, seed)
+    if can_replay_compiled(policy):
+        return CompiledReplayer(policy, candidate.clock, seed)  # type: ignore[arg-type]
+    return RowReplayer(make_chooser_player(policy), candidate.clock, seed)
+
+
+def _make_record(candidate: Candidate, settings: Settings) -> PolicyRecord:
+    source = "Custom"
+    if isinstance(candidate, FixedCandidate):
+        source = SOURCES.get(candidate.rule, source)
+    return PolicyRecord(
+        candidate.name,
+        candidate.text,
+        source,
+        reward_range=settings.reward_range,
+        half_life=settings.half_life,
+        alpha=settings.level,
+    )
+
+
+def _summarize(
+    candidate: Candidate, record: PolicyRecord, replayer: Replayer | None
+) -> PolicyResult:
+    if replayer is None or isinstance(candidate, FixedCandidate):
+        return record.summarize()
+    replay, sentences = describe_replay(candidate.clock, replayer.count())
+    result = record.summarize(replay)
+    return replace(result, warnings=[*result.warnings, *sentences])
+
+
+def _predict_values(
+    candidate: FixedCandidate,
+    batch: LogBatch,
+    rows: Places,
+    predictions: Sequence[Floats],
+    blocks: Sequence[tuple[Places, Places]],
+) -> tuple[Floats, Floats]:
+    """Σ_a π(a) q̂(a) and q̂ of the logged action, for each row, (n,) each."""
+    places = np.concatenate([each for each, _ in blocks])
+    counts = np.concatenate([each for _, each in blocks])
+    flat = np.zeros(batch.probabilities.size)
+    flat[places] = np.concatenate(list(predictions))
+    products = compute_probabilities(candidate, batch)[places] * flat[places]
+    owners = np.repeat(np.arange(counts.size), counts)
+    values: Floats = np.bincount(owners, products, counts.size).astype(np.float64)
+    return values, flat[batch.starts[:-1][rows] + batch.chosen[rows]]
+
+
+def _has_features(log: Log) -> bool:
+    for batch in log.iterate_batches():
+        return batch.read_features is not None
+    return False
+
+
+def _read_moment(name: str, moment: Moment, default: float) -> float:
+    """Seconds since 1970 of a number, a datetime or a text in ISO 8601; UTC if no zone is given."""
+    if moment is None:
+        return default
+    if isinstance(moment, str):
+        try:
+            moment = datetime.fromisoformat(moment)
+        except ValueError:
+            raise SettingError(
+                f"evaluate: {name} must be a time such as 2026-01-31 or 2026-01-31T12:00, "
+                f"got {moment!r}"
+            ) from None
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return moment.timestamp()
+    return validation.real("evaluate", name, moment)

@@ -1,0 +1,154 @@
+"""The features of some rows of a log, parsed and encoded once for all candidates.
+
+Only actions that the request did not exclude are encoded, so that a place among the actions of a
+block differs from the place in the log if actions were excluded.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from windvane._jit import compiled_in_order
+from windvane.errors import FeatureError
+from windvane.evaluation.log_batch import DecisionFeatures, LogBatch
+from windvane.features.crossings import Crossing
+from windvane.features.encoder import Encoder
+from windvane.features.hashing import cross_parts, weigh_parts
+from windvane.features.packing import PackedActions, join_sides, pack_actions
+from windvane.kernels.feature_parts import PackedSides
+from windvane.learner.sides import join_request
+from windvane.types import Floats, Places, UnsignedIntegers
+
+MAX_BLOCK_NUMBERS = 2**20  # of encoded actions, 8 MiB
+MAX_BLOCK_ROWS = 4096
+
+
+class SparseEntries(NamedTuple):
+    """The hashed features of the actions of one row, one action after the other."""
+
+    indices: Places
+    values: Floats
+    ends: Places  # (K,)
+
+
+class FeatureBlock:
+    """Rows of a log with their features; encodings are made when a candidate first needs them."""
+
+    def __init__(self, batch: LogBatch, rows: Places) -> None:
+        self.rows = rows  # (n,) places in the batch
+        self.times = batch.times[rows]
+        self.rewards = batch.rewards[rows]
+        self.multiplicities = batch.multiplicities[rows]
+        self.probabilities = batch.chosen_probabilities[rows]  # (n,) of the chosen actions
+        self.chosen, self.starts = _find_chosen(batch, rows)  # places in this block
+        self.places = _find_eligible(batch, rows)  # (actions,) in the flat columns of the batch
+        self.logged = batch.probabilities[self.places]  # (actions,)
+        self._batch = batch
+        self._packed: list[tuple[DecisionFeatures, PackedActions]] = []
+        self._sides: dict[tuple[Crossing, ...], list[PackedSides]] = {}
+        self._dense: dict[int, Floats] = {}
+        self._sparse: dict[int, list[SparseEntries]] = {}
+
+    def get_dense(self, dim: int) -> Floats:
+        """All actions of all rows as vectors, (actions, dim)."""
+        if dim not in self._dense:
+            encoder = Encoder(dim)
+            rows = [encoder.encode(features.context, actions) for features, actions in self._pack()]
+            self._dense[dim] = np.concatenate(rows) if rows else np.empty((0, dim))
+        return self._dense[dim]
+
+    def get_sparse(self, dim: int) -> list[SparseEntries]:
+        """The hashed features of each row."""
+        if dim not in self._sparse:
+            self._sparse[dim] = [
+                SparseEntries(*hash_sparsely(*join_sides(features.context, actions), dim))
+                for features, actions in self._pack()
+            ]
+        return self._sparse[dim]
+
+    def get_sides(self, crossings: tuple[Crossing, ...]) -> list[PackedSides]:
+        """The packed features of each row, as a learner reads them."""
+        if crossings not in self._sides:
+            self._sides[crossings] = [
+                join_request(features.context, actions, crossings)
+                for features, actions in self._pack()
+            ]
+        return self._sides[crossings]
+
+    def _pack(self) -> list[tuple[DecisionFeatures, PackedActions]]:
+        if not self._packed:
+            batch, read = self._batch, self._batch.read_features
+            if read is None:
+                raise FeatureError(f"evaluate: {batch.source} has no features to learn from")
+            for row in self.rows.tolist():
+                features = read(row)
+                eligible = batch.is_eligible[batch.starts[row] : batch.starts[row + 1]]
+                actions = features.actions
+                if not eligible.all():
+                    actions = [actions[k] for k in np.flatnonzero(eligible).tolist()]
+                try:
+                    self._packed.append((features, pack_actions(actions)))
+                except FeatureError as error:
+                    line = int(batch.lines[row])
+                    raise FeatureError(f"{batch.source}, line {line}: {error}") from None
+        return self._packed
+
+
+def split_blocks(batch: LogBatch, rows: Places, widest: int) -> Iterator[FeatureBlock]:
+    """Split rows into blocks whose encoded actions, of `widest` numbers each, fit into memory."""
+    actions = batch.action_counts[rows]
+    most_actions = max(1, MAX_BLOCK_NUMBERS // max(widest, 1))
+    first = 0
+    while first < rows.size:
+        totals = np.cumsum(actions[first : first + MAX_BLOCK_ROWS])
+        count = max(1, int(np.searchsorted(totals, most_actions, "right")))
+        yield FeatureBlock(batch, rows[first : first + count])
+        first += count
+
+
+def _find_chosen(batch: LogBatch, rows: Places) -> tuple[Places, Places]:
+    """Find the chosen action among those not excluded, and where each row begins in a block.
+
+    A chosen action that was excluded has the place −1.
+    """
+    counts_before = np.concatenate(([0], np.cumsum(batch.is_eligible)))
+    first, last = batch.starts[rows], batch.starts[rows + 1]
+    places = first + batch.chosen[rows]
+    chosen = np.where(batch.is_eligible[places], counts_before[places] - counts_before[first], -1)
+    starts = np.concatenate(([0], np.cumsum(counts_before[last] - counts_before[first])))
+    return chosen.astype(np.int64), starts.astype(np.int64)
+
+
+def _find_eligible(batch: LogBatch, rows: Places) -> Places:
+    """The places of all actions of these rows that were not excluded."""
+    counts = batch.action_counts[rows]
+    shifts = np.repeat(batch.starts[rows] - np.concatenate(([0], np.cumsum(counts[:-1]))), counts)
+    places = np.arange(counts.sum()) + shifts
+    eligible: Places = places[batch.is_eligible[places]]
+    return eligible
+
+
+@compiled_in_order
+def hash_sparsely(
+    hashes: UnsignedIntegers, numbers: Floats, sizes: Places, feature_counts: Places, dim: int
+) -> tuple[Places, Floats, Places]:
+    """Compute the entries of each action's row, and where they end, as `hash_rows` does densely."""
+    part_hashes, weights, ends = weigh_parts(hashes, numbers, sizes, feature_counts)
+    count = feature_counts.size - 1
+    row_ends = np.empty(count, np.int64)
+    total = 0
+    for k in range(count):
+        total += ends[0] * (ends[k + 1] - ends[k])
+        row_ends[k] = total
+    indices, values = np.empty(total, np.int64), np.empty(total)
+    place = 0
+    for k in range(count):
+        row_indices, row_values = cross_parts(
+            part_hashes, weights, ends[0], ends[k], ends[k + 1], dim
+        )
+        for i in range(row_indices.size):
+            indices[place] = row_indices[i]
+            values[place] = row_values[i]
+            place += 1
+    return indices, values, row_ends

@@ -1,0 +1,141 @@
+"""Replay: score a policy that learns, as if it had decided on the rows of a log (DR-ns).
+
+For each row, in the order of time, the policy gives its probabilities π and predictions q̂. The row
+is scored by R = Σ_a π(a) q̂(a) + π(a_k)/p_k · (r_k − q̂(a_k)), before anything is learned from it.
+Then the row is accepted or refused as `acceptance` says, and only accepted rows are learned. The
+value is Σ c R / Σ c with the multiplier c of each row.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from windvane.evaluation.acceptance import (
+    ACCEPTANCE_KEY,
+    MULTIPLIER,
+    ROWS,
+    UPDATES,
+    VIOLATIONS,
+    Acceptance,
+    count_repetitions,
+    set_first_multiplier,
+    start_acceptance,
+)
+from windvane.evaluation.candidates import Clock
+from windvane.evaluation.feature_blocks import FeatureBlock
+from windvane.evaluation.players import Player
+from windvane.types import Floats
+
+
+class ScoredRows(NamedTuple):
+    """What a policy made of the rows of a block, before it learned from them."""
+
+    weights: Floats  # (n,) π(a_k)/p_k
+    model_values: Floats  # (n,) Σ_a π(a) q̂(a)
+    model_chosen: Floats  # (n,) q̂(a_k)
+    coefficients: Floats  # (n,) c
+    unsupported: Floats  # (n,) Σ π(a) over actions that were logged with probability 0
+
+
+class ReplayCounts(NamedTuple):
+    """How a replay went."""
+
+    rows: int
+    accepted: int
+    violations: int
+    multiplier: float
+    is_sampled: bool
+
+
+class Replayer(Protocol):
+    """A policy that is replayed, block by block."""
+
+    @property
+    def width(self) -> int:
+        """How many numbers an encoded action has."""
+
+    def score_block(self, block: FeatureBlock, first_row: int) -> ScoredRows:
+        """Score the rows of a block and learn from those accepted; `first_row` is the number of
+        rows before the block."""
+
+    def count(self) -> ReplayCounts:
+        """How the replay went so far."""
+
+
+def make_key(seed: int) -> np.uint64:
+    """The key of the draws that accept rows; all candidates of an evaluation share it."""
+    return np.uint64(seed) ^ ACCEPTANCE_KEY
+
+
+def make_scores(size: int) -> ScoredRows:
+    """Make room for the scores of rows."""
+    return ScoredRows(*(np.zeros(size) for _ in ScoredRows._fields))
+
+
+class RowReplayer:
+    """Replays a player row by row."""
+
+    def __init__(self, player: Player, clock: Clock, seed: int) -> None:
+        self._player = player
+        self._clock = clock
+        self._key = make_key(seed)
+        self._acceptance = start_acceptance()
+        self._learned = 0  # how often a row was learned: the rounds of the policy
+        self.width = player.width
+
+    def score_block(self, block: FeatureBlock, first_row: int) -> ScoredRows:
+        """Score the rows of a block and learn from those accepted."""
+        scores = make_scores(block.rows.size)
+        self._player.open_block(block)
+        begin_acceptance(self._acceptance, block)
+        weights = block.multiplicities / block.probabilities
+        starts, logged, times = block.starts.tolist(), block.logged, block.times.tolist()
+        rewards, chosen_places = block.rewards.tolist(), block.chosen.tolist()
+        for row, chosen in enumerate(chosen_places):
+            at = self._find_time(times[row], first_row + row)
+            probabilities, predictions = self._player.view_row(row, at)
+            own = float(probabilities[chosen]) if chosen >= 0 else 0.0
+            scores.weights[row] = own / block.probabilities[row]
+            scores.model_values[row] = probabilities @ predictions
+            scores.model_chosen[row] = predictions[chosen] if chosen >= 0 else 0.0
+            scores.coefficients[row] = self._acceptance.counters[MULTIPLIER]
+            is_impossible = logged[starts[row] : starts[row + 1]] == 0.0
+            scores.unsupported[row] = probabilities[is_impossible].sum()
+            repetitions = count_repetitions(
+                self._acceptance, own * weights[row], self._key, first_row + row
+            )
+            for _ in range(repetitions):
+                at = self._find_time(times[row], first_row + row)
+                self._player.learn_row(row, chosen, rewards[row], at)
+                self._learned += 1
+        return scores
+
+    def count(self) -> ReplayCounts:
+        """How the replay went so far."""
+        return count_replay(self._acceptance, self._player.is_sampled)
+
+    def _find_time(self, time: float, row: int) -> float:
+        """The time of a row on the clock of the policy's memory."""
+        if self._clock == "time":
+            return time
+        return float(row if self._clock == "rows" else self._learned)
+
+
+def begin_acceptance(acceptance: Acceptance, block: FeatureBlock) -> None:
+    """Set the first multiplier, if this is the first block."""
+    if acceptance.counters[ROWS] == 0.0 and block.rows.size:
+        first = block.logged[: block.starts[1]]
+        is_known = first.size > 0 and bool(np.isfinite(first).all())
+        set_first_multiplier(acceptance, float(first.min()) if is_known else 0.0)
+
+
+def count_replay(acceptance: Acceptance, is_sampled: bool) -> ReplayCounts:
+    """Read the counters of a replay."""
+    counters = acceptance.counters
+    return ReplayCounts(
+        int(counters[ROWS]),
+        int(counters[UPDATES]),
+        int(counters[VIOLATIONS]),
+        float(counters[MULTIPLIER]),
+        is_sampled,
+    )

@@ -1,0 +1,75 @@
+"""Sentences about a replay and about a log, for people who read an evaluation."""
+
+from windvane.evaluation.candidates import Clock
+from windvane.evaluation.log_batch import Log
+from windvane.evaluation.players import SAMPLES
+from windvane.evaluation.replay import ReplayCounts
+from windvane.evaluation.result import Replay
+from windvane.evaluation.usable_rows import RowCounts
+
+FEW_ACCEPTED = 100  # with fewer learned rows a policy has hardly begun
+CLOCK_NAMES: dict[Clock, str] = {
+    "none": "none: it forgets nothing",
+    "rounds": "rounds: its memory fades with each accepted row",
+    "time": "time: its memory fades by the times of the log",
+    "rows": "time: its memory fades with each row of the log",
+}
+
+
+def describe_replay(clock: Clock, counts: ReplayCounts) -> tuple[Replay, list[str]]:
+    """Return the report of a replay, and what its reader must know."""
+    replay = Replay(
+        accepted=counts.accepted,
+        violations=counts.violations,
+        final_coefficient=counts.multiplier,
+        clock=CLOCK_NAMES[clock],
+        rows=counts.rows,
+        is_sampled=counts.is_sampled,
+    )
+    rate = replay.acceptance_rate
+    sentences = []
+    if counts.accepted < FEW_ACCEPTED:
+        sentences.append(
+            f"only {counts.accepted} of {counts.rows} rows were accepted: it has hardly learned "
+            "anything, and its value is close to that of a policy that has just begun"
+        )
+    elif clock == "rounds" and rate < 1.0:
+        sentences.append(
+            f"it learned {rate:.1%} of the rows and forgets by rounds: in the time of the log it "
+            f"forgets {1 / rate:.3g} times as slowly as it would in use"
+        )
+    elif clock in ("time", "rows") and rate < 1.0:
+        sentences.append(
+            f"it learned {rate:.1%} of the rows and forgets by time: it remembers {rate:.1%} of "
+            "the data that it would have in use"
+        )
+    elif rate < 1.0:
+        sentences.append(f"it learned {rate:.1%} of the rows")
+    if counts.is_sampled:
+        sentences.append(f"its probabilities are counted in {SAMPLES} draws for each row")
+    return replay, sentences
+
+
+def list_log_warnings(log: Log, counts: RowCounts, has_replays: bool) -> list[str]:
+    """What the reader of an evaluation must know of its log."""
+    sentences = []
+    if log.has_fitted_probabilities:
+        sentences.append(
+            "the log has no probabilities: they were estimated from it, and all numbers here are "
+            "only as good as they are"
+        )
+    for count, what in (
+        (counts.degraded, "because the service had answered without deciding"),
+        (counts.unrewarded, "because their reward is not known"),
+        (counts.without_probability, "because the probability of their action is 0 or missing"),
+    ):
+        if count:
+            sentences.append(f"{count} rows were left out, {what}")
+    if log.bad_row_count:
+        sentences.append(f"{log.bad_row_count} rows of the log could not be read")
+    if has_replays:
+        sentences.append(
+            "policies that learn were replayed: under drift no replay is exact, so trust the order "
+            "of these policies more than their values"
+        )
+    return sentences

@@ -1,0 +1,31 @@
+"""The reward model of fixed policies: a learner that predicts each row before it learns from it."""
+
+import numpy as np
+
+from windvane.evaluation.feature_blocks import FeatureBlock
+from windvane.learner.learner import Learner
+from windvane.learner.sides import pick_action
+from windvane.types import Floats
+
+
+class RewardModel:
+    """Predicts the reward of every action from the rows before, whoever chose the actions."""
+
+    def __init__(self, seed: int) -> None:
+        self._learner = Learner(seed=seed)
+
+    def predict_and_learn(self, block: FeatureBlock) -> Floats:
+        """Predict the rewards of all actions of a block, (actions,), each row before its lesson."""
+        bank = self._learner.bank
+        predictions = np.empty(int(block.starts[-1]))
+        starts = block.starts.tolist()
+        rows = zip(
+            block.get_sides(self._learner.parsed_crossings),
+            *(block.chosen.tolist(), block.rewards.tolist(), block.times.tolist()),
+            strict=True,
+        )
+        for row, (sides, chosen, reward, time) in enumerate(rows):
+            predictions[starts[row] : starts[row + 1]] = bank.predict(sides, time)
+            if chosen >= 0:
+                bank.learn(pick_action(sides, chosen), reward, time)
+        return predictions
