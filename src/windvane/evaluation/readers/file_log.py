@@ -1,7 +1,7 @@
 """A log in files: finds them, reads them in the order of time, and counts what was read."""
 
 import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -49,9 +49,25 @@ class FileReader(Protocol):
 class HasProgress(Protocol):
     """A log that knows how far it was read."""
 
+    progress: float  # the share of the log that was read in the present pass, in [0, 1]
+    on_progress: Callable[[float], None] | None  # is called with every new share
+
+
+@runtime_checkable
+class HasNotes(Protocol):
+    """A log that tells how it was read."""
+
     @property
-    def progress(self) -> float:
-        """The share of the log that was read in the present pass, in [0, 1]."""
+    def has_times(self) -> bool:
+        """Whether the log has times; if not, the number of a decision is its time."""
+
+    @property
+    def notes(self) -> Mapping[str, int]:
+        """How many rows were read in a special way, by what was done with them."""
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What every result from this log must say."""
 
 
 class FileLog:
@@ -62,6 +78,7 @@ class FileLog:
         self.reader = reader
         self.strict = strict
         self.progress = 0.0
+        self.on_progress: Callable[[float], None] | None = None
         self._report = RowReport(strict)
         self._is_ordered = len(self.paths) == 1
 
@@ -96,7 +113,12 @@ class FileLog:
         return self._report.bad_row_count
 
     @property
-    def notes(self) -> dict[str, int]:
+    def has_times(self) -> bool:
+        """Whether the files have times; if not, the number of a decision is its time."""
+        return self.reader.has_times
+
+    @property
+    def notes(self) -> Mapping[str, int]:
         """How many rows were read in a special way, by what was done with them."""
         return self._report.notes
 
@@ -109,11 +131,11 @@ class FileLog:
         self.reader.prepare()
         sizes = [path.stat().st_size for path in self.paths]
         total, before, row_count = max(sum(sizes), 1), 0, 0
-        self.progress = 0.0
+        self._advance(0.0)
         for path, size in zip(self.paths, sizes, strict=True):
             for batch, share in self.reader.read_parts(path, report, BATCH_ROWS):
                 checked = check_rows(batch, report)
-                self.progress = (before + share * size) / total
+                self._advance((before + share * size) / total)
                 if not self.reader.has_times:
                     times = np.arange(row_count, row_count + checked.size, dtype=np.float64)
                     checked = checked._replace(times=times)
@@ -121,7 +143,12 @@ class FileLog:
                 if checked.size:
                     yield checked
             before += size
-            self.progress = before / total
+            self._advance(before / total)
+
+    def _advance(self, progress: float) -> None:
+        self.progress = progress
+        if self.on_progress is not None:
+            self.on_progress(progress)
 
     def _order_by_first_time(self) -> list[Path]:
         """Order the files by the time of their first good row; those without one come last."""

@@ -1,6 +1,7 @@
 """`open_log`: opens a log of any format that Windvane reads; the format is found by its bytes."""
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from windvane.errors import FileError, SettingError
@@ -15,6 +16,7 @@ FORMATS = {
     "parquet": "Parquet, with columns mapped by name",
     "obd": "CSV of the Open Bandit Dataset",
 }
+TEXT_FORMATS = ("dsjson", "vw")  # read without polars
 TABLES = ("csv", "parquet")
 TABLE_ENDINGS = (".csv", ".tsv")
 
@@ -48,12 +50,14 @@ def _find_format(path: Path, columns: Mapping[str, str] | None) -> str:
     from windvane.evaluation.readers.windvane_parquet import is_windvane_export
 
     if is_parquet(path):
+        _require_polars(path)
         is_own = is_windvane_export(list(read_columns(path))) and not columns
         return "windvane" if is_own else "parquet"
     start = read_start(path)
     if start.lstrip().startswith(b"{"):
         return "dsjson"
     if path.name.removesuffix(".gz").endswith(TABLE_ENDINGS) or columns:
+        _require_polars(path)
         return "obd" if is_open_bandit(list(read_columns(path))) and not columns else "csv"
     if looks_like_vw(start):
         return "vw"
@@ -61,7 +65,14 @@ def _find_format(path: Path, columns: Mapping[str, str] | None) -> str:
     raise FileError(f"{path}: the file {what}; give the format: {_list_formats()}")
 
 
+def _require_polars(path: Path) -> None:
+    if find_spec("polars") is None:
+        raise SettingError(f"{path}: polars is missing: pip install 'windvane[lab]'")
+
+
 def _make_reader(name: str, files: Sequence[Path], columns: Mapping[str, str] | None) -> FileReader:
+    if name not in TEXT_FORMATS:
+        _require_polars(files[0])
     if name == "windvane":
         from windvane.evaluation.readers.windvane_parquet import WindvaneParquetReader
 

@@ -1,0 +1,1 @@
+"""Checks: what can be wrong with a log, one file a subject."""
