@@ -11,8 +11,8 @@ from windvane._progress_bars import make_bars
 from windvane._text_table import format_table
 
 if TYPE_CHECKING:
-    from windvane.evaluation.check import CheckReport
     from windvane.evaluation.log_batch import Log
+    from windvane.evaluation.log_check import CheckReport
 
 LogPaths = Annotated[
     list[str],
@@ -41,7 +41,7 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check whether a log can be used to evaluate policies; exit 1 if it cannot."""
-    from windvane.evaluation.check import check as check_log
+    from windvane.evaluation.log_check import check as check_log
 
     opened = open_log(log, format, columns, strict)
     with show_progress("check", opened):

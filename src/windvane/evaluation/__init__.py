@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from windvane.evaluation.cressie_read import WeightRange
     from windvane.evaluation.evaluator import EvaluationProgress, evaluate
     from windvane.evaluation.future_value import FutureValue, predict_value
+    from windvane.evaluation.log_check import CheckReport, check
     from windvane.evaluation.policy_record import PolicyRecord
     from windvane.evaluation.readers import open_log
     from windvane.evaluation.recent_value import RecentSums
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BoundedModel",
+    "CheckReport",
     "ConfidenceSequence",
     "Diagnostics",
     "Estimate",
@@ -47,6 +49,7 @@ __all__ = [
     "ValueSums",
     "WeightRange",
     "bound_model",
+    "check",
     "evaluate",
     "open_log",
     "predict_value",
@@ -55,6 +58,7 @@ __all__ = [
 
 MODULES = {  # imported at first use: scipy takes longer than the rest
     "BoundedModel": "bounded_model",
+    "CheckReport": "log_check",
     "ConfidenceSequence": "confidence_sequence",
     "Diagnostics": "result",
     "Estimate": "result",
@@ -74,6 +78,7 @@ MODULES = {  # imported at first use: scipy takes longer than the rest
     "ValueSums": "value_sums",
     "WeightRange": "cressie_read",
     "bound_model": "bounded_model",
+    "check": "log_check",
     "evaluate": "evaluator",
     "open_log": "readers",
     "predict_value": "future_value",

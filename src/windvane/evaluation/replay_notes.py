@@ -3,6 +3,7 @@
 from windvane.evaluation.candidates import Clock
 from windvane.evaluation.log_batch import Log
 from windvane.evaluation.players import SAMPLES
+from windvane.evaluation.readers.file_log import NO_TIMES_WARNING, HasNotes
 from windvane.evaluation.replay import ReplayCounts
 from windvane.evaluation.result import Replay
 from windvane.evaluation.usable_rows import RowCounts
@@ -67,6 +68,10 @@ def list_log_warnings(log: Log, counts: RowCounts, has_replays: bool) -> list[st
             sentences.append(f"{count} rows were left out, {what}")
     if log.bad_row_count:
         sentences.append(f"{log.bad_row_count} rows of the log could not be read")
+    if isinstance(log, HasNotes):
+        sentences += [f"{count} {what}" for what, count in log.notes.items()]
+        if not log.has_times:
+            sentences.append(NO_TIMES_WARNING)
     if has_replays:
         sentences.append(
             "policies that learn were replayed: under drift no replay is exact, so trust the order "

@@ -10,12 +10,12 @@ import pytest
 
 from log_writers import Decisions, simulate_decisions, write_dsjson, write_export
 from windvane import cli
-from windvane.evaluation.check import CheckReport, check
 from windvane.evaluation.checks.drift import DriftCheck
 from windvane.evaluation.checks.event_ids import EventIdCheck
 from windvane.evaluation.checks.finding import Finding
 from windvane.evaluation.checks.probabilities import ProbabilityCheck
 from windvane.evaluation.log_batch import BadRow, LogBatch
+from windvane.evaluation.log_check import CheckReport, check
 
 
 def make_batch(decisions: Decisions, **changes: Any) -> LogBatch:
