@@ -11,7 +11,7 @@ from windvane._text_table import Cell, format_table
 from windvane.errors import WindvaneError
 from windvane.evaluation_cli import EVALUATION_COMMANDS
 from windvane.lab.cli import LAB_COMMANDS
-from windvane.service.cli import SERVICE_COMMANDS, key_commands, loop_commands
+from windvane.service.cli import SERVICE_COMMANDS, import_log, key_commands, loop_commands
 
 if TYPE_CHECKING:
     from windvane.names import Name
@@ -80,6 +80,7 @@ def theory(
 
 for command in (*LAB_COMMANDS, *EVALUATION_COMMANDS, *SERVICE_COMMANDS):
     app.command()(command)
+app.command("import")(import_log)
 app.add_typer(loop_commands, name="loop")
 app.add_typer(key_commands, name="key")
 

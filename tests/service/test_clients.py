@@ -19,7 +19,7 @@ from windvane.service.store.log import Store
 
 HERE = Path(__file__).parent / "clients"
 EVENTS = ["plain", "with/two/slashes", "a space", "ångström ☂", "50%/of?it#all", "reward/reward"]
-PYPI = "azure-cognitiveservices-personalizer==0.1.1"
+PYPI = ("azure-cognitiveservices-personalizer==0.1.1", "azure-ai-personalizer==1.0.0b1")
 NPM = ("@azure/cognitiveservices-personalizer@2.0.1", "@azure-rest/ai-personalizer@1.0.0-beta.1")
 Play = Callable[[str], Any]
 
@@ -28,7 +28,8 @@ Play = Callable[[str], Any]
 def server(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data = tmp_path_factory.mktemp("clients") / "data"
     with Store(data) as store:
-        store.submit(PutLoop("home", Settings().to_json(), 0, "test")).result()
+        for name in ("home", "preview"):
+            store.submit(PutLoop(name, Settings().to_json(), 0, "test")).result()
     with Server(nursery, data) as server:
         yield server
 
@@ -41,16 +42,19 @@ def played(*command: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Play:
+def python(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Play]:
     folder = tmp_path_factory.mktemp("pypi")
     venv.create(folder, with_pip=False)
     target = str(folder / "packages")
-    install = [sys.executable, "-m", "pip", "install", "-q", "--target", target, PYPI]
+    install = [sys.executable, "-m", "pip", "install", "-q", "--target", target, *PYPI]
     subprocess.run(install, check=True, capture_output=True, timeout=300)
     program = str(folder / "bin" / "python")
-    return lambda url: played(
-        "env", f"PYTHONPATH={target}", program, str(HERE / "v1.py"), url, json.dumps(EVENTS)
-    )
+
+    def script(name: str) -> Play:
+        command = ("env", f"PYTHONPATH={target}", program, str(HERE / name))
+        return lambda url: played(*command, url, json.dumps(EVENTS))
+
+    return script
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +93,39 @@ def rewarded(server: Server, loop: str) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "/loops/home"])
-def test_the_python_client_works(server: Server, python: Play, prefix: str) -> None:
-    check(python(server.url + prefix))
+def test_the_python_client_works(
+    server: Server, python: Callable[[str], Play], prefix: str
+) -> None:
+    check(python("v1.py")(server.url + prefix))
     rewarded(server, "home" if prefix else "default")
+
+
+def test_the_python_client_of_the_preview_works(
+    server: Server, python: Callable[[str], Play]
+) -> None:
+    seen = python("preview.py")(f"{server.url}/loops/preview")
+    check(seen)
+    assert seen["settings"]["isInferenceExplainabilityEnabled"]
+    assert seen["settings"]["modelRetrainDays"] == 3
+    assert [each["id"] for each in seen["explanation"]] == ["pasta", "soup", "salad"]
+    assert "halfLife=auto" in seen["policy"]["arguments"]
+    assert "explorationPercentage=0.2" in seen["epsilon"]["arguments"]
+    assert seen["reset"]["arguments"] == seen["policy"]["arguments"]
+    assert seen["bad policy"] == [400, "InvalidPolicyContract", "InvalidPolicyContract"]
+    assert seen["again"] == [409, "EvaluationAlreadyExists", "EvaluationAlreadyExists"]
+    evaluation = seen["evaluation"]
+    assert (evaluation["status"], evaluation["optimalPolicy"]) == ("Succeeded", "online")
+    names = [policy["name"] for policy in evaluation["content"]["value"]]
+    assert names == ["online", "baseline1", "baselineRand", "custom"]
+    online = evaluation["content"]["value"][0]["summary"]
+    assert online == {"expectedReward": 0.5, "confidenceInterval": [0.5, 0.5]}
+    assert (seen["hours"], seen["evaluations"]) == (60, ["evaluation/1"])
+    assert (seen["applied"], seen["no policy"][1]) == (0.1, "LearningSettingsNotFound")
+    assert seen["importance"]["status"] == "Succeeded"
+    namespaces = {each["namespace"] for each in seen["importance"]["featureScores"]}
+    assert namespaces == {"FromUrl", "i", "j"}
+    assert seen["importances"] == ["importance"]
+    assert seen["deleted"][1] == "EvaluationNotFound"
 
 
 # This one drops its own path where the endpoint has one, but keeps a query.
@@ -111,3 +145,10 @@ def test_the_rest_client_works(server: Server, node: Callable[[str], Play], pref
     assert seen["model"]["creationTime"] <= seen["model"]["lastModifiedTime"]
     assert seen["logs"]["dateRange"]["from"] <= seen["logs"]["dateRange"]["to"]
     assert seen["multislot"] == [403, "InvalidApiAccess"]
+    assert seen["evaluation"]["status"] == "completed", seen["evaluation"]
+    assert seen["evaluation"]["optimalPolicy"] == "online"
+    sources = [result["policySource"] for result in seen["evaluation"]["policyResults"]]
+    assert sources == ["Online", "Baseline", "Random", "Custom"]
+    assert seen["evaluation"]["id"] in seen["evaluations"]
+    assert seen["applied"] == "2 days"
+    assert (seen["deletion"], seen["deleted"]) == ("204", [404, "EvaluationNotFound"])

@@ -17,6 +17,8 @@ from windvane.service.api.proxies import TrustedProxies
 from windvane.service.api.request_limits import RateLimit
 from windvane.service.api.routes import build_routes
 from windvane.service.clock import ServiceClock
+from windvane.service.evaluations.auto_optimization import run_auto_optimization
+from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.loops.maintenance import (
     run_clock,
     run_reclaim,
@@ -89,13 +91,15 @@ async def _load_state(
     """Load all that requests need; `stack` ends it again. The error is one sentence."""
     try:
         service = await stack.enter_async_context(open_service())
-        metrics = Metrics(service)
+        evaluations = Evaluations(service)
+        metrics = Metrics(service, evaluations)
         keyring = await asyncio.to_thread(Keyring, service.store, service.clock)
     except Exception as reason:
         raise _describe_failure(reason) from reason
     state.service = service
     state.metrics = metrics
-    await stack.enter_async_context(_run_tasks(service, keyring))
+    state.evaluations = evaluations
+    await stack.enter_async_context(_run_tasks(service, evaluations, keyring))
     gc.collect()
     gc.freeze()  # so that no collection scans the million objects of compiled code
     stack.callback(gc.unfreeze)
@@ -119,7 +123,9 @@ async def _open_service(
 
 
 @contextlib.asynccontextmanager
-async def _run_tasks(service: Service, keyring: Keyring) -> AsyncIterator[None]:
+async def _run_tasks(
+    service: Service, evaluations: Evaluations, keyring: Keyring
+) -> AsyncIterator[None]:
     """Run the background tasks of a service until the end."""
     tasks = [
         asyncio.create_task(run_sweeps(service)),
@@ -127,6 +133,8 @@ async def _run_tasks(service: Service, keyring: Keyring) -> AsyncIterator[None]:
         asyncio.create_task(run_reclaim(service)),
         asyncio.create_task(run_clock(service)),
         asyncio.create_task(keyring.watch()),
+        asyncio.create_task(evaluations.run()),
+        asyncio.create_task(run_auto_optimization(service, evaluations)),
     ]
     try:
         yield

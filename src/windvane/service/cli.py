@@ -1,4 +1,4 @@
-"""The service's commands: serve, loop, key, backup, restore, compact, export, demo."""
+"""The service's commands: serve, loop, key, backup, restore, compact, export, import, demo."""
 
 import json
 import sys
@@ -69,7 +69,7 @@ def serve(
     if (certificate is None) != (key is None):
         raise SettingError("serve: --certificate and --key go together")
     _use_one_thread()
-    with _needs_extra("serve"):
+    with needs_extra("serve"):
         from windvane.service import server
 
         address = server.Address(host, port, certificate, key)
@@ -231,7 +231,7 @@ def restore(
     database: Database = None,
 ) -> None:
     """Restore a backup to a directory without a log."""
-    with _needs_extra("serve"):
+    with needs_extra("serve"):
         from windvane.service.store.backup import restore_backup
     restore_backup(path, _locate(data, database))
     print_message(f"{database or data} holds the log of {path}")
@@ -239,7 +239,7 @@ def restore(
 
 def compact(data: Data = DEFAULT_DATA, database: Database = None) -> None:
     """Shrink the file of a log that no service uses; later deletions shrink it by themselves."""
-    with _needs_extra("serve"):
+    with needs_extra("serve"):
         from windvane.service.store.space import compact_database
     with _open_store(data, database):
         pass  # the log must exist
@@ -254,7 +254,7 @@ def export(
     database: Database = None,
 ) -> None:
     """Write every decision of a loop with its probabilities and reward, for offline evaluation."""
-    with _needs_extra("lab"):
+    with needs_extra("lab"):
         from windvane.service.store.parquet_export import export_log
     with _open_store(data, database) as store, make_bars() as bars:
         task = bars.add_task("export", total=None, unit="decisions")
@@ -267,6 +267,50 @@ def export(
     print_message(f"{parquet} has {rows} decisions")
 
 
+def import_log(
+    logs: Annotated[
+        list[str], typer.Argument(metavar="LOG...", help="Files, directories or glob patterns.")
+    ],
+    loop: Annotated[str, typer.Option(help="Loop to warm-start; it is created if missing.")],
+    format: Annotated[
+        str, typer.Option(help="Format of the logs; auto finds it by their bytes.")
+    ] = "auto",
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Columns of CSV and Parquet: action=arm,reward=click,probability=p,time=ts,"
+            "context=age;city; see `windvane check --help`. May be repeated."
+        ),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad row.")] = False,
+    data: Data = DEFAULT_DATA,
+    database: Database = None,
+    as_json: AsJson = False,
+) -> None:
+    """Warm-start a loop from the log of another system; no service may run on the data."""
+    with needs_extra("lab"):
+        from windvane.evaluation.readers import open_log
+        from windvane.evaluation.readers.column_mapping import parse_columns
+    mapping = parse_columns(",".join(columns)) if columns else None
+    log = open_log(logs, format, mapping, strict)
+    with _open_store(data, database, create=True) as store, make_bars() as bars:
+        from windvane.service.evaluations import log_import
+
+        task = bars.add_task("import", total=None, unit="decisions")
+        counts = log_import.import_log(
+            store, log, loop, report=lambda rows: bars.update(task, completed=rows)
+        )
+    left_out = counts.left_out | ({"it cannot be read": log.bad_row_count} if log.bad_rows else {})
+    if as_json:
+        print_json({"imported": counts.imported, "known": counts.known, "left out": left_out})
+        return
+    print_message(f"{loop} has learned {counts.imported} decisions of {log.description}")
+    if counts.known:
+        print_message(f"{counts.known} decisions were there already")
+    for reason, count in left_out.items():
+        print_message(f"{count} rows were left out: {reason}")
+
+
 def demo(
     minutes: Annotated[
         float | None, typer.Option(min=0.01, help="How long to play; default: until Ctrl-C.")
@@ -276,7 +320,7 @@ def demo(
     """Simulate visitors whose tastes change every minute, and watch the dashboard of a service."""
     _require_posix("demo")
     _use_one_thread()
-    with _needs_extra("serve"):
+    with needs_extra("serve"):
         from windvane.service.demo import run_demo
     run_demo(minutes, port, print_message)
 
@@ -308,7 +352,7 @@ def _locate(data: Path, database: str | None) -> str:
 def _open_store(data: Path, database: str | None, create: bool = False) -> Iterator["Store"]:
     """The log; without `create` it must exist."""
     _require_posix("store")
-    with _needs_extra("serve"):
+    with needs_extra("serve"):
         from windvane.service.store.database import resolve_url
         from windvane.service.store.log import Store
         from windvane.service.store.log_progress import check_file
@@ -322,7 +366,7 @@ def _open_store(data: Path, database: str | None, create: bool = False) -> Itera
 
 
 @contextmanager
-def _needs_extra(name: str) -> Iterator[None]:
+def needs_extra(name: str) -> Iterator[None]:
     """Name the extra to install if a module is missing."""
     try:
         yield

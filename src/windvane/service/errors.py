@@ -9,6 +9,7 @@ ServiceError
 ├── RewardRequestError    a reward or a request id outside its bounds
 ├── EventIdError          an event id that the log cannot hold
 ├── TooManyRequestsError  more requests of one kind than the service takes, for now
+├── EvaluationError       an evaluation that cannot be made, found or applied
 └── UnknownEventError     no decision has this event id
 """
 
@@ -63,3 +64,25 @@ class TooManyRequestsError(ServiceError):
 
 class UnknownEventError(ServiceError):
     """No decision has this event id."""
+
+
+class EvaluationError(ServiceError):
+    """An evaluation that cannot be made, found or applied; `reason` says which rule is broken.
+
+    | reason | |
+    |---|---|
+    | contract | what is to be evaluated breaks a rule |
+    | policy | a policy cannot be read, or a loop cannot run it |
+    | duplicate | two policies have one name |
+    | no logs | no decision was made in this time |
+    | too many logs | more decisions than one evaluation may read |
+    | exists | an evaluation has this id already |
+    | full | the loop has as many evaluations as the log keeps |
+    | unknown | no evaluation has this id |
+    | no settings | the evaluation has no policy of this name that a loop can run |
+    | not ended | the evaluation has no result |
+    """
+
+    def __init__(self, reason: str, message: str, target: str | None = None) -> None:
+        super().__init__(message, target)
+        self.reason = reason

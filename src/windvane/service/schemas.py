@@ -8,6 +8,7 @@ import msgspec
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 
 MAX_ACTIONS = 10_000
+MAX_ARGUMENTS_LENGTH = 1024  # of the text of a policy
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Objects = list[dict[str, Any]]
 
@@ -91,8 +92,8 @@ class RewardRequest(msgspec.Struct, frozen=True):
 class PolicyConfiguration(msgspec.Struct, frozen=True):
     """The policy that follows from a loop's settings."""
 
-    name: str
-    arguments: str
+    name: Name
+    arguments: Annotated[str, msgspec.Meta(max_length=MAX_ARGUMENTS_LENGTH)]
 
 
 class ModelProperties(msgspec.Struct, frozen=True, rename="camel"):

@@ -180,3 +180,28 @@ def test_a_request_id_has_bounds(client: Client) -> None:
 def test_an_invalid_body_is_refused_with_the_place_of_its_error(client: Client) -> None:
     for actions, place in ((None, "$.actions`"), ([], "$.actions`"), ([{}], "$.actions[0]`")):
         assert place in client.rank({"actions": actions}).json["error"]["message"]
+
+
+@pytest.mark.parametrize("belief", ["diagonal", "full"])
+def test_an_explained_answer_has_parts_that_add_up_to_the_estimates(
+    loop: Callable[..., LoopClient], client: Client, belief: str
+) -> None:
+    asked = {
+        "contextFeatures": [{"device": "phone"}],
+        "actions": [{"id": name, "features": [{"taste": name}]} for name in ("ice", "tea")],
+    }
+    one = loop(belief, belief=belief, halfLife="never")
+    for number in range(10):
+        one.rank(f"e{number}", **asked)
+        one.reward(f"e{number}", number / 10)
+    assert "inferenceExplanation" not in one.rank("plain", **asked)
+    switch = {"isInferenceExplainabilityEnabled": True}
+    assert one.call("PUT", "/configurations/service", switch).status == 200
+    answer = one.rank("why", **asked)
+    again = one.rank("why", **asked)
+    assert again == answer
+    report = client.call("GET", f"/board/{one.name}/events/why").json
+    estimates = {option["name"]: option["estimate"] for option in report["options"]}
+    for part in answer["inferenceExplanation"]:  # type: ignore[attr-defined]
+        total = sum(feature["score"] for feature in part["features"])
+        assert total == pytest.approx(estimates[part["id"]], abs=1e-9)

@@ -45,6 +45,24 @@ seen.put = well(await client.path("/configurations/service").put({ body }), "200
 seen.policy = well(await client.path("/configurations/policy").get(), "200");
 seen.model = well(await client.path("/model/properties").get(), "200");
 seen.logs = well(await client.path("/logs/properties").get(), "200");
+const evaluated = well(await client.path("/evaluations").post({ body: {
+  name: "rest", startTime: new Date("2020-01-01"), endTime: new Date("2099-01-01"),
+  enableOfflineExperimentation: false,
+  policies: [{ name: "custom", arguments: "halfLife=2 days" }],
+} }), "201");
+const evaluation = client.path("/evaluations/{evaluationId}", evaluated.id);
+do {
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  seen.evaluation = well(await evaluation.get(), "200");
+} while (seen.evaluation.status === "pending");
+seen.evaluations = well(await client.path("/evaluations").get(), "200").map((each) => each.id);
+well(await client.path("/configurations/applyFromEvaluation").post(
+  { body: { evaluationId: evaluated.id, policyName: "custom" } }
+), "204");
+seen.applied = well(await client.path("/configurations/service").get(), "200").halfLife;
+well(await client.path("/configurations/policy").delete(), "200");
+seen.deletion = (await evaluation.delete()).status; // isUnexpected takes DELETE for GET here
+seen.deleted = codeOf(await evaluation.get());
 well(await client.path("/model").get(), "200");
 well(await client.path("/model").delete(), "204");
 well(await client.path("/logs").delete(), "204");

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from store_helpers import SECOND, create_loop, make_requested
+from windvane.cli import app
 from windvane.errors import SettingError
 from windvane.evaluation.log_batch import LogBatch
 from windvane.evaluation.readers import open_log
@@ -83,3 +85,12 @@ def test_the_database_and_its_export_are_the_same_log(
 def test_a_loop_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with Store(tmp_path / "data") as store, pytest.raises(SettingError, match="no loop 'none'"):
         LoggedDecisions(store, "none")
+
+
+def test_windvane_check_reads_the_data_of_a_service(tmp_path: Path) -> None:
+    with Store(tmp_path / "data") as store:
+        write_decisions(store)
+    result = CliRunner().invoke(app, ["check", str(tmp_path / "data"), "--loop", "home"])
+    assert result.stdout.startswith("the loop home"), result.output
+    with pytest.raises(SettingError, match="--loop: LOG must be the data directory"):
+        CliRunner().invoke(app, ["check", str(tmp_path), "--loop", "home"], catch_exceptions=False)

@@ -21,13 +21,24 @@ class Media(NamedTuple):
     schema: dict[str, Any]
 
 
+class Query(NamedTuple):
+    """A parameter in the query of a request: its name and its JSON schema."""
+
+    name: str
+    schema: dict[str, Any]
+
+
 class Operation(NamedTuple):
-    """How the OpenAPI document describes an endpoint; bodies are types that msgspec knows."""
+    """How the OpenAPI document describes an endpoint; bodies are types that msgspec knows.
+
+    A response that may have one of several types is a tuple of them.
+    """
 
     summary: str
     status: int = 200
     response: Any = None
     request: Any = None
+    queries: tuple[Query, ...] = ()
 
 
 class Refusal(NamedTuple):

@@ -7,10 +7,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windvane.errors import SettingError
 from windvane.service.api.endpoint import Handler
 from windvane.service.api.errors import ApiError, bad_request
 from windvane.service.api.requests import get_loop_name, get_service, parse_body, read_body
 from windvane.service.api.responses import json_response
+from windvane.service.errors import LoopSettingsError
+from windvane.service.evaluations.policy_text import format_policy, read_policy, reset_policy
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import Settings
 from windvane.service.schemas import (
@@ -20,6 +23,10 @@ from windvane.service.schemas import (
     PolicyConfiguration,
     to_datetime,
 )
+
+POLICY_NAME = "windvane"
+POLICY_CODE = "InvalidPolicyContract"
+_decode_policy = msgspec.json.Decoder(PolicyConfiguration).decode
 
 
 class ServiceConfiguration(Settings, frozen=True, kw_only=True, rename="camel"):
@@ -56,9 +63,36 @@ async def put_settings(request: Request) -> Response:
 
 
 async def get_policy(request: Request) -> Response:
-    """GET configurations/policy."""
+    """GET configurations/policy: the settings that make the policy."""
+    return json_response(_describe_policy((await _get_loop(request)).settings))
+
+
+def _describe_policy(settings: Settings, name: str = POLICY_NAME) -> PolicyConfiguration:
+    return PolicyConfiguration(name, format_policy(settings))
+
+
+async def put_policy(request: Request) -> Response:
+    """PUT configurations/policy: change the settings that make the policy."""
     loop = await _get_loop(request)
-    return json_response(PolicyConfiguration("windvane", repr(loop.model)))
+    body = parse_body(_decode_policy, await read_body(request.receive), POLICY_CODE)
+    try:
+        settings = read_policy(body.arguments, loop.settings)
+    except (SettingError, LoopSettingsError) as reason:
+        raise bad_request(POLICY_CODE, str(reason), "arguments") from None
+    return await _change_policy(request, loop, settings, body.name)
+
+
+async def delete_policy(request: Request) -> Response:
+    """DELETE configurations/policy: take the policy of a new loop."""
+    loop = await _get_loop(request)
+    return await _change_policy(request, loop, reset_policy(loop.settings), POLICY_NAME)
+
+
+async def _change_policy(request: Request, loop: Loop, settings: Settings, name: str) -> Response:
+    if settings != loop.settings:
+        changes = msgspec.to_builtins(settings)
+        loop = await get_service(request).change_settings(loop.name, changes, "http")
+    return json_response(_describe_policy(loop.settings, name))
 
 
 async def get_model(request: Request) -> Response:

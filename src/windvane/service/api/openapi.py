@@ -27,7 +27,8 @@ ERRORS = {
     400: "The request is not valid.",
     401: "A key is needed, or the key is not valid.",
     403: "The key has another role, or the operation is not offered.",
-    404: "No loop or path has this name.",
+    404: "No loop, path or evaluation has this name.",
+    409: "An evaluation has this id already.",
     429: "The key, one event or one loop asks for too much; Retry-After says how long to wait.",
     500: "The service failed; its log says why.",
     503: "The log cannot be read or written now, or the loops are not loaded yet.",
@@ -38,12 +39,13 @@ PARAMETERS: dict[str, Json] = {  # schemas of the parameters in paths
     "loop": {"type": "string", "pattern": f"^{LOOP_NAME.pattern}$"},
     "eventId": _ID,
     "evaluationId": _ID,
+    "featureImportanceId": _ID,
 }
 API_VERSION: Json = {
     "name": "api-version",
     "in": "query",
     "schema": {"type": "string"},
-    "description": "Any version: all are answered alike.",
+    "description": "2022-09-01-preview, or any other version: only evaluations differ.",
 }
 
 
@@ -103,8 +105,16 @@ def _schemas(types: Sequence[Any]) -> tuple[tuple[Json, ...], Json]:
 
 
 def _types_of(document: Operation | Refusal) -> list[Any]:
-    bodies = (document.response, document.request) if isinstance(document, Operation) else ()
+    if isinstance(document, Refusal):
+        return []
+    bodies = (*_list_types(document.response), document.request)
     return [body for body in bodies if body is not None and not isinstance(body, Media)]
+
+
+def _list_types(response: Any) -> tuple[Any, ...]:
+    """The types that a response may have."""
+    is_several = isinstance(response, tuple) and not isinstance(response, Media)
+    return response if is_several else (response,)
 
 
 def _describe(document: Operation | Refusal) -> Json:
@@ -116,6 +126,11 @@ def _describe(document: Operation | Refusal) -> Json:
     described: Json = {"summary": document.summary, "responses": responses}
     if document.request is not None:
         described["requestBody"] = {"required": True} | _describe_body(document.request)
+    if document.queries:
+        described["parameters"] = [
+            {"name": query.name, "in": "query", "schema": query.schema}
+            for query in document.queries
+        ]
     return described
 
 
@@ -124,7 +139,8 @@ def _describe_body(body: Any) -> Json:
     if body is None:
         return {}
     if not isinstance(body, Media):
-        [schema], _ = _schemas([body])
+        described, _ = _schemas(_list_types(body))
+        schema = described[0] if len(described) == 1 else {"anyOf": list(described)}
         body = Media("application/json", schema)
     return {"content": {body.type: {"schema": body.schema}}}
 

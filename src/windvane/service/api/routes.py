@@ -14,8 +14,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, compile_path
 
-from windvane.service.api import dashboard, events, health, loops, management, openapi
-from windvane.service.api.endpoint import Endpoint, Handler, Media, Operation, Refusal, Role
+from windvane.service.api import (
+    dashboard,
+    events,
+    health,
+    loops,
+    management,
+    openapi,
+)
+from windvane.service.api.endpoint import (
+    Endpoint,
+    Handler,
+    Media,
+    Operation,
+    Refusal,
+    Role,
+)
+from windvane.service.api.evaluation_routes import EVALUATION_ENDPOINTS
 from windvane.service.loops.settings import Settings
 from windvane.service.schemas import (
     ExplainedRankResponse,
@@ -30,9 +45,7 @@ VERSIONS = ("v1.0", "v1.1-preview.1", "v1.1-preview.2", "v1.1-preview.3")
 LOOP_PREFIX = "/loops/{loop}"
 API_PREFIX = "/personalizer"
 
-NO_EVALUATIONS = "offline evaluations are not offered; export the log with its propensities"
 NO_SLOTS = "multi-slot ranking is not offered; rank each slot as a loop of its own"
-NO_POLICY_CHANGE = "the policy follows from the service configuration: halfLife, width, noise"
 NO_MODEL_UPLOAD = "a model cannot be uploaded; restore a backup instead"
 
 SNAPSHOT = Media("application/octet-stream", {"type": "string", "format": "binary"})
@@ -79,9 +92,16 @@ LOOP_ENDPOINTS = (
         "GET", "/configurations/policy", management.get_policy, "read",
         document=Operation("Read the policy", 200, PolicyConfiguration),
     ),
-    _refusal("PUT", "/configurations/policy", "admin", NO_POLICY_CHANGE),
-    _refusal("DELETE", "/configurations/policy", "admin", NO_POLICY_CHANGE),
-    _refusal("POST", "/configurations/applyFromEvaluation", "admin", NO_EVALUATIONS),
+    Endpoint(
+        "PUT", "/configurations/policy", management.put_policy, "admin",
+        document=Operation("Change the policy", 200, PolicyConfiguration, PolicyConfiguration),
+        is_costly=True,
+    ),
+    Endpoint(
+        "DELETE", "/configurations/policy", management.delete_policy, "admin",
+        document=Operation("Take the policy of a new loop", 200, PolicyConfiguration),
+        is_costly=True,
+    ),
     Endpoint(
         "GET", "/model", management.get_model, "read",
         document=Operation("Download the model", 200, SNAPSHOT),
@@ -106,10 +126,7 @@ LOOP_ENDPOINTS = (
         "GET", "/logs/properties", management.get_logs_properties, "read",
         document=Operation("Read the dates of the log", 200, LogsProperties),
     ),
-    _refusal("GET", "/evaluations", "read", NO_EVALUATIONS),
-    _refusal("POST", "/evaluations", "admin", NO_EVALUATIONS),
-    _refusal("GET", "/evaluations/{evaluationId:path}", "read", NO_EVALUATIONS),
-    _refusal("DELETE", "/evaluations/{evaluationId:path}", "admin", NO_EVALUATIONS),
+    *EVALUATION_ENDPOINTS,
     _refusal("POST", "/multislot/rank", "rank", NO_SLOTS),
     _refusal("POST", "/multislot/events/{eventId:path}/reward", "rank", NO_SLOTS),
     _refusal("POST", "/multislot/events/{eventId:path}/activate", "rank", NO_SLOTS),

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.json_logging import dropped_messages
 from windvane.service.loops.service import Service
 from windvane.service.monitoring.log_follower import LogFollowers
@@ -52,6 +53,16 @@ CLOCK_OFFSET = MetricInfo(
     (),
     "Wall clock minus service time; beyond 2 and -2 seconds the wall clock is not believed.",
 )
+EVALUATIONS_RUNNING = MetricInfo(
+    "windvane_evaluations_running", "gauge", (), "Evaluations that run now: 0 or 1."
+)
+EVALUATIONS_ENDED = MetricInfo(
+    "windvane_evaluations_ended_total",
+    "counter",
+    ("status",),
+    "Evaluations and feature importances that ended since the start, by status: Succeeded, Failed, "
+    "Timeout, Canceled, OptimalPolicyApplied or OnlinePolicyRetained.",
+)
 COMMITS = MetricInfo("windvane_commits_total", "counter", (), "Groups of operations committed.")
 
 
@@ -59,13 +70,13 @@ def list_metrics() -> list[MetricInfo]:
     """List all metrics of the service, in the order of /metrics."""
     of_requests = [REQUEST_SECONDS, REQUESTS, LIMITED_REQUESTS, DROPPED_MESSAGES]
     of_process = [*of_requests, DEGRADED, WRITES_WAITING, COMMITS, CLOCK_OFFSET, WRITE_FAILURES]
-    return [*of_process, *LOOP_METRICS]
+    return [*of_process, EVALUATIONS_RUNNING, EVALUATIONS_ENDED, *LOOP_METRICS]
 
 
 class Metrics:
     """The metrics of one service."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, evaluations: Evaluations | None = None) -> None:
         self.service = service
         self.followers = LogFollowers()
         self.registry = CollectorRegistry()
@@ -75,7 +86,7 @@ class Metrics:
             LIMITED_REQUESTS.labels,
             registry=self.registry,
         )
-        self.registry.register(ServiceCollector(service))
+        self.registry.register(ServiceCollector(service, evaluations))
         self._requests = RequestMetrics()
         self._loops = LoopMetrics(service, self.followers)
 
@@ -103,8 +114,9 @@ class Metrics:
 class ServiceCollector(Collector):
     """Reads the metrics of the service and of its writer at a scrape."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, evaluations: Evaluations | None = None) -> None:
         self.service = service
+        self.evaluations = evaluations
 
     def describe(self) -> list[Metric]:
         """Describe nothing, so that registering does not read the log."""
@@ -130,3 +142,11 @@ class ServiceCollector(Collector):
         for operation, count in sorted(service.writer.failures.counts.items()):
             failures.add_metric((operation,), count)
         yield failures
+        if self.evaluations is not None:
+            running = EVALUATIONS_RUNNING.create_family()
+            running.add_metric((), self.evaluations.running_count)
+            yield running
+            ended = EVALUATIONS_ENDED.create_family()
+            for status, count in sorted(self.evaluations.ended_counts.items()):
+                ended.add_metric((status,), count)
+            yield ended

@@ -14,10 +14,10 @@ Kind = Literal["evaluation", "importance"]
 
 
 def read_result(log: LogReader, id_: int) -> bytes:
-    """Read the result of an evaluation that has ended well."""
+    """Read the result of an evaluation; empty if it has none."""
     query = select(evaluation_parts.c.blob).where(evaluation_parts.c.evaluation == id_)
     rows = log.fetch_all(query.order_by(evaluation_parts.c.place))
-    return zlib.decompress(b"".join(row.blob for row in rows))
+    return zlib.decompress(b"".join(row.blob for row in rows)) if rows else b""
 
 
 def find_evaluation(log: LogReader, loop: int, kind: Kind, key: str) -> EvaluationRow | None:

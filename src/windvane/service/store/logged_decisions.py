@@ -22,6 +22,7 @@ from windvane.service.store.decision_columns import (
     DecisionColumns,
     Requests,
     count_decisions,
+    find_time_of_newest,
     iterate_batches,
 )
 from windvane.service.store.log import LogReader
@@ -36,6 +37,7 @@ class LoggedDecisions:
     """The decisions of a loop made in [since, until), in microseconds since 1970."""
 
     has_fitted_probabilities = False
+    has_times = True
     warnings: Sequence[str] = ()
 
     def __init__(
@@ -61,9 +63,20 @@ class LoggedDecisions:
         """How many rows could not be used, as far as the log was read."""
         return self._report.bad_row_count
 
+    @property
+    def notes(self) -> dict[str, int]:
+        """How many rows were read in a special way, by what was done with them."""
+        return self._report.notes
+
     def count(self) -> int:
         """How many decisions there are now."""
         return count_decisions(self._log, self._loop, self._since, self._until)
+
+    def keep_newest(self, count: int) -> None:
+        """Leave out all but the newest decisions; decisions of one moment count as one."""
+        last_left_out = find_time_of_newest(self._log, self._loop, count, self._since, self._until)
+        if last_left_out is not None:
+            self._since = last_left_out + 1
 
     def iterate_batches(self) -> Iterator[LogBatch]:
         """Read the decisions in the order of time."""

@@ -1,0 +1,114 @@
+"""The policies that an evaluation compares: what was logged, baselines, and candidates."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from windvane.errors import SettingError
+from windvane.evaluation.candidate_text import read_candidate
+from windvane.evaluation.candidates import Candidate, FixedCandidate, wrap_object
+from windvane.service.errors import EvaluationError, LoopSettingsError
+from windvane.service.evaluations.contract import CustomPolicy, EvaluationContract
+from windvane.service.evaluations.policy_text import format_policy, read_policy
+from windvane.service.loops.settings import Settings
+
+# With optimisation, every pair is tried, except the one that the loop has.
+HALF_LIVES_OF_DIAGONAL = ("auto", "1 day", "7 days", "30 days", "never")
+HALF_LIVES_OF_FULL = ("1 day", "7 days", "30 days", "never")
+EXPLORATION_PERCENTAGES = (0.02, 0.1)
+CHANGEABLE = ("halfLife", "explorationPercentage", "width", "noise")
+
+
+class ComparedPolicy(NamedTuple):
+    """A policy of an evaluation."""
+
+    name: str
+    source: str  # Online, Baseline, Random, Custom or OfflineExperimentation
+    arguments: str
+    candidate: Candidate
+    changes: dict[str, Any] | None  # settings that make it; None: a loop cannot run it
+
+
+def list_policies(contract: EvaluationContract, settings: Settings) -> list[ComparedPolicy]:
+    """List the policies that are compared, those of the service first."""
+    policies = [
+        _make_fixed("online", "Online", "logged", changes={}),
+        _make_fixed("baseline1", "Baseline", "first"),
+        _make_fixed("baselineRand", "Random", "random"),
+        *(read_custom_policy(custom, settings) for custom in contract.policies),
+    ]
+    if contract.optimizes:
+        for number, other in enumerate(iterate_grid(settings), 1):
+            name = f"Hyper{number}"
+            policies.append(
+                ComparedPolicy(
+                    name,
+                    "OfflineExperimentation",
+                    format_policy(other),
+                    make_candidate(name, other),
+                    _list_changes(other),
+                )
+            )
+    return policies
+
+
+def read_custom_policy(custom: CustomPolicy, settings: Settings) -> ComparedPolicy:
+    """The policy of a client; one that a loop cannot run can still be evaluated."""
+    name, arguments = custom.name, custom.arguments
+    try:
+        changed = read_policy(arguments, settings)
+    except (SettingError, LoopSettingsError) as reason:
+        if arguments.strip().startswith("-"):
+            raise EvaluationError("policy", str(reason), "policies") from None
+    else:
+        candidate = make_candidate(name, changed)
+        return ComparedPolicy(name, "Custom", arguments, candidate, _list_changes(changed))
+    try:
+        return ComparedPolicy(name, "Custom", arguments, _read(name, arguments), None)
+    except SettingError as reason:
+        raise EvaluationError("policy", str(reason), "policies") from None
+
+
+def make_candidate(name: str, settings: Settings) -> Candidate:
+    """The candidate of a loop with these settings, which has learned nothing."""
+    is_full = settings.belief == "full"
+    model = settings.build_policy() if is_full else settings.build_learner()
+    candidate = replace(wrap_object(model), name=name, text=format_policy(settings))
+    if settings.ages_in_rounds and not isinstance(candidate, FixedCandidate):
+        candidate = replace(candidate, clock="rounds")
+    return candidate
+
+
+def iterate_grid(settings: Settings) -> Iterator[Settings]:
+    """Other settings of a loop: half-lives × exploration percentages."""
+    is_full = settings.belief == "full"
+    for half_life in HALF_LIVES_OF_FULL if is_full else HALF_LIVES_OF_DIAGONAL:
+        for share in EXPLORATION_PERCENTAGES:
+            other = settings.merge({"halfLife": half_life, "explorationPercentage": share})
+            if other != settings:
+                yield other
+
+
+def _list_changes(settings: Settings) -> dict[str, Any]:
+    """The settings that make a policy, by wire name."""
+    names = CHANGEABLE if settings.belief == "full" else CHANGEABLE[:2]
+    values = (
+        settings.half_life,
+        settings.exploration_percentage,
+        settings.width,
+        settings.noise,
+    )
+    return dict(zip(names, values, strict=False))
+
+
+def _make_fixed(
+    name: str, source: str, rule: str, changes: dict[str, Any] | None = None
+) -> ComparedPolicy:
+    return ComparedPolicy(name, source, rule, _read(name, rule), changes)
+
+
+def _read(name: str, text: str) -> Candidate:
+    candidate = replace(read_candidate(text), name=name)
+    if not isinstance(candidate, FixedCandidate):
+        candidate = replace(candidate, other_clock=None)  # a loop has one clock
+    return candidate

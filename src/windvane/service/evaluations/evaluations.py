@@ -1,0 +1,292 @@
+"""The evaluations of all loops: ask for one, find, list, cancel, delete and apply them.
+
+An evaluation is a row of the log from the moment it is asked for, with the status Running. One
+evaluation runs at a time, the oldest first, in a process of its own. A service that is killed and
+started again finds the row and starts the evaluation anew.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from windvane.errors import StoreError
+from windvane.service.errors import EvaluationError
+from windvane.service.evaluations.child_process import JobError, JobResult, run_child
+from windvane.service.evaluations.contract import (
+    MAX_EVALUATED_DECISIONS,
+    EvaluationContract,
+    Job,
+    check_contract,
+    decode_contract,
+)
+from windvane.service.evaluations.outcome import (
+    OPTIMAL_IF_NONE_IS_SURE,
+    Outcome,
+    PolicySeries,
+    decode_outcome,
+    decode_series,
+    encode,
+)
+from windvane.service.loops.loop import Loop
+from windvane.service.loops.service import WRITE_TIMEOUT_SECONDS, Service
+from windvane.service.store.decision_columns import count_decisions
+from windvane.service.store.evaluation_operations import (
+    AUTO,
+    RUNNING,
+    DeleteEvaluation,
+    EndEvaluation,
+    PutEvaluation,
+    split_result,
+)
+from windvane.service.store.evaluation_queries import (
+    Kind,
+    find_evaluation,
+    list_evaluations,
+    list_running,
+    read_result,
+)
+from windvane.service.store.schema import EvaluationRow
+
+SUCCEEDED, FAILED, TIMEOUT, CANCELED = "Succeeded", "Failed", "Timeout", "Canceled"
+APPLIED, RETAINED = "OptimalPolicyApplied", "OnlinePolicyRetained"
+TIME_LIMIT_SECONDS = 6 * 3600.0  # of one evaluation
+RETRY_SECONDS = 5.0  # after the log could not be read or written
+MAX_ID_LENGTH = 256
+BY_AUTO_OPTIMISATION = "auto-optimise"  # author of a change of settings
+logger = logging.getLogger("windvane.service")
+
+
+class Evaluations:
+    """The evaluations of a service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._has_work = asyncio.Event()
+        self._has_work.set()  # a service before this one may have left some
+        self._running: tuple[int, asyncio.Task[JobResult]] | None = None  # id of the row, its job
+        self.progress = 0.0  # of the evaluation that runs
+        self.ended_counts: Counter[str] = Counter()  # by status, since the start
+
+    @property
+    def running_count(self) -> int:
+        """How many evaluations run now: 0 or 1."""
+        return 0 if self._running is None else 1
+
+    async def create(
+        self, loop_name: str, kind: Kind, key: str, contract: EvaluationContract, type_: str
+    ) -> EvaluationRow:
+        """Ask for an evaluation; it starts when those before it have ended."""
+        loop = await self._service.get_loop(loop_name)
+        if not 0 < len(key) <= MAX_ID_LENGTH or "\0" in key:
+            message = f"the id must have 1 to {MAX_ID_LENGTH} characters, none of them NUL"
+            raise EvaluationError("contract", message)
+        check_contract(contract)
+        await asyncio.to_thread(check_policies, contract, loop)
+        await asyncio.to_thread(self._check_size, loop, contract)
+        put = PutEvaluation(
+            loop.id,
+            kind,
+            key,
+            contract.name,
+            type_,
+            encode(contract).decode(),
+            self._service.clock.now_us(),
+        )
+        done = await self._service.write(put, timeout=WRITE_TIMEOUT_SECONDS)
+        if done == "exists":
+            raise EvaluationError("exists", f"there is an evaluation with the id {key[:80]!r}")
+        if done == "full":
+            raise EvaluationError("full", "the loop has too many evaluations: delete some")
+        self._has_work.set()
+        return await self.find(loop_name, kind, key)
+
+    def _check_size(self, loop: Loop, contract: EvaluationContract) -> None:
+        count = count_decisions(self._service.store, loop.id, contract.since, contract.until)
+        if count == 0:
+            message = "there is no decision between startTime and endTime"
+            raise EvaluationError("no logs", message, "startTime")
+        if count > MAX_EVALUATED_DECISIONS:
+            message = f"{count} decisions are more than {MAX_EVALUATED_DECISIONS}: take less time"
+            raise EvaluationError("too many logs", message, "startTime")
+
+    async def find(self, loop_name: str, kind: Kind, key: str) -> EvaluationRow:
+        """Find an evaluation by its id on the wire."""
+        loop = await self._service.get_loop(loop_name)
+        row = None
+        if "\0" not in key:
+            row = await asyncio.to_thread(find_evaluation, self._service.store, loop.id, kind, key)
+        if row is None:
+            raise EvaluationError("unknown", f"there is no evaluation with the id {key[:80]!r}")
+        return row
+
+    async def list_rows(
+        self, loop_name: str, kind: Kind, type_: str | None = None
+    ) -> list[EvaluationRow]:
+        """List the evaluations of a loop, the newest first."""
+        loop = await self._service.get_loop(loop_name)
+        rows = await asyncio.to_thread(list_evaluations, self._service.store, loop.id, kind, type_)
+        return [*rows]
+
+    async def read_series(self, row: EvaluationRow) -> list[PolicySeries]:
+        """Read the time series of an evaluation, in the order of its policies."""
+        if row.outcome is None or row.status == RUNNING:
+            return []
+        return await asyncio.to_thread(self._read_series, row.id)
+
+    def _read_series(self, id_: int) -> list[PolicySeries]:
+        blob = read_result(self._service.store, id_)
+        return decode_series(blob) if blob else []
+
+    async def cancel(self, row: EvaluationRow) -> None:
+        """End an evaluation; its row stays, with the status Canceled."""
+        outcome = Outcome(error="it was cancelled")
+        await self._end(row, CANCELED, outcome)
+        self._stop(row)
+
+    async def delete(self, row: EvaluationRow) -> None:
+        """Delete an evaluation; one that runs is ended."""
+        await self._service.write(DeleteEvaluation(row.id), timeout=WRITE_TIMEOUT_SECONDS)
+        if row.status == RUNNING:
+            self._count(CANCELED)
+        self._stop(row)
+
+    def _stop(self, row: EvaluationRow) -> None:
+        if self._running is not None and self._running[0] == row.id:
+            self._running[1].cancel()
+
+    async def apply(self, loop_name: str, key: str, policy_name: str, by: str) -> None:
+        """Give a loop the settings of a policy of an evaluation; what it has learned stays."""
+        row = await self.find(loop_name, "evaluation", key)
+        if row.status in (RUNNING, FAILED, TIMEOUT, CANCELED) or row.outcome is None:
+            message = f"the evaluation {key[:80]!r} has no result: its status is {row.status}"
+            raise EvaluationError("not ended", message, "evaluationId")
+        changes = find_changes(decode_outcome(row.outcome), policy_name)
+        if changes is None:
+            message = f"the evaluation has no policy {policy_name[:80]!r} that a loop can run"
+            raise EvaluationError("no settings", message, "policyName")
+        if changes:
+            await self._service.change_settings(loop_name, changes, by)
+
+    async def run(self) -> None:
+        """Run what was asked for, one after the other, until cancelled."""
+        while True:
+            await self._has_work.wait()
+            self._has_work.clear()
+            try:
+                await self._run_all()
+            except (StoreError, TimeoutError):
+                await asyncio.sleep(RETRY_SECONDS)
+                self._has_work.set()
+
+    async def _run_all(self) -> None:
+        while rows := await asyncio.to_thread(list_running, self._service.store):
+            await self._run_one(rows[0])
+
+    async def _run_one(self, row: EvaluationRow) -> None:
+        loop = self._find_loop(row.loop)
+        if loop is None:
+            await self._end(row, FAILED, Outcome(error="its loop cannot be loaded"))
+            return
+        job = Job(
+            where=self._service.store.url.render_as_string(hide_password=False),
+            loop=loop.name,
+            kind=row.kind,
+            contract=decode_contract(row.contract),
+            settings=msgspec.to_builtins(loop.settings),
+        )
+        try:
+            result = await self._run_job(row, job)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # the service ends; the row stays
+                raise
+            return  # the evaluation was cancelled or deleted
+        except TimeoutError:
+            error = f"it took longer than {TIME_LIMIT_SECONDS / 3600:g} hours"
+            await self._end(row, TIMEOUT, Outcome(error=error))
+        except JobError as reason:
+            logger.warning("the evaluation %s of loop %s failed: %s", row.key, loop.name, reason)
+            await self._end(row, FAILED, Outcome(error=str(reason)))
+        else:
+            await self._finish(row, loop, result)
+
+    async def _run_job(self, row: EvaluationRow, job: Job) -> JobResult:
+        self.progress = 0.0
+        task = asyncio.create_task(run_child(job, self._report))
+        self._running = (row.id, task)
+        try:
+            async with asyncio.timeout(TIME_LIMIT_SECONDS):
+                return await task
+        finally:
+            if not task.done():
+                task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            self._running = None
+
+    def _report(self, progress: float) -> None:
+        self.progress = progress
+
+    def _find_loop(self, id_: int) -> Loop | None:
+        return next((loop for loop in self._service.loops.values() if loop.id == id_), None)
+
+    async def _finish(self, row: EvaluationRow, loop: Loop, result: JobResult) -> None:
+        """Write what was found; auto-optimisation applies it."""
+        for part in split_result(row.id, result.series):
+            await self._service.write(part)
+        outcome, status = decode_outcome(result.outcome), SUCCEEDED
+        if row.type == AUTO:
+            status = RETAINED
+            changes = find_changes(outcome, outcome.optimal_policy)
+            outcome = msgspec.structs.replace(outcome, evidence=describe_evidence(outcome))
+            if changes and loop.settings.is_auto_optimization_enabled:
+                status = APPLIED
+                await self._service.change_settings(loop.name, changes, BY_AUTO_OPTIMISATION)
+            logger.info("loop %s: %s: %s", loop.name, status, outcome.evidence)
+        if not await self._end(row, status, outcome):
+            await self._service.write(DeleteEvaluation(row.id))  # the parts of a deleted one
+
+    async def _end(self, row: EvaluationRow, status: str, outcome: Outcome) -> bool:
+        text = encode(outcome).decode()
+        end = EndEvaluation(row.id, status, text, self._service.clock.now_us())
+        has_ended = await self._service.write(end)
+        if has_ended:
+            self._count(status)
+        return has_ended
+
+    def _count(self, status: str) -> None:
+        self.ended_counts[status] += 1
+
+
+def check_policies(contract: EvaluationContract, loop: Loop) -> None:
+    """Refuse policies that cannot be read."""
+    from windvane.service.evaluations.compared_policies import list_policies
+
+    list_policies(contract, loop.settings)
+
+
+def find_changes(outcome: Outcome, policy_name: str) -> dict[str, Any] | None:
+    """The settings of a policy of an evaluation; None if there are none that a loop can run."""
+    for policy in outcome.policies:
+        if policy.name == policy_name:
+            return policy.changes
+    return None
+
+
+def describe_evidence(outcome: Outcome) -> str:
+    """Why auto-optimisation applies a policy or retains the loop's own, in a sentence."""
+    for policy in outcome.policies:
+        if policy.name == outcome.optimal_policy != OPTIMAL_IF_NONE_IS_SURE:
+            low, high = policy.result["gain"]["interval"]
+            verb = "is applied" if policy.changes else "cannot be run by a loop"
+            return (
+                f"{policy.name} ({policy.arguments}) {verb}: it earns between {low:+.4f} and "
+                f"{high:+.4f} more a decision than the loop did, over {outcome.rows} decisions"
+            )
+    count = sum(policy.source == "OfflineExperimentation" for policy in outcome.policies)
+    return (
+        f"none of {count} candidates surely earns more than the loop did, over {outcome.rows} "
+        "decisions"
+    )

@@ -1,0 +1,116 @@
+"""Points of the time series of an evaluation: sums over a rolling or an expanding window."""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from windvane.service.clock import MICROSECONDS_PER_SECOND
+from windvane.service.evaluations.outcome import IpsSums, PolicySeries
+
+MICROSECONDS_PER_MINUTE = 60 * MICROSECONDS_PER_SECOND
+QUANTILE = 1.96  # of a 95 % interval
+
+
+class Point(NamedTuple):
+    """The sums of a window that ends at a time, in microseconds since 1970."""
+
+    at: int
+    sums: IpsSums
+
+
+def average_reward(sums: IpsSums) -> float:
+    """IPS: Σ w r / n; 0 without decisions."""
+    return sums.weighted_reward / sums.mass if sums.mass > 0 else 0.0
+
+
+def half_width(sums: IpsSums) -> float:
+    """Half of the Gaussian 95 % interval of IPS, as the retired service computed it.
+
+    1.96 · √(((Σ(wr)² − (Σwr)²/n) / (n − 1)) / n), with n decisions; 0 with fewer than two.
+
+    >>> sums = IpsSums(196, 193.761, 2.2, 2.424, 68)
+    >>> round(half_width(sums), 9)
+    0.015529361
+    """
+    n = sums.mass
+    if n <= 1:
+        return 0.0
+    variance = (sums.squared_weighted_reward - sums.weighted_reward**2 / n) / (n - 1)
+    return QUANTILE * math.sqrt(max(variance, 0.0) / n)
+
+
+def select_period(series: PolicySeries, since: int, until: int) -> PolicySeries:
+    """The intervals of a series that lie in a period, at least in part."""
+    length = series.minutes * MICROSECONDS_PER_MINUTE
+    kept = [
+        place
+        for place, start in enumerate(series.starts)
+        if (start + 1) * length > since and start * length < until
+    ]
+    return PolicySeries(
+        series.minutes,
+        [series.starts[place] for place in kept],
+        [series.mass[place] for place in kept],
+        [series.weight[place] for place in kept],
+        [series.weighted_reward[place] for place in kept],
+        [series.squared_weighted_reward[place] for place in kept],
+        [series.positive[place] for place in kept],
+    )
+
+
+def add_all(series: PolicySeries) -> IpsSums:
+    """The sums of all intervals."""
+    return IpsSums(
+        sum(series.mass),
+        sum(series.weight),
+        sum(series.weighted_reward),
+        sum(series.squared_weighted_reward),
+        sum(series.positive),
+    )
+
+
+def list_expanding(series: PolicySeries) -> list[Point]:
+    """The sums of all decisions up to the end of each interval."""
+    points = []
+    total = IpsSums()
+    for at, sums in _iterate(series, series.minutes):
+        total = _add(total, sums)
+        points.append(Point(at, total))
+    return points
+
+
+def list_rolling(series: PolicySeries, minutes: int) -> list[Point]:
+    """The sums of the decisions in each interval of so many minutes, or longer ones."""
+    points: list[Point] = []
+    for at, sums in _iterate(series, max(minutes, series.minutes)):
+        if points and points[-1].at == at:
+            points[-1] = Point(at, _add(points[-1].sums, sums))
+        else:
+            points.append(Point(at, sums))
+    return points
+
+
+def _iterate(series: PolicySeries, minutes: int) -> Iterator[Point]:
+    """The sums of each interval of the series, with the end of the longer interval around it."""
+    factor = minutes // series.minutes
+    for start, *numbers in zip(
+        series.starts,
+        series.mass,
+        series.weight,
+        series.weighted_reward,
+        series.squared_weighted_reward,
+        series.positive,
+        strict=True,
+    ):
+        end = (start // factor + 1) * minutes * MICROSECONDS_PER_MINUTE
+        yield Point(end, IpsSums(*numbers))
+
+
+def _add(first: IpsSums, second: IpsSums) -> IpsSums:
+    return IpsSums(
+        first.mass + second.mass,
+        first.weight + second.weight,
+        first.weighted_reward + second.weighted_reward,
+        first.squared_weighted_reward + second.squared_weighted_reward,
+        first.positive + second.positive,
+    )

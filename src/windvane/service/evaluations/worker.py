@@ -1,0 +1,191 @@
+"""The process of an evaluation: reads a job from stdin and the log from the database.
+
+It runs at the lowest priority, only reads the log, and reports to the service over a pipe: its
+progress, then the outcome and the time series, or the sentence of an error. If the service ends,
+the pipe of its stdin is closed, and the process ends too.
+"""
+
+import contextlib
+import math
+import os
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+
+from windvane.errors import WindvaneError
+from windvane.evaluation.evaluator import EvaluationProgress, evaluate
+from windvane.evaluation.result import PolicyResult
+from windvane.evaluation.value_series import INTERVAL_MINUTES, ValueSeries
+from windvane.service.evaluations.compared_policies import ComparedPolicy, list_policies
+from windvane.service.evaluations.contract import Job, decode_job
+from windvane.service.evaluations.feature_importance import measure_importances
+from windvane.service.evaluations.job_messages import FAILURE, OUTCOME, PROGRESS, SERIES
+from windvane.service.evaluations.outcome import (
+    OPTIMAL_IF_NONE_IS_SURE,
+    IpsSums,
+    Outcome,
+    PolicyOutcome,
+    PolicySeries,
+    encode,
+)
+from windvane.service.loops.settings import Settings
+from windvane.service.store.log import LogReader
+from windvane.service.store.logged_decisions import LoggedDecisions
+from windvane.service.store.writer_protocol import add_size
+
+ALPHA = 0.05  # the chance that any of the compared policies is wrongly called better or worse
+MAX_POINTS = 50_000  # of the time series of all policies
+LOWEST_PRIORITY = 19
+STDIN = 0
+READ_BYTES = 1 << 16
+MAX_IMPORTANCE_DECISIONS = 20_000  # the newest ones, by which features are scored
+Send = Callable[[bytes, bytes], None]
+
+
+def main() -> None:
+    """Run one job."""
+    lower_priority()
+    channel = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints does not disturb the messages
+    job = decode_job(_read_line())
+    threading.Thread(target=_end_with_service, daemon=True).start()
+
+    def send(kind: bytes, content: bytes) -> None:
+        channel.write(add_size(kind + content))
+        channel.flush()
+
+    try:
+        run_job(job, send)
+    except WindvaneError as reason:
+        send(FAILURE, str(reason).encode())
+    except Exception as defect:
+        traceback.print_exc()
+        send(FAILURE, f"{type(defect).__name__}: {defect}".splitlines()[0].encode())
+    channel.close()
+
+
+def lower_priority() -> None:
+    """Use the processor only if nobody else needs it."""
+    os.nice(LOWEST_PRIORITY)
+    if hasattr(os, "sched_setscheduler"):
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def _read_line() -> bytes:
+    """Read the job, which is one line, from stdin."""
+    parts = []
+    while not (part := os.read(STDIN, READ_BYTES)).endswith(b"\n"):
+        if not part:
+            raise SystemExit(1)  # the service has ended
+        parts.append(part)
+    return b"".join([*parts, part])
+
+
+def _end_with_service() -> None:
+    """End this process when the other end of stdin is closed."""
+    while os.read(STDIN, READ_BYTES):
+        pass
+    os._exit(1)
+
+
+def run_job(job: Job, send: Send) -> None:
+    """Evaluate, or measure feature importances, and send what was found."""
+    settings = Settings.from_names(job.settings)
+    contract = job.contract
+    with LogReader(job.where) as reader:
+        log = LoggedDecisions(reader, job.loop, contract.since, contract.until)
+        if job.kind == "importance":
+            log.keep_newest(MAX_IMPORTANCE_DECISIONS)
+            scores = measure_importances(
+                log, settings, lambda share: send(PROGRESS, repr(share).encode())
+            )
+            send(OUTCOME, encode(Outcome(scores=scores)))
+            send(SERIES, b"[]")
+            return
+        policies = list_policies(contract, settings)
+        total = max(log.count(), 1)
+
+        def report(progress: EvaluationProgress) -> None:
+            send(PROGRESS, repr(min(1.0, progress.rows / total)).encode())
+
+        found = evaluate(
+            log,
+            [policy.candidate for policy in policies],
+            level=compute_level(contract.run, len(policies) - 1),
+            progress=report,
+        )
+        outcome = Outcome(
+            optimal_policy=find_optimal(found.policies),
+            policies=[
+                _summarize(policy, result)
+                for policy, result in zip(policies, found.policies, strict=True)
+            ],
+            rows=found.rows,
+            warnings=list(found.warnings),
+        )
+        send(OUTCOME, encode(outcome))
+        send(SERIES, encode(_list_series(found.policies)))
+
+
+def compute_level(run: int, policies: int) -> float:
+    """The chance with which the interval of one policy may miss, so that all together have α.
+
+    α/m for m policies; of the k-th run of auto-optimisation (6/(π²k²)) α/m, which adds up to α/m
+    over all runs.
+
+    >>> round(sum(compute_level(run, 1) for run in range(1, 100_000)), 5)
+    0.05
+    """
+    share = 6.0 / (math.pi * run) ** 2 if run else 1.0
+    return ALPHA * share / max(policies, 1)
+
+
+def find_optimal(results: Sequence[PolicyResult]) -> str:
+    """The policy that surely earns most more than the loop did, or the loop's own.
+
+    Sure is what the confidence sequence of the gain says, at any time and for all policies at once.
+    """
+    better = [result for result in results if result.gain.verdict == "better"]
+    if not better:
+        return OPTIMAL_IF_NONE_IS_SURE
+    return max(better, key=lambda result: result.gain.interval.low).name
+
+
+def _summarize(policy: ComparedPolicy, result: PolicyResult) -> PolicyOutcome:
+    plain = {name: value for name, value in result.to_json().items() if name != "series"}
+    [end] = result.series.expand()[-1:]
+    return PolicyOutcome(
+        name=policy.name,
+        source=policy.source,
+        arguments=policy.arguments,
+        total=IpsSums(
+            end.mass, end.weight, end.weighted_reward, end.squared_weighted_reward, end.positive
+        ),
+        result=plain,
+        changes=policy.changes,
+    )
+
+
+def _list_series(results: Sequence[PolicyResult]) -> list[PolicySeries]:
+    """The time series of all policies, in intervals that are long enough to be few."""
+    longest = max(result.series.minutes for result in results)
+    usable = [minutes for minutes in INTERVAL_MINUTES if minutes >= longest]
+    for minutes in usable:
+        series = [result.series.coarsen(minutes) for result in results]
+        if sum(len(each.starts) for each in series) <= MAX_POINTS:
+            break
+    return [_make_columns(each) for each in series]
+
+
+def _make_columns(series: ValueSeries) -> PolicySeries:
+    points = series.roll(series.minutes)
+    return PolicySeries(
+        series.minutes,
+        series.starts.tolist(),
+        [point.mass for point in points],
+        [point.weight for point in points],
+        [point.weighted_reward for point in points],
+        [point.squared_weighted_reward for point in points],
+        [point.positive for point in points],
+    )

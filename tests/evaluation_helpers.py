@@ -1,0 +1,88 @@
+"""A log of decisions whose rewards are known, and waiting for evaluations of it."""
+
+import json
+import time
+from typing import Any
+
+import numpy as np
+
+import windvane as wv
+from server_process import Client
+from store_helpers import SECOND
+from windvane.learner.lesson_codec import encode_lesson
+from windvane.service.loops.loop import cut_offer
+from windvane.service.loops.settings import Settings
+from windvane.service.store.admin_operations import PutLoop
+from windvane.service.store.clock_operations import PutClock
+from windvane.service.store.decision_operations import PutDecision
+from windvane.service.store.log import Store
+from windvane.service.store.reward_matching import RewardTerms
+from windvane.service.store.reward_operations import PutReward
+from windvane.service.store.schema import Decision
+
+TERMS = RewardTerms(600 * SECOND)
+START = 1_790_000_000  # seconds since 1970, the first decision
+STEP = 40  # seconds between two decisions
+OFFER = json.dumps(
+    [
+        {"id": "news", "features": [{"topic": "politics"}]},
+        {"id": "match", "features": [{"topic": "sports"}]},
+        {"id": "song", "features": [{"topic": "music"}]},
+    ]
+)
+IDS = ["news", "match", "song"]
+MEAN_REWARDS = {"phone": [0.1, 0.8, 0.4], "desktop": [0.7, 0.2, 0.4]}  # by device and action
+
+
+def write_log(
+    store: Store, name: str, rows: int, exploration: float = 0.3, **settings: Any
+) -> tuple[int, wv.Learner]:
+    """Write decisions of a learner and their rewards; returns the loop and the learner."""
+    parsed = Settings(exploration_percentage=exploration, **settings)
+    loop = store.submit(PutLoop(name, parsed.to_json(), START * SECOND, "test")).result(20).id
+    learner = parsed.build_learner()
+    draws = np.random.default_rng(1)
+    actions = [{"id": each["id"], **each["features"][0]} for each in json.loads(OFFER)]
+    for k in range(rows):
+        device = "phone" if draws.random() < 0.5 else "desktop"
+        context = {"device": device, "noise": str(draws.integers(3))}
+        at = START + k * STEP
+        decision = learner.rank(context, actions, at=at)
+        reward = float(draws.random() < MEAN_REWARDS[device][decision.index])
+        request = json.dumps({"contextFeatures": [context], "actions": json.loads(OFFER)})
+        rest, offer_at = cut_offer(request, OFFER)
+        assert rest is not None
+        row = Decision(
+            loop=loop,
+            event_id=f"e{k}",
+            round=k,
+            at=at * SECOND,
+            mode="Online",
+            deferred=False,
+            degraded=False,
+            chosen=decision.index,
+            features=encode_lesson(decision.lesson),
+            probabilities=decision.probabilities.tobytes(),
+            actions=json.dumps(IDS),
+            answer=b"",
+            request=rest,
+            offer=OFFER,
+            offer_at=offer_at,
+        )
+        store.submit(PutDecision(row, TERMS))
+        store.submit(PutReward(loop, f"e{k}", reward, at * SECOND, TERMS))
+        learner.reward(decision, reward)
+        if k % 1000 == 0:
+            store.submit(PutClock(at * SECOND)).result(20)  # the writer keeps up
+    store.submit(PutClock((START + rows * STEP) * SECOND)).result(20)
+    return loop, learner
+
+
+def wait_for_end(client: Client, path: str, limit: float = 60.0) -> Any:
+    """The evaluation at a path, once it has ended."""
+    end = time.monotonic() + limit
+    while (answer := client.call("GET", path)).json["status"] in ("pending", "Running"):
+        assert time.monotonic() < end, answer.json
+        time.sleep(0.1)
+    assert answer.status == 200
+    return answer.json

@@ -1,0 +1,80 @@
+"""Policies as text: what is printed is read back, and what cannot be taken over is refused."""
+
+import pytest
+
+from policy_access import full_settings
+from windvane.errors import SettingError, WindvaneError
+from windvane.evaluation.candidates import LearnerCandidate
+from windvane.service.evaluations.compared_policies import iterate_grid, read_custom_policy
+from windvane.service.evaluations.contract import CustomPolicy
+from windvane.service.evaluations.policy_text import format_policy, read_policy, reset_policy
+from windvane.service.loops.settings import Settings
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(),
+        Settings(half_life="500 rounds", crossings="user*article, device*article", seed=3),
+        full_settings(half_life="2 days", width=0.7, noise=0.3),
+    ],
+)
+def test_the_printed_policy_is_read_back(settings: Settings) -> None:
+    assert read_policy(format_policy(settings), settings) == settings
+    other = settings.merge({"halfLife": "never", "explorationPercentage": 0.25})
+    assert read_policy(format_policy(other), settings) == other
+    if settings.belief == "diagonal":
+        assert read_policy(repr(other.build_learner()), settings) == other
+    assert reset_policy(other).half_life in ("auto", "7 days")
+    assert settings not in list(iterate_grid(settings))
+
+
+def test_the_printed_policy_is_the_one_that_is_evaluated() -> None:
+    settings = Settings(half_life="2 days", crossings="none", array_size=3)
+    custom = CustomPolicy("mine", "--epsilon 0.3")
+    policy = read_custom_policy(custom, settings)
+    settings = settings.merge({"explorationPercentage": 0.3})
+    assert policy.changes == {"halfLife": "2 days", "explorationPercentage": 0.3}
+    candidate = policy.candidate
+    assert isinstance(candidate, LearnerCandidate)
+    assert repr(candidate.build(0)) == repr(settings.build_learner())
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("--cb_explore_adf --epsilon 0.25 --dsjson", {"explorationPercentage": 0.25}),
+        ("--ccb_explore_adf --epsilon=0.25", {"explorationPercentage": 0.25}),
+        ("halfLife=3 days, explorationPercentage=0.5",
+         {"halfLife": "3 days", "explorationPercentage": 0.5}),
+        ('learner(half_life="3 days")', {"halfLife": "3 days"}),
+        ("learner", {}),
+    ],
+)  # fmt: skip
+def test_texts_change_what_they_name(text: str, changes: dict[str, object]) -> None:
+    assert read_policy(text, Settings(seed=5)) == Settings(seed=5).merge(changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("--cb_explore_adf --epsilon 0.2 -l 0.5", "only --epsilon can be taken over, got -l"),
+        ("--epsilon much", "--epsilon must be a number"),
+        ("halfLife=1 day halfLife=2 days", "halfLife must be given once"),
+        ("halfLife=soon", "'soon' must be a duration"),
+        ("width=0.5", "takes halfLife, explorationPercentage, crossings, arraySize, got width"),
+        ("learner(half_life=print(1))", "cannot be read"),
+        ("__import__('os')", "cannot be read"),
+        ("", "cannot be read"),
+    ],
+)
+def test_what_cannot_be_taken_over_is_refused_with_a_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(WindvaneError, match=sentence):
+        read_policy(text, Settings())
+
+
+def test_a_fixed_setting_cannot_be_changed_by_a_policy() -> None:
+    with pytest.raises(WindvaneError, match="crossings is fixed"):
+        read_policy("crossings=none", Settings())
+    with pytest.raises(SettingError, match="takes"):
+        read_policy("belief=full", Settings())
