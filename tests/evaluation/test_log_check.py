@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import chi2_contingency
 
 from log_writers import Decisions, simulate_decisions, write_dsjson, write_export
 from windvane import cli
@@ -150,13 +151,13 @@ def test_the_memory_of_event_ids_is_bounded() -> None:
 
 
 def test_drift_is_found_and_constant_rewards_are_not_drift() -> None:
-    """The chance of Q is uniform if nothing changes: of 200 logs about 20 have less than 0.1."""
-    chances = []
-    for seed in range(200):
-        each = DriftCheck(is_fitted=False)
-        each.add(make_batch(simulate_decisions(2048, seed)))
-        chances.append(each.find()[0].numbers["chance"])
-    assert 7 <= sum(chance < 0.1 for chance in chances) <= 36  # 4 standard deviations of 4.2
+    """For rewards of 0 or 1 the chance is that of the χ² test of a table of counts."""
+    decisions = simulate_decisions(2048)
+    each = DriftCheck(is_fitted=False)
+    each.add(make_batch(decisions))
+    clicks = decisions.rewards.reshape(8, 256).sum(axis=1)
+    expected = chi2_contingency(np.array([clicks, 256 - clicks]), correction=False).pvalue
+    assert each.find()[0].numbers["chance"] == pytest.approx(expected, rel=1e-9)
     decisions = simulate_decisions(40_000)
     rng = np.random.default_rng(3)
     moving = (rng.random(40_000) < np.linspace(0.2, 0.3, 40_000)).astype(np.float64)
