@@ -7,7 +7,10 @@ had without it. Three kinds of predictions:
 - exact: the share of clicks before the change
 - rough: between half and twice of it, the same for all decisions of a run, with random errors as
   large as the share itself for each decision, so that some are below 0
-- a loop: `wv.Policy` chooses among 5 offers for 10 segments, predicts, and learns all the time
+- a loop: `wv.Learner` chooses among 5 offers for 10 segments, predicts, and learns all the time
+
+In the last table one offer that the loop rarely chooses becomes the best one: five times its share
+of clicks. The alarm on explored decisions is beside the one on all decisions.
 
 `python benchmarks/alarms.py` prints the tables; `--json` prints them for machines; `--runs 20` is
 quicker than the 60 runs of the documentation.
@@ -15,17 +18,19 @@ quicker than the 60 runs of the documentation.
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 import windvane as wv
 from windvane._text_table import Cell, format_table
-from windvane.service.monitoring.click_alarm import ClickAlarm, Outcomes
+from windvane.service.monitoring.click_alarm import ClickAlarm, Outcomes, RateChange
+from windvane.service.monitoring.click_monitor import ClickMonitor
 
 DECISIONS = 100_000  # of a still world
 CLICKS_BEFORE = 600
+SECONDS_BETWEEN_DECISIONS = 20.0
 BUCKET = 32  # decisions that are counted together, as in the service
 SEGMENTS, OFFERS = 10, 5
 RATES = (0.005, 0.02, 0.1)
@@ -61,42 +66,52 @@ def simulate(
 
 
 def play(
-    world: World, half_life: float, generator: np.random.Generator
-) -> Iterator[tuple[Outcomes, int]]:
-    """The outcomes of a loop that learns: shares of clicks differ by segment and by offer."""
+    world: World, half_life: str, generator: np.random.Generator, changes_one: bool = False
+) -> Iterator[RateChange]:
+    """The alarms of a loop that learns: shares of clicks differ by segment and by offer.
+
+    If `changes_one`, the change is that of the offer with the lowest share, in all segments.
+    """
     tastes = world.rate * generator.uniform(0.5, 1.5, (SEGMENTS, OFFERS))
-    rows = np.zeros((SEGMENTS, OFFERS, 1 + SEGMENTS * OFFERS))
-    rows[:, :, 0] = 1.0
-    rows[:, :, 1:] = np.eye(SEGMENTS * OFFERS).reshape(SEGMENTS, OFFERS, -1)
-    memory = wv.half_life(half_life) if np.isfinite(half_life) else wv.keep()
-    width = 0.5 * world.rate**0.5  # half the standard deviation of a click
-    policy = wv.Policy(rows.shape[2], memory, wv.randomized(wv.half_normal(width)), floor=0.02)
-    outcomes = Outcomes()
-    for decision in range(1, world.decisions + 1):
+    factors = np.full(OFFERS, world.factor)
+    if changes_one:
+        factors = np.where(np.arange(OFFERS) == tastes.mean(0).argmin(), world.factor, 1.0)
+    learner, monitor = (
+        wv.Learner(half_life=half_life, seed=int(generator.integers(2**32))),
+        ClickMonitor(),
+    )
+    offers = [f"offer{k}" for k in range(OFFERS)]
+    for n in range(1, world.decisions + 1):
         segment = int(generator.integers(SEGMENTS))
-        choice = policy.choose(rows[segment])
-        row = rows[segment, choice.index]
-        rate = tastes[segment, choice.index] * (world.factor if decision > world.change else 1.0)
+        at = SECONDS_BETWEEN_DECISIONS * n
+        decision = learner.rank({"segment": f"segment{segment}"}, offers, at=at)
+        rate = tastes[segment, decision.index]
+        if n > world.change:
+            rate *= factors[decision.index]
         click = float(generator.random() < rate)
-        outcomes = outcomes.merge(Outcomes(1, click, float(row @ policy.theta)))
-        policy.learn(choice, click)
-        if decision % BUCKET == 0:
-            yield outcomes, decision
-            outcomes = Outcomes()
+        prediction = float(learner.bank.predict(decision.lesson, at)[0])
+        is_explored = decision.probability < float(decision.probabilities.max())
+        monitor.observe(n, n, click, prediction, is_explored)
+        learner.reward(decision, click)
+        if n % BUCKET == 0:
+            yield from monitor.advance(n)
 
 
-def list_alarms(stream: Iterator[tuple[Outcomes, int]]) -> list[int]:
-    """After how many decisions each alarm was raised."""
+def raise_alarms(stream: Iterator[tuple[Outcomes, int]]) -> Iterator[RateChange]:
+    """The alarms on outcomes of buckets."""
     alarm = ClickAlarm()
-    return [end for outcomes, end in stream if alarm.update(outcomes, end) is not None]
+    for outcomes, end in stream:
+        change = alarm.update(outcomes, end)
+        if change is not None:
+            yield change
 
 
-def list_delays(world: World, streams: Iterator[Iterator[tuple[Outcomes, int]]]) -> list[float]:
+def list_delays(world: World, runs: Iterable[Iterator[RateChange]]) -> list[float]:
     """Expected clicks until the first alarm after the change; infinite if there is none."""
     delays = []
-    for stream in streams:
-        after = [end for end in list_alarms(stream) if end > world.change]
-        delays.append((after[0] - world.change) * world.rate if after else float("inf"))
+    for changes in runs:
+        found = next((change.at for change in changes if change.at > world.change), float("inf"))
+        delays.append((found - world.change) * world.rate)
     return delays
 
 
@@ -108,12 +123,14 @@ def measure_false_alarms(runs: int) -> list[dict[str, Cell]]:
         for name, is_rough in (("exact", False), ("rough", True)):
             generator = np.random.default_rng([1, round(rate * 1000), is_rough])
             streams = (simulate(world, is_rough, generator) for _ in range(runs))
-            alarms = sum(len(list_alarms(stream)) for stream in streams)
+            alarms = sum(len(list(raise_alarms(stream))) for stream in streams)
             rows.append({"rate": rate, "predictions": name, "runs": runs, "alarms": alarms})
         generator = np.random.default_rng([2, round(rate * 1000)])
         played = max(runs // 20, 1)
-        alarms = sum(len(list_alarms(play(world, np.inf, generator))) for _ in range(played))
-        rows.append({"rate": rate, "predictions": "a loop", "runs": played, "alarms": alarms})
+        changes = [change for _ in range(played) for change in play(world, "auto", generator)]
+        explored = sum(change.is_of_explored for change in changes)
+        row: dict[str, Cell] = {"rate": rate, "predictions": "a loop", "runs": played}
+        rows.append(row | {"alarms": len(changes) - explored, "of explored": explored})
     return rows
 
 
@@ -126,15 +143,27 @@ def measure_delays(runs: int) -> list[dict[str, Cell]]:
             for name, is_rough in (("exact", False), ("rough", True)):
                 generator = np.random.default_rng([3, round(rate * 1000), is_rough])
                 streams = (simulate(world, is_rough, generator) for _ in range(runs))
-                rows.append(summarise(change, rate, name, list_delays(world, streams)))
+                delays = list_delays(world, map(raise_alarms, streams))
+                rows.append(summarise(change, rate, name, delays))
         world = make_world(0.02, factor)
-        for clicks in (100, 1000, float("inf")):
+        for half_life in ("auto", "never", f"{round(100 / world.rate)} rounds"):
             generator = np.random.default_rng(4)
-            half_life = clicks / world.rate
-            streams = (play(world, half_life, generator) for _ in range(max(runs // 10, 1)))
-            name = "a loop, no fading" if np.isinf(clicks) else f"a loop, half-life {clicks} clicks"
-            rows.append(summarise(change, world.rate, name, list_delays(world, streams)))
+            loops = (play(world, half_life, generator) for _ in range(max(runs // 20, 1)))
+            name = f"a loop, half-life {half_life}"
+            rows.append(summarise(change, world.rate, name, list_delays(world, loops)))
     return rows
+
+
+def measure_rare_offer(runs: int) -> list[dict[str, Cell]]:
+    """Expected clicks until it is found that a rarely chosen offer has become the best one."""
+    world = make_world(0.02, 5.0)
+    found: dict[str, list[float]] = {"all decisions": [], "explored decisions": []}
+    for run in range(max(runs // 20, 1)):
+        changes = list(play(world, "auto", np.random.default_rng([5, run]), changes_one=True))
+        for name, is_of_explored in zip(found, (False, True), strict=True):
+            own = [change for change in changes if change.is_of_explored == is_of_explored]
+            found[name] += list_delays(world, [iter(own)])
+    return [summarise("one offer × 5", 0.02, name, delays) for name, delays in found.items()]
 
 
 def summarise(change: str, rate: float, predictions: str, delays: list[float]) -> dict[str, Cell]:
@@ -160,6 +189,9 @@ def main() -> None:
     measures = {
         "false alarms in 100,000 decisions": measure_false_alarms,
         "expected clicks until an alarm": measure_delays,
+        "expected clicks until a rarely chosen offer that became the best is found": (
+            measure_rare_offer
+        ),
     }
     if arguments.json:
         print(json.dumps({title: measure(arguments.runs) for title, measure in measures.items()}))

@@ -41,16 +41,45 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of programs of an empty environment in which the wheel was installed."""
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of an empty environment."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    programs = folder / "bin"
-    wheel = next(distributions.glob("*.whl"))
-    install = [str(programs / "python"), "-m", "pip", "install", "--quiet", f"{wheel}[lab,serve]"]
-    done = subprocess.run(install, capture_output=True, text=True)
+    return folder / "bin"
+
+
+def install(programs: Path, requirement: str) -> None:
+    """Install what pip calls by this name, or skip the test."""
+    command = [str(programs / "python"), "-m", "pip", "install", "--quiet", requirement]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"pip must reach a package index to test the wheel: {done.stderr[-300:]}")
+
+
+@pytest.fixture(scope="module")
+def plain_run(
+    distributions: Path, programs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> subprocess.CompletedProcess[str]:
+    """What the first examples of the README do after `pip install .`, without any extra."""
+    install(programs, str(next(distributions.glob("*.whl"))))
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    folder = tmp_path_factory.mktemp("plain")
+    (folder / "examples.txt").write_text("\n".join(examples[:2]))
+    return subprocess.run(
+        [str(programs / "python"), "-m", "doctest", "examples.txt"],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def installed(
+    distributions: Path, programs: Path, plain_run: subprocess.CompletedProcess[str]
+) -> Path:
+    """The folder of programs of an environment in which the wheel was installed with extras."""
+    install(programs, f"{next(distributions.glob('*.whl'))}[lab,serve]")
     return programs
 
 
@@ -69,6 +98,12 @@ def test_the_source_distribution_holds_the_package_and_its_license(distributions
     with tarfile.open(next(distributions.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"src/{name}" for name in shipped_files()} | set(BUILD_FILES) <= names
+
+
+def test_the_first_examples_work_after_a_plain_installation(
+    plain_run: subprocess.CompletedProcess[str],
+) -> None:
+    assert (plain_run.returncode, plain_run.stdout) == (0, ""), plain_run.stderr
 
 
 def test_the_installed_library_chooses_and_learns(installed: Path, tmp_path: Path) -> None:

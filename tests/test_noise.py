@@ -110,6 +110,24 @@ def test_a_policy_without_a_posterior_scale_estimates_no_noise() -> None:
     assert (policy.belief.squared_errors, policy.belief.error_weight) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("law", ["half_normal(posterior(0.5))", "half_normal(0.5)"])
+def test_an_adaptive_policy_has_the_noise_of_the_base_that_leads(law: str) -> None:
+    """Noise of 0.2 around a fixed θ: the estimate is within a tenth, and that of a policy alone."""
+    adaptive = wv.PredictiveMemory(3, f"randomized({law})", longest=100, seed=1)
+    random = np.random.default_rng(9)
+    xs = random.normal(size=(600, 3))
+    rewards = xs @ [0.5, -0.2, 0.1] + 0.2 * random.normal(size=600)
+    adaptive.learn_many(xs, rewards)
+    if "posterior" not in law:
+        with pytest.raises(wv.SettingError, match="only if its exploration has a scale"):
+            _ = adaptive.estimated_noise
+        return
+    alone = wv.Policy(3, adaptive.memory, f"randomized({law})", ridge=1.0, seed=1)
+    alone.learn_many(xs, rewards)
+    assert adaptive.estimated_noise == pytest.approx(alone.estimated_noise, rel=1e-9)
+    assert adaptive.estimated_noise == pytest.approx(0.2, rel=0.1)
+
+
 @pytest.mark.parametrize("memory", [wv.restart(20), wv.restart_at([20])], ids=repr)
 def test_a_restart_keeps_the_noise(memory: wv.Memory) -> None:
     """The belief is blank, the noise is not, and propensities foresee it."""

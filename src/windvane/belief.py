@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._equality import are_equal
+from windvane._equality import EqualByContents
 from windvane.errors import BeliefError
 from windvane.memory import Memory, names_of
 from windvane.types import Floats
@@ -29,7 +29,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Belief:
+class Belief(EqualByContents):
     """The sums that a policy holds, with the memory that weighs them; a monoid under `merge`.
 
     >>> import numpy as np, windvane as wv
@@ -50,14 +50,6 @@ class Belief:
     held: float = 0.0  # under a half-life, Σ of the squared weights at that time
     squared_errors: float = 0.0  # Σ w·e²/S, if the policy estimates its noise
     error_weight: float = 0.0  # Σ w over the same errors of prediction
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Belief):
-            return NotImplemented
-        return are_equal(vars(self), vars(other))
-
-    def __hash__(self) -> int:
-        return hash((self.memory, self.ridge, self.seen, self.dim))
 
     @property
     def dim(self) -> int:

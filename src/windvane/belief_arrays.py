@@ -93,15 +93,20 @@ def export_counters(arrays: PolicyArrays) -> dict[str, float]:
     return {name: arrays.tally[name].item() for name in names}
 
 
-def restore_counters(arrays: PolicyArrays, saved: Mapping[str, float]) -> None:
-    """Take over saved counters; raise ValueError or KeyError if they are none."""
+def restore_counters(
+    arrays: PolicyArrays, saved: Mapping[str, float], has_ridge: bool = True
+) -> None:
+    """Take over saved counters; raise ValueError or KeyError if they are none.
+
+    The counters of a full belief include its ridge, those of a diagonal belief do not.
+    """
     tally = arrays.tally
     for name in TALLY.names or ():
         is_new = name in COUNTERS_OF_ERRORS
         tally[name] = saved.get(name, 0.0) if is_new else saved[name]
     counters = [tally[name].item() for name in TALLY.names or () if name != "clock"]
     sound = np.isfinite(counters).all() and np.isfinite(tally["clock"]).all()
-    if not (sound and min(counters) >= 0 and tally["ridge"] > 0):
+    if not (sound and min(counters) >= 0 and (tally["ridge"] > 0 or not has_ridge)):
         raise ValueError("its counters are out of bounds")
 
 

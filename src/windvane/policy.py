@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import cached_property, partial
 from types import ModuleType
-from typing import ClassVar, NoReturn, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,10 @@ from windvane.belief_arrays import (
 )
 from windvane.chooser import Choice, Chooser, compute_room
 from windvane.default_parts import DEFAULT_EXPLORATION, DEFAULT_RIDGE, make_default_memory
-from windvane.errors import ArmsError, BeliefError, SettingError
-from windvane.exploration import EXPLORATIONS, Exploration
+from windvane.errors import BeliefError, SettingError
+from windvane.exploration import Exploration
 from windvane.memory import Memory, names_of
+from windvane.policy_checks import check_best_can_be_found, refuse_features
 from windvane.prepared_arms import Finite, screen
 from windvane.types import Floats, Records
 
@@ -352,7 +353,8 @@ ridge=0.01)
 
     def find_best(self, actions: ActionSet) -> Best:
         """The best action for the θ of this round; if the set finds none, nothing changes."""
-        self._check_best_can_be_found(actions)
+        check_best_can_be_found(self.exploration, self.floor)
+        self._check_dim(actions)
         due = self.round == self._next_restart
         theta = self._kernels.choose_parameter(self._current_arrays(), self.key, self.round)
         best = actions.best(theta)
@@ -360,24 +362,6 @@ ridge=0.01)
         if due:
             self._restart()
         return best
-
-    def _check_best_can_be_found(self, actions: ActionSet) -> None:
-        """Refuse an exploration that needs a list of the actions."""
-        kind = self.exploration.kind
-        usable = ", ".join(e.symbols for e in EXPLORATIONS.values() if e.by_oracle)
-        hint = f"use one of {usable}, which need only the best action"
-        if self.exploration.chance or self.floor:
-            raise SettingError(
-                "choose: epsilon and a floor choose an action uniformly at random, which needs a "
-                f"list of the actions; {hint}, with floor=0"
-            )
-        if not kind.by_oracle:
-            needed = "the width" if kind.needs == "widths" else "the estimate"
-            raise SettingError(
-                f"choose: {self.exploration!r} needs {needed} of every action, and the actions of "
-                f"a set cannot be listed; {hint}"
-            )
-        self._check_dim(actions)
 
     def learn_row(self, features: Floats, reward: float, round_: int, at: float) -> None:
         if round_ < self._oldest_round:
@@ -388,7 +372,7 @@ ridge=0.01)
         alarms = self.alarms if self._raises_alarms else 0
         refused = self._learn(self._arrays, features, reward, at)
         if refused:
-            self._refuse_features(refused)
+            refuse_features(refused, self.ridge, self.memory)
         if self._raises_alarms and self.alarms > alarms:
             self._oldest_round = self.round
 
@@ -409,7 +393,7 @@ ridge=0.01)
         """Refuse features that are not finite, or so large that too few digits are left."""
         refused = self._kernels.check_observations(self._arrays, rows)
         if refused:
-            self._refuse_features(refused)
+            refuse_features(refused, self.ridge, self.memory)
 
     def _make_room(self, more: int) -> None:
         """Grow the array of past observations for more of them, up to the limit of the memory."""
@@ -420,15 +404,3 @@ ridge=0.01)
             grown = np.zeros((larger, past.shape[1]))
             grown[:room] = past
             self._arrays = self._arrays._replace(past=grown)
-
-    def _refuse_features(self, refused: int) -> NoReturn:
-        if refused == self._kernels.NOT_FINITE:
-            raise ArmsError(f"learn: features must be finite, with norm up to {LARGEST**0.5:g}")
-        most = self._kernels.LARGEST_CONDITION
-        unit = f"ridge ({self.ridge:g})"
-        if self.memory.kind.is_filter:
-            unit += f" and the variance ({self.memory.noise**2:g}) of the noise"
-        raise ArmsError(
-            f"learn: the squared features learned so far must sum to at most {most:g} times the "
-            f"{unit}, or too few digits are left; scale them to norm 1"
-        )

@@ -10,7 +10,8 @@ from learner_helpers import Offer
 from windvane.features.crossings import parse_crossings
 from windvane.features.hashing import hash_name
 from windvane.features.packing import pack_actions
-from windvane.learner.sides import MAX_ROW_ENTRIES, join_request, pick_action
+from windvane.kernels.feature_parts import pick_action
+from windvane.learner.sides import MAX_ROW_ENTRIES, join_request
 
 CONTEXT: list[dict[str, Any]] = [{"device": "phone", "user": {"age": 30, "v": [1.0, 2.0, 3.0]}}]
 OFFERS = [

@@ -142,6 +142,14 @@ class Adaptive(Chooser):
         """The estimate θ̂ of the base policy with the largest weight, (d,)."""
         return self._bases[int(self.chances.argmax())].theta
 
+    @property
+    def estimated_noise(self) -> float:
+        """The estimate σ̂ of the noise by the base policy with the largest weight.
+
+        As in `Policy`, the exploration must have a scale such as posterior(0.5).
+        """
+        return self._bases[int(self.chances.argmax())].estimated_noise
+
     def choose(self, arms: npt.ArrayLike | ActionSet) -> Choice:
         """Choose one of the arms, rows of features (K, d), or the best action of an action set."""
         turn = self._plan_turn()

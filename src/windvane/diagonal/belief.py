@@ -4,14 +4,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from windvane._equality import are_equal
+from windvane._equality import EqualByContents
 from windvane.errors import BeliefError
 from windvane.memory import Memory, names_of
 from windvane.types import Floats, Places
 
 
 @dataclass(frozen=True, eq=False)
-class DiagonalBelief:
+class DiagonalBelief(EqualByContents):
     """The sums of a diagonal policy: precisions and moments of the weights that it has learned.
 
     Weight i has W = λ + p, W̃ = λ + q, the mean m = b/W and the standard deviation √W̃/W in units
@@ -39,14 +39,6 @@ class DiagonalBelief:
     held: float = 0.0  # under a half-life, Σ of the squared weights at that time
     squared_errors: float = 0.0  # Σ w·e²/S, if the policy estimates its noise
     error_weight: float = 0.0  # Σ w over the same errors of prediction
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, DiagonalBelief):
-            return NotImplemented
-        return are_equal(vars(self), vars(other))
-
-    def __hash__(self) -> int:
-        return hash((self.memory, self.ridge, self.seen, self.dim))
 
     @property
     def means(self) -> Floats:

@@ -9,6 +9,7 @@ import numpy as np
 
 from windvane import _layout, policy_file, text_form, validation
 from windvane._layout import LARGEST, PolicyArrays
+from windvane.belief_arrays import export_counters, restore_counters
 from windvane.chooser import Choice, Chooser
 from windvane.diagonal.belief import DiagonalBelief
 from windvane.diagonal.sparse_rows import (
@@ -304,7 +305,7 @@ class DiagonalPolicy(Chooser):
             "round": self.round,
             "born": self._oldest_round,
             "next_restart": self._next_restart,
-            "tally": {name: self._arrays.tally[name].item() for name in _layout.TALLY.names or ()},
+            "tally": export_counters(self._arrays),
         }
         return header, {
             **self._storage.export_weights(self._weights),
@@ -314,17 +315,12 @@ class DiagonalPolicy(Chooser):
     def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
         """Take over a saved state if it fits the settings; raise ValueError if it does not."""
         weights: Weights = self._storage.restore_weights(self.memory, self.dim, arrays)
-        tally = self._arrays.tally.copy()
-        for name in _layout.TALLY.names or ():
-            tally[name] = header["tally"][name]
-        counters = [tally[name].item() for name in _layout.TALLY.names or () if name != "clock"]
-        if not (np.isfinite([*counters, tally["clock"].item()]).all() and min(counters) >= 0):
-            raise ValueError("its counters are out of bounds")
+        restored = self._arrays._replace(tally=self._arrays.tally.copy())
+        restore_counters(restored, header["tally"], has_ridge=False)
         self._restore_rounds(header, arrays["open"])
         self._oldest_round = validation.whole("load", "born", header["born"], least=0)
         self._next_restart = validation.whole("load", "next_restart", header["next_restart"], -1)
-        self._arrays = self._arrays._replace(tally=tally)
-        self._weights = weights
+        self._arrays, self._weights = restored, weights
 
     def learn_row(
         self, features: Floats | CheckedRow, reward: float, round_: int, at: float

@@ -65,6 +65,23 @@ class Parts(NamedTuple):
 
 
 @compiled_in_order
+def pick_action(sides: PackedSides, index: int) -> PackedSides:
+    """Return the features of the context and of one action."""
+    counts = sides.feature_counts
+    context, first = counts[0], counts[: index + 1].sum()
+    last = first + counts[index + 1]
+    context_end, number = sides.sizes[:context].sum(), sides.sizes[:first].sum()
+    number_end = number + sides.sizes[first:last].sum()
+    return PackedSides(
+        np.append(sides.hashes[:context], sides.hashes[first:last]),
+        np.append(sides.numbers[:context_end], sides.numbers[number:number_end]),
+        np.append(sides.sizes[:context], sides.sizes[first:last]),
+        np.array((context, counts[index + 1])),
+        np.append(sides.masks[:context], sides.masks[first:last]),
+    )
+
+
+@compiled_in_order
 def make_key(bits: np.uint64) -> np.uint64:
     """Return a key of these bits that is not EMPTY."""
     return scramble(bits) | np.uint64(1)

@@ -177,7 +177,7 @@ class Learner(Persistent):
         round_: int,
     ) -> "tuple[Ranking, PackedSides]":
         """Choose among packed actions at `places`; return also the features of the chosen one."""
-        from windvane.learner.sides import pick_action
+        from windvane.kernels.feature_parts import pick_action
 
         sides = self.join(context, actions)
         ranking = self.bank.rank(

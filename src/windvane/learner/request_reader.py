@@ -1,20 +1,19 @@
 """Read a request of a Python program: contexts and actions as dicts, with values of NumPy."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from windvane.errors import ArmsError, FeatureError
 
 Features = Mapping[str, object]
+_PLAIN_NAMES = frozenset((str,))
 PLAIN_TYPES = frozenset((str, float, int, bool))  # of values that JSON has as they are
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True)
-class OfferedAction:
+class OfferedAction(NamedTuple):
     """An action of a request, in the form in which its features are packed."""
 
     id: str
@@ -57,7 +56,12 @@ def _read_action(action: str | Features) -> OfferedAction:
 
 def _to_json(features: Features) -> dict[str, object]:
     """Replace arrays and numbers of NumPy, tuples, and texts of other classes by what JSON has."""
-    if type(features) is not dict and not isinstance(features, Mapping):
+    if type(features) is dict:
+        if _PLAIN_NAMES.issuperset(map(type, features)) and PLAIN_TYPES.issuperset(
+            map(type, features.values())
+        ):
+            return features.copy()
+    elif not isinstance(features, Mapping):
         raise FeatureError(f"rank: features must be a dict, got {features!r}")
     converted: dict[str, object] = {}
     for name, value in features.items():

@@ -8,7 +8,12 @@ import numpy as np
 from windvane.errors import FeatureError
 from windvane.features.crossings import ALL, Crossing, build_masks, parse_crossings
 from windvane.features.json_reader import FeatureList
-from windvane.features.packing import PackedActions, check_crossings, pack_features
+from windvane.features.packing import (
+    BYTES_PER_NUMBER,
+    PackedActions,
+    check_crossings,
+    pack_features,
+)
 from windvane.kernels.array_projection import project_arrays
 from windvane.kernels.feature_parts import PackedSides
 
@@ -38,9 +43,10 @@ def join_request(
         feature_counts=np.array((packed.feature_count, *actions.feature_counts), np.int64),
         masks=np.ones(len(hashes), np.int64),
     )
+    context_numbers = len(packed.numbers) // BYTES_PER_NUMBER
     if array_size and (sides.sizes > array_size).any():
         sides = project_arrays(sides, array_size)
-    context_numbers = int(sides.sizes[: packed.feature_count].sum())
+        context_numbers = int(sides.sizes[: packed.feature_count].sum())
     most_numbers = len(sides.numbers) - context_numbers
     check_crossings(context_numbers * most_numbers)
     if (1 + context_numbers) * (1 + most_numbers) > MAX_ROW_ENTRIES:
@@ -49,27 +55,6 @@ def join_request(
         return sides
     namespaces = np.frombuffer(packed.namespaces + actions.namespaces, np.uint64)
     return sides._replace(masks=build_masks(crossings, namespaces, packed.feature_count))
-
-
-def pick_action(sides: PackedSides, index: int) -> PackedSides:
-    """The features of the context and of one action."""
-    counts = sides.feature_counts
-    context = int(counts[0])
-    first = int(counts[: index + 1].sum())
-    last = first + int(counts[index + 1])
-    number_ends = np.concatenate(([0], np.cumsum(sides.sizes)))
-    return PackedSides(
-        hashes=np.concatenate((sides.hashes[:context], sides.hashes[first:last])),
-        numbers=np.concatenate(
-            (
-                sides.numbers[: number_ends[context]],
-                sides.numbers[number_ends[first] : number_ends[last]],
-            )
-        ),
-        sizes=np.concatenate((sides.sizes[:context], sides.sizes[first:last])),
-        feature_counts=np.array((context, last - first), np.int64),
-        masks=np.concatenate((sides.masks[:context], sides.masks[first:last])),
-    )
 
 
 def _check_rows(sides: PackedSides, context_numbers: int) -> None:

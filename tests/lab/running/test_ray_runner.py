@@ -34,7 +34,7 @@ WORLDS = {
     "abrupt": worlds.world(5, 8, 300, worlds.abrupt([100], flip=0.6)),
     "walk": worlds.world(5, 8, 300, worlds.walk(2.0)),
     "pools": worlds.world(6, 8, 300, actions=worlds.pools(*POOLS)),
-    "few arms": worlds.world(6, 4, 300, actions=worlds.pools(*POOLS, anew=False)),
+    "few arms": worlds.world(6, 4, 300, actions=worlds.pools(*POOLS, new_each_round=False)),
 }
 CPUS = 2
 

@@ -196,7 +196,7 @@ def test_pools_give_equally_many_different_arms_all_equally_likely(size: int) ->
 
 
 def test_pools_drawn_once_stay_for_the_replication() -> None:
-    place = world(1, 4, 100, actions=pools([[1], [2], [3]], [[4], [5], [6]], anew=False))
+    place = world(1, 4, 100, actions=pools([[1], [2], [3]], [[4], [5], [6]], new_each_round=False))
     draw = place.draw(0)
     assert draw.picks.shape == (1, 4)
     assert any(not np.array_equal(draw.picks, place.draw(seed).picks) for seed in range(9))

@@ -121,7 +121,7 @@ def make_experiment(
     settings = find_protocol(protocol)
     theta_after = flip_signs(pools.theta, protocol)
     actions = worlds.pools(
-        pools.clicked, pools.other, anew=settings.new_arms_each_round, label=pools.source
+        pools.clicked, pools.other, new_each_round=settings.new_arms_each_round, label=pools.source
     )
     drift = worlds.abrupt([settings.change], to=theta_after[None])
     world = worlds.world(

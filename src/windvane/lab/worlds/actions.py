@@ -59,14 +59,14 @@ def fixed(arms: npt.ArrayLike | None = None) -> Actions:
     return Actions(text, drawn_each_round=False, vectors=vectors, pool_sizes=(len(vectors),))
 
 
-def pools(*sets: npt.ArrayLike, anew: bool = True, label: str = "") -> Actions:
+def pools(*sets: npt.ArrayLike, new_each_round: bool = True, label: str = "") -> Actions:
     """Different arms from each pool, K/n of each of n pools.
 
-    They are drawn in every round, or once a replication if `anew` is False. `label` is a note for
-    every output.
+    They are drawn in every round, or once a replication if `new_each_round` is False. `label` is a
+    note for every output.
 
     >>> from windvane.lab.worlds import pools, world
-    >>> actions = pools([[1.0, 0.0], [0.8, 0.6]], [[0.0, 1.0], [0.6, 0.8]], anew=False)
+    >>> actions = pools([[1.0, 0.0], [0.8, 0.6]], [[0.0, 1.0], [0.6, 0.8]], new_each_round=False)
     >>> world(2, 2, 100, actions=actions).draw(1).picks.shape  # one arm of each pool
     (1, 2)
     """
@@ -76,8 +76,8 @@ def pools(*sets: npt.ArrayLike, anew: bool = True, label: str = "") -> Actions:
     vectors = np.concatenate(parts)
     sizes = tuple(len(part) for part in parts)
     checksum = f"{zlib.crc32(vectors.tobytes()):08x}"
-    text = f"pools({' + '.join(map(str, sizes))} arms #{checksum}, anew={anew})"
-    return Actions(text, anew, vectors, sizes, label)
+    text = f"pools({' + '.join(map(str, sizes))} arms #{checksum}, anew={new_each_round})"
+    return Actions(text, new_each_round, vectors, sizes, label)
 
 
 def ball(radius: float = 1.0) -> Actions:

@@ -11,10 +11,10 @@ from windvane.features.labels import Contribution
 from windvane.features.packing import Action, PackedActions, pack_actions
 from windvane.kernels.belief_bank import LOSS
 from windvane.kernels.diagonal import MOMENT, PRECISION
+from windvane.kernels.feature_parts import pick_action
 from windvane.learner.explanation import explain_action
 from windvane.learner.learner import Learner
 from windvane.learner.lesson_codec import decode_lesson, encode_lesson, is_lesson
-from windvane.learner.sides import pick_action
 from windvane.learner.transfer import compute_fades, transfer_beliefs
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.model import Choice, LearningState, Model, Moment, Summary
