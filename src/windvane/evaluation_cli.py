@@ -1,4 +1,4 @@
-"""The commands that ask a log: check."""
+"""The commands that ask a log: check and evaluate."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +13,8 @@ from windvane._text_table import format_table
 from windvane.errors import SettingError
 
 if TYPE_CHECKING:
+    from windvane.evaluation import Evaluation
+    from windvane.evaluation.evaluator import Settings
     from windvane.evaluation.log_batch import Log
     from windvane.evaluation.log_check import CheckReport
 
@@ -41,6 +43,8 @@ Loop = Annotated[
         "decisions are read; default: default."
     ),
 ]
+DEFAULT_POLICIES = ("logged", "first", "random", "learner")
+TUNED = ("half-life",)
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first row that is bad.")]
 
 
@@ -63,6 +67,104 @@ def check(
     else:
         _print_report(report)
     raise typer.Exit(0 if report.is_usable else 1)
+
+
+def evaluate(
+    log: LogPaths,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help='A policy: logged, first, random, action=ID, learner, "halfLife=2 days '
+            'explorationPercentage=0.05", "MEMORY * EXPLORATION", or a name that `windvane '
+            "policies` lists. May be repeated. Default: logged, first, random, learner."
+        ),
+    ] = None,
+    tune: Annotated[
+        str | None,
+        typer.Option(help="half-life: try half-lives and shares of exploration, confirm the best."),
+    ] = None,
+    half_life: Annotated[
+        str, typer.Option(help="Age at which a decision counts half in the recent value.")
+    ] = "7 days",
+    reward_model: Annotated[
+        bool | None,
+        typer.Option(
+            "--reward-model/--no-reward-model",
+            help="Whether a model of the rewards makes the values of fixed policies more exact; "
+            "by default if the log has features and at most 200 000 rows.",
+        ),
+    ] = None,
+    since: Annotated[str | None, typer.Option(help="First time, such as 2026-01-31T12:00.")] = None,
+    until: Annotated[str | None, typer.Option(help="Time after the last decision.")] = None,
+    format: Format = "auto",
+    columns: Columns = None,
+    loop: Loop = None,
+    strict: Strict = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the picture and the numbers.")
+    ] = None,
+    on: Annotated[
+        str, typer.Option(help="threads, ray, or the address of a Ray cluster.")
+    ] = "threads",
+    as_json: AsJson = False,
+) -> None:
+    """Estimate from a log what other policies would have earned."""
+    from windvane.evaluation.cluster import evaluate_on
+    from windvane.evaluation.evaluator import list_candidates, make_settings
+    from windvane.evaluation.report import format_evaluation, list_sentences
+
+    if tune is not None and (tune not in TUNED or policy):
+        raise SettingError(f"evaluate: --tune takes {TUNED[0]}, and no --policy beside it")
+    candidates = list_candidates(policy or DEFAULT_POLICIES)
+    settings = make_settings(
+        half_life=half_life, reward_model=reward_model, seed=seed, since=since, until=until
+    )
+    opened = open_log(log, format, columns, strict, loop)
+    if tune is not None:
+        _tune(opened, settings, out, on, as_json)
+        return
+    with show_progress("evaluate", opened):
+        result = evaluate_on(on, opened, candidates, settings)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        print(format_evaluation(result))
+    for sentence in list_sentences(result):
+        print_message(sentence)
+    if out is not None:
+        _write(result, out)
+
+
+def _tune(log: "Log", settings: "Settings", out: Path | None, on: str, as_json: bool) -> None:
+    from windvane.evaluation.report import format_tuning
+    from windvane.evaluation.tuning import tune
+
+    with show_progress("tune", log):
+        tuning = tune(log, settings, on=on)
+    if as_json:
+        print_json(tuning.to_json())
+    else:
+        print(format_tuning(tuning))
+    for sentence in dict.fromkeys([*tuning.grid.warnings, *tuning.held_out.warnings]):
+        print_message(sentence)
+    if out is not None:
+        _write(tuning.held_out, out)
+
+
+def _write(evaluation: "Evaluation", folder: Path) -> None:
+    """Write the numbers as JSON and the figure, and say where they are."""
+    import json
+
+    from windvane._figure_style import save_figure
+    from windvane._files import replace_file
+    from windvane.evaluation.figure import draw_evaluation
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with replace_file(folder / "evaluation.json") as draft:
+        Path(draft).write_text(json.dumps(evaluation.to_json(), indent=2), "utf-8")
+    picture, *_ = save_figure(draw_evaluation(evaluation), folder, "evaluation")
+    print_message(f"The picture is {picture}")
 
 
 def open_log(
@@ -129,4 +231,4 @@ def _print_report(report: "CheckReport") -> None:
         print_message(f"bad row {bad.source}:{bad.line}: {bad.reason}")
 
 
-EVALUATION_COMMANDS: tuple[Callable[..., object], ...] = (check,)
+EVALUATION_COMMANDS: tuple[Callable[..., object], ...] = (check, evaluate)

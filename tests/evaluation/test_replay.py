@@ -31,7 +31,7 @@ def score_log(replayer: Replayer, log: MemoryLog) -> ScoredRows:
     """All scores of a replay."""
     parts, rows_before = [], 0
     for batch in log.iterate_batches():
-        for block in split_blocks(batch, np.arange(batch.size), 500):
+        for block in split_blocks(batch, np.arange(batch.size)):
             parts.append(replayer.score_block(block, rows_before))
             rows_before += block.rows.size
     return ScoredRows(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))

@@ -33,7 +33,7 @@ ACCEPTED = (
     "predictive(EXPLORATION), logistic(...), poisson(...), or a name that `windvane policies` lists"
 )
 SETTING_NAME = re.compile(r"(?:^|(?<=[\s,;]))([A-Za-z]+)=")
-SETTINGS_OF_LEARNER = ("belief", "halfLife", "explorationPercentage", "crossings")
+SETTINGS_OF_LEARNER = ("belief", "halfLife", "explorationPercentage", "crossings", "arraySize")
 SETTINGS_OF_FULL = ("dim", "ridge", "noise", "width")
 DEFAULTS_OF_FULL = {
     "halfLife": "7 days",
@@ -120,6 +120,7 @@ def _read_settings(text: str) -> Candidate:
         half_life=given.get("halfLife", "auto"),
         exploration_percentage=_number(given.get("explorationPercentage", "0.02"), text),
         crossings=given.get("crossings", "context*action"),
+        array_size=_whole(given.get("arraySize", "0"), text),
         text=text,
     )
 
@@ -129,17 +130,15 @@ def _make_full(text: str, given: Mapping[str, str]) -> Candidate:
     parsed = parse_half_life(given["halfLife"])
     numbers = {
         name: _number(given[name], text)
-        for name in ("dim", "ridge", "noise", "width", "explorationPercentage")
+        for name in ("ridge", "noise", "width", "explorationPercentage")
     }
-    if numbers["dim"] != int(numbers["dim"]):
-        raise SettingError(f"policy: dim must be a whole number, got {given['dim']!r}")
     radius = confidence(RADIUS_DELTA, numbers["noise"])
     return _call(
         text,
         make_policy,
         keep() if parsed is None else make_half_life(parsed.length),
         randomized(half_normal(numbers["width"] * radius)),
-        dim=int(numbers["dim"]),
+        dim=_whole(given["dim"], text),
         ridge=numbers["ridge"],
         floor=numbers["explorationPercentage"],
         text=text,
@@ -228,6 +227,12 @@ def _number(value: str, text: str) -> float:
         return float(value)
     except ValueError:
         raise SettingError(f"policy: {value!r} must be a number in {text!r}") from None
+
+
+def _whole(value: str, text: str) -> int:
+    if not value.isdecimal():
+        raise SettingError(f"policy: {value!r} must be a whole number in {text!r}")
+    return int(value)
 
 
 def _refuse(text: str) -> SettingError:

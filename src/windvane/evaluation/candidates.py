@@ -61,6 +61,7 @@ class LearnerCandidate:
     half_life: str = AUTO
     exploration_percentage: float = EXPLORATION_PERCENTAGE
     crossings: str = ALL
+    array_size: int = 0
     learner: Learner | None = None
     clock: Clock = "time"
     other_clock: "LearnerCandidate | None" = None  # the same learner on the other clock
@@ -73,6 +74,7 @@ class LearnerCandidate:
             half_life=self.half_life,
             exploration_percentage=self.exploration_percentage,
             crossings=self.crossings,
+            array_size=self.array_size,
             seed=seed,
         )
 
@@ -164,6 +166,7 @@ def make_learner(
     half_life: str = AUTO,
     exploration_percentage: float = EXPLORATION_PERCENTAGE,
     crossings: str = ALL,
+    array_size: int = 0,
     text: str = "",
 ) -> LearnerCandidate:
     """Make a candidate of the settings of a learner; they are checked at once."""
@@ -171,6 +174,7 @@ def make_learner(
         half_life=half_life,
         exploration_percentage=exploration_percentage,
         crossings=crossings,
+        array_size=array_size,
         seed=0,
     )
     settings = []
@@ -180,10 +184,12 @@ def make_learner(
         settings.append(f"explorationPercentage={exploration_percentage:g}")
     if crossings != ALL:
         settings.append(f"crossings={crossings}")
+    if array_size:
+        settings.append(f"arraySize={array_size}")
     text = text or " ".join(settings) or "learner"
     clock = _find_clock(learner)
     candidate = LearnerCandidate(
-        text, text, half_life, exploration_percentage, crossings, clock=clock
+        text, text, half_life, exploration_percentage, crossings, array_size, clock=clock
     )
     if clock != "rounds":
         return candidate
@@ -248,6 +254,7 @@ def wrap_object(policy: object) -> Candidate:
             policy.half_life,
             policy.exploration_percentage,
             policy.crossings,
+            policy.array_size,
             learner=policy,
             clock=_find_clock(policy),
         )

@@ -60,7 +60,10 @@ class CompiledReplayer:
         self._clock = clock
         self._key = make_key(seed)
         self._acceptance = start_acceptance()
-        self.width = policy.dim
+
+    def open_block(self, block: FeatureBlock) -> None:
+        """Encode the actions of a block, before several policies read them at once."""
+        block.get_dense(self._policy.dim)
 
     def score_block(self, block: FeatureBlock, first_row: int) -> ScoredRows:
         """Score the rows of a block and learn from those accepted."""

@@ -1,6 +1,8 @@
 """Evaluate: what several policies would have earned, in one pass over a log."""
 
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -28,7 +30,7 @@ from windvane.evaluation.fixed_policies import (
 from windvane.evaluation.log_batch import Log, LogBatch
 from windvane.evaluation.players import LearnerPlayer, make_chooser_player
 from windvane.evaluation.policy_record import DEFAULT_HALF_LIFE, PolicyRecord
-from windvane.evaluation.replay import Replayer, RowReplayer
+from windvane.evaluation.replay import Replayer, RowReplayer, ScoredRows
 from windvane.evaluation.replay_notes import describe_replay, list_log_warnings
 from windvane.evaluation.result import Evaluation, PolicyResult
 from windvane.evaluation.reward_model import RewardModel
@@ -71,14 +73,7 @@ def evaluate(
     features and at most 200 000 rows. `level` is the chance with which an interval misses.
     `progress` is called after each part of the log; the evaluation ends if it raises.
     """
-    settings = Settings(
-        half_life=parse_recent_half_life(half_life),
-        reward_model=reward_model,
-        level=level,
-        seed=validation.whole("evaluate", "seed", seed, least=0),
-        period=Period(_read_moment("since", since, -np.inf), _read_moment("until", until, np.inf)),
-        reward_range=reward_range,
-    )
+    settings = make_settings(half_life, reward_model, level, seed, since, until, reward_range)
     return run_evaluation(log, list_candidates(candidates), settings, progress)
 
 
@@ -92,6 +87,26 @@ class Settings(NamedTuple):
     period: Period = Period()
     reward_range: tuple[float, float] | None = None
     scored_since: float = -np.inf  # rows before are learned from, and not scored
+
+
+def make_settings(
+    half_life: str | None = None,
+    reward_model: bool | None = None,
+    level: float = 0.05,
+    seed: int = 0,
+    since: Moment = None,
+    until: Moment = None,
+    reward_range: tuple[float, float] | None = None,
+) -> Settings:
+    """Check the arguments of `evaluate`."""
+    return Settings(
+        half_life=parse_recent_half_life(half_life),
+        reward_model=reward_model,
+        level=validation.inside("evaluate", "level", level),
+        seed=validation.whole("evaluate", "seed", seed, least=0),
+        period=Period(_read_moment("since", since, -np.inf), _read_moment("until", until, np.inf)),
+        reward_range=reward_range,
+    )
 
 
 def parse_recent_half_life(text: str | None) -> float | None:
@@ -172,7 +187,6 @@ class Evaluator:
             else make_replayer(candidate, facts, settings.seed)
             for candidate in candidates
         ]
-        self._widest = max((each.width for each in self._replayers if each is not None), default=0)
 
     def add(self, batch: LogBatch) -> None:
         """Evaluate the usable rows of a batch."""
@@ -183,7 +197,7 @@ class Evaluator:
         predictions: list[Floats] = []
         blocks: list[tuple[Places, Places]] = []
         if self._model is not None or any(self._replayers):
-            for block in split_blocks(batch, rows, self._widest):
+            for block in split_blocks(batch, rows):
                 self._replay(batch, block, rows_before)
                 rows_before += block.rows.size
                 if self._model is not None:
@@ -192,10 +206,10 @@ class Evaluator:
         self._add_fixed(batch, rows, predictions, blocks)
 
     def _replay(self, batch: LogBatch, block: FeatureBlock, rows_before: int) -> None:
-        for record, replayer in zip(self._records, self._replayers, strict=True):
-            if replayer is None:
+        all_scores = score_blocks(self._replayers, block, rows_before)
+        for record, scores in zip(self._records, all_scores, strict=True):
+            if scores is None:
                 continue
-            scores = replayer.score_block(block, rows_before)
             is_scored = block.times >= self._settings.scored_since
             rows = block.rows[is_scored]
             record.add(
@@ -268,6 +282,26 @@ class Evaluator:
             first_bad_rows=[f"{row.source}:{row.line}: {row.reason}" for row in log.bad_rows],
             warnings=[*list_log_warnings(log, self.counts, has_replays), *notes],
         )
+
+
+def score_blocks(
+    replayers: Sequence[Replayer | None], block: FeatureBlock, rows_before: int
+) -> list[ScoredRows | None]:
+    """Score a block by every replayer; compiled ones work on threads at the same time."""
+    compiled = [each for each in replayers if isinstance(each, CompiledReplayer)]
+    for replayer in compiled:
+        replayer.open_block(block)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        running = {each: pool.submit(each.score_block, block, rows_before) for each in compiled}
+        scores: list[ScoredRows | None] = []
+        for each in replayers:
+            if each is None:
+                scores.append(None)
+            elif isinstance(each, CompiledReplayer):
+                scores.append(running[each].result())
+            else:
+                scores.append(each.score_block(block, rows_before))
+    return scores
 
 
 def make_replayer(

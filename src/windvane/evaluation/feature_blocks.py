@@ -9,19 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._jit import compiled_in_order
 from windvane.errors import FeatureError
 from windvane.evaluation.log_batch import DecisionFeatures, LogBatch
-from windvane.features.crossings import Crossing
+from windvane.evaluation.sparse_hashing import hash_sparsely
 from windvane.features.encoder import Encoder
-from windvane.features.hashing import cross_parts, weigh_parts
 from windvane.features.packing import PackedActions, join_sides, pack_actions
 from windvane.kernels.feature_parts import PackedSides
-from windvane.learner.sides import join_request
-from windvane.types import Floats, Places, UnsignedIntegers
+from windvane.learner.learner import Learner
+from windvane.types import Floats, Places
 
-MAX_BLOCK_NUMBERS = 2**20  # of encoded actions, 8 MiB
-MAX_BLOCK_ROWS = 4096
+MAX_BLOCK_ACTIONS = 4096  # of all rows of a block: 4 MiB if an action has 128 numbers
 
 
 class SparseEntries(NamedTuple):
@@ -46,7 +43,7 @@ class FeatureBlock:
         self.logged = batch.probabilities[self.places]  # (actions,)
         self._batch = batch
         self._packed: list[tuple[DecisionFeatures, PackedActions]] = []
-        self._sides: dict[tuple[Crossing, ...], list[PackedSides]] = {}
+        self._sides: dict[tuple[str, int], list[PackedSides]] = {}
         self._dense: dict[int, Floats] = {}
         self._sparse: dict[int, list[SparseEntries]] = {}
 
@@ -67,14 +64,14 @@ class FeatureBlock:
             ]
         return self._sparse[dim]
 
-    def get_sides(self, crossings: tuple[Crossing, ...]) -> list[PackedSides]:
-        """The packed features of each row, as a learner reads them."""
-        if crossings not in self._sides:
-            self._sides[crossings] = [
-                join_request(features.context, actions, crossings)
-                for features, actions in self._pack()
+    def get_sides(self, learner: Learner) -> list[PackedSides]:
+        """The packed features of each row, as a learner reads them; alike learners share them."""
+        key = learner.crossings, learner.array_size
+        if key not in self._sides:
+            self._sides[key] = [
+                learner.join(features.context, actions) for features, actions in self._pack()
             ]
-        return self._sides[crossings]
+        return self._sides[key]
 
     def _pack(self) -> list[tuple[DecisionFeatures, PackedActions]]:
         if not self._packed:
@@ -95,14 +92,13 @@ class FeatureBlock:
         return self._packed
 
 
-def split_blocks(batch: LogBatch, rows: Places, widest: int) -> Iterator[FeatureBlock]:
-    """Split rows into blocks whose encoded actions, of `widest` numbers each, fit into memory."""
+def split_blocks(batch: LogBatch, rows: Places) -> Iterator[FeatureBlock]:
+    """Split rows into blocks whose encoded actions fit into memory, the same for any candidate."""
     actions = batch.action_counts[rows]
-    most_actions = max(1, MAX_BLOCK_NUMBERS // max(widest, 1))
     first = 0
     while first < rows.size:
-        totals = np.cumsum(actions[first : first + MAX_BLOCK_ROWS])
-        count = max(1, int(np.searchsorted(totals, most_actions, "right")))
+        totals = np.cumsum(actions[first : first + MAX_BLOCK_ACTIONS])
+        count = max(1, int(np.searchsorted(totals, MAX_BLOCK_ACTIONS, "right")))
         yield FeatureBlock(batch, rows[first : first + count])
         first += count
 
@@ -127,28 +123,3 @@ def _find_eligible(batch: LogBatch, rows: Places) -> Places:
     places = np.arange(counts.sum()) + shifts
     eligible: Places = places[batch.is_eligible[places]]
     return eligible
-
-
-@compiled_in_order
-def hash_sparsely(
-    hashes: UnsignedIntegers, numbers: Floats, sizes: Places, feature_counts: Places, dim: int
-) -> tuple[Places, Floats, Places]:
-    """Compute the entries of each action's row, and where they end, as `hash_rows` does densely."""
-    part_hashes, weights, ends = weigh_parts(hashes, numbers, sizes, feature_counts)
-    count = feature_counts.size - 1
-    row_ends = np.empty(count, np.int64)
-    total = 0
-    for k in range(count):
-        total += ends[0] * (ends[k + 1] - ends[k])
-        row_ends[k] = total
-    indices, values = np.empty(total, np.int64), np.empty(total)
-    place = 0
-    for k in range(count):
-        row_indices, row_values = cross_parts(
-            part_hashes, weights, ends[0], ends[k], ends[k + 1], dim
-        )
-        for i in range(row_indices.size):
-            indices[place] = row_indices[i]
-            values[place] = row_values[i]
-            place += 1
-    return indices, values, row_ends

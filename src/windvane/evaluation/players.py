@@ -10,8 +10,8 @@ from windvane.diagonal.policy import DiagonalPolicy
 from windvane.diagonal.sparse_rows import SparseRow, SparseRows, read_arms
 from windvane.evaluation.feature_blocks import FeatureBlock
 from windvane.glm.policy import GeneralizedPolicy
+from windvane.kernels.feature_parts import pick_action
 from windvane.learner.learner import Learner
-from windvane.learner.sides import pick_action
 from windvane.policy import Policy
 from windvane.types import Floats
 
@@ -32,10 +32,6 @@ class Player(Protocol):
     def is_sampled(self) -> bool:
         """Whether the probabilities are counted in draws."""
 
-    @property
-    def width(self) -> int:
-        """How many numbers an encoded action has."""
-
     def open_block(self, block: FeatureBlock) -> None:
         """Prepare for the rows of a block."""
 
@@ -50,14 +46,13 @@ class LearnerPlayer:
     """A learner."""
 
     is_sampled = False
-    width = 0
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
 
     def open_block(self, block: FeatureBlock) -> None:
         """Pack the features of the block."""
-        self._sides = block.get_sides(self._learner.parsed_crossings)
+        self._sides = block.get_sides(self._learner)
 
     def view_row(self, row: int, at: float) -> RowView:
         """Rank the actions."""
@@ -76,7 +71,6 @@ class ChooserPlayer:
 
     def __init__(self, policy: Chooser) -> None:
         self._policy = policy
-        self.width = policy.dim
         self.is_sampled = is_counted(policy)
 
     def open_block(self, block: FeatureBlock) -> None:
@@ -111,7 +105,6 @@ class SparsePlayer:
 
     def __init__(self, policy: DiagonalPolicy) -> None:
         self._policy = policy
-        self.width = 0
         self.is_sampled = is_counted(policy)
 
     def open_block(self, block: FeatureBlock) -> None:

@@ -50,10 +50,6 @@ class ReplayCounts(NamedTuple):
 class Replayer(Protocol):
     """A policy that is replayed, block by block."""
 
-    @property
-    def width(self) -> int:
-        """How many numbers an encoded action has."""
-
     def score_block(self, block: FeatureBlock, first_row: int) -> ScoredRows:
         """Score the rows of a block and learn from those accepted; `first_row` is the number of
         rows before the block."""
@@ -81,7 +77,6 @@ class RowReplayer:
         self._key = make_key(seed)
         self._acceptance = start_acceptance()
         self._learned = 0  # how often a row was learned: the rounds of the policy
-        self.width = player.width
 
     def score_block(self, block: FeatureBlock, first_row: int) -> ScoredRows:
         """Score the rows of a block and learn from those accepted."""

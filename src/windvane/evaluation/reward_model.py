@@ -3,8 +3,8 @@
 import numpy as np
 
 from windvane.evaluation.feature_blocks import FeatureBlock
+from windvane.kernels.feature_parts import pick_action
 from windvane.learner.learner import Learner
-from windvane.learner.sides import pick_action
 from windvane.types import Floats
 
 
@@ -20,7 +20,7 @@ class RewardModel:
         predictions = np.empty(int(block.starts[-1]))
         starts = block.starts.tolist()
         rows = zip(
-            block.get_sides(self._learner.parsed_crossings),
+            block.get_sides(self._learner),
             *(block.chosen.tolist(), block.rewards.tolist(), block.times.tolist()),
             strict=True,
         )

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
+from windvane._figure_style import NAMED_STYLES, assign_styles, save_figure
 from windvane.errors import SettingError
-from windvane.lab.output.figure_style import NAMED_STYLES, assign_styles, save_figure
 from windvane.lab.output.panels import Panel
 from windvane.lab.output.regret_figure import draw_regret
 from windvane.lab.output.tuning_figure import draw_tuning

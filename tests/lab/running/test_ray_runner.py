@@ -13,16 +13,12 @@ import numpy as np
 import pytest
 
 import windvane as wv
+from windvane._ray_tasks import MAX_ATTEMPTS, TASKS_PER_CPU, _hide_worker_messages
 from windvane.errors import SettingError, WindvaneError
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
 from windvane.lab.running.experiment import Chunk, Experiment, make_thread_runner, run_experiment
-from windvane.lab.running.ray_runner import (
-    MAX_ATTEMPTS,
-    TASKS_PER_CPU,
-    _hide_worker_messages,
-    make_ray_runner,
-)
+from windvane.lab.running.ray_runner import make_ray_runner
 from windvane.lab.worlds.drift import Drift
 
 PLAYERS = (

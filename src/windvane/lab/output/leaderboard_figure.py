@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from windvane.lab.output.figure_style import (
+from windvane._figure_style import (
     DPI,
     GRID_COLOUR,
     HUES,

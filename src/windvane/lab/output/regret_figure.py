@@ -15,8 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy.optimize import isotonic_regression
 
 from windvane import validation
-from windvane.errors import SettingError
-from windvane.lab.output.figure_style import (
+from windvane._figure_style import (
     DPI,
     LINE_COLOUR,
     NORMAL_POINTS,
@@ -31,6 +30,7 @@ from windvane.lab.output.figure_style import (
     freeze_layout,
     make_line,
 )
+from windvane.errors import SettingError
 from windvane.lab.output.panels import Panel
 from windvane.types import Floats
 

@@ -11,8 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
 from windvane import validation
-from windvane.errors import SettingError
-from windvane.lab.output.figure_style import (
+from windvane._figure_style import (
     DPI,
     LINE_COLOUR,
     NAMED_STYLES,
@@ -25,6 +24,7 @@ from windvane.lab.output.figure_style import (
     freeze_layout,
     make_line,
 )
+from windvane.errors import SettingError
 from windvane.types import Floats
 
 

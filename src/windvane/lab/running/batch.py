@@ -61,7 +61,8 @@ def _open_runner(on: str) -> Iterator[Runner]:
     if on == "threads":
         yield make_thread_runner()
         return
-    from windvane.lab.running.ray_runner import connect_to_ray, make_ray_runner
+    from windvane._ray_tasks import connect_to_ray
+    from windvane.lab.running.ray_runner import make_ray_runner
 
     runner = make_ray_runner()
     with connect_to_ray(None if on == "ray" else on):

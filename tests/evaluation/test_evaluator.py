@@ -1,0 +1,152 @@
+"""`evaluate`: many candidates in one pass, rows left out, tuning, and Ray."""
+
+import os
+import runpy
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import windvane as wv
+from simulated_log import SECONDS_PER_ROW, MemoryLog, simulate_log
+from windvane.errors import SettingError
+from windvane.evaluation import Evaluation, evaluate, open_log, read_candidate
+from windvane.evaluation.cluster import evaluate_on, group_candidates
+from windvane.evaluation.evaluator import Settings, list_candidates
+from windvane.evaluation.log_batch import LogBatch
+from windvane.evaluation.tuning import tune
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXACT = "full(half_life(86400) * randomized(half_normal(0.3)), dim=12)"
+
+
+def test_fixed_policies_have_the_values_of_the_formulas() -> None:
+    log = simulate_log(2000, seed=1)
+    _, chosen, probabilities, rewards = log._columns
+    own = probabilities[np.arange(2000), chosen]
+    evaluation = evaluate(log, ["logged", "first", "random", "action=a2"], reward_model=False)
+    expected = {
+        "logged": rewards.mean(),
+        "first": ((chosen == 0) / own * rewards).mean(),
+        "random": (rewards / 3 / own).mean(),
+        "action=a2": ((chosen == 2) / own * rewards).mean(),
+    }
+    for name, value in expected.items():
+        assert evaluation[name].estimates["ips"].value == pytest.approx(value, abs=1e-12)
+    assert [policy.source for policy in evaluation.policies] == [
+        *("Online", "Baseline", "Random", "Custom")
+    ]
+
+
+class EditedLog(MemoryLog):
+    """A log whose batches are changed."""
+
+    def _make_batch(self, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> LogBatch:
+        batch = super()._make_batch(rows)
+        rewards, probabilities = batch.rewards.copy(), batch.probabilities.copy()
+        rewards[0] = np.nan
+        probabilities[batch.starts[1] + batch.chosen[1]] = 0.0
+        is_eligible = batch.is_eligible.copy()
+        is_eligible[::3] = False  # the first action of every row
+        is_degraded = np.arange(batch.size) == 2
+        return batch._replace(
+            rewards=rewards,
+            probabilities=probabilities,
+            is_eligible=is_eligible,
+            is_degraded=is_degraded,
+            is_defaulted=np.arange(batch.size) == 3,
+        )
+
+
+def test_rows_without_reward_or_decision_are_left_out_and_counted() -> None:
+    log = EditedLog(*simulate_log(1000, seed=2)._columns)
+    evaluation = evaluate(log, ["first", "random", EXACT])
+    assert evaluation.rows == 1000 - 2 * 3
+    assert evaluation.unrewarded_rows == 2
+    assert evaluation["first"].diagnostics.defaulted == pytest.approx(2 / 994)
+    sentences = " ".join(evaluation.warnings)
+    assert "2 rows were left out, because the service had answered without deciding" in sentences
+    assert "2 rows were left out, because the probability of their action is 0" in sentences
+    # an excluded action is never chosen: without its probability, no weight is above 1/2 · 1/p
+    assert evaluation["random"].diagnostics.largest_weight <= 0.5 / (0.1 / 1.2) + 1e-9
+
+
+def test_a_candidate_does_not_depend_on_the_others_and_progress_is_reported() -> None:
+    log, seen = simulate_log(800, seed=3), []
+    texts = ["first", EXACT, "learner", "full(keep() * thompson(0.3), dim=8)"]
+    together = evaluate(log, texts, progress=lambda progress: seen.append(progress.rows))
+    assert seen == [500, 800]
+    for text in texts:
+        [alone] = evaluate(log, [text]).policies
+        assert alone.to_json() == together[alone.name].to_json()
+    assert Evaluation.from_json(together.to_json()).to_json() == together.to_json()
+
+
+def test_objects_are_evaluated_and_do_not_change() -> None:
+    learner, policy = wv.Learner(seed=1), wv.Policy(8, wv.keep(), wv.greedy(), seed=1)
+    log = simulate_log(300, seed=4)
+    evaluation = evaluate(log, [learner, policy, policy], seed=1)
+    assert learner.bank.lessons == 0
+    assert policy.round == 0
+    assert [each.name for each in evaluation.policies[1:]] == [repr(policy), f"{policy!r} #2"]
+    with pytest.raises(SettingError, match="a candidate must be a text, a policy or a learner"):
+        evaluate(log, [3])
+
+
+def test_a_discount_is_shown_on_both_clocks() -> None:
+    log = simulate_log(900, seed=5)
+    evaluation = evaluate(log, ["full(discount(0.99) * epsilon(0.1), dim=8)"])
+    rounds, time = (policy.replay for policy in evaluation.policies)
+    assert rounds is not None
+    assert time is not None
+    assert rounds.clock.startswith("rounds")
+    assert time.clock.startswith("time")
+    assert 0 < rounds.acceptance_rate < 0.5
+    assert any("times as slowly" in sentence for sentence in evaluation.policies[0].warnings)
+
+
+def test_only_the_period_is_evaluated() -> None:
+    log = simulate_log(600, seed=6)
+    middle = evaluate(log, ["logged"], since=100 * SECONDS_PER_ROW, until=250 * SECONDS_PER_ROW)
+    assert middle.rows == 150
+    assert evaluate(log, ["logged"], until="1970-01-01T00:10").rows == 10
+    with pytest.raises(SettingError, match="has no row that can be evaluated"):
+        evaluate(log, ["logged"], since="2030-01-01")
+    with pytest.raises(SettingError, match="since must be a time such as"):
+        evaluate(log, ["logged"], since="tomorrow")
+
+
+def test_tuning_finds_the_half_life_of_a_world_that_changes() -> None:
+    """Tastes move on every 600 rows: a half-life of 3 hours is 180 rows, never is too long."""
+    rng = np.random.default_rng(7)
+    rows = 6000
+    contexts, chosen = rng.integers(3, size=rows), rng.integers(3, size=rows)
+    best = (contexts + np.arange(rows) // 600) % 3
+    rewards = (rng.random(rows) < np.where(chosen == best, 0.9, 0.1)).astype(np.float64)
+    log = MemoryLog(contexts, chosen, np.full((rows, 3), 1 / 3), rewards)
+    tuning = tune(log, half_lives=("3 hours", "never"), exploration_percentages=(0.02,))
+    assert tuning.best.text == "halfLife=3 hours explorationPercentage=0.02"
+    assert tuning.is_better
+    assert tuning.split == pytest.approx(0.7 * 5999 * SECONDS_PER_ROW)
+    held_out = tuning.held_out["logged"]
+    assert held_out.rows == pytest.approx(0.3 * rows, abs=1)
+    assert read_candidate(tuning.best.text).text == tuning.best.text
+    assert "surely better" in tuning.sentence
+
+
+@pytest.mark.slow
+def test_a_cluster_gives_the_same_bits(tmp_path: Path) -> None:
+    if find_spec("ray") is None:
+        stop = pytest.fail if os.environ.get("CI") else pytest.skip
+        stop("Ray is not installed: pip install 'windvane[ray]'")
+    path = tmp_path / "visits.dsjson"
+    runpy.run_path(str(EXAMPLES / "make_log.py"))["main"](str(path), 700)
+    log = open_log([path])
+    candidates = list_candidates(
+        ["logged", "first", *(EXACT.replace("0.3", f"0.{k}") for k in range(1, 7)), "learner"]
+    )
+    assert group_candidates(candidates) == [[0, 1], [2, 3, 4, 5], [6, 7, 8]]
+    here = evaluate_on("threads", log, candidates, Settings())
+    there = evaluate_on("ray", log, candidates, Settings())
+    assert there.to_json() == here.to_json()
