@@ -97,7 +97,7 @@ def main() -> None:
         client = Client(port)
         for _ in range(1200):
             with contextlib.suppress(OSError):
-                if client.call("GET", "/readyz")[0] == 200:
+                if Client(port).call("GET", "/readyz")[0] == 200:
                     break
             time.sleep(0.2)
         client.call("POST", "/loops", {"name": "innocent", "settings": {}})
@@ -111,7 +111,7 @@ def main() -> None:
         process.wait(60)
         shutil.rmtree(data, ignore_errors=True)
     rows = [describe("nothing", quiet), describe("an evaluation", evaluating)]
-    ratio: dict[str, Cell] = {"beside": "ratio"}
+    ratio: dict[str, Cell] = {"beside": "ratio", "ranks": None}
     for name in ("mean ms", "p50 ms", "p90 ms", "p99 ms"):
         ratio[name] = float(rows[1][name] or 0) / float(rows[0][name] or 1)
     print(format_table([*rows, ratio]))

@@ -37,6 +37,8 @@ OUTPUT_NAMES = [
     ("windvane_commits_total", "counter"),
     ("windvane_clock_offset_seconds", "gauge"),
     ("windvane_write_failures_total", "counter"),
+    ("windvane_evaluations_running", "gauge"),
+    ("windvane_evaluations_ended_total", "counter"),
     ("windvane_decisions_total", "counter"),
     ("windvane_rewards", "gauge"),
     ("windvane_join_ratio", "gauge"),
@@ -53,6 +55,9 @@ OUTPUT_NAMES = [
 ]
 
 
+EVALUATIONS: Any = SimpleNamespace(running_count=1, ended_counts={"Succeeded": 2})
+
+
 def stub_service(loop: Loop) -> Any:
     failures = SimpleNamespace(counts={"PutReward": 1})
     writer = SimpleNamespace(waiting_count=0, commit_count=0, failures=failures)
@@ -62,7 +67,7 @@ def stub_service(loop: Loop) -> Any:
 
 
 def test_every_family_of_the_output_is_listed_with_its_meaning(changed: ChangedLoop) -> None:
-    output = Metrics(stub_service(changed.loop)).render().decode()
+    output = Metrics(stub_service(changed.loop), EVALUATIONS).render().decode()
     families = [line.split()[2:4] for line in output.splitlines() if line.startswith("# TYPE ")]
     assert [tuple(family) for family in families] == OUTPUT_NAMES
     assert [(info.name, info.kind) for info in list_metrics()] == OUTPUT_NAMES
