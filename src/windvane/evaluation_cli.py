@@ -146,6 +146,9 @@ def _tune(log: "Log", settings: "Settings", out: Path | None, on: str, as_json: 
         print_json(tuning.to_json())
     else:
         print(format_tuning(tuning))
+    if not as_json and tuning.best.gain.verdict != "worse":
+        print_message(f"such a loop: windvane loop create NAME {tuning.flags}")
+        print_message("with what this log teaches: windvane import LOG... --loop NAME")
     for sentence in dict.fromkeys([*tuning.grid.warnings, *tuning.held_out.warnings]):
         print_message(sentence)
     if out is not None:

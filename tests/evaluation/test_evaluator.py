@@ -128,6 +128,7 @@ def test_tuning_finds_the_half_life_of_a_world_that_changes() -> None:
     tuning = tune(log, half_lives=("3 hours", "never"), exploration_percentages=(0.02,))
     assert tuning.best.text == "halfLife=3 hours explorationPercentage=0.02"
     assert tuning.is_better
+    assert tuning.flags == '--half-life "3 hours" --exploration 0.02'
     assert tuning.split == pytest.approx(0.7 * 5999 * SECONDS_PER_ROW)
     held_out = tuning.held_out["logged"]
     assert held_out.rows == pytest.approx(0.3 * rows, abs=1)

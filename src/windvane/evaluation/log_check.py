@@ -91,13 +91,13 @@ def check(log: Log) -> CheckReport:
 def _find_rows(decisions: int, bad_rows: int) -> Finding:
     numbers = {"decisions": decisions, "badRows": bad_rows}
     if not decisions:
-        return Finding("rows", "failure", f"no decision can be used, {bad_rows} bad rows", numbers)
+        return Finding("rows", "failure", f"no decision can be used; bad rows: {bad_rows}", numbers)
     if not bad_rows:
         return Finding("rows", "ok", f"all {decisions:,} decisions can be used", numbers)
     share = bad_rows / (decisions + bad_rows)
     level: Level = "failure" if share > BAD_ROW_FAILURE_SHARE else "warning"
     percent = format_share(bad_rows, decisions + bad_rows)
-    text = f"{decisions:,} decisions can be used, {bad_rows:,} rows ({percent}) cannot"
+    text = f"{decisions:,} decisions can be used; rows that cannot: {bad_rows:,} ({percent})"
     return Finding("rows", level, text, numbers)
 
 

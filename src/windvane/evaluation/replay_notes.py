@@ -67,7 +67,7 @@ def list_log_warnings(log: Log, counts: RowCounts, has_replays: bool) -> list[st
         if count:
             sentences.append(f"{count} rows were left out, {what}")
     if log.bad_row_count:
-        sentences.append(f"{log.bad_row_count} rows of the log could not be read")
+        sentences.append(f"rows of the log that could not be read: {log.bad_row_count}")
     if isinstance(log, HasNotes):
         sentences += [f"{count} {what}" for what, count in log.notes.items()]
         if not log.has_times:

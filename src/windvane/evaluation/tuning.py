@@ -19,6 +19,7 @@ from windvane.evaluation.usable_rows import Period, survey_log
 
 HALF_LIVES = ("1 hour", "6 hours", "1 day", "4 days", "14 days", "90 days", "never", "auto")
 EXPLORATION_PERCENTAGES = (0.02, 0.1)
+SHARE_NAME = "explorationPercentage="
 FIRST_PART = 0.7  # share of the time of the log in which the grid is compared
 CONFIRMED = 3  # how many learners are confirmed on the last part
 FEWEST_ROWS = 200  # of a log that can be tuned on
@@ -64,6 +65,12 @@ class Tuning:
             f"prove that it is better than what was logged{needed}"
         )
 
+    @property
+    def flags(self) -> str:
+        """The flags of `windvane loop create` that make a loop of the best learner."""
+        half_life, share = self.best.text.removeprefix("halfLife=").split(SHARE_NAME)
+        return f'--half-life "{half_life.strip()}" --exploration {share}'
+
 
 def tune(
     log: Log,
@@ -105,7 +112,7 @@ def make_grid(
         if parsed is not None and parsed.length > LARGEST_HALF_LIFE * length:
             continue
         for share in exploration_percentages:
-            text = f"halfLife={half_life} explorationPercentage={share:g}"
+            text = f"halfLife={half_life} {SHARE_NAME}{share:g}"
             grid.append(make_learner(half_life, share, text=text))
     if not grid:
         raise SettingError("tune: every half-life is much longer than the log")

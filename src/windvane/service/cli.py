@@ -308,7 +308,7 @@ def import_log(
     if counts.known:
         print_message(f"{counts.known} decisions were there already")
     for reason, count in left_out.items():
-        print_message(f"{count} rows were left out: {reason}")
+        print_message(f"rows left out: {count} ({reason})")
 
 
 def demo(
