@@ -9,9 +9,6 @@ had without it. Three kinds of predictions:
   large as the share itself for each decision, so that some are below 0
 - a loop: `wv.Learner` chooses among 5 offers for 10 segments, predicts, and learns all the time
 
-In the last table one offer that the loop rarely chooses becomes the best one: five times its share
-of clicks. The alarm on explored decisions is beside the one on all decisions.
-
 `python benchmarks/alarms.py` prints the tables; `--json` prints them for machines; `--runs 20` is
 quicker than the 60 runs of the documentation.
 """
@@ -65,17 +62,9 @@ def simulate(
         yield Outcomes(BUCKET, float(generator.binomial(BUCKET, rate)), expected), end
 
 
-def play(
-    world: World, half_life: str, generator: np.random.Generator, changes_one: bool = False
-) -> Iterator[RateChange]:
-    """The alarms of a loop that learns: shares of clicks differ by segment and by offer.
-
-    If `changes_one`, the change is that of the offer with the lowest share, in all segments.
-    """
+def play(world: World, half_life: str, generator: np.random.Generator) -> Iterator[RateChange]:
+    """The alarms of a loop that learns: shares of clicks differ by segment and by offer."""
     tastes = world.rate * generator.uniform(0.5, 1.5, (SEGMENTS, OFFERS))
-    factors = np.full(OFFERS, world.factor)
-    if changes_one:
-        factors = np.where(np.arange(OFFERS) == tastes.mean(0).argmin(), world.factor, 1.0)
     learner, monitor = (
         wv.Learner(half_life=half_life, seed=int(generator.integers(2**32))),
         ClickMonitor(),
@@ -87,7 +76,7 @@ def play(
         decision = learner.rank({"segment": f"segment{segment}"}, offers, at=at)
         rate = tastes[segment, decision.index]
         if n > world.change:
-            rate *= factors[decision.index]
+            rate *= world.factor
         click = float(generator.random() < rate)
         prediction = float(learner.bank.predict(decision.lesson, at)[0])
         is_explored = decision.probability < float(decision.probabilities.max())
@@ -124,12 +113,13 @@ def measure_false_alarms(runs: int) -> list[dict[str, Cell]]:
             generator = np.random.default_rng([1, round(rate * 1000), is_rough])
             streams = (simulate(world, is_rough, generator) for _ in range(runs))
             alarms = sum(len(list(raise_alarms(stream))) for stream in streams)
-            rows.append({"rate": rate, "predictions": name, "runs": runs, "alarms": alarms})
+            row: dict[str, Cell] = {"rate": rate, "predictions": name, "runs": runs}
+            rows.append(row | {"alarms": alarms, "of explored": ""})
         generator = np.random.default_rng([2, round(rate * 1000)])
         played = max(runs // 20, 1)
         changes = [change for _ in range(played) for change in play(world, "auto", generator)]
         explored = sum(change.is_of_explored for change in changes)
-        row: dict[str, Cell] = {"rate": rate, "predictions": "a loop", "runs": played}
+        row = {"rate": rate, "predictions": "a loop", "runs": played}
         rows.append(row | {"alarms": len(changes) - explored, "of explored": explored})
     return rows
 
@@ -152,18 +142,6 @@ def measure_delays(runs: int) -> list[dict[str, Cell]]:
             name = f"a loop, half-life {half_life}"
             rows.append(summarise(change, world.rate, name, list_delays(world, loops)))
     return rows
-
-
-def measure_rare_offer(runs: int) -> list[dict[str, Cell]]:
-    """Expected clicks until it is found that a rarely chosen offer has become the best one."""
-    world = make_world(0.02, 5.0)
-    found: dict[str, list[float]] = {"all decisions": [], "explored decisions": []}
-    for run in range(max(runs // 20, 1)):
-        changes = list(play(world, "auto", np.random.default_rng([5, run]), changes_one=True))
-        for name, is_of_explored in zip(found, (False, True), strict=True):
-            own = [change for change in changes if change.is_of_explored == is_of_explored]
-            found[name] += list_delays(world, [iter(own)])
-    return [summarise("one offer × 5", 0.02, name, delays) for name, delays in found.items()]
 
 
 def summarise(change: str, rate: float, predictions: str, delays: list[float]) -> dict[str, Cell]:
@@ -189,9 +167,6 @@ def main() -> None:
     measures = {
         "false alarms in 100,000 decisions": measure_false_alarms,
         "expected clicks until an alarm": measure_delays,
-        "expected clicks until a rarely chosen offer that became the best is found": (
-            measure_rare_offer
-        ),
     }
     if arguments.json:
         print(json.dumps({title: measure(arguments.runs) for title, measure in measures.items()}))
