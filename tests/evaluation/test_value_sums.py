@@ -95,3 +95,18 @@ def test_without_a_model_the_model_terms_are_those_of_no_prediction() -> None:
     zero = ValueSums.from_rows(r, w, np.zeros(50), np.zeros(50), np.ones(50))
     assert plain.moments == pytest.approx(zero.moments, rel=1e-12)
     assert plain.products == pytest.approx(zero.products, rel=1e-12)
+
+
+def test_shrunk_estimates_of_many_logs_are_those_of_each(columns: Columns) -> None:
+    logs = [columns, Columns(*(column[::-1] ** 2 for column in columns))]
+    stacked = [np.stack(pair) for pair in zip(*logs, strict=True)]
+    together = ShrinkageSums()
+    together.add(*stacked)
+    sums = ValueSums.from_rows(*stacked)
+    for name in GRIDS:
+        found = together.choose(name, sums, quantile=2.0)
+        for place, log in enumerate(logs):
+            alone = ShrinkageSums()
+            alone.add(*log)
+            expected = alone.choose(name, ValueSums.from_rows(*log), quantile=2.0)
+            assert [column[place] for column in found] == pytest.approx(list(expected), rel=1e-9)

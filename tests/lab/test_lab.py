@@ -51,7 +51,12 @@ def leaderboard() -> lab.Leaderboard:
     return lab.Leaderboard(2, 1, "stand-in data (not Criteo)", places)
 
 
-@pytest.fixture(params=["simulation", "tuning", "reproduction", "leaderboard"])
+@pytest.fixture(scope="module")
+def coverage() -> lab.Coverage:
+    return lab.coverage(replications=2, horizon=200, drifts="stationary()", looks=2, seed=3)
+
+
+@pytest.fixture(params=["simulation", "tuning", "reproduction", "leaderboard", "coverage"])
 def result(request: pytest.FixtureRequest) -> lab.StudyResult:
     """Each kind of result."""
     study = request.getfixturevalue(request.param)
@@ -64,6 +69,7 @@ FILES = {
     "Reproduction": {"curves.parquet", "summary.json", "figure.png", "figure.pdf"},
     "Tuning": {"tuning.json", "tuning.png", "tuning.pdf"},
     "Leaderboard": {"leaderboard.json", "leaderboard.png", "leaderboard.pdf"},
+    "Coverage": {"coverage.json", "intervals.parquet", "coverage.png", "coverage.pdf"},
 }
 
 
@@ -105,7 +111,7 @@ def test_results_are_frozen(result: lab.StudyResult) -> None:
 def test_the_figure_is_a_matplotlib_figure(result: lab.StudyResult) -> None:
     figure = result.figure()
     assert isinstance(figure, Figure)
-    assert len(figure.axes) == 1
+    assert len(figure.axes) == (2 if isinstance(result, lab.Coverage) else 1)
 
 
 def test_a_notebook_shows_the_tables_and_the_figure(result: lab.StudyResult) -> None:
@@ -134,11 +140,12 @@ def test_names_are_escaped_in_a_notebook() -> None:
 
 
 def test_repr_says_what_was_played(
-    simulation: lab.Simulation, leaderboard: lab.Leaderboard
+    simulation: lab.Simulation, leaderboard: lab.Leaderboard, coverage: lab.Coverage
 ) -> None:
     assert repr(simulation) == "<Simulation: 1 world, 2 policies, 4 replications, seed 3>"
     sentence = "2 policies, 2 replications, seed 1, ads: stand-in data (not Criteo)"
     assert repr(leaderboard) == f"<Leaderboard: {sentence}>"
+    assert repr(coverage) == "<Coverage: 1 drift, 13 estimators, 2 replications, seed 3>"
 
 
 def test_frames_have_the_documented_columns(
@@ -146,6 +153,7 @@ def test_frames_have_the_documented_columns(
     tuning: lab.Tuning,
     reproduction: lab.Reproduction,
     leaderboard: lab.Leaderboard,
+    coverage: lab.Coverage,
 ) -> None:
     curves = ["panel", "policy", "replication", "rounds", "regret"]
     summary = ["world", "policy", "end regret", "standard error", "half-way"]
@@ -164,6 +172,14 @@ def test_frames_have_the_documented_columns(
     ]
     assert reproduction.claims.columns == ["claim", "panel", "verdict", "difference", "p"]
     assert leaderboard.standings.columns == ["rank", "policy", "score %", "±", "abrupt", "ads"]
+    assert coverage.summary.columns == [
+        *("drift", "estimator", "every look", "standard error"),
+        *("last look", "width", "bias", "rms error"),
+    ]
+    assert coverage.intervals.columns == [
+        *("drift", "policy", "estimator", "replication", "look"),
+        *("truth", "value", "low", "high"),
+    ]
     assert leaderboard.standings.row(0) == (1, "good", 16.2, 1.0, 12.3, 20.0)
 
 
@@ -285,7 +301,7 @@ def test_mistakes_are_refused(tmp_path: Path) -> None:
         lab.reproduce(panels=[])
     with pytest.raises(SettingError, match="'11x10' is none of 10x10"):
         lab.reproduce(panels=[(11, 10)])
-    with pytest.raises(FileError, match="holds no finished run of reproduce, simulate, tune or"):
+    with pytest.raises(FileError, match="holds no finished run of reproduce, simulate, tune"):
         lab.load(tmp_path)
     (tmp_path / "summary.json").write_text("[]")
     with pytest.raises(FileError, match="holds no finished run"):

@@ -96,7 +96,7 @@ def predict_value(
         features[name] = Estimate(
             name, value, Interval(value - quantile * error, value + quantile * error), error
         )
-    chosen = choose_by_slope(found, quantile)
+    chosen = int(choose_by_slope(found, quantile))
     return FutureValue(at, list(features.values())[chosen], features)
 
 

@@ -265,7 +265,7 @@ class PolicyRecord:
             chosen = self._shrinkage.choose(name, sums, quantile)
             error = number_or_none(chosen.error)
             setting = number_or_none(chosen.setting)
-            estimates.append(make_estimate(name, chosen.value, error, quantile, setting))
+            estimates.append(make_estimate(name, float(chosen.value), error, quantile, setting))
         weights = WeightRange(
             self._weight_range.low, max(self._weight_range.high, float(sums.largest_weight))
         )

@@ -19,7 +19,7 @@ import numpy as np
 
 from windvane.evaluation.estimators import DR, IPS, Values, estimate_values
 from windvane.evaluation.value_sums import ONE, ValueSums
-from windvane.types import Floats
+from windvane.types import Floats, Places
 
 CLIPPED_IPS, SWITCH_DR, DROS = "clipped_ips", "switch_dr", "dros"
 GRIDS = {  # λ of each estimator, from the least biased to the most
@@ -31,18 +31,23 @@ LIMITS = {CLIPPED_IPS: IPS, SWITCH_DR: DR, DROS: DR}  # the estimators of λ = �
 
 
 class ShrunkValue(NamedTuple):
-    """An estimate with the λ that was chosen for it."""
+    """An estimate with the λ that was chosen for it, for each group of decisions, (...,) each."""
 
-    value: float
-    error: float  # standard error
-    setting: float  # λ; ∞ if no weight has to be limited
+    value: Floats
+    error: Floats  # standard error
+    setting: Floats  # λ; ∞ if no weight has to be limited
 
 
 class ShrinkageSums:
-    """Σ b x, Σ b² x and Σ b² x² of the scores x, for each estimator and λ; they add."""
+    """Σ b x, Σ b² x and Σ b² x² of the scores x, for each estimator and λ; they add.
+
+    `add` may be called with arrays of shape (..., n): the leading axes are independent logs.
+    """
 
     def __init__(self) -> None:
-        self._sums = {name: np.zeros((len(grid), 3)) for name, grid in GRIDS.items()}
+        self._sums = {  # (..., λ, 3)
+            name: np.zeros((len(grid), 3)) for name, grid in GRIDS.items()
+        }
 
     def add(
         self,
@@ -54,24 +59,30 @@ class ShrinkageSums:
     ) -> None:
         """Add decisions."""
         largest = weights.max(initial=0.0)
-        sums: Floats | None = None
-        for place, limit in enumerate(GRIDS[CLIPPED_IPS]):
-            if sums is None or limit < largest:  # else the sums of the last λ are the same
-                sums = _add_up(np.minimum(weights, limit) * rewards, coefficients)
-            self._sums[CLIPPED_IPS][place] += sums
+        sums: list[Floats] = []
+        for limit in GRIDS[CLIPPED_IPS]:
+            if not sums or limit < largest:  # else the sums of the last λ are the same
+                sums.append(_add_up(np.minimum(weights, limit) * rewards, coefficients))
+            else:
+                sums.append(sums[-1])
+        self._sums[CLIPPED_IPS] = self._sums[CLIPPED_IPS] + np.stack(sums, axis=-2)
         if model_values is None or model_chosen is None:
             return
         corrections = weights * (rewards - model_chosen)
-        sums = None
-        for place, limit in enumerate(GRIDS[SWITCH_DR]):
-            if sums is None or limit < largest:
+        sums = []
+        for limit in GRIDS[SWITCH_DR]:
+            if not sums or limit < largest:
                 kept = np.where(weights <= limit, corrections, 0.0)
-                sums = _add_up(model_values + kept, coefficients)
-            self._sums[SWITCH_DR][place] += sums
+                sums.append(_add_up(model_values + kept, coefficients))
+            else:
+                sums.append(sums[-1])
+        self._sums[SWITCH_DR] = self._sums[SWITCH_DR] + np.stack(sums, axis=-2)
         squares = weights * weights
-        for place, limit in enumerate(GRIDS[DROS]):
+        sums = []
+        for limit in GRIDS[DROS]:
             scores = corrections * (limit / (squares + limit))
-            self._sums[DROS][place] += _add_up(model_values + scores, coefficients)
+            sums.append(_add_up(model_values + scores, coefficients))
+        self._sums[DROS] = self._sums[DROS] + np.stack(sums, axis=-2)
 
     def merge(self, other: "ShrinkageSums") -> None:
         """Add the sums of other decisions."""
@@ -79,54 +90,58 @@ class ShrinkageSums:
             self._sums[name] = self._sums[name] + sums
 
     def estimate_all(self, name: str, sums: ValueSums) -> list[tuple[float, Values]]:
-        """The estimates for all λ of an estimator, beginning with λ = ∞; sums are of one group."""
-        mass, rows = float(sums.mass), float(sums.rows)
-        squares = float(sums.product(ONE, ONE))
+        """The estimates for all λ of an estimator, beginning with λ = ∞."""
+        mass, rows, squares = sums.mass, sums.rows, sums.product(ONE, ONE)
         found = [(np.inf, estimate_values(LIMITS[name], sums))]
-        for setting, (total, crossed, squared) in zip(GRIDS[name], self._sums[name], strict=True):
-            value = total / mass
-            spread = max(squared - 2 * value * crossed + value**2 * squares, 0.0)
-            error = np.sqrt(spread * rows / (rows - 1)) / mass if rows > 1 else np.nan
-            found.append((setting, Values(np.asarray(value), np.asarray(error))))
+        for place, setting in enumerate(GRIDS[name]):
+            total, crossed, squared = np.moveaxis(self._sums[name][..., place, :], -1, 0)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                value = total / mass
+                spread = np.maximum(squared - 2 * value * crossed + value**2 * squares, 0.0)
+                correction = np.where(rows > 1, rows / (rows - 1), np.nan)
+                error = np.sqrt(spread * correction) / mass
+            found.append((setting, Values(value, error)))
         return found
 
     def choose(self, name: str, sums: ValueSums, quantile: float) -> ShrunkValue:
         """The estimate whose λ SLOPE chooses, with intervals of `quantile` standard errors."""
         found = self.estimate_all(name, sums)
-        place = choose_by_slope([values for _, values in found], quantile)
-        setting, values = found[place]
-        return ShrunkValue(float(values.value), float(values.error), setting)
+        places = choose_by_slope([values for _, values in found], quantile)
+        columns = (
+            np.stack([values.value for _, values in found]),
+            np.stack([values.error for _, values in found]),
+            np.stack([np.full(np.shape(places), setting) for setting, _ in found]),
+        )
+        return ShrunkValue(
+            *(np.take_along_axis(column, places[None], axis=0)[0] for column in columns)
+        )
 
 
-def choose_by_slope(estimates: Sequence[Values], quantile: float) -> int:
-    """The place of the last estimate whose interval meets those of all before it.
+def choose_by_slope(estimates: Sequence[Values], quantile: float) -> Places:
+    """The place of the last estimate whose interval meets those of all before it, (...,).
 
     The estimates are ordered from the least biased to the most, with falling standard errors.
 
     >>> steps = [(0.5, 0.2), (0.6, 0.1), (0.4, 0.05), (0.0, 0.01)]
-    >>> choose_by_slope([Values(np.array(v), np.array(e)) for v, e in steps], quantile=2.0)
+    >>> int(choose_by_slope([Values(np.array(v), np.array(e)) for v, e in steps], quantile=2.0))
     2
     """
-    low, high = -np.inf, np.inf
-    chosen = 0
-    for place, (value, error) in enumerate(estimates):
-        low = max(low, float(value - quantile * error))
-        high = min(high, float(value + quantile * error))
-        if not low <= high:
-            break
-        chosen = place
-    return chosen
+    low = np.maximum.accumulate([value - quantile * error for value, error in estimates])
+    high = np.minimum.accumulate([value + quantile * error for value, error in estimates])
+    places: Places = np.maximum(np.sum(low <= high, axis=0) - 1, 0)
+    return places
 
 
 def _add_up(scores: Floats, coefficients: Floats | None) -> Floats:
+    """Σ b x, Σ b² x and Σ b² x² over the last axis, (..., 3)."""
     if coefficients is None:
-        total = scores.sum()
-        return np.array([total, total, np.einsum("i,i->", scores, scores)])
-    scaled = coefficients * scores
-    return np.array(
-        [
-            scaled.sum(),
-            np.einsum("i,i->", coefficients, scaled),
-            np.einsum("i,i->", scaled, scaled),
+        total = scores.sum(axis=-1)
+        sums = [total, total, np.einsum("...i,...i->...", scores, scores)]
+    else:
+        scaled = coefficients * scores
+        sums = [
+            scaled.sum(axis=-1),
+            np.einsum("...i,...i->...", coefficients, scaled),
+            np.einsum("...i,...i->...", scaled, scaled),
         ]
-    )
+    return np.stack(sums, axis=-1)

@@ -6,6 +6,7 @@
 | `simulate`    | `windvane simulate`    | `Simulation`   | `summary`, `curves`             |
 | `tune`        | `windvane tune`        | `Tuning`       | `table`                         |
 | `leaderboard` | `windvane leaderboard` | `Leaderboard`  | `standings`                     |
+| `coverage`    | `windvane coverage`    | `Coverage`     | `summary`, `intervals`          |
 
 Each result holds its numbers as polars frames, draws a matplotlib figure with `figure()`, writes
 the files of the command with `save(folder)`, and shows tables and figure in a notebook.
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from windvane.lab import worlds
     from windvane.lab.progress import TaskProgress
+    from windvane.lab.studies.coverage import Coverage, coverage
     from windvane.lab.studies.leaderboard import Leaderboard, leaderboard
     from windvane.lab.studies.plan import Plan, make_plan, read_plan
     from windvane.lab.studies.reproduction import Reproduction, reproduce
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from windvane.lab.studies.tuning import Tuning, tune
 
 __all__ = [
+    "Coverage",
     "Leaderboard",
     "Plan",
     "Reproduction",
@@ -34,6 +37,7 @@ __all__ = [
     "StudyResult",
     "TaskProgress",
     "Tuning",
+    "coverage",
     "leaderboard",
     "load",
     "make_plan",
@@ -45,6 +49,7 @@ __all__ = [
 ]
 
 MODULES = {  # imported at first use: polars and matplotlib take longer than all of windvane
+    "Coverage": "studies.coverage",
     "Leaderboard": "studies.leaderboard",
     "Plan": "studies.plan",
     "Reproduction": "studies.reproduction",
@@ -52,6 +57,7 @@ MODULES = {  # imported at first use: polars and matplotlib take longer than all
     "StudyResult": "studies.result",
     "TaskProgress": "progress",
     "Tuning": "studies.tuning",
+    "coverage": "studies.coverage",
     "leaderboard": "studies.leaderboard",
     "load": "studies.result_folder",
     "make_plan": "studies.plan",

@@ -1,4 +1,4 @@
-"""The commands of the lab: reproduce, simulate, tune, leaderboard, plot."""
+"""The commands of the lab: reproduce, simulate, tune, leaderboard, coverage, plot."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -160,6 +160,46 @@ def leaderboard(
     _print(result, out, as_json)
 
 
+def coverage(
+    replications: Replications = 200,
+    horizon: Annotated[int, typer.Option(min=100, help="Number of decisions in a log.")] = 5000,
+    dim: Dim = 5,
+    arms: Arms = 5,
+    drift: Annotated[
+        list[str] | None,
+        typer.Option(help="How the parameter moves. May be repeated; by default, all drifts."),
+    ] = None,
+    actions: Annotated[str, typer.Option(help="fixed() or fresh() arms.")] = "fixed()",
+    policy: Annotated[
+        str, typer.Option(help='The policy that logs: a name or "MEMORY * EXPLORATION".')
+    ] = "discount(0.99) * randomized(half_normal(posterior(0.5)))",
+    floor: Annotated[float, typer.Option(help="Probability with which it chooses any arm.")] = 0.2,
+    looks: Annotated[int, typer.Option(min=1, help="How often the intervals are read.")] = 12,
+    alpha: Annotated[float, typer.Option(help="Probability with which intervals may miss.")] = 0.05,
+    seed: Seed = 1,
+    out: Out = Path("out/coverage"),
+    as_json: AsJson = False,
+) -> None:
+    """Count how often the intervals of off-policy estimators hold the truth under drift."""
+    from windvane import lab
+
+    result = lab.coverage(
+        replications,
+        horizon,
+        dim,
+        arms,
+        drift,
+        actions=actions,
+        policy=policy,
+        floor=floor,
+        looks=looks,
+        alpha=alpha,
+        seed=seed,
+        progress=True,
+    )
+    _print(result, out, as_json)
+
+
 def plot(
     directory: Annotated[Path, typer.Argument(help="A folder that a command of the lab wrote.")],
 ) -> None:
@@ -193,4 +233,11 @@ def _print(result: "StudyResult", out: Path, as_json: bool) -> None:
         print(f"{result}\n\nThe picture is {pictures[0]}")
 
 
-LAB_COMMANDS: tuple[Callable[..., None], ...] = (reproduce, simulate, tune, leaderboard, plot)
+LAB_COMMANDS: tuple[Callable[..., None], ...] = (
+    reproduce,
+    simulate,
+    tune,
+    leaderboard,
+    coverage,
+    plot,
+)

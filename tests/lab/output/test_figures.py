@@ -6,16 +6,19 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from matplotlib import colors
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from windvane._figure_style import NAMED_STYLES, assign_styles, save_figure
 from windvane.errors import SettingError
+from windvane.lab.output.coverage_figure import INVALID_COLOUR, VALID_COLOUR, draw_coverage
 from windvane.lab.output.panels import Panel
 from windvane.lab.output.regret_figure import draw_regret
 from windvane.lab.output.tuning_figure import draw_tuning
@@ -281,6 +284,36 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         draw_tuning([0.9, 1.0], [1.0, 2.0], [0.1, 0.1], {}, "γ")
     with pytest.raises(SettingError, match="w must be above 0"):
         draw_tuning([10, 20], [1.0, 2.0], [0.1, 0.1], {"best": 0}, "w")
+
+
+@pytest.mark.parametrize("drifts", [1, 5])
+def test_the_figure_of_coverage_holds_shares_errors_and_widths(drifts: int) -> None:
+    names = [f"drift {place}" for place in range(drifts)]
+    rows = [
+        {
+            "drift": name,
+            "estimator": estimator,
+            "every look": share,
+            "standard error": 0.02,
+            "last look": 0.97,
+            "width": width,
+        }
+        for name in names
+        for estimator, share, width in (("IPS", 0.7, 0.1), ("sequence with model", 0.92, 0.3))
+    ]
+    figure = draw_coverage(pl.DataFrame(rows), 0.05)
+    assert [axes.get_title(loc="left") for axes in figure.axes[:drifts]] == names
+    for shares, widths in zip(figure.axes[:drifts], figure.axes[drifts:], strict=True):
+        promise, error, every, last = shares.lines[:4]
+        assert x_of(promise).tolist() == [0.95, 0.95]
+        assert x_of(error) == pytest.approx([0.66, 0.74])
+        assert [x_of(every).item(), x_of(last).item()] == [0.7, 0.97]
+        assert shares.lines[1].get_color() == INVALID_COLOUR
+        assert shares.lines[4].get_color() == VALID_COLOUR  # 0.92 + 2 · 0.02 > 0.95
+        bars = [bar for bar in widths.patches if isinstance(bar, Rectangle)]
+        assert [bar.get_width() for bar in bars] == [0.1, 0.3]
+    texts = [*boxes(figure).values()]
+    assert all((a[0] >= b[1]).any() or (b[0] >= a[1]).any() for a, b in combinations(texts, 2))
 
 
 def test_saved_files_are_the_same_to_the_byte_when_drawn_again(tmp_path: Path) -> None:

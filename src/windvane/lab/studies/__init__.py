@@ -1,1 +1,1 @@
-"""Studies: the paper's experiment, simulations, tuning, the leaderboard."""
+"""Studies: the paper's experiment, simulations, tuning, the leaderboard, coverage."""

@@ -7,6 +7,7 @@ import polars as pl
 
 from windvane.errors import FileError
 from windvane.lab.output.results import SUMMARY_FILE, read_json
+from windvane.lab.studies.coverage import COVERAGE_FILE, Coverage
 from windvane.lab.studies.leaderboard import LEADERBOARD_FILE, Leaderboard
 from windvane.lab.studies.reproduction import Reproduction
 from windvane.lab.studies.result import StudyResult
@@ -21,8 +22,8 @@ def load(folder: str | PathLike[str]) -> StudyResult:
         return _find_study(path).read(path)
     except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as reason:
         raise FileError(
-            f"result folder: {path} holds no finished run of reproduce, simulate, tune or "
-            f"leaderboard ({reason})"
+            f"result folder: {path} holds no finished run of reproduce, simulate, tune, "
+            f"leaderboard or coverage ({reason})"
         ) from None
 
 
@@ -35,4 +36,7 @@ def _find_study(folder: Path) -> type[StudyResult]:
         return Tuning
     if (folder / LEADERBOARD_FILE).exists():
         return Leaderboard
-    raise ValueError(f"it has no {SUMMARY_FILE}, {TUNING_FILE} or {LEADERBOARD_FILE}")
+    if (folder / COVERAGE_FILE).exists():
+        return Coverage
+    files = f"{SUMMARY_FILE}, {TUNING_FILE}, {LEADERBOARD_FILE} or {COVERAGE_FILE}"
+    raise ValueError(f"it has no {files}")
