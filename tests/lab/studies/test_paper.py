@@ -175,7 +175,7 @@ def play_naively(player: Player, draw: Draw, seed: int) -> float:
 def test_every_policy_has_the_level_of_the_naive_formulas(protocol: str, pools: Pools) -> None:
     """The figure's five players on its own pools, in a game a fiftieth as long."""
     settings, theta_after = paper.find_protocol(protocol), paper.flip_signs(pools.theta, protocol)
-    actions = worlds.pools(pools.clicked, pools.other, anew=settings.new_arms_each_round)
+    actions = worlds.pools(pools.clicked, pools.other, new_each_round=settings.new_arms_each_round)
     drift = worlds.abrupt([80], to=theta_after[None])
     world = worlds.world(10, 10, 200, drift, actions, start=pools.theta)
     drawn = [world.draw(seed) for seed in range(30)]
