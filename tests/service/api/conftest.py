@@ -2,11 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 import pytest
 
+from browser_pages import start_browser
 from loop_client import LoopClient
 from server_process import Client, Nursery, Server
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +38,15 @@ def loop(
         )
 
     return create
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    with start_browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def problems() -> list[str]:
+    """Errors and dialogs of a page, which a test expects to be none."""
+    return []

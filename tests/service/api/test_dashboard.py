@@ -15,12 +15,13 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
+from browser_pages import open_page
+
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import Browser, Route
 
     from windvane.service.loops.settings import Settings
 
-CHROMIUM = "/usr/bin/chromium"
 HOSTILE = "<img src=x onerror=alert(1)>"
 EVENTS = 300
 REWARDED = 240
@@ -109,46 +110,6 @@ def turned(served: str) -> str:
             value = float(generator.random() < (0.8 if liked else 0.1))
             client.post(f"/events/{response['eventId']}/reward", json={"value": value})
     return f"{served}/loops/turned"
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    sync_api = pytest.importorskip(
-        "playwright.sync_api", reason="pip install playwright to test the dashboard in a browser"
-    )
-    if not Path(CHROMIUM).exists():
-        pytest.skip("apt-get install chromium to test the dashboard in a browser")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=CHROMIUM,
-            args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
-        )
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def problems() -> list[str]:
-    """Errors and dialogs of a page, which a test expects to be none."""
-    return []
-
-
-def open_page(
-    browser: "Browser",
-    problems: list[str],
-    scheme: str,
-    wide: int = 1200,
-    password: str | None = None,
-) -> "Page":
-    page = browser.new_page(
-        http_credentials=None if password is None else {"username": "", "password": password},
-        color_scheme="dark" if scheme == "dark" else "light",
-        viewport={"width": wide, "height": 900},
-    )
-    page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("dialog", lambda dialog: problems.append(dialog.message))
-    return page
 
 
 @pytest.mark.parametrize(("scheme", "wide"), [("light", 1200), ("dark", 1200), ("light", 390)])
@@ -319,6 +280,9 @@ def test_the_page_loads_only_files_of_this_service(served: str) -> None:
         ("dashboard.js", "text/javascript; charset=utf-8"),
         ("panels.js", "text/javascript; charset=utf-8"),
         ("charts.js", "text/javascript; charset=utf-8"),
+        ("evaluate.js", "text/javascript; charset=utf-8"),
+        ("policy_rows.js", "text/javascript; charset=utf-8"),
+        ("requests.js", "text/javascript; charset=utf-8"),
         ("format.js", "text/javascript; charset=utf-8"),
         ("icon.svg", "image/svg+xml"),
     ],

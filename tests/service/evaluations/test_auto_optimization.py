@@ -9,7 +9,7 @@ import pytest
 from evaluation_helpers import START, STEP, write_log
 from service_helpers import make_service
 from store_helpers import SECOND
-from windvane.evaluation.result import Gain, Interval
+from windvane.evaluation.result import Diagnostics, Gain, Interval
 from windvane.service.clock import ServiceClock
 from windvane.service.evaluations import evaluations as evaluations_module
 from windvane.service.evaluations.auto_optimization import optimize_if_due
@@ -39,6 +39,7 @@ def test_the_optimal_policy_is_the_surest_gain_and_not_the_highest_mean() -> Non
     class Judged:
         def __init__(self, name: str, gain: Gain) -> None:
             self.name, self.gain = name, gain
+            self.diagnostics = Diagnostics(900, 1.0, 0.0, 900.0, 1.0, 1.0, 0.0, 0.0, 0.0)
 
     lucky = Judged("lucky", Gain(0.3, Interval(-0.1, 0.7), "not yet", 900))
     sure = Judged("sure", Gain(0.1, Interval(0.05, 0.15), "better", 0))

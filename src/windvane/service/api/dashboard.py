@@ -12,10 +12,19 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windvane.service.api.auth import Keyring
 from windvane.service.api.errors import ApiError, bad_request
 from windvane.service.api.requests import get_service
 from windvane.service.api.responses import JSON_MEDIA_TYPE
+from windvane.service.errors import EvaluationError
+from windvane.service.evaluations.evaluations import Evaluations
+from windvane.service.evaluations.outcome import ChartSeries
 from windvane.service.loops.loop import Loop
+from windvane.service.monitoring.evaluation_panel import (
+    SHOWN_EVALUATIONS,
+    EvaluationRecord,
+    build_evaluation_panel,
+)
 from windvane.service.monitoring.event_report import report_event
 from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
 from windvane.service.monitoring.panels import (
@@ -23,6 +32,7 @@ from windvane.service.monitoring.panels import (
     build_dashboard,
     read_recent_requests,
 )
+from windvane.service.store.evaluation_queries import list_newest
 
 SECURITY_HEADERS = {
     "content-security-policy": (
@@ -32,6 +42,7 @@ SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
+KEPT_CHARTS = 8  # of evaluations that were shown last, in memory
 MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -93,6 +104,41 @@ async def get_event_report(request: Request) -> Response:
         message = f"no decision of this loop has the event id {event!r}"
         raise ApiError(404, "ResourceNotFound", message, "eventId")
     return _send_json(request, report)
+
+
+async def get_evaluation_panel(request: Request) -> Response:
+    """GET /board/{name}/evaluation.json: what other policies would have earned; `id` names one."""
+    loop = await get_service(request).get_loop(request.path_params["name"])
+    headings = await asyncio.to_thread(list_newest, loop.store, loop.id, SHOWN_EVALUATIONS)
+    key = request.query_params.get("id") or (headings[0].key if headings else None)
+    record = None if key is None else await _read_evaluation(request, loop, key)
+    changes = await asyncio.to_thread(loop.store.list_settings_changes, loop.id)
+    panel = build_evaluation_panel(loop.settings, changes, headings, record, _can_change(request))
+    return _send_json(request, panel)
+
+
+async def _read_evaluation(request: Request, loop: Loop, key: str) -> EvaluationRecord:
+    state = request.app.state
+    evaluations: Evaluations = state.evaluations
+    try:
+        row = await evaluations.find(loop.name, "evaluation", key)
+    except EvaluationError as reason:
+        raise ApiError(404, "EvaluationNotFound", str(reason), "id") from None
+    if not hasattr(state, "evaluation_charts"):
+        state.evaluation_charts = {}
+    charts: dict[int, list[ChartSeries]] = state.evaluation_charts
+    if row.id not in charts and row.ended is not None:
+        series = await evaluations.read_series(row)
+        while len(charts) >= KEPT_CHARTS:
+            del charts[next(iter(charts))]
+        charts[row.id] = [each.chart for each in series]
+    return EvaluationRecord(row, evaluations.find_progress(row), charts.get(row.id, []))
+
+
+def _can_change(request: Request) -> bool:
+    """Whether the page may send what needs the role admin; a password is only for reading."""
+    keyring: Keyring = request.app.state.keyring
+    return keyring.can_use({**request.scope, "method": "POST"}, "admin")
 
 
 @dataclass

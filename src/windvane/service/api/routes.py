@@ -167,6 +167,10 @@ SERVICE_ENDPOINTS = (
         is_costly=True,
     ),
     Endpoint(
+        "GET", "/board/{name}/evaluation.json", dashboard.get_evaluation_panel, "read",
+        per_loop=False, is_costly=True,
+    ),
+    Endpoint(
         "GET", "/board/{name}/events/{event:path}", dashboard.get_event_report, "read",
         per_loop=False, is_costly=True,
     ),

@@ -75,6 +75,11 @@ class Evaluations:
         """How many evaluations run now: 0 or 1."""
         return 0 if self._running is None else 1
 
+    def find_progress(self, row: EvaluationRow) -> float | None:
+        """The share of an evaluation that is done; None if it does not run now."""
+        is_running = self._running is not None and self._running[0] == row.id
+        return self.progress if is_running else None
+
     async def create(
         self, loop_name: str, kind: Kind, key: str, contract: EvaluationContract, type_: str
     ) -> EvaluationRow:

@@ -26,6 +26,7 @@ class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     total: IpsSums
     result: dict[str, Any]  # `PolicyResult.to_json()` without the time series
     changes: dict[str, Any] | None = None  # settings that make it; None: a loop cannot run it
+    problems: list[str] = []  # why even the intervals that hold at every moment cannot be trusted
 
 
 class FeatureImportance(msgspec.Struct, frozen=True, rename="camel"):
@@ -43,9 +44,22 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     optimal_policy: str = ""
     policies: list[PolicyOutcome] = []
     rows: int = 0
+    since: float | None = None  # the time of the first decision, in seconds since 1970
+    until: float | None = None  # the time of the last one
+    doubt: str = ""  # why no number of any policy can be trusted
     warnings: list[str] = []
     evidence: str = ""  # why a policy was applied or retained by auto-optimisation
     scores: list[FeatureImportance] = []
+
+
+class ChartSeries(msgspec.Struct, frozen=True):
+    """The value of one policy in each step of a chart."""
+
+    minutes: int  # length of a step
+    starts: list[int]  # start / length of each step with decisions, increasing
+    value: list[float | None]
+    error: list[float | None]  # standard error
+    size: list[float]  # (Σw)²/Σw²
 
 
 class PolicySeries(msgspec.Struct, frozen=True):
@@ -58,6 +72,7 @@ class PolicySeries(msgspec.Struct, frozen=True):
     weighted_reward: list[float]
     squared_weighted_reward: list[float]
     positive: list[int]
+    chart: ChartSeries
 
 
 encode = msgspec.json.Encoder().encode

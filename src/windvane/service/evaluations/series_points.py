@@ -55,6 +55,7 @@ def select_period(series: PolicySeries, since: int, until: int) -> PolicySeries:
         [series.weighted_reward[place] for place in kept],
         [series.squared_weighted_reward[place] for place in kept],
         [series.positive[place] for place in kept],
+        series.chart,
     )
 
 

@@ -11,11 +11,14 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from windvane.errors import WindvaneError
+from windvane.evaluation.diagnostics import Z_LIMIT, warn
 from windvane.evaluation.evaluator import EvaluationProgress, evaluate
 from windvane.evaluation.result import PolicyResult
 from windvane.evaluation.value_series import INTERVAL_MINUTES, ValueSeries
+from windvane.service.evaluations.chart_series import choose_step, make_chart_series
 from windvane.service.evaluations.compared_policies import ComparedPolicy, list_policies
 from windvane.service.evaluations.contract import Job, decode_job
 from windvane.service.evaluations.feature_importance import measure_importances
@@ -122,6 +125,9 @@ def run_job(job: Job, send: Send) -> None:
                 for policy, result in zip(policies, found.policies, strict=True)
             ],
             rows=found.rows,
+            since=found.since,
+            until=found.until,
+            doubt=find_doubt(found.policies),
             warnings=list(found.warnings),
         )
         send(OUTCOME, encode(outcome))
@@ -144,10 +150,15 @@ def compute_level(run: int, policies: int) -> float:
 def find_optimal(results: Sequence[PolicyResult]) -> str:
     """The policy that surely earns most more than the loop did, or the loop's own.
 
-    Sure is what the confidence sequence of the gain says, at any time and for all policies at once.
+    Sure is what the confidence sequence of the gain says, at any time and for all policies at once,
+    if nothing speaks against the numbers.
     """
-    better = [result for result in results if result.gain.verdict == "better"]
-    if not better:
+    better = [
+        result
+        for result in results
+        if result.gain.verdict == "better" and not list_problems(result)
+    ]
+    if not better or find_doubt(results):
         return OPTIMAL_IF_NONE_IS_SURE
     return max(better, key=lambda result: result.gain.interval.low).name
 
@@ -164,7 +175,34 @@ def _summarize(policy: ComparedPolicy, result: PolicyResult) -> PolicyOutcome:
         ),
         result=plain,
         changes=policy.changes,
+        problems=list_problems(result),
     )
+
+
+def list_problems(result: PolicyResult) -> list[str]:
+    """Why even the intervals that hold at every moment cannot be trusted for a policy.
+
+    Few decisions, rare large weights and rare rewards are no reason: these intervals hold anyway,
+    and a mean weight below 1 may only say that large weights are rare.
+    """
+    found = result.diagnostics
+    z = found.mean_weight_z
+    lenient = replace(
+        found,
+        mean_weight_z=None if z is None else max(z, 0.0),
+        effective_rows=float(found.rows),
+        largest_weight=0.0,
+        defaulted=0.0,
+        degraded=0.0,
+    )
+    return warn(lenient)
+
+
+def find_doubt(results: Sequence[PolicyResult]) -> str:
+    """Why no number can be trusted: wrong probabilities are wrong for every policy."""
+    worst = max(results, key=lambda result: result.diagnostics.mean_weight_z or 0.0)
+    is_wrong = (worst.diagnostics.mean_weight_z or 0.0) > Z_LIMIT
+    return list_problems(worst)[0] if is_wrong else ""
 
 
 def _list_series(results: Sequence[PolicyResult]) -> list[PolicySeries]:
@@ -175,10 +213,11 @@ def _list_series(results: Sequence[PolicyResult]) -> list[PolicySeries]:
         series = [result.series.coarsen(minutes) for result in results]
         if sum(len(each.starts) for each in series) <= MAX_POINTS:
             break
-    return [_make_columns(each) for each in series]
+    step = choose_step(series[0])
+    return [_make_columns(each, step) for each in series]
 
 
-def _make_columns(series: ValueSeries) -> PolicySeries:
+def _make_columns(series: ValueSeries, step_minutes: int) -> PolicySeries:
     points = series.roll(series.minutes)
     return PolicySeries(
         series.minutes,
@@ -188,4 +227,5 @@ def _make_columns(series: ValueSeries) -> PolicySeries:
         [point.weighted_reward for point in points],
         [point.squared_weighted_reward for point in points],
         [point.positive for point in points],
+        make_chart_series(series, step_minutes),
     )

@@ -166,7 +166,7 @@ def compute_effective_size(weights: Floats) -> float:
     return float(weights.sum() ** 2 / np.sum(weights**2))
 
 
-def _widen_error(error: float, value: float, range_: RewardRange, weight: float) -> float:
+def widen_error(error: float, value: float, range_: RewardRange, weight: float) -> float:
     """Add to a standard error two pseudo-rewards at the ends of the range, of this weight each."""
     pseudo = weight**2 * ((value - range_.low) ** 2 + (range_.high - value) ** 2)
     widest = (range_.high - range_.low) / BAND_STANDARD_ERRORS
@@ -183,7 +183,7 @@ def estimate_value(rewards: Floats, weights: Floats, range_: RewardRange | None 
     spread = float(np.sum((weights * (rewards - value)) ** 2))
     error = (used / max(used - 1, 1) * spread) ** 0.5 / total
     pseudo_weight = 1.0 / compute_effective_size(weights)
-    error = _widen_error(error, value, range_ or find_range(rewards), pseudo_weight)
+    error = widen_error(error, value, range_ or find_range(rewards), pseudo_weight)
     return Estimate(value, error, float(weights @ rewards) / count, count)
 
 
@@ -200,7 +200,7 @@ def estimate_gain(rewards: Floats, weights: Floats) -> Gain:
     terms = (rewards - mean) - weights * (rewards - other.value) / weights.mean()
     error = float(np.sqrt(np.sum(terms**2) / (len(terms) * (len(terms) - 1))))
     pseudo_weight = max(1.0 / compute_effective_size(weights) - 1.0 / len(rewards), 0.0)
-    widened = _widen_error(error, other.value, find_range(rewards), pseudo_weight)
+    widened = widen_error(error, other.value, find_range(rewards), pseudo_weight)
     return Gain(mean - other.value, widened)
 
 

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, select
 
@@ -35,6 +35,28 @@ def list_evaluations(
     if type_ is not None:
         selected &= evaluations.c.type == type_
     return _select_rows(log, selected)[::-1]
+
+
+class EvaluationHeading(NamedTuple):
+    """An evaluation in a list: all but what was asked for and what was found."""
+
+    key: str
+    name: str
+    type: str
+    status: str
+    created: int
+
+
+def list_newest(log: LogReader, loop: int, limit: int) -> list[EvaluationHeading]:
+    """List the newest evaluations of a loop, the newest first."""
+    columns = evaluations.c
+    query = (
+        select(*columns[EvaluationHeading._fields])
+        .where(columns.loop == loop, columns.kind == "evaluation")
+        .order_by(columns.id.desc())
+        .limit(limit)
+    )
+    return [EvaluationHeading(*row) for row in log.fetch_all(query)]
 
 
 def list_running(log: LogReader) -> Sequence[EvaluationRow]:

@@ -23,9 +23,10 @@ export function appendShape(parent, kind, attributes, text) {
  * Draw a chart and its legend into an element.
  *
  * `bins` has `starts` and `width` in microseconds, `range` is [lowest, highest] value, and
- * `paint(svg, scale)` draws the data between the axes and the cursor.
+ * `paint(svg, scale)` draws the data between the axes and the cursor. `label` says what the chart
+ * shows; without one, the answer of the section does.
  */
-export function drawChart(host, { bins, range, series, paint }) {
+export function drawChart(host, { bins, range, series, paint, label }) {
   const width = Math.max(host.clientWidth, 240);
   const height = width < NARROW_CHART ? 190 : 220;
   const scale = createScale(bins, range, width, height);
@@ -33,7 +34,8 @@ export function drawChart(host, { bins, range, series, paint }) {
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.setAttribute("height", height);
   svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", host.closest("section").querySelector(".answer").textContent);
+  const answer = host.closest("section").querySelector(".answer");
+  svg.setAttribute("aria-label", label ?? answer.textContent);
   drawValueAxis(svg, scale, host.dataset.unit === "share");
   drawTimeAxis(svg, scale, bins, width, height);
   paint(svg, scale);
@@ -92,7 +94,7 @@ function drawTimeAxis(svg, { right, span, x }, bins, width, height) {
 }
 
 /** Round values between two numbers: multiples of 1, 2 or 5 times a power of 10. */
-function chooseTicks(low, high, wanted) {
+export function chooseTicks(low, high, wanted) {
   const least = (high - low) / wanted;
   const power = 10 ** Math.floor(Math.log10(least));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= least * 0.999);

@@ -1,22 +1,17 @@
 // The dashboard of one loop: fetches its data every two seconds and shows it.
 
+import { showEvaluationForever } from "./evaluate.js";
 import { createElement } from "./format.js";
 import { showPanels, showReport } from "./panels.js";
+import { fetchWithKey, loopName, storeKey } from "./requests.js";
 
 const REFRESH_MILLISECONDS = 2000;
 const RESIZE_MILLISECONDS = 150; // of rest, after which the charts are drawn again
 const SINCE_STEP = 5e6; // microseconds; a start of the range that moves rarely keeps the ETag
 
 const byId = (id) => document.getElementById(id);
-const loopPath = location.pathname.match(/^\/loops\/([^/]+)$/);
-const loopName = loopPath ? decodeURIComponent(loopPath[1]) : "default";
 let shownData = null;
 let shownTag = null; // ETag of the data that is shown
-
-function fetchWithKey(url) {
-  const key = sessionStorage.getItem("key");
-  return fetch(url, key ? { headers: { "Ocp-Apim-Subscription-Key": key } } : {});
-}
 
 /** Seconds of the wall clock minus service time, if the wall clock is not believed. */
 function clockOffset() {
@@ -135,7 +130,7 @@ byId("lookup-form").addEventListener("submit", (event) => {
 });
 byId("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  sessionStorage.setItem("key", byId("key").value);
+  storeKey(byId("key").value);
   listLoops();
   refresh();
 });
@@ -151,3 +146,4 @@ document.title = `${loopName} · Windvane`;
 showCommands();
 listLoops();
 refreshForever();
+showEvaluationForever(clockOffset);

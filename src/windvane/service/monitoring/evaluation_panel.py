@@ -1,0 +1,336 @@
+"""The panel of evaluations: would another policy earn more, by how much, and how sure is it?"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from windvane.service.clock import MICROSECONDS_PER_SECOND
+from windvane.service.evaluations.outcome import (
+    ChartSeries,
+    Outcome,
+    PolicyOutcome,
+    decode_outcome,
+)
+from windvane.service.loops.settings import Settings
+from windvane.service.monitoring.estimates import NAN, RewardRange, Series, widen_error
+from windvane.service.monitoring.evaluation_sentences import (
+    POLICY_SETTINGS,
+    VERDICTS,
+    capitalize,
+    describe_gain,
+    describe_settings,
+    describe_value,
+    format_setting,
+    name_policy,
+)
+from windvane.service.monitoring.panels import PageStruct
+from windvane.service.store.evaluation_operations import AUTO, RUNNING
+from windvane.service.store.evaluation_queries import EvaluationHeading
+from windvane.service.store.schema import EvaluationRow, SettingsChange
+
+SHOWN_EVALUATIONS = 20  # the newest ones, of which one can be chosen
+MICROSECONDS_PER_MINUTE = 60 * MICROSECONDS_PER_SECOND
+STATUS_WORDS = {  # by status of the log
+    RUNNING: "running",
+    "Succeeded": "finished",
+    "Failed": "failed",
+    "Timeout": "took too long",
+    "Canceled": "cancelled",
+    "OptimalPolicyApplied": "finished, applied",
+    "OnlinePolicyRetained": "finished, nothing applied",
+}
+NOT_ASKED = "The log can tell what other policies would have earned. Nobody has asked it yet."
+Verdict = Literal["reference", "better", "worse", "not yet", "untrusted"]
+
+
+class Heading(PageStruct, frozen=True):
+    """An evaluation in the list from which one is chosen."""
+
+    id: str
+    name: str
+    status: str
+    at: int  # microseconds since 1970, as all times of the dashboard
+    is_auto: bool
+
+
+class Change(PageStruct, frozen=True):
+    """A setting that changes, in words."""
+
+    setting: str
+    before: str
+    after: str
+
+
+class PolicyLine(PageStruct, frozen=True):
+    """What one policy would have earned."""
+
+    id: str  # its name on the wire, by which it is applied
+    name: str
+    text: str  # as it was written
+    sentence: str  # how much more or less than the loop
+    value_sentence: str  # empty if a replay weighted the decisions
+    verdict: Verdict
+    verdict_words: str
+    value: float
+    low: float  # ends of the interval of the value
+    high: float
+    gain: float
+    gain_low: float  # ends of the interval of the gain
+    gain_high: float
+    decisions_needed: int | None
+    problems: list[str]  # why the numbers cannot be trusted
+    notes: list[str]
+    can_apply: bool  # whether a loop can run it
+    changes: list[Change]  # of the present settings; empty if the loop has them
+    series: Series
+
+
+class ShownEvaluation(PageStruct, frozen=True):
+    """The evaluation that is shown."""
+
+    id: str
+    name: str
+    status: str
+    is_running: bool
+    progress: float | None  # share that is done; None: it waits for another one, or has ended
+    answer: str
+    created: int
+    decisions: int
+    since: int | None  # times of the first and the last decision
+    until: int | None
+    notes: list[str]
+    policies: list[PolicyLine]  # the loop first, then by their gain, at last the untrusted
+    best: str | None  # id of the policy to show first; None: the loop itself
+    starts: list[int]  # steps of the chart
+    width: int
+
+
+class AppliedChange(PageStruct, frozen=True):
+    """The last change of the settings that make the policy."""
+
+    at: int
+    by: str
+    changes: list[Change]
+
+
+class EvaluationPanel(PageStruct, frozen=True):
+    """Would another policy earn more?"""
+
+    answer: str
+    can_change: bool  # whether the key of the request may start, cancel and apply
+    settings: str  # the present ones that make the policy, in words
+    last_change: AppliedChange | None
+    evaluations: list[Heading]  # the newest first
+    shown: ShownEvaluation | None
+
+
+class EvaluationRecord(NamedTuple):
+    """What is known of the evaluation to show."""
+
+    row: EvaluationRow
+    progress: float | None = None
+    charts: Sequence[ChartSeries] = ()  # in the order of its policies
+
+
+def build_evaluation_panel(
+    settings: Settings,
+    changes: Sequence[SettingsChange],
+    headings: Sequence[EvaluationHeading],
+    record: EvaluationRecord | None,
+    can_change: bool,
+) -> EvaluationPanel:
+    """Build the panel of a loop from its settings and from one of its evaluations."""
+    shown = None if record is None else _build_shown(record, msgspec.to_builtins(settings))
+    return EvaluationPanel(
+        answer=NOT_ASKED if shown is None else shown.answer,
+        can_change=can_change,
+        settings=describe_settings(msgspec.to_builtins(settings)),
+        last_change=_find_last_change(changes),
+        evaluations=[
+            Heading(each.key, each.name, STATUS_WORDS[each.status], each.created, each.type == AUTO)
+            for each in headings
+        ],
+        shown=shown,
+    )
+
+
+def _find_last_change(changes: Sequence[SettingsChange]) -> AppliedChange | None:
+    """Find the newest change of the settings that make the policy."""
+    for old, new in reversed([*pairwise(changes)]):
+        before, after = (
+            msgspec.to_builtins(Settings.from_json(each.settings)) for each in (old, new)
+        )
+        if found := list_changes(before, after):
+            return AppliedChange(new.at, new.by, found)
+    return None
+
+
+def list_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+    """List the settings of a policy that differ, in words; `after` may name only some."""
+    return [
+        Change(words, format_setting(name, before[name]), format_setting(name, after[name]))
+        for name, words in POLICY_SETTINGS.items()
+        if name in after and after[name] != before[name]
+    ]
+
+
+def _build_shown(record: EvaluationRecord, settings: Mapping[str, Any]) -> ShownEvaluation:
+    row = record.row
+    outcome = Outcome() if row.outcome is None else decode_outcome(row.outcome)
+    steps = _find_steps(record.charts)
+    rate = _compute_rate(outcome)
+    lines = [
+        _build_line(policy, settings, rate, outcome.doubt, _place_in_steps(policy, chart, steps))
+        for policy, chart in zip(outcome.policies, record.charts, strict=True)
+    ]
+    others = sorted(lines[1:], key=lambda line: (line.verdict == "untrusted", -line.gain))
+    best = _find_best(others, outcome.optimal_policy)
+    return ShownEvaluation(
+        id=row.key,
+        name=row.name,
+        status=STATUS_WORDS[row.status],
+        is_running=row.status == RUNNING,
+        progress=record.progress,
+        answer=_answer(row, outcome, record.progress, others, best),
+        created=row.created,
+        decisions=outcome.rows,
+        since=_to_microseconds(outcome.since),
+        until=_to_microseconds(outcome.until),
+        notes=_make_sentences(outcome.warnings),
+        policies=[*lines[:1], *others],
+        best=None if best is None or best.verdict == "untrusted" else best.id,
+        starts=[start * steps.width for start in steps.starts],
+        width=steps.width,
+    )
+
+
+def _build_line(
+    policy: PolicyOutcome,
+    settings: Mapping[str, Any],
+    rate: float | None,
+    doubt: str,
+    series: Series,
+) -> PolicyLine:
+    result, gain = policy.result, policy.result["gain"]
+    name = name_policy(policy.source, policy.name, policy.arguments, policy.changes)
+    value = result["estimates"][result["headline"]]["value"]
+    low, high = result["sequence"]
+    is_reference = policy.source == "Online"
+    problems = policy.problems or ([doubt] if doubt and not is_reference else [])
+    verdict: Verdict = "untrusted" if problems else gain["verdict"]
+    verb = "It earned" if is_reference else "It would have earned"
+    # A replay weighs the decisions, so that its value cannot be compared with that of the loop.
+    value_sentence = "" if result["replay"] else describe_value(verb, value, low, high)
+    if is_reference:
+        verdict, words, sentence = "reference", "a decision", "This is what the loop did."
+    elif problems:
+        words = "cannot be trusted"
+        sentence = f"The log cannot say what {name} would have earned: {problems[0]}."
+    else:
+        words, sentence = VERDICTS[gain["verdict"]], describe_gain(name, gain, rate)
+    return PolicyLine(
+        id=policy.name,
+        name=name,
+        text=policy.arguments,
+        sentence=sentence,
+        value_sentence=value_sentence,
+        verdict=verdict,
+        verdict_words=words,
+        value=value,
+        low=low,
+        high=high,
+        gain=gain["value"],
+        gain_low=gain["interval"][0],
+        gain_high=gain["interval"][1],
+        decisions_needed=gain["rows_needed"],
+        problems=_make_sentences(problems),
+        notes=_make_sentences(each for each in result["warnings"] if each not in problems),
+        can_apply=bool(policy.changes),
+        changes=list_changes(settings, policy.changes or {}),
+        series=series,
+    )
+
+
+def _make_sentences(clauses: Iterable[str]) -> list[str]:
+    return [f"{capitalize(each)}." for each in clauses]
+
+
+def _find_best(others: Sequence[PolicyLine], optimal: str) -> PolicyLine | None:
+    """Find the policy to show first: the surely best one, or the one with the largest gain."""
+    trusted = [line for line in others if line.verdict != "untrusted"]
+    for line in trusted:
+        if line.id == optimal:
+            return line
+    return next(iter([*trusted, *others]), None)
+
+
+def _answer(
+    row: EvaluationRow,
+    outcome: Outcome,
+    progress: float | None,
+    others: Sequence[PolicyLine],
+    best: PolicyLine | None,
+) -> str:
+    """Say whether another policy would earn more, or why this is not known."""
+    if row.status == RUNNING:
+        if progress is None:
+            return "The evaluation waits until another one has ended."
+        return "The evaluation reads the log."
+    if outcome.error is not None:
+        return f"The evaluation has no result: {outcome.error}."
+    if best is None:
+        return "The evaluation has compared no other policy."
+    if best.verdict == "untrusted":
+        return f"The log cannot answer this. {best.problems[0]}"
+    if best.verdict == "better":
+        count = sum(line.verdict == "better" for line in others) - 1
+        rest = f" So would {'another one' if count == 1 else f'{count} others'}." if count else ""
+        return f"Yes. {best.sentence}{rest}"
+    if all(line.verdict == "worse" for line in others):
+        which = "The other policy" if len(others) == 1 else f"All {len(others)} other policies"
+        return f"No. {which} would surely have earned less than this loop."
+    if best.gain > 0:
+        return f"Perhaps. {best.sentence}"
+    return "Nothing hints at it: no other policy would have earned more than this loop."
+
+
+class Steps(NamedTuple):
+    """The steps of a chart: start / length of each, and the length in microseconds."""
+
+    starts: range
+    width: int
+
+
+def _find_steps(charts: Sequence[ChartSeries]) -> Steps:
+    if not charts:
+        return Steps(range(0), 0)
+    first = min(chart.starts[0] for chart in charts)
+    last = max(chart.starts[-1] for chart in charts)
+    return Steps(range(first, last + 1), charts[0].minutes * MICROSECONDS_PER_MINUTE)
+
+
+def _place_in_steps(policy: PolicyOutcome, chart: ChartSeries, steps: Steps) -> Series:
+    """The value and the standard error of a policy in each step; NaN in steps without any."""
+    values, errors = [NAN] * len(steps.starts), [NAN] * len(steps.starts)
+    range_ = RewardRange(*policy.result["reward_range"])
+    for start, value, error, size in zip(
+        chart.starts, chart.value, chart.error, chart.size, strict=True
+    ):
+        if value is not None and size > 0:
+            place = start - steps.starts[0]
+            values[place] = value
+            errors[place] = widen_error(error or 0.0, value, range_, 1.0 / size)
+    return Series(values, errors)
+
+
+def _compute_rate(outcome: Outcome) -> float | None:
+    """Decisions per second in the time of the log; None if it cannot be said."""
+    if outcome.since is None or outcome.until is None or outcome.until <= outcome.since:
+        return None
+    return outcome.rows / (outcome.until - outcome.since)
+
+
+def _to_microseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * MICROSECONDS_PER_SECOND)

@@ -1,0 +1,183 @@
+"""The panel of evaluations in a real browser: start, read, cancel and apply; who may do what."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+
+from browser_pages import open_page
+from evaluation_helpers import write_log
+from server_process import Nursery, Server
+from windvane.service.api.auth import create_key
+from windvane.service.store.log import Store
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Route
+
+ROWS = 2000
+WAIT_MILLISECONDS = 180_000  # an evaluation only gets the time that nobody else needs
+ADMIN, READ = create_key("admin", 0), create_key("read", 0)
+BASE = "/loops/default/personalizer"
+BOARD = "/board/default/evaluation.json"
+CONTROLS = ("#evaluate-form", "#cancel-evaluation", "#apply")
+
+
+@pytest.fixture(scope="module")
+def url(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A service with keys, whose default loop has a log with much exploration."""
+    data = tmp_path_factory.mktemp("evaluate") / "data"
+    with Store(data) as store:
+        write_log(store, "default", ROWS, exploration=0.8)
+        for key in (ADMIN, READ):
+            store.submit(key.put).result(20)
+    with Server(nursery, data) as server:
+        yield server.url
+
+
+def call(url: str, method: str, path: str, secret: str, body: object = None) -> Any:
+    headers = {"ocp-apim-subscription-key": secret}
+    return httpx2.request(method, url + path, headers=headers, json=body, timeout=60)
+
+
+def open_panel(browser: "Browser", problems: list[str], url: str, secret: str) -> "Page":
+    """A page that was opened by password; its panel is there."""
+    page = open_page(browser, problems, "light", password=secret)
+    page.goto(url)
+    page.locator("#evaluate .answer:not(:empty)").first.wait_for()
+    return page
+
+
+def enter_admin_key(page: "Page") -> None:
+    page.locator("#admin-key summary").click()
+    page.fill("#admin-key-text", ADMIN.secret)
+    page.click("#admin-key-form button")
+    page.locator("#evaluate-form").wait_for()
+
+
+def see_controls(page: "Page") -> list[str]:
+    return [control for control in CONTROLS if page.locator(control).is_visible()]
+
+
+def test_an_evaluation_is_started_read_and_applied_on_the_page(
+    url: str, browser: "Browser", problems: list[str], tmp_path: Path
+) -> None:
+    page = open_panel(browser, problems, url, READ.secret)
+    assert "Nobody has asked it yet" in page.locator("#evaluate .answer").first.inner_text()
+    assert see_controls(page) == []
+    enter_admin_key(page)
+    page.uncheck("#evaluate-grid")
+    page.fill("#evaluate-policies", "nonsense")
+    page.click("#evaluate-form button")
+    page.locator("#evaluate-error:not(:empty)").wait_for()
+    assert "nonsense" in page.locator("#evaluate-error").inner_text()
+    page.fill("#evaluate-policies", "explorationPercentage=0.05\nwindow(100) * greedy()")
+    page.click("#evaluate-form button")
+    page.locator("#evaluation-progress").wait_for()
+    page.locator("#evaluation-result").wait_for(timeout=WAIT_MILLISECONDS)
+
+    panel = call(url, "GET", BOARD, READ.secret).json()
+    lines = {line["id"]: line for line in panel["shown"]["policies"]}
+    assert panel["shown"]["decisions"] == ROWS
+    assert next(iter(lines)) == "online"
+    names = page.locator(".policy > .name").all_inner_texts()
+    assert names[0] == "this loop"
+    assert {"always the first action", "a random action", "half-life auto, exploration 5 %"} < {
+        *names
+    }
+    line = lines["explorationPercentage=0.05"]
+    assert line["verdict"] == "better", line
+    answer = page.locator("#evaluate .answer").first.inner_text()
+    assert answer.startswith("Yes. ")
+    assert "surely better" in answer
+
+    page.locator(".policy", has_text="window(100)").click()
+    assert "A loop cannot run this policy" in page.locator("#policy-apply").inner_text()
+    assert not page.locator("#apply").is_visible()
+    page.locator(".policy", has_text="exploration 5 %").press("Enter")
+    assert page.locator("#policy-sentence").inner_text().startswith(line["sentence"])
+    assert page.locator("#policy-chart polyline, #policy-chart circle").count() >= 2
+    page.locator("#evaluate").screenshot(path=tmp_path / "evaluated.png")
+    page.click("#apply")
+    page.click("#apply-cancel")
+    assert page.locator("#last-change").is_hidden()
+    page.click("#apply")
+    assert page.locator("#apply-changes").inner_text() == "exploration 80 % → 5 %"
+    page.click("#apply-confirm")
+    page.locator("#last-change").wait_for()
+    assert page.locator("#last-change").inner_text().endswith(": exploration 80 % → 5 %.")
+    assert "The loop has these settings." in page.locator("#policy-apply").inner_text()
+    settings = call(url, "GET", f"{BASE}/configurations/service", READ.secret).json()
+    assert settings["explorationPercentage"] == 0.05
+    page.close()
+    # The browser sends the password after the service has asked for it; nonsense is refused.
+    assert all("401" in problem or "400" in problem for problem in problems)
+
+
+def test_a_read_key_sees_the_results_and_cannot_change_anything(
+    url: str, browser: "Browser", problems: list[str]
+) -> None:
+    page = open_panel(browser, problems, url, READ.secret)
+    page.locator("#evaluation-result").wait_for()
+    assert page.locator(".policy > .name").count() == 6  # 5 policies and the axis
+    assert see_controls(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.close()
+    panel = call(url, "GET", BOARD, READ.secret).json()
+    assert panel["canChange"] is False
+    assert call(url, "GET", BOARD, ADMIN.secret).json()["canChange"] is True
+    by_password = httpx2.get(url + BOARD, auth=("", ADMIN.secret), timeout=60)
+    assert by_password.json()["canChange"] is False  # a browser sends it for other sites, too
+    body = {"evaluationId": panel["shown"]["id"], "policyName": "explorationPercentage=0.05"}
+    path = f"{BASE}/v1.0/configurations/applyFromEvaluation"
+    assert call(url, "POST", path, READ.secret, body).status_code == 403
+    missing = call(url, "GET", f"{BOARD}?id=nobody", READ.secret)
+    assert missing.status_code == 404
+    assert call(url, "GET", "/board/none/evaluation.json", READ.secret).status_code == 404
+
+
+def test_an_evaluation_that_runs_is_cancelled_on_the_page(
+    url: str, browser: "Browser", problems: list[str]
+) -> None:
+    page = open_panel(browser, problems, url, READ.secret)
+    enter_admin_key(page)
+    page.select_option("#evaluate-period", "")
+    page.click("#evaluate-form button")
+    page.click("#cancel-evaluation")
+    page.locator("#evaluation-progress").wait_for(state="hidden")
+    answer = page.locator("#evaluate .answer").first.inner_text()
+    assert answer == "The evaluation has no result: it was cancelled."
+    chosen = page.locator("#evaluations option").nth(1)
+    page.select_option("#evaluations", chosen.get_attribute("value"))
+    page.locator("#evaluation-result").wait_for()
+    page.close()
+
+
+@pytest.mark.parametrize(("scheme", "wide"), [("dark", 1200), ("light", 390)])
+def test_names_of_policies_are_never_markup(
+    url: str, browser: "Browser", problems: list[str], scheme: str, wide: int
+) -> None:
+    name = "<img src=x onerror=alert(1)>"
+
+    def rename(route: "Route") -> None:
+        response = route.fetch()
+        panel = response.json()
+        for line in panel["shown"]["policies"]:
+            line |= {"name": name, "sentence": name, "text": name, "verdictWords": name}
+        route.fulfill(response=response, json=panel)
+
+    evaluations = call(url, "GET", f"{BASE}/v1.0/evaluations", READ.secret).json()
+    [done] = [each["id"] for each in evaluations if each["status"] == "completed"]
+    page = open_page(browser, problems, scheme, wide, READ.secret)
+    page.add_init_script(f"sessionStorage.setItem('key', '{READ.secret}')")
+    page.route("**/evaluation.json*", rename)
+    page.goto(url)
+    page.locator("#evaluations option").first.wait_for(state="attached")
+    page.select_option("#evaluations", done)
+    page.locator(".policy", has_text="<img").first.wait_for()
+    assert page.locator("img").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert all("401" in problem for problem in problems)
+    page.unroute_all(behavior="wait")
+    page.close()
