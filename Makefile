@@ -37,6 +37,7 @@ docs: .venv/ready
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
 
 bench: .venv/ready
+	$(BIN)/python benchmarks/first_use.py
 	$(BIN)/python benchmarks/online.py
 	$(BIN)/python benchmarks/many_arms.py
 	$(BIN)/python benchmarks/figure.py --whole

@@ -12,6 +12,7 @@ import pytest
 
 from postgresql_server import INSTALL, create_database, run_postgresql
 from server_process import Nursery
+from windvane._compile_notice import SWITCH
 
 collect_ignore = ["service/clients"]  # programs that test_clients.py runs
 ROOT = Path(__file__).parent.parent
@@ -55,6 +56,14 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         report.outcome = "failed"
         report.longrepr = f"skipped, which must not happen in CI: {report.longrepr}"
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_compile_notice() -> Iterator[None]:
+    """Keep the line about compilation out of what tests read from stderr."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SWITCH, "0")
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from windvane import _jit, kernels
+from windvane import _compile_notice, _jit, _linked_code, kernels
 
 MODULE = """
 from windvane._jit import compiled
@@ -61,9 +61,84 @@ def test_processes_that_start_together_compile_a_function_once(tmp_path: Path) -
     assert [process.returncode for process in started] == [0, 0, 0]
 
 
+LINKED_MODULE = """
+import numpy as np
+from windvane._jit import compiled
+
+@compiled
+def divide(total, count):
+    if count < 0:
+        raise ValueError("count", count)
+    return total / count
+
+@compiled
+def average(x, count):
+    return divide(np.sum(x), count)
+"""
+LINKED_RUN = """
+import sys, numpy as np
+from windvane import _compile_notice, _jit
+sys.path.insert(0, sys.argv[1])
+_compile_notice.NOTICE_AFTER_SECONDS = 0.0
+if sys.argv[2] == "plain":
+    _jit.can_link = lambda: False
+import linked_code as code
+
+print(code.average(np.ones(4), 2), len(code.divide.overloads))
+try:
+    code.average(np.ones(4), -1)
+except ValueError as error:
+    print(error.args)
+print(code.divide(6.0, 4), sum(code.average.stats.cache_hits.values()))
+"""
+
+
+def run_linked_code(folder: Path, way: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run a function that calls another one, in a new process."""
+    (folder / "linked_code.py").write_text(LINKED_MODULE)
+    env = os.environ | {"NUMBA_CACHE_DIR": str(folder / "cache")} | variables
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    command = [sys.executable, "-c", LINKED_RUN, str(folder), way]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=env)
+
+
+def test_a_called_function_is_linked_into_its_caller_and_python_can_still_call_it(
+    tmp_path: Path,
+) -> None:
+    """An error inside it reaches Python, also if the caller was loaded from disk.
+
+    One line says that something is compiled, and nothing is said if all is loaded from disk.
+    """
+    first = run_linked_code(tmp_path, "linked", **{_compile_notice.SWITCH: "1"})
+    assert first.stdout == "2.0 0\n('count', -1)\n1.5 0\n"
+    assert first.stderr == f"{_compile_notice.NOTICE}\n"
+    again = run_linked_code(tmp_path, "linked", **{_compile_notice.SWITCH: "1"})
+    assert again.stdout == "2.0 0\n('count', -1)\n1.5 1\n"
+    assert again.stderr == ""
+
+
+def test_without_the_private_names_functions_are_compiled_as_numba_does_it(tmp_path: Path) -> None:
+    done = run_linked_code(tmp_path, "plain", **{_compile_notice.SWITCH: "0"})
+    assert done.stdout == "2.0 1\n('count', -1)\n1.5 0\n"
+    assert done.stderr == ""
+
+
+def test_the_private_numba_names_that_linking_needs_still_exist() -> None:
+    missing = [
+        f"{owner.__name__}.{name}"
+        for owner, names in _linked_code.NEEDED.items()
+        for name in names
+        if not hasattr(owner, name)
+    ]
+    assert not missing, (
+        f"numba has no {', '.join(missing)} any more: windvane._linked_code compiles in numba's "
+        "own way, which takes several times as long; adapt it and the bound in pyproject.toml"
+    )
+
+
 @pytest.mark.parametrize("attributes", ["_cache._cache_file._source_stamp", "_cache.cache_path"])
 def test_the_private_numba_attributes_that_jit_uses_still_exist(attributes: str) -> None:
-    value: object = kernels.learn
+    value: object = kernels.refresh
     for name in attributes.split("."):
         assert hasattr(value, name), (
             f"numba's dispatcher has no {attributes} any more: windvane._jit sets the stamp of the "
@@ -73,7 +148,7 @@ def test_the_private_numba_attributes_that_jit_uses_still_exist(attributes: str)
 
 
 def test_a_compiled_function_carries_the_stamp_of_all_sources() -> None:
-    cache = kernels.learn._cache  # type: ignore[attr-defined]
+    cache = kernels.refresh._cache  # type: ignore[attr-defined]
     assert cache._cache_file._source_stamp == _jit.STAMP
 
 
@@ -82,10 +157,14 @@ def test_every_file_that_compiled_code_imports_from_is_part_of_the_stamp() -> No
     compiled = {name for name, file in files.items() if "\n@compiled" in file.read_text("utf-8")}
     without_compiled_input = {
         "errors.py",
+        "evaluation/candidates.py",
+        "evaluation/feature_blocks.py",
+        "evaluation/players.py",
         "glm/policy.py",
         "other packages",
         "_jit.py",
         "kernels/__init__.py",
+        "policy.py",
         "validation.py",
     }
     for name in compiled:

@@ -29,7 +29,8 @@ def factor_cholesky(matrix: Floats) -> None:
                 matrix[i, i] = math.sqrt(max(rest, 0.0))
             else:
                 matrix[i, j] = rest / matrix[j, j] if matrix[j, j] > 0.0 else 0.0
-        matrix[i, i + 1 :] = 0.0
+        for j in range(i + 1, d):
+            matrix[i, j] = 0.0
 
 
 @compiled

@@ -3,7 +3,8 @@
 numba's cache looks only at the file of the function itself, and lets two processes compile the same
 function at once. Both are corrected here through private attributes of numba's dispatcher
 (`_cache`, `_cache_file`, `_source_stamp`), so pyproject.toml bounds numba's version, and
-`tests/test_jit.py` says which attribute is gone if a new version changes them.
+`tests/test_jit.py` says which attribute is gone if a new version changes them. `_linked_code` has
+how a function is compiled together with all that it calls.
 """
 
 import hashlib
@@ -14,8 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numba import njit, typeof
+from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import register_jitable
+
+from windvane._compile_notice import compile_notice
+from windvane._linked_code import EntryCompiler, LinkedFunction, can_link
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -29,11 +34,13 @@ SOURCES = (
     "adaptive/selection.py",
     "belief.py",
     "memory.py",
+    "evaluation/replay.py",
     "exploration.py",
     "laws.py",
     "glm/links.py",
     "lab/worlds/draw.py",
     "_layout.py",
+    "_linked_code.py",
     "types.py",
     "validation.py",
 )
@@ -77,13 +84,18 @@ def allow_in_compiled_code(*functions: Callable[..., object]) -> None:
 
 def _compile(function: Function, fastmath: set[str]) -> Function:
     options = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
+    pipeline = EntryCompiler if can_link() else Compiler
     try:
-        dispatcher = njit(cache=True, **options)(function)
+        dispatcher = njit(cache=True, pipeline_class=pipeline, **options)(function)
     except RuntimeError:  # no folder can be written: compile in every process
-        return cast(Function, njit(cache=False, **options)(function))
-    if hasattr(dispatcher, "_cache"):  # absent if NUMBA_DISABLE_JIT is set
+        dispatcher = njit(cache=False, pipeline_class=pipeline, **options)(function)
+    if not hasattr(dispatcher, "_cache"):  # NUMBA_DISABLE_JIT is set
+        return function
+    if has_cache_folder(dispatcher):
         dispatcher._cache._cache_file._source_stamp = STAMP
-        dispatcher.compile = _compile_once(dispatcher.compile, cache_folder(dispatcher))
+        dispatcher.compile = _compile_once(dispatcher)
+    if can_link():
+        LinkedFunction(function, options).serve_calls_of(dispatcher)
     return cast(Function, dispatcher)
 
 
@@ -97,39 +109,37 @@ def cache_folder(function: Callable[..., object]) -> Path:
     return Path(function._cache.cache_path)  # type: ignore[attr-defined]
 
 
-def _compile_once(compile_: Callable[..., Any], folder: Path) -> Callable[..., Any]:
+def _compile_once(dispatcher: Any) -> Callable[..., Any]:
     """Compile in one process at a time; the other processes wait and load the same machine code.
 
     Two processes that compile the same function may order its sums differently, and their beliefs
     would then differ in the last bits.
     """
+    compile_, folder = dispatcher.compile, cache_folder(dispatcher)
+    function = dispatcher.py_func
+    name = f"windvane.{function.__module__.rpartition('.')[2]}.{function.__qualname__}.lock"
 
     def compile_alone(signature: Any) -> Any:
-        with global_compiler_lock, _lock_for_compilation(folder):
+        with global_compiler_lock, _lock_for_compilation(folder, name):
             return compile_(signature)
 
     return compile_alone
 
 
-_locked_folders: set[Path] = set()
-
-
 @contextmanager
-def _lock_for_compilation(folder: Path) -> Iterator[None]:
-    """Lock a cache folder; nested compilations in this process share the lock."""
-    if folder in _locked_folders:
-        yield
-        return
+def _lock_for_compilation(folder: Path, name: str) -> Iterator[None]:
+    """Hold the lock of one function; if the folder allows no writing or no locking, hold none."""
     with ExitStack() as stack:
-        # If the folder allows no writing or no locking, compile without a lock.
         with suppress(OSError, NotImplementedError):
             folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(cache_lock(folder, "windvane.lock"))
-        _locked_folders.add(folder)
-        try:
-            yield
-        finally:
-            _locked_folders.discard(folder)
+            lock = cache_lock(folder, name)
+            try:
+                lock.acquire(blocking=False)
+            except TimeoutError:  # another process compiles the function
+                with compile_notice.watch():
+                    lock.acquire()
+            stack.callback(lock.release)
+        yield
 
 
 def cache_lock(folder: Path, name: str) -> "FileLock":
@@ -147,8 +157,7 @@ def compile_for(function: Function, *arguments: object) -> Function:
     key = (function, *map(_describe_type, arguments))
     if key not in _overloads:
         types = tuple(typeof(value) for value in arguments)
-        function.compile(types)  # type: ignore[attr-defined]
-        _overloads[key] = function.get_overload(types)  # type: ignore[attr-defined]
+        _overloads[key] = function.compile(types)  # type: ignore[attr-defined]
     return cast(Function, _overloads[key])
 
 

@@ -68,14 +68,13 @@ def write_blank_belief(arrays: PolicyArrays) -> None:
     """
     from windvane import kernels
 
-    rule, tally = arrays.rules[0], arrays.tally
-    if rule["memory"] == KALMAN:  # whose `reset` inverts nothing
-        kernels.reset(arrays)
-        return
-    state = kernels.view_belief(arrays)
+    rule, tally, state = arrays.rules[0], arrays.tally, kernels.view_belief(arrays)
     tally["ridge"] = rule["ridge"] * rule["lead"]
     lead = rule["lead"] * rule["lead"] if rule["twin"] else rule["lead"]
     tally["noise_ridge"] = rule["ridge"] * lead
+    if rule["memory"] == KALMAN:  # whose `reset` inverts nothing
+        np.fill_diagonal(state.inverse, 1.0 / rule["ridge"])
+        return
     inverse = 1.0 / tally["ridge"][0]
     state.inverse[:] = -0.0  # the sign that the kernel gives to these zeros
     np.fill_diagonal(state.inverse, inverse)

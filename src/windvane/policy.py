@@ -100,9 +100,10 @@ ridge=0.01)
     def _bind_kernels(self) -> None:
         from windvane._jit import compile_for
 
-        row = np.zeros(self.dim)
-        self._choose = compile_for(self._kernels.choose, self._arrays, row[None], self.key, 0)
-        self._learn = compile_for(self._kernels.learn, self._arrays, row, 0.0, 0.0)
+        row, rules = np.zeros(self.dim), self._arrays.rules
+        choose, learn = self._kernels.select_choose(rules), self._kernels.select_learn(rules)
+        self._choose = compile_for(choose, self._arrays, row[None], self.key, 0)
+        self._learn = compile_for(learn, self._arrays, row, 0.0, 0.0)
 
     def __repr__(self) -> str:
         floor = f", floor={self.floor!r}" if self.floor else ""

@@ -187,7 +187,9 @@ class Bounds:
 
         rows = self.arms.rows[places]
         size = self.scale * self.arms.unit
-        widths = np.sqrt(np.maximum(compute_squared_widths(rows, self.state.spread), 0.0)) / size
+        squares = np.empty(len(rows))
+        compute_squared_widths(rows, self.state.spread, squares)
+        widths = np.sqrt(np.maximum(squares, 0.0)) / size
         means = score_linearly(rows, self.state.theta) / size
         slack = self.slack * self.arms.norms[places] + UNDERFLOW_ERROR
         return means + self.span.high * widths + slack, means + self.span.low * widths - slack

@@ -141,7 +141,7 @@ def choose_with_propensities(
     near = scores[top] - CLEAR_LEAD * (np.abs(means).max() + abs(z) * widths.max())
     for k in range(scores.size):
         if k != top and scores[k] >= near:
-            return kernels.choose(arrays, arms, key, round_), shares
+            return kernels.choose_by_widths(arrays, arms, key, round_), shares
     return kernels.mix_uniformly(rules, top, scores.size, start), shares
 
 

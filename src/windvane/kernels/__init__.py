@@ -11,7 +11,13 @@
 """
 
 from windvane.kernels.belief_block import refresh, reset, view_belief
-from windvane.kernels.choosing import choose, choose_measured, mix_uniformly, score_linearly
+from windvane.kernels.choosing import (
+    choose_by_widths,
+    choose_measured,
+    mix_uniformly,
+    score_linearly,
+    select_choose,
+)
 from windvane.kernels.learning import (
     LARGEST_CONDITION,
     NOT_FINITE,
@@ -21,6 +27,7 @@ from windvane.kernels.learning import (
     learn,
     learn_all,
     learn_and_track,
+    select_learn,
 )
 from windvane.kernels.noise import compute_noise, forget_errors
 from windvane.kernels.sampling import (
@@ -46,7 +53,7 @@ __all__ = [
     "TrackedArms",
     "amend",
     "check_observations",
-    "choose",
+    "choose_by_widths",
     "choose_measured",
     "choose_parameter",
     "compute_exact_width",
@@ -67,5 +74,7 @@ __all__ = [
     "reset",
     "sample_parameter",
     "score_linearly",
+    "select_choose",
+    "select_learn",
     "view_belief",
 ]

@@ -7,10 +7,10 @@ approximation: solutions are refined against W itself.
 
 import numpy as np
 
-from windvane._jit import compiled
+from windvane._jit import allow_in_compiled_code, compiled
 from windvane._layout import KALMAN, SAMPLE, WIDTH, WINDOW, PolicyArrays
 from windvane.belief import State
-from windvane.kernels.linalg import invert, multiply_matrices, multiply_vector
+from windvane.kernels.linalg import copy_matrix, fill, invert, multiply_matrices, multiply_vector
 from windvane.types import Floats
 
 ESTIMATE_TOLERANCE = 1e-12  # relative error of θ̂
@@ -18,30 +18,32 @@ COMPARISON_TOLERANCE = 1e-10  # relative error of solutions that are only compar
 MOST_REFINEMENTS = 60
 
 
-@compiled
 def view_belief(arrays: PolicyArrays) -> State:
-    """Return the parts of a belief as views of its block.
+    """Return the parts of a belief as views of its block, for Python and for compiled code.
 
     A Kalman filter has one matrix, its covariance: all matrices of its state are that one.
     """
     rule, block = arrays.rules[0], arrays.block
-    d, square = rule.dim, rule.dim * rule.dim
+    d, square = rule["dim"], rule["dim"] * rule["dim"]
     moment, theta = block[:d], block[d : 2 * d]
     gram = block[2 * d : 2 * d + square].reshape(d, d)
-    if rule.memory == KALMAN:
+    if rule["memory"] == KALMAN:
         return State(moment, theta, gram, gram, gram, gram, gram)
     inverse = block[2 * d + square : 2 * d + 2 * square].reshape(d, d)
     noise, spread, root = gram, inverse, inverse
     used = 2 * d + 2 * square
-    if rule.twin:
+    if rule["twin"]:
         noise = block[used : used + square].reshape(d, d)
         used += square
-        if rule.style == WIDTH:
+        if rule["style"] == WIDTH:
             spread = block[used : used + square].reshape(d, d)
             used += square
-    if rule.style == SAMPLE and rule.memory != WINDOW:
+    if rule["style"] == SAMPLE and rule["memory"] != WINDOW:
         root = block[used : used + square].reshape(d, d)
     return State(moment, theta, gram, inverse, noise, spread, root)
+
+
+allow_in_compiled_code(view_belief)
 
 
 @compiled
@@ -53,10 +55,7 @@ def reset(arrays: PolicyArrays) -> None:
 @compiled
 def reset_state(arrays: PolicyArrays, state: State) -> None:
     """Drop everything that was learned, given the views of the belief."""
-    for part in (state.gram, state.noise, state.root):
-        part[:] = 0.0
-    state.moment[:] = 0.0
-    state.theta[:] = 0.0
+    fill(arrays.block, 0.0)
     reset_counters(arrays)
     refresh(arrays, state)
 
@@ -88,16 +87,15 @@ def refresh(arrays: PolicyArrays, state: State) -> None:
         for i in range(rule.dim):
             state.inverse[i, i] = 1.0 / rule.ridge
         return
-    ridged = state.gram.copy()
+    copy_matrix(state.gram, state.inverse)
     for i in range(rule.dim):
-        ridged[i, i] += counts.ridge
-    invert(ridged)
-    state.inverse[:] = ridged
+        state.inverse[i, i] += counts.ridge
+    invert(state.inverse)
     if rule.twin and rule.style == WIDTH:
-        ridged[:] = state.noise
+        ridged, half = np.empty((rule.dim, rule.dim)), np.empty((rule.dim, rule.dim))
+        copy_matrix(state.noise, ridged)
         for i in range(rule.dim):
             ridged[i, i] += counts.noise_ridge
-        half = np.empty_like(ridged)
         multiply_matrices(ridged, state.inverse, half)
         multiply_matrices(state.inverse, half, state.spread)
 
@@ -116,7 +114,7 @@ def solve(
     lag = rule.ridge - counts.ridge
     shrink = abs(lag) / counts.ridge
     last_change = np.inf
-    residual, step = np.empty_like(answer), np.empty_like(answer)
+    residual, step = np.empty(answer.size), np.empty(answer.size)
     for _ in range(MOST_REFINEMENTS):
         for i in range(rule.dim):
             residual[i] = right[i] - lag * answer[i]

@@ -5,18 +5,36 @@ again, more exactly.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from windvane import _random
 from windvane._jit import compiled
-from windvane._layout import GAP, LARGEST, MEAN, WIDTH, PolicyArrays
+from windvane._layout import (
+    GAP,
+    HISTORY,
+    KALMAN,
+    LARGEST,
+    MEAN,
+    WIDTH,
+    WINDOW,
+    PolicyArrays,
+)
 from windvane.belief import State
 from windvane.kernels.belief_block import view_belief
+from windvane.kernels.kalman import sample_by_filter
 from windvane.kernels.learning import NOT_FINITE
-from windvane.kernels.linalg import multiply_vector
+from windvane.kernels.linalg import dot, multiply_vector
 from windvane.kernels.round_draws import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
-from windvane.kernels.sampling import compute_scale, draw_level, sample_parameter
+from windvane.kernels.sampling import (
+    compute_scale,
+    draw_level,
+    sample_from_history,
+    sample_from_sums,
+    sample_from_window,
+    sample_parameter,
+)
 from windvane.kernels.widths import (
     TrackedArms,
     bound_width_error,
@@ -32,26 +50,94 @@ WIDTH_ROUNDING = 1e-7  # rounding error of a width that is read off `spread`, fo
 TIE_MARGIN = 1e-12  # scores closer than this share of the largest absolute score are equal
 
 
+ChooseKernel = Callable[[PolicyArrays, Floats, int, int], int]
+
+
+def select_choose(rules: Records) -> ChooseKernel:
+    """Return the kernel with which a policy chooses; the others need not be compiled."""
+    style, memory = rules["style"][0], rules["memory"][0]
+    if style in (MEAN, GAP):
+        return choose_by_estimate
+    if style == WIDTH:
+        return choose_by_widths
+    if memory == KALMAN:
+        return choose_by_filter
+    if style == HISTORY:
+        return choose_by_history
+    return choose_by_sample_of_window if memory == WINDOW else choose_by_sample
+
+
 @compiled
-def choose(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> int:
-    """Choose one of the arms (K, d) in a round; return its place, or NOT_FINITE."""
+def choose_by_estimate(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> int:
+    """Choose one of the arms (K, d) by xᵀθ̂; return its place, or NOT_FINITE."""
+    start = _random.start_round(np.uint64(key), round_)
+    return choose_along(arrays.rules, arms, view_belief(arrays).theta, start)
+
+
+@compiled
+def choose_by_widths(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> int:
+    """Choose one of the arms (K, d) by xᵀθ̂ + z‖x‖_{V⁻¹}; return its place, or NOT_FINITE."""
     state = view_belief(arrays)
     start = _random.start_round(np.uint64(key), round_)
     norms = compute_squared_norms(arms)
-    for k in range(arms.shape[0]):
+    for k in range(norms.size):
         if not norms[k] <= LARGEST:
             return NOT_FINITE
-    offered = TrackedArms(arms, norms, np.empty(arms.shape[0]), state.moment[:0])
-    if arrays.rules[0].style == WIDTH:
-        measure_arms(state, offered)
-    return choose_measured(arrays, state, offered, start)
+    offered = TrackedArms(arms, norms, np.empty(norms.size), state.moment[:0])
+    measure_arms(state, offered)
+    z = draw_level(arrays.rules, compute_scale(arrays), start)
+    return choose_by_scores(arrays.rules, score_with_widths(arrays, state, offered, z), start)
+
+
+@compiled
+def choose_by_sample(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> int:
+    """Choose one of the arms (K, d) by xᵀθ̃, with θ̃ drawn from sums; else NOT_FINITE."""
+    start = _random.start_round(np.uint64(key), round_)
+    theta = sample_from_sums(arrays, view_belief(arrays), start)
+    return choose_along(arrays.rules, arms, theta, start)
+
+
+@compiled
+def choose_by_sample_of_window(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> int:
+    """Choose one of the arms (K, d) by xᵀθ̃, with θ̃ drawn from a window; else NOT_FINITE."""
+    start = _random.start_round(np.uint64(key), round_)
+    theta = sample_from_window(arrays, view_belief(arrays), start)
+    return choose_along(arrays.rules, arms, theta, start)
+
+
+@compiled
+def choose_by_history(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> int:
+    """Choose one of the arms (K, d) by xᵀθ̃, with θ̃ from a perturbed history; else NOT_FINITE."""
+    start = _random.start_round(np.uint64(key), round_)
+    theta = sample_from_history(arrays, view_belief(arrays), start)
+    return choose_along(arrays.rules, arms, theta, start)
+
+
+@compiled
+def choose_by_filter(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> int:
+    """Choose one of the arms (K, d) by xᵀθ̃, with θ̃ from a Kalman filter; else NOT_FINITE."""
+    start = _random.start_round(np.uint64(key), round_)
+    theta = sample_by_filter(arrays, view_belief(arrays), compute_scale(arrays), start)
+    return choose_along(arrays.rules, arms, theta, start)
+
+
+@compiled
+def choose_along(rules: Records, arms: Floats, direction: Floats, start: np.uint64) -> int:
+    """Choose the arm (d,) with the largest xᵀ·direction; return its place, or NOT_FINITE."""
+    for k in range(arms.shape[0]):
+        if not dot(arms[k], arms[k]) <= LARGEST:
+            return NOT_FINITE
+    return choose_by_scores(rules, score_linearly(arms, direction), start)
 
 
 @compiled
 def choose_measured(
     arrays: PolicyArrays, state: State, offered: TrackedArms, start: np.uint64
 ) -> int:
-    """Choose one of the arms; if the exploration needs widths, their squares must be known."""
+    """Choose one of the arms by any exploration; if it needs widths, their squares must be known.
+
+    A policy calls the kernel of its own exploration instead, because this one compiles them all.
+    """
     rule = arrays.rules[0]
     if rule.style == MEAN or rule.style == GAP:
         scores = score_linearly(offered.arms, state.theta)
@@ -90,7 +176,7 @@ def score_with_widths(arrays: PolicyArrays, state: State, offered: TrackedArms, 
     """
     arms, relative_error = offered.arms, bound_width_error(arrays)
     rounding = WIDTH_ROUNDING / math.sqrt(arrays.rules[0].ridge)
-    highest, lowest = np.empty((2, arms.shape[0]))
+    highest, lowest = np.empty(arms.shape[0]), np.empty(arms.shape[0])
     means = score_linearly(arms, state.theta)
     for k in range(means.size):
         width, error = read_width(arrays, offered, k, relative_error)
@@ -115,7 +201,9 @@ def score_with_widths(arrays: PolicyArrays, state: State, offered: TrackedArms, 
 @compiled
 def drop_beaten_arms(highest: Floats, lowest: Floats) -> int:
     """Set the bounds (K,) of arms that cannot be the best to −inf; return how many are left."""
-    bar, count = lowest.max(), 0
+    bar, count = -np.inf, 0
+    for k in range(lowest.size):
+        bar = max(bar, lowest[k])
     for k in range(highest.size):
         if highest[k] < bar:
             highest[k] = -np.inf

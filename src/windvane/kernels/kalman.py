@@ -11,10 +11,10 @@ import numpy as np
 from windvane import _random
 from windvane._cholesky import factor_cholesky
 from windvane._jit import compiled
-from windvane._layout import HISTORY, NOISE, PolicyArrays
+from windvane._layout import HISTORY, NOISE, TALLY, PolicyArrays
 from windvane.belief import State
 from windvane.kernels.belief_block import reset_state, view_belief
-from windvane.kernels.linalg import dot, multiply_vector
+from windvane.kernels.linalg import copy_matrix, copy_vector, dot, multiply_vector
 from windvane.kernels.noise import add_error
 from windvane.kernels.round_draws import FIRST_FREE_PLACE, draw_pseudo_rewards
 from windvane.kernels.widths import RankOneStep, TrackedArms
@@ -62,40 +62,48 @@ def follow_filter(rules: Records, tracked: TrackedArms, step: RankOneStep) -> No
 
 @compiled
 def sample_by_filter(arrays: PolicyArrays, state: State, scale: float, start: np.uint64) -> Floats:
-    """Draw θ̃ = μ + a·Σ^{½}z, (d,), a = `scale`, or replay the filter over a perturbed history.
+    """Draw θ̃ = μ + a·Σ^{½}z, (d,), a = `scale`, or replay the filter over a perturbed history."""
+    if arrays.rules[0].style == HISTORY:
+        return replay_filter(arrays, start)
+    d = arrays.rules[0].dim
+    z, noise, root = np.empty(d), np.empty(d), np.empty((d, d))
+    _random.fill_normals(start, FIRST_FREE_PLACE, z)
+    copy_matrix(state.inverse, root)
+    factor_cholesky(root)
+    multiply_vector(root, z, noise)
+    for i in range(d):
+        noise[i] = state.theta[i] + scale * noise[i]
+    return noise
 
-    In the replay, the rewards, the first θ and every step of θ get noise of their own, so the mean
-    of the replayed filter is distributed as N(μ, a²Σ).
+
+@compiled
+def replay_filter(arrays: PolicyArrays, start: np.uint64) -> Floats:
+    """The mean of a filter, (d,), that learns the history with pseudo-rewards.
+
+    The rewards, the first θ and every step of θ get noise of their own, so this mean is distributed
+    as N(μ, a²Σ).
     """
-    rule, d = arrays.rules[0], arrays.rules[0].dim
-    if rule.style != HISTORY:
-        z = np.empty(d)
-        _random.fill_normals(start, FIRST_FREE_PLACE, z)
-        root = state.inverse.copy()
-        factor_cholesky(root)
-        noise = np.empty(d)
-        multiply_vector(root, z, noise)
-        sample: Floats = state.theta + scale * noise
-        return sample
-    past = arrays.past
+    rule, past, d = arrays.rules[0], arrays.past, arrays.rules[0].dim
     held = min(arrays.tally[0].seen, past.shape[0])
     z = np.empty((held + 1) * (d + 1))
     draw_pseudo_rewards(arrays.rules, start, held, z)
     if rule.coins == 0:
-        z[:held] *= rule.scale * math.sqrt(rule.variance)
-        z[held:] *= rule.scale / math.sqrt(rule.ridge)
+        for i in range(held):
+            z[i] *= rule.scale * math.sqrt(rule.variance)
+        for i in range(held, z.size):
+            z[i] *= rule.scale / math.sqrt(rule.ridge)
     steps = z[held : held + held * d + d].reshape(held + 1, d)
-    replayed = PolicyArrays(
-        arrays.rules, np.zeros_like(arrays.tally), np.zeros(2 * d + d * d), past
-    )
+    tally, block = np.zeros(1, TALLY), np.empty(arrays.block.size)
+    replayed = PolicyArrays(arrays.rules, tally, block, past)
     views = view_belief(replayed)
     reset_state(replayed, views)
-    views.theta[:] = steps[held]
+    copy_vector(steps[held], views.theta)
     for age in range(held - 1, -1, -1):
         slot = (arrays.tally[0].seen - 1 - age) % past.shape[0]
         for i in range(d):  # divided by ρ, because the filter multiplies the mean by ρ
             views.theta[i] += math.sqrt(1.0 - rule.rho * rule.rho) / rule.rho * steps[age, i]
         filter_observation(replayed, views, past[slot, :d], past[slot, d] + z[age])
     if rule.coins > 0:
-        views.theta[:] /= rule.coins + 1.0
+        for i in range(d):
+            views.theta[i] /= rule.coins + 1.0
     return views.theta

@@ -5,6 +5,7 @@ a file each: `kalman`, `window`, `half_life` and `detect`.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from windvane.kernels.belief_block import (
 from windvane.kernels.detect import update_cusum
 from windvane.kernels.half_life import advance_clock, weigh_age
 from windvane.kernels.kalman import filter_observation, follow_filter
-from windvane.kernels.linalg import dot, multiply_vector, update_root
+from windvane.kernels.linalg import copy_vector, dot, multiply_vector, update_root
 from windvane.kernels.noise import add_error
 from windvane.kernels.widths import (
     RankOneStep,
@@ -39,15 +40,23 @@ from windvane.kernels.widths import (
     compute_exact_width,
     follow_step,
     measure_arms,
-    track_no_arms,
 )
 from windvane.kernels.window import slide_window
-from windvane.types import Floats
+from windvane.types import Floats, Records
 
 LARGEST_CONDITION = 1e13  # trace(S)/λ beyond this would leave too few digits in W⁻¹
 NOT_FINITE, TOO_LARGE = -1, -2  # codes with which a kernel refuses its arguments
 LEAST_FADE = 0.5  # if older weights fall by more at once, W is inverted instead of updated
 LEAST_WEIGHT = 1e-300  # avoids a division by a weight that has underflowed to 0
+
+
+LearnKernel = Callable[[PolicyArrays, Floats, float, float], int]
+
+
+def select_learn(rules: Records) -> LearnKernel:
+    """Return the kernel with which a policy learns; the others need not be compiled."""
+    kernels = {KALMAN: learn_by_filter, WINDOW: learn_into_window, DETECT: learn_and_detect}
+    return kernels.get(int(rules["memory"][0]), learn_into_sums)
 
 
 @compiled
@@ -73,14 +82,49 @@ def check_observations(arrays: PolicyArrays, rows: Floats) -> int:
 
 @compiled
 def learn(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
+    """Learn one observation under any memory, for compiled callers; as `learn_into_sums`."""
+    refusal = check_observations(arrays, x.reshape(1, -1))
+    if refusal == 0:
+        update_belief(arrays, view_belief(arrays), x, reward, at)
+    return refusal
+
+
+@compiled
+def learn_into_sums(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
     """Learn one observation, whose arm was chosen at time or round `at`, and estimate θ̂.
 
     Return 0, or the code of a refusal; then nothing has changed.
     """
     refusal = check_observations(arrays, x.reshape(1, -1))
     if refusal == 0:
-        state = view_belief(arrays)
-        learn_and_track(arrays, state, x, reward, at, track_no_arms(state))
+        update_sums(arrays, view_belief(arrays), x, reward, at)
+    return refusal
+
+
+@compiled
+def learn_into_window(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
+    """Learn one observation into a window; return as `learn_into_sums` does."""
+    refusal = check_observations(arrays, x.reshape(1, -1))
+    if refusal == 0:
+        update_window(arrays, view_belief(arrays), x, reward, at)
+    return refusal
+
+
+@compiled
+def learn_and_detect(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
+    """Learn one observation, which may raise an alarm; return as `learn_into_sums` does."""
+    refusal = check_observations(arrays, x.reshape(1, -1))
+    if refusal == 0:
+        update_or_drop_sums(arrays, view_belief(arrays), x, reward, at)
+    return refusal
+
+
+@compiled
+def learn_by_filter(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
+    """Learn one observation by a Kalman filter; return as `learn_into_sums` does."""
+    refusal = check_observations(arrays, x.reshape(1, -1))
+    if refusal == 0:
+        update_filter(arrays, view_belief(arrays), x, reward, at)
     return refusal
 
 
@@ -89,7 +133,7 @@ def learn_all(arrays: PolicyArrays, rows: Floats, rewards: Floats, at: Floats) -
     """Learn rows (n, d) that were checked, with rewards (n,) and times (n,), in turn."""
     state = view_belief(arrays)
     for i in range(rewards.size):
-        learn_and_track(arrays, state, rows[i], rewards[i], at[i], track_no_arms(state))
+        update_belief(arrays, state, rows[i], rewards[i], at[i])
 
 
 @compiled
@@ -97,32 +141,102 @@ def learn_and_track(
     arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float, tracked: TrackedArms
 ) -> None:
     """Learn one observation that was checked, and update the widths of tracked arms."""
-    rule, counts = arrays.rules[0], arrays.tally[0]
-    is_exact = True  # whether all that is derived followed from the step alone
-    if rule.memory == DETECT and update_cusum(arrays, state, x, reward):
+    step, is_exact = update_belief(arrays, state, x, reward, at)
+    if tracked.squared_widths.size > 0:
+        if not is_exact or arrays.rules[0].memory == WINDOW:
+            measure_arms(state, tracked)
+        elif arrays.rules[0].memory == KALMAN:
+            follow_filter(arrays.rules, tracked, step)
+        else:
+            follow_step(arrays, state, tracked, step)
+
+
+@compiled
+def update_belief(
+    arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float
+) -> tuple[RankOneStep, bool]:
+    """Learn one observation under any memory.
+
+    Return its step, and whether all that is derived from the sums followed from this step alone.
+    A policy calls the kernel of its own memory instead, because this one compiles them all.
+    """
+    memory = arrays.rules[0].memory
+    if memory == KALMAN:
+        return update_filter(arrays, state, x, reward, at)
+    if memory == WINDOW:
+        return update_window(arrays, state, x, reward, at)
+    if memory == DETECT:
+        return update_or_drop_sums(arrays, state, x, reward, at)
+    return update_sums(arrays, state, x, reward, at)
+
+
+@compiled
+def update_filter(
+    arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float
+) -> tuple[RankOneStep, bool]:
+    """Learn one observation by a Kalman filter; return as `update_belief` does."""
+    step = filter_observation(arrays, state, x, reward)
+    store_observation(arrays, x, reward, at)
+    arrays.tally[0].seen += 1
+    return step, True
+
+
+@compiled
+def update_sums(
+    arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float
+) -> tuple[RankOneStep, bool]:
+    """Learn one observation under weights that fade or stay; return as `update_belief` does."""
+    step = add_observation(arrays, state, x, reward, at)
+    store_observation(arrays, x, reward, at)
+    return step, finish_update(arrays, state, True)
+
+
+@compiled
+def update_or_drop_sums(
+    arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float
+) -> tuple[RankOneStep, bool]:
+    """Learn one observation after an alarm of `detect` has dropped all others, if one was raised.
+
+    Return as `update_belief` does.
+    """
+    has_alarm = update_cusum(arrays, state, x, reward)
+    if has_alarm:
         reset_state(arrays, state)
-        counts.alarms += 1
-        is_exact = False
-    if rule.memory == KALMAN:
-        step = filter_observation(arrays, state, x, reward)
-    else:
-        step = add_observation(arrays, state, x, reward, at)
-    if arrays.past.shape[0] > 0:
-        is_exact = store_observation(arrays, state, x, reward, at) and is_exact
+        arrays.tally[0].alarms += 1
+    step = add_observation(arrays, state, x, reward, at)
+    store_observation(arrays, x, reward, at)
+    return step, finish_update(arrays, state, not has_alarm)
+
+
+@compiled
+def update_window(
+    arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float
+) -> tuple[RankOneStep, bool]:
+    """Learn one observation in place of the oldest; return as `update_belief` does."""
+    rule, seen, past = arrays.rules[0], arrays.tally[0].seen, arrays.past
+    slot = seen % past.shape[0]
+    oldest = np.empty(past.shape[1])
+    copy_vector(past[slot], oldest)
+    step = add_observation(arrays, state, x, reward, at)
+    store_observation(arrays, x, reward, at)
+    is_exact = seen < rule.window or slide_window(arrays, state, oldest, slot)
+    return step, finish_update(arrays, state, is_exact)
+
+
+@compiled
+def finish_update(arrays: PolicyArrays, state: State, is_exact: bool) -> bool:
+    """Count an observation, refresh `inverse` if it is due, and estimate θ̂.
+
+    Return whether `inverse` followed from the step of the observation alone.
+    """
+    rule, counts = arrays.rules[0], arrays.tally[0]
     counts.seen += 1
     has_small_ridge = counts.ridge < rule.least * rule.ridge
     if counts.stale >= rule.refresh or has_small_ridge or not is_exact:
         refresh(arrays, state)
         is_exact = False
-    if tracked.squared_widths.size > 0:
-        if not is_exact or rule.memory == WINDOW:
-            measure_arms(state, tracked)
-        elif rule.memory == KALMAN:
-            follow_filter(arrays.rules, tracked, step)
-        else:
-            follow_step(arrays, state, tracked, step)
-    if rule.memory != KALMAN:
-        solve(arrays, state, state.moment, state.theta, ESTIMATE_TOLERANCE)
+    solve(arrays, state, state.moment, state.theta, ESTIMATE_TOLERANCE)
+    return is_exact
 
 
 @compiled
@@ -176,21 +290,15 @@ def add_observation(
 
 
 @compiled
-def store_observation(
-    arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float
-) -> bool:
-    """Store the observation in place of the oldest; return False if a refresh is necessary."""
-    rule, seen, past = arrays.rules[0], arrays.tally[0].seen, arrays.past
-    d = rule.dim
-    slot = seen % past.shape[0]
-    oldest = past[slot].copy()
-    past[slot, :d] = x
-    past[slot, d] = reward
-    if rule.memory == HALF_LIFE:
-        past[slot, d + 1] = at
-    if rule.memory != WINDOW or seen < rule.window:
-        return True
-    return slide_window(arrays, state, oldest, slot)
+def store_observation(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> None:
+    """Store the observation in place of the oldest, if past observations are kept."""
+    rule, past = arrays.rules[0], arrays.past
+    if past.shape[0] > 0:
+        slot = arrays.tally[0].seen % past.shape[0]
+        copy_vector(x, past[slot, : rule.dim])
+        past[slot, rule.dim] = reward
+        if rule.memory == HALF_LIFE:
+            past[slot, rule.dim + 1] = at
 
 
 @compiled

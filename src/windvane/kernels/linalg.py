@@ -12,6 +12,28 @@ from windvane.types import Floats, Places
 
 
 @compiled
+def copy_vector(source: Floats, out: Floats) -> None:
+    """Write a vector (n,) to `out`; a loop compiles much faster than an assignment of arrays."""
+    for i in range(out.size):
+        out[i] = source[i]
+
+
+@compiled
+def copy_matrix(source: Floats, out: Floats) -> None:
+    """Write a matrix (n, m) to `out`."""
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = source[i, j]
+
+
+@compiled
+def fill(out: Floats, value: float) -> None:
+    """Write a number into every place of a vector (n,)."""
+    for i in range(out.size):
+        out[i] = value
+
+
+@compiled
 def dot(left: Floats, right: Floats) -> float:
     """Σ left·right for two vectors (d,)."""
     total = 0.0
@@ -38,8 +60,8 @@ def multiply_matrices(left: Floats, right: Floats, out: Floats) -> None:
     """
     inner = left.shape[1]
     for i in range(left.shape[0]):
-        out[i] = 0.0
         row = out[i]
+        fill(row, 0.0)
         k = 0
         while k + 4 <= inner:
             a, b, c, d = left[i, k], left[i, k + 1], left[i, k + 2], left[i, k + 3]
@@ -64,7 +86,7 @@ def combine_rows(rows: Floats, weights: Floats, places: Places, out: Floats) -> 
     Each pass over `out` adds four rows.
     """
     whole = places.size - places.size % 4
-    out[:] = 0.0
+    fill(out, 0.0)
     for m in range(0, whole, 4):
         i0, i1, i2, i3 = places[m], places[m + 1], places[m + 2], places[m + 3]
         x0, x1, x2, x3 = weights[i0], weights[i1], weights[i2], weights[i3]
@@ -84,9 +106,11 @@ def invert(matrix: Floats) -> None:
     row = np.empty(d)
     for k in range(d):
         pivot = 1.0 / matrix[k, k]
-        row[:k] = matrix[k, :k]
+        for i in range(k):
+            row[i] = matrix[k, i]
         row[k] = 0.0
-        row[k + 1 :] = matrix[k + 1 :, k]
+        for i in range(k + 1, d):
+            row[i] = matrix[i, k]
         for i in range(d):  # only the lower half is kept up to date
             factor = row[i] * pivot
             for j in range(i + 1):
@@ -108,7 +132,9 @@ def update_root(root: Floats, fade: float, x: Floats, weight: float) -> None:
 
     Plane rotations do this also if R is singular, as the zero matrix at the start is.
     """
-    v = weight * x
+    v = np.empty(x.size)
+    for i in range(x.size):
+        v[i] = weight * x[i]
     for k in range(v.size):
         own = fade * root[k, k]
         length = math.sqrt(own * own + v[k] * v[k])

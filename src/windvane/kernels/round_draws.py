@@ -22,7 +22,8 @@ def draw_pseudo_rewards(rules: Records, start: np.uint64, observations: int, z: 
     if coins > 0:
         for i in range(observations):
             z[i] = count_heads(_random.draw_word(start, FIRST_FREE_PLACE + i), coins)
-        z[observations:] = 0.0
+        for i in range(observations, z.size):
+            z[i] = 0.0
     else:
         _random.fill_normals(start, FIRST_FREE_PLACE, z)
 

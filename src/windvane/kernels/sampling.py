@@ -24,7 +24,7 @@ from windvane.belief import State
 from windvane.kernels.belief_block import COMPARISON_TOLERANCE, solve, view_belief
 from windvane.kernels.half_life import weigh_age
 from windvane.kernels.kalman import sample_by_filter
-from windvane.kernels.linalg import multiply_vector
+from windvane.kernels.linalg import copy_vector, multiply_vector
 from windvane.kernels.noise import compute_noise
 from windvane.kernels.round_draws import FIRST_FREE_PLACE, draw_pseudo_rewards
 from windvane.types import Floats, Records
@@ -94,7 +94,9 @@ def compute_grid_weights(rules: Records) -> Floats:
         place = m / (rule.points - 1)
         weights[m] = math.exp(-0.5 * (place / rule.sigma) ** 2)
         total += weights[m]
-    weights[: rule.points - 1] *= (1.0 - rule.top) / total
+    share = (1.0 - rule.top) / total
+    for m in range(rule.points - 1):
+        weights[m] *= share
     weights[rule.points - 1] = rule.top
     return weights
 
@@ -114,59 +116,53 @@ def sample_parameter(arrays: PolicyArrays, state: State, start: np.uint64) -> Fl
     rule = arrays.rules[0]
     if rule.memory == KALMAN:
         return sample_by_filter(arrays, state, compute_scale(arrays), start)
-    right = state.moment.copy()
     if rule.style == HISTORY:
-        perturb_history(arrays, start, right)
-    elif rule.memory == WINDOW:
-        add_noise_of_window(arrays, state, start, right)
-    else:
-        add_noise(arrays, state, start, right)
-    sample = state.theta.copy()
-    solve(arrays, state, right, sample, COMPARISON_TOLERANCE)
-    return sample
+        return sample_from_history(arrays, state, start)
+    if rule.memory == WINDOW:
+        return sample_from_window(arrays, state, start)
+    return sample_from_sums(arrays, state, start)
 
 
 @compiled
-def add_noise(arrays: PolicyArrays, state: State, start: np.uint64, right: Floats) -> None:
-    """Add a·ξ to `right` (d,): ξ = Rᵀz + √λ·ζ with RᵀR = S̃, z and ζ standard normal."""
-    rule = arrays.rules[0]
-    d = rule.dim
-    z = np.empty(2 * d)
+def sample_from_sums(arrays: PolicyArrays, state: State, start: np.uint64) -> Floats:
+    """Draw θ̃ = W⁻¹(b + a·ξ), (d,): ξ = Rᵀz + √λ·ζ with RᵀR = S̃, z and ζ standard normal."""
+    rule, d, scale = arrays.rules[0], arrays.rules[0].dim, compute_scale(arrays)
+    z, right = np.empty(2 * d), np.empty(d)
     _random.fill_normals(start, FIRST_FREE_PLACE, z)
-    z *= compute_scale(arrays)
+    copy_vector(state.moment, right)
     for k in range(d):
-        row, own = state.root[k], z[k]
+        row, own = state.root[k], scale * z[k]
         for i in range(d):  # entries left of the diagonal are 0
             right[i] += own * row[i]
-        right[k] += math.sqrt(rule.ridge) * z[d + k]
+        right[k] += math.sqrt(rule.ridge) * (scale * z[d + k])
+    return solve_from_estimate(arrays, state, right)
 
 
 @compiled
-def add_noise_of_window(
-    arrays: PolicyArrays, state: State, start: np.uint64, right: Floats
-) -> None:
-    """Add a·ξ to `right` (d,): ξ = Lz with LLᵀ = S + λI, because a window keeps no root."""
-    rule = arrays.rules[0]
-    precision = state.gram.copy()
-    for i in range(rule.dim):
+def sample_from_window(arrays: PolicyArrays, state: State, start: np.uint64) -> Floats:
+    """Draw θ̃ = W⁻¹(b + a·ξ), (d,): ξ = Lz with LLᵀ = S + λI, because a window keeps no root."""
+    rule, d, scale = arrays.rules[0], arrays.rules[0].dim, compute_scale(arrays)
+    precision, z, right = np.empty((d, d)), np.empty(d), np.empty(d)
+    for i in range(d):
+        copy_vector(state.gram[i], precision[i])
         precision[i, i] += rule.ridge
-    z = np.empty(rule.dim)
     _random.fill_normals(start, FIRST_FREE_PLACE, z)
     factor_cholesky(precision)
-    noise = np.empty(rule.dim)
-    multiply_vector(precision, z, noise)
-    right += compute_scale(arrays) * noise
+    multiply_vector(precision, z, right)
+    for i in range(d):
+        right[i] = state.moment[i] + scale * right[i]
+    return solve_from_estimate(arrays, state, right)
 
 
 @compiled
-def perturb_history(arrays: PolicyArrays, start: np.uint64, right: Floats) -> None:
-    """Add a pseudo-reward to every past reward: right ← right + Σ w·x·Z + √λ·a·ζ, (d,)."""
+def sample_from_history(arrays: PolicyArrays, state: State, start: np.uint64) -> Floats:
+    """Draw θ̃, (d,), from a pseudo-reward for every past reward: W·θ̃ = b + Σ w·x·Z + √λ·a·ζ."""
     rule, seen, past = arrays.rules[0], arrays.tally[0].seen, arrays.past
     d, held = rule.dim, min(seen, past.shape[0])
-    z = np.empty(held + d)
+    z, right = np.empty(held + d), np.empty(d)
     draw_pseudo_rewards(arrays.rules, start, held, z)
-    if rule.coins == 0:
-        z *= rule.scale
+    copy_vector(state.moment, right)
+    scale = rule.scale if rule.coins == 0 else 1.0
     weight = 1.0
     fade = rule.gamma if rule.twin or rule.coins > 0 else math.sqrt(rule.gamma)
     for age in range(held):
@@ -174,9 +170,19 @@ def perturb_history(arrays: PolicyArrays, start: np.uint64, right: Floats) -> No
         if rule.memory == HALF_LIFE:
             weight = weigh_age(arrays, past[slot, d + 1])
         for i in range(d):
-            right[i] += weight * z[age] * past[slot, i]
+            right[i] += weight * (scale * z[age]) * past[slot, i]
         weight *= fade
     for i in range(d):
-        right[i] += math.sqrt(rule.ridge) * z[held + i]
-    if rule.coins > 0:
-        right /= rule.coins + 1.0
+        right[i] += math.sqrt(rule.ridge) * (scale * z[held + i])
+        if rule.coins > 0:
+            right[i] /= rule.coins + 1.0
+    return solve_from_estimate(arrays, state, right)
+
+
+@compiled
+def solve_from_estimate(arrays: PolicyArrays, state: State, right: Floats) -> Floats:
+    """Solve W·θ̃ = right for θ̃ (d,), refined from θ̂."""
+    sample = np.empty(right.size)
+    copy_vector(state.theta, sample)
+    solve(arrays, state, right, sample, COMPARISON_TOLERANCE)
+    return sample

@@ -46,10 +46,9 @@ def compute_squared_norms(arms: Floats) -> Floats:
 
 
 @compiled
-def compute_squared_widths(arms: Floats, spread: Floats) -> Floats:
-    """xᵀQx of every arm, (K,), for Q = `spread`; each pass over the lower half of Q serves four."""
+def compute_squared_widths(arms: Floats, spread: Floats, out: Floats) -> None:
+    """Write xᵀQx of every arm to `out` (K,), Q = `spread`; a pass over half of Q serves four."""
     last = arms.shape[0] - 1
-    out = np.empty(last + 1)
     for k in range(0, last + 1, 4):
         k1, k2, k3 = min(k + 1, last), min(k + 2, last), min(k + 3, last)
         x0, x1, x2, x3 = arms[k], arms[k1], arms[k2], arms[k3]
@@ -67,7 +66,6 @@ def compute_squared_widths(arms: Floats, spread: Floats) -> Floats:
             sum2 += x2[i] * part2
             sum3 += x3[i] * part3
         out[k], out[k1], out[k2], out[k3] = 2.0 * sum0, 2.0 * sum1, 2.0 * sum2, 2.0 * sum3
-    return out
 
 
 @compiled
@@ -80,9 +78,9 @@ def track_no_arms(state: State) -> TrackedArms:
 @compiled
 def measure_arms(state: State, tracked: TrackedArms) -> None:
     """Compute the squared widths and, if they are tracked, the squared images from the belief."""
-    tracked.squared_widths[:] = compute_squared_widths(tracked.arms, state.spread)
+    compute_squared_widths(tracked.arms, state.spread, tracked.squared_widths)
     if tracked.squared_images.size > 0:
-        images = np.empty_like(tracked.arms)
+        images = np.empty(tracked.arms.shape)
         multiply_matrices(tracked.arms, state.inverse, images)
         for k in range(tracked.squared_images.size):
             tracked.squared_images[k] = dot(images[k], images[k])
@@ -105,7 +103,7 @@ def follow_step(
             squared_widths[k] -= a * a / c
         return
     own = dot(step.image, step.image) / c
-    image = np.empty_like(step.image)
+    image = np.empty(step.image.size)
     multiply_vector(state.inverse, step.image, image)
     for i in range(image.size):
         image[i] = fade * image[i] + own * step.image[i]  # Pp for the P before the step

@@ -53,9 +53,16 @@ def remove_observation(arrays: PolicyArrays, state: State, x: Floats, reward: fl
 def sum_window(arrays: PolicyArrays, state: State) -> None:
     """Recompute the sums from the observations in the window."""
     d, counts = state.moment.size, arrays.tally[0]
-    features, rewards = arrays.past[:, :d].copy(), arrays.past[:, d].copy()
-    columns = features.T.copy()
+    held = arrays.past.shape[0]
+    features, columns, rewards = np.empty((held, d)), np.empty((d, held)), np.empty(held)
+    for k in range(held):
+        rewards[k] = arrays.past[k, d]
+        for i in range(d):
+            features[k, i] = arrays.past[k, i]
+            columns[i, k] = arrays.past[k, i]
     multiply_matrices(columns, features, state.gram)
     multiply_vector(columns, rewards, state.moment)
-    counts.energy = np.trace(state.gram)
+    counts.energy = 0.0
+    for i in range(d):
+        counts.energy += state.gram[i, i]
     counts.peak = counts.energy

@@ -13,9 +13,8 @@ from windvane._jit import allow_in_compiled_code, compiled
 from windvane.adaptive.selection import Adaptation
 from windvane.exploration import Exploration
 from windvane.glm import links
-from windvane.kernels.linalg import dot
+from windvane.kernels.linalg import copy_vector, dot
 from windvane.kernels.round_draws import ANY_ARM_PLACE
-from windvane.kernels.widths import compute_squared_norms
 from windvane.lab.worlds import draw as draws
 from windvane.lab.worlds.draw import Draw, Marks
 from windvane.memory import Memory
@@ -100,8 +99,8 @@ def open_round(draw: Draw, offer: Offer, t: int) -> float:
     """Write the arms of round t and their mean rewards to `offer`; return the largest mean."""
     if t == 0 or draw.picks.shape[0] > 1:
         for k in range(offer.means.size):
-            offer.arms[k] = draw.arms[draw.picks[t, k]]
-        offer.squared_norms[:] = compute_squared_norms(offer.arms)
+            copy_vector(draw.arms[draw.picks[t, k]], offer.arms[k])
+            offer.squared_norms[k] = dot(offer.arms[k], offer.arms[k])
     theta = draw.theta[draw.era[t]]
     best = -np.inf
     for k in range(offer.means.size):

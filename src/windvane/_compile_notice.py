@@ -1,0 +1,51 @@
+"""One line on stderr if functions are compiled for longer than a second, once a process."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+NOTICE_AFTER_SECONDS = 1.0
+NOTICE = (
+    "windvane: compiling for this processor, which takes about 5 to 15 seconds, once; "
+    "later starts load the result from disk"
+)
+SWITCH = "WINDVANE_COMPILE_NOTICE"  # the environment variable that turns the line off if it is 0
+
+
+def is_wanted() -> bool:
+    """Whether the user wants to be told about compilation."""
+    return os.environ.get(SWITCH) != "0"
+
+
+class CompileNotice:
+    """Counts the seconds for which a process compiles, and says so when they exceed the limit."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._is_said = False
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Count the time that passes inside; one thread compiles at a time."""
+        left = max(NOTICE_AFTER_SECONDS - self._seconds, 0.0)
+        timer = threading.Timer(left, self._say)
+        timer.daemon = True
+        begin = time.monotonic()
+        if not self._is_said:
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._seconds += time.monotonic() - begin
+
+    def _say(self) -> None:
+        if not self._is_said and is_wanted() and sys.stderr is not None:
+            print(NOTICE, file=sys.stderr, flush=True)
+        self._is_said = True
+
+
+compile_notice = CompileNotice()

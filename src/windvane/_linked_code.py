@@ -1,0 +1,111 @@
+"""Link what a compiled function calls into it, and optimise the whole once.
+
+numba optimises a function together with all that it calls and makes machine code of the result,
+again at every level of calls. Here only a function that Python calls is optimised and made into
+machine code. The functions that it calls stay LLVM code, which is linked into their callers. This
+halves the time of the first use, and more.
+
+The names of numba in NEEDED are private, so pyproject.toml bounds numba's version. If one of them
+is gone, functions are compiled in numba's own way; `tests/test_jit.py` then says which.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+from numba import njit
+from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
+from numba.core.compiler import Compiler, CompileResult
+
+from windvane._compile_notice import compile_notice
+
+NEEDED = {
+    JITCodeLibrary: ("_optimize_final_module", "_finalize_final_module", "_ensure_finalized"),
+    JITCPUCodegen: ("_library_class", "create_library", "set_env"),
+    CompileResult: ("_find_referenced_environments",),
+}
+
+
+def can_link() -> bool:
+    """Whether this version of numba has all private names that are needed here."""
+    return all(hasattr(owner, name) for owner, names in NEEDED.items() for name in names)
+
+
+class LinkedLibrary(JITCodeLibrary):  # type: ignore[misc]
+    """The LLVM code of a function that only compiled code calls."""
+
+    @property
+    def codegen(self) -> type["NoEnvironments"]:
+        """Where numba sets the environment of a function once it has machine code."""
+        return NoEnvironments
+
+    def _optimize_final_module(self) -> None:
+        """Leave the code as it is; it is optimised as a part of its callers."""
+
+    def _finalize_final_module(self) -> None:
+        """Make no machine code."""
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Return no address; Python never calls this code."""
+        self._ensure_finalized()
+        return 0
+
+
+class NoEnvironments:
+    """Drops the environment of a function without machine code; its caller gets it instead."""
+
+    @staticmethod
+    def set_env(name: str, environment: object) -> None:
+        """Do nothing."""
+
+
+class EntryCompiler(Compiler):  # type: ignore[misc]
+    """Compiles a function that Python calls, with all that it calls linked into it."""
+
+    def compile_extra(self, function: Callable[..., object]) -> CompileResult:
+        """Compile the function; numba calls this if the function is not in its disk cache."""
+        codegen = self.state.targetctx.codegen()
+        self.state.library = codegen.create_library(function.__qualname__)
+        self.state.library.enable_object_caching()
+        with compile_notice.watch(), _only_linked_libraries(codegen):
+            result = super().compile_extra(function)
+        for environment in result._find_referenced_environments():
+            codegen.set_env(environment.env_name, environment)
+        return result
+
+
+@contextmanager
+def _only_linked_libraries(codegen: JITCPUCodegen) -> Iterator[None]:
+    """Let every library that is created in the meantime be a linked one."""
+    codegen._library_class = LinkedLibrary
+    try:
+        yield
+    finally:
+        del codegen._library_class  # what remains is the attribute of the class
+
+
+class LinkedFunction:
+    """A function as compiled code calls it, beside the dispatcher that Python calls."""
+
+    def __init__(self, function: Callable[..., object], options: dict[str, object]) -> None:
+        self._function = function
+        self._options = {**options, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+    @cached_property
+    def _dispatcher(self) -> Any:
+        """The dispatcher, made when the first caller is compiled."""
+        return njit(**self._options)(self._function)
+
+    def serve_calls_of(self, dispatcher: Any) -> None:
+        """Answer what numba asks a dispatcher while it compiles a caller."""
+        dispatcher.get_call_template = self._get_call_template
+        dispatcher.get_overload = self._get_overload
+
+    def _get_call_template(self, args: Any, kws: Any) -> Any:
+        return self._dispatcher.get_call_template(args, kws)
+
+    def _get_overload(self, signature: Any) -> Any:
+        return self._dispatcher.get_overload(signature)
