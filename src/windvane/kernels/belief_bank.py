@@ -98,15 +98,21 @@ def compute_noise(bank: Bank, column: int) -> float:
 
 @compiled_in_order
 def add_entry(
-    bank: Bank, column: int, fade: float, key: np.uint64, value: float, prior: float
+    keys: UnsignedIntegers,
+    sums: Floats,
+    column: int,
+    fade: float,
+    key: np.uint64,
+    value: float,
+    prior: float,
 ) -> tuple[float, float]:
     """Return what one entry adds to the mean and to the variance of a row."""
-    place = find_key(bank.keys, key)
+    place = find_key(keys, key)
     if place == ABSENT:
         return 0.0, value * value / prior
-    precision = fade * bank.sums[place, PRECISION, column] + prior
+    precision = fade * sums[place, PRECISION, column] + prior
     return (
-        value * fade * bank.sums[place, MOMENT, column] / precision,
+        value * fade * sums[place, MOMENT, column] / precision,
         value * value / precision,
     )
 
@@ -165,15 +171,20 @@ def predict_actions(
 ) -> tuple[Floats, Floats]:
     """Return the mean and the variance of every action by one belief, (K,) each."""
     fade = compute_fade(rules, bank, column, at)
+    keys, sums = bank.keys, bank.sums
     first = parts.ends[0]
     context_numbers, context_fields = index_fields(parts.fields[:first])
     action_numbers, action_fields = index_fields(parts.fields[first:])
     priors = tabulate_priors(rules, bank, column, action_fields, context_fields)
-    common_mean, common_variance = add_entry(bank, column, fade, CONSTANT_KEY, 1.0, CONSTANT_PRIOR)
+    common_mean, common_variance = add_entry(
+        keys, sums, column, fade, CONSTANT_KEY, 1.0, CONSTANT_PRIOR
+    )
     for j in range(first):
         if parts.values[j] != 0.0:
             prior = priors[0, context_numbers[j]]
-            mean, variance = add_entry(bank, column, fade, parts.keys[j], parts.values[j], prior)
+            mean, variance = add_entry(
+                keys, sums, column, fade, parts.keys[j], parts.values[j], prior
+            )
             common_mean += mean
             common_variance += variance
     count = parts.ends.size - 1
@@ -184,7 +195,9 @@ def predict_actions(
             if parts.values[i] == 0.0:
                 continue
             row = priors[action_numbers[i - first]]
-            mean, variance = add_entry(bank, column, fade, parts.keys[i], parts.values[i], row[0])
+            mean, variance = add_entry(
+                keys, sums, column, fade, parts.keys[i], parts.values[i], row[0]
+            )
             total_mean += mean
             total_variance += variance
             for j in range(first):
@@ -193,7 +206,7 @@ def predict_actions(
                     continue
                 key = cross_keys(parts.keys[i], parts.keys[j])
                 prior = row[context_numbers[j]]
-                mean, variance = add_entry(bank, column, fade, key, value, prior)
+                mean, variance = add_entry(keys, sums, column, fade, key, value, prior)
                 total_mean += mean
                 total_variance += variance
         means[k], variances[k] = total_mean, total_variance
@@ -229,13 +242,14 @@ def build_row(parts: Parts) -> Row:
 def compute_contributions(rules: BankRules, bank: Bank, column: int, at: float, row: Row) -> Floats:
     """Return what each entry of a row adds to its mean, (n,)."""
     fade = compute_fade(rules, bank, column, at)
+    keys, sums = bank.keys, bank.sums
     amounts = np.empty(row.keys.size)
     for i in range(row.keys.size):
         prior = CONSTANT_PRIOR
         if i > 0:
             first = rules.first_priors[column]
             prior = find_prior(bank.group_keys, bank.evidence, column, first, row.groups[i])
-        amounts[i], _ = add_entry(bank, column, fade, row.keys[i], row.values[i], prior)
+        amounts[i], _ = add_entry(keys, sums, column, fade, row.keys[i], row.values[i], prior)
     return amounts
 
 
