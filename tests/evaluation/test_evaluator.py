@@ -1,7 +1,10 @@
 """`evaluate`: many candidates in one pass, rows left out, tuning, and Ray."""
 
+import json
 import os
 import runpy
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,9 +14,9 @@ import pytest
 import windvane as wv
 from simulated_log import SECONDS_PER_ROW, MemoryLog, simulate_log
 from windvane.errors import SettingError
-from windvane.evaluation import Evaluation, evaluate, open_log, read_candidate
-from windvane.evaluation.cluster import evaluate_on, group_candidates
-from windvane.evaluation.evaluator import Settings, list_candidates
+from windvane.evaluation import Evaluation, evaluate, read_candidate
+from windvane.evaluation.cluster import group_candidates
+from windvane.evaluation.evaluator import list_candidates
 from windvane.evaluation.log_batch import LogBatch
 from windvane.evaluation.tuning import tune
 
@@ -136,6 +139,11 @@ def test_tuning_finds_the_half_life_of_a_world_that_changes() -> None:
     assert "surely better" in tuning.sentence
 
 
+def test_candidates_are_grouped_for_a_cluster() -> None:
+    texts = ["logged", EXACT, "first", *(EXACT.replace("0.3", f"0.{k}") for k in range(4, 8))]
+    assert group_candidates(list_candidates(texts)) == [[0, 2], [1, 3, 4, 5], [6]]
+
+
 @pytest.mark.slow
 def test_a_cluster_gives_the_same_bits(tmp_path: Path) -> None:
     if find_spec("ray") is None:
@@ -143,11 +151,13 @@ def test_a_cluster_gives_the_same_bits(tmp_path: Path) -> None:
         stop("Ray is not installed: pip install 'windvane[ray]'")
     path = tmp_path / "visits.dsjson"
     runpy.run_path(str(EXAMPLES / "make_log.py"))["main"](str(path), 700)
-    log = open_log([path])
-    candidates = list_candidates(
-        ["logged", "first", *(EXACT.replace("0.3", f"0.{k}") for k in range(1, 7)), "learner"]
+    scales = ("0.1", "0.2", "0.3", "0.4", "0.5")
+    texts = ["first", *(EXACT.replace("0.3", scale) for scale in scales), "learner"]
+    policies = [f"--policy={text}" for text in texts]
+    command = [sys.executable, "-m", "windvane", "evaluate", str(path), *policies, "--json"]
+    here, there = (
+        subprocess.run([*command, "--on", on], check=True, capture_output=True).stdout
+        for on in ("threads", "ray")
     )
-    assert group_candidates(candidates) == [[0, 1], [2, 3, 4, 5], [6, 7, 8]]
-    here = evaluate_on("threads", log, candidates, Settings())
-    there = evaluate_on("ray", log, candidates, Settings())
-    assert there.to_json() == here.to_json()
+    assert len(json.loads(here)["policies"]) == len(texts)
+    assert json.loads(there) == json.loads(here)

@@ -26,19 +26,21 @@ LEAST_EXPONENT, LARGEST_EXPONENT = -40, 8
 BINS = BINS_PER_OCTAVE * (LARGEST_EXPONENT - LEAST_EXPONENT)
 ACCEPTANCE_KEY = np.uint64(0x3C6EF372FE94F82B)  # seed ^ ACCEPTANCE_KEY is the key of the draws
 
-MULTIPLIER, ROWS, UPDATES, VIOLATIONS = 0, 1, 2, 3  # places in `Acceptance.counters`
+MULTIPLIER, ROWS, UPDATES, VIOLATIONS, LEAST_BIN = range(5)  # places in `Acceptance.counters`
 
 
 class Acceptance(NamedTuple):
     """What decides about the next row: a histogram of the ratios so far, and counters."""
 
     ratios: Floats  # (BINS,) how many ratios p/π(a) fell into each bin
-    counters: Floats  # (4,)
+    counters: Floats  # (5,)
 
 
 def start_acceptance() -> Acceptance:
     """Start with no rows; the first row sets the multiplier."""
-    return Acceptance(np.zeros(BINS), np.zeros(4))
+    counters = np.zeros(5)
+    counters[LEAST_BIN] = BINS
+    return Acceptance(np.zeros(BINS), counters)
 
 
 @compiled
@@ -64,7 +66,7 @@ def find_bin(ratio: float) -> int:
 def compute_quantile(acceptance: Acceptance) -> float:
     """The lower end of the bin that holds the q-quantile of the ratios."""
     remaining = QUANTILE * (acceptance.counters[ROWS] - 1.0)
-    for place in range(BINS):
+    for place in range(int(acceptance.counters[LEAST_BIN]), BINS):
         remaining -= acceptance.ratios[place]
         if remaining < 0.0:
             end: float = 2.0 ** (LEAST_EXPONENT + place / BINS_PER_OCTAVE)
@@ -80,7 +82,9 @@ def count_repetitions(acceptance: Acceptance, weight: float, key: np.uint64, row
     """
     counters = acceptance.counters
     ratio = 1.0 / weight if weight > 0.0 else np.inf
-    acceptance.ratios[find_bin(ratio)] += 1.0
+    place = find_bin(ratio)
+    acceptance.ratios[place] += 1.0
+    counters[LEAST_BIN] = min(counters[LEAST_BIN], place)
     counters[ROWS] += 1.0
     chance = counters[MULTIPLIER] * weight
     if chance > 1.0:

@@ -11,6 +11,7 @@ from windvane._ray_tasks import RayTask, check_installed, connect_to_ray, run_ta
 from windvane.errors import SettingError
 from windvane.evaluation.candidates import Candidate, FixedCandidate
 from windvane.evaluation.evaluator import Progress, Settings, run_evaluation
+from windvane.evaluation.kernel_loading import prepare_kernels
 from windvane.evaluation.log_batch import Log
 from windvane.evaluation.result import Evaluation
 
@@ -26,6 +27,7 @@ def evaluate_on(
     progress: Progress | None = None,
 ) -> Evaluation:
     """Evaluate in this process ("threads"), on a new Ray ("ray"), or on the Ray at an address."""
+    prepare_kernels()
     if on == LOCAL:
         return run_evaluation(log, candidates, settings, progress)
     check_installed()
@@ -67,5 +69,6 @@ def merge_evaluations(groups: Sequence[Sequence[int]], parts: Sequence[Evaluatio
 
 
 def _evaluate_pickled(shared: bytes, group: Sequence[int]) -> Evaluation:
+    prepare_kernels()
     log, candidates, settings = pickle.loads(shared)
     return run_evaluation(log, [candidates[place] for place in group], settings)
