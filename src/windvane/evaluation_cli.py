@@ -1,7 +1,7 @@
 """The commands that ask a log: check and evaluate."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -110,7 +110,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Estimate from a log what other policies would have earned."""
-    from windvane.evaluation.cluster import evaluate_on
+    from windvane.evaluation.cluster import LOCAL, evaluate_on
     from windvane.evaluation.evaluator import list_candidates, make_settings
     from windvane.evaluation.report import format_evaluation, list_sentences
 
@@ -124,7 +124,7 @@ def evaluate(
     if tune is not None:
         _tune(opened, settings, out, on, as_json)
         return
-    with show_progress("evaluate", opened):
+    with show_progress("evaluate", opened) if on == LOCAL else nullcontext():
         result = evaluate_on(on, opened, candidates, settings)
     if as_json:
         print_json(result.to_json())
@@ -137,10 +137,11 @@ def evaluate(
 
 
 def _tune(log: "Log", settings: "Settings", out: Path | None, on: str, as_json: bool) -> None:
+    from windvane.evaluation.cluster import LOCAL
     from windvane.evaluation.report import format_tuning
     from windvane.evaluation.tuning import tune
 
-    with show_progress("tune", log):
+    with show_progress("tune", log) if on == LOCAL else nullcontext():
         tuning = tune(log, settings, on=on)
     if as_json:
         print_json(tuning.to_json())

@@ -24,7 +24,7 @@ from windvane.evaluation.value_series import INTERVAL_MINUTES, SeriesPoint
 
 MOST_POINTS = 24  # of a curve
 FEWEST_ROWS_PER_POINT = 30
-MOST_CURVES = 6
+MOST_CURVES = 8
 MOST_LETTERS = 44  # of a policy's name
 
 
@@ -39,7 +39,7 @@ def draw_evaluation(evaluation: Evaluation) -> Figure:
     _draw_curves(bottom, policies, styles)
     handles, _ = bottom.get_legend_handles_labels()
     look = {"frameon": False, "fontsize": SMALL_POINTS}
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, **look)
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, **look)
     freeze_layout(figure)
     return figure
 

@@ -15,7 +15,12 @@ def format_evaluation(evaluation: Evaluation) -> str:
     rows = f"{evaluation.rows:,} rows of {evaluation.log}"
     if evaluation.since is not None and evaluation.until is not None:
         rows += f", {format_time(evaluation.since)} to {format_time(evaluation.until)}"
-    return f"{rows}\n\n{format_table([_describe(policy) for policy in evaluation.policies])}"
+    return f"{rows}\n\n{format_policies(evaluation)}"
+
+
+def format_policies(evaluation: Evaluation) -> str:
+    """The table of the policies."""
+    return format_table([_describe(policy) for policy in evaluation.policies])
 
 
 def list_sentences(evaluation: Evaluation) -> Iterator[str]:
@@ -31,8 +36,9 @@ def format_tuning(tuning: Tuning) -> str:
     gain = tuning.best.gain
     return "\n\n".join(
         [
-            f"The grid, until {format_time(tuning.split)}: {format_evaluation(tuning.grid)}",
-            f"The best of the grid, since then: {format_evaluation(tuning.held_out)}",
+            f"The grid, on {format_evaluation(tuning.grid)}",
+            f"The best of the grid, on the {tuning.best.rows:,} rows since then",
+            format_policies(tuning.held_out),
             f"{tuning.sentence}\n"
             f"gain over what was logged: {gain.value:+.4g}, "
             f"between {gain.interval.low:+.4g} and {gain.interval.high:+.4g}",
