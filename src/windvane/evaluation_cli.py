@@ -133,7 +133,7 @@ def evaluate(
     for sentence in list_sentences(result):
         print_message(sentence)
     if out is not None:
-        _write(result, out)
+        _write(result, out, as_json)
 
 
 def _tune(log: "Log", settings: "Settings", out: Path | None, on: str, as_json: bool) -> None:
@@ -153,10 +153,10 @@ def _tune(log: "Log", settings: "Settings", out: Path | None, on: str, as_json: 
     for sentence in dict.fromkeys([*tuning.grid.warnings, *tuning.held_out.warnings]):
         print_message(sentence)
     if out is not None:
-        _write(tuning.held_out, out)
+        _write(tuning.held_out, out, as_json)
 
 
-def _write(evaluation: "Evaluation", folder: Path) -> None:
+def _write(evaluation: "Evaluation", folder: Path, as_json: bool) -> None:
     """Write the numbers as JSON and the figure, and say where they are."""
     import json
 
@@ -168,7 +168,8 @@ def _write(evaluation: "Evaluation", folder: Path) -> None:
     with replace_file(folder / "evaluation.json") as draft:
         Path(draft).write_text(json.dumps(evaluation.to_json(), indent=2), "utf-8")
     picture, *_ = save_figure(draw_evaluation(evaluation), folder, "evaluation")
-    print_message(f"The picture is {picture}")
+    say = print_message if as_json else print
+    say(f"The picture is {picture}")
 
 
 def open_log(

@@ -115,6 +115,7 @@ def test_commands_run_as_they_are_printed(page: Path, tmp_path: Path) -> None:
         )
         for command, output in read_examples(page)
     ]
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     run_examples(examples, tmp_path, environment)
 
 

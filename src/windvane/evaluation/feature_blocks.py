@@ -5,12 +5,13 @@ block differs from the place in the log if actions were excluded.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from windvane.errors import FeatureError
-from windvane.evaluation.log_batch import DecisionFeatures, LogBatch
+from windvane.evaluation.log_batch import DecisionFeatures, LogBatch, LoggedAction
 from windvane.evaluation.sparse_hashing import hash_sparsely
 from windvane.features.encoder import Encoder
 from windvane.features.packing import PackedActions, join_sides, pack_actions
@@ -75,9 +76,8 @@ class FeatureBlock:
 
     def _pack(self) -> list[tuple[DecisionFeatures, PackedActions]]:
         if not self._packed:
-            batch, read = self._batch, self._batch.read_features
-            if read is None:
-                raise FeatureError(f"evaluate: {batch.source} has no features to learn from")
+            batch = self._batch
+            read = batch.read_features or partial(_number_actions, batch)
             for row in self.rows.tolist():
                 features = read(row)
                 eligible = batch.is_eligible[batch.starts[row] : batch.starts[row + 1]]
@@ -90,6 +90,12 @@ class FeatureBlock:
                     line = int(batch.lines[row])
                     raise FeatureError(f"{batch.source}, line {line}: {error}") from None
         return self._packed
+
+
+def _number_actions(batch: LogBatch, row: int) -> DecisionFeatures:
+    """The features of a row of a log without features: the place of an action is its id."""
+    count = int(batch.starts[row + 1] - batch.starts[row])
+    return DecisionFeatures([], [LoggedAction(str(place), []) for place in range(count)])
 
 
 def split_blocks(batch: LogBatch, rows: Places) -> Iterator[FeatureBlock]:

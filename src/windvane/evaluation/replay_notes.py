@@ -72,6 +72,10 @@ def list_log_warnings(log: Log, counts: RowCounts, has_replays: bool) -> list[st
         sentences += [f"{count} {what}" for what, count in log.notes.items()]
         if not log.has_times:
             sentences.append(NO_TIMES_WARNING)
+    if has_replays and counts.without_features:
+        sentences.append(
+            "the log has no features: policies that learn tell actions apart by their place only"
+        )
     if has_replays:
         sentences.append(
             "policies that learn were replayed: under drift no replay is exact, so trust the order "

@@ -26,6 +26,7 @@ class RowCounts:
     degraded: int = 0
     without_probability: int = 0  # of the chosen action
     defaulted: int = 0  # among those used
+    without_features: int = 0  # among those used
     first_time: float | None = None
     last_time: float | None = None
 
@@ -47,6 +48,7 @@ def select_rows(batch: LogBatch, period: Period, counts: RowCounts) -> Places:
     rows = np.flatnonzero(is_used)
     counts.used += rows.size
     if rows.size:
+        counts.without_features += rows.size if batch.read_features is None else 0
         counts.defaulted += int(np.count_nonzero(batch.is_defaulted[rows]))
         first, last = float(batch.times[rows].min()), float(batch.times[rows].max())
         counts.first_time = first if counts.first_time is None else min(first, counts.first_time)
