@@ -152,8 +152,15 @@ def test_an_old_service_opens_with_its_loops_settings_and_dates(service: Json, s
         assert settings["belief"] == "full"
         for name in settings.keys() - old_names:  # settings that 0.1.0 did not have
             del settings[name]
-    for part in ("loops", "policies", "model properties", "logs properties"):
+    for part in ("loops", "model properties", "logs properties"):
         assert differences(service["exact"][part], seen["exact"][part]) == [], part
+    for loop in seen["exact"]["loops"]:  # the arguments of a policy were a repr in 0.1.0
+        policy = seen["exact"]["policies"].get(loop["name"])
+        if policy is not None:
+            assert policy["name"] == service["exact"]["policies"][loop["name"]]["name"]
+            assert f"halfLife={loop['settings']['halfLife']} " in policy["arguments"]
+            assert policy["arguments"].endswith("belief=full")
+    assert seen["exact"]["policies"].keys() == service["exact"]["policies"].keys()
 
 
 def test_an_old_service_believes_what_it_did_to_the_bit(service: Json, seen: Json) -> None:
