@@ -354,7 +354,7 @@ def test_postgresql_is_backed_up_with_its_own_tools(postgresql: Callable[[], str
 def test_a_database_of_a_later_version_is_refused(where: str) -> None:
     with Store(where) as store, store._write_engine.begin() as connection:
         connection.execute(text("UPDATE windvane_schema SET version = 99"))
-    with pytest.raises(StoreError, match="version 99, this Windvane reads up to 3") as refused:
+    with pytest.raises(StoreError, match="version 99, this Windvane reads up to 4") as refused:
         Store(where)
     assert refused.value.kind == "newer"
 

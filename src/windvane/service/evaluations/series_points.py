@@ -29,8 +29,8 @@ def half_width(sums: IpsSums) -> float:
     1.96 · √(((Σ(wr)² − (Σwr)²/n) / (n − 1)) / n), with n decisions; 0 with fewer than two.
 
     >>> sums = IpsSums(196, 193.761, 2.2, 2.424, 68)
-    >>> round(half_width(sums), 9)
-    0.015529361
+    >>> round(half_width(sums), 8)
+    0.01552936
     """
     n = sums.mass
     if n <= 1:
