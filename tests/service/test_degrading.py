@@ -307,13 +307,14 @@ def test_a_decision_outlives_a_repetition_that_waited_too_long(
 DIES = """
 import os, sys
 from windvane.service.store import writer_process
+from windvane.service.store.writer_process import Writer
 
-def send_replies(channel, outcomes):
+def send_outcomes(writer, outcomes, news):
     if os.path.exists(sys.argv[2]):
         os._exit(1)
-    return plain(channel, outcomes)
+    return plain(writer, outcomes, news)
 
-plain, writer_process.send_replies = writer_process.send_replies, send_replies
+plain, Writer.send_outcomes = Writer.send_outcomes, send_outcomes
 writer_process.main()
 """
 

@@ -85,14 +85,15 @@ def test_a_degraded_answer_is_not_learned_from_after_a_kill(
 HANGS = """
 import os, time
 from windvane.service.store import writer_process
+from windvane.service.store.writer_process import Writer
 
-def send_replies(channel, outcomes):
+def send_outcomes(writer, outcomes, news):
     names = [type(outcome.result).__name__ for outcome in outcomes]
     while "PutDecisionResult" in names and os.path.exists(FILE):
         time.sleep(0.01)
-    return plain(channel, outcomes)
+    return plain(writer, outcomes, news)
 
-plain, writer_process.send_replies = writer_process.send_replies, send_replies
+plain, Writer.send_outcomes = Writer.send_outcomes, send_outcomes
 writer_process.main()
 """
 

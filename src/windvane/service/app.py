@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import gc
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -17,8 +17,15 @@ from windvane.service.api.proxies import TrustedProxies
 from windvane.service.api.request_limits import RateLimit
 from windvane.service.api.routes import build_routes
 from windvane.service.clock import ServiceClock
+from windvane.service.errors import LoopExistsError
 from windvane.service.evaluations.auto_optimization import run_auto_optimization
 from windvane.service.evaluations.evaluations import Evaluations
+from windvane.service.loops.log_sharing import (
+    FOLLOW_INTERVAL_SECONDS,
+    HEARTBEAT_INTERVAL_SECONDS,
+    LogSharing,
+    repeat,
+)
 from windvane.service.loops.maintenance import (
     run_clock,
     run_reclaim,
@@ -31,8 +38,14 @@ from windvane.service.loops.settings import Settings
 from windvane.service.loops.warmup import compile_kernels, load_kernels
 from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.monitoring.metrics import Metrics
+from windvane.service.shared_parts import SharedParts
+from windvane.service.store.database import resolve_url
 from windvane.service.store.log import LogReader
-from windvane.service.store.withdrawal_file import open_withdrawal_file
+from windvane.service.store.withdrawal_file import (
+    open_abandoned_withdrawal_files,
+    open_free_withdrawal_file,
+    open_withdrawal_file,
+)
 from windvane.service.store.writer_client import WriterClient
 
 FINAL_SNAPSHOTS_SECONDS = 5.0  # in which the last snapshots have to be written
@@ -49,24 +62,40 @@ class EdgeOptions(NamedTuple):
 DEFAULT_EDGE = EdgeOptions()
 
 
+class StartOptions(NamedTuple):
+    """How the service opens its log."""
+
+    where: str  # a data directory or the URL of a database
+    default_settings: Settings  # of the loop `default`, if the log has none
+    believes_wall_clock: bool
+    shared: SharedParts | None  # with the other workers of the service
+
+    @property
+    def shares_log(self) -> bool:
+        """Whether other processes or servers may write to the log."""
+        is_postgresql = resolve_url(self.where).get_backend_name() == "postgresql"
+        return is_postgresql or self.shared is not None
+
+
 def create_app(
     where: str,
     default_settings: Settings | None = None,
     believes_wall_clock: bool = False,
     edge: EdgeOptions = DEFAULT_EDGE,
+    shared: SharedParts | None = None,
 ) -> RequestMiddleware:
     """The application over a log; if the log has no loop `default`, the start creates it.
 
     With `believes_wall_clock` service time starts at the wall clock, if that is ahead of the log.
+    `shared` is what this process shares with the other workers of the service.
     """
-    open_service = partial(
-        _open_service, where, default_settings or Settings(), believes_wall_clock
-    )
+    start = StartOptions(where, default_settings or Settings(), believes_wall_clock, shared)
+    open_service = partial(_open_service, start)
 
     @contextlib.asynccontextmanager
     async def run_service(app: RequestMiddleware) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
-            loading = asyncio.create_task(_load_state(app.state, open_service, stack))
+            loading = asyncio.create_task(_load_state(app.state, open_service, shared, stack))
             app.state.loading = loading
             if not edge.answers_while_loading:
                 await loading
@@ -86,20 +115,21 @@ def create_app(
 async def _load_state(
     state: State,
     open_service: Callable[[], contextlib.AbstractAsyncContextManager[Service]],
+    shared: SharedParts | None,
     stack: contextlib.AsyncExitStack,
 ) -> None:
     """Load all that requests need; `stack` ends it again. The error is one sentence."""
     try:
         service = await stack.enter_async_context(open_service())
         evaluations = Evaluations(service)
-        metrics = Metrics(service, evaluations)
+        metrics = Metrics(service, evaluations, shared)
         keyring = await asyncio.to_thread(Keyring, service.store, service.clock)
     except Exception as reason:
         raise _describe_failure(reason) from reason
     state.service = service
     state.metrics = metrics
     state.evaluations = evaluations
-    await stack.enter_async_context(_run_tasks(service, evaluations, keyring))
+    await stack.enter_async_context(_run_tasks(service, evaluations, keyring, metrics))
     gc.collect()
     gc.freeze()  # so that no collection scans the million objects of compiled code
     stack.callback(gc.unfreeze)
@@ -107,13 +137,12 @@ async def _load_state(
 
 
 @contextlib.asynccontextmanager
-async def _open_service(
-    where: str, default_settings: Settings, believes_wall_clock: bool
-) -> AsyncIterator[Service]:
+async def _open_service(start: StartOptions) -> AsyncIterator[Service]:
     """The service over a log; its end stores every belief and ends the writer process."""
-    writer = WriterClient(where)
-    with await asyncio.to_thread(LogReader, where) as store:
-        service = await _load_service(store, writer, default_settings, believes_wall_clock)
+    socket = None if start.shared is None else start.shared.writer_socket
+    writer = WriterClient(start.where, socket)
+    with await asyncio.to_thread(LogReader, start.where) as store:
+        service = await _load_service(store, writer, start)
         try:
             yield service
         finally:
@@ -124,10 +153,12 @@ async def _open_service(
 
 @contextlib.asynccontextmanager
 async def _run_tasks(
-    service: Service, evaluations: Evaluations, keyring: Keyring
+    service: Service, evaluations: Evaluations, keyring: Keyring, metrics: Metrics
 ) -> AsyncIterator[None]:
     """Run the background tasks of a service until the end."""
     tasks = [
+        *(asyncio.create_task(task) for task in _list_sharing_tasks(service)),
+        asyncio.create_task(metrics.share_counts()),
         asyncio.create_task(run_sweeps(service)),
         asyncio.create_task(run_retention(service)),
         asyncio.create_task(run_reclaim(service)),
@@ -144,24 +175,36 @@ async def _run_tasks(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _load_service(
-    store: LogReader, writer: WriterClient, default_settings: Settings, believes_wall_clock: bool
-) -> Service:
+def _list_sharing_tasks(service: Service) -> list[Coroutine[None, None, None]]:
+    if service.sharing is None:
+        return []
+    return [
+        repeat(service.send_heartbeat, HEARTBEAT_INTERVAL_SECONDS),
+        repeat(service.follow_log, FOLLOW_INTERVAL_SECONDS),
+    ]
+
+
+async def _load_service(store: LogReader, writer: WriterClient, start: StartOptions) -> Service:
     """All loops of a log, with the loop `default`, and a process that writes for them."""
     # In threads, so that the event loop goes on answering that the loops are not loaded yet.
     await asyncio.to_thread(compile_kernels)
     await asyncio.to_thread(load_kernels)
     try:
         await writer.start()
-        file = await asyncio.to_thread(open_withdrawal_file, store.url)
+        open_file = open_free_withdrawal_file if start.shares_log else open_withdrawal_file
+        file = await asyncio.to_thread(open_file, store.url)
         try:
             withdrawals = Withdrawals(writer, file)
             await withdrawals.replay(store)  # before a loop learns from the log
+            await _replay_abandoned_withdrawals(store, writer)
             newest = await asyncio.to_thread(store.find_newest_time)
-            clock = ServiceClock(newest, believes_wall_clock)
-            service = await asyncio.to_thread(Service, store, writer, clock, withdrawals)
+            clock = ServiceClock(newest, start.believes_wall_clock)
+            sharing = LogSharing() if start.shares_log else None
+            service = await asyncio.to_thread(Service, store, writer, clock, withdrawals, sharing)
             if not service.has_loop("default"):
-                await service.create_loop("default", default_settings, "service")
+                with contextlib.suppress(LoopExistsError):  # another server has created it
+                    await service.create_loop("default", start.default_settings, "service")
+                await service.get_loop("default")
         except BaseException:
             file.close()
             raise
@@ -171,14 +214,27 @@ async def _load_service(
     return service
 
 
+async def _replay_abandoned_withdrawals(store: LogReader, writer: WriterClient) -> None:
+    """Repeat the withdrawals of servers on this machine that were killed."""
+    for file in await asyncio.to_thread(open_abandoned_withdrawal_files, store.url):
+        try:
+            await Withdrawals(writer, file).replay(store)
+        finally:
+            file.close()
+
+
 async def _save_snapshots(service: Service) -> None:
-    """Store service time and every belief; without them the next start learns all lessons again."""
+    """Store service time and every belief; without them the next start learns all lessons again.
+
+    If servers share the log, the leader stores the beliefs.
+    """
     with contextlib.suppress(StoreError, TimeoutError):
         async with asyncio.timeout(FINAL_SNAPSHOTS_SECONDS):
             await store_clock(service)
             for loop in service.loops.values():
-                if loop.lessons_since_snapshot:
+                if loop.lessons_since_snapshot and service.is_leader:
                     await service.save_snapshot(loop)
+            await service.leave()
 
 
 def _describe_failure(reason: Exception) -> WindvaneError:

@@ -63,6 +63,15 @@ def serve(
             help="Requests that each key may send a second; default: without a limit.",
         ),
     ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=64,
+            envvar="WINDVANE_WORKERS",
+            help="Processes that decide; one more process writes for all of them.",
+        ),
+    ] = 1,
 ) -> None:
     """Answer rank and reward requests over HTTP; each is on disk before it is answered."""
     _require_posix("serve")
@@ -75,14 +84,27 @@ def serve(
         address = server.Address(host, port, certificate, key)
         where = _locate(data, database)
         server.check_keys(where, address)
-        from windvane.service.app import EdgeOptions, create_app
         from windvane.service.json_logging import log_to_stderr
+        from windvane.service.supervisor import run_workers
+        from windvane.service.worker import WorkerOptions, run_alone
 
-        edge = EdgeOptions(tuple(trusted_proxy or ()), requests_per_second, True)
-        app = create_app(where, believes_wall_clock=believe_clock, edge=edge)
+        options = WorkerOptions(
+            where=where,
+            address=address,
+            believes_wall_clock=believe_clock,
+            trusted_proxies=tuple(trusted_proxy or ()),
+            requests_per_second=requests_per_second,
+        )
         messages = log_to_stderr()
+
+        def announce(url: str) -> None:
+            messages.write(f"windvane: serving on {url}")
+
         try:
-            server.run(app, address, lambda url: messages.write(f"windvane: serving on {url}"))
+            if workers == 1:
+                run_alone(options, announce)
+            else:
+                run_workers(options, workers, announce)
             messages.write("windvane: stopped")
         finally:
             messages.flush()

@@ -117,11 +117,12 @@ def run(
     address: Address,
     on_ready: Callable[[str], None],
     seconds: float | None = None,
+    listening: socket.socket | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, or for some seconds; then finish the requests in flight.
 
     `app` must answer while it loads. `on_ready` gets the URL of the service once all loops are
-    loaded, and must not wait for anything.
+    loaded, and must not wait for anything. `listening` is a socket that listens already.
     """
     config = uvicorn.Config(
         app,
@@ -141,7 +142,7 @@ def run(
     except (OSError, ssl.SSLError) as reason:
         message = f"serve: {address.certificate} and {address.key} are no certificate and its key"
         raise SettingError(f"{message} ({reason})") from None
-    with listen(address) as listening:
+    with listening or listen(address) as listening:
         url = address.build_url(listening.getsockname()[1])
         timer = threading.Timer(seconds or 0.0, lambda: setattr(server, "should_exit", True))
 

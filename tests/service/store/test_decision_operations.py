@@ -22,6 +22,7 @@ from store_helpers import (
     put_summed_reward,
 )
 from windvane.service.store import reward_matching, reward_operations
+from windvane.service.store.admin_operations import PutSettings
 from windvane.service.store.decision_operations import (
     Activate,
     ActivateResult,
@@ -82,8 +83,25 @@ def test_a_lesson_has_the_features_and_times_of_its_decision(where: str) -> None
         write(store, put_decision(loop, "e", at=5))
         (lesson,) = write(store, put_reward(loop, "e", 0.25, at=9)).lessons
         put = make_decision(loop, "e")
-        assert lesson[1:] == (1, "observe", 0.25, 9, put.round, 5, put.features)
-        assert list(store.iterate_lessons(loop)) == [[lesson]]
+        assert lesson[1:] == (1, "observe", 0.25, 9, put.round, 5, put.features, 0, 1)
+        assert list(store.iterate_lessons(loop)) == [[lesson._replace(previous=0, change=0)]]
+
+
+def test_a_lesson_names_the_lesson_and_the_change_of_settings_before_it(where: str) -> None:
+    with Store(where) as store:
+        loop, other = create_loop(store, "one"), create_loop(store, "other")
+        for event in ("a", "b", "c"):
+            write(store, put_decision(loop, event))
+            write(store, put_decision(other, event))
+        (first,) = write(store, put_reward(loop, "a")).lessons
+        write(store, put_reward(other, "a"))
+        change = store.submit(PutSettings(loop, "{}", 0, "test")).result(20)
+        (second,) = write(store, put_reward(loop, "b")).lessons
+        assert (first.previous, first.change) == (0, change.previous)
+        assert (second.previous, second.change) == (first.id, change.id)
+        assert (change.previous, change.lesson) == (1, first.id)
+        position = store.read_positions(loop)[loop]
+        assert (position.lesson, position.change) == (second.id, change.id)
 
 
 def test_a_repeated_reward_request_is_learned_once(where: str) -> None:
@@ -242,7 +260,7 @@ def test_a_group_has_the_effect_of_its_operations_one_by_one(where: str) -> None
 def describe(result: PutDecisionResult | ActivateResult | PutRewardResult) -> list[object]:
     """The parts of a result that do not depend on ids."""
     status = result.is_new if isinstance(result, PutDecisionResult) else result.status
-    return [status, *(lesson[2:] for lesson in result.lessons)]
+    return [status, *(lesson[2:8] for lesson in result.lessons)]
 
 
 @contextmanager

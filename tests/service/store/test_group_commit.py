@@ -58,9 +58,11 @@ def test_a_group_keeps_the_order_of_each_kind(where: str) -> None:
         learned = [put.result(20).lessons[0] for put in rewarded]
         assert [lesson.decision for lesson in learned] == list(range(len(events), 0, -1))
         assert resolved == sorted(resolved) == [lesson.id for lesson in learned]
-        assert [
-            lesson for batch in store.iterate_lessons(loop, batch=7) for lesson in batch
-        ] == learned
+        assert [lesson for batch in store.iterate_lessons(loop, batch=7) for lesson in batch] == [
+            lesson._replace(previous=0, change=0) for lesson in learned
+        ]
+        before = [0, *(lesson.id for lesson in learned)]
+        assert [lesson.previous for lesson in learned] == before[:-1]
 
 
 def test_a_reward_finds_a_decision_of_the_same_group(where: str) -> None:

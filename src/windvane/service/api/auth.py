@@ -33,7 +33,7 @@ from windvane.service.store.log import LogReader
 from windvane.service.store.schema import Key
 
 ROLES = get_args(Role)
-KEYS_INTERVAL_SECONDS = 1.0  # between two reads of the keys in the log
+KEYS_INTERVAL_SECONDS = 0.5  # between two reads of the keys in the log
 
 
 class NewKey(NamedTuple):
@@ -66,7 +66,7 @@ def is_valid(key: Key, at: int) -> bool:
 
 
 class Keyring:
-    """The keys of a log in memory, read again every second."""
+    """The keys of a log in memory, read again twice a second."""
 
     def __init__(self, store: LogReader, clock: ServiceClock) -> None:
         self._store = store

@@ -32,7 +32,7 @@ async def run_auto_optimization(service: Service, evaluations: Evaluations) -> N
     """Ask for an evaluation of every loop that is due, until cancelled."""
     while True:
         for loop in list(service.loops.values()):
-            if not loop.settings.is_auto_optimization_enabled:
+            if not (service.is_leader and loop.settings.is_auto_optimization_enabled):
                 continue
             try:
                 await optimize_if_due(service, evaluations, loop)

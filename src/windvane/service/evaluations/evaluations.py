@@ -2,10 +2,12 @@
 
 An evaluation is a row of the log from the moment it is asked for, with the status Running. One
 evaluation runs at a time, the oldest first, in a process of its own. A service that is killed and
-started again finds the row and starts the evaluation anew.
+started again finds the row and starts the evaluation again. If servers share the log, the leader
+evaluates; if it is lost, the next leader starts the evaluation again.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from typing import Any
@@ -53,6 +55,7 @@ from windvane.service.store.schema import EvaluationRow
 SUCCEEDED, FAILED, TIMEOUT, CANCELED = "Succeeded", "Failed", "Timeout", "Canceled"
 APPLIED, RETAINED = "OptimalPolicyApplied", "OnlinePolicyRetained"
 TIME_LIMIT_SECONDS = 6 * 3600.0  # of one evaluation
+SHARED_INTERVAL_SECONDS = 1.0  # between two looks at what other servers did
 RETRY_SECONDS = 5.0  # after the log could not be read or written
 MAX_ID_LENGTH = 256
 BY_AUTO_OPTIMISATION = "auto-optimise"  # author of a change of settings
@@ -178,7 +181,7 @@ class Evaluations:
     async def run(self) -> None:
         """Run what was asked for, one after the other, until cancelled."""
         while True:
-            await self._has_work.wait()
+            await self._wait_for_work()
             self._has_work.clear()
             try:
                 await self._run_all()
@@ -187,8 +190,27 @@ class Evaluations:
                 self._has_work.set()
 
     async def _run_all(self) -> None:
-        while rows := await asyncio.to_thread(list_running, self._service.store):
+        while self._service.is_leader:
+            rows = await asyncio.to_thread(list_running, self._service.store)
+            if not rows:
+                return
             await self._run_one(rows[0])
+
+    async def _wait_for_work(self) -> None:
+        """Wait until there may be an evaluation to run; other servers ask for some, too."""
+        seconds = None if self._service.sharing is None else SHARED_INTERVAL_SECONDS
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._has_work.wait()
+
+    async def _watch(self, row: EvaluationRow, task: "asyncio.Task[JobResult]") -> None:
+        """Cancel a job if another server leads now, or has cancelled or deleted the evaluation."""
+        while True:
+            await asyncio.sleep(SHARED_INTERVAL_SECONDS)
+            with contextlib.suppress(StoreError):
+                running = await asyncio.to_thread(list_running, self._service.store)
+                if not self._service.is_leader or row.id not in {each.id for each in running}:
+                    task.cancel()
 
     async def _run_one(self, row: EvaluationRow) -> None:
         loop = self._find_loop(row.loop)
@@ -222,13 +244,16 @@ class Evaluations:
         self.progress = 0.0
         task = asyncio.create_task(run_child(job, self._report))
         self._running = (row.id, task)
+        tasks: list[asyncio.Task[Any]] = [task]
+        if self._service.sharing is not None:
+            tasks.append(asyncio.create_task(self._watch(row, task)))
         try:
             async with asyncio.timeout(TIME_LIMIT_SECONDS):
                 return await task
         finally:
-            if not task.done():
-                task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._running = None
 
     def _report(self, progress: float) -> None:

@@ -20,19 +20,22 @@ from windvane.errors import FeatureError, FileError, StoreError
 from windvane.service.clock import ServiceClock
 from windvane.service.errors import EventIdError, RankRequestError
 from windvane.service.loops.expiry_schedule import ExpirySchedule
+from windvane.service.loops.log_sharing import LessonLags
 from windvane.service.loops.model import Choice, Moment
 from windvane.service.loops.model_factory import build_model, load_model
 from windvane.service.loops.offered_actions import Offer
+from windvane.service.loops.round_supply import RoundSupply
 from windvane.service.loops.settings import Settings
 from windvane.service.loops.work_queue import WorkQueue
 from windvane.service.schemas import RankOptions
 from windvane.service.store.decision_codec import render_answer
-from windvane.service.store.log import LogReader
+from windvane.service.store.log import LogReader, SnapshotKey
 from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.schema import (
     Decision,
     HalfLifeChange,
     Lesson,
+    LogPosition,
     LoopRow,
     SettingsChange,
 )
@@ -45,6 +48,7 @@ MAX_SHORT_TEXT = 1 << 15  # characters of a rank request
 MAX_SHORT_CROSSINGS = 1 << 17  # of context and actions, estimated from the size of their text
 SNAPSHOT_EVERY_LESSONS = 1000  # of the loop itself, or more if a snapshot is large
 SNAPSHOT_BYTES_PER_LESSON = 1 << 12  # at most, on average
+CATCH_UP_LESSONS = 1000  # that are read at a time
 CHARACTERS_PER_NUMBER = 4  # of a request with many features; two are the fewest
 _RANDOM_BYTES_PER_EVENT = 9  # a multiple of 3, of which base64 makes whole letters
 _EVENTS_PER_SYSTEM_CALL = 256
@@ -131,6 +135,8 @@ class Loop:
         self.saving = asyncio.Lock()  # one snapshot at a time: each deletes the parts of others
         self.damage: str | None = None  # which snapshots could not be read, and what was done
         self.must_restore = False  # whether the log may hold more than this loop was sent
+        self.rounds: RoundSupply | None = None  # None: no other server decides in this loop
+        self.lags: LessonLags | None = None  # of lessons that other servers have written
         self._apprentice_decisions = 0
         self._apprentice_agreements = 0  # decisions whose first action was the model's choice
         self.restore()
@@ -165,35 +171,83 @@ class Loop:
 
     def _fold_log(self) -> None:
         round_before = self.model.round
+        snapshots = self.store.list_snapshots(self.id)
         changes = self.store.list_settings_changes(self.id)
-        if not self._load_snapshot(changes):
+        if not self._load_snapshot(snapshots, changes):
             self.settings = Settings.from_json(changes[0].settings)
             self.model = build_model(self.settings)
             self.newest = Moment(0, 0)
             self.last_lesson = 0
         self.lessons_since_snapshot = 0
         applied = _list_applied(changes, self.last_lesson)
-        due = changes[len(applied) :]
         self.last_change = applied[-1].id if applied else 0
         self.changed_at = applied[-1].at if applied else self.created
         for lessons in self.store.iterate_lessons(self.id, self.last_lesson):
-            for lesson in lessons:
-                while due and due[0].lesson < lesson.id:
-                    self.change_settings(due.pop(0))
-                self.learn([lesson])
-        for change in due:
-            self.change_settings(change)
+            self._apply(lessons, self._list_due_changes())
+        self._apply([], self._list_due_changes())
         last_round = self.store.find_last_round(self.id)
         next_round = 0 if last_round is None else last_round + 1
-        self.model.round = max(round_before, self.model.round, next_round)
+        position = self.store.read_positions(self.id).get(self.id, LogPosition())
+        taken = position.next_round if self.rounds is None else 0  # by servers before this one
+        self.model.round = max(round_before, self.model.round, next_round, taken)
 
-    def _load_snapshot(self, changes: list[SettingsChange]) -> bool:
+    def _list_due_changes(self) -> list[SettingsChange]:
+        """List the changes of settings that are not applied yet.
+
+        If they are read after some lessons, all that were written before one of these lessons are
+        among them, also if another server writes at the same time.
+        """
+        changes = self.store.list_settings_changes(self.id)
+        return [change for change in changes if change.id > self.last_change]
+
+    def _apply(self, lessons: Iterable[Lesson], due: list[SettingsChange]) -> None:
+        """Learn lessons, with the changes of settings that are due between and after them."""
+        for lesson in lessons:
+            while due and due[0].lesson < lesson.id:
+                self.change_settings(due.pop(0))
+            self.learn([lesson])
+        while due and due[0].lesson <= self.last_lesson:
+            self.change_settings(due.pop(0))
+
+    def catch_up(self) -> None:
+        """Apply what other servers have written to the log since the last lesson and change."""
+        while True:
+            batches = self.store.iterate_lessons(self.id, self.last_lesson, CATCH_UP_LESSONS)
+            batch = next(batches, [])
+            due = self._list_due_changes()
+            position = self.store.read_positions(self.id).get(self.id, LogPosition())
+            if position.deleted_lesson > self.last_lesson:
+                self.restore()  # lessons that this loop lacks are only in a snapshot
+                return
+            self._apply(batch, due)
+            if self.lags is not None:
+                self.lags.observe(batch, self.clock.now_us())
+            if len(batch) < CATCH_UP_LESSONS:
+                return
+
+    def has_missed(self, lesson: Lesson) -> bool:
+        """Whether the log has something before a lesson that this loop has not applied."""
+        return lesson.id > self.last_lesson and (
+            lesson.previous > self.last_lesson or lesson.change > self.last_change
+        )
+
+    def has_missed_change(self, change: SettingsChange) -> bool:
+        """Whether the log has something before a change of settings that is not applied."""
+        return change.id > self.last_change and (
+            change.previous > self.last_change or change.lesson > self.last_lesson
+        )
+
+    def is_behind(self, lesson: int, change: int) -> bool:
+        """Whether the log has got further than this loop, by the ids of its last rows."""
+        return lesson > self.last_lesson or change > self.last_change
+
+    def _load_snapshot(self, snapshots: list[SnapshotKey], changes: list[SettingsChange]) -> bool:
         """Load the last snapshot that is not damaged; returns False if the log alone has all.
 
         The belief is a fold over the lessons, so an older snapshot leads to the same bits.
         """
         damages = []
-        for row in self.store.list_snapshots(self.id):
+        for row in snapshots:
             try:
                 snapshot = decode_snapshot(self.store.read_snapshot(self.id, row).blob)
                 content = (snapshot.policy, snapshot.newest, self.id, row.lesson)
@@ -249,11 +303,17 @@ class Loop:
             self.model = self.model.carry(self.settings, self.newest)
 
     def decide(
-        self, request: RankOptions, offer: Offer, text: str | None = None, degraded: bool = False
+        self,
+        request: RankOptions,
+        offer: Offer,
+        text: str | None = None,
+        degraded: bool = False,
+        round_: int | None = None,
     ) -> Decision:
         """A decision, ready for the store; a degraded one takes the first action, unlearned.
 
-        `text` is the request as it came, for the log.
+        `text` is the request as it came, for the log. `round_` is the round of the decision if
+        several servers share the log; otherwise it is the next round of the model.
         """
         at = self.clock.now_us()
         event_id = request.event_id or new_event_id(at)
@@ -262,7 +322,10 @@ class Loop:
         places = offer.places_without(request.excluded_actions)
         chosen = places[0]
         features = None
-        round_ = self.model.round
+        if round_ is None or degraded:
+            round_ = self.model.round
+        else:
+            self.model.round = round_
         mode = self.settings.learning_mode
         if degraded:
             probabilities = np.zeros(len(offer.ids))

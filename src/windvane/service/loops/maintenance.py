@@ -36,8 +36,11 @@ async def run_sweeps(service: Service) -> None:
         while True:
             await asyncio.sleep(SWEEP_INTERVAL_SECONDS)
             tasks = {name: task for name, task in tasks.items() if not task.done()}
+            if not service.is_leader:
+                continue
+            due = await _find_due_loops(service)
             for number, loop in enumerate(list(service.loops.values())):
-                is_due = loop.expiries.is_due(service.clock.now_us() - loop.terms.wait_us)
+                is_due = loop.id in due
                 is_probe = bool(service.degraded) and number == 0  # a write shows if the log works
                 is_needed = is_due or is_probe or loop.needs_snapshot or loop.unwritten_changes
                 if is_needed and loop.name not in tasks:
@@ -47,6 +50,22 @@ async def run_sweeps(service: Service) -> None:
         for task in tasks.values():
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+async def _find_due_loops(service: Service) -> set[int]:
+    """Find the loops (ids) with decisions whose wait may be over.
+
+    If other servers share the log, only the log knows all their decisions.
+    """
+    now = service.clock.now_us()
+    loops = list(service.loops.values())
+    if service.sharing is None:
+        return {loop.id for loop in loops if loop.expiries.is_due(now - loop.terms.wait_us)}
+    try:
+        oldest = await asyncio.to_thread(service.store.find_oldest_waits)
+    except StoreError:
+        return set()
+    return {loop.id for loop in loops if oldest.get(loop.id, now) < now - loop.terms.wait_us}
 
 
 async def _sweep_loop(service: Service, loop: Loop, expires: bool) -> None:
@@ -67,7 +86,7 @@ async def expire_decisions(service: Service, loop: Loop) -> None:
     settings = loop.settings
     while not service.unwritten_steps:  # else decisions would wait for less time
         at = service.clock.now_us()
-        before = service.withdrawals.bound_expiry(at - settings.reward_wait_us)
+        before = service.bound_expiry(at - settings.reward_wait_us)
         expire = Expire(loop.id, before, settings.default_reward, at)
         done = await service.write(expire, loop)
         await loop.work.wait()
@@ -80,6 +99,8 @@ async def run_retention(service: Service) -> None:
     """Delete decisions that are older than `logRetentionDays`, until cancelled."""
     while True:
         await asyncio.sleep(SWEEP_INTERVAL_SECONDS)
+        if not service.is_leader:
+            continue
         for loop in list(service.loops.values()):
             with contextlib.suppress(StoreError):
                 await delete_old_decisions(service, loop)

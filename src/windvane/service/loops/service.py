@@ -3,13 +3,16 @@
 A decision, a reward or a change of settings counts once it is in the log; the loop learns what
 follows from it in the order of the log. If the log or a loop fails, rank requests are answered
 with the first action, and nothing is learned of them: the service is degraded.
+
+If other servers share the log, a loop also learns what they write. A lesson names what the log had
+before it, so that a loop that has missed something reads it first.
 """
 
 import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,8 +29,10 @@ from windvane.service.errors import (
     UnknownLoopError,
 )
 from windvane.service.loops.inference_explanation import add_explanation, explain_actions
+from windvane.service.loops.log_sharing import LogSharing
 from windvane.service.loops.loop import FORGET, Loop, check_event_id, render
 from windvane.service.loops.offered_actions import Offer
+from windvane.service.loops.round_supply import RoundSupply
 from windvane.service.loops.settings import (
     LOOP_NAME,
     Settings,
@@ -55,9 +60,17 @@ from windvane.service.store.decision_operations import (
 )
 from windvane.service.store.group_commit import Operation
 from windvane.service.store.log import LogReader
+from windvane.service.store.log_news import LogNews
 from windvane.service.store.reward_matching import MAX_REWARDS_PER_EVENT
 from windvane.service.store.reward_operations import REFUSED, PutReward, PutRewardResult
-from windvane.service.store.schema import Decision, LoopRow, SettingsChange
+from windvane.service.store.schema import Decision, Lesson, LoopRow, SettingsChange
+from windvane.service.store.server_operations import (
+    Heartbeat,
+    Leave,
+    ReturnRounds,
+    RoundRange,
+    TakeRounds,
+)
 from windvane.service.store.write_failures import TOO_LONG
 from windvane.service.store.writer_client import WriterClient
 
@@ -82,13 +95,17 @@ class Service:
         writer: WriterClient,
         clock: ServiceClock | None = None,
         withdrawals: Withdrawals | None = None,
+        sharing: LogSharing | None = None,
     ) -> None:
+        """`sharing` is None if no other server can write to the log."""
         self.store = store
+        self.sharing = sharing
         self.writer = writer
         self.clock = clock or ServiceClock(store.find_newest_time())
         self.withdrawals = withdrawals or Withdrawals(writer, None)
         self.unwritten_steps: list[ClockStep] = []  # of service time, not in the log yet
         self.loops: dict[str, Loop] = {}
+        self._loops_by_id: dict[int, Loop] = {}
         self._defect: str | None = None  # why a loop could not choose
         self._logged_reason: str | None = None  # why ranks were degraded, as logged last
         self.has_free_space = asyncio.Event()  # after decisions were deleted
@@ -101,11 +118,11 @@ class Service:
             raise StoreError(f"serve: the loops cannot be loaded ({reasons})", "broken")
         for reason in self._failed_loops.values():
             logger.error(reason)
-        by_id = {loop.id: loop for loop in self.loops.values()}
         for loop_id, at in store.list_waiting_times():
-            if loop_id in by_id:
-                by_id[loop_id].expiries.add(at)
+            if loop_id in self._loops_by_id:
+                self._loops_by_id[loop_id].expiries.add(at)
         writer.on_replacement = self._reload_loops
+        writer.on_news = self._take_news
 
     @property
     def degraded(self) -> str | None:
@@ -119,6 +136,11 @@ class Service:
         """What an operator should know although all works: damages that were repaired."""
         return [loop.damage for loop in self.loops.values() if loop.damage is not None]
 
+    @property
+    def is_leader(self) -> bool:
+        """Whether this server does the work that one server does for all."""
+        return self.sharing is None or self.sharing.is_leader
+
     def has_loop(self, name: str) -> bool:
         """Whether the log has a loop of this name, loaded or not."""
         return name in self.loops or name in self._failed_loops
@@ -126,12 +148,24 @@ class Service:
     def _try_to_load(self, row: LoopRow) -> None:
         """Load a loop; one that is damaged does not keep the others from being loaded."""
         try:
-            self.loops[row.name] = Loop(row, self.store, self.clock)
+            self._add_loop(Loop(row, self.store, self.clock))
         except Exception as error:
             if isinstance(error, StoreError) and error.kind in ("locked", "unreachable"):
                 raise
             sentence = f"{type(error).__name__}: {error}".splitlines()[0]
             self._failed_loops[row.name] = f"loop {row.name} cannot be loaded: {sentence}"
+
+    def _add_loop(self, loop: Loop) -> None:
+        if loop.name in self.loops:  # it was loaded meanwhile
+            return
+        self.loops[loop.name] = self._loops_by_id[loop.id] = loop
+        if self.sharing is not None:
+            loop.rounds = RoundSupply(partial(self._take_rounds, loop))
+            loop.lags = self.sharing.lags
+
+    async def _take_rounds(self, loop: Loop, count: int) -> RoundRange:
+        take = TakeRounds(loop.id, count, loop.model.round)
+        return await self.write(take, timeout=WRITE_TIMEOUT_SECONDS)
 
     async def create_loop(self, name: str, settings: Settings, by: str) -> Loop:
         """Create a loop; `by` says in the log who did."""
@@ -154,7 +188,7 @@ class Service:
             loop = await asyncio.to_thread(self._load_loop, name) if is_possible else None
             if loop is None:
                 raise UnknownLoopError(f"there is no loop {name!r}", "loop")
-            self.loops.setdefault(name, loop)
+            self._add_loop(loop)
         return self.loops[name]
 
     def _load_loop(self, name: str) -> Loop | None:
@@ -187,12 +221,19 @@ class Service:
             self.writer.failures.add("PutDecision", WRITER_BEHIND, is_vague=True)
             instead = self._degrade(loop, request, offer, text, WRITER_BEHIND)
             return render(instead, offer)
+        round_ = None
+        if loop.rounds is not None:
+            try:
+                round_ = await loop.rounds.take()
+            except (StoreError, TimeoutError) as reason:
+                why = str(reason) or TOO_LONG
+                return render(self._degrade(loop, request, offer, text, why), offer)
         is_long = loop.is_long_rank(offer, len(text))
         if loop.work.can_run_now(is_long):
-            decision = self._decide(loop, request, offer, text)
+            decision = self._decide(loop, request, offer, text, round_)
         else:
             loop.work.check_room()
-            decide = partial(self._decide, loop, request, offer, text)
+            decide = partial(self._decide, loop, request, offer, text, round_)
             decision = await loop.work.call(decide, is_long)
             # Service time may have stepped meanwhile, and the log is in the order of time.
             decision = decision._replace(at=self.clock.now_us())
@@ -322,6 +363,50 @@ class Service:
             if changes and changes[0] is change:  # no other task has written it meanwhile
                 changes.pop(0)
 
+    async def send_heartbeat(self) -> None:
+        """Tell the other servers that this one is alive, and find out who leads."""
+        if self.sharing is None:
+            return
+        now = self.clock.now_us()
+        settled_until = self.withdrawals.bound_expiry(now)
+        sent_at = self.sharing.read_seconds()
+        beat = Heartbeat(self.sharing.server_id, self.sharing.server_name, settled_until)
+        result = await self.write(beat, timeout=WRITE_TIMEOUT_SECONDS)
+        self.sharing.note_heartbeat(sent_at, result)
+
+    async def leave(self) -> None:
+        """Give the rounds that are left back, and let another server lead."""
+        if self.sharing is None:
+            return
+        for loop in self.loops.values():
+            for block in loop.rounds.drain() if loop.rounds is not None else ():
+                await self.write(ReturnRounds(loop.id, *block))
+        await self.write(Leave(self.sharing.server_id))
+
+    def bound_expiry(self, before_us: int) -> int:
+        """The time, at most `before_us`, before which no decision may still be withdrawn."""
+        if self.sharing is not None:
+            before_us = min(before_us, self.sharing.settled_until)
+        return self.withdrawals.bound_expiry(before_us)
+
+    async def follow_log(self) -> None:
+        """Read how far the log has got, and what this server lacks of it."""
+        positions = await asyncio.to_thread(self.store.read_positions)
+        for loop_id, position in positions.items():
+            loop = self._loops_by_id.get(loop_id)
+            if loop is not None:
+                self._take_news(LogNews(loop_id, position.lesson, position.change))
+        if positions.keys() - self._loops_by_id.keys():
+            for row in await asyncio.to_thread(self.store.list_loops):
+                if not self.has_loop(row.name):
+                    await self.get_loop(row.name)
+
+    def _take_news(self, news: LogNews) -> None:
+        """Let a loop learn what another server, or another process of this one, has written."""
+        loop = self._loops_by_id.get(news.loop)
+        if loop is not None and (loop.must_restore or loop.is_behind(news.lesson, news.change)):
+            teach(loop, news)
+
     async def encode_model(self, name: str) -> bytes:
         """The belief of a loop as the store keeps it."""
         loop = await self.get_loop(name)
@@ -350,10 +435,12 @@ class Service:
             for _, at in await asyncio.to_thread(self.store.list_waiting_times, loop.id):
                 loop.expiries.add(at)
 
-    def _decide(self, loop: Loop, request: RankOptions, offer: Offer, text: str) -> Decision:
+    def _decide(
+        self, loop: Loop, request: RankOptions, offer: Offer, text: str, round_: int | None = None
+    ) -> Decision:
         """A decision; a degraded one if a defect keeps the loop from choosing."""
         try:
-            return loop.decide(request, offer, text)
+            return loop.decide(request, offer, text, round_=round_)
         except RankRequestError:
             raise
         except Exception as reason:
@@ -364,16 +451,43 @@ class Service:
 
 def teach(loop: Loop, result: Any) -> None:
     """Let a loop learn the result of an operation; called in the order of the log."""
-    if isinstance(result, SettingsChange) or loop.must_restore:
-        is_long = True
-    else:
-        is_long = loop.is_long_lesson(getattr(result, "lessons", ()))
+    lessons: Sequence[Lesson] = getattr(result, "lessons", ())
+    is_long = (
+        isinstance(result, SettingsChange)
+        or loop.must_restore
+        or (isinstance(result, LogNews) and not (lessons and result.change == 0))
+        or (bool(lessons) and (loop.has_missed(lessons[0]) or loop.is_long_lesson(lessons)))
+    )
     loop.work.run(partial(_apply_result, loop, result), is_long)
 
 
 def _restore_if_outdated(loop: Loop) -> None:
     if loop.must_restore or loop.is_outdated():
         loop.restore()
+
+
+def _catch_up(loop: Loop) -> bool:
+    """Read what a loop has missed; False if the log cannot be read now."""
+    try:
+        loop.catch_up()
+    except StoreError:
+        loop.must_restore = True
+        return False
+    return True
+
+
+def _learn(loop: Loop, lessons: Sequence[Lesson]) -> None:
+    """Learn lessons, after all that the log has before them."""
+    for lesson in lessons:
+        if loop.has_missed(lesson) and not _catch_up(loop):
+            return
+        loop.learn([lesson])
+
+
+def _change_settings(loop: Loop, change: SettingsChange) -> None:
+    """Take over new settings, after all that the log has before them."""
+    if not loop.has_missed_change(change) or _catch_up(loop):
+        loop.change_settings(change)
 
 
 def _make_snapshot(loop: Loop) -> PutSnapshot:
@@ -389,6 +503,10 @@ def _apply_result(loop: Loop, result: Any) -> None:
         with contextlib.suppress(StoreError):
             loop.restore()
     elif isinstance(result, PutDecisionResult | PutRewardResult | ActivateResult | ExpireResult):
-        loop.learn(result.lessons)
+        _learn(loop, result.lessons)
+    elif isinstance(result, LogNews):
+        _learn(loop, result.lessons)
+        if loop.is_behind(result.lesson, result.change):
+            _catch_up(loop)
     elif isinstance(result, SettingsChange):
-        loop.change_settings(result)
+        _change_settings(loop, result)

@@ -4,14 +4,20 @@ The process counts requests and their times. Everything about decisions and rewa
 log when it has changed, and therefore survives a restart.
 """
 
-from collections.abc import Iterator
+import asyncio
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, generate_latest
-from prometheus_client.core import Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from windvane._files import replace_file
 from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.json_logging import dropped_messages
+from windvane.service.loops.log_sharing import LAG_SECONDS_BUCKETS
 from windvane.service.loops.service import Service
 from windvane.service.monitoring.log_follower import LogFollowers
 from windvane.service.monitoring.loop_metrics import LOOP_METRICS, LoopMetrics
@@ -21,6 +27,7 @@ from windvane.service.monitoring.request_metrics import (
     REQUESTS,
     RequestMetrics,
 )
+from windvane.service.shared_parts import SharedParts
 
 LIMITED_REQUESTS = MetricInfo(
     "windvane_limited_requests_total",
@@ -63,6 +70,22 @@ EVALUATIONS_ENDED = MetricInfo(
     "Evaluations and feature importances that ended since the start, by status: Succeeded, Failed, "
     "Timeout, Canceled, OptimalPolicyApplied or OnlinePolicyRetained.",
 )
+SERVERS = MetricInfo(
+    "windvane_servers", "gauge", (), "Processes that decide and share the log, with this one."
+)
+LEADER = MetricInfo(
+    "windvane_leader",
+    "gauge",
+    (),
+    "1 if this process closes decisions, stores snapshots and evaluates for all, else 0.",
+)
+LESSON_LAG = MetricInfo(
+    "windvane_lesson_lag_seconds",
+    "histogram",
+    (),
+    "Seconds from a reward at another server until this process has learned from it.",
+)
+SHARE_INTERVAL_SECONDS = 1.0  # between two times that a worker leaves its counts for the others
 COMMITS = MetricInfo("windvane_commits_total", "counter", (), "Groups of operations committed.")
 
 
@@ -70,14 +93,22 @@ def list_metrics() -> list[MetricInfo]:
     """List all metrics of the service, in the order of /metrics."""
     of_requests = [REQUEST_SECONDS, REQUESTS, LIMITED_REQUESTS, DROPPED_MESSAGES]
     of_process = [*of_requests, DEGRADED, WRITES_WAITING, COMMITS, CLOCK_OFFSET, WRITE_FAILURES]
-    return [*of_process, EVALUATIONS_RUNNING, EVALUATIONS_ENDED, *LOOP_METRICS]
+    of_sharing = [SERVERS, LEADER, LESSON_LAG]
+    return [*of_process, *of_sharing, EVALUATIONS_RUNNING, EVALUATIONS_ENDED, *LOOP_METRICS]
 
 
 class Metrics:
     """The metrics of one service."""
 
-    def __init__(self, service: Service, evaluations: Evaluations | None = None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        evaluations: Evaluations | None = None,
+        shared: SharedParts | None = None,
+    ) -> None:
+        """`shared` is what this process shares with the other workers of the service."""
         self.service = service
+        self._shared = shared
         self.followers = LogFollowers()
         self.registry = CollectorRegistry()
         self._limited_requests = Counter(
@@ -89,6 +120,8 @@ class Metrics:
         self.registry.register(ServiceCollector(service, evaluations))
         self._requests = RequestMetrics()
         self._loops = LoopMetrics(service, self.followers)
+        if shared is not None:  # a worker goes on with the counts of the one that it replaces
+            _add_counts(self._requests, [shared.locate_counts(shared.number)])
 
     def count(self, operation: str, loop: str | None, status: int, seconds: float) -> None:
         """Count one request and, if it names a loop, its time.
@@ -108,7 +141,27 @@ class Metrics:
     def render(self) -> bytes:
         """Render all metrics in the text format; reads the log, so use a thread."""
         of_service = generate_latest(self.registry)
-        return self._requests.render().encode() + of_service + self._loops.render().encode()
+        requests = self._requests
+        if self._shared is not None:
+            requests = RequestMetrics()
+            requests.add(self._requests.export())
+            _add_counts(requests, self._shared.list_counts())
+        return requests.render().encode() + of_service + self._loops.render().encode()
+
+    async def share_counts(self) -> None:
+        """Leave the counts of requests for the other workers, again and again, until cancelled."""
+        while self._shared is not None:
+            await asyncio.sleep(SHARE_INTERVAL_SECONDS)
+            path = self._shared.locate_counts(self._shared.number)
+            with contextlib.suppress(OSError), replace_file(path, private=True) as draft:
+                draft.write_bytes(self._requests.export())
+
+
+def _add_counts(requests: RequestMetrics, paths: Iterable[Path]) -> None:
+    """Add the counts that workers have left in files."""
+    for path in paths:
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            requests.add(path.read_bytes())
 
 
 class ServiceCollector(Collector):
@@ -142,6 +195,7 @@ class ServiceCollector(Collector):
         for operation, count in sorted(service.writer.failures.counts.items()):
             failures.add_metric((operation,), count)
         yield failures
+        yield from _collect_sharing(service)
         if self.evaluations is not None:
             running = EVALUATIONS_RUNNING.create_family()
             running.add_metric((), self.evaluations.running_count)
@@ -150,3 +204,23 @@ class ServiceCollector(Collector):
             for status, count in sorted(self.evaluations.ended_counts.items()):
                 ended.add_metric((status,), count)
             yield ended
+
+
+def _collect_sharing(service: Service) -> Iterator[Metric]:
+    """Yield what this process knows about those that share its log."""
+    sharing = service.sharing
+    count = 1 if sharing is None else sharing.server_count
+    for info, value in ((SERVERS, count), (LEADER, float(service.is_leader))):
+        family = info.create_family()
+        family.add_metric((), value)
+        yield family
+    if sharing is None:
+        return
+    total = 0
+    buckets = []
+    for bound, number in zip((*LAG_SECONDS_BUCKETS, "+Inf"), sharing.lags.counts, strict=True):
+        total += number
+        buckets.append((str(bound), total))
+    lag = HistogramMetricFamily(LESSON_LAG.name, LESSON_LAG.meaning)
+    lag.add_metric((), buckets, sharing.lags.seconds)
+    yield lag

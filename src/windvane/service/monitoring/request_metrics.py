@@ -6,6 +6,9 @@ even if thousands of loops have samples.
 
 import time
 from bisect import bisect_left
+from typing import NamedTuple
+
+import msgspec
 
 from windvane.service.monitoring.metric_info import MetricInfo, format_value
 
@@ -58,8 +61,8 @@ class _RequestCount(_Sample):
         super().__init__(**labels)
         self.count = 0
 
-    def increase(self) -> None:
-        self.count += 1
+    def increase(self, count: int = 1) -> None:
+        self.count += count
         self.text = None
 
     def compose(self) -> str:
@@ -81,6 +84,11 @@ class _RequestTimes(_Sample):
         self.seconds += seconds
         self.text = None
 
+    def add(self, counts: list[int], seconds: float) -> None:
+        self.counts = [own + more for own, more in zip(self.counts, counts, strict=True)]
+        self.seconds += seconds
+        self.text = None
+
     def compose(self) -> str:
         name, total, lines = REQUEST_SECONDS.name, 0, []
         for bound, count in zip(_BUCKET_LABELS, self.counts, strict=True):
@@ -92,6 +100,17 @@ class _RequestTimes(_Sample):
         return "".join(lines)
 
 
+class ExportedCounts(NamedTuple):
+    """The counts of one process: operation, loop, status and count; and the same with times."""
+
+    counts: list[tuple[str, str, int, int]]
+    times: list[tuple[str, str, list[int], float]]  # with the counts of the buckets, and the sum
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(ExportedCounts).decode
+
+
 class RequestMetrics:
     """The counts and times of all requests since the service started."""
 
@@ -101,17 +120,36 @@ class RequestMetrics:
 
     def count(self, operation: str, loop: str, status: int, seconds: float | None) -> None:
         """Count one request and, unless `seconds` is None, its time."""
+        self._find_count(operation, loop, status).increase()
+        if seconds is not None:
+            self._find_times(operation, loop).observe(seconds)
+
+    def export(self) -> bytes:
+        """All counts, as `add` reads them."""
+        counts = [(*key, sample.count) for key, sample in list(self._counts.items())]
+        times = [(*key, sample.counts, sample.seconds) for key, sample in list(self._times.items())]
+        return _encode(ExportedCounts(counts, times))
+
+    def add(self, exported: bytes) -> None:
+        """Add the counts of another process."""
+        counts, times = _decode(exported)
+        for operation, loop, status, count in counts:
+            self._find_count(operation, loop, status).increase(count)
+        for operation, loop, bucket_counts, seconds in times:
+            self._find_times(operation, loop).add(bucket_counts, seconds)
+
+    def _find_count(self, operation: str, loop: str, status: int) -> _RequestCount:
         count = self._counts.get((operation, loop, status))
         if count is None:
             count = _RequestCount(operation=operation, loop=loop, status=str(status))
             self._counts[operation, loop, status] = count
-        count.increase()
-        if seconds is None:
-            return
+        return count
+
+    def _find_times(self, operation: str, loop: str) -> _RequestTimes:
         times = self._times.get((operation, loop))
         if times is None:
             times = self._times[operation, loop] = _RequestTimes(operation=operation, loop=loop)
-        times.observe(seconds)
+        return times
 
     def render(self) -> str:
         """All samples in the text format."""

@@ -12,6 +12,7 @@ from windvane.service.store.schema import (
     SNAPSHOT_PART_BYTES,
     Funnel,
     Key,
+    LogPosition,
     LoopRow,
     SettingsChange,
     counters,
@@ -20,6 +21,7 @@ from windvane.service.store.schema import (
     keys,
     lessons,
     loops,
+    positions,
     rewards,
     settings_log,
     snapshot_parts,
@@ -48,6 +50,9 @@ class PutLoop(Operation[LoopRow]):
         statement = insert(loops).returning(loops.c.id)
         loop_id = transaction.connection.execute(statement, row).scalar_one()
         transaction.connection.execute(insert(counters), {"loop": loop_id} | Funnel()._asdict())
+        transaction.positions[loop_id] = LogPosition()
+        start = {"loop": loop_id} | LogPosition()._asdict()
+        transaction.connection.execute(insert(positions), start)
         PutSettings(loop_id, self.settings, self.at, self.by).run(transaction)
         return LoopRow(loop_id, self.name, self.settings, self.at)
 
@@ -67,16 +72,17 @@ class PutSettings(Operation[SettingsChange]):
         change = update(loops).where(loops.c.id == self.loop).values(settings=self.settings)
         if transaction.connection.execute(change).rowcount == 0:
             raise StoreError(f"store: there is no loop with the id {self.loop}", "refused")
-        last_lesson = select(func.max(lessons.c.id)).where(lessons.c.loop == self.loop)
+        position = transaction.positions[self.loop]
         last_snapshot = select(func.max(snapshots.c.lesson)).where(snapshots.c.loop == self.loop)
-        lesson = max(  # the lesson of the snapshot may be deleted by now
-            transaction.connection.scalar(last_lesson) or 0,
-            transaction.connection.scalar(last_snapshot) or 0,
-        )
+        # In a log that was migrated, the last lesson may have been deleted before.
+        lesson = max(position.lesson, transaction.connection.scalar(last_snapshot) or 0)
         row = {"loop": self.loop, "at": self.at, "settings": self.settings, "by": self.by}
         statement = insert(settings_log).returning(settings_log.c.id)
         change_id = transaction.connection.execute(statement, row | {"lesson": lesson}).scalar_one()
-        return SettingsChange(change_id, self.at, self.settings, self.by, lesson)
+        transaction.positions[self.loop] = position._replace(change=change_id)
+        return SettingsChange(
+            change_id, self.at, self.settings, self.by, lesson, previous=position.change
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +200,7 @@ class DeleteLogs(Operation[int]):
         ).all()
         if rows:
             ids = [row.id for row in rows]
+            self._note_deleted(transaction, ids)
             of_events = rewards.c.event_id.in_([row.event_id for row in rows])
             for statement in (
                 delete(lessons).where(lessons.c.decision.in_(ids)),
@@ -207,6 +214,15 @@ class DeleteLogs(Operation[int]):
         # Older snapshots need lessons that were deleted just now.
         _prune_snapshots(transaction, self.loop, SNAPSHOTS_BEFORE_DELETION)
         return len(rows)
+
+    def _note_deleted(self, transaction: Transaction, decision_ids: list[int]) -> None:
+        """Remember the last lesson that is deleted: a server that lacks it needs a snapshot."""
+        # PostgreSQL would search the maximum through all lessons.
+        of_decisions = select(lessons.c.id).where(lessons.c.decision.in_(decision_ids))
+        deleted = max(transaction.connection.scalars(of_decisions), default=0)
+        position = transaction.positions[self.loop]
+        if deleted > position.deleted_lesson:
+            transaction.positions[self.loop] = position._replace(deleted_lesson=deleted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,11 +272,13 @@ def _prune_snapshots(transaction: Transaction, loop: int, keep: int) -> None:
     transaction.connection.execute(
         delete(snapshots).where(snapshots.c.loop == loop, snapshots.c.id.not_in(newest))
     )
-    times = select(snapshots.c.at).where(snapshots.c.loop == loop)
+    of_loop = snapshots.c.loop == loop
+    is_kept = snapshot_parts.c.at.in_(select(snapshots.c.at).where(of_loop))
+    last = select(func.max(snapshots.c.at)).where(of_loop).scalar_subquery()
+    # Another server may be writing the parts of a later snapshot.
+    is_abandoned = snapshot_parts.c.at < last
     transaction.connection.execute(
-        delete(snapshot_parts).where(
-            snapshot_parts.c.loop == loop, snapshot_parts.c.at.not_in(times)
-        )
+        delete(snapshot_parts).where(snapshot_parts.c.loop == loop, ~is_kept, is_abandoned)
     )
 
 

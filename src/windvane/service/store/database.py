@@ -10,6 +10,7 @@ from sqlalchemy import (
     Engine,
     create_engine,
     event,
+    func,
     insert,
     inspect,
     make_url,
@@ -42,8 +43,19 @@ FILE_SUFFIXES = ("", "-wal", "-shm", "-journal", PROGRESS_SUFFIX, WITHDRAWALS_SU
 LOCK_TIMEOUT_MS = 500  # to wait for a lock that another connection holds
 POSTGRESQL_OPTIONS = (
     f"-c lock_timeout={LOCK_TIMEOUT_MS} -c statement_timeout=30000 -c synchronous_commit=on "
-    "-c plan_cache_mode=force_custom_plan"  # a plan for all time ranges is slow for most of them
+    "-c plan_cache_mode=force_custom_plan "  # a plan for all time ranges is slow for most of them
+    # A server that was cut off must not keep its locks: the others wait for them.
+    "-c idle_in_transaction_session_timeout=5000 -c tcp_user_timeout=5000 "
+    "-c tcp_keepalives_idle=2 -c tcp_keepalives_interval=1 -c tcp_keepalives_count=3"
 )
+POSTGRESQL_CONNECTION = {  # seconds, except the user timeout: a cut is noticed, and a retry is soon
+    "connect_timeout": 2,
+    "tcp_user_timeout": 2000,  # milliseconds
+    "keepalives_idle": 2,
+    "keepalives_interval": 1,
+    "keepalives_count": 3,
+}
+CREATION_LOCK_KEY = 0x57494E4443524541  # the PostgreSQL lock of the server that creates the tables
 
 
 def resolve_url(location: str | PathLike[str]) -> URL:
@@ -87,9 +99,8 @@ def make_engine(url: URL, writes: bool, application_name: str | None = None) -> 
     return create_engine(
         url,
         connect_args={
+            **POSTGRESQL_CONNECTION,
             "options": options,
-            "connect_timeout": 5,
-            "tcp_user_timeout": 10000,
             "application_name": application_name or "windvane",
         },
         isolation_level="READ COMMITTED" if writes else "AUTOCOMMIT",
@@ -127,6 +138,8 @@ def create_or_migrate_tables(engine: Engine) -> None:
     with engine.begin() as connection:
         if engine.url.get_backend_name() == "sqlite":
             check_progress(Path(engine.url.database or ""), connection)
+        else:  # one server creates the tables, and the others find them
+            connection.execute(select(func.pg_advisory_xact_lock(CREATION_LOCK_KEY)))
         tables = set(inspect(connection).get_table_names())
         if schema_version.name in tables:
             version = connection.scalar(select(schema_version.c.version)) or 0

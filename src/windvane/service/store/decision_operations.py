@@ -85,6 +85,10 @@ class PutDecision(Operation[PutDecisionResult]):
     has_generated_id: bool = False  # then no stored decision or reward can have this event id
 
     @property
+    def loop_id(self) -> int:
+        return self.decision.loop
+
+    @property
     def batch_key(self) -> BatchKey:
         return BatchKey(Phase.DECISION, self.decision.loop)
 
@@ -254,6 +258,10 @@ class Withdraw(Operation[None]):
     withdrawn: Decision
     replacement: Decision
     terms: RewardTerms
+
+    @property
+    def loop_id(self) -> int:
+        return self.withdrawn.loop
 
     def run(self, transaction: Transaction) -> None:
         loop = self.withdrawn.loop

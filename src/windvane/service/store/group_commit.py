@@ -3,6 +3,10 @@
 An operation describes what to write and can be run again after a rollback. Its result is delivered
 only after the commit that contains it, so an acknowledged write survives a crash. Results are
 delivered in the order in which the operations were written.
+
+A transaction first locks the positions of its loops, in the order of their ids. Servers that share
+a log on PostgreSQL therefore write to a loop one after the other, and never wait for each other in
+a circle.
 """
 
 import math
@@ -14,11 +18,11 @@ from concurrent.futures import Future
 from enum import IntEnum
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
-from sqlalchemy import Connection, Engine, bindparam, update
+from sqlalchemy import Connection, Engine, bindparam, select, update
 
 from windvane.errors import StoreError
 from windvane.service.store.database_errors import is_database_failure, map_error
-from windvane.service.store.schema import Funnel, counters
+from windvane.service.store.schema import Funnel, LogPosition, counters, positions
 from windvane.service.store.write_failures import TOO_LONG
 
 Result = TypeVar("Result")
@@ -28,10 +32,11 @@ MAX_GROUP_OPERATIONS = 512  # in one transaction
 
 
 class Transaction(NamedTuple):
-    """An open transaction: its connection, and what it adds to the counters of each loop."""
+    """An open transaction: its connection, and what it changes in the counts of each loop."""
 
     connection: Connection
     counter_changes: Counter[tuple[int, str]]  # by loop id and field of `Funnel`
+    positions: dict[int, LogPosition]  # by loop id, of the loops that the operations name
 
     def insert_many(
         self, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]
@@ -70,6 +75,11 @@ class Operation(Generic[Result]):
     """A description of something to write. A subclass defines `run`, or `run_batch` for batches."""
 
     result: ClassVar[type]  # the type of what `run` returns
+
+    @property
+    def loop_id(self) -> int | None:
+        """The loop whose log this operation writes; None if it writes to none."""
+        return getattr(self, "loop", None)
 
     @property
     def batch_key(self) -> BatchKey | None:
@@ -251,9 +261,11 @@ def _commit(
     deadline: float,
 ) -> list[Outcome]:
     with engine.begin() as connection:
-        transaction = Transaction(connection, Counter())
+        before = _lock_positions(connection, batches)
+        transaction = Transaction(connection, Counter(), dict(before))
         outcomes = [outcome for batch in batches for outcome in run(transaction, batch)]
         _update_counters(transaction)
+        _update_positions(transaction, before)
         if time.monotonic() > deadline:
             raise _DeadlinePassedError
     return outcomes
@@ -271,6 +283,7 @@ def _run_one_by_one(transaction: Transaction, batch: Batch) -> Iterator[Outcome]
     """Write each operation in a savepoint of its own; an error fails that operation alone."""
     for operation, ticket, _ in batch:
         counts_before = transaction.counter_changes.copy()
+        positions_before = transaction.positions.copy()
         try:
             with transaction.connection.begin_nested():
                 (result,) = operation.run_batch(transaction, [operation])
@@ -281,7 +294,43 @@ def _run_one_by_one(transaction: Transaction, batch: Batch) -> Iterator[Outcome]
                 raise
             transaction.counter_changes.clear()
             transaction.counter_changes.update(counts_before)
+            transaction.positions.clear()
+            transaction.positions.update(positions_before)
             yield Outcome(ticket, None, store_error)
+
+
+_LOCK_POSITIONS = (
+    select(positions.c.loop, *positions.c[LogPosition._fields])
+    .where(positions.c.loop.in_(bindparam("loops", expanding=True)))
+    .order_by(positions.c.loop)
+    .with_for_update()
+)
+
+
+def _lock_positions(connection: Connection, batches: list[Batch]) -> dict[int, LogPosition]:
+    """Lock how far the logs of the loops have got, until the transaction ends."""
+    loops = {queued.operation.loop_id for batch in batches for queued in batch} - {None}
+    if not loops:
+        return {}
+    rows = connection.execute(_LOCK_POSITIONS, {"loops": sorted(loops)})  # type: ignore[type-var]
+    return {loop: LogPosition(*position) for loop, *position in rows}
+
+
+_SET_POSITION = (
+    update(positions)
+    .where(positions.c.loop == bindparam("of_loop"))
+    .values({name: bindparam(f"new_{name}") for name in LogPosition._fields})
+)
+
+
+def _update_positions(transaction: Transaction, before: dict[int, LogPosition]) -> None:
+    rows = [
+        {"of_loop": loop} | {f"new_{name}": value for name, value in position._asdict().items()}
+        for loop, position in sorted(transaction.positions.items())
+        if position != before.get(loop)
+    ]
+    if rows:
+        transaction.connection.execute(_SET_POSITION, rows)
 
 
 _ADD_TO_COUNTERS = (

@@ -39,6 +39,7 @@ from windvane.service.store.schema import (
     Key,
     Lesson,
     LoggedDecision,
+    LogPosition,
     LoopRow,
     Reward,
     SettingsChange,
@@ -51,6 +52,7 @@ from windvane.service.store.schema import (
     lessons,
     loops,
     offers,
+    positions,
     rewards,
     settings_log,
     snapshot_parts,
@@ -172,6 +174,19 @@ class LogReader:
             .limit(1)
         )
         return next((row.round for row in self.fetch_all(query)), None)
+
+    def read_positions(self, loop: int | None = None) -> dict[int, LogPosition]:
+        """Read how far the logs of all loops, or of one, have got, by the id of the loop."""
+        query = select(positions.c.loop, *positions.c[LogPosition._fields])
+        if loop is not None:
+            query = query.where(positions.c.loop == loop)
+        return {id_: LogPosition(*position) for id_, *position in self.fetch_all(query)}
+
+    def find_oldest_waits(self) -> dict[int, int]:
+        """Find since when the oldest decision of each loop waits for its reward, by loop id."""
+        oldest = select(func.min(waiting.c.at)).where(waiting.c.loop == loops.c.id)
+        query = select(loops.c.id, oldest.correlate(loops).scalar_subquery())
+        return {loop: at for loop, at in self.fetch_all(query) if at is not None}
 
     def find_time_span(self, loop: int) -> TimeSpan | None:
         """Find the times of the first and the last decision; returns None if there is none."""

@@ -1,13 +1,13 @@
 """Migrations: bring the tables of an older version of Windvane to the current version.
 
-A migration only adds tables, columns and indexes. Rows stay as they are, so it takes the same short
-time for a log of any size.
+A migration only adds tables, columns and indexes. Rows of decisions, rewards and lessons stay as
+they are, so it takes the same short time for a log of any size.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Column, Connection, select, update
+from sqlalchemy import Column, Connection, Table, func, insert, literal, select, update
 
 from windvane.service.store.schema import (
     SCHEMA_VERSION,
@@ -16,8 +16,14 @@ from windvane.service.store.schema import (
     evaluation_parts,
     evaluations,
     half_life_changes,
+    lease,
+    lessons,
+    loops,
     offers,
+    positions,
     schema_version,
+    servers,
+    settings_log,
     snapshot_parts,
     waiting,
 )
@@ -50,6 +56,21 @@ def _migrate_3_to_4(connection: Connection) -> None:
     evaluation_parts.create(connection)
 
 
+def _migrate_4_to_5(connection: Connection) -> None:
+    for table in (positions, servers, lease):
+        table.create(connection)
+    last = (_select_last_id(lessons), _select_last_id(settings_log))
+    zeros = (literal(0), literal(0))  # the next round follows from the decisions, see TakeRounds
+    rows = select(loops.c.id, *last, *zeros)
+    connection.execute(insert(positions).from_select(list(positions.c.keys()), rows))
+
+
+def _select_last_id(table: Table) -> Any:
+    """The last id of a table for each loop; 0 if the loop has no row there."""
+    query = select(func.max(table.c.id)).where(table.c.loop == loops.c.id)
+    return func.coalesce(query.correlate(loops).scalar_subquery(), 0)
+
+
 def _add_columns(connection: Connection, *columns: Column[Any]) -> None:
     """Add columns that may be NULL, which changes no row."""
     for column in columns:
@@ -62,4 +83,5 @@ MIGRATIONS: dict[int, Callable[[Connection], None]] = {  # by the version before
     1: _migrate_1_to_2,
     2: _migrate_2_to_3,
     3: _migrate_3_to_4,
+    4: _migrate_4_to_5,
 }

@@ -187,6 +187,7 @@ def write_lessons(
         return []
     rows = [(loop, draft.decision.id, draft.kind, draft.value, draft.at) for draft in drafts]
     transaction.insert_many("lessons", ("loop", "decision", "kind", "value", "at"), rows)
+    position = transaction.positions[loop]
     parameters = {"loop": loop, "count": len(rows)}
     inserted = transaction.connection.execute(_SELECT_LAST_LESSONS, parameters).all()[::-1]
     if [row.decision for row in inserted] != [draft.decision.id for draft in drafts]:
@@ -194,9 +195,11 @@ def write_lessons(
     close_decisions(
         transaction, loop, [draft.decision.id for draft in drafts if draft.kind != "amend"]
     )
+    ids = [row.id for row in inserted]
+    transaction.positions[loop] = position._replace(lesson=ids[-1])
     return [
         Lesson(
-            id=row.id,
+            id=id_,
             decision=state.id,
             kind=kind,
             value=value,
@@ -204,8 +207,12 @@ def write_lessons(
             round=state.round,
             ranked_at=state.at,
             features=unpack_features(state.features or b""),
+            previous=previous,
+            change=position.change,
         )
-        for row, (state, kind, value, at) in zip(inserted, drafts, strict=True)
+        for id_, previous, (state, kind, value, at) in zip(
+            ids, [position.lesson, *ids], drafts, strict=False
+        )
     ]
 
 

@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import SchemaItem
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 metadata = MetaData()
 Id = BigInteger().with_variant(Integer, "sqlite")
 
@@ -209,6 +209,36 @@ keys = _define_table(
 
 clock = Table("clock", metadata, _time_column())  # at most one row: the service's last time
 
+# How far the log of each loop has got. A group commit locks the rows of its loops, so that the
+# lessons of a loop get their ids in the order of commits, whichever server writes them.
+positions = Table(
+    "positions",
+    metadata,
+    Column("loop", Id, ForeignKey("loops.id"), primary_key=True, autoincrement=False),
+    Column("lesson", Id, nullable=False),  # id of the last lesson
+    Column("change", Id, nullable=False),  # id of the last change of settings
+    Column("deleted_lesson", Id, nullable=False),  # the largest id of a lesson that was deleted
+    Column("next_round", BigInteger, nullable=False),  # that no server has taken
+)
+
+# The servers that share the log, and which of them does the work that one server does for all.
+servers = Table(
+    "servers",
+    metadata,
+    Column("id", Text, primary_key=True),  # random, of one process
+    Column("name", Text, nullable=False),  # host and process id, for operators
+    _time_column("seen"),  # the last heartbeat, by the clock of the database
+    _time_column("settled_until"),  # service time before which the server withdraws no decision
+)
+
+lease = Table(  # at most one row
+    "lease",
+    metadata,
+    Column("place", Integer, primary_key=True, autoincrement=False),  # always 1
+    Column("server", Text, nullable=False),  # id of the leader
+    _time_column("until"),  # by the clock of the database
+)
+
 
 class Funnel(NamedTuple):
     """Counts of what became of a loop's decisions and rewards since the loop was created.
@@ -258,6 +288,7 @@ class SettingsChange(NamedTuple):
     settings: str  # JSON
     by: str
     lesson: int  # id of the last lesson learned under the previous settings
+    previous: int = 0  # id of the change of settings before this one, if the writer adds it
 
 
 class Decision(NamedTuple):
@@ -305,7 +336,8 @@ class Lesson(NamedTuple):
     """A change of a loop's belief, with what the policy needs of the decision.
 
     `kind` is "observe" (the reward of the decision), "default" (the default reward) or "amend" (an
-    amount that is added to the reward learned before).
+    amount that is added to the reward learned before). The writer adds what the log of the loop
+    had before the lesson, so that a server notices if it has missed something.
     """
 
     id: int
@@ -316,6 +348,17 @@ class Lesson(NamedTuple):
     round: int
     ranked_at: int
     features: bytes
+    previous: int = 0  # id of the lesson before this one
+    change: int = 0  # id of the last change of settings before this lesson
+
+
+class LogPosition(NamedTuple):
+    """How far the log of a loop has got."""
+
+    lesson: int = 0  # id of the last lesson
+    change: int = 0  # id of the last change of settings
+    deleted_lesson: int = 0  # the largest id of a lesson that was deleted
+    next_round: int = 0  # that no server has taken
 
 
 class LoggedDecision(NamedTuple):

@@ -1,11 +1,13 @@
-"""The lock that lets only one service run on a log.
+"""The lock of the services on a log.
 
-Two services on one log would each miss what the other learns. The writer process holds the lock, so
-a service that was killed keeps it until its writer process has written all that it received.
+On SQLite one writer process runs on a log. It holds a lock on a file in the data directory, which
+names the processes. A service that was killed keeps the lock until its writer process has written
+all that it received.
 
-On SQLite the lock is on a file in the data directory, which names the processes. On PostgreSQL it
-is an advisory lock of the very connection that writes: if the connection is cut, the lock and the
-means to write are lost together.
+On PostgreSQL any number of servers share a log. Each holds an advisory lock, in the mode `shared`,
+by the very connection that writes: if the connection is cut, the lock and the means to write are
+lost together. A program that needs the log for itself takes the lock in the mode `exclusive`, and
+so does a service of an older release, which knows of no other servers.
 """
 
 import fcntl
@@ -19,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from sqlalchemy import URL, Connection, Engine, ExceptionContext, event, text
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, TextClause, event, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from windvane.errors import StoreError
@@ -32,10 +34,11 @@ from windvane.service.store.database import (
 from windvane.service.store.database_errors import map_error
 from windvane.service.store.private_files import make_private_directory, open_private_file
 
-ADVISORY_LOCK_KEY = 0x57494E44564E45  # the PostgreSQL lock of the service that serves a database
+ADVISORY_LOCK_KEY = 0x57494E44564E45  # the PostgreSQL lock of the services on a database
 LOCK_RETRY_SECONDS = 0.02
 
-_TRY_ADVISORY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
+_TRY_EXCLUSIVE_LOCK = text("SELECT pg_try_advisory_lock(:key)")
+_TRY_SHARED_LOCK = text("SELECT pg_try_advisory_lock_shared(:key)")
 _SELECT_HOLDER = text(
     "SELECT holder.pid, activity.application_name, activity.client_addr "
     "FROM pg_locks AS holder LEFT JOIN pg_stat_activity AS activity USING (pid) "
@@ -47,7 +50,7 @@ _SELECT_HOLDER = text(
 
 @contextmanager
 def hold_service_lock(url: URL, timeout_seconds: float) -> Iterator[None]:
-    """Hold the lock, without an engine to write; waits for it at most so many seconds."""
+    """Hold the lock alone, without an engine to write; waits for it at most so many seconds."""
     if url.get_backend_name() == "sqlite":
         with _hold_file_lock(Path(url.database or "").parent, timeout_seconds):
             yield
@@ -55,7 +58,7 @@ def hold_service_lock(url: URL, timeout_seconds: float) -> Iterator[None]:
     engine = make_engine(url, writes=False)
     try:
         with engine.connect() as connection:
-            _wait_for_advisory_lock(connection, timeout_seconds)
+            _wait_for_advisory_lock(connection, _TRY_EXCLUSIVE_LOCK, timeout_seconds)
             yield
     except SQLAlchemyError as error:
         raise map_error(error) from None
@@ -84,7 +87,7 @@ def open_as_service(
     try:
         try:
             with engine.begin() as connection:  # the pool keeps this connection, and its lock
-                _wait_for_advisory_lock(connection, timeout_seconds)
+                _wait_for_advisory_lock(connection, _TRY_SHARED_LOCK, timeout_seconds)
             event.listen(engine, "handle_error", partial(_note_lost_connection, lock_is_lost))
             event.listen(engine, "do_connect", partial(_refuse_to_connect, lock_is_lost))
             create_or_migrate_tables(engine)
@@ -173,9 +176,11 @@ def is_process_alive(process: int) -> bool:
     return True
 
 
-def _wait_for_advisory_lock(connection: Connection, timeout_seconds: float) -> None:
+def _wait_for_advisory_lock(
+    connection: Connection, try_lock: TextClause, timeout_seconds: float
+) -> None:
     wait_for_lock(
-        lambda: bool(connection.scalar(_TRY_ADVISORY_LOCK, {"key": ADVISORY_LOCK_KEY})),
+        lambda: bool(connection.scalar(try_lock, {"key": ADVISORY_LOCK_KEY})),
         timeout_seconds,
         lambda: _describe_session(connection),
     )

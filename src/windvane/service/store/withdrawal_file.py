@@ -24,6 +24,7 @@ from windvane.service.store.service_lock import try_lock_file, wait_for_lock
 
 SLOT_BYTES = 512  # for one record
 SLOT_COUNT = 4096
+MAX_FILES = 256  # of servers on one machine that share a log
 LOCK_TIMEOUT_SECONDS = 5.0  # for a previous service to end
 _HEAD = struct.Struct("<II")  # size of the record and its checksum; all zero: the slot is free
 RECORD_BYTES = SLOT_BYTES - _HEAD.size  # at most; an event id of 256 ASCII letters fits
@@ -73,6 +74,32 @@ def find_withdrawal_path(url: URL) -> Path:
 def open_withdrawal_file(url: URL) -> "WithdrawalFile":
     """Open the file for a database; waits until a previous service has ended."""
     return WithdrawalFile(find_withdrawal_path(url), LOCK_TIMEOUT_SECONDS)
+
+
+def open_free_withdrawal_file(url: URL) -> "WithdrawalFile":
+    """Open a file for a server that shares its log: the first that no other server has open."""
+    path = find_withdrawal_path(url)
+    for number in range(MAX_FILES):
+        with contextlib.suppress(StoreError):
+            return WithdrawalFile(_number_path(path, number))
+    message = f"serve: {MAX_FILES} other servers on this machine have locked the files at {path}"
+    raise StoreError(message, "locked")
+
+
+def open_abandoned_withdrawal_files(url: URL) -> list["WithdrawalFile"]:
+    """Open the files of servers on this machine that ended and left records."""
+    path = find_withdrawal_path(url)
+    files = []
+    for number in range(MAX_FILES):
+        each = _number_path(path, number)
+        with contextlib.suppress(StoreError):  # a server has it open
+            if each.exists():
+                files.append(WithdrawalFile(each))
+    return files
+
+
+def _number_path(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}-{number}") if number else path
 
 
 class WithdrawalFile:

@@ -1,4 +1,7 @@
-"""The service's end of the writer process: it starts, feeds, awaits and replaces that process."""
+"""The service's end of the writer process: it starts, feeds, awaits and replaces that process.
+
+A process that shares the writer process with others connects to its socket instead.
+"""
 
 import asyncio
 import logging
@@ -9,6 +12,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from windvane.errors import StoreError
 from windvane.service.processes import build_command, build_environment
 from windvane.service.store.database import resolve_url
@@ -18,14 +23,16 @@ from windvane.service.store.group_commit import (
     make_busy_error,
     make_closed_error,
 )
+from windvane.service.store.log_news import LogNews
 from windvane.service.store.write_failures import TOO_LONG, WriteFailures
 from windvane.service.store.writer_protocol import (
     OPERATION_TYPES,
     TYPE_CODES,
     MessageSplitter,
+    WriteReply,
     WriteRequest,
     add_size,
-    decode_replies,
+    decode_message,
     decode_result,
     decode_start,
     encode,
@@ -42,6 +49,8 @@ NOT_FAILURES = ("refused", "closed")  # errors of one operation, and of the end 
 START = "start"  # the kind of failure of a writer process that cannot start
 ENDED = "store: the writer process has ended"
 VAGUE_REASONS = (ENDED, f"store: {TOO_LONG}")
+_decode_news = msgspec.msgpack.Decoder(list[LogNews]).decode
+_NO_NEWS = msgspec.Raw(encode([]))
 _KINDS = [operation_type.__name__ for operation_type in OPERATION_TYPES]  # by type code
 logger = logging.getLogger("windvane.service")
 
@@ -61,8 +70,10 @@ class WriterClient(asyncio.Protocol):
     If that process ends, the pending operations fail and a new process is started.
     """
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, writer_socket: str | None = None) -> None:
+        """`writer_socket` is the path of the socket of a writer process that others share."""
         self._url = resolve_url(location).render_as_string(hide_password=False)
+        self._writer_socket = writer_socket
         self._splitter = MessageSplitter()
         self._process: subprocess.Popen[bytes] | None = None
         self._transport: asyncio.WriteTransport | None = None
@@ -75,6 +86,8 @@ class WriterClient(asyncio.Protocol):
         self.failures = WriteFailures()
         # Called before a new writer process gets operations: another service may have written.
         self.on_replacement: Callable[[], Awaitable[None]] | None = None
+        # Called with what other processes have written, before the replies of the same commit.
+        self.on_news: Callable[[LogNews], None] | None = None
 
     async def start(self) -> None:
         """Start the writer process; it is ready when this returns."""
@@ -90,17 +103,11 @@ class WriterClient(asyncio.Protocol):
         self._started: asyncio.Future[None] = loop.create_future()
         self._ended: asyncio.Future[None] = loop.create_future()
         self._splitter = MessageSplitter()
-        own_end, writer_end = socket.socketpair()
-        with writer_end:
-            self._process = subprocess.Popen(
-                build_command(WRITER_CODE, str(writer_end.fileno())),
-                pass_fds=[writer_end.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                env=build_environment(),
-            )
-        transport, _ = await loop.create_unix_connection(lambda: self, sock=own_end)
-        transport.write(add_size(self._url.encode()))
+        if self._writer_socket is not None:
+            transport, _ = await loop.create_unix_connection(lambda: self, self._writer_socket)
+        else:
+            own_end, self._process = start_writer_process(self._url)
+            transport, _ = await loop.create_unix_connection(lambda: self, sock=own_end)
         try:
             await asyncio.wait_for(asyncio.shield(self._started), START_TIMEOUT_SECONDS)
             if self._ended.done():  # it ended right after it had become ready
@@ -207,17 +214,25 @@ class WriterClient(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         for message in self._splitter.feed(data):
             if self._started.done():
-                self._handle_replies(message)
+                self._handle_message(message)
             elif error := decode_start(message):
                 self._started.set_exception(StoreError(*error))
             else:
                 self._started.set_result(None)
 
-    def _handle_replies(self, message: bytes) -> None:
-        self.commit_count += 1
+    def _handle_message(self, message: bytes) -> None:
+        encoded_news, replies = decode_message(message)
+        if self.on_news is not None and encoded_news != _NO_NEWS:
+            for news in _decode_news(encoded_news):
+                self.on_news(news)
+        if replies:
+            self.commit_count += 1
+            self._handle_replies(replies)
+
+    def _handle_replies(self, replies: list[WriteReply]) -> None:
         failures = self.failures
         has_failures = bool(failures.counts)
-        for number, encoded_result, error in decode_replies(message):
+        for number, encoded_result, error in replies:
             pending = self._pending.pop(number)
             if pending.timer is not None:
                 pending.timer.cancel()
@@ -272,6 +287,28 @@ class WriterClient(asyncio.Protocol):
             await self._end_process()
             raise
         self._transport = transport
+
+
+def start_writer_process(
+    url: str, listening: socket.socket | None = None
+) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
+    """Start a writer process; returns the service's end of its socket.
+
+    With a socket that listens, the processes that decide connect to that one.
+    """
+    own_end, writer_end = socket.socketpair()
+    with writer_end:
+        sockets = [writer_end, *([] if listening is None else [listening])]
+        numbers = [each.fileno() for each in sockets]
+        process = subprocess.Popen(
+            build_command(WRITER_CODE, *map(str, numbers)),
+            pass_fds=numbers,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=build_environment(),
+        )
+    own_end.sendall(add_size(url.encode()))
+    return own_end, process
 
 
 def _make_ended_error() -> StoreError:

@@ -2,7 +2,8 @@
 
 Every message is preceded by its size. The service first sends the URL of the database, and the
 writer replies with None when it is ready, or with an error. Then the service sends write requests,
-and the writer replies to each after the commit, in the order of the log.
+and the writer replies to each after the commit, in the order of the log. If several processes
+share the log, a message also has the news of the log, before the replies.
 """
 
 import struct
@@ -29,6 +30,12 @@ from windvane.service.store.evaluation_operations import (
 )
 from windvane.service.store.group_commit import Operation
 from windvane.service.store.reward_operations import PutReward
+from windvane.service.store.server_operations import (
+    Heartbeat,
+    Leave,
+    ReturnRounds,
+    TakeRounds,
+)
 from windvane.service.store.space import ReclaimSpace
 
 OPERATION_TYPES: tuple[type[Operation[Any]], ...] = (
@@ -50,6 +57,10 @@ OPERATION_TYPES: tuple[type[Operation[Any]], ...] = (
     PutEvaluationPart,
     EndEvaluation,
     DeleteEvaluation,
+    TakeRounds,
+    ReturnRounds,
+    Heartbeat,
+    Leave,
 )
 TYPE_CODES = {operation_type: code for code, operation_type in enumerate(OPERATION_TYPES)}
 _SIZE = struct.Struct("<I")  # bytes of the message that follows
@@ -82,6 +93,13 @@ class WriteReply(NamedTuple):
     error: ErrorParts | None
 
 
+class WriterMessage(NamedTuple):
+    """What the writer sends after a commit, or when another server has written."""
+
+    news: msgspec.Raw  # list[LogNews]
+    replies: list[WriteReply]
+
+
 def decode_request(message: bytes) -> WriteRequest:
     """Decode a request from a message."""
     number, type_code, deadline = _REQUEST_HEAD.unpack_from(message)
@@ -90,7 +108,7 @@ def decode_request(message: bytes) -> WriteRequest:
 
 encode = msgspec.msgpack.Encoder().encode
 decode_start = msgspec.msgpack.Decoder(ErrorParts | None).decode
-decode_replies = msgspec.msgpack.Decoder(list[WriteReply]).decode
+decode_message = msgspec.msgpack.Decoder(WriterMessage).decode
 decode_operation = [msgspec.msgpack.Decoder(kind).decode for kind in OPERATION_TYPES]  # by code
 decode_result: list[Callable[[bytes | msgspec.Raw], Any]] = [  # by code
     msgspec.msgpack.Decoder(kind.result).decode for kind in OPERATION_TYPES

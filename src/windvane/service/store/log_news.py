@@ -1,0 +1,137 @@
+"""News of the log: what was written to it, for the processes and servers that share it.
+
+A writer process sends the lessons of each commit to all processes that it writes for. On PostgreSQL
+it also notifies the other servers how far the log of a loop has got, and they read the rest. News
+may be lost: every server also reads the positions of the log again and again.
+"""
+
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+from sqlalchemy import URL
+
+from windvane.service.store.database import make_engine
+from windvane.service.store.group_commit import Outcome, QueuedOperation
+from windvane.service.store.schema import Lesson, SettingsChange
+
+POSTGRESQL_CHANNEL = "windvane"
+RECONNECT_SECONDS = 0.5
+WAIT_SECONDS = 5.0  # after which the thread looks whether it shall end
+logger = logging.getLogger("windvane.service")
+
+
+class LogNews(NamedTuple):
+    """The log of a loop has got to this lesson and this change of settings (ids)."""
+
+    loop: int
+    lesson: int  # 0: no lesson was written
+    change: int  # 0: no change of settings was written
+    lessons: tuple[Lesson, ...] = ()  # what was written, in order; may be left out
+
+
+def collect_news(group: Sequence[QueuedOperation], outcomes: Sequence[Outcome]) -> list[LogNews]:
+    """List what a group has written to the log of each loop."""
+    loops = {queued.ticket: queued.operation.loop_id for queued in group}
+    lessons: dict[int, list[Lesson]] = {}
+    changes: dict[int, int] = {}
+    for ticket, result, error in outcomes:
+        loop = loops.get(ticket)
+        if error is not None or loop is None:
+            continue
+        if written := getattr(result, "lessons", ()):
+            lessons.setdefault(loop, []).extend(written)
+        elif isinstance(result, SettingsChange):
+            changes[loop] = result.id
+    news = []
+    for loop in sorted(lessons.keys() | changes.keys()):
+        in_order = sorted(lessons.get(loop, ()), key=lambda lesson: lesson.id)
+        last = in_order[-1].id if in_order else 0
+        news.append(LogNews(loop, last, changes.get(loop, 0), tuple(in_order)))
+    return news
+
+
+class NotificationThread:
+    """Sends and receives notifications of PostgreSQL, on a connection of its own.
+
+    `on_news` is called in this thread with what another server has written.
+    """
+
+    def __init__(self, url: URL, on_news: Callable[[LogNews], None]) -> None:
+        self._engine = make_engine(url, writes=False, application_name="windvane notifications")
+        self._on_news = on_news
+        self._unsent: dict[int, LogNews] = {}  # by loop, the newest
+        self._lock = threading.Lock()
+        self._wake_read, self._wake_write = os.pipe()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
+        self._thread.start()
+
+    def announce(self, news: Sequence[LogNews]) -> None:
+        """Notify the other servers soon; never waits."""
+        with self._lock:
+            for each in news:
+                before = self._unsent.get(each.loop, LogNews(each.loop, 0, 0))
+                self._unsent[each.loop] = LogNews(
+                    each.loop, max(before.lesson, each.lesson), max(before.change, each.change)
+                )
+        with suppress(BlockingIOError):
+            os.write(self._wake_write, b".")
+
+    def close(self) -> None:
+        """End the thread and its connection."""
+        self._closing = True
+        os.write(self._wake_write, b".")
+        self._thread.join(WAIT_SECONDS)
+        self._engine.dispose()
+
+    def _run(self) -> None:
+        while not self._closing:
+            try:
+                self._exchange()
+            except Exception as error:
+                logger.warning("notifications between servers are interrupted (%s)", error)
+                time.sleep(RECONNECT_SECONDS)
+
+    def _exchange(self) -> None:
+        """Send and receive until the connection breaks or the thread ends."""
+        pooled = self._engine.raw_connection()
+        pooled.detach()
+        connection: Any = pooled.driver_connection
+        try:
+            connection.add_notify_handler(partial(self._receive, connection))
+            connection.execute(f"LISTEN {POSTGRESQL_CHANNEL}")
+            while not self._closing:
+                ready, _, _ = select.select([connection, self._wake_read], [], [], WAIT_SECONDS)
+                if self._wake_read in ready:
+                    os.read(self._wake_read, 4096)
+                with self._lock:
+                    unsent, self._unsent = self._unsent, {}
+                for news in unsent.values():
+                    payload = f"{news.loop} {news.lesson} {news.change}"
+                    connection.execute("SELECT pg_notify(%s, %s)", (POSTGRESQL_CHANNEL, payload))
+                if connection in ready:
+                    self._read_waiting(connection)
+        finally:
+            connection.close()
+
+    def _read_waiting(self, connection: Any) -> None:
+        connection.pgconn.consume_input()
+        while (notification := connection.pgconn.notifies()) is not None:
+            self._parse(connection, notification.be_pid, notification.extra.decode())
+
+    def _receive(self, connection: Any, notification: Any) -> None:
+        self._parse(connection, notification.pid, notification.payload)
+
+    def _parse(self, connection: Any, sender: int, payload: str) -> None:
+        if sender == connection.info.backend_pid:
+            return
+        with suppress(ValueError):  # another program uses the channel
+            loop, lesson, change = map(int, payload.split())
+            self._on_news(LogNews(loop, lesson, change))

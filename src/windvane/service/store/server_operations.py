@@ -1,0 +1,146 @@
+"""The operations of servers that share a log: rounds, heartbeats and the lease of the leader.
+
+Servers compare times by the clock of the database, never by their own clocks.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from sqlalchemy import Connection, delete, func, insert, select, text, update
+
+from windvane.errors import StoreError
+from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
+from windvane.service.store.group_commit import Operation, Transaction
+from windvane.service.store.schema import decisions, lease, servers
+
+LEASE_SECONDS = 6.0  # after which another server may take the lease
+LOST_AFTER_SECONDS = 10.0  # without a heartbeat, a server no longer counts
+_LEASE_PLACE = 1
+_READ_POSTGRESQL_US = text(
+    f"SELECT (extract(epoch FROM clock_timestamp()) * {MICROSECONDS_PER_SECOND})::bigint"
+)
+
+
+class RoundRange(NamedTuple):
+    """Rounds that belong to one server: no other decision of the loop has them."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRounds(Operation[RoundRange]):
+    """Take the next rounds of a loop for one server."""
+
+    result: ClassVar[type] = RoundRange
+
+    loop: int
+    count: int
+    at_least: int  # the first round that the server may take, by what it has read of the log
+
+    def run(self, transaction: Transaction) -> RoundRange:
+        position = transaction.positions.get(self.loop)
+        if position is None:
+            raise StoreError(f"store: there is no loop with the id {self.loop}", "refused")
+        start = max(position.next_round, self.at_least)
+        if position.next_round == 0:  # one server has decided so far, in ascending rounds
+            of_loop = select(decisions.c.round).where(decisions.c.loop == self.loop)
+            last = transaction.connection.scalar(of_loop.order_by(decisions.c.id.desc()).limit(1))
+            start = max(start, 0 if last is None else last + 1)
+        stop = start + self.count
+        transaction.positions[self.loop] = position._replace(next_round=stop)
+        return RoundRange(start, stop)
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnRounds(Operation[None]):
+    """Give rounds back that a server did not use, if no later ones were taken."""
+
+    result: ClassVar[type] = type(None)
+
+    loop: int
+    start: int
+    stop: int
+
+    def run(self, transaction: Transaction) -> None:
+        position = transaction.positions.get(self.loop)
+        if position is not None and position.next_round == self.stop:
+            transaction.positions[self.loop] = position._replace(next_round=self.start)
+
+
+class HeartbeatResult(NamedTuple):
+    """What a server learns about the others by its heartbeat."""
+
+    is_leader: bool  # until `LEASE_SECONDS` after the heartbeat was sent
+    settled_until: int  # service time before which no server withdraws a decision
+    server_count: int  # servers whose last heartbeat is not too old, with this one
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat(Operation[HeartbeatResult]):
+    """Say that a server is alive, and take or keep the lease of the leader if it is free."""
+
+    result: ClassVar[type] = HeartbeatResult
+
+    server: str
+    name: str
+    settled_until: int
+
+    def run(self, transaction: Transaction) -> HeartbeatResult:
+        connection = transaction.connection
+        leader = _lock_leader(connection)
+        now = read_database_us(connection)
+        row = {"name": self.name, "seen": now, "settled_until": self.settled_until}
+        is_own = servers.c.id == self.server
+        if connection.execute(update(servers).where(is_own).values(row)).rowcount == 0:
+            connection.execute(insert(servers), row | {"id": self.server})
+        lost_before = now - round(LOST_AFTER_SECONDS * MICROSECONDS_PER_SECOND)
+        connection.execute(delete(servers).where(servers.c.seen < lost_before))
+        is_leader = leader.server == self.server or leader.until < now
+        if is_leader:
+            until = now + round(LEASE_SECONDS * MICROSECONDS_PER_SECOND)
+            connection.execute(update(lease).values(server=self.server, until=until))
+        query = select(func.min(servers.c.settled_until), func.count())
+        settled_until, count = connection.execute(query).one()
+        return HeartbeatResult(is_leader, settled_until, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Leave(Operation[None]):
+    """Say that a server ends: another one may take the lease at once."""
+
+    result: ClassVar[type] = type(None)
+
+    server: str
+
+    def run(self, transaction: Transaction) -> None:
+        leader = _lock_leader(transaction.connection)
+        if leader.server == self.server:
+            transaction.connection.execute(update(lease).values(until=0))
+        transaction.connection.execute(delete(servers).where(servers.c.id == self.server))
+
+
+class _Leader(NamedTuple):
+    server: str
+    until: int
+
+
+def _lock_leader(connection: Connection) -> _Leader:
+    """Lock the lease until the transaction ends, and read who holds it."""
+    query = select(lease.c.server, lease.c.until).with_for_update()
+    row = connection.execute(query).first()
+    if row is None:
+        free = {"place": _LEASE_PLACE, "server": "", "until": 0}
+        connection.execute(insert(lease), free)
+        return _Leader("", 0)
+    return _Leader(*row)
+
+
+def read_database_us(connection: Connection) -> int:
+    """The clock of the database: on SQLite, where all processes are on one machine, the wall clock.
+
+    Times of two servers can be compared only by one clock.
+    """
+    if connection.dialect.name == "sqlite":
+        return read_wall_us()
+    return int(connection.scalar(_READ_POSTGRESQL_US) or 0)

@@ -1,0 +1,82 @@
+"""A channel of the writer process: the socket to one process that decides.
+
+Sending never blocks: a process that does not read must not keep the writer from the others.
+"""
+
+import socket
+from contextlib import suppress
+
+from windvane.service.store.writer_protocol import (
+    MessageSplitter,
+    WriteRequest,
+    add_size,
+    decode_request,
+)
+
+RECEIVE_BYTES = 1 << 20  # in one call
+MAX_UNSENT_BYTES = 1 << 28  # beyond it, the process at the other end is given up
+
+
+class WriterChannel:
+    """Receives requests from one process, and sends it messages."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        splitter: MessageSplitter | None = None,
+        decides: bool = True,
+    ) -> None:
+        """`decides` is False for a process that only keeps the writer process alive."""
+        connection.setblocking(False)
+        self.decides = decides
+        self.connection = connection
+        self._splitter = splitter or MessageSplitter()
+        self._unsent = bytearray()
+        self._is_broken = False  # nobody reads any more
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether a part of a message waits until the other end reads."""
+        return bool(self._unsent)
+
+    def receive(self) -> list[WriteRequest] | None:
+        """The requests that have arrived; None at the end of the stream."""
+        try:
+            data = self.connection.recv(RECEIVE_BYTES)
+        except ConnectionResetError:  # reported once if the other end closed with unread replies
+            with suppress(ConnectionResetError):
+                return self._split(self.connection.recv(RECEIVE_BYTES))
+            return None
+        except BlockingIOError:
+            return []
+        return self._split(data)
+
+    def _split(self, data: bytes) -> list[WriteRequest] | None:
+        if not data:
+            return None
+        return [decode_request(message) for message in self._splitter.feed(data)]
+
+    def send(self, message: bytes) -> None:
+        """Send a message, now or as soon as the other end reads."""
+        if not self._is_broken:
+            self._unsent += add_size(message)
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, as far as the other end reads."""
+        try:
+            while self._unsent:
+                del self._unsent[: self.connection.send(self._unsent)]
+        except BlockingIOError:
+            if len(self._unsent) > MAX_UNSENT_BYTES:
+                self.close()
+        except (BrokenPipeError, ConnectionResetError):
+            self._is_broken = True
+            self._unsent.clear()
+
+    def close(self) -> None:
+        """Close the socket; what was received before is written all the same."""
+        self._is_broken = True
+        self._unsent.clear()
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
