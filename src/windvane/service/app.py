@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import gc
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -20,12 +20,7 @@ from windvane.service.clock import ServiceClock
 from windvane.service.errors import LoopExistsError
 from windvane.service.evaluations.auto_optimization import run_auto_optimization
 from windvane.service.evaluations.evaluations import Evaluations
-from windvane.service.loops.log_sharing import (
-    FOLLOW_INTERVAL_SECONDS,
-    HEARTBEAT_INTERVAL_SECONDS,
-    LogSharing,
-    repeat,
-)
+from windvane.service.loops.log_sharing import LogSharing
 from windvane.service.loops.maintenance import (
     run_clock,
     run_reclaim,
@@ -35,6 +30,7 @@ from windvane.service.loops.maintenance import (
 )
 from windvane.service.loops.service import Service
 from windvane.service.loops.settings import Settings
+from windvane.service.loops.sharing_tasks import leave, run_following, run_heartbeats
 from windvane.service.loops.warmup import compile_kernels, load_kernels
 from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.monitoring.metrics import Metrics
@@ -157,7 +153,8 @@ async def _run_tasks(
 ) -> AsyncIterator[None]:
     """Run the background tasks of a service until the end."""
     tasks = [
-        *(asyncio.create_task(task) for task in _list_sharing_tasks(service)),
+        asyncio.create_task(run_heartbeats(service)),
+        asyncio.create_task(run_following(service)),
         asyncio.create_task(metrics.share_counts()),
         asyncio.create_task(run_sweeps(service)),
         asyncio.create_task(run_retention(service)),
@@ -173,15 +170,6 @@ async def _run_tasks(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _list_sharing_tasks(service: Service) -> list[Coroutine[None, None, None]]:
-    if service.sharing is None:
-        return []
-    return [
-        repeat(service.send_heartbeat, HEARTBEAT_INTERVAL_SECONDS),
-        repeat(service.follow_log, FOLLOW_INTERVAL_SECONDS),
-    ]
 
 
 async def _load_service(store: LogReader, writer: WriterClient, start: StartOptions) -> Service:
@@ -234,7 +222,7 @@ async def _save_snapshots(service: Service) -> None:
             for loop in service.loops.values():
                 if loop.lessons_since_snapshot and service.is_leader:
                     await service.save_snapshot(loop)
-            await service.leave()
+            await leave(service)
 
 
 def _describe_failure(reason: Exception) -> WindvaneError:

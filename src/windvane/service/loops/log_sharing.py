@@ -6,22 +6,17 @@ that news are lost. One server, the leader, does what is done once for all: it c
 stores snapshots, deletes old decisions and evaluates.
 """
 
-import asyncio
-import contextlib
 import os
 import socket
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from uuid import uuid4
 
-from windvane.errors import StoreError
 from windvane.service.store.schema import Lesson
 from windvane.service.store.server_operations import LEASE_SECONDS, HeartbeatResult
 
-HEARTBEAT_INTERVAL_SECONDS = 1.5
-FOLLOW_INTERVAL_SECONDS = 0.5  # between two reads of the positions
 MICROSECONDS = 1e-6  # in seconds
 LAG_SECONDS_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
@@ -69,11 +64,3 @@ class LogSharing:
         self._leads_until = sent_at + LEASE_SECONDS if result.is_leader else 0.0
         self.settled_until = result.settled_until
         self.server_count = result.server_count
-
-
-async def repeat(work: Callable[[], Awaitable[None]], interval_seconds: float) -> None:
-    """Do something again and again, until cancelled; a log that fails is tried again."""
-    while True:
-        with contextlib.suppress(StoreError, TimeoutError):
-            await work()
-        await asyncio.sleep(interval_seconds)

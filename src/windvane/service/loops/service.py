@@ -9,12 +9,11 @@ before it, so that a loop that has missed something reads it first.
 """
 
 import asyncio
-import contextlib
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -29,6 +28,7 @@ from windvane.service.errors import (
     UnknownLoopError,
 )
 from windvane.service.loops.inference_explanation import add_explanation, explain_actions
+from windvane.service.loops.log_application import restore_if_outdated, teach
 from windvane.service.loops.log_sharing import LogSharing
 from windvane.service.loops.loop import FORGET, Loop, check_event_id, render
 from windvane.service.loops.offered_actions import Offer
@@ -50,24 +50,17 @@ from windvane.service.store.admin_operations import (
     PutSnapshot,
     split_snapshot,
 )
-from windvane.service.store.database_errors import is_database_failure
 from windvane.service.store.decision_operations import (
     Activate,
-    ActivateResult,
-    ExpireResult,
     PutDecision,
-    PutDecisionResult,
 )
 from windvane.service.store.group_commit import Operation
 from windvane.service.store.log import LogReader
 from windvane.service.store.log_news import LogNews
 from windvane.service.store.reward_matching import MAX_REWARDS_PER_EVENT
-from windvane.service.store.reward_operations import REFUSED, PutReward, PutRewardResult
-from windvane.service.store.schema import Decision, Lesson, LoopRow, SettingsChange
+from windvane.service.store.reward_operations import REFUSED, PutReward
+from windvane.service.store.schema import Decision, LoopRow
 from windvane.service.store.server_operations import (
-    Heartbeat,
-    Leave,
-    ReturnRounds,
     RoundRange,
     TakeRounds,
 )
@@ -122,7 +115,7 @@ class Service:
             if loop_id in self._loops_by_id:
                 self._loops_by_id[loop_id].expiries.add(at)
         writer.on_replacement = self._reload_loops
-        writer.on_news = self._take_news
+        writer.on_news = self.take_news
 
     @property
     def degraded(self) -> str | None:
@@ -363,45 +356,13 @@ class Service:
             if changes and changes[0] is change:  # no other task has written it meanwhile
                 changes.pop(0)
 
-    async def send_heartbeat(self) -> None:
-        """Tell the other servers that this one is alive, and find out who leads."""
-        if self.sharing is None:
-            return
-        now = self.clock.now_us()
-        settled_until = self.withdrawals.bound_expiry(now)
-        sent_at = self.sharing.read_seconds()
-        beat = Heartbeat(self.sharing.server_id, self.sharing.server_name, settled_until)
-        result = await self.write(beat, timeout=WRITE_TIMEOUT_SECONDS)
-        self.sharing.note_heartbeat(sent_at, result)
-
-    async def leave(self) -> None:
-        """Give the rounds that are left back, and let another server lead."""
-        if self.sharing is None:
-            return
-        for loop in self.loops.values():
-            for block in loop.rounds.drain() if loop.rounds is not None else ():
-                await self.write(ReturnRounds(loop.id, *block))
-        await self.write(Leave(self.sharing.server_id))
-
     def bound_expiry(self, before_us: int) -> int:
         """The time, at most `before_us`, before which no decision may still be withdrawn."""
         if self.sharing is not None:
             before_us = min(before_us, self.sharing.settled_until)
         return self.withdrawals.bound_expiry(before_us)
 
-    async def follow_log(self) -> None:
-        """Read how far the log has got, and what this server lacks of it."""
-        positions = await asyncio.to_thread(self.store.read_positions)
-        for loop_id, position in positions.items():
-            loop = self._loops_by_id.get(loop_id)
-            if loop is not None:
-                self._take_news(LogNews(loop_id, position.lesson, position.change))
-        if positions.keys() - self._loops_by_id.keys():
-            for row in await asyncio.to_thread(self.store.list_loops):
-                if not self.has_loop(row.name):
-                    await self.get_loop(row.name)
-
-    def _take_news(self, news: LogNews) -> None:
+    def take_news(self, news: LogNews) -> None:
         """Let a loop learn what another server, or another process of this one, has written."""
         loop = self._loops_by_id.get(news.loop)
         if loop is not None and (loop.must_restore or loop.is_behind(news.lesson, news.change)):
@@ -431,7 +392,7 @@ class Service:
         While there was none, another service may have written to the log.
         """
         for loop in list(self.loops.values()):
-            await loop.work.call(partial(_restore_if_outdated, loop), is_long=True)
+            await loop.work.call(partial(restore_if_outdated, loop), is_long=True)
             for _, at in await asyncio.to_thread(self.store.list_waiting_times, loop.id):
                 loop.expiries.add(at)
 
@@ -449,64 +410,6 @@ class Service:
             return loop.decide(request, offer, text, degraded=True)
 
 
-def teach(loop: Loop, result: Any) -> None:
-    """Let a loop learn the result of an operation; called in the order of the log."""
-    lessons: Sequence[Lesson] = getattr(result, "lessons", ())
-    is_long = (
-        isinstance(result, SettingsChange)
-        or loop.must_restore
-        or (isinstance(result, LogNews) and not (lessons and result.change == 0))
-        or (bool(lessons) and (loop.has_missed(lessons[0]) or loop.is_long_lesson(lessons)))
-    )
-    loop.work.run(partial(_apply_result, loop, result), is_long)
-
-
-def _restore_if_outdated(loop: Loop) -> None:
-    if loop.must_restore or loop.is_outdated():
-        loop.restore()
-
-
-def _catch_up(loop: Loop) -> bool:
-    """Read what a loop has missed; False if the log cannot be read now."""
-    try:
-        loop.catch_up()
-    except StoreError:
-        loop.must_restore = True
-        return False
-    return True
-
-
-def _learn(loop: Loop, lessons: Sequence[Lesson]) -> None:
-    """Learn lessons, after all that the log has before them."""
-    for lesson in lessons:
-        if loop.has_missed(lesson) and not _catch_up(loop):
-            return
-        loop.learn([lesson])
-
-
-def _change_settings(loop: Loop, change: SettingsChange) -> None:
-    """Take over new settings, after all that the log has before them."""
-    if not loop.has_missed_change(change) or _catch_up(loop):
-        loop.change_settings(change)
-
-
 def _make_snapshot(loop: Loop) -> PutSnapshot:
     loop.lessons_since_snapshot = 0
     return PutSnapshot(loop.id, loop.last_lesson, loop.encode_snapshot(), loop.clock.now_us())
-
-
-def _apply_result(loop: Loop, result: Any) -> None:
-    if isinstance(result, StoreError):
-        # The operation may be in the log although its acknowledgement was lost.
-        loop.must_restore |= is_database_failure(result)
-    elif loop.must_restore:
-        with contextlib.suppress(StoreError):
-            loop.restore()
-    elif isinstance(result, PutDecisionResult | PutRewardResult | ActivateResult | ExpireResult):
-        _learn(loop, result.lessons)
-    elif isinstance(result, LogNews):
-        _learn(loop, result.lessons)
-        if loop.is_behind(result.lesson, result.change):
-            _catch_up(loop)
-    elif isinstance(result, SettingsChange):
-        _change_settings(loop, result)
