@@ -1,6 +1,5 @@
 """Several servers on one log: they decide once, learn the same, and take over from each other."""
 
-import io
 import itertools
 import time
 from collections import Counter
@@ -15,20 +14,14 @@ import pytest
 from scipy.stats import chi2
 from sqlalchemy import make_url
 
-from policy_access import read_learner_bits
 from server_process import BASE, Client, Nursery, Server
+from shared_log_helpers import ACTIONS, BODY, fold, read_bits, wait_until
 from tcp_proxy import TcpProxy
-from windvane.learner.learner import Learner
-from windvane.service.loops.loop import Loop, decode_snapshot
-from windvane.service.loops.model import Model
+from windvane.service.loops.loop import Loop
 from windvane.service.store.log import LogReader
 from windvane.service.store.schema import decisions, lease, servers
 
 pytestmark = pytest.mark.slow
-
-ACTIONS = [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea", "soup")]
-BODY = {"actions": ACTIONS}
-PATIENCE_SECONDS = 60.0  # of a test, on a busy machine
 
 
 @pytest.fixture
@@ -42,27 +35,6 @@ def trio(nursery: Nursery, database: str, tmp_path: Path) -> Iterator[list[Serve
     with ExitStack() as stack:
         running = [Server(nursery, tmp_path / f"server-{k}", database) for k in range(3)]
         yield [stack.enter_context(server) for server in running]
-
-
-def wait_until(is_true: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> float:
-    """Wait until something holds; returns how many seconds that took."""
-    started = time.monotonic()
-    while not is_true():
-        assert time.monotonic() - started < seconds
-        time.sleep(0.02)
-    return time.monotonic() - started
-
-
-def read_bits(client: Client, loop: str = "") -> tuple[int, dict[str, bytes]]:
-    """How many lessons a server has learned, and its belief to the last bit."""
-    packed = decode_snapshot(client.call("GET", f"{loop}{BASE}/model").body)
-    learner = Learner.load(io.BytesIO(packed.policy))
-    return learner.bank.lessons, read_learner_bits(learner)
-
-
-def fold(model: Model) -> tuple[int, dict[str, bytes]]:
-    learner = Learner.load(io.BytesIO(model.save()))
-    return learner.bank.lessons, read_learner_bits(learner)
 
 
 def test_what_one_server_learns_reaches_the_others_to_the_bit(

@@ -12,6 +12,7 @@ from sqlalchemy import Executable
 
 from monitoring_helpers import ChangedLoop, put_one_decision
 from windvane.errors import StoreError
+from windvane.service.loops.log_sharing import LogSharing
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import Settings
 from windvane.service.monitoring import loop_metrics
@@ -37,6 +38,9 @@ OUTPUT_NAMES = [
     ("windvane_commits_total", "counter"),
     ("windvane_clock_offset_seconds", "gauge"),
     ("windvane_write_failures_total", "counter"),
+    ("windvane_servers", "gauge"),
+    ("windvane_leader", "gauge"),
+    ("windvane_lesson_lag_seconds", "histogram"),
     ("windvane_evaluations_running", "gauge"),
     ("windvane_evaluations_ended_total", "counter"),
     ("windvane_decisions_total", "counter"),
@@ -62,7 +66,13 @@ def stub_service(loop: Loop) -> Any:
     failures = SimpleNamespace(counts={"PutReward": 1})
     writer = SimpleNamespace(waiting_count=0, commit_count=0, failures=failures)
     return SimpleNamespace(
-        loops={"home": loop}, writer=writer, degraded=None, clock=loop.clock, store=loop.store
+        loops={"home": loop},
+        writer=writer,
+        degraded=None,
+        clock=loop.clock,
+        store=loop.store,
+        sharing=LogSharing(),
+        is_leader=True,
     )
 
 

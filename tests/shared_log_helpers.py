@@ -1,0 +1,37 @@
+"""What the tests of several servers on one log share."""
+
+import io
+import time
+from collections.abc import Callable
+
+from policy_access import read_learner_bits
+from server_process import BASE, Client
+from windvane.learner.learner import Learner
+from windvane.service.loops.loop import decode_snapshot
+from windvane.service.loops.model import Model
+
+ACTIONS = [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea", "soup")]
+BODY = {"actions": ACTIONS}
+PATIENCE_SECONDS = 60.0  # of a test, on a busy machine
+
+
+def wait_until(is_true: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> float:
+    """Wait until something holds; returns how many seconds that took."""
+    started = time.monotonic()
+    while not is_true():
+        assert time.monotonic() - started < seconds
+        time.sleep(0.02)
+    return time.monotonic() - started
+
+
+def read_bits(client: Client, loop: str = "") -> tuple[int, dict[str, bytes]]:
+    """How many lessons a server has learned, and its belief to the last bit."""
+    packed = decode_snapshot(client.call("GET", f"{loop}{BASE}/model").body)
+    learner = Learner.load(io.BytesIO(packed.policy))
+    return learner.bank.lessons, read_learner_bits(learner)
+
+
+def fold(model: Model) -> tuple[int, dict[str, bytes]]:
+    """The same of a model that has learned all lessons of the log."""
+    learner = Learner.load(io.BytesIO(model.save()))
+    return learner.bank.lessons, read_learner_bits(learner)
