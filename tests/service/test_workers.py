@@ -54,6 +54,9 @@ class Workers:
     def client(self) -> Client:
         return Client(self.port)
 
+    def close(self) -> None:
+        self._log.close()
+
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
@@ -65,6 +68,7 @@ def workers(tmp_path: Path) -> Iterator[Workers]:
     yield running
     running.process.kill()
     running.process.wait(60)
+    running.close()
 
 
 def visit(workers: Workers, who: int, stop: threading.Event, done: list[str]) -> None:
@@ -108,7 +112,8 @@ def test_workers_learn_the_same_and_outlive_kills(workers: Workers) -> None:
     with LogReader(workers.data) as log:
         (row,) = log.list_loops()
         expected = fold(Loop(row, log).model)
-        rounds = [row.round for row in log.fetch_all(decisions.select())]
+        chosen = decisions.select().where(~decisions.c.degraded)
+        rounds = [row.round for row in log.fetch_all(chosen)]
         learned = {each.decision for batch in log.iterate_lessons(1) for each in batch}
         for event in done:
             decision = log.find_decision(1, event)
@@ -154,5 +159,5 @@ def test_a_worker_that_cannot_start_ends_the_service_with_one_sentence(tmp_path:
     ended = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=300)
     assert ended.returncode == 2
     assert "Traceback" not in ended.stderr
-    assert "directory" in ended.stderr
+    assert "cannot be created" in ended.stderr
     assert time.monotonic() - started < 300

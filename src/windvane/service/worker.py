@@ -70,12 +70,17 @@ def run_alone(options: WorkerOptions, on_ready: Callable[[str], None]) -> None:
 
 
 def build_app(options: WorkerOptions) -> RequestMiddleware:
-    """The application of one worker."""
+    """The application of one worker.
+
+    Beside other workers, it accepts connections once its loops are loaded: the others answer
+    meanwhile.
+    """
     rate = options.requests_per_second
+    is_alone = options.shared is None
     return create_app(
         options.where,
         believes_wall_clock=options.believes_wall_clock,
-        edge=EdgeOptions(options.trusted_proxies, rate, answers_while_loading=True),
+        edge=EdgeOptions(options.trusted_proxies, rate, answers_while_loading=is_alone),
         shared=options.shared,
     )
 
