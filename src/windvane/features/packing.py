@@ -47,6 +47,7 @@ class PackedFeatures(NamedTuple):
     field_hashes: bytes  # by feature: the high half is the hash of the name without category
     namespaces: bytes  # hashes, by feature
     kinds: bytes  # by feature: CATEGORY, NUMBER or ARRAY
+    plain_numbers: bytes  # the numbers without those that stand for categories
     feature_count: int
 
 
@@ -142,6 +143,15 @@ def read_action(action_id: str, objects: JsonObjects) -> FeatureList:
 
 def pack_features(features: FeatureList) -> PackedFeatures:
     """Replace names by their hashes, and lists by the bytes of arrays."""
+    names = features.names
+    return pack_field_features(features)._replace(
+        hashes=b"".join(map(hash_name, names)),
+        namespaces=b"".join(map(_hash_namespace, names)),
+    )
+
+
+def pack_field_features(features: FeatureList) -> PackedFeatures:
+    """Pack features without plain hashes and namespaces, which few learners need."""
     names, numbers = features.names, features.numbers
     if features.array_sizes:
         sizes = array("q", features.sizes()).tobytes()
@@ -150,12 +160,13 @@ def pack_features(features: FeatureList) -> PackedFeatures:
         sizes = _ONES[: BYTES_PER_NUMBER * len(names)]
         kinds = bytes([number != CATEGORY_VALUE for number in numbers])
     return PackedFeatures(
-        b"".join(map(hash_name, names)),
+        b"",
         array("d", numbers).tobytes(),
         sizes,
         b"".join(map(_hash_with_field, names)),
-        b"".join(map(_hash_namespace, names)),
+        b"",
         kinds,
+        array("d", [number for number in numbers if number != CATEGORY_VALUE]).tobytes(),
         len(names),
     )
 

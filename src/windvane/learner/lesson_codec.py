@@ -6,11 +6,9 @@ when the lesson is learned. The bytes begin with two zero bytes, and their lengt
 """
 
 import struct
-from array import array
 
 import numpy as np
 
-from windvane.features.hashing import CATEGORY_VALUE
 from windvane.features.packing import ARRAY, CATEGORY, NUMBER, PackedFeatures
 from windvane.kernels.feature_parts import PackedSides
 
@@ -55,8 +53,8 @@ def encode_packed_lesson(context: PackedFeatures, action: PackedFeatures) -> byt
         _list_array_sizes(action),
         context.field_hashes,
         action.field_hashes,
-        _drop_categories(context),
-        _drop_categories(action),
+        context.plain_numbers,
+        action.plain_numbers,
     )
     return _pad(b"".join(fields))
 
@@ -67,14 +65,6 @@ def _list_array_sizes(features: PackedFeatures) -> bytes:
         return b""
     sizes = np.frombuffer(features.sizes, np.int64)
     return sizes[sizes != 1].astype(np.uint16).tobytes()
-
-
-def _drop_categories(features: PackedFeatures) -> bytes:
-    """The bytes of the numbers, without those that stand for categories."""
-    if CATEGORY not in features.kinds:
-        return features.numbers
-    numbers = memoryview(features.numbers).cast("d")
-    return array("d", [number for number in numbers if number != CATEGORY_VALUE]).tobytes()
 
 
 def _pad(encoded: bytes) -> bytes:

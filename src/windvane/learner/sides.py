@@ -15,12 +15,15 @@ from windvane.features.packing import (
     check_crossings,
     join_feature_counts,
     pack_features,
+    pack_field_features,
 )
 from windvane.kernels.array_projection import project_arrays
 from windvane.kernels.feature_parts import PackedSides
+from windvane.types import Places
 
 MAX_ROW_ENTRIES = 2**16  # of the row of one action: the hash table of a learner holds some more
 _ALL = parse_crossings(ALL)
+_ONE_MASKS = np.ones(1024, np.int64)
 
 
 def join_request(
@@ -33,12 +36,15 @@ def join_request(
 
     Arrays of more than `array_size` numbers are projected to this size, unless it is 0.
     """
-    return join_packed(pack_context(context), actions, crossings, array_size)
+    return join_packed(pack_context(context, crossings), actions, crossings, array_size)
 
 
-def pack_context(context: Sequence[Mapping[str, Any]]) -> PackedFeatures:
-    """Pack the features of a context."""
-    return pack_features(FeatureList("the context", context))
+def pack_context(
+    context: Sequence[Mapping[str, Any]], crossings: tuple[Crossing, ...] = _ALL
+) -> PackedFeatures:
+    """Pack the features of a context; only some crossings need its namespaces."""
+    features = FeatureList("the context", context)
+    return pack_field_features(features) if crossings == _ALL else pack_features(features)
 
 
 def is_plain(crossings: tuple[Crossing, ...], array_size: int) -> bool:
@@ -59,7 +65,7 @@ def join_packed(
         numbers=np.frombuffer(packed.numbers + actions.numbers, np.float64),
         sizes=np.frombuffer(packed.sizes + actions.sizes, np.int64),
         feature_counts=join_feature_counts(packed, actions),
-        masks=np.ones(len(hashes), np.int64),
+        masks=_make_masks(len(hashes)),
     )
     context_numbers = len(packed.numbers) // BYTES_PER_NUMBER
     if array_size and (sides.sizes > array_size).any():
@@ -73,6 +79,11 @@ def join_packed(
         return sides
     namespaces = np.frombuffer(packed.namespaces + actions.namespaces, np.uint64)
     return sides._replace(masks=build_masks(crossings, namespaces, packed.feature_count))
+
+
+def _make_masks(count: int) -> Places:
+    """The masks of features that are all crossed; nobody writes to them."""
+    return _ONE_MASKS[:count] if count <= len(_ONE_MASKS) else np.ones(count, np.int64)
 
 
 def _check_rows(sides: PackedSides, context_numbers: int) -> None:

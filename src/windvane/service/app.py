@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from starlette.datastructures import State
 from starlette.routing import Router
 
 from windvane.errors import StoreError, WindvaneError
 from windvane.service.api.auth import Keyring
-from windvane.service.api.middleware import RequestMiddleware
+from windvane.service.api.middleware import LoadedState, RequestMiddleware
 from windvane.service.api.proxies import TrustedProxies
 from windvane.service.api.request_limits import RateLimit
 from windvane.service.api.routes import build_routes
@@ -109,7 +108,7 @@ def create_app(
 
 
 async def _load_state(
-    state: State,
+    state: LoadedState,
     open_service: Callable[[], contextlib.AbstractAsyncContextManager[Service]],
     shared: SharedParts | None,
     stack: contextlib.AsyncExitStack,

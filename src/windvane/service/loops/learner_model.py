@@ -95,7 +95,7 @@ class LearnerModel(Model):
         self, context: JsonObjects, actions: PackedActions, places: Sequence[int], at_us: int
     ) -> Choice:
         learner = self.learner
-        packed = pack_context(context)
+        packed = pack_context(context, learner.parsed_crossings)
         sides = join_packed(packed, actions, learner.parsed_crossings, learner.array_size)
         ranking = learner.rank_sides(sides, places, at_us / MICROSECONDS_PER_SECOND, learner.round)
         learner.round += 1
