@@ -5,11 +5,19 @@ when the lesson is learned. The bytes begin with two zero bytes, and their lengt
 8, so that the log tells them from dense features.
 """
 
+import math
 import struct
 
 import numpy as np
 
-from windvane.features.packing import ARRAY, CATEGORY, NUMBER, PackedFeatures
+from windvane.features.hashing import CATEGORY_VALUE
+from windvane.features.packing import (
+    ARRAY,
+    BYTES_PER_NUMBER,
+    CATEGORY,
+    NUMBER,
+    PackedFeatures,
+)
 from windvane.kernels.feature_parts import PackedSides
 
 _HEAD = struct.Struct("<HBHH")  # 0, version, features of the context, features of the action
@@ -80,11 +88,43 @@ def decode_lesson(encoded: bytes) -> PackedSides:
     if zero or version not in (_VERSION, _VERSION_WITH_MASKS):
         raise ValueError("these are no features of a lesson")
     total = sum(counts)
+    kinds = encoded[_HEAD.size : _HEAD.size + total]
+    if version == _VERSION and kinds.count(CATEGORY) + kinds.count(NUMBER) == total:
+        return _decode_single_numbers(encoded, kinds, counts)
+    return _decode_any(encoded, version == _VERSION_WITH_MASKS, counts)
+
+
+def _decode_single_numbers(encoded: bytes, kinds: bytes, counts: list[int]) -> PackedSides:
+    """Decode features without arrays that are all crossed: most lessons are such."""
+    total = len(kinds)
+    hashes_at = _HEAD.size + total
+    numbers_at = hashes_at + BYTES_PER_NUMBER * total
+    number_count = kinds.count(NUMBER)
+    end = numbers_at + BYTES_PER_NUMBER * number_count
+    if len(encoded) != end + (end % 8 == 0):
+        raise ValueError("the features of a lesson are damaged")
+    found = struct.unpack_from(f"{number_count}d", encoded, numbers_at)
+    if not all(map(math.isfinite, found)):
+        raise ValueError("the features of a lesson are damaged")
+    following = iter(found)
+    numbers = [next(following) if kind == NUMBER else CATEGORY_VALUE for kind in kinds]
+    return PackedSides(
+        np.frombuffer(bytearray(encoded[hashes_at:numbers_at]), np.uint64),
+        np.array(numbers, np.float64),
+        np.ones(total, np.int64),
+        np.array(counts, np.int64),
+        np.ones(total, np.int64),
+    )
+
+
+def _decode_any(encoded: bytes, has_masks: bool, counts: list[int]) -> PackedSides:
+    """Decode features of any kind."""
+    total = sum(counts)
     at = _HEAD.size
     kinds = np.frombuffer(encoded, np.uint8, total, at)
     at += total
     masks = np.ones(total, np.int64)
-    if version == _VERSION_WITH_MASKS:
+    if has_masks:
         masks = np.frombuffer(encoded, np.uint8, total, at).astype(np.int64)
         at += total
     is_array = kinds == ARRAY

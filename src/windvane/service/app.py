@@ -43,6 +43,7 @@ from windvane.service.store.withdrawal_file import (
 )
 from windvane.service.store.writer_client import WriterClient
 
+NEW_OBJECTS_BEFORE_COLLECTION = 20_000  # a rank makes some fifty
 FINAL_SNAPSHOTS_SECONDS = 5.0  # in which the last snapshots have to be written
 
 
@@ -128,6 +129,8 @@ async def _load_state(
     gc.collect()
     gc.freeze()  # so that no collection scans the million objects of compiled code
     stack.callback(gc.unfreeze)
+    stack.callback(gc.set_threshold, *gc.get_threshold())
+    gc.set_threshold(NEW_OBJECTS_BEFORE_COLLECTION)  # requests leave hardly any cycles
     state.keyring = keyring  # from here on requests are answered
 
 

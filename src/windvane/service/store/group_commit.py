@@ -344,7 +344,7 @@ def _update_counters(transaction: Transaction) -> None:
         if more:
             changes.setdefault(loop, {})[name] = more
     for loop, amounts in changes.items():
-        sums = ", ".join(f"{name} = {name} + ?" for name in amounts)
+        sums = ", ".join(f'"{name}" = "{name}" + ?' for name in amounts)
         row = (*amounts.values(), loop)
         transaction.execute_many(f"UPDATE counters SET {sums} WHERE loop = ?", [row])
 
