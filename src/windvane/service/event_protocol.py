@@ -7,6 +7,7 @@ other requests, and unusual ones (a large body, HTTP/1.0, `Expect`), are passed 
 """
 
 import asyncio
+import logging
 import re
 from http import HTTPStatus
 from typing import Any
@@ -23,7 +24,9 @@ STATUS_LINES = {
     status.value: b"HTTP/1.1 %d %s\r\n" % (status.value, status.phrase.encode())
     for status in HTTPStatus
 }
+CLOSE = (b"connection", b"close")  # the header of the last answer on a connection
 JSON_HEADER = b"%s: %s\r\n" % CONTENT_TYPE
+logger = logging.getLogger("windvane.service")
 _CONTROL_CHARACTERS = re.compile(b"[\x00-\x08\x0a-\x1f\x7f]")  # that no header may have
 
 
@@ -150,12 +153,17 @@ class EventProtocol(BoundedProtocol):
             answer = await self.app.answer_event(event.scope, event.match, event.read_body)
             if self.flow.write_paused and not event.disconnected:
                 await self.flow.drain()
+            if CLOSE in answer.headers:
+                event.keep_alive = False
             if not event.disconnected:
                 self.transport.write_now(self._encode(answer, event.keep_alive))
                 event.response_complete = True
                 if not event.keep_alive:
                     self.transport.close()
                 self.on_response_complete()
+        except Exception:  # a defect: the application answers errors itself
+            logger.exception("a request could not be answered")
+            self.transport.close()
         except BaseException:
             self.transport.close()
             raise
@@ -170,7 +178,7 @@ class EventProtocol(BoundedProtocol):
             parts += name, b": ", value, b"\r\n"
         for name, value in headers:
             parts += name, b": ", _CONTROL_CHARACTERS.sub(b"", value), b"\r\n"
-        if not keep_alive:
+        if not keep_alive and CLOSE not in headers:
             parts.append(b"connection: close\r\n")
         if body:
             parts += JSON_HEADER, b"content-length: %d\r\n\r\n" % len(body), body
