@@ -44,7 +44,7 @@ class PackedFeatures(NamedTuple):
     hashes: bytes
     numbers: bytes
     sizes: bytes
-    field_hashes: bytes  # by feature: the high half is the hash of the name without category
+    labels: bytes  # by feature: high half of the field's hash, low half of the name's
     namespaces: bytes  # hashes, by feature
     kinds: bytes  # by feature: CATEGORY, NUMBER or ARRAY
     plain_numbers: bytes  # the numbers without those that stand for categories
@@ -57,7 +57,7 @@ class PackedActions(NamedTuple):
     hashes: bytes
     numbers: bytes
     sizes: bytes
-    field_hashes: bytes
+    labels: bytes
     namespaces: bytes
     feature_counts: bytes
     single: tuple[PackedFeatures, ...]  # the same features, of each action alone
@@ -79,7 +79,7 @@ def pack_actions(actions: Sequence[Action]) -> PackedActions:
         b"".join([features.hashes for features in packed]),
         b"".join([features.numbers for features in packed]),
         b"".join([features.sizes for features in packed]),
-        b"".join([features.field_hashes for features in packed]),
+        b"".join([features.labels for features in packed]),
         b"".join([features.namespaces for features in packed]),
         array("q", [features.feature_count for features in packed]).tobytes(),
         tuple(packed),
@@ -163,7 +163,7 @@ def pack_field_features(features: FeatureList) -> PackedFeatures:
         b"",
         array("d", numbers).tobytes(),
         sizes,
-        b"".join(map(_hash_with_field, names)),
+        b"".join(map(_hash_label, names)),
         b"",
         kinds,
         array("d", [number for number in numbers if number != CATEGORY_VALUE]).tobytes(),
@@ -191,7 +191,7 @@ def _hash_namespace(feature: str) -> bytes:
 
 
 @lru_cache(maxsize=2**14)
-def _hash_with_field(feature: str) -> bytes:
+def _hash_label(feature: str) -> bytes:
     """Hash a name; the high half of the bits is the hash of the name without its category."""
     name = int.from_bytes(hash_name(feature), sys.byteorder)
     field = int.from_bytes(hash_name(feature.partition("=")[0]), sys.byteorder)

@@ -59,8 +59,8 @@ def encode_packed_lesson(context: PackedFeatures, action: PackedFeatures) -> byt
         action.kinds,
         _list_array_sizes(context),
         _list_array_sizes(action),
-        context.field_hashes,
-        action.field_hashes,
+        context.labels,
+        action.labels,
         context.plain_numbers,
         action.plain_numbers,
     )

@@ -59,7 +59,7 @@ def join_packed(
     array_size: int = 0,
 ) -> PackedSides:
     """Join the packed features of a context with those of all actions."""
-    hashes = np.frombuffer(bytearray(packed.field_hashes + actions.field_hashes), np.uint64)
+    hashes = np.frombuffer(bytearray(packed.labels + actions.labels), np.uint64)
     sides = PackedSides(
         hashes=hashes,
         numbers=np.frombuffer(packed.numbers + actions.numbers, np.float64),
