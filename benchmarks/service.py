@@ -6,28 +6,49 @@ pairs    a rank and its reward in turn, so that learning has to keep up with one
 
 The CPU columns are microseconds of a request in the process that answers and in the process that
 writes. On a busy machine they say more than requests a second. A body has 10 actions of 5 features
-and a context of 5. Needs wrk: apt-get install wrk. `--json` prints the table for machines,
-`--seconds N` measures longer.
+and a context of 5.
+
+A rank cannot be faster than the disk, so the disk is measured in the same run: how long fdatasync
+takes after a small append to a file in the data directory. Two laws bound the median of a rank by
+it, with one connection by 2 fdatasyncs and 1 ms, with 32 by 3 fdatasyncs and 2 ms; further aims are
+shares of the echo.
+
+Needs wrk: apt-get install wrk. `--json` prints the tables for machines, `--seconds N` measures
+longer, `--data DIRECTORY` measures another disk, and `--busy-neighbour` keeps one core busy with
+another process meanwhile.
 """
 
+import argparse
 import json
+import os
 import re
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
-from os import sysconf
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 from windvane._text_table import Cell, format_table
 
 CONNECTIONS = (1, 32)
+PROBES = 200  # of the disk, before and after the service
+PROBE_BYTES = 4096
+AIMS = {"rank": 0.65, "pairs": 0.6}  # shares of the echo's requests a second, 32 connections
+MAX_CPU_TO_ECHO = 110 / 60  # of a rank in both processes, 32 connections
+MAX_P99_MS = 15.0  # of a rank, 32 connections
+SPIN = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+while True:
+    pass
+"""
 WORDS = ("red", "blue", "green", "small", "large", "new", "old", "plain")
 BODY = {
     "contextFeatures": [
@@ -110,7 +131,7 @@ class Server(NamedTuple):
 def read_cpu_seconds(process: int) -> float:
     """CPU seconds of a process so far."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / sysconf("SC_CLK_TCK")
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def find_free_port() -> int:
@@ -179,13 +200,70 @@ def parse_milliseconds(output: str, percentile: str) -> float:
     return float(match[1]) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[match[2]]
 
 
-def main() -> None:
-    """Print requests a second, latencies, and the ratio to the echo."""
-    if shutil.which("wrk") is None:
-        sys.exit("benchmarks/service.py needs wrk: apt-get install wrk")
-    seconds = int(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 5
+def probe_disk(directory: str) -> list[float]:
+    """Milliseconds of fdatasync after each of many small appends to a file."""
+    times = []
+    with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+        for _ in range(PROBES):
+            file.write(bytes(PROBE_BYTES))
+            begin = time.perf_counter()
+            os.fdatasync(file.fileno())
+            times.append(1e3 * (time.perf_counter() - begin))
+    return times
+
+
+@contextmanager
+def keep_core_busy() -> Iterator[None]:
+    """Keep the last core that this process may use busy with another process."""
+    core = max(os.sched_getaffinity(0))
+    process = subprocess.Popen([sys.executable, "-c", SPIN, str(core)])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def judge(rows: list[dict[str, Cell]], fdatasync_ms: float) -> list[dict[str, Cell]]:
+    """Compare the rows with the two laws and with the aims."""
+    by_name = {(row["server"], row["connections"]): row for row in rows}
+
+    def read(server: str, connections: int, column: str) -> float:
+        return float(by_name[server, connections][column] or 0)
+
+    def sum_cpu(server: str) -> float:
+        return read(server, 32, "CPU µs") + read(server, 32, "writer µs")
+
+    verdicts: list[dict[str, Cell]] = []
+
+    def add(law: str, measured: float, bound: float, is_upper: bool = True) -> None:
+        is_kept = measured <= bound if is_upper else measured >= bound
+        verdicts.append(
+            {
+                "law or aim": law,
+                "measured": round(measured, 2),
+                "bound": round(bound, 2),
+                "": "pass" if is_kept else "miss",
+            }
+        )
+
+    p50 = "rank p50 ms, {} connection{}: at most {} fdatasync + {} ms"
+    add(p50.format(1, "", 2, 1), read("rank", 1, "p50 ms"), 2 * fdatasync_ms + 1)
+    add(p50.format(32, "s", 3, 2), read("rank", 32, "p50 ms"), 3 * fdatasync_ms + 2)
+    add("rank p99 ms, 32 connections", read("rank", 32, "p99 ms"), MAX_P99_MS)
+    for name, share in AIMS.items():
+        ratio = read(name, 32, "to the echo")
+        add(f"{name} to the echo, 32 connections: at least", ratio, share, is_upper=False)
+    ratio = sum_cpu("rank") / sum_cpu("echo")
+    add("rank CPU of both processes to the echo's, 32 connections", ratio, MAX_CPU_TO_ECHO)
+    return verdicts
+
+
+def measure_all(seconds: int, directory: str | None) -> dict[str, list[dict[str, Cell]]]:
+    """The tables: all rows, the disk, and what the laws and aims say."""
     rows: list[dict[str, Cell]] = []
     echo: dict[int, float] = {}
+    times: list[float] = []
     with run_server(ECHO) as server:
         measure(server, RANKS, 1, 1)
         for count in CONNECTIONS:
@@ -193,19 +271,40 @@ def main() -> None:
             echo[count] = float(numbers["requests/s"] or 0)
             rows.append({"server": "echo", "connections": count, **numbers, "to the echo": 1.0})
     for name, script in (("rank", RANKS), ("pairs", PAIRS)):
-        data = tempfile.mkdtemp(prefix="windvane-")
-        try:
-            with run_server(SERVICE, data=str(Path(data))) as server:
-                measure(server, RANKS, 1, 2)
-                for count in CONNECTIONS:
-                    numbers = measure(server, script, count, seconds)
-                    ratio = float(numbers["requests/s"] or 0) / echo[count]
-                    rows.append(
-                        {"server": name, "connections": count, **numbers, "to the echo": ratio}
-                    )
-        finally:
-            shutil.rmtree(data, ignore_errors=True)
-    print(json.dumps(rows, indent=2) if "--json" in sys.argv else format_table(rows))
+        with (
+            tempfile.TemporaryDirectory(
+                prefix="windvane-", dir=directory, ignore_cleanup_errors=True
+            ) as data,
+            run_server(SERVICE, data=data) as server,
+        ):
+            measure(server, RANKS, 1, 2)
+            for count in CONNECTIONS:
+                times += probe_disk(data)
+                numbers = measure(server, script, count, seconds)
+                ratio = round(float(numbers["requests/s"] or 0) / echo[count], 2)
+                rows.append({"server": name, "connections": count, **numbers, "to the echo": ratio})
+            times += probe_disk(data)
+    p50, p99 = statistics.median(times), statistics.quantiles(times, n=100)[98]
+    disk: dict[str, Cell] = {"disk": "fdatasync", "p50 ms": round(p50, 2), "p99 ms": round(p99, 2)}
+    return {"rows": rows, "disk": [disk], "laws": judge(rows, p50)}
+
+
+def main() -> None:
+    """Print requests a second, latencies, ratios to the echo, the disk, and the laws."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=int, default=5, help="of each measurement")
+    parser.add_argument("--data", help="the directory in which the service keeps its log")
+    parser.add_argument("--busy-neighbour", action="store_true", help="keep one core busy")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if shutil.which("wrk") is None:
+        sys.exit("benchmarks/service.py needs wrk: apt-get install wrk")
+    with keep_core_busy() if options.busy_neighbour else nullcontext():
+        tables = measure_all(options.seconds, options.data)
+    if options.json:
+        print(json.dumps(tables, indent=2))
+    else:
+        print("\n\n".join(map(format_table, tables.values())))
 
 
 if __name__ == "__main__":

@@ -9,14 +9,15 @@ from learner_helpers import Offer
 from windvane.features.crossings import parse_crossings
 from windvane.features.packing import pack_actions
 from windvane.kernels.feature_parts import PackedSides
-from windvane.learner.lesson_codec import decode_lesson, encode_lesson
-from windvane.learner.sides import join_request
+from windvane.learner.lesson_codec import decode_lesson, encode_lesson, encode_packed_lesson
+from windvane.learner.sides import join_request, pack_context
 
 REQUESTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "nothing": ({}, {}),
     "a category": ({"device": "phone"}, {"topic": "news"}),
     "a number": ({"price": 12.99}, {}),
     "numbers": ({"zero": 0.0, "less": -0.0, "least": 5e-324}, {"most": 1.7e308, "int": 2**60}),
+    "an empty array": ({"v": [], "device": "phone"}, {"price": 2.5}),
     "arrays": ({"v": [0.1, -2.0, 3e-300]}, {"w": [0.0] * 300, "one": [4.5]}),
     "all kinds": (
         {"device": "phone", "v": [1.0, 2.0], "price": 3, "tags": ["a", "b"], "sunny": True},
@@ -46,6 +47,14 @@ def test_a_lesson_comes_back_to_the_bit(name: str, crossings: str) -> None:
     encoded = encode_lesson(lesson)
     assert_same(decode_lesson(encoded), lesson)
     assert encode_lesson(decode_lesson(encoded)) == encoded
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_packed_features_give_the_bytes_of_joined_ones(name: str) -> None:
+    context, features = REQUESTS[name]
+    packed = pack_actions([Offer("other", []), Offer("match", [features])])
+    encoded = encode_packed_lesson(pack_context([context]), packed.single[1])
+    assert encoded == encode_lesson(make_lesson(name))
 
 
 def test_the_log_tells_a_lesson_from_dense_features() -> None:

@@ -1,4 +1,4 @@
-"""What `http_protocol.py` and `server.py` override in uvicorn still exists under that name."""
+"""What `http_protocol.py`, `event_protocol.py` and `server.py` override in uvicorn still exists under that name."""
 
 import inspect
 
@@ -15,6 +15,9 @@ from windvane.service.server import Server
         ("connection_made", ["self", "transport"]),
         ("data_received", ["self", "data"]),
         ("on_body", ["self", "body"]),
+        ("on_headers_complete", ["self"]),
+        ("on_response_complete", ["self"]),
+        ("_start_asgi_task", ["self", "cycle", "app"]),
         ("on_message_complete", ["self"]),
         ("send_400_response", ["self", "msg"]),
     ],

@@ -3,6 +3,7 @@
 A side is the context or one action. The id of an action is one of its categories.
 """
 
+import sys
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
@@ -22,6 +23,8 @@ MAX_CACHED_ACTION_BYTES = 8192
 CACHED_ACTIONS = 4096
 _ONES = array("q", [1] * (MAX_NUMBERS + 1)).tobytes()  # the sizes of features without arrays
 BYTES_PER_NUMBER = 8  # of a float64
+CATEGORY, NUMBER, ARRAY = 0, 1, 2  # kinds of features; an array of one number is a number
+_HIGH_HALF, _LOW_HALF = 0xFFFFFFFF << 32, 0xFFFFFFFF
 _BYTES_OF_TWO_NUMBERS = BYTES_PER_NUMBER**2
 
 
@@ -41,8 +44,10 @@ class PackedFeatures(NamedTuple):
     hashes: bytes
     numbers: bytes
     sizes: bytes
-    fields: bytes  # hashes of the names without category, by feature
+    labels: bytes  # by feature: high half of the field's hash, low half of the name's
     namespaces: bytes  # hashes, by feature
+    kinds: bytes  # by feature: CATEGORY, NUMBER or ARRAY
+    plain_numbers: bytes  # the numbers without those that stand for categories
     feature_count: int
 
 
@@ -52,9 +57,10 @@ class PackedActions(NamedTuple):
     hashes: bytes
     numbers: bytes
     sizes: bytes
-    fields: bytes
+    labels: bytes
     namespaces: bytes
-    feature_counts: tuple[int, ...]
+    feature_counts: bytes
+    single: tuple[PackedFeatures, ...]  # the same features, of each action alone
 
 
 def pack_actions(actions: Sequence[Action]) -> PackedActions:
@@ -73,9 +79,10 @@ def pack_actions(actions: Sequence[Action]) -> PackedActions:
         b"".join([features.hashes for features in packed]),
         b"".join([features.numbers for features in packed]),
         b"".join([features.sizes for features in packed]),
-        b"".join([features.fields for features in packed]),
+        b"".join([features.labels for features in packed]),
         b"".join([features.namespaces for features in packed]),
-        tuple(features.feature_count for features in packed),
+        array("q", [features.feature_count for features in packed]).tobytes(),
+        tuple(packed),
     )
 
 
@@ -105,8 +112,14 @@ def join_sides(
         np.frombuffer(packed_context.hashes + actions.hashes, np.uint64),
         np.frombuffer(packed_context.numbers + actions.numbers, np.float64),
         np.frombuffer(packed_context.sizes + actions.sizes, np.int64),
-        np.array((packed_context.feature_count, *actions.feature_counts), np.int64),
+        join_feature_counts(packed_context, actions),
     )
+
+
+def join_feature_counts(context: PackedFeatures, actions: PackedActions) -> Integers:
+    """The feature counts of all sides, with the context first."""
+    context_count = context.feature_count.to_bytes(BYTES_PER_NUMBER, sys.byteorder)
+    return np.frombuffer(bytearray(context_count + actions.feature_counts), np.int64)
 
 
 # MessagePack encodes 1, 1.0 and true differently; as keys of a dict they would be equal in Python.
@@ -130,15 +143,45 @@ def read_action(action_id: str, objects: JsonObjects) -> FeatureList:
 
 def pack_features(features: FeatureList) -> PackedFeatures:
     """Replace names by their hashes, and lists by the bytes of arrays."""
-    count = len(features.names)
-    return PackedFeatures(
-        b"".join(map(hash_name, features.names)),
-        array("d", features.numbers).tobytes(),
-        array("q", features.sizes()).tobytes() if features.array_sizes else _ONES[: 8 * count],
-        b"".join(map(_hash_field, features.names)),
-        b"".join(map(_hash_namespace, features.names)),
-        count,
+    names = features.names
+    return pack_field_features(features)._replace(
+        hashes=b"".join(map(hash_name, names)),
+        namespaces=b"".join(map(_hash_namespace, names)),
     )
+
+
+def pack_field_features(features: FeatureList) -> PackedFeatures:
+    """Pack features without plain hashes and namespaces, which few learners need."""
+    names, numbers = features.names, features.numbers
+    if features.array_sizes:
+        sizes = array("q", features.sizes()).tobytes()
+        kinds = _find_kinds(features)
+    else:
+        sizes = _ONES[: BYTES_PER_NUMBER * len(names)]
+        kinds = bytes([number != CATEGORY_VALUE for number in numbers])
+    return PackedFeatures(
+        b"",
+        array("d", numbers).tobytes(),
+        sizes,
+        b"".join(map(_hash_label, names)),
+        b"",
+        kinds,
+        array("d", [number for number in numbers if number != CATEGORY_VALUE]).tobytes(),
+        len(names),
+    )
+
+
+def _find_kinds(features: FeatureList) -> bytes:
+    """Find the kinds of features, some of which are arrays."""
+    kinds = []
+    place = 0
+    for size in features.sizes():
+        if size != 1:
+            kinds.append(ARRAY)
+        else:
+            kinds.append(NUMBER if features.numbers[place] != CATEGORY_VALUE else CATEGORY)
+        place += size
+    return bytes(kinds)
 
 
 @lru_cache(maxsize=2**14)
@@ -148,6 +191,8 @@ def _hash_namespace(feature: str) -> bytes:
 
 
 @lru_cache(maxsize=2**14)
-def _hash_field(feature: str) -> bytes:
-    """Hash the name of a feature without its category."""
-    return hash_name(feature.partition("=")[0])
+def _hash_label(feature: str) -> bytes:
+    """Hash a name; the high half of the bits is the hash of the name without its category."""
+    name = int.from_bytes(hash_name(feature), sys.byteorder)
+    field = int.from_bytes(hash_name(feature.partition("=")[0]), sys.byteorder)
+    return (field & _HIGH_HALF | name & _LOW_HALF).to_bytes(BYTES_PER_NUMBER, sys.byteorder)

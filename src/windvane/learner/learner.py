@@ -180,10 +180,16 @@ class Learner(Persistent):
         from windvane.kernels.feature_parts import pick_action
 
         sides = self.join(context, actions)
-        ranking = self.bank.rank(
+        ranking = self.rank_sides(sides, places, at, round_)
+        return ranking, pick_action(sides, places[ranking.chosen])
+
+    def rank_sides(
+        self, sides: "PackedSides", places: Sequence[int], at: float, round_: int
+    ) -> "Ranking":
+        """Choose among the actions at `places` of joined features."""
+        return self.bank.rank(
             sides, np.array(places, np.int64), self.clock_of(round_, at), self.key, round_
         )
-        return ranking, pick_action(sides, places[ranking.chosen])
 
     def join(self, context: Sequence[Mapping[str, Any]], actions: "PackedActions") -> "PackedSides":
         """Join the features of a context with those of packed actions."""

@@ -11,15 +11,19 @@ from windvane.features.json_reader import FeatureList
 from windvane.features.packing import (
     BYTES_PER_NUMBER,
     PackedActions,
+    PackedFeatures,
     check_crossings,
+    join_feature_counts,
     pack_features,
+    pack_field_features,
 )
 from windvane.kernels.array_projection import project_arrays
 from windvane.kernels.feature_parts import PackedSides
+from windvane.types import Places
 
 MAX_ROW_ENTRIES = 2**16  # of the row of one action: the hash table of a learner holds some more
-_HIGH_HALF, _LOW_HALF = np.uint64(0xFFFFFFFF00000000), np.uint64(0xFFFFFFFF)
 _ALL = parse_crossings(ALL)
+_ONE_MASKS = np.ones(1024, np.int64)
 
 
 def join_request(
@@ -32,16 +36,36 @@ def join_request(
 
     Arrays of more than `array_size` numbers are projected to this size, unless it is 0.
     """
-    packed = pack_features(FeatureList("the context", context))
-    names = np.frombuffer(packed.hashes + actions.hashes, np.uint64)
-    fields = np.frombuffer(packed.fields + actions.fields, np.uint64)
-    hashes = (fields & _HIGH_HALF) | (names & _LOW_HALF)
+    return join_packed(pack_context(context, crossings), actions, crossings, array_size)
+
+
+def pack_context(
+    context: Sequence[Mapping[str, Any]], crossings: tuple[Crossing, ...] = _ALL
+) -> PackedFeatures:
+    """Pack the features of a context; only some crossings need its namespaces."""
+    features = FeatureList("the context", context)
+    return pack_field_features(features) if crossings == _ALL else pack_features(features)
+
+
+def is_plain(crossings: tuple[Crossing, ...], array_size: int) -> bool:
+    """Whether joined sides hold the packed features as they are: none projected, all crossed."""
+    return not array_size and crossings == _ALL
+
+
+def join_packed(
+    packed: PackedFeatures,
+    actions: PackedActions,
+    crossings: tuple[Crossing, ...] = _ALL,
+    array_size: int = 0,
+) -> PackedSides:
+    """Join the packed features of a context with those of all actions."""
+    hashes = np.frombuffer(bytearray(packed.labels + actions.labels), np.uint64)
     sides = PackedSides(
         hashes=hashes,
         numbers=np.frombuffer(packed.numbers + actions.numbers, np.float64),
         sizes=np.frombuffer(packed.sizes + actions.sizes, np.int64),
-        feature_counts=np.array((packed.feature_count, *actions.feature_counts), np.int64),
-        masks=np.ones(len(hashes), np.int64),
+        feature_counts=join_feature_counts(packed, actions),
+        masks=_make_masks(len(hashes)),
     )
     context_numbers = len(packed.numbers) // BYTES_PER_NUMBER
     if array_size and (sides.sizes > array_size).any():
@@ -55,6 +79,11 @@ def join_request(
         return sides
     namespaces = np.frombuffer(packed.namespaces + actions.namespaces, np.uint64)
     return sides._replace(masks=build_masks(crossings, namespaces, packed.feature_count))
+
+
+def _make_masks(count: int) -> Places:
+    """The masks of features that are all crossed; nobody writes to them."""
+    return _ONE_MASKS[:count] if count <= len(_ONE_MASKS) else np.ones(count, np.int64)
 
 
 def _check_rows(sides: PackedSides, context_numbers: int) -> None:

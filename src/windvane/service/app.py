@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from starlette.datastructures import State
 from starlette.routing import Router
 
 from windvane.errors import StoreError, WindvaneError
 from windvane.service.api.auth import Keyring
-from windvane.service.api.middleware import RequestMiddleware
+from windvane.service.api.middleware import LoadedState, RequestMiddleware
 from windvane.service.api.proxies import TrustedProxies
 from windvane.service.api.request_limits import RateLimit
 from windvane.service.api.routes import build_routes
@@ -44,6 +43,7 @@ from windvane.service.store.withdrawal_file import (
 )
 from windvane.service.store.writer_client import WriterClient
 
+NEW_OBJECTS_BEFORE_COLLECTION = 20_000  # a rank makes some fifty
 FINAL_SNAPSHOTS_SECONDS = 5.0  # in which the last snapshots have to be written
 
 
@@ -109,7 +109,7 @@ def create_app(
 
 
 async def _load_state(
-    state: State,
+    state: LoadedState,
     open_service: Callable[[], contextlib.AbstractAsyncContextManager[Service]],
     shared: SharedParts | None,
     stack: contextlib.AsyncExitStack,
@@ -129,6 +129,8 @@ async def _load_state(
     gc.collect()
     gc.freeze()  # so that no collection scans the million objects of compiled code
     stack.callback(gc.unfreeze)
+    stack.callback(gc.set_threshold, *gc.get_threshold())
+    gc.set_threshold(NEW_OBJECTS_BEFORE_COLLECTION)  # requests leave hardly any cycles
     state.keyring = keyring  # from here on requests are answered
 
 

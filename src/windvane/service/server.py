@@ -16,6 +16,7 @@ from windvane.errors import SettingError
 from windvane.service.api.auth import is_valid
 from windvane.service.api.middleware import RequestMiddleware
 from windvane.service.clock import ServiceClock
+from windvane.service.event_protocol import EventProtocol
 from windvane.service.http_protocol import BoundedProtocol
 from windvane.service.store.database import resolve_url
 from windvane.service.store.log import Store
@@ -127,7 +128,7 @@ def run(
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http=BoundedProtocol,
+        http=EventProtocol,
         ws="none",
         access_log=False,
         log_config=None,

@@ -65,6 +65,6 @@ class Endpoint:
     is_costly: bool = False  # whether only a few of these requests run at once
 
     @cached_property
-    def hot_handler(self) -> EventEndpoint | None:
-        """The handler, if requests go to it without Starlette's routing; else None."""
+    def event(self) -> EventEndpoint | None:
+        """The handler, if it is one of those of events, which Starlette does not route."""
         return self.handler if isinstance(self.handler, EventEndpoint) else None

@@ -41,6 +41,10 @@ class ApiError(Exception):
         self.target = target
         self.headers = {"x-ms-error-code": code, **(headers or {})}
 
+    def list_header_pairs(self) -> list[tuple[bytes, bytes]]:
+        """The headers of the response, as ASGI has them."""
+        return [(name.encode(), value.encode()) for name, value in self.headers.items()]
+
     def encode(self) -> bytes:
         """The JSON envelope that every error response has as its body."""
         error = {"code": self.code, "message": self.message}

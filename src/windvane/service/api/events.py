@@ -1,9 +1,10 @@
 """Rank, reward and activate: the requests that come all the time.
 
-Their handlers are ASGI endpoints: without Starlette's Request and Response they are faster.
+Their handlers work without Starlette's Request and Response, which makes them faster.
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -19,38 +20,41 @@ _decode_rank = msgspec.json.Decoder(RawRankRequest).decode
 _decode_reward = msgspec.json.Decoder(RewardRequest).decode
 
 
+ReadBody = Callable[[], Awaitable[bytes]]  # returns the body of a request
+
+
 class EventEndpoint:
-    """An ASGI endpoint around a function that returns the body of the response."""
+    """An endpoint whose function returns the body of the response; it is an ASGI endpoint too."""
 
     def __init__(
-        self, status: int, answer: Callable[[Service, Scope, Receive], Awaitable[bytes]]
+        self, status: int, answer: Callable[[Service, Scope, ReadBody], Awaitable[bytes]]
     ) -> None:
-        self._status = status
-        self._answer = answer
+        self.status = status
+        self.answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await self._answer(scope["app"].state.service, scope, receive)
-        await send_response(send, self._status, body)
+        body = await self.answer(scope["app"].state.service, scope, partial(read_body, receive))
+        await send_response(send, self.status, body)
 
 
-async def _rank(service: Service, scope: Scope, receive: Receive) -> bytes:
-    body = await read_body(receive)
+async def _rank(service: Service, scope: Scope, read: ReadBody) -> bytes:
+    body = await read()
     request = parse_body(_decode_rank, body, "InvalidRankRequest")
     offer = parse_body(parse_offer, bytes(request.actions), "InvalidRankRequest")
     text = body.decode(errors="replace")
     return await service.rank(get_loop_name(scope), request, offer, text)
 
 
-async def _reward(service: Service, scope: Scope, receive: Receive) -> bytes:
+async def _reward(service: Service, scope: Scope, read: ReadBody) -> bytes:
     event_id = _get_event_id(scope)
-    reward = parse_body(_decode_reward, await read_body(receive), "InvalidRewardRequest")
+    reward = parse_body(_decode_reward, await read(), "InvalidRewardRequest")
     header = get_header(scope, b"x-ms-client-request-id")
     request_id = None if header is None else header.decode("latin-1")
     await service.reward(get_loop_name(scope), event_id, reward.value, request_id)
     return b""
 
 
-async def _activate(service: Service, scope: Scope, receive: Receive) -> bytes:
+async def _activate(service: Service, scope: Scope, read: ReadBody) -> bytes:
     await service.activate(get_loop_name(scope), _get_event_id(scope))
     return b""
 

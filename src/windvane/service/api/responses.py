@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.types import Send
 
 JSON_MEDIA_TYPE = "application/json; charset=utf-8"
-_CONTENT_TYPE = (b"content-type", JSON_MEDIA_TYPE.encode())
+CONTENT_TYPE = (b"content-type", JSON_MEDIA_TYPE.encode())
 
 
 def json_response(content: object, status: int = 200) -> Response:
@@ -21,6 +21,6 @@ async def send_response(
     """Send a whole response; a body that is not empty is JSON."""
     pairs = [*headers]
     if body:
-        pairs += _CONTENT_TYPE, (b"content-length", b"%d" % len(body))
+        pairs += CONTENT_TYPE, (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": pairs})
     await send({"type": "http.response.body", "body": body})

@@ -6,7 +6,7 @@ requests, the labels of metrics and the OpenAPI document.
 
 import re
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -44,6 +44,7 @@ from windvane.service.schemas import (
 VERSIONS = ("v1.0", "v1.1-preview.1", "v1.1-preview.2", "v1.1-preview.3")
 LOOP_PREFIX = "/loops/{loop}"
 API_PREFIX = "/personalizer"
+MAX_CACHED_PATH_LENGTH = 256
 
 NO_SLOTS = "multi-slot ranking is not offered; rank each slot as a loop of its own"
 NO_MODEL_UPLOAD = "a model cannot be uploaded; restore a backup instead"
@@ -180,7 +181,7 @@ ENDPOINTS = (*LOOP_ENDPOINTS, *SERVICE_ENDPOINTS)
 
 
 class Match(NamedTuple):
-    """The endpoint of a request and the parameters of its path."""
+    """The endpoint of a request and the parameters of its path, which nobody may change."""
 
     endpoint: Endpoint
     path_params: dict[str, str | None]
@@ -206,13 +207,23 @@ _PATTERNS = [
 
 
 def match_endpoint(method: str, path: str) -> Match | None:
-    """The endpoint that answers a request, or None if there is none; the hot ones come first."""
+    """The endpoint that answers a request, or None if there is none."""
+    if len(path) > MAX_CACHED_PATH_LENGTH:
+        return _find_endpoint(method, path)
+    return _find_cached_endpoint(method, path)
+
+
+def _find_endpoint(method: str, path: str) -> Match | None:
+    """Try the patterns of all endpoints; those of events come first."""
     if method == "HEAD":
         method = "GET"
     for endpoint_method, pattern, endpoint in _PATTERNS:
         if endpoint_method == method and (match := pattern.fullmatch(path)):
             return Match(endpoint, match.groupdict())
     return None
+
+
+_find_cached_endpoint = lru_cache(maxsize=1024)(_find_endpoint)  # most requests are ranks
 
 
 def needed_role(method: str, match: Match | None) -> Role | None:

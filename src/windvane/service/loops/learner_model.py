@@ -14,7 +14,13 @@ from windvane.kernels.diagonal import MOMENT, PRECISION
 from windvane.kernels.feature_parts import pick_action
 from windvane.learner.explanation import explain_action
 from windvane.learner.learner import Learner
-from windvane.learner.lesson_codec import decode_lesson, encode_lesson, is_lesson
+from windvane.learner.lesson_codec import (
+    decode_lesson,
+    encode_lesson,
+    encode_packed_lesson,
+    is_lesson,
+)
+from windvane.learner.sides import is_plain, join_packed, pack_context
 from windvane.learner.transfer import compute_fades, transfer_beliefs
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.model import Choice, LearningState, Model, Moment, Summary
@@ -35,6 +41,7 @@ class LearnerModel(Model):
     def __init__(self, settings: Settings, learner: Learner | None = None) -> None:
         self._settings = settings
         self.learner = learner or settings.build_learner()
+        self._has_plain_sides = is_plain(self.learner.parsed_crossings, self.learner.array_size)
 
     @classmethod
     def load(cls, settings: Settings, saved: bytes) -> "LearnerModel":
@@ -88,10 +95,16 @@ class LearnerModel(Model):
         self, context: JsonObjects, actions: PackedActions, places: Sequence[int], at_us: int
     ) -> Choice:
         learner = self.learner
-        seconds = at_us / MICROSECONDS_PER_SECOND
-        ranking, lesson = learner.rank_packed(context, actions, places, seconds, learner.round)
+        packed = pack_context(context, learner.parsed_crossings)
+        sides = join_packed(packed, actions, learner.parsed_crossings, learner.array_size)
+        ranking = learner.rank_sides(sides, places, at_us / MICROSECONDS_PER_SECOND, learner.round)
         learner.round += 1
-        return Choice(ranking.chosen, ranking.probabilities, encode_lesson(lesson))
+        place = places[ranking.chosen]
+        if self._has_plain_sides:
+            lesson = encode_packed_lesson(packed, actions.single[place])
+        else:
+            lesson = encode_lesson(pick_action(sides, place))
+        return Choice(ranking.chosen, ranking.probabilities, lesson)
 
     def encode_action(self, context: JsonObjects, actions: PackedActions, place: int) -> bytes:
         sides = self.learner.join(context, actions)

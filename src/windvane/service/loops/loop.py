@@ -77,13 +77,18 @@ def check_event_id(event_id: str) -> None:
         raise EventIdError(message, "eventId")
 
 
-def cut_offer(text: str | None, offer_text: str | None) -> tuple[str | None, int | None]:
+def cut_offer(
+    text: str | None, offer_text: str | None, likely_at: int = 0
+) -> tuple[str | None, int | None]:
     """Cut the offered actions out of a request: the rest, and how long it is before the gap.
 
-    The place is None if the text of the actions is not in the request.
+    The place is None if the text of the actions is not in the request. `likely_at` is tried first.
     """
-    offer_at = -1 if text is None or offer_text is None else text.find(offer_text)
-    if text is None or offer_text is None or offer_at < 0:
+    if text is None or offer_text is None:
+        return text, None
+    is_likely = text.startswith(offer_text, likely_at)
+    offer_at = likely_at if is_likely else text.find(offer_text)
+    if offer_at < 0:
         return text, None
     return text[:offer_at] + text[offer_at + len(offer_text) :], offer_at
 
@@ -338,7 +343,8 @@ class Loop:
                 probabilities = np.zeros(len(offer.ids))
                 probabilities[places] = choice.probabilities
             features = None if mode == "LoggingOnly" else choice.features
-        rest, offer_at = cut_offer(text, offer.text)
+        rest, offer_at = cut_offer(text, offer.text, offer.last_start)
+        offer.last_start = offer_at or 0
         return Decision(
             loop=self.id,
             event_id=event_id,

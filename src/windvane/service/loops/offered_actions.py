@@ -27,6 +27,7 @@ class Offer:
             raise RankRequestError("actions: ids must be distinct", "actions")
         self.ids_json = _encode_json(self.ids).decode()  # as the log keeps them
         self._all_places = list(range(len(self.ids)))
+        self.last_start = 0  # of this text in the last request that had it
 
     @cached_property
     def packed_actions(self) -> PackedActions:

@@ -1,6 +1,7 @@
 """The database of a log: its URL, its engines and its creation."""
 
 import os
+import sqlite3
 from os import PathLike
 from pathlib import Path
 
@@ -198,4 +199,6 @@ def _set_pragmas(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
 
 
 def _begin_immediate(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    driver: sqlite3.Connection | None = connection.connection.driver_connection
+    assert driver is not None
+    driver.execute("BEGIN IMMEDIATE")  # SQLAlchemy would take longer than SQLite for it

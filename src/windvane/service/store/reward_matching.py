@@ -8,14 +8,14 @@ every replay of the log finds the same one.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import and_, bindparam, exists, select, update
+from sqlalchemy import bindparam, select, update
 
 from windvane.errors import StoreError
 from windvane.service.store.decision_codec import unpack_features
-from windvane.service.store.group_commit import Transaction
-from windvane.service.store.schema import Lesson, decisions, lessons, rewards, waiting
+from windvane.service.store.group_commit import Transaction, list_marks
+from windvane.service.store.schema import Lesson, rewards
 
 MAX_REWARDS_PER_EVENT = 1000  # that the log keeps, and that one decision can match when it comes
 LESSON_KIND = {"learned": "observe", "summed": "amend"}  # by status of the reward; others: none
@@ -81,35 +81,34 @@ class LessonDraft(NamedTuple):
     at: int
 
 
-_SELECT_STATES = (
-    select(
-        *decisions.c["event_id", "id", "at", "round", "features"],
-        decisions.c.activated_at.is_not(None).label("is_activated"),
-        exists()
-        .where(lessons.c.decision == decisions.c.id, lessons.c.kind == "observe")
-        .label("is_rewarded"),
-        waiting.c.at.label("waits_since"),
-    )
-    .select_from(
-        decisions.outerjoin(
-            waiting,
-            and_(waiting.c.loop == decisions.c.loop, waiting.c.decision == decisions.c.id),
-        )
-    )
-    .where(
-        decisions.c.loop == bindparam("loop"),
-        decisions.c.event_id.in_(bindparam("events", expanding=True)),
-    )
-)
+_SELECT_STATES = """
+SELECT decisions.event_id, decisions.id, decisions.at, decisions.round, decisions.features,
+    decisions.activated_at, waiting.at, EXISTS (
+        SELECT * FROM lessons WHERE lessons.decision = decisions.id AND lessons.kind = 'observe')
+FROM decisions
+LEFT JOIN waiting ON waiting.loop = decisions.loop AND waiting.decision = decisions.id
+WHERE decisions.loop = ? AND decisions.event_id IN
+"""
 
 
 def read_decision_states(
     transaction: Transaction, loop: int, event_ids: Iterable[str]
 ) -> dict[str, DecisionState]:
     """Read the decisions of some events, by event id; an event without a decision is absent."""
-    parameters = {"loop": loop, "events": list(set(event_ids))}
-    rows: Sequence[Any] = transaction.connection.execute(_SELECT_STATES, parameters).all()
-    return {event_id: DecisionState(*state) for event_id, *state in rows}
+    events = sorted(set(event_ids))
+    rows = transaction.fetch_all(f"{_SELECT_STATES}({list_marks(events)})", (loop, *events))
+    return {
+        event_id: DecisionState(
+            id=id_,
+            at=at,
+            round=round_,
+            features=features,
+            is_activated=activated_at is not None,
+            is_rewarded=bool(is_rewarded),
+            waits_since=waits_since,
+        )
+        for event_id, id_, at, round_, features, activated_at, waits_since, is_rewarded in rows
+    }
 
 
 _SELECT_EARLY_REWARDS = (
@@ -171,12 +170,9 @@ def match_early_rewards(
     return lessons_by_event
 
 
-_SELECT_LAST_LESSONS = (
-    select(lessons.c.id, lessons.c.decision)
-    .where(lessons.c.loop == bindparam("loop"))
-    .order_by(lessons.c.id.desc())
-    .limit(bindparam("count"))
-)
+_SELECT_LAST_LESSONS = """
+SELECT id, decision FROM lessons WHERE loop = ? ORDER BY id DESC LIMIT ?
+"""
 
 
 def write_lessons(
@@ -188,14 +184,13 @@ def write_lessons(
     rows = [(loop, draft.decision.id, draft.kind, draft.value, draft.at) for draft in drafts]
     transaction.insert_many("lessons", ("loop", "decision", "kind", "value", "at"), rows)
     position = transaction.positions[loop]
-    parameters = {"loop": loop, "count": len(rows)}
-    inserted = transaction.connection.execute(_SELECT_LAST_LESSONS, parameters).all()[::-1]
-    if [row.decision for row in inserted] != [draft.decision.id for draft in drafts]:
+    inserted = transaction.fetch_all(_SELECT_LAST_LESSONS, (loop, len(rows)))[::-1]
+    if [decision for _, decision in inserted] != [draft.decision.id for draft in drafts]:
         raise StoreError("store: the database numbers lessons out of order", "refused")
     close_decisions(
         transaction, loop, [draft.decision.id for draft in drafts if draft.kind != "amend"]
     )
-    ids = [row.id for row in inserted]
+    ids = [id_ for id_, _ in inserted]
     transaction.positions[loop] = position._replace(lesson=ids[-1])
     return [
         Lesson(

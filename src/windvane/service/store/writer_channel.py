@@ -14,6 +14,7 @@ from windvane.service.store.writer_protocol import (
 )
 
 RECEIVE_BYTES = 1 << 20  # in one call
+_BUFFER = memoryview(bytearray(RECEIVE_BYTES))  # of all channels: one thread receives
 MAX_UNSENT_BYTES = 1 << 28  # beyond it, the process at the other end is given up
 
 
@@ -42,14 +43,19 @@ class WriterChannel:
     def receive(self) -> list[WriteRequest] | None:
         """The requests that have arrived; None at the end of the stream."""
         try:
-            data = self.connection.recv(RECEIVE_BYTES)
+            data = self._receive_bytes()
         except ConnectionResetError:  # reported once if the other end closed with unread replies
             with suppress(ConnectionResetError):
-                return self._split(self.connection.recv(RECEIVE_BYTES))
+                return self._split(self._receive_bytes())
             return None
         except BlockingIOError:
             return []
         return self._split(data)
+
+    def _receive_bytes(self) -> bytes:
+        """Receive what has arrived, without a new buffer of the largest size for every call."""
+        size = self.connection.recv_into(_BUFFER)
+        return bytes(_BUFFER[:size])
 
     def _split(self, data: bytes) -> list[WriteRequest] | None:
         if not data:

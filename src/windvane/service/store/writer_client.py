@@ -24,6 +24,7 @@ from windvane.service.store.group_commit import (
     make_closed_error,
 )
 from windvane.service.store.log_news import LogNews
+from windvane.service.store.write_deadlines import WriteDeadlines
 from windvane.service.store.write_failures import TOO_LONG, WriteFailures
 from windvane.service.store.writer_protocol import (
     OPERATION_TYPES,
@@ -61,7 +62,6 @@ class PendingOperation(NamedTuple):
     type_code: int
     future: "asyncio.Future[Any]"
     on_result: Callable[[Any], None] | None
-    timer: asyncio.TimerHandle | None
 
 
 class WriterClient(asyncio.Protocol):
@@ -78,6 +78,7 @@ class WriterClient(asyncio.Protocol):
         self._process: subprocess.Popen[bytes] | None = None
         self._transport: asyncio.WriteTransport | None = None
         self._pending: dict[int, PendingOperation] = {}
+        self._deadlines = WriteDeadlines(self._time_out)
         self._unsent: list[bytes] = []
         self._last_number = 0
         self._closing = False
@@ -155,11 +156,9 @@ class WriterClient(asyncio.Protocol):
             loop.call_soon(self._send)
         self._unsent += request.encode_parts()
         future: asyncio.Future[Result] = loop.create_future()
-        timer = None
         if timeout is not None:
-            timer = loop.call_later(timeout, self._time_out, type_code, future)
-        pending = PendingOperation(type_code, future, on_result, timer)
-        self._pending[self._last_number] = pending
+            self._deadlines.add(timeout, self._last_number)
+        self._pending[self._last_number] = PendingOperation(type_code, future, on_result)
         return future
 
     def _find_reason_to_refuse(self) -> StoreError | None:
@@ -180,10 +179,11 @@ class WriterClient(asyncio.Protocol):
             is_vague = reason in VAGUE_REASONS
             self.failures.add(_KINDS[type_code], reason, is_vague)
 
-    def _time_out(self, type_code: int, future: "asyncio.Future[Any]") -> None:
-        if not future.done():
-            self.failures.add(_KINDS[type_code], TOO_LONG, is_vague=True)
-            future.set_exception(TimeoutError())
+    def _time_out(self, number: int) -> None:
+        pending = self._pending.get(number)
+        if pending is not None and not pending.future.done():
+            self.failures.add(_KINDS[pending.type_code], TOO_LONG, is_vague=True)
+            pending.future.set_exception(TimeoutError())
 
     async def close(self) -> None:
         """Have all pending operations written, then let the writer process end."""
@@ -198,6 +198,7 @@ class WriterClient(asyncio.Protocol):
             if not self._ended.done():
                 logger.error("the writer process does not end; its last operations may be lost")
             await self._end_process()
+        self._deadlines.close()
 
     async def _end_process(self) -> None:
         """Kill the writer process if it still has its socket open, and wait for its end."""
@@ -234,8 +235,6 @@ class WriterClient(asyncio.Protocol):
         has_failures = bool(failures.counts)
         for number, encoded_result, error in replies:
             pending = self._pending.pop(number)
-            if pending.timer is not None:
-                pending.timer.cancel()
             if error is not None:
                 store_error = StoreError(*error)
                 self._note_failure(pending.type_code, store_error)
