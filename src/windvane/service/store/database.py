@@ -28,7 +28,7 @@ from windvane.service.store.log_progress import (
     check_progress,
     save_progress,
 )
-from windvane.service.store.migrations import migrate
+from windvane.service.store.migrations import OLDEST_VERSION, migrate
 from windvane.service.store.private_files import (
     make_private_directory,
     narrow_permissions,
@@ -158,12 +158,19 @@ def create_or_migrate_tables(engine: Engine) -> None:
 
 
 def check_version(version: int, shown: str) -> None:
-    """Refuse a database that a later version of Windvane wrote."""
+    """Refuse a database of a version that this Windvane neither reads nor migrates."""
     if version > SCHEMA_VERSION:
         message = (
-            f"store: {shown} has version {version}, this Windvane reads up to {SCHEMA_VERSION}"
+            f"store: {shown} has version {version}, this Windvane reads up to {SCHEMA_VERSION}; "
+            "use the Windvane that wrote it, or a later one"
         )
         raise StoreError(message, "newer")
+    if version < OLDEST_VERSION:
+        message = (
+            f"store: {shown} has version {version}, this Windvane reads from version "
+            f"{OLDEST_VERSION} on; use the Windvane that wrote it"
+        )
+        raise StoreError(message, "older")
 
 
 def explain_old_version(connection: Connection) -> StoreError | None:
@@ -185,8 +192,12 @@ def _pool_settings(writes: bool) -> dict[str, int]:
 
 def _set_pragmas(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     cursor = connection.cursor()
+    cursor.execute("PRAGMA page_count")
+    if cursor.fetchone() == (
+        0,
+    ):  # later it changes nothing, but writes and waits for other writers
+        cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")
     for pragma in (
-        "auto_vacuum = INCREMENTAL",  # changes only a database that is still empty
         "journal_mode = WAL",
         "synchronous = FULL",  # a commit returns when it is on disk
         "foreign_keys = ON",
