@@ -40,6 +40,7 @@ DATABASE_FILE = "windvane.db"
 WITHDRAWALS_SUFFIX = "-withdrawals"  # after the name of the database
 LOCK_FILE = "serving.lock"  # of the service that runs on the log; see service_lock.py
 FILE_SUFFIXES = ("", "-wal", "-shm", "-journal", PROGRESS_SUFFIX, WITHDRAWALS_SUFFIX)
+UNFINISHED_COPY = -1  # the schema version of a log while it is copied; see log_copy.py
 LOCK_TIMEOUT_MS = 500  # to wait for a lock that another connection holds
 POSTGRESQL_OPTIONS = (
     f"-c lock_timeout={LOCK_TIMEOUT_MS} -c statement_timeout=30000 -c synchronous_commit=on "
@@ -159,6 +160,9 @@ def create_or_migrate_tables(engine: Engine) -> None:
 
 def check_version(version: int, shown: str) -> None:
     """Refuse a database of a version that this Windvane neither reads nor migrates."""
+    if version == UNFINISHED_COPY:
+        message = f"store: {shown} has an unfinished copy of a log; run windvane migrate again"
+        raise StoreError(message, "older")
     if version > SCHEMA_VERSION:
         message = (
             f"store: {shown} has version {version}, this Windvane reads up to {SCHEMA_VERSION}; "
@@ -179,6 +183,10 @@ def explain_old_version(connection: Connection) -> StoreError | None:
     if version >= SCHEMA_VERSION:
         return None
     shown = connection.engine.url.render_as_string(hide_password=True)
+    try:
+        check_version(version, shown)
+    except StoreError as error:
+        return error
     message = (
         f"store: {shown} has version {version} and this Windvane needs {SCHEMA_VERSION}: start the "
         "service on it once, which migrates it"
