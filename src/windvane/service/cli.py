@@ -33,16 +33,30 @@ key_commands = typer.Typer(help="Create, list and expire keys.")
 
 
 def serve(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8787,
+    host: Annotated[
+        str, typer.Option(envvar="WINDVANE_HOST", help="Address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, envvar="WINDVANE_PORT", help="Port; 0 takes a free one."),
+    ] = 8787,
     data: Data = DEFAULT_DATA,
     database: Database = None,
-    certificate: Annotated[Path | None, typer.Option(help="Certificate (PEM), for TLS.")] = None,
-    key: Annotated[Path | None, typer.Option(help="Private key (PEM) of the certificate.")] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(envvar="WINDVANE_CERTIFICATE", help="Certificate (PEM), for TLS."),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="WINDVANE_CERTIFICATE_KEY", help="Private key (PEM) of the certificate."
+        ),
+    ] = None,
     believe_clock: Annotated[
         bool,
         typer.Option(
             "--believe-clock",
+            envvar="WINDVANE_BELIEVE_CLOCK",
             help="Start at the wall clock's time, however far it is ahead of the log.",
         ),
     ] = False,
@@ -72,6 +86,15 @@ def serve(
             help="Processes that decide; one more process writes for all of them.",
         ),
     ] = 1,
+    drain_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=600.0,
+            envvar="WINDVANE_DRAIN_SECONDS",
+            help="How long after SIGTERM requests are answered while /readyz says 503.",
+        ),
+    ] = 0.0,
 ) -> None:
     """Answer rank and reward requests over HTTP; each is on disk before it is answered."""
     require_posix("serve")
@@ -94,6 +117,7 @@ def serve(
             believes_wall_clock=believe_clock,
             trusted_proxies=tuple(trusted_proxy or ()),
             requests_per_second=requests_per_second,
+            drain_seconds=drain_seconds,
         )
         messages = log_to_stderr()
 

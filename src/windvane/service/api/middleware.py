@@ -24,8 +24,10 @@ from windvane.service.api.responses import send_response
 from windvane.service.api.routes import PREFIX, Match, match_endpoint, needed_role
 from windvane.service.monitoring.metrics import Metrics
 from windvane.service.redaction import hide_passwords
+from windvane.service.tracing import Tracing
 
 MAX_LOGGED_PATH_LENGTH = 200
+READINESS_PATH = "/readyz"
 MAX_REQUEST_ID_LENGTH = 64  # of a client's id that is repeated in the response
 _PREFIX_BYTES = re.compile(b"^" + PREFIX.encode() + b"(?=/)")
 
@@ -35,17 +37,21 @@ logger = logging.getLogger("windvane.service")
 class RequestMiddleware:
     """The application as a server calls it."""
 
+    is_draining = False  # whether the server is about to stop: every answer closes its connection
+
     def __init__(
         self,
         app: ASGIApp,
         trusted_proxies: TrustedProxies | None = None,
         rate_limit: RateLimit | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.app = app
         self.state = State()  # service, keyring and metrics, once they are loaded
         self._proxies = trusted_proxies
         self._rate_limit = rate_limit
         self._costly_requests = CostlyRequests()
+        self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self
@@ -56,6 +62,7 @@ class RequestMiddleware:
         status = 0
         request_id = ""
         slot: Slot | None = None
+        span = None if self._tracing is None else self._tracing.start_request(scope)
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status, request_id
@@ -64,6 +71,8 @@ class RequestMiddleware:
                     slot.release()  # the work is done, and a client may read slowly
                 status = message["status"]
                 message["headers"].append((b"x-ms-original-url", _build_original_url(scope)))
+                if self.is_draining:
+                    message["headers"].append((b"connection", b"close"))
                 if status >= 400:
                     request_id = _get_request_id(scope)
                     message["headers"].append((b"x-request-id", request_id.encode()))
@@ -101,11 +110,14 @@ class RequestMiddleware:
                 slot.release()
         seconds = time.perf_counter() - started
         self._count(scope, match, status, seconds)
+        if span is not None:
+            route = None if match is None else match.endpoint.path
+            span.finish(scope["method"], route, _find_loop_name(scope, match), status)
         if status == 429:
             limit = reason.limit if isinstance(reason, KeyLimitError) else "work"
             self.state.metrics.count_limited(key_id, limit)
-        is_loaded = hasattr(self.state, "keyring")
-        if is_loaded and (defect is not None or status in (401, 403) or status >= 500):
+        is_expected = not self.is_loaded or (self.is_draining and scope["path"] == READINESS_PATH)
+        if not is_expected and (defect is not None or status in (401, 403) or status >= 500):
             facts = {
                 "request": request_id,
                 "client": scope["client"][0] if scope.get("client") else None,
@@ -119,6 +131,11 @@ class RequestMiddleware:
             level = logging.ERROR if defect is not None or status == 500 else logging.WARNING
             logger.log(level, "a request failed", exc_info=defect, extra={"facts": facts})
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the loops are loaded and requests are answered."""
+        return hasattr(self.state, "keyring")
+
     def _count(self, scope: Scope, match: Match | None, status: int, seconds: float) -> None:
         """Count a request, once there are metrics."""
         metrics: Metrics | None = getattr(self.state, "metrics", None)
@@ -127,10 +144,7 @@ class RequestMiddleware:
         if match is None or match.endpoint.hot_handler is None:
             metrics.count("other", None, status, seconds)
             return
-        try:
-            loop = get_loop_name(scope)
-        except ApiError:  # different loops are named
-            loop = ""
+        loop = _find_loop_name(scope, match)
         metrics.count(match.endpoint.metric, loop, status, seconds)
 
     def _check_key(self, scope: Scope, role: Role | None) -> int | None:
@@ -143,6 +157,16 @@ class RequestMiddleware:
             raise unavailable("the loops are not loaded yet; try again")
         key = keyring.check(scope, role)
         return None if key is None else key.id
+
+
+def _find_loop_name(scope: Scope, match: Match | None) -> str:
+    """The loop of a request; empty if it has none, or names different ones."""
+    if match is None or not match.endpoint.per_loop:
+        return ""
+    try:
+        return get_loop_name(scope)
+    except ApiError:
+        return ""
 
 
 def _build_original_url(scope: Scope) -> bytes:

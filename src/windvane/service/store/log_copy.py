@@ -47,22 +47,26 @@ from windvane.service.store.schema import (
     clock,
     counters,
     keys,
+    lease,
     loops,
     metadata,
+    positions,
     schema_version,
+    servers,
 )
 from windvane.service.store.service_lock import hold_service_lock
-from windvane.service.store.withdrawal_file import WithdrawalFile, find_withdrawal_path
+from windvane.service.store.withdrawal_file import open_abandoned_withdrawal_files
 
 BATCH_ROWS = 1000  # of one transaction
 BATCH_BYTES = 4 << 20  # of texts and blobs in one transaction
-BUFFERED_ROWS = 50  # that PostgreSQL sends at once; a row may have a megabyte
-TABLES_OF_SERVERS = ("lease", "servers")  # about processes that run, which the copy has none of
-SMALL_TABLES = (loops, keys, counters, clock)  # of which every value is compared
+BUFFERED_ROWS = 50  # that are read at once
+BUFFERED_BLOBS = 4  # that are read at once; each has up to a megabyte
+TABLES_OF_SERVERS = (lease, servers)  # about processes that run, and none runs on the copy
+SMALL_TABLES = (loops, keys, counters, positions, clock)  # of which every value is compared
 COPIED_TABLES = [  # a table stands after those that its rows refer to
     table
     for table in metadata.sorted_tables
-    if table is not schema_version and table.name not in TABLES_OF_SERVERS
+    if table is not schema_version and table not in TABLES_OF_SERVERS
 ]
 KEYED_TABLES = [table for table in COPIED_TABLES if table.primary_key.columns]
 
@@ -127,12 +131,10 @@ def _check_source(url: URL) -> None:
 
 def _check_withdrawals(url: URL) -> None:
     """Refuse a source whose service was killed before it could withdraw decisions."""
-    path = find_withdrawal_path(url)
-    if not path.exists():
-        return
-    file = WithdrawalFile(path)
-    count = len(file.records)
-    file.close()
+    count = 0
+    for file in open_abandoned_withdrawal_files(url):
+        count += len(file.records)
+        file.close()
     if count:
         message = (
             f"migrate: {count} decisions of the log are still to be withdrawn; start the service "
@@ -151,7 +153,8 @@ def _read_snapshot(url: URL) -> Iterator[Connection]:
                 connection.exec_driver_sql("BEGIN")
             else:
                 connection.execution_options(isolation_level="REPEATABLE READ")
-                connection.exec_driver_sql("SET statement_timeout = 0")  # counting takes long
+                for timeout in ("statement_timeout", "idle_in_transaction_session_timeout"):
+                    connection.exec_driver_sql(f"SET {timeout} = 0")  # a copy takes long
             yield connection
     finally:
         engine.dispose()
@@ -281,7 +284,8 @@ def _read_batches(
     query = select(table).order_by(*key)
     if after is not None:
         query = query.where(tuple_(*key) > tuple_(*after))
-    options = {"stream_results": True, "max_row_buffer": BUFFERED_ROWS}
+    buffered = BUFFERED_BLOBS if "blob" in table.c else BUFFERED_ROWS
+    options = {"stream_results": True, "max_row_buffer": buffered}
     rows: list[dict[str, Any]] = []
     size = 0
     for row in reader.execute(query, execution_options=options):
