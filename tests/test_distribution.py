@@ -4,14 +4,18 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
+
+from deployment_files import DEPLOY, read_container
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "windvane"
@@ -50,8 +54,13 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def install(programs: Path, requirement: str) -> None:
     """Install what pip calls by this name, or skip the test."""
-    command = [str(programs / "python"), "-m", "pip", "install", "--quiet", requirement]
-    done = subprocess.run(command, capture_output=True, text=True)
+    run_installation([str(programs / "python"), "-m", "pip", "install", "--quiet", requirement])
+
+
+def run_installation(command: list[str], variables: Mapping[str, str] | None = None) -> None:
+    """Run a command that installs packages, or skip the test."""
+    environment_ = environment() | (variables or {})
+    done = subprocess.run(command, capture_output=True, text=True, env=environment_)
     if done.returncode:
         pytest.skip(f"pip must reach a package index to test the wheel: {done.stderr[-300:]}")
 
@@ -160,3 +169,65 @@ def test_the_installed_service_answers_and_shows_its_page(installed: Path, tmp_p
         finally:
             server.terminate()
             server.wait(timeout=60)
+
+
+def test_the_steps_of_the_container_install_and_run_the_service(
+    distributions: Path, tmp_path: Path
+) -> None:
+    """By the script, commands and variables of deploy/Containerfile; only the folders differ."""
+    container = read_container()
+    variables = container.environment
+    folders = {
+        "/opt/windvane": tmp_path / "programs",
+        "/var/lib/windvane": tmp_path / "state",
+        "/var/cache/windvane": tmp_path / "cache",
+        "$PATH": os.environ["PATH"],
+    }
+    for name, value in variables.items():
+        for inside, here in folders.items():
+            value = value.replace(inside, str(here))
+        variables[name] = value
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        variables["WINDVANE_PORT"] = str(free.getsockname()[1])
+    wheel = next(distributions.glob("*.whl"))
+    script = ["sh", str(DEPLOY / "install.sh"), str(wheel), str(folders["/opt/windvane"])]
+    run_installation(script, variables | {"PYTHON": sys.executable})
+    assert list((tmp_path / "cache").rglob("*.nbi"))  # the machine code is there before the start
+
+    everything = environment() | variables
+
+    def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, cwd=tmp_path, env=everything, capture_output=True, text=True, timeout=120
+        )
+
+    entry = [shutil.which("windvane", path=variables["PATH"]) or ""]
+    refused = run([*entry, *container.command[1:]])
+    assert refused.returncode == 2
+    assert "there is no valid key" in refused.stderr  # other hosts can connect to a container
+    key = run([*entry, "key", "create", "--role", "admin"]).stdout.strip()
+    with subprocess.Popen(
+        [*entry, *container.command[1:]], cwd=tmp_path, env=everything, stderr=subprocess.PIPE
+    ) as server:
+        try:
+            assert server.stderr is not None
+            first = server.stderr.readline()
+            assert b"serving on http://0.0.0.0:" in first, first + server.stderr.read()
+            python = shutil.which("python", path=variables["PATH"]) or ""
+            assert run([python, *container.health_check[1:]]).returncode == 0
+            base = f"http://127.0.0.1:{variables['WINDVANE_PORT']}/personalizer/v1.0"
+            headers = {"content-type": "application/json", "Ocp-Apim-Subscription-Key": key}
+            body = {"eventId": "e", "actions": [{"id": name, "features": []} for name in "ab"]}
+            rank = Request(f"{base}/rank", json.dumps(body).encode(), headers)
+            assert json.load(urlopen(rank, timeout=30))["degraded"] is False
+            reward = Request(f"{base}/events/e/reward", b'{"value": 1.0}', headers)
+            assert urlopen(reward, timeout=30).status == 204
+            server.terminate()
+            while run([python, *container.health_check[1:]]).returncode == 0:
+                assert server.poll() is None
+            assert server.poll() is None  # it is not ready any more, and still answers
+            assert json.load(urlopen(rank, timeout=30))["degraded"] is False
+            assert server.wait(timeout=60) == 0
+        finally:
+            server.kill()

@@ -80,6 +80,25 @@ def _describe_parameter(parameter: Any) -> dict[str, object]:
     return {"": f"`{name}`", "default": default, "meaning": f"{parameter.help or ''}{variable}"}
 
 
+def write_serve_variables() -> str:
+    """Every flag of `windvane serve` with its environment variable."""
+    serve = get_command(command_line).commands["serve"]  # type: ignore[attr-defined]
+    rows = []
+    for parameter in serve.params:
+        if parameter.name == "help":
+            continue
+        described = _describe_parameter(parameter)
+        rows.append(
+            {
+                "flag": described[""],
+                "variable": f"`{parameter.envvar}`",
+                "default": described["default"],
+                "meaning": parameter.help,
+            }
+        )
+    return format_table(rows)
+
+
 def write_error_tree() -> str:
     """The tree at the top of `windvane.errors`."""
     tree = [line for line in (errors.__doc__ or "").splitlines() if line[:1] in ("W", "├", "└")]
@@ -200,6 +219,7 @@ WRITERS: dict[str, Callable[[], str]] = {
     "exploration-table": write_exploration_table,
     "named-policies": write_named_policies,
     "commands": write_commands,
+    "serve-variables": write_serve_variables,
     "error-tree": write_error_tree,
     "loop-settings": write_loop_settings,
     "service-metrics": write_metrics,

@@ -11,7 +11,8 @@ from windvane._text_table import Cell, format_table
 from windvane.errors import WindvaneError
 from windvane.evaluation_cli import EVALUATION_COMMANDS
 from windvane.lab.cli import LAB_COMMANDS
-from windvane.service.cli import SERVICE_COMMANDS, import_log, key_commands, loop_commands
+from windvane.service.cli import SERVICE_COMMANDS, key_commands, loop_commands
+from windvane.service.log_cli import import_log
 
 if TYPE_CHECKING:
     from windvane.names import Name

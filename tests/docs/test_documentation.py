@@ -88,6 +88,15 @@ def test_every_command_and_option_is_documented(site: Path) -> None:
     check("windvane", get_command(app))
 
 
+def test_every_variable_of_serve_is_documented(site: Path) -> None:
+    page = text_of(site, "service/deploy.html")
+    command = get_command(app).commands["serve"]  # type: ignore[attr-defined]
+    for parameter in command.params:
+        if parameter.name != "help":
+            assert parameter.envvar in page
+            assert parameter.opts[0] in page
+
+
 def test_every_memory_and_exploration_is_in_its_table(site: Path) -> None:
     for page, registry in (
         ("reference/memories.html", MEMORIES),

@@ -1,4 +1,4 @@
-"""What `http_protocol.py`, `event_protocol.py` and `server.py` override in uvicorn still exists under that name."""
+"""What `http_protocol`, `event_protocol` and `server` override in uvicorn still has that name."""
 
 import inspect
 

@@ -416,8 +416,11 @@ def test_serve_hands_its_flags_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(worker, "create_app", create)
     monkeypatch.setattr(json_logging, "log_to_stderr", MagicMock())
-    monkeypatch.setattr(server, "run", lambda *_: None)
+    drains = []
+    monkeypatch.setattr(server, "run", lambda *_, drain_seconds: drains.append(drain_seconds))
     cli.serve(data=tmp_path)
     cli.serve(data=tmp_path, believe_clock=True)
     cli.serve(data=tmp_path, trusted_proxy=["10.0.0.1", "::1"], requests_per_second=5.0)
-    assert calls == [(False, (), None), (True, (), None), (False, ("10.0.0.1", "::1"), 5.0)]
+    cli.serve(data=tmp_path, drain_seconds=2.5)
+    assert calls[:3] == [(False, (), None), (True, (), None), (False, ("10.0.0.1", "::1"), 5.0)]
+    assert drains == [0.0, 0.0, 0.0, 2.5]

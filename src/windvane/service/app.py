@@ -42,6 +42,7 @@ from windvane.service.store.withdrawal_file import (
     open_withdrawal_file,
 )
 from windvane.service.store.writer_client import WriterClient
+from windvane.service.tracing import TracedService, Tracing
 
 NEW_OBJECTS_BEFORE_COLLECTION = 20_000  # a rank makes some fifty
 FINAL_SNAPSHOTS_SECONDS = 5.0  # in which the last snapshots have to be written
@@ -53,6 +54,7 @@ class EdgeOptions(NamedTuple):
     trusted_proxies: Sequence[str] = ()  # addresses and networks whose forwarded headers count
     requests_per_second: float | None = None  # of each key; None: without a limit
     answers_while_loading: bool = False  # with 503; otherwise the start waits for the loops
+    tracing: Tracing | None = None
 
 
 DEFAULT_EDGE = EdgeOptions()
@@ -65,6 +67,7 @@ class StartOptions(NamedTuple):
     default_settings: Settings  # of the loop `default`, if the log has none
     believes_wall_clock: bool
     shared: SharedParts | None  # with the other workers of the service
+    build_service: Callable[..., Service]
 
     @property
     def shares_log(self) -> bool:
@@ -85,7 +88,11 @@ def create_app(
     With `believes_wall_clock` service time starts at the wall clock, if that is ahead of the log.
     `shared` is what this process shares with the other workers of the service.
     """
-    start = StartOptions(where, default_settings or Settings(), believes_wall_clock, shared)
+    tracing = edge.tracing
+    build_service = Service if tracing is None else partial(TracedService, tracing)
+    start = StartOptions(
+        where, default_settings or Settings(), believes_wall_clock, shared, build_service
+    )
     open_service = partial(_open_service, start)
 
     @contextlib.asynccontextmanager
@@ -98,6 +105,8 @@ def create_app(
             yield
             loading.cancel()
             await asyncio.gather(loading, return_exceptions=True)
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
     rate = edge.requests_per_second
     return RequestMiddleware(
@@ -105,6 +114,7 @@ def create_app(
         Router(build_routes(), redirect_slashes=False, lifespan=run_service),
         TrustedProxies(edge.trusted_proxies),
         None if rate is None else RateLimit(rate),
+        tracing,
     )
 
 
@@ -190,7 +200,9 @@ async def _load_service(store: LogReader, writer: WriterClient, start: StartOpti
             newest = await asyncio.to_thread(store.find_newest_time)
             clock = ServiceClock(newest, start.believes_wall_clock)
             sharing = LogSharing() if start.shares_log else None
-            service = await asyncio.to_thread(Service, store, writer, clock, withdrawals, sharing)
+            service = await asyncio.to_thread(
+                start.build_service, store, writer, clock, withdrawals, sharing
+            )
             if not service.has_loop("default"):
                 with contextlib.suppress(LoopExistsError):  # another server has created it
                     await service.create_loop("default", start.default_settings, "service")

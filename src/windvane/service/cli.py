@@ -1,30 +1,30 @@
-"""The service's commands: serve, loop, key, backup, restore, compact, export, import, demo."""
+"""The service's commands: serve, loop, key and demo; those on a log as a whole are in `log_cli`."""
 
 import json
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from windvane._console import AsJson, print_json, print_message
-from windvane._progress_bars import make_bars
 from windvane._text_table import Cell, format_table
-from windvane.errors import SettingError, StoreError
+from windvane.errors import SettingError
 from windvane.service import setting_flags
+from windvane.service.cli_options import (
+    DEFAULT_DATA,
+    Data,
+    Database,
+    locate,
+    needs_extra,
+    open_store,
+    require_posix,
+)
 from windvane.service.clock import MICROSECONDS_PER_SECOND, ServiceClock, read_wall_us
+from windvane.service.log_cli import LOG_COMMANDS
 
 if TYPE_CHECKING:
     from windvane.service.store.log import Store
-
-Data = Annotated[Path, typer.Option(envvar="WINDVANE_DATA", help="Directory of the service's log.")]
-Database = Annotated[
-    str | None,
-    typer.Option(envvar="WINDVANE_DATABASE", help="postgresql://... in place of --data."),
-]
-DEFAULT_DATA = Path("windvane-data")
 
 loop_commands = typer.Typer(
     help="Create and list loops: kinds of decisions that are made again and again."
@@ -33,16 +33,30 @@ key_commands = typer.Typer(help="Create, list and expire keys.")
 
 
 def serve(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8787,
+    host: Annotated[
+        str, typer.Option(envvar="WINDVANE_HOST", help="Address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, envvar="WINDVANE_PORT", help="Port; 0 takes a free one."),
+    ] = 8787,
     data: Data = DEFAULT_DATA,
     database: Database = None,
-    certificate: Annotated[Path | None, typer.Option(help="Certificate (PEM), for TLS.")] = None,
-    key: Annotated[Path | None, typer.Option(help="Private key (PEM) of the certificate.")] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(envvar="WINDVANE_CERTIFICATE", help="Certificate (PEM), for TLS."),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="WINDVANE_CERTIFICATE_KEY", help="Private key (PEM) of the certificate."
+        ),
+    ] = None,
     believe_clock: Annotated[
         bool,
         typer.Option(
             "--believe-clock",
+            envvar="WINDVANE_BELIEVE_CLOCK",
             help="Start at the wall clock's time, however far it is ahead of the log.",
         ),
     ] = False,
@@ -72,9 +86,18 @@ def serve(
             help="Processes that decide; one more process writes for all of them.",
         ),
     ] = 1,
+    drain_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=600.0,
+            envvar="WINDVANE_DRAIN_SECONDS",
+            help="How long after SIGTERM requests are answered while /readyz says 503.",
+        ),
+    ] = 0.0,
 ) -> None:
     """Answer rank and reward requests over HTTP; each is on disk before it is answered."""
-    _require_posix("serve")
+    require_posix("serve")
     if (certificate is None) != (key is None):
         raise SettingError("serve: --certificate and --key go together")
     _use_one_thread()
@@ -82,7 +105,7 @@ def serve(
         from windvane.service import server
 
         address = server.Address(host, port, certificate, key)
-        where = _locate(data, database)
+        where = locate(data, database)
         server.check_keys(where, address)
         from windvane.service.json_logging import log_to_stderr
         from windvane.service.supervisor import run_workers
@@ -94,6 +117,7 @@ def serve(
             believes_wall_clock=believe_clock,
             trusted_proxies=tuple(trusted_proxy or ()),
             requests_per_second=requests_per_second,
+            drain_seconds=drain_seconds,
         )
         messages = log_to_stderr()
 
@@ -120,7 +144,7 @@ def create_loop(
     as_json: AsJson = False,
 ) -> None:
     """Create a loop; a service that runs on the same log has it at once."""
-    with _open_store(data, database, create=True) as store:
+    with open_store(data, database, create=True) as store:
         from windvane.service.loops.settings import (
             Settings,
             check_loop_name,
@@ -142,7 +166,7 @@ def list_loops(
     data: Data = DEFAULT_DATA, database: Database = None, as_json: AsJson = False
 ) -> None:
     """List the loops, and how many of their decisions were rewarded."""
-    with _open_store(data, database) as store:
+    with open_store(data, database) as store:
         from windvane.service.loops.settings import Settings
 
         rows: list[dict[str, Cell]] = []
@@ -174,7 +198,7 @@ def create_key(
     as_json: AsJson = False,
 ) -> None:
     """Create a key and print it once; the log keeps only its hash."""
-    with _open_store(data, database, create=True) as store:
+    with open_store(data, database, create=True) as store:
         from windvane.service.api import auth
 
         new = auth.create_key(role, _read_latest_us(store))
@@ -191,7 +215,7 @@ def list_keys(
     data: Data = DEFAULT_DATA, database: Database = None, as_json: AsJson = False
 ) -> None:
     """List the keys without their secrets."""
-    with _open_store(data, database) as store:
+    with open_store(data, database) as store:
         from windvane.service.api.auth import is_valid
 
         keys = store.list_keys()
@@ -219,7 +243,7 @@ def expire_key(
     database: Database = None,
 ) -> None:
     """Let a key expire, now or later; with a delay, an old key and a new one overlap."""
-    with _open_store(data, database) as store:
+    with open_store(data, database) as store:
         from windvane.durations import parse_seconds
         from windvane.service.store.admin_operations import ExpireKey
 
@@ -236,103 +260,6 @@ def expire_key(
         print_message(f"key {number} is valid until {_format_time(until)}")
 
 
-def backup(
-    path: Annotated[Path, typer.Argument(help="The file to write.")],
-    data: Data = DEFAULT_DATA,
-    database: Database = None,
-) -> None:
-    """Copy the log as it is at one moment; the service may keep running."""
-    with _open_store(data, database) as store:
-        store.backup(path)
-    print_message(f"{path} holds {database or data} as of now")
-
-
-def restore(
-    path: Annotated[Path, typer.Argument(help="File that `backup` wrote.")],
-    data: Data = DEFAULT_DATA,
-    database: Database = None,
-) -> None:
-    """Restore a backup to a directory without a log."""
-    with needs_extra("serve"):
-        from windvane.service.store.backup import restore_backup
-    restore_backup(path, _locate(data, database))
-    print_message(f"{database or data} holds the log of {path}")
-
-
-def compact(data: Data = DEFAULT_DATA, database: Database = None) -> None:
-    """Shrink the file of a log that no service uses; later deletions shrink it by themselves."""
-    with needs_extra("serve"):
-        from windvane.service.store.space import compact_database
-    with _open_store(data, database):
-        pass  # the log must exist
-    sizes = compact_database(_locate(data, database))
-    print_message(f"the log had {sizes.before / 1e6:.1f} MB and has {sizes.after / 1e6:.1f} MB")
-
-
-def export(
-    parquet: Annotated[Path, typer.Option(help="The file to write.")],
-    loop: Annotated[str, typer.Option(help="Loop whose decisions are written.")] = "default",
-    data: Data = DEFAULT_DATA,
-    database: Database = None,
-) -> None:
-    """Write every decision of a loop with its probabilities and reward, for offline evaluation."""
-    with needs_extra("lab"):
-        from windvane.service.store.parquet_export import export_log
-    with _open_store(data, database) as store, make_bars() as bars:
-        task = bars.add_task("export", total=None, unit="decisions")
-        rows = export_log(
-            store,
-            loop,
-            parquet,
-            lambda done, total: bars.update(task, completed=done, total=total),
-        )
-    print_message(f"{parquet} has {rows} decisions")
-
-
-def import_log(
-    logs: Annotated[
-        list[str], typer.Argument(metavar="LOG...", help="Files, directories or glob patterns.")
-    ],
-    loop: Annotated[str, typer.Option(help="Loop to warm-start; it is created if missing.")],
-    format: Annotated[
-        str, typer.Option(help="Format of the logs; auto finds it by their bytes.")
-    ] = "auto",
-    columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Columns of CSV and Parquet: action=arm,reward=click,probability=p,time=ts,"
-            "context=age;city; see `windvane check --help`. May be repeated."
-        ),
-    ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad row.")] = False,
-    data: Data = DEFAULT_DATA,
-    database: Database = None,
-    as_json: AsJson = False,
-) -> None:
-    """Warm-start a loop from the log of another system; no service may run on the data."""
-    with needs_extra("lab"):
-        from windvane.evaluation.readers import open_log
-        from windvane.evaluation.readers.column_mapping import parse_columns
-    mapping = parse_columns(",".join(columns)) if columns else None
-    log = open_log(logs, format, mapping, strict)
-    with _open_store(data, database, create=True) as store, make_bars() as bars:
-        from windvane.service.evaluations import log_import
-
-        task = bars.add_task("import", total=None, unit="decisions")
-        counts = log_import.import_log(
-            store, log, loop, report=lambda rows: bars.update(task, completed=rows)
-        )
-    left_out = counts.left_out | ({"it cannot be read": log.bad_row_count} if log.bad_rows else {})
-    if as_json:
-        print_json({"imported": counts.imported, "known": counts.known, "left out": left_out})
-        return
-    print_message(f"{loop} has learned {counts.imported} decisions of {log.description}")
-    if counts.known:
-        print_message(f"{counts.known} decisions were there already")
-    for reason, count in left_out.items():
-        print_message(f"rows left out: {count} ({reason})")
-
-
 def demo(
     minutes: Annotated[
         float | None, typer.Option(min=0.01, help="How long to play; default: until Ctrl-C.")
@@ -340,17 +267,11 @@ def demo(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
 ) -> None:
     """Simulate visitors whose tastes change every minute, and watch the dashboard of a service."""
-    _require_posix("demo")
+    require_posix("demo")
     _use_one_thread()
     with needs_extra("serve"):
         from windvane.service.demo import run_demo
     run_demo(minutes, port, print_message)
-
-
-def _require_posix(command: str) -> None:
-    """Refuse a system without the signals and socket passing that the service needs."""
-    if sys.platform == "win32":
-        raise SettingError(f"{command}: the service needs Linux, macOS or WSL, got Windows")
 
 
 def _use_one_thread() -> None:
@@ -364,39 +285,6 @@ def _use_one_thread() -> None:
 def _read_latest_us(store: "Store") -> int:
     """The later one of the wall clock and the newest time in the log."""
     return ServiceClock(store.find_newest_time()).latest_us()
-
-
-def _locate(data: Path, database: str | None) -> str:
-    return database or str(data)
-
-
-@contextmanager
-def _open_store(data: Path, database: str | None, create: bool = False) -> Iterator["Store"]:
-    """The log; without `create` it must exist."""
-    _require_posix("store")
-    with needs_extra("serve"):
-        from windvane.service.store.database import resolve_url
-        from windvane.service.store.log import Store
-        from windvane.service.store.log_progress import check_file
-    where = _locate(data, database)
-    url = resolve_url(where)
-    if not create and url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
-        check_file(Path(url.database or ""))
-        raise StoreError(f"store: there is no log in {data}", "unreachable")
-    with Store(where) as store:
-        yield store
-
-
-@contextmanager
-def needs_extra(name: str) -> Iterator[None]:
-    """Name the extra to install if a module is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").startswith("windvane"):
-            raise
-        message = f"{missing.name} is missing: pip install 'windvane[{name}]'"
-        raise SettingError(message) from None
 
 
 def _format_time(at_us: int) -> str:
@@ -414,11 +302,4 @@ def _print_rows(rows: Sequence[Mapping[str, Cell]], as_json: bool, if_empty: str
         print_message(if_empty)
 
 
-SERVICE_COMMANDS: tuple[Callable[..., None], ...] = (
-    serve,
-    backup,
-    restore,
-    compact,
-    export,
-    demo,
-)
+SERVICE_COMMANDS: tuple[Callable[..., None], ...] = (serve, *LOG_COMMANDS, demo)

@@ -15,7 +15,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
-from windvane.service.api.middleware import EventAnswer, RequestMiddleware
+from windvane.service.api.middleware import CLOSE, EventAnswer, RequestMiddleware
 from windvane.service.api.responses import CONTENT_TYPE
 from windvane.service.api.routes import Match, match_endpoint
 from windvane.service.http_protocol import BoundedProtocol, BufferedTransport
@@ -24,7 +24,6 @@ STATUS_LINES = {
     status.value: b"HTTP/1.1 %d %s\r\n" % (status.value, status.phrase.encode())
     for status in HTTPStatus
 }
-CLOSE = (b"connection", b"close")  # the header of the last answer on a connection
 JSON_HEADER = b"%s: %s\r\n" % CONTENT_TYPE
 logger = logging.getLogger("windvane.service")
 _CONTROL_CHARACTERS = re.compile(b"[\x00-\x08\x0a-\x1f\x7f]")  # that no header may have

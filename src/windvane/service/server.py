@@ -2,12 +2,15 @@
 
 import asyncio
 import ipaddress
+import math
 import signal
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
 import uvicorn
@@ -22,6 +25,7 @@ from windvane.service.store.database import resolve_url
 from windvane.service.store.log import Store
 
 SHUTDOWN_SECONDS = 10  # in which requests in flight have to end
+LINGER_SECONDS = 0.1  # in which requests that are on their way when listening ends are answered
 BACKLOG_CONNECTIONS = 2048
 _TICKS_PER_SECOND = 10  # with which uvicorn calls `on_tick`
 
@@ -52,14 +56,22 @@ class Server(uvicorn.Server):
     """A server that calls `on_ready` when the loops are loaded, and bounds how long requests take.
 
     It listens before the loops are loaded. If they cannot be loaded, it ends; `failure` says why.
+    After SIGTERM it is not ready any more, and goes on answering for `drain_seconds`: in this time
+    a load balancer stops sending requests. A second signal ends the wait.
     """
 
     def __init__(
-        self, config: uvicorn.Config, app: RequestMiddleware, on_ready: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        app: RequestMiddleware,
+        on_ready: Callable[[], None],
+        drain_seconds: float = 0.0,
     ) -> None:
         super().__init__(config)
         self._app = app
         self._on_ready = on_ready
+        self._drain_seconds = drain_seconds
+        self._stop_at = math.inf  # of the monotonic clock
         self.failure: BaseException | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -73,7 +85,30 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         self._app.state.loading.add_done_callback(finish)
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain after the first SIGTERM; stop after any other signal, or if nothing is loaded."""
+        can_drain = sig == signal.SIGTERM and not self._app.is_draining and self._app.is_loaded
+        self._app.is_draining = True
+        if can_drain and self._drain_seconds > 0:
+            self._stop_at = time.monotonic() + self._drain_seconds
+        else:
+            super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, answer what is on its way, then close all connections.
+
+        Every answer from now on says that its connection is closed, so that no client sends a
+        further request on a connection that the server is about to close.
+        """
+        self._app.is_draining = True
+        for listener in self.servers:
+            listener.close()
+        await asyncio.sleep(LINGER_SECONDS)
+        await super().shutdown(sockets)
+
     async def on_tick(self, counter: int) -> bool:
+        if time.monotonic() >= self._stop_at:
+            self.should_exit = True
         if counter % _TICKS_PER_SECOND == 0:
             for connection in list(self.server_state.connections):
                 if isinstance(connection, BoundedProtocol):
@@ -119,11 +154,13 @@ def run(
     on_ready: Callable[[str], None],
     seconds: float | None = None,
     listening: socket.socket | None = None,
+    drain_seconds: float = 0.0,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, or for some seconds; then finish the requests in flight.
 
     `app` must answer while it loads. `on_ready` gets the URL of the service once all loops are
-    loaded, and must not wait for anything. `listening` is a socket that listens already.
+    loaded, and must not wait for anything. `listening` is a socket that listens already. For
+    `drain_seconds` after SIGTERM the server answers on and says that it is not ready.
     """
     config = uvicorn.Config(
         app,
@@ -152,7 +189,7 @@ def run(
             if seconds is not None:
                 timer.start()
 
-        server = Server(config, app, announce)
+        server = Server(config, app, announce, drain_seconds)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)  # uvicorn raises them again after it has stopped
         try:

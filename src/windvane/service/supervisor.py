@@ -184,7 +184,8 @@ class Supervisor:
         """Let all workers finish their requests and end."""
         for worker in self._workers:
             worker.stop()
-        deadline = time.monotonic() + SHUTDOWN_SECONDS + CLOSE_TIMEOUT_SECONDS
+        patience = self._options.drain_seconds + SHUTDOWN_SECONDS + CLOSE_TIMEOUT_SECONDS
+        deadline = time.monotonic() + patience
         for worker in self._workers:
             worker.close(max(deadline - time.monotonic(), 0.0))
 

@@ -19,6 +19,7 @@ from windvane.service.api.middleware import RequestMiddleware
 from windvane.service.app import EdgeOptions, create_app
 from windvane.service.json_logging import log_to_stderr
 from windvane.service.shared_parts import SharedParts
+from windvane.service.tracing import open_tracing
 
 
 class WorkerOptions(msgspec.Struct, frozen=True):
@@ -29,6 +30,7 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     believes_wall_clock: bool = False
     trusted_proxies: tuple[str, ...] = ()
     requests_per_second: float | None = None
+    drain_seconds: float = 0.0  # after SIGTERM, in which a load balancer notices
     shared: SharedParts | None = None  # None: there is no other worker
 
 
@@ -61,12 +63,19 @@ def serve(options: WorkerOptions, shared: SharedParts) -> None:
     """Answer requests beside other workers until SIGTERM."""
     app = build_app(options)
     with socket.socket(fileno=shared.listening) as listening:
-        server.run(app, options.address, lambda _: report(WorkerReport()), listening=listening)
+        server.run(
+            app,
+            options.address,
+            lambda _: report(WorkerReport()),
+            listening=listening,
+            drain_seconds=options.drain_seconds,
+        )
 
 
 def run_alone(options: WorkerOptions, on_ready: Callable[[str], None]) -> None:
     """Answer requests in this process until SIGTERM; `on_ready` gets the URL."""
-    server.run(build_app(options), options.address, on_ready)
+    app = build_app(options)
+    server.run(app, options.address, on_ready, drain_seconds=options.drain_seconds)
 
 
 def build_app(options: WorkerOptions) -> RequestMiddleware:
@@ -80,7 +89,9 @@ def build_app(options: WorkerOptions) -> RequestMiddleware:
     return create_app(
         options.where,
         believes_wall_clock=options.believes_wall_clock,
-        edge=EdgeOptions(options.trusted_proxies, rate, answers_while_loading=is_alone),
+        edge=EdgeOptions(
+            options.trusted_proxies, rate, answers_while_loading=is_alone, tracing=open_tracing()
+        ),
         shared=options.shared,
     )
 

@@ -8,6 +8,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windvane.service.api.errors import unavailable
 from windvane.service.api.requests import get_service
 from windvane.service.api.responses import json_response
 from windvane.service.redaction import hide_passwords
@@ -56,6 +57,8 @@ async def get_health(request: Request) -> Response:
 
 async def get_readiness(request: Request) -> Response:
     """GET readyz; the middleware answers 503 while the loops are loaded."""
+    if request.app.is_draining:
+        raise unavailable("the service is about to stop")
     return json_response(Ready())
 
 

@@ -27,9 +27,12 @@ from windvane.service.api.responses import send_response
 from windvane.service.api.routes import PREFIX, Match, match_endpoint, needed_role
 from windvane.service.monitoring.metrics import Metrics
 from windvane.service.redaction import hide_passwords
+from windvane.service.tracing import RequestSpan, Tracing
 
 MAX_LOGGED_PATH_LENGTH = 200
 MAX_CACHED_URL_BYTES = 256
+READINESS_PATH = "/readyz"
+CLOSE = (b"connection", b"close")  # the header of the last answer on a connection
 MAX_REQUEST_ID_LENGTH = 64  # of a client's id that is repeated in the response
 _PREFIX_BYTES = re.compile(b"^" + PREFIX.encode() + b"(?=/)")
 
@@ -51,17 +54,21 @@ class LoadedState(SimpleNamespace):
 class RequestMiddleware:
     """The application as a server calls it."""
 
+    is_draining = False  # whether the server is about to stop: every answer closes its connection
+
     def __init__(
         self,
         app: ASGIApp,
         trusted_proxies: TrustedProxies | None = None,
         rate_limit: RateLimit | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.app = app
         self.state = LoadedState()  # service, keyring and metrics, once they are loaded
         self._proxies = trusted_proxies
         self._rate_limit = rate_limit
         self._costly_requests = CostlyRequests()
+        self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -87,6 +94,7 @@ class RequestMiddleware:
         assert event is not None
         scope["path_params"] = match.path_params
         facts = RequestFacts(scope, match)
+        span = None if self._tracing is None else self._tracing.start_request(scope)
         headers = []
         try:
             if self._proxies:
@@ -103,7 +111,10 @@ class RequestMiddleware:
             headers += error.list_header_pairs()
             headers.append((b"x-request-id", facts.request_id.encode()))
         headers.append((b"x-ms-original-url", _build_original_url(scope)))
+        if self.is_draining:
+            headers.append(CLOSE)
         self._record(facts, status, time.perf_counter() - started)
+        self._finish_span(span, facts, status)
         return EventAnswer(status, body, headers)
 
     async def _pass_on(
@@ -115,6 +126,7 @@ class RequestMiddleware:
         status = 0
         slot: Slot | None = None
         facts = RequestFacts(scope, match)
+        span = None if self._tracing is None else self._tracing.start_request(scope)
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
@@ -123,6 +135,8 @@ class RequestMiddleware:
                     slot.release()  # the work is done, and a client may read slowly
                 status = message["status"]
                 message["headers"].append((b"x-ms-original-url", _build_original_url(scope)))
+                if self.is_draining:
+                    message["headers"].append(CLOSE)
                 if status >= 400:
                     message["headers"].append((b"x-request-id", facts.request_id.encode()))
             await send(message)
@@ -148,17 +162,31 @@ class RequestMiddleware:
             if slot is not None:
                 slot.release()
         self._record(facts, status, time.perf_counter() - started)
+        self._finish_span(span, facts, status)
+
+    def _finish_span(self, span: RequestSpan | None, facts: "RequestFacts", status: int) -> None:
+        """End the span of a request, if there are traces."""
+        if span is not None:
+            scope, match = facts.scope, facts.match
+            route = None if match is None else match.endpoint.path
+            span.finish(scope["method"], route, _find_loop_name(scope, match), status)
 
     def _record(self, facts: "RequestFacts", status: int, seconds: float) -> None:
         """Count a request, and log it if it failed."""
-        self._count(facts.scope, facts.match, status, seconds)
+        scope = facts.scope
+        self._count(scope, facts.match, status, seconds)
         if status < 400 and facts.reason is None:
             return
         if status == 429:
             self.state.metrics.count_limited(facts.key_id, facts.limit)
-        is_loaded = hasattr(self.state, "keyring")
-        if is_loaded and (facts.defect is not None or status in (401, 403) or status >= 500):
+        is_expected = not self.is_loaded or (self.is_draining and scope["path"] == READINESS_PATH)
+        if not is_expected and (facts.defect is not None or status in (401, 403) or status >= 500):
             facts.log(status, seconds)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the loops are loaded and requests are answered."""
+        return hasattr(self.state, "keyring")
 
     def _count(self, scope: Scope, match: Match | None, status: int, seconds: float) -> None:
         """Count a request, once there are metrics."""
@@ -168,10 +196,7 @@ class RequestMiddleware:
         if match is None or match.endpoint.event is None:
             metrics.count("other", None, status, seconds)
             return
-        try:
-            loop = get_loop_name(scope)
-        except ApiError:  # different loops are named
-            loop = ""
+        loop = _find_loop_name(scope, match)
         metrics.count(match.endpoint.metric, loop, status, seconds)
 
     def _check_key(self, scope: Scope, role: Role | None) -> int | None:
@@ -228,6 +253,16 @@ class RequestFacts:
             facts["reason"] = hide_passwords(str(self.reason) or type(self.reason).__name__)
         level = logging.ERROR if self.defect is not None or status == 500 else logging.WARNING
         logger.log(level, "a request failed", exc_info=self.defect, extra={"facts": facts})
+
+
+def _find_loop_name(scope: Scope, match: Match | None) -> str:
+    """The loop of a request; empty if it has none, or names different ones."""
+    if match is None or not match.endpoint.per_loop:
+        return ""
+    try:
+        return get_loop_name(scope)
+    except ApiError:
+        return ""
 
 
 def _build_original_url(scope: Scope) -> bytes:

@@ -29,7 +29,7 @@ from windvane.service.store.log_progress import (
     check_progress,
     save_progress,
 )
-from windvane.service.store.migrations import migrate
+from windvane.service.store.migrations import OLDEST_VERSION, migrate
 from windvane.service.store.private_files import (
     make_private_directory,
     narrow_permissions,
@@ -41,6 +41,7 @@ DATABASE_FILE = "windvane.db"
 WITHDRAWALS_SUFFIX = "-withdrawals"  # after the name of the database
 LOCK_FILE = "serving.lock"  # of the service that runs on the log; see service_lock.py
 FILE_SUFFIXES = ("", "-wal", "-shm", "-journal", PROGRESS_SUFFIX, WITHDRAWALS_SUFFIX)
+UNFINISHED_COPY = -1  # the schema version of a log while it is copied; see log_copy.py
 LOCK_TIMEOUT_MS = 500  # to wait for a lock that another connection holds
 POSTGRESQL_OPTIONS = (
     f"-c lock_timeout={LOCK_TIMEOUT_MS} -c statement_timeout=30000 -c synchronous_commit=on "
@@ -159,12 +160,22 @@ def create_or_migrate_tables(engine: Engine) -> None:
 
 
 def check_version(version: int, shown: str) -> None:
-    """Refuse a database that a later version of Windvane wrote."""
+    """Refuse a database of a version that this Windvane neither reads nor migrates."""
+    if version == UNFINISHED_COPY:
+        message = f"store: {shown} has an unfinished copy of a log; run windvane migrate again"
+        raise StoreError(message, "older")
     if version > SCHEMA_VERSION:
         message = (
-            f"store: {shown} has version {version}, this Windvane reads up to {SCHEMA_VERSION}"
+            f"store: {shown} has version {version}, this Windvane reads up to {SCHEMA_VERSION}; "
+            "use the Windvane that wrote it, or a later one"
         )
         raise StoreError(message, "newer")
+    if version < OLDEST_VERSION:
+        message = (
+            f"store: {shown} has version {version}, this Windvane reads from version "
+            f"{OLDEST_VERSION} on; use the Windvane that wrote it"
+        )
+        raise StoreError(message, "older")
 
 
 def explain_old_version(connection: Connection) -> StoreError | None:
@@ -173,6 +184,10 @@ def explain_old_version(connection: Connection) -> StoreError | None:
     if version >= SCHEMA_VERSION:
         return None
     shown = connection.engine.url.render_as_string(hide_password=True)
+    try:
+        check_version(version, shown)
+    except StoreError as error:
+        return error
     message = (
         f"store: {shown} has version {version} and this Windvane needs {SCHEMA_VERSION}: start the "
         "service on it once, which migrates it"
@@ -186,8 +201,12 @@ def _pool_settings(writes: bool) -> dict[str, int]:
 
 def _set_pragmas(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     cursor = connection.cursor()
+    cursor.execute("PRAGMA page_count")
+    if cursor.fetchone() == (
+        0,
+    ):  # later it changes nothing, but writes and waits for other writers
+        cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")
     for pragma in (
-        "auto_vacuum = INCREMENTAL",  # changes only a database that is still empty
         "journal_mode = WAL",
         "synchronous = FULL",  # a commit returns when it is on disk
         "foreign_keys = ON",

@@ -85,3 +85,4 @@ MIGRATIONS: dict[int, Callable[[Connection], None]] = {  # by the version before
     3: _migrate_3_to_4,
     4: _migrate_4_to_5,
 }
+OLDEST_VERSION = min(MIGRATIONS)  # of a log that can be opened

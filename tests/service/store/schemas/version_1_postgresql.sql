@@ -1,4 +1,4 @@
--- The tables of schema version 1 (release 0.1.0) on PostgreSQL.
+-- The tables of schema version 1 on PostgreSQL.
 CREATE TABLE keys (
     id BIGSERIAL NOT NULL,
     role TEXT NOT NULL,
@@ -111,4 +111,3 @@ CREATE TABLE lessons (
 );
 CREATE INDEX lessons_of_decision ON lessons (decision);
 CREATE INDEX lessons_of_loop ON lessons (loop, id);
-INSERT INTO windvane_schema (version) VALUES (1);

@@ -1,0 +1,298 @@
+"""Copy a log whole to another database: SQLite to PostgreSQL, back, or to another file.
+
+Rows are copied table by table in the order of their keys, in batches, each in one transaction. A
+copy that was interrupted goes on after the last key of each table. Until the copy is complete, the
+target has the schema version `UNFINISHED_COPY`, so that no service starts on it.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    URL,
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    Table,
+    Text,
+    delete,
+    func,
+    insert,
+    inspect,
+    select,
+    tuple_,
+    update,
+)
+
+from windvane.errors import StoreError
+from windvane.service.store.database import (
+    UNFINISHED_COPY,
+    check_version,
+    create_or_migrate_tables,
+    make_engine,
+    open_for_writing,
+    prepare_file,
+    resolve_url,
+)
+from windvane.service.store.database_errors import map_error
+from windvane.service.store.id_sequences import read_last_ids, set_last_ids
+from windvane.service.store.log_progress import check_file, reset_progress
+from windvane.service.store.schema import (
+    SCHEMA_VERSION,
+    clock,
+    counters,
+    keys,
+    lease,
+    loops,
+    metadata,
+    positions,
+    schema_version,
+    servers,
+)
+from windvane.service.store.service_lock import hold_service_lock
+from windvane.service.store.withdrawal_file import open_abandoned_withdrawal_files
+
+BATCH_ROWS = 1000  # of one transaction
+BATCH_BYTES = 4 << 20  # of texts and blobs in one transaction
+BUFFERED_ROWS = 50  # that are read at once
+BUFFERED_BLOBS = 4  # that are read at once; each has up to a megabyte
+TABLES_OF_SERVERS = (lease, servers)  # about processes that run, and none runs on the copy
+SMALL_TABLES = (loops, keys, counters, positions, clock)  # of which every value is compared
+COPIED_TABLES = [  # a table stands after those that its rows refer to
+    table
+    for table in metadata.sorted_tables
+    if table is not schema_version and table not in TABLES_OF_SERVERS
+]
+KEYED_TABLES = [table for table in COPIED_TABLES if table.primary_key.columns]
+
+copy_state = Table(  # of an unfinished copy: from which state of which log
+    "windvane_copy", MetaData(), Column("source", Text, nullable=False)
+)
+
+Report = Callable[[str, int, int], None]  # the table, the rows that are done, and all rows
+
+
+def copy_log(
+    source: str | PathLike[str], target: str | PathLike[str], report: Report
+) -> dict[str, int]:
+    """Copy a log to a database without rows, or finish a copy; returns the rows of each table.
+
+    No service may run on either of them. The source is brought to the current schema version.
+    """
+    source_url, target_url = resolve_url(source), resolve_url(target)
+    if _is_same_database(source_url, target_url):
+        raise StoreError("migrate: --from and --to name the same log", "refused")
+    try:
+        _check_source(source_url)
+        with hold_service_lock(source_url, 0.0), hold_service_lock(target_url, 0.0):
+            _check_withdrawals(source_url)
+            with _read_snapshot(source_url) as reader, _open_target(target_url) as engine:
+                return _copy_all(reader, engine, report)
+    except StoreError:
+        raise
+    except Exception as error:
+        raise map_error(error) from None
+
+
+def _is_same_database(source: URL, target: URL) -> bool:
+    if source.get_backend_name() != "sqlite" or target.get_backend_name() != "sqlite":
+        return source == target
+    first, second = Path(source.database or ""), Path(target.database or "")
+    return first.resolve() == second.resolve()
+
+
+def _check_source(url: URL) -> None:
+    """Refuse a source without a log, and migrate the tables of an older version."""
+    shown = url.render_as_string(hide_password=True)
+    missing = StoreError(f"migrate: there is no log in {shown}", "unreachable")
+    if url.get_backend_name() == "sqlite":
+        path = Path(url.database or "")
+        check_file(path)
+        if not path.exists():
+            raise missing
+    engine = make_engine(url, writes=False)
+    try:
+        if not inspect(engine).has_table(schema_version.name):
+            raise missing
+        with engine.connect() as connection:
+            version = connection.scalar(select(schema_version.c.version)) or 0
+    finally:
+        engine.dispose()
+    check_version(version, shown)
+    if version < SCHEMA_VERSION:
+        with hold_service_lock(url, 0.0):
+            open_for_writing(url).dispose()
+
+
+def _check_withdrawals(url: URL) -> None:
+    """Refuse a source whose service was killed before it could withdraw decisions."""
+    count = 0
+    for file in open_abandoned_withdrawal_files(url):
+        count += len(file.records)
+        file.close()
+    if count:
+        message = (
+            f"migrate: {count} decisions of the log are still to be withdrawn; start the service "
+            "on it once and stop it"
+        )
+        raise StoreError(message, "refused")
+
+
+@contextmanager
+def _read_snapshot(url: URL) -> Iterator[Connection]:
+    """A connection that sees the log as it is at one moment."""
+    engine = make_engine(url, writes=False)
+    try:
+        with engine.connect() as connection:
+            if url.get_backend_name() == "sqlite":
+                connection.exec_driver_sql("BEGIN")
+            else:
+                connection.execution_options(isolation_level="REPEATABLE READ")
+                for timeout in ("statement_timeout", "idle_in_transaction_session_timeout"):
+                    connection.exec_driver_sql(f"SET {timeout} = 0")  # a copy takes long
+            yield connection
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def _open_target(url: URL) -> Iterator[Engine]:
+    if url.get_backend_name() == "sqlite":
+        prepare_file(Path(url.database or ""))
+    engine = make_engine(url, writes=True)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def _copy_all(reader: Connection, engine: Engine, report: Report) -> dict[str, int]:
+    counts = _count_rows(reader)
+    _begin_or_resume(engine, _compute_fingerprint(reader, counts))
+    with engine.begin() as writer:
+        done = sum(_count_rows(writer).values())
+    total = sum(counts.values())
+    report(KEYED_TABLES[0].name, done, total)
+    for table in KEYED_TABLES:
+        with engine.begin() as writer:
+            last_key = _find_last_key(writer, table)
+        for rows in _read_batches(reader, table, last_key):
+            with engine.begin() as writer:
+                writer.execute(insert(table), rows)
+            done += len(rows)
+            report(table.name, done, total)
+    with engine.begin() as writer:
+        _finish(reader, writer, counts)
+    if engine.url.get_backend_name() == "sqlite":
+        reset_progress(engine)
+    report(KEYED_TABLES[-1].name, total, total)
+    return counts
+
+
+def _begin_or_resume(engine: Engine, fingerprint: str) -> None:
+    """Mark the target as an unfinished copy, or check that it is one of this very source."""
+    shown = engine.url.render_as_string(hide_password=True)
+    if _is_unfinished(engine):
+        with engine.begin() as writer:
+            if writer.scalar(select(copy_state.c.source)) != fingerprint:
+                message = (
+                    f"migrate: {shown} has an unfinished copy of another log, or of this one before"
+                    " it changed; name an empty database"
+                )
+                raise StoreError(message, "refused")
+        return
+    create_or_migrate_tables(engine)
+    with engine.begin() as writer:
+        for table in COPIED_TABLES:
+            if writer.execute(select(table).limit(1)).first() is not None:
+                message = f"migrate: {shown} has rows in {table.name}; name an empty database"
+                raise StoreError(message, "refused")
+        copy_state.create(writer)
+        writer.execute(insert(copy_state), {"source": fingerprint})
+        writer.execute(update(schema_version).values(version=UNFINISHED_COPY))
+
+
+def _is_unfinished(engine: Engine) -> bool:
+    with engine.begin() as writer:
+        if not inspect(writer).has_table(schema_version.name):
+            return False
+        return writer.scalar(select(schema_version.c.version)) == UNFINISHED_COPY
+
+
+def _finish(reader: Connection, writer: Connection, counts: dict[str, int]) -> None:
+    """Copy what has no key, check the copy, and let services start on it."""
+    for table in COPIED_TABLES:
+        if table not in KEYED_TABLES:
+            writer.execute(delete(table))
+            if rows := [dict(row._mapping) for row in reader.execute(select(table))]:
+                writer.execute(insert(table), rows)
+    set_last_ids(writer, COPIED_TABLES, read_last_ids(reader, COPIED_TABLES))
+    copied = _count_rows(writer)
+    for name, count in counts.items():
+        if copied[name] != count:
+            message = f"migrate: {name} has {count} rows, and its copy has {copied[name]}"
+            raise StoreError(message, "broken")
+    if _compute_fingerprint(writer, copied) != _compute_fingerprint(reader, counts):
+        raise StoreError("migrate: the copy differs from its source", "broken")
+    copy_state.drop(writer)
+    writer.execute(update(schema_version).values(version=SCHEMA_VERSION))
+
+
+def _count_rows(connection: Connection) -> dict[str, int]:
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+    return {
+        table.name: int(connection.scalar(select(func.count()).select_from(table)) or 0)
+        for table in COPIED_TABLES
+    }
+
+
+def _compute_fingerprint(connection: Connection, counts: dict[str, int]) -> str:
+    """A hash of the state of a log, which any write of a service or a command changes.
+
+    It has the number of rows and the ends of the keys of every table, and all of the small tables.
+    """
+    state: list[object] = [sorted(counts.items())]
+    for table in KEYED_TABLES:
+        key = list(table.primary_key.columns)
+        for order in (key, [column.desc() for column in key]):
+            row = connection.execute(select(*key).order_by(*order).limit(1)).first()
+            state.append(None if row is None else list(row))
+    for table in SMALL_TABLES:
+        rows = connection.execute(select(table).order_by(*table.columns))
+        state.append([list(row) for row in rows])
+    return hashlib.sha256(repr(state).encode()).hexdigest()
+
+
+def _find_last_key(connection: Connection, table: Table) -> Sequence[Any] | None:
+    """The key of the last row; None if the table has no rows."""
+    key = list(table.primary_key.columns)
+    query = select(*key).order_by(*(column.desc() for column in key)).limit(1)
+    return connection.execute(query).first()
+
+
+def _read_batches(
+    reader: Connection, table: Table, after: Sequence[Any] | None
+) -> Iterator[list[dict[str, Any]]]:
+    """Read the rows after a key in the order of keys, in batches of bounded size."""
+    key = list(table.primary_key.columns)
+    query = select(table).order_by(*key)
+    if after is not None:
+        query = query.where(tuple_(*key) > tuple_(*after))
+    buffered = BUFFERED_BLOBS if "blob" in table.c else BUFFERED_ROWS
+    options = {"stream_results": True, "max_row_buffer": buffered}
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for row in reader.execute(query, execution_options=options):
+        rows.append(dict(row._mapping))
+        size += sum(len(value) for value in row if isinstance(value, str | bytes))
+        if len(rows) >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
