@@ -72,6 +72,11 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         self._app.state.loading.add_done_callback(finish)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if (service := getattr(self._app.state, "service", None)) is not None:
+            service.decision_stream.close()
+        await super().shutdown(sockets)
+
     async def on_tick(self, counter: int) -> bool:
         if counter % _TICKS_PER_SECOND == 0:
             for connection in list(self.server_state.connections):

@@ -59,6 +59,7 @@ class Phase(IntEnum):
     DECISION = 1
     ACTIVATION = 2
     REWARD = 3
+    REWARD_BATCH = 4
 
 
 class BatchKey(NamedTuple):
