@@ -1,6 +1,6 @@
 """Decide over HTTP: visitors of a news site, their clicks, and what the log says afterwards.
 
-    python examples/client.py http://127.0.0.1:8787
+python examples/client.py http://127.0.0.1:8787
 """
 
 import random
