@@ -22,6 +22,7 @@ SLOW_PATHS = (  # with servers, browsers, other environments, long simulations o
     "src/windvane/lab",
     "tests/action_sets",
     "tests/adaptive",
+    "tests/client/test_client_service.py",
     "tests/diagonal/test_diagonal_policy.py",
     "tests/docs",
     "tests/glm",

@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 
 import windvane as wv
-from windvane import evaluation, lab
+from windvane import client, evaluation, lab
 from windvane.cli import app
 from windvane.exploration import EXPLORATIONS
 from windvane.memory import MEMORIES
@@ -69,6 +69,12 @@ def test_every_public_name_of_the_evaluation_is_documented(site: Path) -> None:
     page = (site / "reference/evaluation.html").read_text("utf-8")
     for name in evaluation.__all__:
         assert f'id="windvane.evaluation.{name}"' in page, name
+
+
+def test_every_public_name_of_the_client_is_documented(site: Path) -> None:
+    page = (site / "reference/client.html").read_text("utf-8")
+    for name in client.__all__:
+        assert f'id="windvane.client.{name}"' in page, name
 
 
 def test_every_command_and_option_is_documented(site: Path) -> None:

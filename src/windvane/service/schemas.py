@@ -1,13 +1,14 @@
 """Requests and responses of the wire API, which clients of Azure AI Personalizer speak."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 
 MAX_ACTIONS = 10_000
+MAX_BATCH_REWARDS = 1000
 MAX_ARGUMENTS_LENGTH = 1024  # of the text of a policy
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Objects = list[dict[str, Any]]
@@ -87,6 +88,70 @@ class RewardRequest(msgspec.Struct, frozen=True):
     """The reward of a decision."""
 
     value: Annotated[float, msgspec.Meta(ge=-1.0, le=1.0)]
+
+
+class RewardItem(msgspec.Struct, frozen=True, rename="camel"):
+    """One reward of many."""
+
+    event_id: Name
+    value: Annotated[float, msgspec.Meta(ge=-1.0, le=1.0)]
+    request_id: Name | None = None
+
+
+class RewardBatchRequest(msgspec.Struct, frozen=True):
+    """Many rewards; each is read on its own, so that a bad one does not spoil the others."""
+
+    rewards: Annotated[
+        list[msgspec.Raw],
+        msgspec.Meta(
+            min_length=1,
+            max_length=MAX_BATCH_REWARDS,
+            description="Objects with eventId, value in [-1, 1] and, optional, requestId.",
+        ),
+    ]
+
+
+RewardStatus = Literal[
+    "learned", "summed", "extra", "held", "late", "orphan", "duplicate", "unlearned",
+    "refused", "invalid",
+]  # fmt: skip
+
+
+class RewardOutcome(msgspec.Struct, frozen=True, rename="camel"):
+    """What became of one reward of many."""
+
+    event_id: str | None  # null: the entry is invalid
+    status: RewardStatus
+    reason: str | None = None  # why the reward is refused or invalid
+
+
+class RewardBatchResponse(msgspec.Struct, frozen=True):
+    """What became of each reward, in the order of the request."""
+
+    rewards: list[RewardOutcome]
+
+
+class StreamedDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A decision of the log, and what is known of its reward by now."""
+
+    id: int
+    event_id: str
+    time: datetime
+    mode: str
+    ranking: list[Ranked]
+    reward_action_id: str
+    degraded: bool
+    is_activated: bool
+    reward: float | None  # the sum of what was learned so far; null: nothing
+    is_default_reward: bool  # whether no reward came in time
+    is_final: bool  # whether the reward can no longer change
+
+
+class DecisionPage(msgspec.Struct, frozen=True):
+    """Decisions in the order of their ids, and the id after which the next page begins."""
+
+    decisions: list[StreamedDecision]
+    after: int
 
 
 class PolicyConfiguration(msgspec.Struct, frozen=True):

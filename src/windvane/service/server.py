@@ -104,6 +104,8 @@ class Server(uvicorn.Server):
         for listener in self.servers:
             listener.close()
         await asyncio.sleep(LINGER_SECONDS)
+        if (service := getattr(self._app.state, "service", None)) is not None:
+            service.decision_stream.close()
         await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:

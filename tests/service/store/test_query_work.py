@@ -11,6 +11,7 @@ from store_helpers import SECOND, create_loop, put_decision, put_reward
 from windvane.service.store import decision_columns
 from windvane.service.store.admin_operations import DeleteLogs, PutSnapshot
 from windvane.service.store.decision_operations import Activate, Expire
+from windvane.service.store.decision_stream import read_stream_page
 from windvane.service.store.group_commit import Operation
 from windvane.service.store.log import Store
 from windvane.service.store.monitoring_queries import (
@@ -123,6 +124,7 @@ def test_queries_read_few_rows_of_many(where: str, monkeypatch: pytest.MonkeyPat
             "recent requests": lambda: list_recent_requests(store, loop, 10),
             "summaries": lambda: list_decision_summaries(store, loop, ROW_COUNT - 10, 10),
             "first decision": lambda: find_first_decision(store, loop),
+            "stream": lambda: read_stream_page(store, loop, ROW_COUNT - 10, 10),
             "observations": lambda: count_observations(store, loop, ROW_COUNT - 10),
             "light decisions": lambda: next(
                 store.iterate_decisions(loop, END - 9000, with_payloads=False)

@@ -16,11 +16,13 @@ from starlette.routing import Route, compile_path
 
 from windvane.service.api import (
     dashboard,
+    decision_stream,
     events,
     health,
     loops,
     management,
     openapi,
+    reward_batches,
 )
 from windvane.service.api.endpoint import (
     Endpoint,
@@ -33,11 +35,14 @@ from windvane.service.api.endpoint import (
 from windvane.service.api.evaluation_routes import EVALUATION_ENDPOINTS
 from windvane.service.loops.settings import Settings
 from windvane.service.schemas import (
+    DecisionPage,
     ExplainedRankResponse,
     LogsProperties,
     ModelProperties,
     PolicyConfiguration,
     RankRequest,
+    RewardBatchRequest,
+    RewardBatchResponse,
     RewardRequest,
 )
 
@@ -76,6 +81,19 @@ LOOP_ENDPOINTS = (
     Endpoint(
         "POST", "/events/{eventId:path}/activate", events.activate, "rank", metric="activate",
         document=Operation("Activate a decision", 204),
+    ),
+    Endpoint(
+        "POST", "/rewards", reward_batches.put_rewards, "rank", metric="rewards",
+        document=Operation(
+            "Reward many decisions at once", 200, RewardBatchResponse, RewardBatchRequest
+        ),
+    ),
+    Endpoint(
+        "GET", "/decisions", decision_stream.get_decisions, "read",
+        document=Operation(
+            "Read decisions and their rewards in the order of the log", 200, DecisionPage,
+            queries=decision_stream.QUERIES,
+        ),
     ),
     Endpoint(
         "GET", "/configurations/service", management.get_settings, "read",

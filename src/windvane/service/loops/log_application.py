@@ -18,6 +18,7 @@ from windvane.service.store.decision_operations import (
     PutDecisionResult,
 )
 from windvane.service.store.log_news import LogNews
+from windvane.service.store.reward_batches import PutRewardsResult
 from windvane.service.store.reward_operations import PutRewardResult
 from windvane.service.store.schema import Lesson, SettingsChange
 
@@ -70,7 +71,10 @@ def _apply_result(loop: Loop, result: Any) -> None:
     elif loop.must_restore:
         with suppress(StoreError):
             loop.restore()
-    elif isinstance(result, PutDecisionResult | PutRewardResult | ActivateResult | ExpireResult):
+    elif isinstance(
+        result,
+        PutDecisionResult | PutRewardResult | ActivateResult | ExpireResult | PutRewardsResult,
+    ):
         _learn(loop, result.lessons)
     elif isinstance(result, LogNews):
         _learn(loop, result.lessons)

@@ -11,7 +11,7 @@ before it, so that a loop that has missed something reads it first.
 import asyncio
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -27,6 +27,7 @@ from windvane.service.errors import (
     UnknownEventError,
     UnknownLoopError,
 )
+from windvane.service.loops.decision_stream import DecisionStream
 from windvane.service.loops.inference_explanation import add_explanation, explain_actions
 from windvane.service.loops.log_application import restore_if_outdated, teach
 from windvane.service.loops.log_sharing import LogSharing
@@ -57,6 +58,7 @@ from windvane.service.store.decision_operations import (
 from windvane.service.store.group_commit import Operation
 from windvane.service.store.log import LogReader
 from windvane.service.store.log_news import LogNews
+from windvane.service.store.reward_batches import PutRewards, RewardEntry
 from windvane.service.store.reward_matching import MAX_REWARDS_PER_EVENT
 from windvane.service.store.reward_operations import REFUSED, PutReward
 from windvane.service.store.schema import Decision, LoopRow
@@ -70,6 +72,7 @@ from windvane.service.store.writer_client import WriterClient
 WRITE_TIMEOUT_SECONDS = 2.0  # for which a request waits for the log
 DEGRADED_WRITE_TIMEOUT_SECONDS = 0.2  # for which a rank request waits while the log fails
 MAX_REQUEST_ID_LENGTH = 256
+MAX_WAITING_BATCH_REWARDS = 10_000  # that are not in the log yet; more would take too long
 NO_WRITER = "the writer process has ended; a new one is started"
 WRITER_BEHIND = "there is no writer process, or too many decisions wait for it"
 # Errors after which a write may have been committed although its acknowledgement was lost.
@@ -104,6 +107,8 @@ class Service:
         self.has_free_space = asyncio.Event()  # after decisions were deleted
         self.has_free_space.set()  # a service before this one may have deleted some
         self._failed_loops: dict[str, str] = {}  # why loops could not be loaded, by name
+        self.decision_stream = DecisionStream()
+        self._waiting_batch_rewards = 0  # that are not in the log yet
         for row in store.list_loops():
             self._try_to_load(row)
         if self._failed_loops and not self.loops:
@@ -408,6 +413,22 @@ class Service:
             self._defect = f"no choice could be made ({type(reason).__name__}: {reason})"
             self._log_degraded(self._defect, reason)
             return loop.decide(request, offer, text, degraded=True)
+
+    async def put_rewards(self, loop_name: str, entries: Sequence[RewardEntry]) -> Sequence[str]:
+        """Put valid rewards in the log with one commit; returns the status of each of them."""
+        loop = await self.get_loop(loop_name)
+        if not entries:
+            return ()
+        loop.work.check_room()
+        if self._waiting_batch_rewards + len(entries) > MAX_WAITING_BATCH_REWARDS:
+            message = f"{self._waiting_batch_rewards} rewards of batches wait for the log"
+            raise TooManyRequestsError(f"{message}, no more are accepted", "rewards", 1)
+        self._waiting_batch_rewards += len(entries)
+        try:
+            put = PutRewards(loop.id, tuple(entries), self.clock.now_us(), loop.terms)
+            return (await self.write(put, loop, WRITE_TIMEOUT_SECONDS)).statuses
+        finally:
+            self._waiting_batch_rewards -= len(entries)
 
 
 def _make_snapshot(loop: Loop) -> PutSnapshot:

@@ -68,6 +68,7 @@ class Phase(IntEnum):
     DECISION = 1
     ACTIVATION = 2
     REWARD = 3
+    REWARD_BATCH = 4
 
 
 class BatchKey(NamedTuple):
@@ -324,7 +325,7 @@ def _lock_positions(transaction: Transaction, batches: list[Batch]) -> dict[int,
     )
     if transaction.connection.dialect.name != "sqlite":  # which locks the whole database
         query += " FOR UPDATE"
-    rows = transaction.fetch_all(query, sorted(loops))  # type: ignore[type-var]
+    rows = transaction.fetch_all(query, sorted(loops))
     return {loop: LogPosition(*position) for loop, *position in rows}
 
 

@@ -29,6 +29,7 @@ from windvane.service.store.evaluation_operations import (
     PutEvaluationPart,
 )
 from windvane.service.store.group_commit import Operation
+from windvane.service.store.reward_batches import PutRewards
 from windvane.service.store.reward_operations import PutReward
 from windvane.service.store.server_operations import (
     Heartbeat,
@@ -61,6 +62,7 @@ OPERATION_TYPES: tuple[type[Operation[Any]], ...] = (
     ReturnRounds,
     Heartbeat,
     Leave,
+    PutRewards,
 )
 TYPE_CODES = {operation_type: code for code, operation_type in enumerate(OPERATION_TYPES)}
 _SIZE = struct.Struct("<I")  # bytes of the message that follows

@@ -1,0 +1,148 @@
+"""What a client returns, and the rewards that it sends."""
+
+from datetime import datetime
+from typing import Literal
+from uuid import uuid4
+
+import msgspec
+
+RewardStatus = Literal[
+    "learned", "summed", "extra", "held", "late", "orphan", "duplicate", "unlearned",
+    "refused", "invalid", "not sent",
+]  # fmt: skip
+
+
+def make_id() -> str:
+    """A random id of 32 letters, of an event or a request."""
+    return uuid4().hex
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The chosen action, and the probability of every action.
+
+    If `is_local`, no server answered in time, and the client took the first action that is not
+    excluded. Such a decision must not be rewarded, and `reward` does not send its reward.
+
+    >>> from windvane.client import Decision
+    >>> Decision(action="news", index=0, probabilities=(1.0, 0.0), event_id="visit-1").probability
+    1.0
+    """
+
+    action: str  # the id of the chosen action
+    index: int  # its place among the actions that were given
+    probabilities: tuple[float, ...]  # of each action; 0 for an excluded action
+    event_id: str
+    loop: str = "default"
+    degraded: bool = False  # whether nothing is learned of this decision
+    is_local: bool = False
+
+    @property
+    def probability(self) -> float:
+        """The probability of the chosen action."""
+        return self.probabilities[self.index]
+
+
+class Reward(msgspec.Struct, frozen=True):
+    """A reward to send; a repetition with the same request id counts once.
+
+    >>> from windvane.client import Reward
+    >>> Reward("visit-1", 1.0).request_id == Reward("visit-1", 1.0).request_id
+    False
+    """
+
+    event_id: str
+    value: float
+    request_id: str = msgspec.field(default_factory=make_id)
+    loop: str | None = None  # None: that of the client
+
+
+class RewardOutcome(msgspec.Struct, frozen=True, rename="camel"):
+    """What became of a reward.
+
+    | status | |
+    |---|---|
+    | learned | the first reward of its decision |
+    | summed | added to the first one |
+    | extra | not the first, and only the first counts |
+    | duplicate | a repetition of a reward with the same request id |
+    | held | the decision is not activated yet |
+    | orphan | the event has no decision yet |
+    | late | after the wait time |
+    | unlearned | nothing is learned of this decision |
+    | refused | the event has too many rewards; `reason` says how many |
+    | invalid | `reason` says why |
+    | not sent | the client made the decision itself, because no server answered |
+
+    >>> from windvane.client import RewardOutcome
+    >>> RewardOutcome("visit-1", "learned").status
+    'learned'
+    """
+
+    event_id: str | None
+    status: RewardStatus
+    reason: str | None = None
+
+
+class _Ranked(msgspec.Struct, frozen=True):
+    id: str
+    probability: float
+
+
+class LoggedDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A decision of the log, and what is known of its reward by now.
+
+    >>> from windvane.client import LoggedDecision
+    >>> LoggedDecision.__struct_fields__[:3]
+    ('id', 'event_id', 'time')
+    """
+
+    id: int
+    event_id: str
+    time: datetime
+    mode: str
+    ranking: tuple[_Ranked, ...]
+    reward_action_id: str
+    degraded: bool
+    is_activated: bool
+    reward: float | None  # the sum of what was learned so far; None: nothing
+    is_default_reward: bool  # whether no reward came in time
+    is_final: bool  # whether the reward can no longer change
+
+    @property
+    def action(self) -> str:
+        """The id of the chosen action."""
+        return self.reward_action_id
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The ids of the offered actions."""
+        return tuple(each.id for each in self.ranking)
+
+    @property
+    def probabilities(self) -> tuple[float, ...]:
+        """The probability of each action."""
+        return tuple(each.probability for each in self.ranking)
+
+
+class DecisionPage(msgspec.Struct, frozen=True):
+    """Decisions in the order of their ids, and the id after which the next page begins.
+
+    >>> from windvane.client import DecisionPage
+    >>> DecisionPage(decisions=(), after=7).after
+    7
+    """
+
+    decisions: tuple[LoggedDecision, ...]
+    after: int
+
+
+class Health(msgspec.Struct, frozen=True):
+    """ok, or degraded; only a key of the role read gets the reason.
+
+    >>> from windvane.client import Health
+    >>> Health("ok").status
+    'ok'
+    """
+
+    status: str
+    reason: str | None = None
