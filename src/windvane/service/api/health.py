@@ -11,7 +11,10 @@ from starlette.responses import Response
 from windvane.service.api.errors import unavailable
 from windvane.service.api.requests import get_service
 from windvane.service.api.responses import json_response
+from windvane.service.loops.service import Service
 from windvane.service.redaction import hide_passwords
+
+LAG_SHARE = 0.99  # of the lessons of other servers, which were learned within the lag
 
 
 class ClockHealth(msgspec.Struct, rename="camel"):
@@ -20,6 +23,16 @@ class ClockHealth(msgspec.Struct, rename="camel"):
     offset_seconds: float  # wall clock minus service time
     believed_in_seconds: float | None  # if it stays steady; None: it is behind, and is never
     message: str
+
+
+class SharingHealth(msgspec.Struct, rename="camel"):
+    """How this process shares its log with other servers and workers."""
+
+    servers: int  # that are alive, with this one
+    is_leader: bool  # whether it closes decisions, stores snapshots and evaluates for all
+    lag_seconds: (
+        float | None
+    )  # in which 99 % of the lessons of others were learned; None: no lesson
 
 
 class Health(msgspec.Struct, omit_defaults=True):
@@ -32,6 +45,7 @@ class Health(msgspec.Struct, omit_defaults=True):
     waiting: int | None = None
     reason: str | None = None
     clock: ClockHealth | None = None  # absent while the wall clock is believed
+    sharing: SharingHealth | None = None  # absent if nobody can share the log
     warnings: list[str] = []  # damages of the log that were repaired, absent if there are none
 
 
@@ -50,9 +64,18 @@ async def get_health(request: Request) -> Response:
         health.waiting = service.writer.waiting_count
         health.reason = None if reason is None else hide_passwords(reason)
         health.warnings = service.warnings
+        health.sharing = _describe_sharing(service)
         doubt = service.clock.doubt
         health.clock = ClockHealth(*doubt, doubt.sentence) if doubt is not None else None
     return json_response(health)
+
+
+def _describe_sharing(service: Service) -> SharingHealth | None:
+    sharing = service.sharing
+    if sharing is None:
+        return None
+    lag = sharing.lags.find_quantile(LAG_SHARE)
+    return SharingHealth(sharing.server_count, sharing.is_leader, lag)
 
 
 async def get_readiness(request: Request) -> Response:

@@ -6,6 +6,7 @@ that news are lost. One server, the leader, does what is done once for all: it c
 stores snapshots, deletes old decisions and evaluates.
 """
 
+import math
 import os
 import socket
 import threading
@@ -36,6 +37,19 @@ class LessonLags:
                 lag = max(now_us - lesson.at, 0) * MICROSECONDS
                 self.counts[bisect_left(LAG_SECONDS_BUCKETS, lag)] += 1
                 self.seconds += lag
+
+    def find_quantile(self, share: float) -> float | None:
+        """The bound of the bucket in which this share of the lessons is reached; None: no lesson.
+
+        Beyond the last bound the answer is infinite.
+        """
+        total = sum(self.counts)
+        reached = 0
+        for bound, count in zip((*LAG_SECONDS_BUCKETS, math.inf), self.counts, strict=True):
+            reached += count
+            if total and reached >= share * total:
+                return bound
+        return None
 
 
 class LogSharing:

@@ -1,0 +1,146 @@
+"""Loops of two servers on one log: each hears only of its own writes, and both learn the same."""
+
+import asyncio
+import random
+from typing import Any
+
+from policy_access import read_learner_bits
+from service_helpers import OFFER
+from windvane.service.loops.learner_model import LearnerModel
+from windvane.service.loops.log_application import teach
+from windvane.service.loops.loop import Loop
+from windvane.service.loops.settings import Settings
+from windvane.service.schemas import RankOptions
+from windvane.service.store.admin_operations import (
+    DeleteLogs,
+    PutLoop,
+    PutSettings,
+    PutSnapshot,
+)
+from windvane.service.store.decision_operations import PutDecision
+from windvane.service.store.log import Store
+from windvane.service.store.log_news import LogNews
+from windvane.service.store.reward_operations import PutReward
+from windvane.service.store.schema import LoopRow
+
+HALF_LIVES = ("auto", "2 days", "3 hours", "never")
+
+
+def read_bits(loop: Loop) -> dict[str, bytes]:
+    assert isinstance(loop.model, LearnerModel)
+    return read_learner_bits(loop.model.learner)
+
+
+def fold(row: LoopRow, store: Store) -> dict[str, bytes]:
+    """The belief of a loop that has just read the whole log."""
+    return read_bits(Loop(row, store))
+
+
+class Duo:
+    """Two loops of one row, as two servers have them."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        put = PutLoop("home", Settings().to_json(), 0, "test")
+        self.row = store.submit(put).result(20)
+        self.loops = [Loop(self.row, store) for _ in range(2)]
+        self.round = 0
+
+    def write(self, loop: Loop, operation: Any) -> None:
+        """Write for one server; only that server hears the result."""
+        teach(loop, self.store.submit(operation).result(20))
+
+    def rank(self, loop: Loop, event: str) -> None:
+        self.round += 1
+        request = RankOptions(context_features=[{"hour": self.round % 7}], event_id=event)
+        decision = loop.decide(request, OFFER, round_=self.round)
+        self.write(loop, PutDecision(decision, loop.terms))
+
+    def reward(self, loop: Loop, event: str, value: float) -> None:
+        at = loop.clock.now_us()
+        self.write(loop, PutReward(loop.id, event, value, at, loop.terms))
+
+
+async def wait(loops: list[Loop]) -> None:
+    for loop in loops:
+        await loop.work.wait()
+
+
+def test_each_server_reads_what_it_has_missed_before_it_learns(where: str) -> None:
+    draw = random.Random(5)
+
+    async def play(duo: Duo) -> None:
+        waiting: list[str] = []
+        for number in range(160):
+            loop = draw.choice(duo.loops)
+            kind = draw.random()
+            if kind < 0.05:
+                half_life = draw.choice(HALF_LIVES)
+                changed = loop.settings.merge({"halfLife": half_life}).to_json()
+                duo.write(loop, PutSettings(loop.id, changed, loop.clock.now_us(), "test"))
+            elif kind < 0.5 or not waiting:
+                duo.rank(loop, f"e{number}")
+                waiting.append(f"e{number}")
+            else:
+                duo.reward(loop, waiting.pop(draw.randrange(len(waiting))), draw.random())
+            await wait(duo.loops)
+        position = duo.store.read_positions(duo.row.id)[duo.row.id]
+        for loop in duo.loops:
+            teach(loop, LogNews(loop.id, position.lesson, position.change))
+        await wait(duo.loops)
+
+    with Store(where) as store:
+        duo = Duo(store)
+        asyncio.run(play(duo))
+        first, second = map(read_bits, duo.loops)
+        assert first == second == fold(duo.row, store)
+        assert duo.loops[0].last_change == duo.loops[1].last_change
+        assert duo.loops[0].settings == duo.loops[1].settings
+        assert duo.loops[0].model.observation_count > 40
+
+
+def test_a_server_whose_missing_lessons_were_deleted_loads_a_snapshot(where: str) -> None:
+    async def play(duo: Duo) -> None:
+        here, away = duo.loops
+        for number in range(6):
+            duo.rank(here, f"e{number}")
+            duo.reward(here, f"e{number}", number / 6)
+        for _ in range(2):
+            snapshot = PutSnapshot(here.id, here.last_lesson, here.encode_snapshot(), number)
+            duo.store.submit(snapshot).result(20)
+        later = here.clock.now_us() + 1
+        assert duo.store.submit(DeleteLogs(here.id, later, include_waiting=True)).result(20) == 6
+        duo.rank(here, "last")
+        duo.reward(away, "last", 1.0)
+        await wait(duo.loops)
+        teach(here, LogNews(here.id, away.last_lesson, away.last_change))
+        await wait(duo.loops)
+
+    with Store(where) as store:
+        duo = Duo(store)
+        asyncio.run(play(duo))
+        first, second = map(read_bits, duo.loops)
+        assert first == second == fold(duo.row, store)
+        assert duo.loops[1].model.observation_count == 7
+
+
+def test_lessons_that_come_as_news_are_learned_without_reading_the_log(where: str) -> None:
+    async def play(duo: Duo) -> None:
+        here, away = duo.loops
+        lessons = []
+        for number in range(5):
+            duo.rank(here, f"e{number}")
+            put = PutReward(here.id, f"e{number}", 0.5, here.clock.now_us(), here.terms)
+            result = duo.store.submit(put).result(20)
+            teach(here, result)
+            lessons += result.lessons
+        reads: list[int] = []
+        away.catch_up = lambda: reads.append(1)  # type: ignore[method-assign]
+        teach(away, LogNews(away.id, lessons[-1].id, 0, tuple(lessons)))
+        await wait(duo.loops)
+        assert reads == []
+
+    with Store(where) as store:
+        duo = Duo(store)
+        asyncio.run(play(duo))
+        assert read_bits(duo.loops[0]) == read_bits(duo.loops[1]) == fold(duo.row, store)
