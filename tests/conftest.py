@@ -23,6 +23,7 @@ SLOW_PATHS = (  # with servers, browsers, other environments, long simulations o
     "tests/action_sets",
     "tests/adaptive",
     "tests/client/test_client_service.py",
+    "tests/client/test_client_shared_log.py",
     "tests/diagonal/test_diagonal_policy.py",
     "tests/docs",
     "tests/glm",

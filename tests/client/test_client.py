@@ -171,11 +171,11 @@ def test_what_is_wrong_is_refused_before_anything_is_sent() -> None:
             (lambda: client.read_decisions(wait=31), SettingError),
         ):
             with pytest.raises(error):
-                wrong()  # type: ignore[no-untyped-call]
+                wrong()
     assert not play.requests
     for options in ({"timeout": 0}, {"rank_timeout": float("inf")}, {"key": "ä"}):
         with pytest.raises(SettingError, match=r"^Client: "):
-            Client("http://a", **options)  # type: ignore[arg-type]
+            Client("http://a", **options)
 
 
 def test_an_event_that_was_decided_among_other_actions_keeps_its_action() -> None:

@@ -15,7 +15,7 @@ from windvane.client import AsyncClient, Client, Decision, LoggedDecision, Reque
 from windvane.service.store.log import Store
 from windvane.service.store.schema import Funnel
 
-ACTIONS = ["ice", {"id": "tea", "price": 2.5}, "soup"]
+ACTIONS: list[str | dict[str, object]] = ["ice", {"id": "tea", "price": 2.5}, "soup"]
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from windvane.service.loops import decision_stream
 from windvane.service.loops.decision_stream import DecisionStream, StreamQuery
 from windvane.service.loops.settings import Settings
 from windvane.service.store.decision_operations import PutDecision
+from windvane.service.store.decision_stream import StreamRow
 from windvane.service.store.log import Store
 from windvane.service.store.reward_matching import RewardTerms
 
@@ -103,9 +104,7 @@ def test_a_sum_is_final_after_the_wait_time(
         [decision] = read(one)["decisions"]
         assert not decision["isFinal"]
     assert decision["reward"] == 0.75
-    row = decision_stream.StreamRow(
-        1, "e", 1000, "Online", False, 1000, 0, b"", "[]", 0.75, "amend", False
-    )
+    row = StreamRow(1, "e", 1000, "Online", False, 1000, 0, b"", "[]", 0.75, "amend", False)
     summing, earliest = RewardTerms(500, True), RewardTerms(500, False)
     assert not decision_stream._is_final(row, summing, 1500)
     assert decision_stream._is_final(row, summing, 1501)

@@ -106,7 +106,9 @@ def test_only_bad_entries_write_nothing(loop: Callable[..., LoopClient]) -> None
 def test_a_batch_is_bounded(loop: Callable[..., LoopClient]) -> None:
     one = loop()
     one.rank("e")
-    for body in ({}, [], {"rewards": []}, {"rewards": [entry("e", 1)] * 1001}, {"rewards": 1}):
+    many = [entry("e", 1)] * 1001
+    bodies: list[object] = [{}, [], {"rewards": []}, {"rewards": many}, {"rewards": 1}]
+    for body in bodies:
         check_refusal(one.call("POST", "/rewards", body), 400, "InvalidRewardRequest")
     large = {"rewards": [entry("e" * 1100, 1)] * 1000}
     check_refusal(one.call("POST", "/rewards", large), 400, "PayloadSizeExceeded")

@@ -86,6 +86,7 @@ def test_a_reader_misses_no_decision_while_others_are_written(where: str) -> Non
     with Store(where) as store:
         loop = create_loop(store)
         count = 300
+        assert not read_stream_page(store, loop, 0, 10)  # opens the connection of the reader
 
         def write(part: int) -> None:
             for number in range(part, count, 3):
