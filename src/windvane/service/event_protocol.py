@@ -72,7 +72,7 @@ NOBODY_WAITS = _NobodyWaits()
 class EventProtocol(BoundedProtocol):
     """HTTP that answers the requests of events without ASGI."""
 
-    app: RequestMiddleware  # type: ignore[assignment]
+    app: RequestMiddleware
     transport: BufferedTransport  # type: ignore[assignment]
     _event: EventCycle | None = None  # the request of which a part is still missing
     _rank_url = b""  # the last URL of a rank request on this connection, and what it means
@@ -168,7 +168,7 @@ class EventProtocol(BoundedProtocol):
             self.transport.close()
             raise
         finally:
-            self.tasks.discard(event.task)  # type: ignore[arg-type]
+            self.tasks.discard(event.task)
 
     def _encode(self, answer: EventAnswer, keep_alive: bool) -> bytes:
         """The whole response as bytes."""

@@ -324,7 +324,7 @@ def _lock_positions(transaction: Transaction, batches: list[Batch]) -> dict[int,
     )
     if transaction.connection.dialect.name != "sqlite":  # which locks the whole database
         query += " FOR UPDATE"
-    rows = transaction.fetch_all(query, sorted(loops))  # type: ignore[type-var]
+    rows = transaction.fetch_all(query, sorted(loops))
     return {loop: LogPosition(*position) for loop, *position in rows}
 
 
