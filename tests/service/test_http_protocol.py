@@ -1,4 +1,4 @@
-"""What `http_protocol.py`, `event_protocol.py` and `server.py` override in uvicorn still exists under that name."""
+"""What the protocols and the server override in uvicorn still exists under that name."""
 
 import inspect
 
