@@ -1,4 +1,4 @@
-"""What `http_protocol`, `event_protocol` and `server` override in uvicorn still has that name."""
+"""What the protocols and the server override in uvicorn still exists under that name."""
 
 import inspect
 

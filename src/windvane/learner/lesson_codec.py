@@ -72,8 +72,8 @@ def _list_array_sizes(features: PackedFeatures) -> bytes:
     if ARRAY not in features.kinds:
         return b""
     sizes = np.frombuffer(features.sizes, np.int64)
-    of_arrays: bytes = sizes[sizes != 1].astype(np.uint16).tobytes()
-    return of_arrays
+    array_sizes: bytes = sizes[sizes != 1].astype(np.uint16).tobytes()
+    return array_sizes
 
 
 def _pad(encoded: bytes) -> bytes:

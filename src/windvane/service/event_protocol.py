@@ -105,9 +105,9 @@ class EventProtocol(BoundedProtocol):
             scope["query_string"] = b""
             return self._rank_match
         url = httptools.parse_url(self.url)
-        path = url.path.decode("ascii")
-        if "%" in path or self.root_path:
+        if url.path is None or b"%" in url.path or self.root_path:
             return None
+        path = url.path.decode("ascii")
         match = match_endpoint("POST", path)
         if match is None or match.endpoint.event is None:
             return None

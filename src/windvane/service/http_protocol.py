@@ -41,7 +41,7 @@ class BufferedTransport:
         """Send bytes after all that was written."""
         if self._parts:
             self.write(data)
-        else:
+        elif not self._transport.is_closing():
             self._transport.write(data)
 
     def _flush(self) -> None:

@@ -9,7 +9,7 @@ def test_operations_time_out_in_the_order_of_their_deadlines() -> None:
     async def scenario() -> list[tuple[int, bool]]:
         loop = asyncio.get_running_loop()
         due = {1: 0.1, 2: 0.02, 3: 0.1, 4: 0.02}
-        begin = {}
+        begin: dict[int, float] = {}
         timed_out = []
 
         def note(number: int) -> None:

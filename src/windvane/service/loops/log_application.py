@@ -22,10 +22,20 @@ from windvane.service.store.reward_batches import PutRewardsResult
 from windvane.service.store.reward_operations import PutRewardResult
 from windvane.service.store.schema import Lesson, SettingsChange
 
+RESULTS_WITH_LESSONS = (
+    PutDecisionResult,
+    PutRewardResult,
+    PutRewardsResult,
+    ActivateResult,
+    ExpireResult,
+)
+
 
 def teach(loop: Loop, result: Any) -> None:
     """Let a loop learn the result of an operation; called in the order of the log."""
     lessons: Sequence[Lesson] = getattr(result, "lessons", ())
+    if type(result) is PutDecisionResult and not lessons and not loop.must_restore:
+        return  # nothing follows from most decisions
     is_long = (
         isinstance(result, SettingsChange)
         or loop.must_restore
@@ -71,10 +81,7 @@ def _apply_result(loop: Loop, result: Any) -> None:
     elif loop.must_restore:
         with suppress(StoreError):
             loop.restore()
-    elif isinstance(
-        result,
-        PutDecisionResult | PutRewardResult | ActivateResult | ExpireResult | PutRewardsResult,
-    ):
+    elif isinstance(result, RESULTS_WITH_LESSONS):
         _learn(loop, result.lessons)
     elif isinstance(result, LogNews):
         _learn(loop, result.lessons)

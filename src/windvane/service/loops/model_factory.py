@@ -4,15 +4,20 @@ from windvane.service.loops.full_model import FullModel
 from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.model import Model, Moment
 from windvane.service.loops.settings import Settings
+from windvane.service.loops.warmup import prepare_full_model
 
 
 def build_model(settings: Settings) -> Model:
     """A model of these settings that has learned nothing."""
-    return FullModel(settings) if settings.belief == "full" else LearnerModel(settings)
+    if settings.belief == "full":
+        prepare_full_model()
+        return FullModel(settings)
+    return LearnerModel(settings)
 
 
 def load_model(settings: Settings, saved: bytes, newest: Moment) -> Model:
     """Load a saved model; `newest` is the newest decision that it has learned."""
     if settings.belief == "full":
+        prepare_full_model()
         return FullModel.load(settings, saved, newest)
     return LearnerModel.load(settings, saved)

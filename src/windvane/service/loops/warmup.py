@@ -1,46 +1,65 @@
 """Load compiled code in one order, so that the same log gives the same bits in every process.
 
 A process that has just compiled a function may sum in another order than a process that loads the
-function from disk, and so may a process that has loaded other functions before.
+function from disk, and so may a process that has loaded other functions before. The functions of
+the learner come first, and those of a full belief second, once a loop needs them.
 """
 
 import logging
 import subprocess
+import threading
 from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
 
 from windvane import _compile_notice
 from windvane._jit import STAMP, cache_folder, cache_lock, has_cache_folder
 from windvane.errors import SettingError
 from windvane.service.processes import build_command, build_environment
 
+if TYPE_CHECKING:
+    from windvane.service.loops.learner_model import LearnerModel
+    from windvane.service.schemas import Action
+
 NO_FOLDER = (
     "serve: compiled code needs a folder that this user can write; set NUMBA_CACHE_DIR to one"
 )
 LOAD_CODE = "from windvane.service.loops import warmup; warmup.{}()"
-PARTS = ("load_full_model", "load_learner")  # compiled at the same time, in a process each
+
+
+class Kernels(NamedTuple):
+    """Functions that are compiled together, by the functions of this module that load them."""
+
+    name: str
+    parts: tuple[str, ...]  # compiled at the same time, in a process each
+
+
+LEARNER = Kernels("learner", ("load_ranking", "load_lessons"))
+FULL_MODEL = Kernels("full", ("load_full_model",))
 
 logger = logging.getLogger("windvane.service")
+_loading_full_model = threading.Lock()
+_is_full_model_due = False  # whether this process has loaded the learner, and no full model yet
 
 
-def compile_kernels() -> None:
-    """Compile all that the service needs in other processes, once for every version."""
-    from windvane import kernels
+def compile_kernels(kernels: Kernels = LEARNER) -> None:
+    """Compile functions in other processes, once for every version."""
+    from windvane import kernels as package
 
-    if not has_cache_folder(kernels.refresh):
+    if not has_cache_folder(package.refresh):
         raise SettingError(NO_FOLDER)
-    folder = cache_folder(kernels.refresh)
-    marker = folder / f"windvane.{STAMP[:16]}.whole"  # there once everything is compiled
+    folder = cache_folder(package.refresh)
+    marker = folder / f"windvane.{STAMP[:16]}.{kernels.name}"  # there once all are compiled
     if marker.exists():
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SettingError(f"{NO_FOLDER} ({error.strerror})") from None
-    with cache_lock(folder, "windvane.whole.lock"):
+    with cache_lock(folder, f"windvane.{kernels.name}.lock"):
         if not marker.exists():
             if _compile_notice.is_wanted():
-                logger.warning("compiling for this processor, once for each version: about 15 s")
-            _run_in_children(PARTS)
+                logger.warning("compiling for this processor, once for each version: about 10 s")
+            _run_in_children(kernels.parts)
             marker.touch()
 
 
@@ -60,9 +79,25 @@ def _run_in_children(functions: tuple[str, ...]) -> None:
 
 
 def load_kernels() -> None:
-    """Load all functions that a loop calls."""
-    load_full_model()
-    load_learner()
+    """Load all functions that a loop with a diagonal belief calls, before all others."""
+    global _is_full_model_due
+    load_ranking()
+    load_lessons()
+    _is_full_model_due = True
+
+
+def prepare_full_model() -> None:
+    """Compile and load what a full belief needs, the first time that a loop has one.
+
+    Most services have none. A process that has not loaded the learner's functions in order makes no
+    promise about bits, and is left alone.
+    """
+    global _is_full_model_due
+    with _loading_full_model:
+        if _is_full_model_due:
+            compile_kernels(FULL_MODEL)
+            load_full_model()
+            _is_full_model_due = False
 
 
 def load_full_model() -> None:
@@ -79,22 +114,39 @@ def load_full_model() -> None:
     policy.belief = policy.belief
 
 
-def load_learner() -> None:
-    """Load all functions that a loop with a diagonal belief calls."""
+def load_ranking() -> None:
+    """Load what a loop with a diagonal belief calls to choose."""
     from windvane.features.packing import pack_actions
-    from windvane.service.loops.learner_model import LearnerModel
+
+    model, context, actions = _make_request()
+    packed = pack_actions(actions)
+    model.rank(context, packed, [0], 0)
+    model.encode_action(context, packed, 0)
+
+
+def load_lessons() -> None:
+    """Load what a loop with a diagonal belief calls to learn, to explain and to be restored."""
+    from windvane.features.packing import pack_actions
+    from windvane.learner.lesson_codec import encode_packed_lesson
+    from windvane.learner.sides import pack_context
     from windvane.service.loops.model import Moment
+
+    model, context, actions = _make_request()
+    features = encode_packed_lesson(pack_context(context), pack_actions(actions).single[0])
+    moment = Moment(0, 0)
+    model.learn(features, 0.0, moment)
+    model.amend(features, 0.0, moment)
+    model.predict(features, moment)
+    model.estimate_actions(context, actions)
+    model.explain(context, actions, 0)
+    model.load(model.settings, model.save())
+
+
+def _make_request() -> "tuple[LearnerModel, list[dict[str, object]], list[Action]]":
+    """A new model, a context and the actions of a request."""
+    from windvane.service.loops.learner_model import LearnerModel
     from windvane.service.loops.settings import Settings
     from windvane.service.schemas import Action
 
-    settings = Settings()
-    model = LearnerModel(settings)
-    context, actions = [{"size": 1.0, "place": [1.0, 2.0]}], [Action("nothing", [])]
-    moment = Moment(0, 0)
-    choice = model.rank(context, pack_actions(actions), [0], 0)
-    model.learn(choice.features, 0.0, moment)
-    model.amend(choice.features, 0.0, moment)
-    model.predict(choice.features, moment)
-    model.estimate_actions(context, actions)
-    model.explain(context, actions, 0)
-    LearnerModel.load(settings, model.save())
+    context: list[dict[str, object]] = [{"size": 1.0, "place": [1.0, 2.0]}]
+    return LearnerModel(Settings()), context, [Action("nothing", [])]
