@@ -59,8 +59,8 @@ def install(programs: Path, requirement: str) -> None:
 
 def run_installation(command: list[str], variables: Mapping[str, str] | None = None) -> None:
     """Run a command that installs packages, or skip the test."""
-    environment_ = environment() | (variables or {})
-    done = subprocess.run(command, capture_output=True, text=True, env=environment_)
+    everything = {**environment(), **(variables or {})}
+    done = subprocess.run(command, capture_output=True, text=True, env=everything)
     if done.returncode:
         pytest.skip(f"pip must reach a package index to test the wheel: {done.stderr[-300:]}")
 

@@ -1,17 +1,15 @@
 """A service moves from SQLite to PostgreSQL and back: it believes, answers and keeps the same."""
 
-import hashlib
-import json
 import random
-import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from faults.belief_fold import BeliefFold
 from server_process import BASE, Client, Nursery, Server
 from windvane.cli import main
 from windvane.service.store.log import LogReader
@@ -23,22 +21,6 @@ LOOPS = {
     "/loops/shop": {"belief": "full", "dim": 16, "rewardAggregation": "sum"},
     "/loops/brief": {"halfLife": "50 rounds"},
 }
-# Learns every lesson of a log again, without its snapshots, in a process that has loaded the
-# kernels in the order of the service.
-FOLD = """
-import hashlib, json, sys
-from windvane.service.loops.loop import Loop
-from windvane.service.loops.warmup import load_kernels
-from windvane.service.store.log import LogReader
-load_kernels()
-with LogReader(sys.argv[1]) as store:
-    store.list_snapshots = lambda loop: []
-    beliefs = {
-        row.name: hashlib.sha256(Loop(row, store).encode_snapshot()).hexdigest()
-        for row in store.list_loops()
-    }
-print(json.dumps(beliefs))
-"""
 
 
 def play(client: Client, events: range) -> None:
@@ -57,23 +39,21 @@ def play(client: Client, events: range) -> None:
                     assert client.activate(event, loop).status == 204
 
 
-def read_beliefs(client: Client) -> dict[str, str]:
-    """A hash of the bytes of each loop's model."""
+def read_models(client: Client) -> dict[str, bytes]:
+    """The model of each loop, as the service gives it."""
     return {
-        loop.rpartition("/")[2] or "default": hashlib.sha256(
-            client.call("GET", f"{loop}{BASE}/model").body
-        ).hexdigest()
+        loop.rpartition("/")[2] or "default": client.call("GET", f"{loop}{BASE}/model").body
         for loop in LOOPS
     }
 
 
-def fold(where: str) -> dict[str, str]:
-    """A hash of what each loop believes after all lessons of a log."""
-    done = subprocess.run(
-        [sys.executable, "-c", FOLD, where], capture_output=True, text=True, check=True
-    )
-    beliefs: dict[str, str] = json.loads(done.stdout)
-    return beliefs
+def check_beliefs(folding: BeliefFold, where: str, models: dict[str, bytes]) -> dict[str, str]:
+    """The digest of every belief, which is that of a fold over all lessons of a log."""
+    beliefs = folding.read_beliefs(where, models)
+    for name, belief in beliefs.items():
+        assert belief.lessons > 0, name
+        assert belief.live == belief.restored == belief.folded, name
+    return {name: belief.live for name, belief in beliefs.items()}
 
 
 def read_answers(client: Client) -> dict[str, Any]:
@@ -95,8 +75,16 @@ def migrate(monkeypatch: pytest.MonkeyPatch, source: str, target: str) -> None:
     assert ended.value.code == 0
 
 
+@pytest.fixture
+def folding() -> Iterator[BeliefFold]:
+    folding = BeliefFold()
+    yield folding
+    folding.close()
+
+
 def test_a_migrated_service_believes_the_same_to_the_bit_and_goes_on(
     nursery: Nursery,
+    folding: BeliefFold,
     postgresql: Callable[[], str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -106,15 +94,13 @@ def test_a_migrated_service_believes_the_same_to_the_bit_and_goes_on(
         with closing(server.client()) as client:
             for loop, settings in LOOPS.items():
                 if loop:
-                    name = loop.rpartition("/")[2]
-                    body = {"name": name, "settings": settings}
+                    body = {"name": loop.rpartition("/")[2], "settings": settings}
                     answer = client.call("POST", "/loops", body)
                     assert answer.status == 201, answer.body
             play(client, range(40))
-            before = read_answers(client)
-            played = read_beliefs(client)
+            before, models = read_answers(client), read_models(client)
         server.stop()
-    assert fold(str(first)) == played
+    played = check_beliefs(folding, str(first), models)
     with LogReader(first) as log:
         snapshots = [log.find_snapshot(row.id) for row in log.list_loops()]
         funnels = [log.read_funnel(row.id) for row in log.list_loops()]
@@ -128,15 +114,16 @@ def test_a_migrated_service_believes_the_same_to_the_bit_and_goes_on(
         assert log.find_newest_time() == newest
     with Server(nursery, tmp_path / "moved", database) as server:
         with closing(server.client()) as client:
-            assert read_beliefs(client) == played
+            models = read_models(client)
+            assert check_beliefs(folding, str(first), models) == played  # a fold of the source
+            assert check_beliefs(folding, database, models) == played
             assert read_answers(client) == before
             play(client, range(40, 60))
-            played = read_beliefs(client)
-            before = read_answers(client)
+            before, models = read_answers(client), read_models(client)
         server.stop()
-    assert fold(database) == played
+    played = check_beliefs(folding, database, models)
 
     migrate(monkeypatch, database, str(last))
     with Server(nursery, last) as server, closing(server.client()) as client:
-        assert read_beliefs(client) == played
+        assert check_beliefs(folding, str(last), read_models(client)) == played
         assert read_answers(client) == before
