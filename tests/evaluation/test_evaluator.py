@@ -15,8 +15,8 @@ import windvane as wv
 from simulated_log import SECONDS_PER_ROW, MemoryLog, simulate_log
 from windvane.errors import SettingError
 from windvane.evaluation import Evaluation, evaluate, read_candidate
+from windvane.evaluation.candidate_text import list_candidates
 from windvane.evaluation.cluster import group_candidates
-from windvane.evaluation.evaluator import list_candidates
 from windvane.evaluation.log_batch import LogBatch
 from windvane.evaluation.tuning import tune
 

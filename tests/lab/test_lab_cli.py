@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 from simulation_plan import PLAN
 from windvane.lab.studies import criteo_standin, paper
 
+RunHere = Callable[..., subprocess.CompletedProcess[str]]
 MAIN = [sys.executable, "-c", "from windvane.cli import main; main()"]
 
 
@@ -180,8 +182,12 @@ def test_progress_is_shown_only_on_a_terminal(tmp_path: Path) -> None:
         ("plot nowhere", "nowhere holds no finished run"),
     ],
 )
-def test_a_mistake_is_one_line(words: str, sentence: str, tmp_path: Path) -> None:
-    assert_refused(run(*words.split(), home=tmp_path), sentence)
+def test_a_mistake_is_one_line(words: str, sentence: str, run_here: RunHere) -> None:
+    assert_refused(run_here(*words.split()), sentence)
+
+
+def test_a_mistake_of_a_process_is_one_line(tmp_path: Path) -> None:
+    assert_refused(run("simulate", home=tmp_path), "give either a TOML file or")
 
 
 @pytest.mark.parametrize(
@@ -196,10 +202,12 @@ def test_a_mistake_is_one_line(words: str, sentence: str, tmp_path: Path) -> Non
         ("[worlds.a]\ndim=2\narms=2\nhorizon=9", "at least one table [[policies]]"),
     ],
 )
-def test_a_plan_with_a_mistake_is_one_line(text: str, sentence: str, tmp_path: Path) -> None:
+def test_a_plan_with_a_mistake_is_one_line(
+    text: str, sentence: str, tmp_path: Path, run_here: RunHere
+) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(text)
-    assert_refused(run("simulate", plan, "--out", tmp_path / "out", home=tmp_path), sentence)
+    assert_refused(run_here("simulate", plan, "--out", tmp_path / "out"), sentence)
 
 
 def test_named_policies_are_tuned_for_their_world() -> None:

@@ -22,7 +22,6 @@ from unittest.mock import MagicMock
 import polars as pl
 import pytest
 
-from windvane.cli import main
 from windvane.errors import SettingError
 from windvane.service import app, cli, json_logging, server, worker
 from windvane.service.api.auth import create_key, is_valid
@@ -337,21 +336,6 @@ def test_a_system_without_posix_is_refused_in_one_sentence(
         patch.setattr(sys, "platform", "win32")
         with pytest.raises(SettingError, match="needs Linux, macOS or WSL, got Windows"):
             command()
-
-
-@pytest.fixture
-def run_here(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """A function that runs a command in this process, which is faster."""
-
-    def run_here(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", ["windvane", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return subprocess.CompletedProcess(sys.argv, int(end.value.code or 0), *capsys.readouterr())
-
-    return run_here
 
 
 def test_a_file_to_write_that_is_a_directory_is_refused_in_one_line(

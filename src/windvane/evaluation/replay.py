@@ -35,6 +35,8 @@ class ScoredRows(NamedTuple):
     model_chosen: Floats  # (n,) q̂(a_k)
     coefficients: Floats  # (n,) c
     unsupported: Floats  # (n,) Σ π(a) over actions that were logged with probability 0
+    probabilities: Floats  # (actions,) π of all actions of all rows
+    predictions: Floats  # (actions,) q̂
 
 
 class ReplayCounts(NamedTuple):
@@ -63,9 +65,10 @@ def make_key(seed: int) -> np.uint64:
     return np.uint64(seed) ^ ACCEPTANCE_KEY
 
 
-def make_scores(size: int) -> ScoredRows:
-    """Make room for the scores of rows."""
-    return ScoredRows(*(np.zeros(size) for _ in ScoredRows._fields))
+def make_scores(rows: int, actions: int) -> ScoredRows:
+    """Make room for the scores of rows with some actions in all."""
+    sizes = [rows] * 5 + [actions] * 2
+    return ScoredRows(*(np.zeros(size) for size in sizes))
 
 
 class RowReplayer:
@@ -80,7 +83,7 @@ class RowReplayer:
 
     def score_block(self, block: FeatureBlock, first_row: int) -> ScoredRows:
         """Score the rows of a block and learn from those accepted."""
-        scores = make_scores(block.rows.size)
+        scores = make_scores(block.rows.size, block.logged.size)
         self._player.open_block(block)
         begin_acceptance(self._acceptance, block)
         weights = block.multiplicities / block.probabilities
@@ -89,12 +92,15 @@ class RowReplayer:
         for row, chosen in enumerate(chosen_places):
             at = self._find_time(times[row], first_row + row)
             probabilities, predictions = self._player.view_row(row, at)
+            offered = slice(starts[row], starts[row + 1])
+            scores.probabilities[offered] = probabilities
+            scores.predictions[offered] = predictions
             own = float(probabilities[chosen]) if chosen >= 0 else 0.0
             scores.weights[row] = own / block.probabilities[row]
             scores.model_values[row] = probabilities @ predictions
             scores.model_chosen[row] = predictions[chosen] if chosen >= 0 else 0.0
             scores.coefficients[row] = self._acceptance.counters[MULTIPLIER]
-            is_impossible = logged[starts[row] : starts[row + 1]] == 0.0
+            is_impossible = logged[offered] == 0.0
             scores.unsupported[row] = probabilities[is_impossible].sum()
             repetitions = count_repetitions(
                 self._acceptance, own * weights[row], self._key, first_row + row
