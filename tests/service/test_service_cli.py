@@ -308,8 +308,10 @@ def test_the_demo_plays_and_ends(tmp_path: Path) -> None:
         ("loop create a --mode Loud", "settings"),
     ],
 )
-def test_a_mistake_is_one_line(words: str, sentence: str, tmp_path: Path) -> None:
-    check_one_line_error(run(*words.split(), "--data", tmp_path / "data"), sentence)
+def test_a_mistake_is_one_line(
+    words: str, sentence: str, tmp_path: Path, run_here: RunHere
+) -> None:
+    check_one_line_error(run_here(*words.split(), "--data", tmp_path / "data"), sentence)
 
 
 def test_every_setting_has_a_flag(tmp_path: Path) -> None:
