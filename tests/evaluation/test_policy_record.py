@@ -132,6 +132,10 @@ def test_counts_and_coefficients_weigh_decisions() -> None:
     scores = model_values + weights * (rewards - model_chosen)
     expected = (coefficients * scores).sum() / coefficients.sum()
     assert record.summarize().estimates["dr"].value == pytest.approx(expected, rel=1e-9)
+    equal = PolicyRecord("learner")
+    equal.add(times, rewards, weights, model_values, model_chosen)
+    assert record.summarize().sequence == equal.summarize().sequence
+    assert record.summarize().gain.interval == equal.summarize().gain.interval
     single, double = PolicyRecord("a"), PolicyRecord("a")
     single.add(times, rewards, weights)
     double.add(times, rewards, weights, counts=np.full(N, 4.0))

@@ -26,7 +26,7 @@ from windvane.errors import SettingError
 from windvane.evaluation.confidence_sequence import ConfidenceSequence, RewardRange
 from windvane.types import Booleans, Floats, Places
 
-MODEL_BOUNDS = (2.0, 10.0, 50.0)  # each k beside 0: narrowest for few, more and many decisions
+MODEL_BOUNDS = (1.0, 5.0, 50.0)  # each k beside 0: narrowest for few, more and many decisions
 
 
 class ActionModel(NamedTuple):

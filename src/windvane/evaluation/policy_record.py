@@ -64,7 +64,8 @@ class PolicyRecord:
     Σ_a π(a) q̂(a) and `model_chosen` are q̂ of the logged action; `action_model` has the predictions
     and probabilities of all actions, and makes the confidence sequences narrower. `counts` say how
     many decisions a row stands for, and `coefficients` are those of a replay (Σ c R / Σ c); both
-    multiply.
+    multiply. The confidence sequences of value and gain weigh all decisions of a replay equally:
+    its first coefficients may be several times the others, and would make intervals much wider.
 
     Without `reward_range`, the range is [0, 1] if all rewards lie in it, else [−1, 1], else that
     of the rewards seen.
@@ -165,7 +166,8 @@ class PolicyRecord:
         self._has_model = self._check_model(who, model_values is not None)
         self._widen_range(RewardRange(float(rewards.min()), float(rewards.max())))
         self._trust.add(scale, unsupported, is_defaulted, is_degraded)
-        self._add_to_model_sequences(rewards, weights, action_model, scale)
+        repeats = multiply_coefficients(who, counts, None)
+        self._add_to_model_sequences(rewards, weights, action_model, repeats)
         for start in range(0, len(times), CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)
             self._add_chunk(
@@ -175,6 +177,7 @@ class PolicyRecord:
                 None if model_values is None else model_values[part],
                 None if model_chosen is None else model_chosen[part],
                 None if scale is None else scale[part],
+                None if repeats is None else repeats[part],
             )
 
     def _add_chunk(
@@ -185,8 +188,9 @@ class PolicyRecord:
         model_values: Floats | None,
         model_chosen: Floats | None,
         scale: Floats | None,
+        repeats: Floats | None,
     ) -> None:
-        self._sequence.update(rewards, weights, scale)
+        self._sequence.update(rewards, weights, repeats)
         if self._recent is not None:
             self._recent.update(times, rewards, weights, scale)
         self._shrinkage.add(rewards, weights, model_values, model_chosen, scale)
@@ -197,7 +201,7 @@ class PolicyRecord:
         rewards: Floats,
         weights: Floats,
         action_model: ActionModel | None,
-        scale: Floats | None,
+        repeats: Floats | None,
     ) -> None:
         if action_model is None:
             self._model_sequences = []
@@ -211,7 +215,7 @@ class PolicyRecord:
                     rewards[part],
                     weights[part],
                     model.select(part),
-                    None if scale is None else scale[part],
+                    None if repeats is None else repeats[part],
                 )
 
     def merge(self, other: "PolicyRecord") -> None:

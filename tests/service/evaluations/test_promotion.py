@@ -21,7 +21,7 @@ from windvane.service.store.schema import EvaluationRow
 
 DAY = 86_400
 LOG_DAYS = 13
-ROWS = {"wasteful": 2500, "thrifty": 500}
+ROWS = {"wasteful": 1500, "thrifty": 500}
 EXPLORATION = {"wasteful": 0.5, "thrifty": 0.02}
 VERSION = "api-version=2022-09-01-preview"
 PATIENCE_SECONDS = 240.0
