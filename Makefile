@@ -18,10 +18,10 @@ run: .venv/ready
 	@$(BIN)/python -m windvane reproduce
 
 test: lint docs
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-fast: .venv/ready
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 lint: .venv/ready
 	$(BIN)/python -m ruff check .

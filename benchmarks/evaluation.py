@@ -103,7 +103,7 @@ def time_windvane(rows: LoggedRows, dim: int, memory: str) -> float:
         assert isinstance(policy, Policy)
         replayer = CompiledReplayer(policy, "time", 1)
         replayer._acceptance.counters[0] = rows.probabilities[0]
-        scores = make_scores(len(rows.chosen))
+        scores = make_scores(len(rows.chosen), len(rows.logged))
         arrays, restart = policy.prepare_rounds(0)
         start = time.process_time()
         replay_rows(arrays, replayer._acceptance, rows, scores, 0, 0, make_key(1), 0, restart)

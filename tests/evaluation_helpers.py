@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,20 +36,28 @@ MEAN_REWARDS = {"phone": [0.1, 0.8, 0.4], "desktop": [0.7, 0.2, 0.4]}  # by devi
 
 
 def write_log(
-    store: Store, name: str, rows: int, exploration: float = 0.3, **settings: Any
+    store: Store,
+    name: str,
+    rows: int,
+    exploration: float = 0.3,
+    *,
+    start: int = START,
+    step: int = STEP,
+    find_means: Callable[[int], Mapping[str, Sequence[float]]] = lambda row: MEAN_REWARDS,
+    **settings: Any,
 ) -> tuple[int, wv.Learner]:
     """Write decisions of a learner and their rewards; returns the loop and the learner."""
     parsed = Settings(exploration_percentage=exploration, **settings)
-    loop = store.submit(PutLoop(name, parsed.to_json(), START * SECOND, "test")).result(20).id
+    loop = store.submit(PutLoop(name, parsed.to_json(), start * SECOND, "test")).result(20).id
     learner = parsed.build_learner()
     draws = np.random.default_rng(1)
     actions = [{"id": each["id"], **each["features"][0]} for each in json.loads(OFFER)]
     for k in range(rows):
         device = "phone" if draws.random() < 0.5 else "desktop"
         context = {"device": device, "noise": str(draws.integers(3))}
-        at = START + k * STEP
+        at = start + k * step
         decision = learner.rank(context, actions, at=at)
-        reward = float(draws.random() < MEAN_REWARDS[device][decision.index])
+        reward = float(draws.random() < find_means(k)[device][decision.index])
         request = json.dumps({"contextFeatures": [context], "actions": json.loads(OFFER)})
         rest, offer_at = cut_offer(request, OFFER)
         assert rest is not None
@@ -74,7 +83,7 @@ def write_log(
         learner.reward(decision, reward)
         if k % 1000 == 0:
             store.submit(PutClock(at * SECOND)).result(20)  # the writer keeps up
-    store.submit(PutClock((START + rows * STEP) * SECOND)).result(20)
+    store.submit(PutClock((start + rows * step) * SECOND)).result(20)
     return loop, learner
 
 

@@ -35,6 +35,29 @@ def lower_bound(terms: Sequence[float], floor: float, prior: float, level: float
     return (total - scale * low) / len(terms)
 
 
+def joint_lower_bound(
+    sides: Sequence[tuple[Sequence[float], float]], prior: float, level: float
+) -> float:
+    """The smallest mean with which the average wealth of several (terms, ℓ) is at most 1/level."""
+    sums = []
+    for terms, floor in sides:
+        total = variance = 0.0
+        for i, x in enumerate(terms, start=1):
+            variance += (x - min(1.0, (prior + total) / i)) ** 2
+            total += x
+        sums.append((total, 1 + floor, log_wealth_by_integral(variance / (1 + floor) ** 2)))
+    n = len(sides[0][0])
+    low, high = min(total / n for total, _, _ in sums) - 60.0, max(t / n for t, _, _ in sums)
+    for _ in range(60):
+        mean = (low + high) / 2
+        wealths = [
+            math.exp(min(wealth((total - n * mean) / scale), 600.0)) if total > n * mean else 0.0
+            for total, scale, wealth in sums
+        ]
+        low, high = (mean, high) if np.mean(wealths) >= 1 / level else (low, mean)
+    return low
+
+
 def log_wealth_by_integral(variance: float) -> Callable[[float], float]:
     """log ∫ exp(λ s − ψ(λ) V) f(λ) dλ, with f(λ) = e^(λ − 1) / (1 − 1/e) on [0, 1]."""
 

@@ -14,7 +14,7 @@ from windvane.errors import SettingError
 
 if TYPE_CHECKING:
     from windvane.evaluation import Evaluation
-    from windvane.evaluation.evaluator import Settings
+    from windvane.evaluation.evaluation_settings import Settings
     from windvane.evaluation.log_batch import Log
     from windvane.evaluation.log_check import CheckReport
 
@@ -110,8 +110,9 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Estimate from a log what other policies would have earned."""
+    from windvane.evaluation.candidate_text import list_candidates
     from windvane.evaluation.cluster import LOCAL, evaluate_on
-    from windvane.evaluation.evaluator import list_candidates, make_settings
+    from windvane.evaluation.evaluation_settings import make_settings
     from windvane.evaluation.report import format_evaluation, list_sentences
 
     if tune is not None and (tune not in TUNED or policy):

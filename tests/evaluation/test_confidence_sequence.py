@@ -1,24 +1,37 @@
 """Confidence sequences: the formulas as written, and coverage at every look by simulation."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from logged_worlds import ACTIONS, LoggedRuns, draw_runs
 from naive_estimators import gain_interval, value_interval
 from windvane.evaluation.bounded_model import (
+    MODEL_BOUNDS,
+    ActionModel,
     BoundedModel,
+    SideModel,
     bound_model,
     make_sequence,
     update_with_model,
 )
-from windvane.evaluation.confidence_sequence import UNIT_RANGE, ConfidenceSequence, RewardRange
+from windvane.evaluation.confidence_sequence import (
+    ABOVE,
+    BELOW,
+    HIGH,
+    LOW,
+    UNIT_RANGE,
+    ConfidenceSequence,
+    RewardRange,
+)
 from windvane.evaluation.deployment_gate import judge_gain
+from windvane.evaluation.joint_bounds import bound_value, compute_log_wealth
 from windvane.types import Booleans, Floats
 
 RUNS = 600
 ROWS = 800
 LOOK_EVERY_ROWS = 20
-MODEL_BOUND = 3.0  # weights go up to 10, so that some predictions are limited
 
 
 def draw_rows(n: int, seed: int) -> tuple[Floats, Floats]:
@@ -87,56 +100,108 @@ def runs(request: pytest.FixtureRequest) -> LoggedRuns:
     return draw_runs(RUNS, ROWS, seed=7, is_drifting=request.param)
 
 
-def find_misses(low: Floats, high: Floats, truth: Floats) -> Booleans:
-    return (truth < low) | (truth > high)
-
-
-def make_model(runs: LoggedRuns, part: slice) -> BoundedModel:
-    """The model terms of all runs, as `bound_model` computes them for one log."""
+def make_models(runs: LoggedRuns, part: slice) -> list[BoundedModel]:
+    """The model terms of all runs for every bound, as `bound_model` computes them for one log."""
     size = runs.rewards[:, part].size
     policy = np.zeros(ACTIONS)
     policy[0] = 1.0
-    terms = bound_model(
+    actions = ActionModel(
         runs.predictions[:, part].ravel(),
         np.tile(policy, size),
         runs.probabilities[:, part].ravel(),
         np.arange(0, ACTIONS * size + 1, ACTIONS),
         runs.chosen[:, part].ravel().astype(np.int64),
-        UNIT_RANGE,
-        MODEL_BOUND,
     )
-    return BoundedModel(*(term.reshape(RUNS, -1) for term in terms))
+    models = []
+    for bound in MODEL_BOUNDS:
+        sides = bound_model(actions, UNIT_RANGE, bound)
+        models.append(
+            BoundedModel(*(SideModel(*(term.reshape(RUNS, -1) for term in side)) for side in sides))
+        )
+    return models
 
 
-def test_intervals_cover_at_every_look_and_a_normal_interval_does_not(runs: LoggedRuns) -> None:
-    plain, robust = ConfidenceSequence(), make_sequence(UNIT_RANGE, MODEL_BOUND)
-    truth = np.cumsum(runs.values, axis=1) / np.arange(1, ROWS + 1)
-    gain = truth - np.cumsum(runs.logged_values, axis=1) / np.arange(1, ROWS + 1)
+class Watched:
+    """Confidence sequences that are looked at again and again, and whether they ever missed."""
+
+    def __init__(self, bounds: tuple[float, ...] = ()) -> None:
+        self.plain = ConfidenceSequence()
+        self.with_model = [make_sequence(UNIT_RANGE, bound) for bound in bounds]
+        self.missed_value = np.zeros(RUNS, dtype=bool)
+        self.missed_gain = np.zeros(RUNS, dtype=bool)
+
+    def update(
+        self,
+        rewards: Floats,
+        weights: Floats,
+        models: Sequence[BoundedModel] = (),
+        coefficients: Floats | None = None,
+    ) -> None:
+        self.plain.update(rewards, weights, coefficients)
+        for sequence, model in zip(self.with_model, models, strict=True):
+            update_with_model(sequence, rewards, weights, model, coefficients)
+
+    def look(self, value: Floats, gain: Floats) -> None:
+        """Remember the runs whose intervals do not contain the true value or gain.
+
+        An end of an interval is the mean at which the wealth of its side is 2/α.
+        """
+        self.missed_value |= self.rejects(LOW, value) | self.rejects(HIGH, 1 - value)
+        self.missed_gain |= self.rejects(ABOVE, gain) | self.rejects(BELOW, -gain)
+
+    def rejects(self, side: int, mean: Floats) -> Booleans:
+        wealth = compute_log_wealth([self.plain, *self.with_model], side, mean)
+        return np.asarray(wealth >= np.log(2 / 0.05))
+
+    def find_width(self) -> float:
+        low, high = bound_value([self.plain, *self.with_model])
+        return float((high - low).mean())
+
+
+def test_intervals_cover_at_every_look_and_wrong_ones_do_not(runs: LoggedRuns) -> None:
+    plain = Watched()
+    robust, weighted, unlimited = (Watched(MODEL_BOUNDS) for _ in range(3))
+    counts = np.arange(1, ROWS + 1)
+    before = np.cumsum(runs.rewards, axis=1) - runs.rewards
+    coefficients = 0.1 + 0.9 * before / counts  # depend on earlier rewards only, as in a replay
+    gains = runs.values - runs.logged_values
+    value, gain = np.cumsum(runs.values, axis=1) / counts, np.cumsum(gains, axis=1) / counts
+    mass = np.cumsum(coefficients, axis=1)
+    weighted_value = np.cumsum(coefficients * runs.values, axis=1) / mass
+    weighted_gain = np.cumsum(coefficients * gains, axis=1) / mass
     scores = runs.weights * runs.rewards
-    means = np.cumsum(scores, axis=1) / np.arange(1, ROWS + 1)
-    squares = np.cumsum(scores**2, axis=1) / np.arange(1, ROWS + 1)
-    missed = {
-        name: np.zeros(RUNS, dtype=bool)
-        for name in ("value", "gain", "model value", "model gain", "normal")
-    }
+    means = np.cumsum(scores, axis=1) / counts
+    squares = np.cumsum(scores**2, axis=1) / counts
+    missed_normal = np.zeros(RUNS, dtype=bool)
     for start in range(0, ROWS, LOOK_EVERY_ROWS):
         part, last = slice(start, start + LOOK_EVERY_ROWS), start + LOOK_EVERY_ROWS - 1
         rewards, weights = runs.rewards[:, part], runs.weights[:, part]
+        models = make_models(runs, part)
         plain.update(rewards, weights)
-        update_with_model(robust, rewards, weights, make_model(runs, part))
-        missed["value"] |= find_misses(*plain.bound_value(), truth[:, last])
-        missed["gain"] |= find_misses(*plain.bound_gain(), gain[:, last])
-        missed["model value"] |= find_misses(*robust.bound_value(), truth[:, last])
-        missed["model gain"] |= find_misses(*robust.bound_gain(), gain[:, last])
+        robust.update(rewards, weights, models)
+        weighted.update(rewards, weights, models, coefficients[:, part])
+        predicted = runs.predictions[:, part, 0]  # not limited by k/w, unlike q of the chosen one
+        wrong = [
+            BoundedModel(
+                model.rewards._replace(value=predicted),
+                model.complements._replace(value=1 - predicted),
+            )
+            for model in models
+        ]
+        unlimited.update(rewards, weights, wrong)
+        for watched in (plain, robust, unlimited):
+            watched.look(value[:, last], gain[:, last])
+        weighted.look(weighted_value[:, last], weighted_gain[:, last])
         if last >= 100:  # even if the normal interval is spared the first looks
             width = 1.96 * np.sqrt((squares - means**2)[:, last] / last)
-            missed["normal"] |= np.abs(means[:, last] - truth[:, last]) > width
-    shares = {name: float(share.mean()) for name, share in missed.items()}
-    assert shares.pop("normal") > 0.15
-    assert max(shares.values()) <= 0.05, shares
-    low, high = plain.bound_value()
-    model_low, model_high = robust.bound_value()
-    assert (model_high - model_low).mean() < 0.9 * (high - low).mean()  # the model pays
+            missed_normal |= np.abs(means[:, last] - value[:, last]) > width
+    for watched in (plain, robust, weighted):
+        assert watched.missed_value.mean() <= 0.05
+        assert watched.missed_gain.mean() <= 0.05
+    assert missed_normal.mean() > 0.15
+    assert unlimited.missed_value.mean() > 0.15
+    assert unlimited.missed_gain.mean() > 0.15
+    assert robust.find_width() < 0.9 * plain.find_width()  # the model pays
 
 
 def test_the_gate_opens_about_when_it_said_it_would() -> None:
@@ -148,7 +213,7 @@ def test_the_gate_opens_about_when_it_said_it_would() -> None:
     predicted: list[float] = []
     for _ in range(200):  # the same decisions again and again: gain and variance stay the same
         sequence.update(rewards, weights)
-        gain = judge_gain(sequence, 0.05, alpha=0.05)
+        gain = judge_gain([sequence], 0.05, alpha=0.05)
         if gain.verdict != "not yet":
             break
         assert gain.rows_needed is not None
@@ -162,5 +227,5 @@ def test_the_gate_opens_about_when_it_said_it_would() -> None:
 def test_no_number_of_rows_is_enough_for_a_gain_of_zero() -> None:
     sequence = ConfidenceSequence()
     sequence.update(np.array([1.0, 1.0]), np.array([1.0, 1.0]))
-    gain = judge_gain(sequence, 0.0, alpha=0.05)
+    gain = judge_gain([sequence], 0.0, alpha=0.05)
     assert (gain.verdict, gain.rows_needed) == ("not yet", None)

@@ -15,8 +15,8 @@ import windvane as wv
 from simulated_log import SECONDS_PER_ROW, MemoryLog, simulate_log
 from windvane.errors import SettingError
 from windvane.evaluation import Evaluation, evaluate, read_candidate
+from windvane.evaluation.candidate_text import list_candidates
 from windvane.evaluation.cluster import group_candidates
-from windvane.evaluation.evaluator import list_candidates
 from windvane.evaluation.log_batch import LogBatch
 from windvane.evaluation.tuning import tune
 
@@ -161,3 +161,21 @@ def test_a_cluster_gives_the_same_bits(tmp_path: Path) -> None:
     )
     assert len(json.loads(here)["policies"]) == len(texts)
     assert json.loads(there) == json.loads(here)
+
+
+def test_confidence_sequences_use_the_reward_model() -> None:
+    log = simulate_log(1500, seed=3)
+    texts = ["logged", "first", "random", "learner", "full(keep() * optimism(0.5), dim=12)"]
+    with_model = evaluate(log, texts).policies
+    assert [policy.sequence_kind for policy in with_model] == ["ips", "dr", "dr", "dr", "dr"]
+    without_model = evaluate(log, texts[:3], reward_model=False).policies
+    assert {policy.sequence_kind for policy in without_model} == {"ips"}
+    ratios = (0.9, 1.0)  # weights of the random policy are near 1, so that a model saves little
+    for narrow, wide, ratio in zip(with_model[1:3], without_model[1:], ratios, strict=True):
+        for mine, other in (
+            (narrow.sequence, wide.sequence),
+            (narrow.gain.interval, wide.gain.interval),
+        ):
+            assert mine.high - mine.low < ratio * (other.high - other.low)
+            assert other.low < mine.high
+            assert mine.low < other.high

@@ -15,8 +15,7 @@ from windvane.evaluation import (
     policy_record,
     value_series,
 )
-from windvane.evaluation.bounded_model import BoundedModel, bound_model
-from windvane.evaluation.confidence_sequence import UNIT_RANGE
+from windvane.evaluation.bounded_model import ActionModel
 from windvane.types import Floats
 
 N = 3000
@@ -133,6 +132,10 @@ def test_counts_and_coefficients_weigh_decisions() -> None:
     scores = model_values + weights * (rewards - model_chosen)
     expected = (coefficients * scores).sum() / coefficients.sum()
     assert record.summarize().estimates["dr"].value == pytest.approx(expected, rel=1e-9)
+    equal = PolicyRecord("learner")
+    equal.add(times, rewards, weights, model_values, model_chosen)
+    assert record.summarize().sequence == equal.summarize().sequence
+    assert record.summarize().gain.interval == equal.summarize().gain.interval
     single, double = PolicyRecord("a"), PolicyRecord("a")
     single.add(times, rewards, weights)
     double.add(times, rewards, weights, counts=np.full(N, 4.0))
@@ -144,33 +147,69 @@ def test_counts_and_coefficients_weigh_decisions() -> None:
     assert two.series.expand()[-1].mass == 4 * N
 
 
-def test_a_bounded_model_makes_the_sequence_narrower() -> None:
+def draw_modelled_log() -> tuple[Floats, Floats, Floats, ActionModel]:
+    """Times, rewards and weights of a policy that chooses action 1 with chance 0.9."""
     rng = np.random.default_rng(9)
     chosen = rng.integers(2, size=N)
     rewards = np.where(chosen == 0, 0.3, 0.8) + rng.uniform(-0.1, 0.1, N)
-    weights = 0.2 + (chosen == 1) / 0.625  # the policy chooses 1 with chance 0.9
-    times = np.linspace(0.0, 1e6, N)
-    model = bound_model(
+    weights = 0.2 + (chosen == 1) / 0.625
+    actions = ActionModel(
         np.tile([0.3, 0.8], N),
         np.tile([0.1, 0.9], N),
         np.full(2 * N, 0.5),
         np.arange(0, 2 * N + 1, 2),
         chosen,
-        UNIT_RANGE,
     )
-    plain = PolicyRecord("a", reward_range=(0.0, 1.0))
-    helped = PolicyRecord("a", reward_range=(0.0, 1.0))
+    return np.linspace(0.0, 1e6, N), rewards, weights, actions
+
+
+@pytest.mark.parametrize("reward_range", [(0.0, 1.0), None])
+def test_an_action_model_makes_the_sequence_narrower(
+    reward_range: tuple[float, float] | None,
+) -> None:
+    times, rewards, weights, actions = draw_modelled_log()
+    plain = PolicyRecord("a", reward_range=reward_range)
+    helped = PolicyRecord("a", reward_range=reward_range)
     for start in range(0, N, 1000):
         part = slice(start, start + 1000)
-        bounded = BoundedModel(*(column[part] for column in model))
+        is_selected = np.zeros(N, dtype=bool)
+        is_selected[part] = True
         plain.add(times[part], rewards[part], weights[part])
-        helped.add(times[part], rewards[part], weights[part], bounded_model=bounded)
+        helped.add(
+            times[part], rewards[part], weights[part], action_model=actions.select(is_selected)
+        )
     wide, narrow = plain.summarize(), helped.summarize()
     assert (wide.sequence_kind, narrow.sequence_kind) == ("ips", "dr")
     low, high = narrow.sequence
     assert low < 0.75 < high
     assert high - low < 0.6 * (wide.sequence.high - wide.sequence.low)
     assert narrow.gain.verdict == "better"
+
+
+def test_records_with_an_action_model_merge_and_forget_it_if_a_row_has_none() -> None:
+    times, rewards, weights, actions = draw_modelled_log()
+    whole, halves = PolicyRecord("a"), [PolicyRecord("a"), PolicyRecord("a")]
+    whole.add(times, rewards, weights, action_model=actions)
+    for half, is_first in zip(halves, (True, False), strict=True):
+        is_selected = (np.arange(N) < 1000) == is_first
+        part = np.flatnonzero(is_selected)
+        half.add(
+            times[part], rewards[part], weights[part], action_model=actions.select(is_selected)
+        )
+    halves[0].merge(halves[1])
+    merged, together = halves[0].summarize(), whole.summarize()
+    assert merged.sequence_kind == "dr"
+    assert flatten(merged.sequence) == pytest.approx(flatten(together.sequence), abs=0.01)
+    negative = PolicyRecord("a")  # whose range is wider, and which has no model
+    negative.add(times[:1], np.array([-0.5]), weights[:1])
+    halves[0].merge(negative)
+    assert halves[0].summarize().sequence_kind == "ips"
+    plain = PolicyRecord("a")
+    plain.add(times, rewards, weights)
+    plain.merge(negative)
+    assert flatten(halves[0].summarize().gain.interval) == pytest.approx(
+        flatten(plain.summarize().gain.interval), abs=0.01
+    )
 
 
 def test_the_series_has_the_numbers_of_the_wire_format() -> None:
@@ -239,8 +278,8 @@ def test_bad_rows_are_refused_and_change_nothing() -> None:
         record.add(good, good, good, good, good, counts=np.array([1.0, 0.0, 1.0]))
     with pytest.raises(SettingError, match="or none of them"):
         record.add(good, good, good)
-    with pytest.raises(SettingError, match="needs the reward_range"):
-        record.add(good, good, good, good, good, bounded_model=BoundedModel(good, good, good, good))
+    with pytest.raises(SettingError, match="must have 3 decisions, got 3000"):
+        record.add(good, good, good, good, good, action_model=draw_modelled_log()[3])
     assert record.summarize().to_json() == before
     with pytest.raises(SettingError, match="at least one decision"):
         PolicyRecord("empty").summarize()

@@ -10,10 +10,11 @@ from windvane.evaluation.acceptance import ACCEPTANCE_KEY, MOST_REPETITIONS
 from windvane.evaluation.candidate_text import read_candidate
 from windvane.evaluation.candidates import Clock, LogFacts, PolicyCandidate
 from windvane.evaluation.compiled_replay import CompiledReplayer
-from windvane.evaluation.evaluator import evaluate, make_replayer
+from windvane.evaluation.evaluator import evaluate
 from windvane.evaluation.feature_blocks import split_blocks
 from windvane.evaluation.players import make_chooser_player
 from windvane.evaluation.replay import Replayer, RowReplayer, ScoredRows
+from windvane.evaluation.replayers import make_replayer
 from windvane.features.encoder import Encoder
 
 SEED = 5

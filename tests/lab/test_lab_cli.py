@@ -1,4 +1,4 @@
-"""The commands of the lab, run as processes."""
+"""The commands of the lab, run as processes if the process matters."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 from simulation_plan import PLAN
 from windvane.lab.studies import criteo_standin, paper
 
+RunHere = Callable[..., subprocess.CompletedProcess[str]]
 MAIN = [sys.executable, "-c", "from windvane.cli import main; main()"]
 
 
@@ -24,6 +26,13 @@ def run(*words: str | Path, home: Path) -> subprocess.CompletedProcess[str]:
     settings = {**os.environ, "XDG_CACHE_HOME": str(home)}
     command = [*MAIN, *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=settings)
+
+
+@pytest.fixture
+def run_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_here: RunHere) -> RunHere:
+    """Run a command in this process, with its own cache folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return run_here
 
 
 def assert_refused(output: subprocess.CompletedProcess[str], sentence: str) -> None:
@@ -60,19 +69,19 @@ def test_reproduce_writes_picture_curves_and_summary(tmp_path: Path) -> None:
     assert (out / "figure.png").read_bytes() == before
 
 
-def test_reproduce_reads_a_real_file(tmp_path: Path) -> None:
+def test_reproduce_reads_a_real_file(tmp_path: Path, run_lab: RunHere) -> None:
     data = tmp_path / "data.tsv.gz"
     criteo_standin.write_stand_in(data, rows=30_000)
     words = ["reproduce", "--panels", "10x10", "--replications", "1", "--protocol", "paper"]
-    output = run(*words, "--data", data, "--out", tmp_path / "out", "--json", home=tmp_path)
+    output = run_lab(*words, "--data", data, "--out", tmp_path / "out", "--json")
     assert output.returncode == 0, output.stderr
     assert json.loads(output.stdout)["protocol"] == "paper"
 
 
-def test_simulate_plays_a_plan(tmp_path: Path) -> None:
+def test_simulate_plays_a_plan(tmp_path: Path, run_lab: RunHere) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(PLAN)
-    output = run("simulate", plan, "--out", tmp_path / "out", "--json", home=tmp_path)
+    output = run_lab("simulate", plan, "--out", tmp_path / "out", "--json")
     assert output.returncode == 0, output.stderr
     document = json.loads(output.stdout)
     pairs = [(row["world"], row["policy"]) for row in document["results"]]
@@ -80,14 +89,14 @@ def test_simulate_plays_a_plan(tmp_path: Path) -> None:
     assert all(row["end regret"] > 0 for row in document["results"])
 
 
-def test_flags_and_a_plan_give_the_same_numbers(tmp_path: Path) -> None:
+def test_flags_and_a_plan_give_the_same_numbers(tmp_path: Path, run_lab: RunHere) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(PLAN.split("[worlds.still]")[0])
-    by_plan = run("simulate", plan, "--out", tmp_path / "a", "--json", home=tmp_path)
+    by_plan = run_lab("simulate", plan, "--out", tmp_path / "a", "--json")
     flags = ["--policy", "D-LinTS", "--policy", "window(50) * greedy()", "--dim", "4"]
     flags += ["--arms", "6", "--horizon", "400", "--drift", "abrupt([200], flip=0.5)"]
     flags += ["--replications", "6", "--seed", "4", "--out", str(tmp_path / "b"), "--json"]
-    by_flags = run("simulate", *flags, home=tmp_path)
+    by_flags = run_lab("simulate", *flags)
     ends = [
         [row["end regret"] for row in json.loads(output.stdout)["results"]]
         for output in (by_plan, by_flags)
@@ -118,12 +127,12 @@ def test_an_interrupted_command_continues_from_its_chunks(tmp_path: Path) -> Non
     assert json.loads(resumed.stdout)["results"] == json.loads(alone.stdout)["results"]
 
 
-def test_tune_marks_theory_and_the_best(tmp_path: Path) -> None:
+def test_tune_marks_theory_and_the_best(tmp_path: Path, run_lab: RunHere) -> None:
     flags = ["tune", "--dim", "4", "--arms", "6", "--horizon", "400", "--points", "5"]
     flags += ["--drift", "abrupt([200], flip=0.5)", "--replications", "4"]
     for family in ("discount", "window", "restart"):
         out = tmp_path / family
-        output = run(*flags, "--memory", family, "--out", out, "--json", home=tmp_path)
+        output = run_lab(*flags, "--memory", family, "--out", out, "--json")
         assert output.returncode == 0, output.stderr
         rows = json.loads(output.stdout)["results"]
         named = {name.strip() for row in rows for name in row["choice"].split(";")}
@@ -180,8 +189,12 @@ def test_progress_is_shown_only_on_a_terminal(tmp_path: Path) -> None:
         ("plot nowhere", "nowhere holds no finished run"),
     ],
 )
-def test_a_mistake_is_one_line(words: str, sentence: str, tmp_path: Path) -> None:
-    assert_refused(run(*words.split(), home=tmp_path), sentence)
+def test_a_mistake_is_one_line(words: str, sentence: str, run_here: RunHere) -> None:
+    assert_refused(run_here(*words.split()), sentence)
+
+
+def test_a_mistake_of_a_process_is_one_line(tmp_path: Path) -> None:
+    assert_refused(run("simulate", home=tmp_path), "give either a TOML file or")
 
 
 @pytest.mark.parametrize(
@@ -196,10 +209,12 @@ def test_a_mistake_is_one_line(words: str, sentence: str, tmp_path: Path) -> Non
         ("[worlds.a]\ndim=2\narms=2\nhorizon=9", "at least one table [[policies]]"),
     ],
 )
-def test_a_plan_with_a_mistake_is_one_line(text: str, sentence: str, tmp_path: Path) -> None:
+def test_a_plan_with_a_mistake_is_one_line(
+    text: str, sentence: str, tmp_path: Path, run_here: RunHere
+) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(text)
-    assert_refused(run("simulate", plan, "--out", tmp_path / "out", home=tmp_path), sentence)
+    assert_refused(run_here("simulate", plan, "--out", tmp_path / "out"), sentence)
 
 
 def test_named_policies_are_tuned_for_their_world() -> None:

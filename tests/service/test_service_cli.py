@@ -22,7 +22,6 @@ from unittest.mock import MagicMock
 import polars as pl
 import pytest
 
-from windvane.cli import main
 from windvane.errors import SettingError
 from windvane.service import app, cli, json_logging, server, worker
 from windvane.service.api.auth import create_key, is_valid
@@ -32,6 +31,7 @@ from windvane.service.loops.settings import Settings
 from windvane.service.store.clock_operations import PutClock
 from windvane.service.store.log import Store
 
+RunHere = Callable[..., subprocess.CompletedProcess[str]]
 MAIN = [sys.executable, "-c", "from windvane.cli import main; main()"]
 BASE = "/personalizer/v1.0"
 ACTIONS = {"actions": [{"id": "a", "features": [{"x": 1}]}, {"id": "b", "features": [{"y": 1}]}]}
@@ -137,12 +137,12 @@ def test_a_stop_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     assert set(acknowledged) <= kept
 
 
-def test_keys_rotate_while_the_service_runs(tmp_path: Path) -> None:
+def test_keys_rotate_while_the_service_runs(tmp_path: Path, run_here: RunHere) -> None:
     check_one_line_error(
         run("serve", "--host", "0.0.0.0", "--data", tmp_path), "windvane key create"
     )
     assert list(tmp_path.iterdir()) == []
-    old = run("key", "create", "--role", "rank", "--data", tmp_path).stdout.strip()
+    old = run_here("key", "create", "--role", "rank", "--data", tmp_path).stdout.strip()
     with run_server(tmp_path, "--host", "0.0.0.0") as server:
 
         def rank(key: str) -> int:
@@ -152,11 +152,11 @@ def test_keys_rotate_while_the_service_runs(tmp_path: Path) -> None:
         assert server.ask("GET", "/metrics", key=old).status == 403
         assert server.ask("GET", "/healthz").status == 200
         words = ["key", "create", "--role", "rank", "--json", "--data", str(tmp_path)]
-        new = json.loads(run(*words).stdout)
-        assert run("key", "expire", "1", "--in", "1 day", "--data", tmp_path).returncode == 0
+        new = json.loads(run_here(*words).stdout)
+        assert run_here("key", "expire", "1", "--in", "1 day", "--data", tmp_path).returncode == 0
         time.sleep(1.5)
         assert (rank(old), rank(new["key"])) == (201, 201)
-        assert run("key", "expire", "1", "--data", tmp_path).returncode == 0
+        assert run_here("key", "expire", "1", "--data", tmp_path).returncode == 0
         time.sleep(1.5)
         assert (rank(old), rank(new["key"])) == (401, 201)
         assert server.stop() == 0
@@ -164,28 +164,30 @@ def test_keys_rotate_while_the_service_runs(tmp_path: Path) -> None:
         result = server.process.stderr.read()
     assert old not in result
     assert [json.loads(line)["status"] for line in result.splitlines() if line[0] == "{"]
-    listed = run("key", "list", "--json", "--data", tmp_path).stdout
+    listed = run_here("key", "list", "--json", "--data", tmp_path).stdout
     assert [row["valid"] for row in json.loads(listed)] == [False, True]
     assert old not in listed
-    check_one_line_error(run("key", "expire", "9", "--data", tmp_path), "no key with the id 9")
+    check_one_line_error(run_here("key", "expire", "9", "--data", tmp_path), "no key with the id 9")
     check_one_line_error(
-        run("key", "create", "--role", "king", "--data", tmp_path), "rank, read, admin"
+        run_here("key", "create", "--role", "king", "--data", tmp_path), "rank, read, admin"
     )
 
 
-def test_backup_export_and_a_new_loop_while_the_service_writes(tmp_path: Path) -> None:
+def test_backup_export_and_a_new_loop_while_the_service_writes(
+    tmp_path: Path, run_here: RunHere
+) -> None:
     data, copy, table = tmp_path / "data", tmp_path / "copy", tmp_path / "log.parquet"
     with run_server(data) as server:
         check_one_line_error(run("serve", "--port", "0", "--data", data), "another service runs on")
-        result = run("loop", "create", "home", "--half-life", "2 days", "--data", data)
+        result = run_here("loop", "create", "home", "--half-life", "2 days", "--data", data)
         assert result.stdout.strip() == f"/loops/home{BASE}"
         home = f"/loops/home{BASE}"
         for event in ("e1", "e2"):
             assert server.ask("POST", f"{home}/rank", ACTIONS | {"eventId": event}).status == 201
         assert server.ask("POST", f"{home}/events/e1/reward", {"value": 0.5}).status == 204
-        assert run("backup", copy, "--data", data).returncode == 0
+        assert run_here("backup", copy, "--data", data).returncode == 0
         assert server.ask("POST", f"{home}/rank", ACTIONS | {"eventId": "e3"}).status == 201
-        result = run("export", "--parquet", table, "--loop", "home", "--data", data)
+        result = run_here("export", "--parquet", table, "--loop", "home", "--data", data)
         assert result.returncode == 0, result.stderr
         assert server.ask("GET", "/openapi.json").status == 200
         assert server.ask("GET", "/readyz").status == 200
@@ -198,9 +200,9 @@ def test_backup_export_and_a_new_loop_while_the_service_writes(tmp_path: Path) -
         assert row["action"] == row["actions"][row["chosen"]]
         assert json.loads(row["actions_json"]) == ACTIONS["actions"]
     back = tmp_path / "back"
-    assert run("restore", copy, "--data", back).returncode == 0
-    check_one_line_error(run("restore", copy, "--data", back), "exists")
-    rows = json.loads(run("loop", "list", "--json", "--data", back).stdout)
+    assert run_here("restore", copy, "--data", back).returncode == 0
+    check_one_line_error(run_here("restore", copy, "--data", back), "exists")
+    rows = json.loads(run_here("loop", "list", "--json", "--data", back).stdout)
     assert [(row["loop"], row["ranked"]) for row in rows] == [("default", 0), ("home", 2)]
 
 
@@ -212,9 +214,9 @@ def test_backup_export_and_a_new_loop_while_the_service_writes(tmp_path: Path) -
     ],
 )
 def test_a_log_that_cannot_be_loaded_is_refused_with_the_reason(
-    tmp_path: Path, damage: str
+    tmp_path: Path, run_here: RunHere, damage: str
 ) -> None:
-    assert run("loop", "create", "home", "--data", tmp_path).returncode == 0
+    assert run_here("loop", "create", "home", "--data", tmp_path).returncode == 0
     with closing(sqlite3.connect(tmp_path / "windvane.db")) as log:
         log.execute(damage)
         log.commit()
@@ -306,8 +308,10 @@ def test_the_demo_plays_and_ends(tmp_path: Path) -> None:
         ("loop create a --mode Loud", "settings"),
     ],
 )
-def test_a_mistake_is_one_line(words: str, sentence: str, tmp_path: Path) -> None:
-    check_one_line_error(run(*words.split(), "--data", tmp_path / "data"), sentence)
+def test_a_mistake_is_one_line(
+    words: str, sentence: str, tmp_path: Path, run_here: RunHere
+) -> None:
+    check_one_line_error(run_here(*words.split(), "--data", tmp_path / "data"), sentence)
 
 
 def test_every_setting_has_a_flag(tmp_path: Path) -> None:
@@ -339,23 +343,8 @@ def test_a_system_without_posix_is_refused_in_one_sentence(
             command()
 
 
-@pytest.fixture
-def run_here(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """A function that runs a command in this process, which is faster."""
-
-    def run_here(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", ["windvane", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return subprocess.CompletedProcess(sys.argv, int(end.value.code or 0), *capsys.readouterr())
-
-    return run_here
-
-
 def test_a_file_to_write_that_is_a_directory_is_refused_in_one_line(
-    tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]]
+    tmp_path: Path, run_here: RunHere
 ) -> None:
     assert run_here("loop", "create", "default", "--data", tmp_path).returncode == 0
     for command in (["backup"], ["export", "--parquet"]):
@@ -363,9 +352,7 @@ def test_a_file_to_write_that_is_a_directory_is_refused_in_one_line(
             check_one_line_error(run_here(*command, name, "--data", tmp_path), "irectory")
 
 
-def test_compact_shrinks_a_log_and_needs_one(
-    tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_compact_shrinks_a_log_and_needs_one(tmp_path: Path, run_here: RunHere) -> None:
     check_one_line_error(run_here("compact", "--data", tmp_path), "there is no log")
     assert run_here("loop", "create", "default", "--data", tmp_path).returncode == 0
     result = run_here("compact", "--data", tmp_path)
@@ -373,9 +360,7 @@ def test_compact_shrinks_a_log_and_needs_one(
     assert re.search(r"the log had [\d.]+ MB and has [\d.]+ MB", result.stderr)
 
 
-def test_a_log_that_was_emptied_keeps_its_keys_in_force(
-    tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_a_log_that_was_emptied_keeps_its_keys_in_force(tmp_path: Path, run_here: RunHere) -> None:
     assert run_here("key", "create", "--role", "admin", "--data", tmp_path).returncode == 0
     assert run_here("backup", tmp_path / "copy", "--data", tmp_path).returncode == 0
     (tmp_path / "windvane.db").write_bytes(b"")

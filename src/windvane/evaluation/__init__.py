@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from windvane.evaluation.bounded_model import BoundedModel, bound_model
+    from windvane.evaluation.bounded_model import ActionModel
     from windvane.evaluation.candidate_text import read_candidate
     from windvane.evaluation.confidence_sequence import ConfidenceSequence, RewardRange
     from windvane.evaluation.cressie_read import WeightRange
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from windvane.evaluation.value_sums import ValueSums
 
 __all__ = [
-    "BoundedModel",
+    "ActionModel",
     "CheckReport",
     "ConfidenceSequence",
     "Diagnostics",
@@ -48,7 +48,6 @@ __all__ = [
     "ValueSeries",
     "ValueSums",
     "WeightRange",
-    "bound_model",
     "check",
     "evaluate",
     "open_log",
@@ -57,7 +56,7 @@ __all__ = [
 ]
 
 MODULES = {  # imported at first use: scipy takes longer than the rest
-    "BoundedModel": "bounded_model",
+    "ActionModel": "bounded_model",
     "CheckReport": "log_check",
     "ConfidenceSequence": "confidence_sequence",
     "Diagnostics": "result",
@@ -77,7 +76,6 @@ MODULES = {  # imported at first use: scipy takes longer than the rest
     "ValueSeries": "value_series",
     "ValueSums": "value_sums",
     "WeightRange": "cressie_read",
-    "bound_model": "bounded_model",
     "check": "log_check",
     "evaluate": "evaluator",
     "open_log": "readers",

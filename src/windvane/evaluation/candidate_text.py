@@ -2,7 +2,8 @@
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from windvane import text_form, validation
@@ -13,6 +14,7 @@ from windvane.errors import SettingError
 from windvane.evaluation.candidates import (
     FULL_DIM,
     Candidate,
+    FixedCandidate,
     LogFacts,
     PolicyCandidate,
     make_fixed,
@@ -76,6 +78,24 @@ def read_candidate(text: str) -> Candidate:
 def as_candidate(candidate: object) -> Candidate:
     """The candidate that a text, a policy, a learner or a candidate stands for."""
     return read_candidate(candidate) if isinstance(candidate, str) else wrap_object(candidate)
+
+
+def list_candidates(candidates: Sequence[object]) -> list[Candidate]:
+    """Read candidates, add those on another clock, and give equal names a number."""
+    if isinstance(candidates, str) or not candidates:
+        raise SettingError("evaluate: at least one candidate must be given, in a list")
+    listed: list[Candidate] = []
+    for given in candidates:
+        candidate = as_candidate(given)
+        listed.append(candidate)
+        if not isinstance(candidate, FixedCandidate) and candidate.other_clock is not None:
+            listed.append(candidate.other_clock)
+    seen: dict[str, int] = {}
+    for place, candidate in enumerate(listed):
+        seen[candidate.name] = number = seen.get(candidate.name, 0) + 1
+        if number > 1:
+            listed[place] = replace(candidate, name=f"{candidate.name} #{number}")
+    return listed
 
 
 class _PredictiveMaker:

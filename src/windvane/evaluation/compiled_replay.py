@@ -78,7 +78,7 @@ class CompiledReplayer:
             *(block.starts, block.chosen, block.rewards, block.probabilities),
             *(block.multiplicities, block.logged, times),
         )
-        scores = make_scores(size)
+        scores = make_scores(size, block.logged.size)
         begin_acceptance(self._acceptance, block)
         done = 0
         while done < size:
@@ -132,8 +132,11 @@ def replay_rows(
         propensities = compute_exact_propensities(arrays, means, widths)
         value, unsupported = 0.0, 0.0
         for k in range(means.size):
+            place = rows.starts[i] + k
+            scores.probabilities[place] = propensities[k]
+            scores.predictions[place] = means[k]
             value += propensities[k] * means[k]
-            if rows.logged[rows.starts[i] + k] == 0.0:
+            if rows.logged[place] == 0.0:
                 unsupported += propensities[k]
         chosen = rows.chosen[i]
         own = propensities[chosen] if chosen >= 0 else 0.0

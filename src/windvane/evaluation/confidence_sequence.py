@@ -187,8 +187,8 @@ class ConfidenceSequence:
 
     def bound_value(self, alpha: float = 0.05) -> tuple[Floats, Floats]:
         """The ends of the interval of the running mean of the value, (...,) each."""
-        low = np.clip(self._bound_below(LOW, alpha / 2), 0, 1)
-        high = np.clip(1 - self._bound_below(HIGH, alpha / 2), 0, 1)
+        low = np.clip(self.bound_below(LOW, alpha / 2), 0, 1)
+        high = np.clip(1 - self.bound_below(HIGH, alpha / 2), 0, 1)
         return (
             self.range.low + low * self.range.width,
             self.range.low + high * self.range.width,
@@ -196,15 +196,19 @@ class ConfidenceSequence:
 
     def bound_gain(self, alpha: float = 0.05) -> tuple[Floats, Floats]:
         """The ends of the interval of the mean gain over the logged policy, (...,) each."""
-        low = np.clip(self._bound_below(ABOVE, alpha / 2), -1, 1)
-        high = np.clip(-self._bound_below(BELOW, alpha / 2), -1, 1)
+        low = np.clip(self.bound_below(ABOVE, alpha / 2), -1, 1)
+        high = np.clip(-self.bound_below(BELOW, alpha / 2), -1, 1)
         return low * self.range.width, high * self.range.width
 
-    def _bound_below(self, side: int, alpha: float) -> Floats:
-        """The lower bound of the mean of one side; −1 without decisions."""
+    def find_scale(self, side: int) -> float:
+        """The number (1 + ℓ) · (largest coefficient), by which the terms of a side are divided."""
+        return float(self.largest_coefficient * (1 + self.floors[side]))
+
+    def bound_below(self, side: int, alpha: float) -> Floats:
+        """The lower bound of the mean of one side, not limited to [−1, 1]; −1 without decisions."""
         if self.rows == 0:
             return np.full(np.shape(self.mass), -1.0)
-        scale = self.largest_coefficient * (1 + self.floors[side])
+        scale = self.find_scale(side)
         boundary = find_boundary(np.maximum(self.variances[..., side], 0) / scale**2, alpha)
         bound: Floats = (self.sums[..., side] - scale * boundary) / self.mass
         return bound

@@ -1,45 +1,34 @@
 """Evaluate: what several policies would have earned, in one pass over a log."""
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import NamedTuple
 
-import numpy as np
-
-from windvane import validation
-from windvane.durations import parse_half_life
 from windvane.errors import SettingError
-from windvane.evaluation.candidate_text import as_candidate
-from windvane.evaluation.candidates import (
-    Candidate,
-    FixedCandidate,
-    LearnerCandidate,
-    LogFacts,
-    PolicyCandidate,
-)
-from windvane.evaluation.compiled_replay import CompiledReplayer, can_replay_compiled
+from windvane.evaluation.bounded_model import ActionModel
+from windvane.evaluation.candidate_text import list_candidates
+from windvane.evaluation.candidates import Candidate, FixedCandidate, LogFacts, PolicyCandidate
+from windvane.evaluation.evaluation_settings import Moment, Settings, make_settings
 from windvane.evaluation.feature_blocks import FeatureBlock, split_blocks
 from windvane.evaluation.fixed_policies import (
-    compute_probabilities,
+    PredictedRows,
     compute_weights,
     find_unsupported,
+    join_blocks,
+    make_action_model,
 )
 from windvane.evaluation.log_batch import Log, LogBatch
-from windvane.evaluation.players import LearnerPlayer, make_chooser_player
-from windvane.evaluation.policy_record import DEFAULT_HALF_LIFE, PolicyRecord
-from windvane.evaluation.replay import Replayer, RowReplayer, ScoredRows
+from windvane.evaluation.policy_record import PolicyRecord
+from windvane.evaluation.replay import Replayer
 from windvane.evaluation.replay_notes import describe_replay, list_log_warnings
+from windvane.evaluation.replayers import make_replayer, score_block
 from windvane.evaluation.result import Evaluation, PolicyResult
 from windvane.evaluation.reward_model import RewardModel
-from windvane.evaluation.usable_rows import Period, RowCounts, Survey, select_rows, survey_log
+from windvane.evaluation.usable_rows import RowCounts, Survey, select_rows, survey_log
 from windvane.types import Floats, Places
 
 MOST_ROWS_WITH_MODEL = 200_000  # if nobody says whether there is to be a reward model
 SOURCES = {"logged": "Online", "first": "Baseline", "random": "Random"}
-Moment = float | str | datetime | None
 
 
 class EvaluationProgress(NamedTuple):
@@ -75,66 +64,6 @@ def evaluate(
     """
     settings = make_settings(half_life, reward_model, level, seed, since, until, reward_range)
     return run_evaluation(log, list_candidates(candidates), settings, progress)
-
-
-class Settings(NamedTuple):
-    """How an evaluation is made."""
-
-    half_life: float | None = DEFAULT_HALF_LIFE  # seconds, of the recent value
-    reward_model: bool | None = None
-    level: float = 0.05
-    seed: int = 0
-    period: Period = Period()
-    reward_range: tuple[float, float] | None = None
-    scored_since: float = -np.inf  # rows before are learned from, and not scored
-
-
-def make_settings(
-    half_life: str | None = None,
-    reward_model: bool | None = None,
-    level: float = 0.05,
-    seed: int = 0,
-    since: Moment = None,
-    until: Moment = None,
-    reward_range: tuple[float, float] | None = None,
-) -> Settings:
-    """Check the arguments of `evaluate`."""
-    return Settings(
-        half_life=parse_recent_half_life(half_life),
-        reward_model=reward_model,
-        level=validation.inside("evaluate", "level", level),
-        seed=validation.whole("evaluate", "seed", seed, least=0),
-        period=Period(_read_moment("since", since, -np.inf), _read_moment("until", until, np.inf)),
-        reward_range=reward_range,
-    )
-
-
-def parse_recent_half_life(text: str | None) -> float | None:
-    """Seconds of a half-life such as "7 days"; None for "never"."""
-    if text is None:
-        return DEFAULT_HALF_LIFE
-    parsed = parse_half_life(text)
-    if parsed is not None and parsed.in_rounds:
-        raise SettingError(f"evaluate: half_life must be a time such as 7 days, got {text!r}")
-    return None if parsed is None else parsed.length
-
-
-def list_candidates(candidates: Sequence[object]) -> list[Candidate]:
-    """Read candidates, add those on another clock, and give equal names a number."""
-    if isinstance(candidates, str) or not candidates:
-        raise SettingError("evaluate: at least one candidate must be given, in a list")
-    listed: list[Candidate] = []
-    for given in candidates:
-        candidate = as_candidate(given)
-        listed.append(candidate)
-        if not isinstance(candidate, FixedCandidate) and candidate.other_clock is not None:
-            listed.append(candidate.other_clock)
-    seen: dict[str, int] = {}
-    for place, candidate in enumerate(listed):
-        seen[candidate.name] = number = seen.get(candidate.name, 0) + 1
-        if number > 1:
-            listed[place] = replace(candidate, name=f"{candidate.name} #{number}")
-    return listed
 
 
 def run_evaluation(
@@ -194,24 +123,28 @@ class Evaluator:
         rows = select_rows(batch, self._settings.period, self.counts)
         if not rows.size:
             return
+        blocks: list[FeatureBlock] = []
         predictions: list[Floats] = []
-        blocks: list[tuple[Places, Places]] = []
         if self._model is not None or any(self._replayers):
             for block in split_blocks(batch, rows):
                 self._replay(batch, block, rows_before)
                 rows_before += block.rows.size
                 if self._model is not None:
+                    blocks.append(block)
                     predictions.append(self._model.predict_and_learn(block))
-                    blocks.append((block.places, np.diff(block.starts)))
-        self._add_fixed(batch, rows, predictions, blocks)
+        self._add_fixed(batch, rows, join_blocks(blocks, predictions) if blocks else None)
 
     def _replay(self, batch: LogBatch, block: FeatureBlock, rows_before: int) -> None:
-        all_scores = score_blocks(self._replayers, block, rows_before)
+        all_scores = score_block(self._replayers, block, rows_before)
         for record, scores in zip(self._records, all_scores, strict=True):
             if scores is None:
                 continue
             is_scored = block.times >= self._settings.scored_since
             rows = block.rows[is_scored]
+            actions = ActionModel(
+                *(scores.predictions, scores.probabilities, block.logged),
+                *(block.starts, block.chosen),
+            )
             record.add(
                 block.times[is_scored],
                 block.rewards[is_scored],
@@ -219,19 +152,14 @@ class Evaluator:
                 scores.model_values[is_scored],
                 scores.model_chosen[is_scored],
                 block.multiplicities[is_scored],
+                action_model=actions.select(is_scored),
                 coefficients=scores.coefficients[is_scored],
                 unsupported=scores.unsupported[is_scored],
                 is_defaulted=batch.is_defaulted[rows],
             )
 
-    def _add_fixed(
-        self,
-        batch: LogBatch,
-        rows: Places,
-        predictions: Sequence[Floats],
-        blocks: Sequence[tuple[Places, Places]],
-    ) -> None:
-        """Add rows to the records of the fixed candidates; predictions are those of all blocks."""
+    def _add_fixed(self, batch: LogBatch, rows: Places, predicted: PredictedRows | None) -> None:
+        """Add rows to the records of the fixed candidates."""
         fixed = [
             (candidate, record)
             for candidate, record in zip(self._candidates, self._records, strict=True)
@@ -243,10 +171,10 @@ class Evaluator:
         impossible = batch.probabilities == 0.0
         has_impossible = bool(impossible.any())
         for candidate, record in fixed:
-            values, chosen = None, None
-            if predictions and candidate.rule != "logged":
-                values, chosen = _predict_values(candidate, batch, rows, predictions, blocks)
-                values, chosen = values[is_scored], chosen[is_scored]
+            values, chosen, actions = None, None, None
+            if predicted is not None and candidate.rule != "logged":
+                actions = make_action_model(candidate, batch, predicted).select(is_scored)
+                values, chosen = actions.average_predictions(), actions.pick_predictions()
             scored = rows[is_scored]
             record.add(
                 batch.times[scored],
@@ -255,6 +183,7 @@ class Evaluator:
                 values,
                 chosen,
                 batch.multiplicities[scored],
+                action_model=actions,
                 unsupported=find_unsupported(candidate, batch, scored, impossible)
                 if has_impossible
                 else None,
@@ -284,38 +213,6 @@ class Evaluator:
         )
 
 
-def score_blocks(
-    replayers: Sequence[Replayer | None], block: FeatureBlock, rows_before: int
-) -> list[ScoredRows | None]:
-    """Score a block by every replayer; compiled ones work on threads at the same time."""
-    compiled = [each for each in replayers if isinstance(each, CompiledReplayer)]
-    for replayer in compiled:
-        replayer.open_block(block)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        running = {each: pool.submit(each.score_block, block, rows_before) for each in compiled}
-        scores: list[ScoredRows | None] = []
-        for each in replayers:
-            if each is None:
-                scores.append(None)
-            elif isinstance(each, CompiledReplayer):
-                scores.append(running[each].result())
-            else:
-                scores.append(each.score_block(block, rows_before))
-    return scores
-
-
-def make_replayer(
-    candidate: LearnerCandidate | PolicyCandidate, facts: LogFacts, seed: int
-) -> Replayer:
-    """Make what replays a candidate that learns."""
-    if isinstance(candidate, LearnerCandidate):
-        return RowReplayer(LearnerPlayer(candidate.build(seed)), candidate.clock, seed)
-    policy = candidate.build(facts, seed)
-    if can_replay_compiled(policy):
-        return CompiledReplayer(policy, candidate.clock, seed)  # type: ignore[arg-type]
-    return RowReplayer(make_chooser_player(policy), candidate.clock, seed)
-
-
 def _make_record(candidate: Candidate, settings: Settings) -> PolicyRecord:
     source = "Custom"
     if isinstance(candidate, FixedCandidate):
@@ -340,44 +237,7 @@ def _summarize(
     return replace(result, warnings=[*result.warnings, *sentences])
 
 
-def _predict_values(
-    candidate: FixedCandidate,
-    batch: LogBatch,
-    rows: Places,
-    predictions: Sequence[Floats],
-    blocks: Sequence[tuple[Places, Places]],
-) -> tuple[Floats, Floats]:
-    """Σ_a π(a) q̂(a) and q̂ of the logged action, for each row, (n,) each."""
-    places = np.concatenate([each for each, _ in blocks])
-    counts = np.concatenate([each for _, each in blocks])
-    flat = np.zeros(batch.probabilities.size)
-    flat[places] = np.concatenate(list(predictions))
-    products = compute_probabilities(candidate, batch)[places] * flat[places]
-    owners = np.repeat(np.arange(counts.size), counts)
-    values: Floats = np.bincount(owners, products, counts.size).astype(np.float64)
-    return values, flat[batch.starts[:-1][rows] + batch.chosen[rows]]
-
-
 def _has_features(log: Log) -> bool:
     for batch in log.iterate_batches():
         return batch.read_features is not None
     return False
-
-
-def _read_moment(name: str, moment: Moment, default: float) -> float:
-    """Seconds since 1970 of a number, a datetime or a text in ISO 8601; UTC if no zone is given."""
-    if moment is None:
-        return default
-    if isinstance(moment, str):
-        try:
-            moment = datetime.fromisoformat(moment)
-        except ValueError:
-            raise SettingError(
-                f"evaluate: {name} must be a time such as 2026-01-31 or 2026-01-31T12:00, "
-                f"got {moment!r}"
-            ) from None
-    if isinstance(moment, datetime):
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        return moment.timestamp()
-    return validation.real("evaluate", name, moment)

@@ -14,7 +14,8 @@ import numpy as np
 from windvane._jit import STAMP, cache_folder, cache_lock, has_cache_folder
 from windvane.evaluation.acceptance import count_repetitions
 from windvane.evaluation.candidate_text import read_candidate
-from windvane.evaluation.evaluator import Settings, run_evaluation
+from windvane.evaluation.evaluation_settings import Settings
+from windvane.evaluation.evaluator import run_evaluation
 from windvane.evaluation.log_batch import BadRow, DecisionFeatures, LogBatch, LoggedAction
 
 LOAD_CODE = "from windvane.evaluation.kernel_loading import load_kernels; load_kernels()"

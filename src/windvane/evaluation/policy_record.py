@@ -6,8 +6,9 @@ from copy import copy
 
 from windvane.errors import SettingError
 from windvane.evaluation.bounded_model import (
-    DEFAULT_BOUND,
-    BoundedModel,
+    MODEL_BOUNDS,
+    ActionModel,
+    bound_model,
     make_sequence,
     update_with_model,
 )
@@ -34,6 +35,7 @@ from windvane.evaluation.estimators import (
     estimate_values,
     normal_quantile,
 )
+from windvane.evaluation.joint_bounds import bound_value
 from windvane.evaluation.recent_value import RecentSums
 from windvane.evaluation.result import (
     Estimate,
@@ -46,7 +48,7 @@ from windvane.evaluation.shrinkage import CLIPPED_IPS, DROS, SWITCH_DR, Shrinkag
 from windvane.evaluation.value_series import SeriesBuilder, number_or_none
 from windvane.evaluation.value_sums import ValueSums
 from windvane.types import Booleans, Floats
-from windvane.validation import inside, not_negative, positive
+from windvane.validation import inside, positive
 
 DEFAULT_RANGES = (RewardRange(0.0, 1.0), RewardRange(-1.0, 1.0))
 DEFAULT_HALF_LIFE = 7 * 86_400.0  # seconds
@@ -59,8 +61,11 @@ class PolicyRecord:
 
     `weights` are π(a)/p(a): the probability of the logged action under the policy, divided by its
     logged probability. With a reward model q̂ that has not seen the decision, `model_values` are
-    Σ_a π(a) q̂(a) and `model_chosen` are q̂ of the logged action. `counts` say how many decisions
-    a row stands for, and `coefficients` are those of a replay (Σ c R / Σ c); both multiply.
+    Σ_a π(a) q̂(a) and `model_chosen` are q̂ of the logged action; `action_model` has the predictions
+    and probabilities of all actions, and makes the confidence sequences narrower. `counts` say how
+    many decisions a row stands for, and `coefficients` are those of a replay (Σ c R / Σ c); both
+    multiply. The confidence sequences of value and gain weigh all decisions of a replay equally:
+    its first coefficients may be several times the others, and would make intervals much wider.
 
     Without `reward_range`, the range is [0, 1] if all rewards lie in it, else [−1, 1], else that
     of the rewards seen.
@@ -86,7 +91,6 @@ class PolicyRecord:
         weight_range: tuple[float, float] = (0.0, math.inf),
         half_life: float | None = DEFAULT_HALF_LIFE,
         alpha: float = 0.05,
-        model_bound: float = DEFAULT_BOUND,
     ) -> None:
         if (
             reward_range is not None
@@ -100,7 +104,6 @@ class PolicyRecord:
                 f"PolicyRecord: weight_range must be low < 1 < high, got {weight_range!r}"
             )
         alpha = inside("PolicyRecord", "alpha", alpha)
-        model_bound = not_negative("PolicyRecord", "model_bound", model_bound)
         if half_life is not None:
             half_life = positive("PolicyRecord", "half_life", half_life)
         self.name = name
@@ -109,13 +112,14 @@ class PolicyRecord:
         self.alpha = alpha
         self._given_range = None if reward_range is None else RewardRange(*reward_range)
         self._weight_range = WeightRange(*weight_range)
-        self._settings = (reward_range, weight_range, half_life, model_bound)
+        self._settings = (reward_range, weight_range, half_life)
         self._has_model: bool | None = None  # None without decisions
         self._seen: RewardRange | None = None  # the smallest and largest reward so far
-        self._sequence = ConfidenceSequence(self._given_range or DEFAULT_RANGES[0])
-        self._model_sequence: ConfidenceSequence | None = None  # if all rows have a bounded model
-        if self._given_range is not None:
-            self._model_sequence = make_sequence(self._given_range, model_bound)
+        rewards = self._given_range or DEFAULT_RANGES[0]
+        self._sequence = ConfidenceSequence(rewards)
+        self._model_sequences = [  # empty if a row had no model of all actions
+            make_sequence(rewards, bound) for bound in MODEL_BOUNDS
+        ]
         self._recent = None if half_life is None else RecentSums(half_life, self._sequence.range)
         self._shrinkage = ShrinkageSums()
         self._series = SeriesBuilder()
@@ -130,7 +134,7 @@ class PolicyRecord:
         model_chosen: Floats | None = None,  # (n,)
         counts: Floats | None = None,  # (n,) 1/(1 − pdrop)
         *,
-        bounded_model: BoundedModel | None = None,  # needs a reward_range
+        action_model: ActionModel | None = None,
         coefficients: Floats | None = None,  # (n,) c of DR-ns
         unsupported: Floats | None = None,  # (n,) Σ π(a) over the actions with p(a) = 0
         is_defaulted: Booleans | None = None,
@@ -151,20 +155,19 @@ class PolicyRecord:
             "counts": counts,
             "coefficients": coefficients,
             "unsupported": unsupported,
-            **(bounded_model._asdict() if bounded_model is not None else {}),
         }
         check_columns(who, columns)
         check_weights(who, weights)
         if self._given_range is not None:
             check_rewards(who, rewards, self._given_range)
         scale = multiply_coefficients(who, counts, coefficients)
+        if action_model is not None:
+            action_model.check(who, len(times))
         self._has_model = self._check_model(who, model_values is not None)
-        if bounded_model is not None and self._given_range is None:
-            raise SettingError(f"{who}: a bounded_model needs the reward_range of the record")
         self._widen_range(RewardRange(float(rewards.min()), float(rewards.max())))
         self._trust.add(scale, unsupported, is_defaulted, is_degraded)
-        if bounded_model is None:
-            self._model_sequence = None
+        repeats = multiply_coefficients(who, counts, None)
+        self._add_to_model_sequences(rewards, weights, action_model, repeats)
         for start in range(0, len(times), CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)
             self._add_chunk(
@@ -174,15 +177,8 @@ class PolicyRecord:
                 None if model_values is None else model_values[part],
                 None if model_chosen is None else model_chosen[part],
                 None if scale is None else scale[part],
+                None if repeats is None else repeats[part],
             )
-            if bounded_model is not None and self._model_sequence is not None:
-                update_with_model(
-                    self._model_sequence,
-                    rewards[part],
-                    weights[part],
-                    BoundedModel(*(column[part] for column in bounded_model)),
-                    None if scale is None else scale[part],
-                )
 
     def _add_chunk(
         self,
@@ -192,18 +188,41 @@ class PolicyRecord:
         model_values: Floats | None,
         model_chosen: Floats | None,
         scale: Floats | None,
+        repeats: Floats | None,
     ) -> None:
-        self._sequence.update(rewards, weights, scale)
+        self._sequence.update(rewards, weights, repeats)
         if self._recent is not None:
             self._recent.update(times, rewards, weights, scale)
         self._shrinkage.add(rewards, weights, model_values, model_chosen, scale)
         self._series.add(times, rewards, weights, model_values, model_chosen, scale)
 
+    def _add_to_model_sequences(
+        self,
+        rewards: Floats,
+        weights: Floats,
+        action_model: ActionModel | None,
+        repeats: Floats | None,
+    ) -> None:
+        if action_model is None:
+            self._model_sequences = []
+            return
+        for sequence, bound in zip(self._model_sequences, MODEL_BOUNDS, strict=False):
+            model = bound_model(action_model, sequence.range, bound)
+            for start in range(0, len(rewards), CHUNK_ROWS):
+                part = slice(start, start + CHUNK_ROWS)
+                update_with_model(
+                    sequence,
+                    rewards[part],
+                    weights[part],
+                    model.select(part),
+                    None if repeats is None else repeats[part],
+                )
+
     def merge(self, other: "PolicyRecord") -> None:
         """Add what another record has of other decisions of the same policy."""
         if self._settings != other._settings:
             raise SettingError(
-                "PolicyRecord.merge: both records must have the same ranges, half-life and bound"
+                "PolicyRecord.merge: both records must have the same ranges and half-life"
             )
         if other._seen is None or other._has_model is None:
             return
@@ -212,10 +231,12 @@ class PolicyRecord:
         theirs = copy(other._sequence)  # `widen` and `fade` replace arrays, never change them
         theirs.widen(self._sequence.range)
         self._sequence.merge(theirs)
-        if self._model_sequence is None or other._model_sequence is None:
-            self._model_sequence = None
-        else:
-            self._model_sequence.merge(other._model_sequence)
+        if not other._model_sequences:
+            self._model_sequences = []
+        for mine, its in zip(self._model_sequences, other._model_sequences, strict=False):
+            widened = copy(its)
+            widened.widen(mine.range)
+            mine.merge(widened)
         if self._recent is not None and other._recent is not None:
             recent = copy(other._recent)
             recent.widen(self._sequence.range)
@@ -232,8 +253,8 @@ class PolicyRecord:
         sums = series.sums.total()
         diagnostics = diagnose(sums, self._trust)
         estimates = {estimate.name: estimate for estimate in self._estimate(sums)}
-        sequence = self._model_sequence or self._sequence
-        low, high = sequence.bound_value(self.alpha)
+        sequences = [self._sequence, *self._model_sequences]
+        low, high = bound_value(sequences, self.alpha)
         return PolicyResult(
             name=self.name,
             text=self.text,
@@ -244,8 +265,8 @@ class PolicyRecord:
             estimates=estimates,
             headline=DR if sums.has_model else CRESSIE_READ,
             sequence=Interval(float(low), float(high)),
-            sequence_kind="ips" if self._model_sequence is None else "dr",
-            gain=judge_gain(sequence, float(estimate_gain(sums).value), self.alpha),
+            sequence_kind="dr" if self._model_sequences else "ips",
+            gain=judge_gain(sequences, float(estimate_gain(sums).value), self.alpha),
             recent=self._summarize_recent(),
             diagnostics=diagnostics,
             series=series,
@@ -326,7 +347,8 @@ class PolicyRecord:
         if self._given_range is None:
             fitting = [chosen for chosen in DEFAULT_RANGES if chosen.contains(self._seen)]
             union = RewardRange(min(self._seen.low, -1.0), max(self._seen.high, 1.0))
-            self._sequence.widen(fitting[0] if fitting else union)
+            for sequence in (self._sequence, *self._model_sequences):
+                sequence.widen(fitting[0] if fitting else union)
             if self._recent is not None:
                 self._recent.widen(self._sequence.range)
 

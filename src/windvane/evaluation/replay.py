@@ -35,6 +35,8 @@ class ScoredRows(NamedTuple):
     model_chosen: Floats  # (n,) q̂(a_k)
     coefficients: Floats  # (n,) c
     unsupported: Floats  # (n,) Σ π(a) over actions that were logged with probability 0
+    probabilities: Floats  # (actions,) π of all actions of all rows
+    predictions: Floats  # (actions,) q̂
 
 
 class ReplayCounts(NamedTuple):
@@ -63,9 +65,10 @@ def make_key(seed: int) -> np.uint64:
     return np.uint64(seed) ^ ACCEPTANCE_KEY
 
 
-def make_scores(size: int) -> ScoredRows:
-    """Make room for the scores of rows."""
-    return ScoredRows(*(np.zeros(size) for _ in ScoredRows._fields))
+def make_scores(rows: int, actions: int) -> ScoredRows:
+    """Make room for the scores of rows with some actions in all."""
+    sizes = [rows] * 5 + [actions] * 2
+    return ScoredRows(*(np.zeros(size) for size in sizes))
 
 
 class RowReplayer:
@@ -80,29 +83,28 @@ class RowReplayer:
 
     def score_block(self, block: FeatureBlock, first_row: int) -> ScoredRows:
         """Score the rows of a block and learn from those accepted."""
-        scores = make_scores(block.rows.size)
+        scores = make_scores(block.rows.size, block.logged.size)
         self._player.open_block(block)
         begin_acceptance(self._acceptance, block)
-        weights = block.multiplicities / block.probabilities
-        starts, logged, times = block.starts.tolist(), block.logged, block.times.tolist()
-        rewards, chosen_places = block.rewards.tolist(), block.chosen.tolist()
-        for row, chosen in enumerate(chosen_places):
+        counters, key = self._acceptance.counters, self._key
+        weights = (block.multiplicities / block.probabilities).tolist()
+        starts, times = block.starts.tolist(), block.times.tolist()
+        rewards = block.rewards.tolist()
+        for row, chosen in enumerate(block.chosen.tolist()):
             at = self._find_time(times[row], first_row + row)
             probabilities, predictions = self._player.view_row(row, at)
+            scores.probabilities[starts[row] : starts[row + 1]] = probabilities
+            scores.predictions[starts[row] : starts[row + 1]] = predictions
+            scores.coefficients[row] = counters[MULTIPLIER]
             own = float(probabilities[chosen]) if chosen >= 0 else 0.0
-            scores.weights[row] = own / block.probabilities[row]
-            scores.model_values[row] = probabilities @ predictions
-            scores.model_chosen[row] = predictions[chosen] if chosen >= 0 else 0.0
-            scores.coefficients[row] = self._acceptance.counters[MULTIPLIER]
-            is_impossible = logged[starts[row] : starts[row + 1]] == 0.0
-            scores.unsupported[row] = probabilities[is_impossible].sum()
             repetitions = count_repetitions(
-                self._acceptance, own * weights[row], self._key, first_row + row
+                self._acceptance, own * weights[row], key, first_row + row
             )
             for _ in range(repetitions):
                 at = self._find_time(times[row], first_row + row)
                 self._player.learn_row(row, chosen, rewards[row], at)
                 self._learned += 1
+        fill_scores(scores, block)
         return scores
 
     def count(self) -> ReplayCounts:
@@ -114,6 +116,21 @@ class RowReplayer:
         if self._clock == "time":
             return time
         return float(row if self._clock == "rows" else self._learned)
+
+
+def fill_scores(scores: ScoredRows, block: FeatureBlock) -> None:
+    """Compute the columns of rows from the probabilities and predictions of all actions."""
+    size = block.rows.size
+    has_chosen = block.chosen >= 0
+    places = (block.starts[:-1] + block.chosen)[has_chosen]
+    owners = np.repeat(np.arange(size), np.diff(block.starts))
+    scores.weights[has_chosen] = scores.probabilities[places]
+    scores.weights[:] /= block.probabilities
+    scores.model_chosen[has_chosen] = scores.predictions[places]
+    products = scores.probabilities * scores.predictions
+    scores.model_values[:] = np.bincount(owners, products, size)
+    impossible = scores.probabilities * (block.logged == 0.0)
+    scores.unsupported[:] = np.bincount(owners, impossible, size)
 
 
 def begin_acceptance(acceptance: Acceptance, block: FeatureBlock) -> None:

@@ -12,7 +12,8 @@ from windvane.durations import parse_half_life
 from windvane.errors import SettingError
 from windvane.evaluation.candidates import Candidate, LearnerCandidate, make_fixed, make_learner
 from windvane.evaluation.cluster import LOCAL, evaluate_on
-from windvane.evaluation.evaluator import EvaluationProgress, Settings
+from windvane.evaluation.evaluation_settings import Settings
+from windvane.evaluation.evaluator import EvaluationProgress
 from windvane.evaluation.log_batch import Log
 from windvane.evaluation.result import Evaluation, PolicyResult
 from windvane.evaluation.usable_rows import Period, survey_log

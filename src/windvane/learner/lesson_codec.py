@@ -24,11 +24,6 @@ _HEAD = struct.Struct("<HBHH")  # 0, version, features of the context, features 
 _VERSION, _VERSION_WITH_MASKS = 1, 2
 
 
-def is_lesson(encoded: bytes) -> bool:
-    """Whether bytes are features of a lesson, and not dense ones of a policy."""
-    return len(encoded) % 8 != 0 and encoded.startswith(b"\0\0")
-
-
 def encode_lesson(sides: PackedSides) -> bytes:
     """Encode the features of a context and one action."""
     is_category = np.zeros(len(sides.sizes), np.bool_)

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 import windvane as wv
-from windvane.evaluation import PolicyRecord
-from windvane.evaluation.bounded_model import bound_model
-from windvane.evaluation.confidence_sequence import UNIT_RANGE
+from windvane.evaluation import ActionModel, PolicyRecord
 from windvane.lab import worlds
 from windvane.lab.engines.decision_log import log_decisions
 from windvane.lab.engines.game import Player
@@ -70,13 +68,12 @@ def test_estimates_are_those_of_a_record(
                     weight_range=(0, 5 / FLOOR),
                     half_life=ROUNDS / HALF_LIVES,
                 )
-                bounded = bound_model(
+                actions = ActionModel(
                     log.predictions[part].ravel(),
                     policy[part].ravel(),
                     log.probabilities[part].ravel(),
                     5 * np.arange(look + 1),
                     log.chosen[part],
-                    UNIT_RANGE,
                 )
                 record.add(
                     np.arange(float(look)),
@@ -84,7 +81,7 @@ def test_estimates_are_those_of_a_record(
                     policy[rows] / log.probabilities[rows],
                     (policy * log.predictions)[part].sum(axis=1),
                     log.predictions[rows],
-                    bounded_model=bounded if with_model else None,
+                    action_model=actions if with_model else None,
                 )
                 result = record.summarize()
                 found = dict(zip(ESTIMATORS, numbers[:, r, p, place, VALUE:], strict=True))

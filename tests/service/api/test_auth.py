@@ -2,6 +2,8 @@
 
 import base64
 import hmac
+import itertools
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -130,6 +132,14 @@ def test_a_running_service_notices_new_and_expired_keys(
 
 
 OPEN, LOOPS = "127.0.0.1:8787", '{"name": "new"}'
+LOOP_NUMBERS = itertools.count()  # each request asks for a new loop
+
+
+@pytest.fixture(scope="module")
+def keyless_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    data = tmp_path_factory.mktemp("keyless")
+    with TestClient(create_app(str(data)), client=("127.0.0.1", 50_000)) as web:
+        yield web
 
 
 @pytest.mark.parametrize(
@@ -152,11 +162,12 @@ OPEN, LOOPS = "127.0.0.1:8787", '{"name": "new"}'
     ],
 )
 def test_without_keys_no_page_of_another_site_may_ask(
-    tmp_path: Path, method: str, host: str, origin: str | None, status: int
+    keyless_service: TestClient, method: str, host: str, origin: str | None, status: int
 ) -> None:
     headers = {"host": host, "content-type": "text/plain"} | ({"origin": origin} if origin else {})
-    with TestClient(create_app(str(tmp_path)), client=("127.0.0.1", 50_000)) as web:
-        assert web.request(method, "/loops", content=LOOPS, headers=headers).status_code == status
+    loop = json.dumps({"name": f"loop-{next(LOOP_NUMBERS)}"})
+    answer = keyless_service.request(method, "/loops", content=loop, headers=headers)
+    assert answer.status_code == status
 
 
 def test_with_keys_any_name_of_the_service_will_do(tmp_path: Path, store: Store) -> None:

@@ -1,7 +1,6 @@
 """GET and POST /loops: list and create loops."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
@@ -13,9 +12,9 @@ from windvane.service.app import create_app
 ACTIONS = {"actions": [{"id": "a", "features": [{"x": 1}]}, {"id": "b", "features": [{"y": 1}]}]}
 
 
-@pytest.fixture
-def web(tmp_path: Path) -> Iterator[TestClient]:
-    with TestClient(create_app(str(tmp_path))) as client:
+@pytest.fixture(scope="module")
+def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    with TestClient(create_app(str(tmp_path_factory.mktemp("loops")))) as client:
         yield client
 
 
@@ -38,9 +37,11 @@ def test_loops_are_created_and_listed(web: TestClient) -> None:
     ],
 )
 def test_an_invalid_loop_is_refused(web: TestClient, body: str, sentence: str) -> None:
+    before = web.get("/loops").json()
     answer = web.post("/loops", content=body)
     assert answer.status_code == 400
     assert sentence in answer.json()["error"]["message"]
+    assert web.get("/loops").json() == before
 
 
 @pytest.mark.parametrize("ridge", [1e-200, 1e-30, 1e200])

@@ -1,8 +1,10 @@
 """A damaged snapshot, loop or decision: the belief keeps its bits, and the other loops go on."""
 
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from starlette.testclient import TestClient
@@ -32,8 +34,19 @@ def run_sql(data: Path, statement: str) -> None:
         log.commit()
 
 
-def prepare_log(data: Path, deletes: bool = False) -> tuple[int, dict[str, bytes]]:
-    """Leave a log with two snapshots of a loop, and return the belief."""
+class PreparedLog(NamedTuple):
+    """A data directory with two snapshots of a loop, and the belief of the loop."""
+
+    data: Path
+    belief: tuple[int, dict[str, bytes]]
+
+    def copy_to(self, data: Path) -> tuple[int, dict[str, bytes]]:
+        """Copy the directory, and return the belief."""
+        shutil.copytree(self.data, data, dirs_exist_ok=True)
+        return self.belief
+
+
+def make_log(data: Path, deletes: bool) -> PreparedLog:
     with TestClient(create_app(str(data))) as web:
         assert web.post("/loops", json={"name": "home"}).status_code == 201
         play(web, 6)
@@ -42,7 +55,18 @@ def prepare_log(data: Path, deletes: bool = False) -> tuple[int, dict[str, bytes
     with TestClient(create_app(str(data))) as web:
         play(web, 4, first=6)
         belief = read_belief(web)
-    return belief
+    return PreparedLog(data, belief)
+
+
+@pytest.fixture(scope="module")
+def whole_log(tmp_path_factory: pytest.TempPathFactory) -> PreparedLog:
+    return make_log(tmp_path_factory.mktemp("whole"), deletes=False)
+
+
+@pytest.fixture(scope="module")
+def shortened_log(tmp_path_factory: pytest.TempPathFactory) -> PreparedLog:
+    """A log whose first decisions were deleted."""
+    return make_log(tmp_path_factory.mktemp("shortened"), deletes=True)
 
 
 FLIP_LAST = """
@@ -65,9 +89,14 @@ WHERE loop = 1 AND id = (SELECT max(id) FROM snapshots WHERE loop = 1)
     ids=["flip", "flip after deletion", "lesson", "unreadable"],
 )
 def test_an_older_snapshot_leads_to_the_same_bits(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str, deletes: bool
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    whole_log: PreparedLog,
+    shortened_log: PreparedLog,
+    damage: str,
+    deletes: bool,
 ) -> None:
-    belief = prepare_log(tmp_path, deletes)
+    belief = (shortened_log if deletes else whole_log).copy_to(tmp_path)
     run_sql(tmp_path, damage)
     with TestClient(create_app(str(tmp_path))) as web:
         assert read_belief(web) == belief
@@ -79,16 +108,20 @@ def test_an_older_snapshot_leads_to_the_same_bits(
         play(web, 1, first=20)
 
 
-def test_without_a_snapshot_all_lessons_are_learned_again(tmp_path: Path) -> None:
-    belief = prepare_log(tmp_path)
+def test_without_a_snapshot_all_lessons_are_learned_again(
+    tmp_path: Path, whole_log: PreparedLog
+) -> None:
+    belief = whole_log.copy_to(tmp_path)
     run_sql(tmp_path, "UPDATE snapshots SET blob = x'00ff'")
     with TestClient(create_app(str(tmp_path))) as web:
         assert read_belief(web) == belief
         assert "all lessons of the log were learned again" in str(web.get("/healthz").json())
 
 
-def test_a_loop_that_cannot_be_loaded_does_not_stop_the_others(tmp_path: Path) -> None:
-    prepare_log(tmp_path, deletes=True)
+def test_a_loop_that_cannot_be_loaded_does_not_stop_the_others(
+    tmp_path: Path, shortened_log: PreparedLog
+) -> None:
+    shortened_log.copy_to(tmp_path)
     run_sql(tmp_path, "UPDATE snapshots SET blob = x'00ff' WHERE loop = 1")
     with TestClient(create_app(str(tmp_path))) as web:
         health = web.get("/healthz").json()
@@ -100,12 +133,12 @@ def test_a_loop_that_cannot_be_loaded_does_not_stop_the_others(tmp_path: Path) -
         assert web.get("/metrics").status_code == 200
 
 
-def test_a_snapshot_without_a_checksum_is_read(tmp_path: Path) -> None:
+def test_a_snapshot_without_a_checksum_is_read(tmp_path: Path, whole_log: PreparedLog) -> None:
     import msgspec
 
     from windvane.service.loops.loop import Snapshot, decode_snapshot
 
-    belief = prepare_log(tmp_path)
+    belief = whole_log.copy_to(tmp_path)
     with closing(sqlite3.connect(tmp_path / "windvane.db")) as log:
         for number, blob in log.execute("SELECT id, blob FROM snapshots").fetchall():
             snapshot = decode_snapshot(blob)
@@ -120,8 +153,10 @@ def test_a_snapshot_without_a_checksum_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", ["chosen = 1000000", "probabilities = x'00'", "actions = '[', offer = NULL"]
 )
-def test_metrics_leave_a_damaged_decision_out(tmp_path: Path, damage: str) -> None:
-    prepare_log(tmp_path)
+def test_metrics_leave_a_damaged_decision_out(
+    tmp_path: Path, whole_log: PreparedLog, damage: str
+) -> None:
+    whole_log.copy_to(tmp_path)
     run_sql(tmp_path, f"UPDATE decisions SET {damage} WHERE event_id = 'e3'")
     with TestClient(create_app(str(tmp_path))) as web:
         metrics = web.get("/metrics")

@@ -11,7 +11,7 @@ import pytest
 from policy_access import learner_of, read_bits
 from service_helpers import make_service
 from windvane.kernels.belief_bank import LOSS
-from windvane.learner.lesson_codec import is_lesson
+from windvane.learner.lesson_format import is_lesson
 from windvane.service.errors import RankRequestError
 from windvane.service.loops.loop import FORGET, Loop
 from windvane.service.loops.offered_actions import Offer

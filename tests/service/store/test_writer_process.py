@@ -6,6 +6,8 @@ import os
 import random
 import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing
@@ -279,3 +281,10 @@ def test_loops_read_the_log_again_before_a_new_writer_writes(
         assert (loop.last_lesson, loop.model.observation_count) == (lesson.id, 1)
         last = web.app.state.service.store.find_decision(1, "last")  # type: ignore[attr-defined]
         assert last.round > other.round
+
+
+def test_the_writer_process_starts_without_the_compiler() -> None:
+    code = "import sys, windvane.service.store.writer_process; print('numba' in sys.modules)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -6,7 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane.evaluation.bounded_model import (
+    MODEL_BOUNDS,
+    ActionModel,
     BoundedModel,
+    SideModel,
     bound_model,
     make_sequence,
     update_with_model,
@@ -28,6 +31,7 @@ from windvane.evaluation.estimators import (
     estimate_values,
     normal_quantile,
 )
+from windvane.evaluation.joint_bounds import bound_gain, bound_value
 from windvane.evaluation.recent_value import RecentSums
 from windvane.evaluation.shrinkage import CLIPPED_IPS, DROS, SWITCH_DR, ShrinkageSums
 from windvane.evaluation.value_sums import ValueSums
@@ -90,23 +94,27 @@ def estimate_at_looks(
     sequences are intervals without a value.
     """
     half_life = float(looks[-1]) / HALF_LIVES
-    rows, model = _make_rows(judged), _bound_models(judged)
+    rows = _make_rows(judged)
+    models = [_bound_models(judged, bound) for bound in MODEL_BOUNDS]
     numbers = np.full((len(ESTIMATORS), *rows.weights.shape[:2], len(looks), 4), np.nan)
     numbers[..., TRUTH] = _find_truth(judged, looks, half_life)
     sums = ValueSums.make_empty(rows.weights.shape[:2])
     shrinkage = ShrinkageSums()
     recent = RecentSums(half_life)
-    sequence, model_sequence = ConfidenceSequence(), make_sequence(UNIT_RANGE)
+    sequence = ConfidenceSequence()
+    model_sequences = [make_sequence(UNIT_RANGE, bound) for bound in MODEL_BOUNDS]
+    sequences = [sequence, *model_sequences]
     quantile = normal_quantile(alpha)
     start = 0
     for place, look in enumerate(looks.tolist()):
         part = rows.cut(start, look)
-        terms = BoundedModel(*(term[..., start:look] for term in model))
         sums = sums.merge(ValueSums.from_rows(*part))
         shrinkage.add(*part, coefficients=None)
         recent.update(np.arange(start, look, dtype=np.float64), part.rewards, part.weights)
         sequence.update(part.rewards, part.weights)
-        update_with_model(model_sequence, part.rewards, part.weights, terms)
+        for each, model in zip(model_sequences, models, strict=True):
+            terms = model.select(slice(start, look))
+            update_with_model(each, part.rewards, part.weights, terms)
         start = look
 
         normal = {title: estimate_values(name, sums) for name, title in NORMAL_NAMES.items()}
@@ -120,8 +128,8 @@ def estimate_at_looks(
         found[CRESSIE_READ] = _estimate_cressie_read(sums, largest_weight, alpha)
         found[RECENT] = (recent.estimate_value(), *recent.bound_value(alpha))
         found[SEQUENCE] = (np.nan, *sequence.bound_value(alpha))
-        found[MODEL_SEQUENCE] = (np.nan, *model_sequence.bound_value(alpha))
-        found[GAIN_SEQUENCE] = (np.nan, *model_sequence.bound_gain(alpha))
+        found[MODEL_SEQUENCE] = (np.nan, *bound_value(sequences, alpha))
+        found[GAIN_SEQUENCE] = (np.nan, *bound_gain(sequences, alpha))
         for title, values in found.items():
             for number, value in zip((VALUE, LOW, HIGH), values, strict=True):
                 numbers[ESTIMATORS.index(title), :, :, place, number] = value
@@ -175,22 +183,23 @@ def _estimate_cressie_read(
     return found[0], found[1], found[2]
 
 
-def _bound_models(judged: Sequence[JudgedLog]) -> BoundedModel:
-    """The model terms of all policies, (R, P, T) each."""
+def _bound_models(judged: Sequence[JudgedLog], bound: float) -> BoundedModel:
+    """The model terms of all policies for one bound, (R, P, T) each."""
     terms = []
     for run in judged:
         decisions, arms = run.log.probabilities.shape
         starts = arms * np.arange(decisions + 1)
-        flat = [
+        models = [
             bound_model(
-                run.log.predictions.ravel(),
-                policy.ravel(),
-                run.log.probabilities.ravel(),
-                starts,
-                run.log.chosen,
+                ActionModel(
+                    *(run.log.predictions.ravel(), policy.ravel(), run.log.probabilities.ravel()),
+                    *(starts, run.log.chosen),
+                ),
                 UNIT_RANGE,
+                bound,
             )
             for policy in run.policies
         ]
-        terms.append(np.array(flat))  # (P, 4, T)
-    return BoundedModel(*np.moveaxis(np.stack(terms), 2, 0))
+        terms.append(np.array(models))  # (P, 2, 3, T)
+    rewards, complements = np.moveaxis(np.stack(terms), (2, 3), (0, 1))  # (3, R, P, T) each
+    return BoundedModel(SideModel(*rewards), SideModel(*complements))

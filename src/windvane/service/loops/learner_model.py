@@ -18,8 +18,8 @@ from windvane.learner.lesson_codec import (
     decode_lesson,
     encode_lesson,
     encode_packed_lesson,
-    is_lesson,
 )
+from windvane.learner.lesson_format import is_lesson
 from windvane.learner.sides import is_plain, join_packed, pack_context
 from windvane.learner.transfer import compute_fades, transfer_beliefs
 from windvane.service.clock import MICROSECONDS_PER_SECOND

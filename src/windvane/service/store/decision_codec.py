@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from windvane.errors import StoreError
-from windvane.learner.lesson_codec import is_lesson
+from windvane.learner.lesson_format import is_lesson
 from windvane.service.schemas import Ranked, RankResponse
 
 MAX_PACKED_DIM = 2**16 - 1
