@@ -20,8 +20,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from benchmarks.service import (
     PAIRS,
@@ -100,7 +100,8 @@ def measure_parts() -> list[Row]:
         connection = http.client.HTTPConnection(busy.address.removeprefix("http://"))
         play(Stream(0), [connection], 200)
         for name, server in (("server that decides", busy), ("server that follows", idle)):
-            before = {each: read_cpu_seconds(each) for each in [server.process, *list_descendants(server.process)]}
+            processes = [server.process, *list_descendants(server.process)]
+            before = {each: read_cpu_seconds(each) for each in processes}
             begin = time.perf_counter()
             play(Stream(1), [connection], count)
             seconds = time.perf_counter() - begin
