@@ -136,11 +136,12 @@ def multiply_arms(rows: Floats, matrix: Floats, out: Floats) -> None:
     """Write matrix·x of every arm to `out` (K·d,), two arms a pass."""
     d = int(math.sqrt(2.0 * matrix.shape[0]))
     count = rows.shape[0] // d
-    for k in range(0, count, 2):
-        one, two = k * d, min(k + 1, count - 1) * d
-        multiply_packed_by_two(
-            matrix, rows[one : one + d], out[one : one + d], rows[two : two + d], out[two : two + d]
-        )
+    for one in range(0, (count - 1) * d, 2 * d):
+        two, end = one + d, one + 2 * d
+        multiply_packed_by_two(matrix, rows[one:two], out[one:two], rows[two:end], out[two:end])
+    if count % 2 == 1:
+        last = (count - 1) * d
+        multiply_packed(matrix, rows[last:], out[last:])
 
 
 @compiled
