@@ -1,7 +1,8 @@
 """Linear algebra side by side: the matrices of eight replications, one in each lane.
 
-A symmetric matrix (d, d) is packed as its lower half, row by row, and a root as its upper half:
-d(d+1)/2 rows of lanes. A vector (d,) is d rows of lanes.
+All matrices and vectors are rows of one array of lanes (n, 8), and functions take the first row of
+each: one array compiles much faster than many. A symmetric matrix (d, d) is packed as its lower
+half, row by row, and a root as its upper half: d(d+1)/2 rows of lanes. A vector (d,) has d rows.
 """
 
 from windvane._jit import compiled
@@ -10,168 +11,194 @@ from windvane.types import Floats
 
 
 @compiled
-def sum_products(left: Floats, right: Floats) -> Floats:
+def sum_products(lanes: Floats, d: int, left: int, right: int) -> Floats:
     """Σ left·right of two vectors."""
     total = repeat(0.0)
-    for i in range(left.shape[0]):
-        total = total + load(left, i) * load(right, i)
+    for i in range(d):
+        total = total + load(lanes, left + i) * load(lanes, right + i)
     return total
 
 
 @compiled
-def fill_lanes(out: Floats, value: float) -> None:
-    """Write a number into every lane of an array."""
-    for i in range(out.shape[0]):
-        store(out, i, repeat(value))
+def scale_rows(lanes: Floats, first: int, end: int, factor: float) -> None:
+    """Multiply rows by a number."""
+    for i in range(first, end):
+        store(lanes, i, load(lanes, i) * factor)
 
 
 @compiled
-def scale_lanes(out: Floats, factor: float) -> None:
-    """Multiply an array by a number."""
-    for i in range(out.shape[0]):
-        store(out, i, load(out, i) * factor)
+def clear_rows(lanes: Floats, first: int, end: int) -> None:
+    """Write 0 into rows."""
+    for i in range(first, end):
+        store(lanes, i, repeat(0.0))
 
 
 @compiled
-def multiply_packed(matrix: Floats, vector: Floats, out: Floats) -> None:
+def multiply_packed(lanes: Floats, d: int, matrix: int, vector: int, out: int) -> None:
     """Write matrix·vector to `out`; each entry of the packed half serves two places."""
-    at = 0
-    for i in range(vector.shape[0]):
-        own, total = load(vector, i), repeat(0.0)
+    at = matrix
+    for i in range(d):
+        own, total = load(lanes, vector + i), repeat(0.0)
         for j in range(i):
-            entry = load(matrix, at + j)
-            total = total + entry * load(vector, j)
-            store(out, j, load(out, j) + entry * own)
-        store(out, i, total + load(matrix, at + i) * own)
+            entry = load(lanes, at + j)
+            total = total + entry * load(lanes, vector + j)
+            store(lanes, out + j, load(lanes, out + j) + entry * own)
+        store(lanes, out + i, total + load(lanes, at + i) * own)
         at += i + 1
 
 
 @compiled
 def multiply_packed_by_two(
-    matrix: Floats, first: Floats, first_out: Floats, second: Floats, second_out: Floats
+    lanes: Floats, d: int, matrix: int, first: int, second: int, first_out: int, second_out: int
 ) -> None:
     """Write matrix·first and matrix·second to two outputs, in one pass over the matrix."""
-    at = 0
-    for i in range(first.shape[0]):
-        own1, own2, total1, total2 = load(first, i), load(second, i), repeat(0.0), repeat(0.0)
-        for j in range(i):
-            entry = load(matrix, at + j)
-            total1 = total1 + entry * load(first, j)
-            total2 = total2 + entry * load(second, j)
-            store(first_out, j, load(first_out, j) + entry * own1)
-            store(second_out, j, load(second_out, j) + entry * own2)
-        entry = load(matrix, at + i)
-        store(first_out, i, total1 + entry * own1)
-        store(second_out, i, total2 + entry * own2)
-        at += i + 1
-
-
-@compiled
-def remove_image(inverse: Floats, image: Floats, divisor: Floats, fade: float) -> None:
-    """P ← (P − ppᵀ/c)/f for p = `image` (d,) and the lanes c = `divisor`."""
-    growth, at = 1.0 / fade, 0
-    share = growth / divisor
-    for i in range(image.shape[0]):
-        own = load(image, i) * share
-        for j in range(i + 1):
-            store(inverse, at + j, load(inverse, at + j) * growth - own * load(image, j))
-        at += i + 1
-
-
-@compiled
-def sum_squares(arms: Floats, counts: Floats, ridge: float, out: Floats) -> None:
-    """Write ridge·I + Σ counts[k]·xxᵀ to `out`, for arms (K·d) and counts (K), four arms a pass."""
-    count = counts.shape[0]
-    d = arms.shape[0] // count
-    fill_lanes(out, 0.0)
-    k = 0
-    while k + 4 <= count:
-        n0, n1, n2, n3 = load(counts, k), load(counts, k + 1), load(counts, k + 2), load(counts, k + 3)
-        x0, at = k * d, 0
-        x1, x2, x3 = x0 + d, x0 + 2 * d, x0 + 3 * d
-        for i in range(d):
-            own0, own1 = n0 * load(arms, x0 + i), n1 * load(arms, x1 + i)
-            own2, own3 = n2 * load(arms, x2 + i), n3 * load(arms, x3 + i)
-            for j in range(i + 1):
-                more = own0 * load(arms, x0 + j) + own1 * load(arms, x1 + j)
-                rest = own2 * load(arms, x2 + j) + own3 * load(arms, x3 + j)
-                store(out, at + j, load(out, at + j) + (more + rest))
-            at += i + 1
-        k += 4
-    while k < count:
-        n0, x0, at = load(counts, k), k * d, 0
-        for i in range(d):
-            own0 = n0 * load(arms, x0 + i)
-            for j in range(i + 1):
-                store(out, at + j, load(out, at + j) + own0 * load(arms, x0 + j))
-            at += i + 1
-        k += 1
-    at = 0
+    at = matrix
     for i in range(d):
-        store(out, at + i, load(out, at + i) + ridge)
+        own1, own2 = load(lanes, first + i), load(lanes, second + i)
+        total1, total2 = repeat(0.0), repeat(0.0)
+        for j in range(i):
+            entry = load(lanes, at + j)
+            total1 = total1 + entry * load(lanes, first + j)
+            total2 = total2 + entry * load(lanes, second + j)
+            store(lanes, first_out + j, load(lanes, first_out + j) + entry * own1)
+            store(lanes, second_out + j, load(lanes, second_out + j) + entry * own2)
+        entry = load(lanes, at + i)
+        store(lanes, first_out + i, total1 + entry * own1)
+        store(lanes, second_out + i, total2 + entry * own2)
         at += i + 1
 
 
 @compiled
-def invert_packed(matrix: Floats, row: Floats) -> None:
-    """Invert a positive definite matrix in place by the sweep operator; `row` (d,) is scratch."""
-    d, first = row.shape[0], 0  # `first` is the place of row k
-    for k in range(d):
-        pivot = 1.0 / load(matrix, first + k)
-        for i in range(k):
-            store(row, i, load(matrix, first + i))
-        store(row, k, repeat(0.0))
-        at = first + k + 1
-        for i in range(k + 1, d):
-            store(row, i, load(matrix, at + k))
-            at += i + 1
-        at = 0
-        for i in range(d):
-            factor = load(row, i) * pivot
-            for j in range(i + 1):
-                store(matrix, at + j, load(matrix, at + j) - factor * load(row, j))
-            at += i + 1
-        for i in range(k):
-            store(matrix, first + i, load(row, i) * pivot)
-        at = first + k + 1
-        for i in range(k + 1, d):
-            store(matrix, at + k, load(row, i) * pivot)
-            at += i + 1
-        store(matrix, first + k, -pivot)
-        first += k + 1
-    for i in range(matrix.shape[0]):
-        store(matrix, i, -load(matrix, i))
+def multiply_arms(lanes: Floats, d: int, count: int, matrix: int, arms: int, out: int) -> None:
+    """Write matrix·x of every arm (count·d rows) to `out`, two arms a pass."""
+    for k in range(0, count - 1, 2):
+        x, y = arms + k * d, out + k * d
+        multiply_packed_by_two(lanes, d, matrix, x, x + d, y, y + d)
+    if count % 2 == 1:
+        last = (count - 1) * d
+        multiply_packed(lanes, d, matrix, arms + last, out + last)
 
 
 @compiled
-def rotate_into_root(root: Floats, fade: float, x: Floats, rest: Floats) -> None:
+def remove_image(
+    lanes: Floats, d: int, inverse: int, image: int, divisor: Floats, fade: float
+) -> None:
+    """P ← (P − ppᵀ/c)/f for p = `image` (d,) and the lanes c = `divisor`."""
+    growth, at = 1.0 / fade, inverse
+    share = growth / divisor
+    for i in range(d):
+        own = load(lanes, image + i) * share
+        for j in range(i + 1):
+            store(lanes, at + j, load(lanes, at + j) * growth - own * load(lanes, image + j))
+        at += i + 1
+
+
+@compiled
+def sum_squares(
+    lanes: Floats, d: int, count: int, arms: int, weights: int, ridge: float, out: int
+) -> None:
+    """Write ridge·I + Σ weights[k]·xxᵀ over the arms to the packed `out`, two arms a pass."""
+    at = out
+    for i in range(d):
+        for j in range(i):
+            store(lanes, at + j, repeat(0.0))
+        store(lanes, at + i, repeat(ridge))
+        at += i + 1
+    for k in range(0, count, 2):
+        two = min(k + 1, count - 1)  # an odd last arm is paired with itself, with half its weight
+        share = 1.0 if two > k else 0.5
+        x, y, at = arms + k * d, arms + two * d, out
+        weight1, weight2 = share * load(lanes, weights + k), share * load(lanes, weights + two)
+        for i in range(d):
+            own1, own2 = weight1 * load(lanes, x + i), weight2 * load(lanes, y + i)
+            for j in range(i + 1):
+                more = own1 * load(lanes, x + j) + own2 * load(lanes, y + j)
+                store(lanes, at + j, load(lanes, at + j) + more)
+            at += i + 1
+
+
+@compiled
+def add_square(lanes: Floats, d: int, matrix: int, weight: float, out: int, row: int) -> None:
+    """Add weight·matrix² to `out`, both packed; `row` (d,) is scratch."""
+    first = matrix
+    for k in range(d):
+        copy_symmetric_row(lanes, d, k, first, row)
+        add_outer_product(lanes, d, repeat(weight), row, out)
+        first += k + 1
+
+
+@compiled
+def copy_symmetric_row(lanes: Floats, d: int, k: int, first: int, out: int) -> None:
+    """Write row k of a packed symmetric matrix to `out` (d,); `first` is the place of the row."""
+    for i in range(k):
+        store(lanes, out + i, load(lanes, first + i))
+    at = first + k
+    for i in range(k, d):
+        store(lanes, out + i, load(lanes, at))
+        at += i + 1
+
+
+@compiled
+def add_outer_product(lanes: Floats, d: int, weight: Floats, vector: int, out: int) -> None:
+    """Add weight·vvᵀ to the packed `out`."""
+    at = out
+    for i in range(d):
+        own = weight * load(lanes, vector + i)
+        for j in range(i + 1):
+            store(lanes, at + j, load(lanes, at + j) + own * load(lanes, vector + j))
+        at += i + 1
+
+
+@compiled
+def invert_packed(lanes: Floats, d: int, matrix: int, row: int) -> None:
+    """Invert a positive definite matrix in place by the sweep operator; `row` (d,) is scratch."""
+    first = matrix  # the place of row k
+    for k in range(d):
+        pivot = 1.0 / load(lanes, first + k)
+        copy_symmetric_row(lanes, d, k, first, row)
+        store(lanes, row + k, repeat(0.0))
+        add_outer_product(lanes, d, -pivot, row, matrix)
+        for i in range(k):
+            store(lanes, first + i, load(lanes, row + i) * pivot)
+        store(lanes, first + k, -pivot)
+        at = first + k
+        for i in range(k + 1, d):
+            at += i
+            store(lanes, at, load(lanes, row + i) * pivot)
+        first += k + 1
+    scale_rows(lanes, matrix, first, -1.0)
+
+
+@compiled
+def rotate_into_root(lanes: Floats, d: int, root: int, fade: float, x: int, rest: int) -> None:
     """Update a packed upper triangular R: RᵀR ← f²RᵀR + xxᵀ; `rest` (d,) is scratch.
 
     The plane rotations are those of `linalg.update_root`.
     """
-    d, at = x.shape[0], 0
-    zero, one = repeat(0.0), repeat(1.0)
+    at, zero, one = root, repeat(0.0), repeat(1.0)
     for i in range(d):
-        store(rest, i, load(x, i))
+        store(lanes, rest + i, load(lanes, x + i))
     for k in range(d):
-        own, other = fade * load(root, at), load(rest, k)
+        own, other = fade * load(lanes, at), load(lanes, rest + k)
         length = take_root(own * own + other * other)
         cosine = select_if_less(zero, length, own / length, one)
         sine = select_if_less(zero, length, other / length, zero)
-        store(root, at, length)
+        store(lanes, at, length)
         for i in range(k + 1, d):
-            old, value = fade * load(root, at + i - k), load(rest, i)
-            store(root, at + i - k, cosine * old + sine * value)
-            store(rest, i, cosine * value - sine * old)
+            old, value = fade * load(lanes, at + i - k), load(lanes, rest + i)
+            store(lanes, at + i - k, cosine * old + sine * value)
+            store(lanes, rest + i, cosine * value - sine * old)
         at += d - k
 
 
 @compiled
-def add_root_product(root: Floats, weights: Floats, scale: float, out: Floats) -> None:
+def add_root_product(
+    lanes: Floats, d: int, root: int, weights: int, scale: float, out: int
+) -> None:
     """Add scale·Rᵀw to `out` (d,), for a packed upper triangular R and weights w (d,)."""
-    d, at = out.shape[0], 0
+    at = root
     for k in range(d):
-        own = scale * load(weights, k)
+        own = scale * load(lanes, weights + k)
         for i in range(k, d):
-            store(out, i, load(out, i) + own * load(root, at + i - k))
+            store(lanes, out + i, load(lanes, out + i) + own * load(lanes, at + i - k))
         at += d - k

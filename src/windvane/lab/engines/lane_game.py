@@ -8,11 +8,10 @@ import numpy as np
 from windvane import _random
 from windvane._cholesky import factor_cholesky, solve_with_root
 from windvane._jit import compiled
-from windvane._lanes import LANES
+from windvane._lanes import LANES, load, repeat, select_if_less, store
 from windvane._layout import PolicyArrays
 from windvane.kernels import mix_uniformly
 from windvane.kernels.choosing import choose_best
-from windvane.kernels.linalg import dot
 from windvane.kernels.round_draws import TIE_PLACE
 from windvane.lab.engines.game import (
     Offer,
@@ -23,7 +22,7 @@ from windvane.lab.engines.game import (
     realize_reward,
     reduce_dimension,
 )
-from windvane.lab.worlds.draw import Draw, Marks, Picks
+from windvane.lab.worlds.draw import Draw, Picks
 from windvane.lab.worlds.drift import Eras
 from windvane.types import Floats, Places
 
@@ -43,13 +42,30 @@ class LaneGame(NamedTuple):
     squared_norms: Floats  # (8, K)
     means: Floats  # (8, K) mean rewards of the round
     best: Floats  # (8,) the largest of them
-    rows: Floats  # (K·d, 8) the arms as lanes
     regret: Floats  # (8, T)
     keys: Places  # (8,) of the random streams
     any_first: int  # first rounds, in which any arm is chosen uniformly at random
     chosen: Places  # (8,) the arms of the round
-    features: Floats  # (d, 8) their features
-    reward: Floats  # (1, 8) their rewards
+
+
+class Rows(NamedTuple):
+    """The first row of each part of the lanes that every policy has."""
+
+    dim: int  # d
+    count: int  # K
+    arms: int  # K·d rows: the features of all arms
+    features: int  # d: those of the arms chosen in this round
+    reward: int  # 1: their rewards
+    moment: int  # d: b
+    counts: int  # K: Σ of the weights of each arm, in units of the last refresh
+    noise_counts: int  # K: Σ of the squared weights
+    energy: int  # 1: trace(S)
+    highest: int  # K: upper bounds of the scores
+    best: int  # 1: an arm whose bound reaches the bar
+    rivals: int  # 1: how many such arms there are
+    bar: int  # 1: the largest lower bound of a score
+    squared_norms: int  # K: ‖x‖²
+    own: int  # the first row of the parts that one kind of policy has
 
 
 def open_lane_game(player: Player, draws: Sequence[Draw], keys: Sequence[int]) -> LaneGame:
@@ -62,11 +78,10 @@ def open_lane_game(player: Player, draws: Sequence[Draw], keys: Sequence[int]) -
     theta = np.zeros((LANES, max(len(draw.theta) for draw in reduced), dim))
     for lane, draw in enumerate(reduced):
         theta[lane, : len(draw.theta)] = draw.theta
-    arms = np.stack([draw.arms for draw in reduced])
     return LaneGame(
         theta,
         np.stack([draw.era for draw in reduced]),
-        arms,
+        np.stack([draw.arms for draw in reduced]),
         first.picks,
         np.stack([draw.noise for draw in reduced]),
         first.binary,
@@ -76,14 +91,25 @@ def open_lane_game(player: Player, draws: Sequence[Draw], keys: Sequence[int]) -
         np.empty((LANES, count)),
         np.empty((LANES, count)),
         np.empty(LANES),
-        np.ascontiguousarray(arms.transpose(1, 2, 0)).reshape(count * dim, LANES),
         np.empty((LANES, rounds)),
         np.array([*keys, *[keys[0]] * spare], dtype=np.int64),
         player.any_first,
         np.zeros(LANES, np.int64),
-        np.zeros((dim, LANES)),
-        np.zeros((1, LANES)),
     )
+
+
+def lay_out_rows(dim: int, count: int) -> Rows:
+    """Return the first row of each part for d features and K arms."""
+    sizes = [count * dim, dim, 1, dim, count, count, 1, count, 1, 1, 1, count]
+    return Rows(dim, count, *np.cumsum([0, *sizes]).tolist())
+
+
+def fill_rows(game: LaneGame, rows: Rows, size: int) -> Floats:
+    """Make the lanes, (size, 8), with the arms and their norms in them and 0 elsewhere."""
+    lanes = np.zeros((size, LANES))
+    lanes[rows.arms : rows.features] = game.arms.reshape(LANES, -1).T
+    lanes[rows.squared_norms : rows.own] = np.einsum("lkd,lkd->kl", game.arms, game.arms)
+    return lanes
 
 
 @compiled
@@ -106,10 +132,15 @@ def view_draw(game: LaneGame, lane: int) -> Draw:
 def open_lane_round(game: LaneGame, t: int) -> None:
     """Compute the mean rewards of round t in the lanes in which they change."""
     for lane in range(LANES):
-        draw = view_draw(game, lane)
-        if has_new_offer(draw, t):
+        if t == 0 or game.era[lane, t] != game.era[lane, t - 1]:
             offer = Offer(game.arms[lane], game.squared_norms[lane], game.means[lane])
-            game.best[lane] = open_round(draw, offer, t)
+            game.best[lane] = open_round(view_draw(game, lane), offer, t)
+
+
+@compiled
+def start_lane(game: LaneGame, lane: int, t: int) -> np.uint64:
+    """The start of the random stream of round t in a lane."""
+    return _random.start_round(np.uint64(game.keys[lane]), t)
 
 
 @compiled
@@ -120,17 +151,43 @@ def choose_lanes_uniformly(game: LaneGame, t: int) -> None:
 
 
 @compiled
-def earn_rewards(game: LaneGame, t: int) -> None:
+def earn_rewards(game: LaneGame, lanes: Floats, rows: Rows, t: int) -> None:
     """Write the reward, the regret and the features of the chosen arm in every lane."""
-    count, d = game.means.shape[1], game.features.shape[0]
     for lane in range(LANES):
-        chosen = min(max(game.chosen[lane], 0), count - 1)
+        chosen = game.chosen[lane]
         mean = game.means[lane, chosen]
-        draw = view_draw(game, lane)
-        game.reward[0, lane] = realize_reward(draw, mean, game.noise[lane, t])
+        reward = realize_reward(view_draw(game, lane), mean, game.noise[lane, t])
+        lanes[rows.reward, lane] = reward
         game.regret[lane, t] = game.best[lane] - mean
-        for i in range(d):
-            game.features[i, lane] = game.arms[lane, chosen, i]
+        for i in range(rows.dim):
+            lanes[rows.features + i, lane] = lanes[rows.arms + chosen * rows.dim + i, lane]
+
+
+@compiled
+def add_to_sums(game: LaneGame, lanes: Floats, rows: Rows, fade: float, unit: float) -> None:
+    """Add the observation of the round to b, to the counts and to the energy, in every lane."""
+    for lane in range(LANES):
+        lanes[rows.counts + game.chosen[lane], lane] += unit
+        lanes[rows.noise_counts + game.chosen[lane], lane] += unit * unit
+    reward, energy = load(lanes, rows.reward), fade * load(lanes, rows.energy)
+    for i in range(rows.dim):
+        own = load(lanes, rows.features + i)
+        store(lanes, rows.moment + i, fade * load(lanes, rows.moment + i) + own * reward)
+        energy = energy + own * own
+    store(lanes, rows.energy, energy)
+
+
+@compiled
+def find_rivals(lanes: Floats, rows: Rows, bar: Floats) -> None:
+    """Count the arms whose bound reaches the bar, and write one of them to `best`."""
+    best, rivals, zero, one = repeat(0.0), repeat(0.0), repeat(0.0), repeat(1.0)
+    for k in range(rows.count):
+        highest = load(lanes, rows.highest + k)
+        rivals = rivals + select_if_less(highest, bar, zero, one)
+        best = select_if_less(highest, bar, best, repeat(float(k)))
+    store(lanes, rows.best, best)
+    store(lanes, rows.rivals, rivals)
+    store(lanes, rows.bar, bar)
 
 
 @compiled
@@ -138,62 +195,59 @@ def mix_lanes(game: LaneGame, arrays: PolicyArrays, t: int) -> None:
     """Replace choices by uniform ones, with the probability of the floor and of ε."""
     if arrays.rules[0].mix > 0.0:
         for lane in range(LANES):
-            start = _random.start_round(np.uint64(game.keys[lane]), t)
-            count = game.means.shape[1]
+            start, count = start_lane(game, lane, t), game.means.shape[1]
             game.chosen[lane] = mix_uniformly(arrays.rules, game.chosen[lane], count, start)
 
 
 @compiled
-def choose_among_equals(game: LaneGame, lane: int, highest: Floats, bar: float, t: int) -> int:
-    """Choose among the arms whose `highest` (K, 8) reaches the bar, if they are all the same arm.
-
-    Return −1 if two of these arms differ.
-    """
-    first, ties = -1, 0
-    for k in range(highest.shape[0]):
-        if highest[k, lane] >= bar:
-            if first < 0:
-                first = k
-            for i in range(game.features.shape[0]):
-                if game.arms[lane, k, i] != game.arms[lane, first, i]:
-                    return -1
-            ties += 1
-    start = _random.start_round(np.uint64(game.keys[lane]), t)
-    remaining = int(_random.uniform(start, TIE_PLACE) * ties)
-    for k in range(highest.shape[0]):
-        if highest[k, lane] >= bar:
-            if remaining == 0:
-                return k
-            remaining -= 1
-    return -1
+def has_one_best_arm(lanes: Floats, rows: Rows, lane: int) -> bool:
+    """Whether all rivals of a lane have the same features, as the same arm offered twice has."""
+    best = rows.arms + int(lanes[rows.best, lane]) * rows.dim
+    for k in range(rows.count):
+        if lanes[rows.highest + k, lane] >= lanes[rows.bar, lane]:
+            for i in range(rows.dim):
+                if lanes[rows.arms + k * rows.dim + i, lane] != lanes[best + i, lane]:
+                    return False
+    return True
 
 
 @compiled
-def weigh_arms(game: LaneGame, lane: int, counts: Floats, scale: float, ridge: float) -> Floats:
-    """λI + Σ scale·counts[k]·xxᵀ of one lane, (d, d), the lower half only; counts (K, 8)."""
-    d = game.features.shape[0]
-    matrix = np.zeros((d, d))
-    for k in range(counts.shape[0]):
-        x, weight = game.arms[lane, k], scale * counts[k, lane]
+def factor_precision(
+    lanes: Floats, rows: Rows, lane: int, scale: float, ridge: float, matrix: Floats
+) -> None:
+    """Write the root of λI + Σ scale·counts[k]·xxᵀ of one lane to `matrix` (d, d)."""
+    for i in range(rows.dim):
+        for j in range(rows.dim):
+            matrix[i, j] = ridge if i == j else 0.0
+    for k in range(rows.count):
+        x, weight = rows.arms + k * rows.dim, scale * lanes[rows.counts + k, lane]
         if weight > 0.0:
-            for i in range(d):
+            for i in range(rows.dim):
+                own = weight * lanes[x + i, lane]
                 for j in range(i + 1):
-                    matrix[i, j] += weight * x[i] * x[j]
-    for i in range(d):
-        matrix[i, i] += ridge
-    return matrix
+                    matrix[i, j] += own * lanes[x + j, lane]
+    factor_cholesky(matrix)
 
 
 @compiled
-def solve_exactly(matrix: Floats, right: Floats) -> Floats:
-    """Solve matrix·u = right for u (d, n); replaces the matrix by its root, and `right` by u."""
-    factor_cholesky(matrix)
-    solve_with_root(matrix, right)
-    return right
+def solve_exactly(lanes: Floats, root: Floats, lane: int, first: int, out: Floats) -> None:
+    """Solve W·u = v for u = `out` (d, 1), with the root of W; v is the lane of rows from `first`."""
+    for i in range(out.shape[0]):
+        out[i, 0] = lanes[first + i, lane]
+    solve_with_root(root, out)
+
+
+@compiled
+def multiply_arm(lanes: Floats, rows: Rows, lane: int, k: int, vector: Floats) -> float:
+    """xᵀv of arm k of one lane; v = `vector` (d, 1)."""
+    total, x = 0.0, rows.arms + k * rows.dim
+    for i in range(rows.dim):
+        total += lanes[x + i, lane] * vector[i, 0]
+    return total
 
 
 @compiled
 def choose_best_in_lane(game: LaneGame, lane: int, scores: Floats, t: int) -> int:
     """Choose the best of the scores (K,) of one lane; ties are broken as `Policy` breaks them."""
-    start = _random.start_round(np.uint64(game.keys[lane]), t)
-    return choose_best(scores, _random.uniform(start, TIE_PLACE))
+    chosen = choose_best(scores, _random.uniform(start_lane(game, lane, t), TIE_PLACE))
+    return max(chosen, 0)

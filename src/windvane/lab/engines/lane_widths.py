@@ -10,32 +10,37 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane import _random
 from windvane._jit import compiled
-from windvane._lanes import LANES, load, repeat, select_if_less, store, take_larger, take_root
+from windvane._lanes import LANES, load, repeat, store, take_larger, take_root
 from windvane._layout import POINT, PolicyArrays
-from windvane.kernels.linalg import dot
 from windvane.kernels.sampling import compute_scale, draw_level
 from windvane.lab.engines.lane_algebra import (
-    fill_lanes,
+    add_square,
+    clear_rows,
     invert_packed,
+    multiply_arms,
     multiply_packed,
     multiply_packed_by_two,
     remove_image,
-    scale_lanes,
+    scale_rows,
     sum_products,
     sum_squares,
 )
 from windvane.lab.engines.lane_game import (
     LaneGame,
-    choose_among_equals,
+    Rows,
+    add_to_sums,
     choose_best_in_lane,
     choose_lanes_uniformly,
     earn_rewards,
+    factor_precision,
+    find_rivals,
+    has_one_best_arm,
     mix_lanes,
+    multiply_arm,
     open_lane_round,
     solve_exactly,
-    weigh_arms,
+    start_lane,
 )
 from windvane.lab.engines.lane_samples import ROUNDING
 from windvane.lab.worlds.draw import Marks
@@ -44,175 +49,115 @@ from windvane.types import Floats
 LEAST_WIDTH = 1e-8  # for ‖x‖/√λ = 1; a smaller width is all rounding error
 
 
-class WidthBelief(NamedTuple):
-    """What eight replications have learned, as lanes.
+class WidthRows(NamedTuple):
+    """The first row of each part that only these policies have.
 
-    P = (S + ΛI)⁻¹, Q = P(S̃ + Λ̃I)P, v = Pb; Q is P if W̃ is W. Counts are in units of the last
-    refresh.
+    P = (S + ΛI)⁻¹, Q = P(S̃ + Λ̃I)P and v = Pb. If W̃ is W, Q is P and is not kept.
     """
 
-    inverse: Floats  # packed, P
-    spread: Floats  # packed, Q
-    moment: Floats  # (d,) b
-    estimate: Floats  # (d,) v
-    counts: Floats  # (K,) Σ of the weights of each arm
-    noise_counts: Floats  # (K,) Σ of the squared weights of each arm
-    energy: Floats  # (1,) trace(S)
-    peak: Floats  # (1,) the largest ‖v‖ since the last refresh
-    squared_norms: Floats  # (K,) ‖x‖²
-    images: Floats  # (K·d,) Px at the last refresh
-    means: Floats  # (K,) xᵀv
-    mean_slopes: Floats  # (K,) xᵀPv
-    squared_widths: Floats  # (K,) xᵀQx
-    squared_images: Floats  # (K,) ‖Px‖²
-    width_slopes: Floats  # (K,) xᵀPQx
-    vectors: Floats  # (5·d,) p = Px, q = Qx, Pp, Pq + Qp of the chosen arm, and scratch
-    levels: Floats  # (1,) Z of the round
-    scores: Floats  # (K,)
-    highest: Floats  # (K,) upper bounds of the scores
-    verdict: Floats  # (3,) the best arm, how many arms can be the best, and the bar
+    inverse: int  # packed: P
+    spread: int  # packed: Q
+    estimate: int  # d: v
+    peak: int  # 1: the largest ‖v‖ since the last refresh
+    level: int  # 1: Z of the round
+    means: int  # K: xᵀv of each arm
+    mean_slopes: int  # K: xᵀPv
+    squared_widths: int  # K: xᵀQx
+    squared_images: int  # K: ‖Px‖²
+    width_slopes: int  # K: xᵀPQx
+    image: int  # d: p = Px of the chosen arm
+    spread_image: int  # d: q = Qx
+    second_image: int  # d: Pp
+    cross_image: int  # d: Pq + Qp
+    scratch: int  # d
+    images: int  # K·d: Px of each arm at the last refresh
+    products: int  # K·d: Qx of each arm at the last refresh
+    end: int
 
 
-def make_width_belief(game: LaneGame) -> WidthBelief:
-    """Make the arrays of a belief before the first round."""
-    count, dim = len(game.picks[0]), len(game.features)
-    packed = dim * (dim + 1) // 2
-    squares = np.einsum("lkd,lkd->kl", game.arms, game.arms)
-    sizes = [packed, packed, dim, dim, count, count, 1, 1]
-    sizes_after = [count * dim, count, count, count, count, count, 5 * dim, 1, count, count, 3]
-    return WidthBelief(
-        *(np.zeros((size, LANES)) for size in sizes),
-        np.ascontiguousarray(squares),
-        *(np.zeros((size, LANES)) for size in sizes_after),
-    )
+def lay_out_width_rows(rows: Rows) -> WidthRows:
+    """Return the first row of each part, after those that every policy has."""
+    d, k, packed = rows.dim, rows.count, rows.dim * (rows.dim + 1) // 2
+    sizes = [packed, packed, d, 1, 1, *[k] * 5, *[d] * 5, k * d, k * d]
+    return WidthRows(*np.cumsum([rows.own, *sizes]).tolist())
 
 
 @compiled
-def play_widths(game: LaneGame, arrays: PolicyArrays, belief: WidthBelief, restarts: Marks) -> None:
+def play_widths(
+    game: LaneGame,
+    arrays: PolicyArrays,
+    lanes: Floats,
+    rows: Rows,
+    own: WidthRows,
+    restarts: Marks,
+) -> None:
     """Choose and learn in every round of eight replications."""
     counts, restart = arrays.tally[0], 0
     for t in range(game.era.shape[1]):
         if t == 0 or t == restarts[restart]:
             restart += t > 0
             counts.seen = 0
-            fill_lanes(belief.moment, 0.0)
-            fill_lanes(belief.counts, 0.0)
-            fill_lanes(belief.noise_counts, 0.0)
-            fill_lanes(belief.energy, 0.0)
-            refresh(game, arrays, belief)
+            clear_rows(lanes, rows.moment, rows.highest)
+            refresh(arrays, lanes, rows, own)
         open_lane_round(game, t)
         if t < game.any_first:
             choose_lanes_uniformly(game, t)
         else:
-            choose_by_widths(game, arrays, belief, t)
+            draw_levels(game, arrays, lanes, own, t)
+            score_widths(arrays, lanes, rows, own)
+            for lane in range(LANES):
+                game.chosen[lane] = int(lanes[rows.best, lane])
+                if lanes[rows.rivals, lane] != 1.0:
+                    settle_widths(game, arrays, lanes, rows, own, lane, t)
             mix_lanes(game, arrays, t)
-        earn_rewards(game, t)
-        learn_side_by_side(game, arrays, belief)
+        earn_rewards(game, lanes, rows, t)
+        learn_side_by_side(game, arrays, lanes, rows, own)
 
 
 @compiled
-def refresh(game: LaneGame, arrays: PolicyArrays, belief: WidthBelief) -> None:
+def refresh(arrays: PolicyArrays, lanes: Floats, rows: Rows, own: WidthRows) -> None:
     """Recompute P, Q and the numbers of every arm from the counts."""
     rule, counts = arrays.rules[0], arrays.tally[0]
-    fade, d = rule.gamma**counts.stale, belief.moment.shape[0]
-    scale_lanes(belief.counts, fade)
-    scale_lanes(belief.noise_counts, fade * fade)
+    d, count, fade = rows.dim, rows.count, rule.gamma**counts.stale
+    scale_rows(lanes, rows.counts, rows.noise_counts, fade)
+    scale_rows(lanes, rows.noise_counts, rows.energy, fade * fade)
     counts.stale = 0
     counts.ridge = rule.ridge * rule.lead
     counts.noise_ridge = rule.ridge * (rule.lead * rule.lead if rule.twin else rule.lead)
-    sum_squares(game.rows, belief.counts, counts.ridge, belief.inverse)
-    invert_packed(belief.inverse, belief.estimate)
-    multiply_packed(belief.inverse, belief.moment, belief.estimate)
-    store(belief.peak, 0, take_root(sum_products(belief.estimate, belief.estimate)))
-    multiply_arms(game.rows, belief.inverse, belief.images)
-    if rule.twin:
-        sum_squares(belief.images, belief.noise_counts, 0.0, belief.spread)
-        add_square(belief.inverse, counts.noise_ridge, belief.vectors[:d], belief.spread)
-    measure_lanes(game, arrays, belief)
+    sum_squares(lanes, d, count, rows.arms, rows.counts, counts.ridge, own.inverse)
+    invert_packed(lanes, d, own.inverse, own.scratch)
+    multiply_packed(lanes, d, own.inverse, rows.moment, own.estimate)
+    store(lanes, own.peak, take_root(sum_products(lanes, d, own.estimate, own.estimate)))
+    multiply_arms(lanes, d, count, own.inverse, rows.arms, own.images)
+    products = own.images
+    if rule.twin:  # Q = Σ w²·Px(Px)ᵀ + Λ̃P²
+        sum_squares(lanes, d, count, own.images, rows.noise_counts, 0.0, own.spread)
+        add_square(lanes, d, own.inverse, counts.noise_ridge, own.spread, own.scratch)
+        products = own.products
+        multiply_arms(lanes, d, count, own.spread, rows.arms, products)
+    for k in range(count):
+        x, image, product = rows.arms + k * d, own.images + k * d, products + k * d
+        store(lanes, own.means + k, sum_products(lanes, d, x, own.estimate))
+        store(lanes, own.mean_slopes + k, sum_products(lanes, d, image, own.estimate))
+        store(lanes, own.squared_widths + k, sum_products(lanes, d, x, product))
+        store(lanes, own.squared_images + k, sum_products(lanes, d, image, image))
+        store(lanes, own.width_slopes + k, sum_products(lanes, d, image, product))
 
 
 @compiled
-def multiply_arms(rows: Floats, matrix: Floats, out: Floats) -> None:
-    """Write matrix·x of every arm to `out` (K·d,), two arms a pass."""
-    d = int(math.sqrt(2.0 * matrix.shape[0]))
-    count = rows.shape[0] // d
-    for one in range(0, (count - 1) * d, 2 * d):
-        two, end = one + d, one + 2 * d
-        multiply_packed_by_two(matrix, rows[one:two], out[one:two], rows[two:end], out[two:end])
-    if count % 2 == 1:
-        last = (count - 1) * d
-        multiply_packed(matrix, rows[last:], out[last:])
-
-
-@compiled
-def add_square(matrix: Floats, weight: float, row: Floats, out: Floats) -> None:
-    """Add weight·matrix² to `out`, both packed; `row` (d,) is scratch."""
-    d, first = row.shape[0], 0
-    for k in range(d):
-        for i in range(k):
-            store(row, i, load(matrix, first + i))
-        at = first + k
-        for i in range(k, d):
-            store(row, i, load(matrix, at))
-            at += i + 1
-        at = 0
-        for i in range(d):
-            own = weight * load(row, i)
-            for j in range(i + 1):
-                store(out, at + j, load(out, at + j) + own * load(row, j))
-            at += i + 1
-        first += k + 1
-
-
-@compiled
-def measure_lanes(game: LaneGame, arrays: PolicyArrays, belief: WidthBelief) -> None:
-    """Compute the five numbers of every arm from P, Q and v."""
-    d, twin = belief.moment.shape[0], arrays.rules[0].twin
-    for k in range(belief.means.shape[0]):
-        x, image = game.rows[k * d : k * d + d], belief.images[k * d : k * d + d]
-        store(belief.means, k, sum_products(x, belief.estimate))
-        store(belief.mean_slopes, k, sum_products(image, belief.estimate))
-        square = sum_products(image, image)
-        store(belief.squared_images, k, square)
-        if twin:
-            product = belief.vectors[:d]
-            multiply_packed(belief.spread, x, product)
-            store(belief.squared_widths, k, sum_products(x, product))
-            store(belief.width_slopes, k, sum_products(image, product))
-        else:
-            store(belief.squared_widths, k, sum_products(x, image))
-            store(belief.width_slopes, k, square)
-
-
-@compiled
-def draw_levels(game: LaneGame, arrays: PolicyArrays, belief: WidthBelief, t: int) -> None:
+def draw_levels(
+    game: LaneGame, arrays: PolicyArrays, lanes: Floats, own: WidthRows, t: int
+) -> None:
     """Draw the confidence level of every lane."""
     scale = compute_scale(arrays)
     for lane in range(LANES):
-        level = scale
+        lanes[own.level, lane] = scale
         if arrays.rules[0].law != POINT:
-            start = _random.start_round(np.uint64(game.keys[lane]), t)
-            level = draw_level(arrays.rules, scale, start)
-        belief.levels[0, lane] = level
+            lanes[own.level, lane] = draw_level(arrays.rules, scale, start_lane(game, lane, t))
 
 
 @compiled
-def choose_by_widths(game: LaneGame, arrays: PolicyArrays, belief: WidthBelief, t: int) -> None:
-    """Choose the arm with the largest xᵀθ̂ + Z‖x‖_{V⁻¹} in every lane."""
-    draw_levels(game, arrays, belief, t)
-    score_lanes(arrays, belief)
-    verdict = belief.verdict
-    for lane in range(LANES):
-        game.chosen[lane] = int(verdict[0, lane])
-        if verdict[1, lane] != 1.0:
-            chosen = choose_among_equals(game, lane, belief.highest, verdict[2, lane], t)
-            if chosen < 0:
-                chosen = choose_exactly(game, arrays, belief, lane, t)
-            game.chosen[lane] = chosen
-
-
-@compiled
-def score_lanes(arrays: PolicyArrays, belief: WidthBelief) -> None:
+def score_widths(arrays: PolicyArrays, lanes: Floats, rows: Rows, own: WidthRows) -> None:
     """Bound the score of every arm, and count the arms that can be the best.
 
     With δ = λ−Λ, δ̃ = λ−Λ̃, ρ = |δ|/Λ and h = ‖Px‖²:
@@ -225,214 +170,216 @@ def score_lanes(arrays: PolicyArrays, belief: WidthBelief) -> None:
     ratio = abs(lag) / counts.ridge
     second = lag * lag / (counts.ridge * (1.0 - ratio))
     squared_error = (lag * lag * (1.0 + ratio) + 2.0 * abs(lag * noise_lag)) / counts.ridge
-    width_error = second / math.sqrt(rule.ridge)
-    rounding = ROUNDING * (1.0 + load(belief.energy, 0) * (1.0 / rule.ridge))
-    level, size = load(belief.levels, 0), load(belief.peak, 0)
+    rounding = (1.0 + load(lanes, rows.energy) * (1.0 / rule.ridge)) * ROUNDING
+    level, size = load(lanes, own.level), load(lanes, own.peak)
     bound, least = abs(level), LEAST_WIDTH / math.sqrt(rule.ridge)
     unit_rounding, zero = rounding * (1.0 / rule.ridge), repeat(0.0)
-    image_error = second * size + width_error * bound
+    image_error = second * size + (second / math.sqrt(rule.ridge)) * bound
     bar = repeat(-np.inf)
-    for k in range(belief.scores.shape[0]):
-        norm_square = load(belief.squared_norms, k)
+    for k in range(rows.count):
+        norm_square = load(lanes, rows.squared_norms + k)
         norm = take_root(norm_square)
-        square = load(belief.squared_widths, k)
-        error = unit_rounding * norm_square
-        score, shift = load(belief.means, k), rounding * (size * norm)
+        square, error = load(lanes, own.squared_widths + k), unit_rounding * norm_square
+        score, shift = load(lanes, own.means + k), rounding * (size * norm)
         if rule.fades:
-            h = take_larger(load(belief.squared_images, k), zero)
-            square = square + noise_lag * h - (2.0 * lag) * load(belief.width_slopes, k)
+            h = take_larger(load(lanes, own.squared_images + k), zero)
+            square = square + noise_lag * h - (2.0 * lag) * load(lanes, own.width_slopes + k)
             error = error + squared_error * h
-            score = score - lag * load(belief.mean_slopes, k)
+            score = score - lag * load(lanes, own.mean_slopes + k)
             shift = shift + image_error * take_root(h)
         width = take_root(take_larger(square, zero))
         shift = shift + bound * (error / take_larger(width, least * norm))
         score = score + level * width
-        store(belief.scores, k, score)
-        store(belief.highest, k, score + shift)
+        store(lanes, rows.highest + k, score + shift)
         bar = take_larger(bar, score - shift)
-    best, rivals, one = repeat(0.0), repeat(0.0), repeat(1.0)
-    for k in range(belief.scores.shape[0]):
-        highest = load(belief.highest, k)
-        rivals = rivals + select_if_less(highest, bar, zero, one)
-        best = select_if_less(highest, bar, best, repeat(float(k)))
-    store(belief.verdict, 0, best)
-    store(belief.verdict, 1, rivals)
-    store(belief.verdict, 2, bar)
+    find_rivals(lanes, rows, bar)
 
 
 @compiled
-def choose_exactly(
-    game: LaneGame, arrays: PolicyArrays, belief: WidthBelief, lane: int, t: int
-) -> int:
-    """Choose in one lane by scores without the error of P, among the arms that can be the best."""
-    rule, d, count = arrays.rules[0], belief.moment.shape[0], belief.scores.shape[0]
+def settle_widths(
+    game: LaneGame,
+    arrays: PolicyArrays,
+    lanes: Floats,
+    rows: Rows,
+    own: WidthRows,
+    lane: int,
+    t: int,
+) -> None:
+    """Choose among the rivals of one lane, by scores without the error of P if they differ."""
+    rule, d = arrays.rules[0], rows.dim
+    scores, root = np.empty(rows.count), np.empty((d, d))
+    theta, pulled = np.empty((d, 1)), np.empty((d, 1))
+    is_exact = not has_one_best_arm(lanes, rows, lane)
     fade = rule.gamma ** arrays.tally[0].stale
-    places = np.empty(count, np.int64)
-    rivals = 0
-    for k in range(count):
-        if belief.highest[k, lane] >= belief.verdict[2, lane]:
-            places[rivals] = k
-            rivals += 1
-    right = np.empty((d, rivals + 1))
-    for i in range(d):
-        right[i, rivals] = belief.moment[i, lane]
-        for n in range(rivals):
-            right[i, n] = game.arms[lane, places[n], i]
-    precision = weigh_arms(game, lane, belief.counts, fade, rule.ridge)
-    solutions = solve_exactly(precision, right)
-    scores = np.full(count, -np.inf)
-    for n in range(rivals):
-        x, mean, square, length = game.arms[lane, places[n]], 0.0, 0.0, 0.0
-        for i in range(d):
-            mean += x[i] * solutions[i, rivals]
-            square += x[i] * solutions[i, n]
-            length += solutions[i, n] * solutions[i, n]
-        if rule.twin:
-            square = rule.ridge * length
-            for k in range(count):
-                if belief.noise_counts[k, lane] > 0.0:
-                    product, other = 0.0, game.arms[lane, k]
-                    for i in range(d):
-                        product += other[i] * solutions[i, n]
-                    square += fade * fade * belief.noise_counts[k, lane] * product * product
-        scores[places[n]] = mean + belief.levels[0, lane] * math.sqrt(max(square, 0.0))
-    return choose_best_in_lane(game, lane, scores, t)
+    if is_exact:
+        factor_precision(lanes, rows, lane, fade, rule.ridge, root)
+        solve_exactly(lanes, root, lane, rows.moment, theta)
+    for k in range(rows.count):
+        scores[k] = -np.inf
+        if lanes[rows.highest + k, lane] >= lanes[rows.bar, lane]:
+            scores[k] = 1.0
+            if is_exact:
+                solve_exactly(lanes, root, lane, rows.arms + k * d, pulled)
+                square = multiply_arm(lanes, rows, lane, k, pulled)
+                if rule.twin:
+                    square = compute_noise_square(lanes, rows, lane, fade * fade, rule.ridge, pulled)
+                mean = multiply_arm(lanes, rows, lane, k, theta)
+                scores[k] = mean + lanes[own.level, lane] * math.sqrt(max(square, 0.0))
+    game.chosen[lane] = choose_best_in_lane(game, lane, scores, t)
 
 
 @compiled
-def learn_side_by_side(game: LaneGame, arrays: PolicyArrays, belief: WidthBelief) -> None:
+def compute_noise_square(
+    lanes: Floats, rows: Rows, lane: int, scale: float, ridge: float, vector: Floats
+) -> float:
+    """uᵀW̃u of one lane for u = `vector` (d, 1): λ‖u‖² + Σ w²·(xᵀu)²."""
+    total = 0.0
+    for i in range(rows.dim):
+        total += ridge * vector[i, 0] * vector[i, 0]
+    for k in range(rows.count):
+        weight = scale * lanes[rows.noise_counts + k, lane]
+        if weight > 0.0:
+            product = multiply_arm(lanes, rows, lane, k, vector)
+            total += weight * product * product
+    return total
+
+
+@compiled
+def learn_side_by_side(
+    game: LaneGame, arrays: PolicyArrays, lanes: Floats, rows: Rows, own: WidthRows
+) -> None:
     """Add the observation of the round to the sums, to P, to Q and to the numbers of every arm."""
     rule, counts = arrays.rules[0], arrays.tally[0]
-    fade, x, reward = rule.gamma, game.features, load(game.reward, 0)
-    unit = fade ** -(counts.stale + 1)
-    for lane in range(LANES):
-        belief.counts[game.chosen[lane], lane] += unit
-        belief.noise_counts[game.chosen[lane], lane] += unit * unit
-    for i in range(x.shape[0]):
-        store(belief.moment, i, fade * load(belief.moment, i) + load(x, i) * reward)
-    store(belief.energy, 0, fade * load(belief.energy, 0) + sum_products(x, x))
+    fade = rule.gamma
+    add_to_sums(game, lanes, rows, fade, fade ** -(counts.stale + 1))
     counts.seen += 1
     counts.stale += 1
     counts.ridge *= fade
     counts.noise_ridge *= fade * fade if rule.twin else fade
     if counts.stale >= rule.refresh:
-        refresh(game, arrays, belief)
-    elif rule.twin:
-        follow_with_twin(game, belief, fade)
+        refresh(arrays, lanes, rows, own)
     else:
-        follow_alone(game, arrays, belief, fade)
+        follow_observation(arrays, lanes, rows, own, fade)
 
 
 @compiled
-def follow_alone(
-    game: LaneGame, arrays: PolicyArrays, belief: WidthBelief, fade: float
+def follow_observation(
+    arrays: PolicyArrays, lanes: Floats, rows: Rows, own: WidthRows, fade: float
 ) -> None:
-    """Update P and the numbers of every arm by a rank-one step, if W̃ is W.
-
-    P' = (P − ppᵀ/c)/f and v' = v + ηp with p = Px, c = f + xᵀp and η = (y − xᵀv)/c; for a = zᵀp and
-    r = zᵀPp of an arm z: zᵀPz ← (zᵀPz − a²/c)/f, zᵀv ← zᵀv + ηa, and as in `follow_with_twin`.
-    """
-    d, x, v = belief.moment.shape[0], game.features, belief.estimate
-    p, pp = belief.vectors[:d], belief.vectors[d : 2 * d]
-    multiply_packed(belief.inverse, x, p)
-    divisor = fade + sum_products(x, p)
-    eta = (load(game.reward, 0) - sum_products(x, v)) / divisor
-    fades = arrays.rules[0].fades
-    share, growth = 1.0 / divisor, 1.0 / fade
-    length, along = sum_products(p, p), sum_products(p, v)
-    if fades:
-        multiply_packed(belief.inverse, p, pp)
-    pull = (along + eta * length) * share
-    for k in range(belief.means.shape[0]):
-        at = k * d
-        a, r = repeat(0.0), repeat(0.0)
-        if fades:
-            for i in range(d):
-                a = a + load(game.rows, at + i) * load(p, i)
-                r = r + load(game.rows, at + i) * load(pp, i)
-            part = a * share
-            slope = load(belief.mean_slopes, k) + eta * r - a * pull
-            store(belief.mean_slopes, k, slope * growth)
-            h = load(belief.squared_images, k) - part * (2.0 * r - part * length)
-            store(belief.squared_images, k, h * (growth * growth))
-            store(belief.width_slopes, k, h * (growth * growth))
-        else:
-            for i in range(d):
-                a = a + load(game.rows, at + i) * load(p, i)
-            part = a * share
-        store(belief.means, k, load(belief.means, k) + eta * a)
-        store(belief.squared_widths, k, (load(belief.squared_widths, k) - part * a) * growth)
-    remove_image(belief.inverse, p, divisor, fade)
-    move_estimate(belief, p, eta)
-
-
-@compiled
-def move_estimate(belief: WidthBelief, image: Floats, eta: Floats) -> None:
-    """v ← v + η·p."""
-    v = belief.estimate
-    for i in range(v.shape[0]):
-        store(v, i, load(v, i) + eta * load(image, i))
-    store(belief.peak, 0, take_larger(load(belief.peak, 0), take_root(sum_products(v, v))))
-
-
-@compiled
-def follow_with_twin(game: LaneGame, belief: WidthBelief, fade: float) -> None:
-    """Update P, Q and the numbers of every arm by a rank-one step.
+    """Update P, Q, v and the numbers of every arm by a rank-one step.
 
     With p = Px, q = Qx, c = f + xᵀp, s = xᵀq and η = (y − xᵀv)/c:
-    P' = (P − ppᵀ/c)/f, Q' = Q − (pqᵀ + qpᵀ)/c + (1+s)ppᵀ/c², v' = v + ηp. For an arm z, with a = zᵀp,
-    b = zᵀq, r = zᵀPp, e = zᵀ(Pq + Qp) and m = (b − (1+s)a/c)/c:
+    P' = (P − ppᵀ/c)/f, Q' = Q − (pqᵀ + qpᵀ)/c + (1+s)ppᵀ/c², v' = v + ηp
+    """
+    rule, d, x, v = arrays.rules[0], rows.dim, rows.features, own.estimate
+    p, q = own.image, own.spread_image
+    multiply_packed(lanes, d, own.inverse, x, p)
+    if rule.twin:
+        multiply_packed(lanes, d, own.spread, x, q)
+        multiply_packed_by_two(lanes, d, own.inverse, p, q, own.second_image, own.cross_image)
+        multiply_packed(lanes, d, own.spread, p, own.scratch)
+        for i in range(d):
+            cross = load(lanes, own.cross_image + i) + load(lanes, own.scratch + i)
+            store(lanes, own.cross_image + i, cross)
+    elif rule.fades:
+        multiply_packed(lanes, d, own.inverse, p, own.second_image)
+    divisor = fade + sum_products(lanes, d, x, p)
+    eta = (load(lanes, rows.reward) - sum_products(lanes, d, x, v)) / divisor
+    if rule.twin:
+        whole = 1.0 + sum_products(lanes, d, x, q)
+        follow_arms_with_twin(lanes, rows, own, divisor, whole, eta, fade)
+        update_spread(lanes, d, own, divisor, whole)
+    else:
+        follow_arms(lanes, rows, own, divisor, eta, fade)
+    remove_image(lanes, d, own.inverse, p, divisor, fade)
+    square = repeat(0.0)
+    for i in range(d):
+        moved = load(lanes, v + i) + eta * load(lanes, p + i)
+        store(lanes, v + i, moved)
+        square = square + moved * moved
+    store(lanes, own.peak, take_larger(load(lanes, own.peak), take_root(square)))
+
+
+@compiled
+def follow_arms(
+    lanes: Floats, rows: Rows, own: WidthRows, divisor: Floats, eta: Floats, fade: float
+) -> None:
+    """Update the numbers of every arm, if W̃ is W; `follow_arms_with_twin` has the other formulas.
+
+    zᵀPz ← (zᵀPz − a²/c)/f for an arm z with a = zᵀp; zᵀPQz is ‖Pz‖². If f = 1 the slopes are not
+    used, because the ridge in P is exact.
+    """
+    d, p = rows.dim, own.image
+    share, growth = 1.0 / divisor, 1.0 / fade
+    length, along = sum_products(lanes, d, p, p), sum_products(lanes, d, p, own.estimate)
+    pull = (along + eta * length) * share
+    for k in range(rows.count):
+        x = rows.arms + k * d
+        a = sum_products(lanes, d, x, p)
+        part = a * share
+        store(lanes, own.means + k, load(lanes, own.means + k) + eta * a)
+        square = load(lanes, own.squared_widths + k) - part * a
+        store(lanes, own.squared_widths + k, square * growth)
+        if fade < 1.0:
+            r = sum_products(lanes, d, x, own.second_image)
+            slope = load(lanes, own.mean_slopes + k) + eta * r - a * pull
+            store(lanes, own.mean_slopes + k, slope * growth)
+            h = load(lanes, own.squared_images + k) - part * (2.0 * r - part * length)
+            store(lanes, own.squared_images + k, h * (growth * growth))
+            store(lanes, own.width_slopes + k, h * (growth * growth))
+
+
+@compiled
+def follow_arms_with_twin(
+    lanes: Floats,
+    rows: Rows,
+    own: WidthRows,
+    divisor: Floats,
+    whole: Floats,
+    eta: Floats,
+    fade: float,
+) -> None:
+    """Update the numbers of every arm; `divisor` is c and `whole` is 1 + s.
+
+    For an arm z, with a = zᵀp, b = zᵀq, r = zᵀPp, e = zᵀ(Pq + Qp) and m = (b − (1+s)a/c)/c:
     zᵀv ← zᵀv + ηa                zᵀPv ← (zᵀPv + ηr − a·pᵀ(v + ηp)/c)/f
     zᵀQz ← zᵀQz − (a/c)(b + cm)    ‖Pz‖² ← (‖Pz‖² − 2ar/c + a²pᵀp/c²)/f²
     zᵀPQz ← (zᵀPQz − mr − ae/c + (a/c)m·pᵀp + (a/c)²pᵀq)/f
     """
-    d, x, v = belief.moment.shape[0], game.features, belief.estimate
-    p, q, pp = belief.vectors[:d], belief.vectors[d : 2 * d], belief.vectors[2 * d : 3 * d]
-    cross, scratch = belief.vectors[3 * d : 4 * d], belief.vectors[4 * d :]
-    multiply_packed(belief.inverse, x, p)
-    multiply_packed(belief.spread, x, q)
-    multiply_packed_by_two(belief.inverse, p, pp, q, cross)
-    multiply_packed(belief.spread, p, scratch)
-    for i in range(d):
-        store(cross, i, load(cross, i) + load(scratch, i))
-    divisor, own = fade + sum_products(x, p), 1.0 + sum_products(x, q)
-    eta = (load(game.reward, 0) - sum_products(x, v)) / divisor
+    d, p, q = rows.dim, own.image, own.spread_image
     share, growth = 1.0 / divisor, 1.0 / fade
-    length, overlap = sum_products(p, p), sum_products(p, q)
-    pull = (sum_products(p, v) + eta * length) * share
-    for k in range(belief.means.shape[0]):
-        at = k * d
+    length, overlap = sum_products(lanes, d, p, p), sum_products(lanes, d, p, q)
+    pull = (sum_products(lanes, d, p, own.estimate) + eta * length) * share
+    for k in range(rows.count):
+        x = rows.arms + k * d
         a, b, r, e = repeat(0.0), repeat(0.0), repeat(0.0), repeat(0.0)
         for i in range(d):
-            z = load(game.rows, at + i)
-            a = a + z * load(p, i)
-            b = b + z * load(q, i)
-            r = r + z * load(pp, i)
-            e = e + z * load(cross, i)
+            z = load(lanes, x + i)
+            a = a + z * load(lanes, p + i)
+            b = b + z * load(lanes, q + i)
+            r = r + z * load(lanes, own.second_image + i)
+            e = e + z * load(lanes, own.cross_image + i)
         part = a * share
-        m = (b - own * part) * share
-        store(belief.means, k, load(belief.means, k) + eta * a)
-        slope = load(belief.mean_slopes, k) + eta * r - a * pull
-        store(belief.mean_slopes, k, slope * growth)
-        store(belief.squared_widths, k, load(belief.squared_widths, k) + part * (own * part - 2.0 * b))
-        h = load(belief.squared_images, k) - part * (2.0 * r - part * length)
-        store(belief.squared_images, k, h * (growth * growth))
-        g = load(belief.width_slopes, k) - m * r - part * (e - m * length - part * overlap)
-        store(belief.width_slopes, k, g * growth)
-    update_spread(belief.spread, p, q, own * (share * share), share)
-    remove_image(belief.inverse, p, divisor, fade)
-    move_estimate(belief, p, eta)
+        m = (b - whole * part) * share
+        store(lanes, own.means + k, load(lanes, own.means + k) + eta * a)
+        slope = load(lanes, own.mean_slopes + k) + eta * r - a * pull
+        store(lanes, own.mean_slopes + k, slope * growth)
+        square = load(lanes, own.squared_widths + k) + part * (whole * part - 2.0 * b)
+        store(lanes, own.squared_widths + k, square)
+        h = load(lanes, own.squared_images + k) - part * (2.0 * r - part * length)
+        store(lanes, own.squared_images + k, h * (growth * growth))
+        g = load(lanes, own.width_slopes + k) - m * r - part * (e - m * length - part * overlap)
+        store(lanes, own.width_slopes + k, g * growth)
 
 
 @compiled
-def update_spread(spread: Floats, p: Floats, q: Floats, own: Floats, share: Floats) -> None:
-    """Q ← Q + own·ppᵀ − (pqᵀ + qpᵀ)·share."""
-    at = 0
-    for i in range(p.shape[0]):
-        left, right = load(p, i), load(q, i) * share
-        half = own * left - right
-        cross = left * share
+def update_spread(lanes: Floats, d: int, own: WidthRows, divisor: Floats, whole: Floats) -> None:
+    """Q ← Q + (1+s)·ppᵀ/c² − (pqᵀ + qpᵀ)/c; `divisor` is c and `whole` is 1 + s."""
+    p, q, at, share = own.image, own.spread_image, own.spread, 1.0 / divisor
+    for i in range(d):
+        cross = load(lanes, p + i) * share
+        half = (whole * cross - load(lanes, q + i)) * share
         for j in range(i + 1):
-            old = load(spread, at + j)
-            store(spread, at + j, old + half * load(p, j) - cross * load(q, j))
+            more = half * load(lanes, p + j) - cross * load(lanes, q + j)
+            store(lanes, at + j, load(lanes, at + j) + more)
         at += i + 1

@@ -21,9 +21,9 @@ from windvane._layout import (
     build_rules,
 )
 from windvane.lab.engines.game import Player, accumulate_regret
-from windvane.lab.engines.lane_game import open_lane_game
-from windvane.lab.engines.lane_samples import make_sample_belief, play_samples
-from windvane.lab.engines.lane_widths import make_width_belief, play_widths
+from windvane.lab.engines.lane_game import fill_rows, lay_out_rows, open_lane_game
+from windvane.lab.engines.lane_samples import lay_out_sample_rows, play_samples
+from windvane.lab.engines.lane_widths import lay_out_width_rows, play_widths
 from windvane.lab.engines.linear import list_restarts
 from windvane.lab.worlds.draw import Draw, Marks
 from windvane.types import Floats
@@ -62,8 +62,9 @@ def _replay_group(
     player: Player, draws: Sequence[Draw], keys: Sequence[int], marks: Marks
 ) -> Floats:
     game = open_lane_game(player, draws, keys)
+    rows = lay_out_rows(game.theta.shape[2], game.means.shape[1])
     rules = build_rules(
-        len(game.features),
+        rows.dim,
         player.memory,
         player.exploration,
         player.ridge,
@@ -73,7 +74,11 @@ def _replay_group(
     arrays = PolicyArrays(rules, np.zeros(1, TALLY), np.zeros(0), np.zeros((0, 0)))
     restarts = list_restarts(player.memory, draws[0].rounds)
     if rules["style"][0] == WIDTH:
-        play_widths(game, arrays, make_width_belief(game), restarts)
+        width_rows = lay_out_width_rows(rows)
+        lanes = fill_rows(game, rows, width_rows.end)
+        play_widths(game, arrays, lanes, rows, width_rows, restarts)
     else:
-        play_samples(game, arrays, make_sample_belief(game), restarts)
+        sample_rows = lay_out_sample_rows(rows)
+        lanes = fill_rows(game, rows, sample_rows.end)
+        play_samples(game, arrays, lanes, rows, sample_rows, restarts)
     return np.array([accumulate_regret(game.regret[i], marks) for i in range(len(draws))])
