@@ -135,7 +135,9 @@ def _call_vector_function(name: str) -> Callable[..., Any]:
     def lower(builder: Any, value: Any) -> Any:
         kind = ir.FunctionType(VECTOR, [VECTOR])
         full_name = f"{name}.v{LANES}f64"
-        return builder.call(cgutils.get_or_insert_function(builder.module, kind, full_name), [value])
+        return builder.call(
+            cgutils.get_or_insert_function(builder.module, kind, full_name), [value]
+        )
 
     return lower
 
@@ -163,9 +165,10 @@ _compile_function(select_if_less, _lower_selection)
 
 
 def _is_array_of_lanes(array: Any) -> bool:
-    return (
-        isinstance(array, types.Array)
-        and (array.dtype, array.ndim, array.layout) == (types.float64, 2, "C")
+    return isinstance(array, types.Array) and (array.dtype, array.ndim, array.layout) == (
+        types.float64,
+        2,
+        "C",
     )
 
 

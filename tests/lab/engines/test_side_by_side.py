@@ -28,9 +28,7 @@ PLAYERS = [
     for memory in MEMORIES
     for exploration in EXPLORATIONS
 ]
-LANE_PLAYERS = [
-    player for player in PLAYERS if can_play_side_by_side(player, FIXED.draw(1))
-]
+LANE_PLAYERS = [player for player in PLAYERS if can_play_side_by_side(player, FIXED.draw(1))]
 FEW_PLAYERS = [
     Player("widths", wv.discount(0.99), wv.randomized(wv.half_normal(wv.confidence(0.1, 0.4)))),
     Player("one matrix", wv.discount(0.99, single=True), wv.optimism(1.0)),

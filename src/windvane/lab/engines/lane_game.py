@@ -17,7 +17,6 @@ from windvane.lab.engines.game import (
     Offer,
     Player,
     choose_uniformly,
-    has_new_offer,
     open_round,
     realize_reward,
     reduce_dimension,
@@ -231,7 +230,7 @@ def factor_precision(
 
 @compiled
 def solve_exactly(lanes: Floats, root: Floats, lane: int, first: int, out: Floats) -> None:
-    """Solve W·u = v for u = `out` (d, 1), with the root of W; v is the lane of rows from `first`."""
+    """Solve W·u = v for u = `out` (d, 1), with the root of W; v starts at the row `first`."""
     for i in range(out.shape[0]):
         out[i, 0] = lanes[first + i, lane]
     solve_with_root(root, out)

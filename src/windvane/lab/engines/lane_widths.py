@@ -222,7 +222,9 @@ def settle_widths(
                 solve_exactly(lanes, root, lane, rows.arms + k * d, pulled)
                 square = multiply_arm(lanes, rows, lane, k, pulled)
                 if rule.twin:
-                    square = compute_noise_square(lanes, rows, lane, fade * fade, rule.ridge, pulled)
+                    square = compute_noise_square(
+                        lanes, rows, lane, fade * fade, rule.ridge, pulled
+                    )
                 mean = multiply_arm(lanes, rows, lane, k, theta)
                 scores[k] = mean + lanes[own.level, lane] * math.sqrt(max(square, 0.0))
     game.chosen[lane] = choose_best_in_lane(game, lane, scores, t)
