@@ -1,8 +1,9 @@
-"""Microseconds per round of the paper's five policies: the engine beside straightforward Python.
+"""Microseconds per round of the paper's five policies: both engines and straightforward Python.
 
 The straightforward players are written as the literature's released code is: objects with a
-pseudo-inverse per update, a Python loop over the arms, and `sqrtm` for every sample. Both see the
-same panels of the released protocol, on one core each, in one run.
+pseudo-inverse per update, a Python loop over the arms, and `sqrtm` for every sample. One engine
+plays a replication alone, the other plays eight side by side. All see the same panels of the
+released protocol, on one core each, in one run. The times of the engines are processor times.
 
 `python benchmarks/figure.py` prints the table (about two minutes), `--whole` also times the whole
 figure with 100 replications on all cores.
@@ -12,14 +13,16 @@ import math
 import subprocess
 import sys
 import tempfile
-from time import perf_counter
+from time import perf_counter, process_time
 
 import numpy as np
 from scipy.linalg import sqrtm
 
+from windvane._lanes import LANES
 from windvane._text_table import Cell, format_table
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.linear import replay
+from windvane.lab.engines.side_by_side import replay_side_by_side
 from windvane.lab.running.experiment import Experiment
 from windvane.lab.studies import criteo, paper
 from windvane.lab.worlds.draw import Draw
@@ -93,19 +96,25 @@ def straightforward(player: Player, draw: Draw) -> float:
     return (perf_counter() - started) / SLOW_ROUNDS
 
 
-def measure(experiment: Experiment) -> tuple[float, float]:
-    """Seconds a round, mean of the five policies: straightforward, and the engine."""
+def measure(experiment: Experiment) -> tuple[float, float, float]:
+    """Seconds a round, mean of the five policies: straightforward, one by one, side by side."""
     marks = experiment.marks
-    slow, fast = [], []
-    for game in range(GAMES):
-        draw = experiment.world.draw(game)
-        for player in experiment.players:
-            replay(player, draw, game, marks)
-            started = perf_counter()
-            replay(player, draw, game, marks)
-            fast.append((perf_counter() - started) / draw.rounds)
-            slow.append(straightforward(player, draw))
-    return float(np.mean(slow)), float(np.mean(fast))
+    draws = [experiment.world.draw(game) for game in range(LANES)]
+    rounds, keys = draws[0].rounds, list(range(LANES))
+    slow, alone, together = [], [], []
+    for player in experiment.players:
+        replay(player, draws[0], 0, marks)  # compiles
+        replay_side_by_side(player, draws, keys, marks)
+        started = process_time()
+        curves = replay_side_by_side(player, draws, keys, marks)
+        together.append((process_time() - started) / (LANES * rounds))
+        for game in range(GAMES):
+            started = process_time()
+            curve = replay(player, draws[game], keys[game], marks)
+            alone.append((process_time() - started) / rounds)
+            np.testing.assert_allclose(curve, curves[game], atol=1e-9)
+            slow.append(straightforward(player, draws[game]))
+    return float(np.mean(slow)), float(np.mean(alone)), float(np.mean(together))
 
 
 def main() -> None:
@@ -113,13 +122,17 @@ def main() -> None:
     pools = criteo.load_pools()
     rows: list[dict[str, Cell]] = []
     for size in paper.PANELS:
-        slow, fast = measure(paper.make_experiment(size, "released", pools[size[0]], 1, 1))
+        slow, alone, together = measure(
+            paper.make_experiment(size, "released", pools[size[0]], 1, 1)
+        )
         rows.append(
             {
                 "(d, K)": str(size),
                 "straightforward µs": round(slow * 1e6),
-                "engine µs": round(fast * 1e6, 2),
-                "×": round(slow / fast),
+                "one by one µs": round(alone * 1e6, 2),
+                "side by side µs": round(together * 1e6, 2),
+                "one by one ÷ side by side": round(alone / together, 1),
+                "straightforward ÷ side by side": round(slow / together),
             }
         )
     print(format_table(rows))

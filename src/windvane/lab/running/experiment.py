@@ -18,17 +18,19 @@ import numpy as np
 
 from windvane import validation
 from windvane._files import replace_file
+from windvane._lanes import LANES
 from windvane.lab.engines.action_set import replay_on
 from windvane.lab.engines.adaptive import replay_adaptive
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.generalized import replay_generalized
 from windvane.lab.engines.linear import replay
+from windvane.lab.engines.side_by_side import can_play_side_by_side, replay_side_by_side
 from windvane.lab.worlds.definition import World
 from windvane.lab.worlds.draw import Draw, Marks
 from windvane.types import Floats
 
 POINTS_PER_CURVE = 200
-REPLICATIONS_PER_CHUNK = 5
+REPLICATIONS_PER_CHUNK = LANES  # all of them are played side by side
 
 
 @dataclass(frozen=True)
@@ -90,16 +92,35 @@ class Runner(Protocol):
 
 
 def play_chunk(chunk: Chunk) -> Floats:
-    """Play a chunk and return its curves, (players, replications, M)."""
+    """Play a chunk and return its curves, (players, replications, M).
+
+    The replications of a chunk are played side by side if the engine can do this; only then the
+    draws of all of them are held in memory.
+    """
     experiment = chunk.experiment
     marks = experiment.marks
     curves = np.empty((len(experiment.players), chunk.last - chunk.first, marks.size))
+    draws: list[Draw] = []
+    keys: list[int] = []
+    together: list[int] = []  # players whose replications are played side by side
     for r in range(chunk.first, chunk.last):
         seed = np.random.SeedSequence(experiment.seed, spawn_key=(r,))
         draw = experiment.world.draw(seed)
-        key = int(seed.generate_state(1, np.uint64)[0]) >> 1
+        keys.append(int(seed.generate_state(1, np.uint64)[0]) >> 1)
+        if r == chunk.first and not experiment.world.action_set:
+            together = [
+                p
+                for p, player in enumerate(experiment.players)
+                if can_play_side_by_side(player, draw)
+            ]
+        if together:
+            draws.append(draw)
         for p, player in enumerate(experiment.players):
-            curves[p, r - chunk.first] = _select_engine(player, experiment.world)(draw, key, marks)
+            if p not in together:
+                engine = _select_engine(player, experiment.world)
+                curves[p, r - chunk.first] = engine(draw, keys[-1], marks)
+    for p in together:
+        curves[p] = replay_side_by_side(experiment.players[p], draws, keys, marks)
     return curves
 
 

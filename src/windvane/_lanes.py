@@ -1,0 +1,222 @@
+"""Lanes: eight numbers of eight replications, which compiled code holds in vector registers.
+
+Compiled code adds, multiplies and compares lanes as it does numbers; each lane is computed as if it
+were alone. An array of lanes has the shape (n, 8): `load` reads its row i and `store` writes it.
+Without the compiler, lanes are arrays (8,).
+"""
+
+import inspect
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import (
+    lower_builtin,
+    models,
+    register_model,
+    type_callable,
+)
+
+from windvane.types import Floats
+
+LANES = 8
+_POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
+FLAGS = ("contract", "nsz", "arcp")  # a product and a sum may be one instruction
+
+
+def load(array: Floats, i: int) -> Floats:
+    """Return row i of an array of lanes (n, 8)."""
+    lanes: Floats = array[i].copy()
+    return lanes
+
+
+def store(array: Floats, i: int, lanes: Floats) -> None:
+    """Write row i of an array of lanes (n, 8)."""
+    array[i] = lanes
+
+
+def repeat(number: float) -> Floats:
+    """Return the same number in every lane."""
+    return np.full(LANES, number)
+
+
+def take_root(lanes: Floats) -> Floats:
+    """Return the square root of each lane."""
+    roots: Floats = np.sqrt(lanes)
+    return roots
+
+
+def take_larger(left: Floats, right: Floats) -> Floats:
+    """Return the larger number in each lane; the right one if the left one is NaN."""
+    return np.where(left > right, left, right)
+
+
+def select_if_less(left: Floats, right: Floats, chosen: Floats, other: Floats) -> Floats:
+    """Return `chosen` in the lanes in which left < right, `other` in the rest."""
+    return np.where(left < right, chosen, other)
+
+
+class LanesType(types.Type):  # type: ignore[misc]
+    """The type of lanes in compiled code."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Lanes")
+
+
+LANES_TYPE = LanesType()
+VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+
+
+@register_model(LanesType)
+class LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+    """Lanes are one vector of LLVM."""
+
+    def __init__(self, manager: Any, type_: LanesType) -> None:
+        super().__init__(manager, type_, VECTOR)
+
+
+def _repeat_number(builder: Any, number: Any) -> Any:
+    zero = ir.Constant(ir.IntType(32), 0)
+    single = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), number, zero)
+    places = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(single, ir.Constant(VECTOR, ir.Undefined), places)
+
+
+def _compile_function(function: Callable[..., object], lower: Callable[..., Any]) -> None:
+    """Let compiled code call `function` on lanes; `lower` makes the LLVM code."""
+    count = len(inspect.signature(lower).parameters) - 1
+
+    def type_function(context: Any) -> Callable[..., Any]:
+        def find_type(*given: Any) -> Any:
+            return LANES_TYPE if given == (LANES_TYPE,) * count else None
+
+        names = [f"argument{i}" for i in range(count)]  # numba reads the number of arguments
+        parameters = [inspect.Parameter(name, _POSITIONAL) for name in names]
+        find_type.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return find_type
+
+    type_callable(function)(type_function)
+    lower_builtin(function, *(LANES_TYPE,) * count)(
+        lambda context, builder, signature, values: lower(builder, *values)
+    )
+
+
+def _compile_operator(name: str, function: Callable[..., object]) -> None:
+    """Let compiled code use an operator on two lanes, or on lanes and a number."""
+
+    def type_operator(context: Any) -> Callable[..., Any]:
+        def find_type(left: Any, right: Any) -> Any:
+            numbers = [each for each in (left, right) if each != LANES_TYPE]
+            known = len(numbers) < 2 and all(each == types.float64 for each in numbers)
+            return LANES_TYPE if known else None
+
+        return find_type
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        left, right = (
+            value if type_ == LANES_TYPE else _repeat_number(builder, value)
+            for value, type_ in zip(values, signature.args, strict=True)
+        )
+        return getattr(builder, name)(left, right, flags=FLAGS)
+
+    type_callable(function)(type_operator)
+    for pair in (
+        (LANES_TYPE, LANES_TYPE),
+        (LANES_TYPE, types.float64),
+        (types.float64, LANES_TYPE),
+    ):
+        lower_builtin(function, *pair)(lower)
+
+
+def _call_vector_function(name: str) -> Callable[..., Any]:
+    def lower(builder: Any, value: Any) -> Any:
+        kind = ir.FunctionType(VECTOR, [VECTOR])
+        full_name = f"{name}.v{LANES}f64"
+        return builder.call(
+            cgutils.get_or_insert_function(builder.module, kind, full_name), [value]
+        )
+
+    return lower
+
+
+def _lower_larger(builder: Any, left: Any, right: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", left, right), left, right)
+
+
+def _lower_selection(builder: Any, left: Any, right: Any, chosen: Any, other: Any) -> Any:
+    return builder.select(builder.fcmp_ordered("<", left, right), chosen, other)
+
+
+for _name, _operator in (
+    ("fadd", operator.add),
+    ("fsub", operator.sub),
+    ("fmul", operator.mul),
+    ("fdiv", operator.truediv),
+):
+    _compile_operator(_name, _operator)
+_compile_function(operator.neg, lambda builder, value: builder.fneg(value))
+_compile_function(abs, _call_vector_function("llvm.fabs"))
+_compile_function(take_root, _call_vector_function("llvm.sqrt"))
+_compile_function(take_larger, _lower_larger)
+_compile_function(select_if_less, _lower_selection)
+
+
+def _is_array_of_lanes(array: Any) -> bool:
+    return isinstance(array, types.Array) and (array.dtype, array.ndim, array.layout) == (
+        types.float64,
+        2,
+        "C",
+    )
+
+
+@type_callable(load)
+def _type_load(context: Any) -> Callable[..., Any]:
+    def find_type(array: Any, i: Any) -> Any:
+        return LANES_TYPE if _is_array_of_lanes(array) and isinstance(i, types.Integer) else None
+
+    return find_type
+
+
+@type_callable(store)
+def _type_store(context: Any) -> Callable[..., Any]:
+    def find_type(array: Any, i: Any, lanes: Any) -> Any:
+        known = _is_array_of_lanes(array) and isinstance(i, types.Integer)
+        return types.none if known and lanes == LANES_TYPE else None
+
+    return find_type
+
+
+@type_callable(repeat)
+def _type_repeat(context: Any) -> Callable[..., Any]:
+    def find_type(number: Any) -> Any:
+        return LANES_TYPE if number == types.float64 else None
+
+    return find_type
+
+
+def _find_row(context: Any, builder: Any, array_type: Any, array: Any, i: Any) -> Any:
+    data = context.make_array(array_type)(context, builder, array).data
+    first = builder.gep(data, [builder.mul(i, ir.Constant(i.type, LANES))])
+    return builder.bitcast(first, VECTOR.as_pointer())
+
+
+@lower_builtin(load, types.Array, types.Integer)
+def _lower_load(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    row = _find_row(context, builder, signature.args[0], *values)
+    return builder.load(row, align=8)
+
+
+@lower_builtin(store, types.Array, types.Integer, LanesType)
+def _lower_store(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    array, i, lanes = values
+    row = _find_row(context, builder, signature.args[0], array, i)
+    builder.store(lanes, row, align=8)
+    return context.get_dummy_value()
+
+
+@lower_builtin(repeat, types.Float)
+def _lower_repeat(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    return _repeat_number(builder, values[0])
