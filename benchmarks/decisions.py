@@ -1,7 +1,7 @@
 """Rewards of Windvane's learner from its defaults, beside other libraries, on twelve streams.
 
 `python benchmarks/decisions.py` plays every contestant on every stream of the reported set with
-five seeds and prints two tables; `--json` prints them for machines. Each finished game is written
+five seeds and prints three tables; `--json` prints them for machines. Each finished game is written
 to `--results`, so that a run can be stopped and continued. The other libraries are installed with
 
     pip install vowpalwabbit bayesianbandits mabwiser contextualbandits scikit-learn
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.contestants import CONTESTANTS, list_missing
 from benchmarks.games import Game, play_missing, read_results
-from benchmarks.standings import format_markdown, list_rows, summarise
+from benchmarks.standings import format_markdown, list_others, list_rows, summarise
 from benchmarks.stream_sets import SETS
 from windvane._text_table import format_table
 
@@ -91,12 +91,13 @@ def main(words: list[str] | None = None) -> None:
     played = [results[game] for game in games if game in results]
     if not played:
         fail(f"no results in {asked.results}; run without --show")
-    rows, summary = list_rows(played), summarise(played)
+    rows, summary, others = list_rows(played), summarise(played), list_others(played)
     if asked.json:
-        print(json.dumps({"results": rows, "summary": summary}, indent=2, ensure_ascii=False))
+        tables = {"results": rows, "summary": summary, "others": others}
+        print(json.dumps(tables, indent=2, ensure_ascii=False))
     else:
         write = format_markdown if asked.markdown else format_table
-        print("\n\n".join(write(table) for table in (rows, summary) if table))
+        print("\n\n".join(write(table) for table in (rows, summary, others) if table))
     if asked.figure is not None:
         from benchmarks.decisions_figure import write_figure
 

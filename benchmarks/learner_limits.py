@@ -25,6 +25,7 @@ import msgspec
 import windvane as wv
 from windvane._text_table import Cell, format_table
 from windvane.learner.bank import MAX_FILL, MAX_PLACES
+from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.offered_actions import parse_offer
 from windvane.service.loops.settings import Settings
@@ -84,36 +85,37 @@ def measure_cpu(run: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def measure_memory() -> list[Row]:
-    """Megabytes of a learner whose table of weights is full."""
+    """Megabytes of a learner whose table of weights is full, and of the model that monitors it."""
     draw = random.Random(2)
-    learner = wv.Learner(seed=1)
+    learner, shadow = wv.Learner(seed=1), LearnerModel(Settings())
+    shadow.limit_memory()
     learner.reward(learner.rank({"a": "b"}, ["x", "y"], at=0.0), 1.0)  # loads compiled code
     gc.collect()
     before = read_resident_bytes()
-    lessons = 0
+    lessons: list[tuple[Any, float]] = []
     while learner.bank.weight_count < 0.99 * MAX_FILL * MAX_PLACES:
         context: dict[str, Any] = {
             f"u{i}": f"v{draw.randrange(5000)}" for i in range(CONTEXT_FEATURES)
         }
         context |= {f"n{i}": draw.random() for i in range(10)}
-        action = {"id": f"{draw.randrange(10**6)}", **{f"f{j}": f"{lessons}" for j in range(10)}}
-        learner.reward(learner.rank(context, [action], at=float(lessons)), draw.random())
-        lessons += 1
+        features = {f"f{j}": f"{len(lessons)}" for j in range(10)}
+        action = {"id": f"{draw.randrange(10**6)}", **features}
+        decision = learner.rank(context, [action], at=float(len(lessons)))
+        lessons.append((decision.lesson, draw.random()))
+        learner.reward(decision, lessons[-1][1])
     gc.collect()
-    bank = learner.bank
-    held = sum(array.nbytes for array in (*bank.bank, *bank.scales))
-    rows: list[Row] = [
-        {"what": "arrays of a full learner", "MB": round(held / 1e6, 1)},
-        {
-            "what": "growth of the process",
-            "MB": round((read_resident_bytes() - before) / 1e6, 1),
-        },
-        {
-            "what": "with the second model of the monitoring",
-            "MB": round(2 * held / 1e6, 1),
-        },
-    ]
-    return rows
+    held, grown = learner.bank.count_bytes(), read_resident_bytes() - before
+    for number, (lesson, reward) in enumerate(lessons):
+        shadow.learner.bank.prepare()
+        shadow.learner.learn(lesson, reward, float(number), number)
+    gc.collect()
+    sizes = {
+        "arrays of a full learner": held,
+        "arrays with the model of the monitoring": held + shadow.learner.bank.count_bytes(),
+        "growth of the process": grown,
+        "growth with the model of the monitoring": read_resident_bytes() - before,
+    }
+    return [{"what": what, "MB": round(size / 1e6, 1)} for what, size in sizes.items()]
 
 
 def read_resident_bytes() -> int:

@@ -14,6 +14,11 @@ VOWPAL = ("vw-epsilon", "vw-squarecb")
 Titles = tuple[tuple[str, str], ...]  # titles and contestants
 ENDS: Titles = (("uniform", "uniform"), ("best action", "oracle"))
 VW: Titles = (("VW ε = 0.05", "vw-epsilon"), ("VW --squarecb", "vw-squarecb"))
+OTHERS: Titles = (
+    ("bayesianbandits", "bayesianbandits"),
+    ("MABWiser", "mabwiser"),
+    ("contextualbandits", "contextualbandits"),
+)
 OWN = tuple(name for name, entry in CONTESTANTS.items() if entry.is_own)
 
 
@@ -137,6 +142,49 @@ def summarise(results: Sequence[Result]) -> list[dict[str, Cell]]:
             }
         )
     return rows
+
+
+def list_others(results: Sequence[Result]) -> list[dict[str, Cell]]:
+    """Return a row for each stream: the libraries that take vectors, and the best own policy.
+
+    The number of seeds stands in brackets. The best own policy is that to which the ratio of
+    Windvane's learner, on the seeds of both, is lowest.
+    """
+    standings = collect(results)
+    rows: list[dict[str, Cell]] = []
+    for stream in dict.fromkeys(stream for stream, _ in standings):
+        mine = standings.get((stream, "windvane"))
+        names = [name for _, name in OTHERS] + [*OWN]
+        if mine is None or not any((stream, name) in standings for name in names):
+            continue
+        own = [standings[stream, name] for name in OWN if (stream, name) in standings]
+        ratios = {each.contestant: compare(mine, each) for each in own if each.rewards}
+        known = {name: ratio for name, ratio in ratios.items() if ratio[0] == ratio[0]}
+        best = min(known, key=lambda name: known[name][0], default=None)
+        rows.append(
+            {
+                "stream": stream,
+                "Windvane": _format_played(mine),
+                **{title: _format_played(standings.get((stream, name))) for title, name in OTHERS},
+                "best own policy": (
+                    f"{_format_played(standings[stream, best])} {best}"
+                    if best
+                    else ("given up" if own else "not played")
+                ),
+                "Windvane's learner to it": _format_ratio(*known[best]) if best else "",
+            }
+        )
+    return rows
+
+
+def _format_played(standing: Standing | None) -> str:
+    """Return the mean reward with the number of seeds, or why there is none."""
+    if standing is None:
+        return "not played"
+    if not standing.rewards:
+        return f"given up: {standing.micros / 1000:.1f} ms a round"
+    digits = 4 if standing.reward < 0.1 else 3
+    return f"{standing.reward:.{digits}f} ({len(standing.rewards)})"
 
 
 def _list_means(

@@ -14,7 +14,7 @@ from matplotlib.container import BarContainer
 from benchmarks import decisions, decisions_figure, games
 from benchmarks.contestants import CONTESTANTS, Chosen, Library, Uniform, list_missing
 from benchmarks.games import Game, Result, play_rounds
-from benchmarks.standings import collect, compare, list_rows, summarise
+from benchmarks.standings import collect, compare, list_others, list_rows, summarise
 from benchmarks.stream_sets import SETS
 from benchmarks.streams import START_SECONDS, Clicks, Many, News, Numbers, Rich, Round, Routing
 from benchmarks.vector_encoder import CrossingEncoder, VectorEncoder
@@ -182,6 +182,26 @@ def test_the_ratio_and_its_error_come_from_common_seeds() -> None:
     assert (row["Windvane"], row["VW ε = 0.05"]) == ("0.7667 ± 0.0882", "0.5000")
     assert (row["VW --squarecb"], row["best own policy"]) == ("0.2000", "0.8000 keep")
     assert row["to own policy"] == "0.958 ± 0.164"  # 2.3/2.4; 0.2272/√3/0.8
+
+
+def test_other_libraries_and_the_own_policy_that_is_hardest_to_beat_have_a_table() -> None:
+    results = [make_result("windvane", 1001 + k, reward) for k, reward in enumerate([0.6, 0.9])]
+    results += [make_result("keep", 1001, 0.5), make_result("keep", 1002, 0.9)]
+    results += [make_result("discount", 1001, 0.8)]  # on its only seed it is ahead of the learner
+    results += [make_result("mabwiser", 1001, None), make_result("bayesianbandits", 1002, 0.05)]
+    (row,) = list_others(results)
+    assert (row["Windvane"], row["bayesianbandits"]) == ("0.750 (2)", "0.0500 (1)")
+    assert (row["MABWiser"], row["contextualbandits"]) == (
+        "given up: 0.0 ms a round",
+        "not played",
+    )
+    assert (row["best own policy"], row["Windvane's learner to it"]) == (
+        "0.800 (1) discount",
+        "0.750",
+    )
+    assert list_others(results[:2]) == []
+    (row,) = list_others([*results[:2], make_result("diagonal", 1001, None)])
+    assert row["best own policy"] == "given up"
 
 
 def test_the_figure_scales_each_seed_from_uniform_choice_to_the_best_action() -> None:

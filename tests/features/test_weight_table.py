@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from windvane.kernels.weight_table import ABSENT, EMPTY, claim_key, find_key, move_keys
+from windvane.kernels.weight_table import (
+    ABSENT,
+    EMPTY,
+    claim_key,
+    find_group,
+    find_key,
+    move_keys,
+)
 from windvane.types import UnsignedIntegers
 
 
@@ -28,11 +35,20 @@ def test_claims_and_finds_as_a_dict_does(first_places: int) -> None:
         assert find_key(table, key) == places.get(int(key), ABSENT)
 
 
-def test_the_last_place_may_be_claimed_and_the_search_begins_again_at_the_front() -> None:
-    table = np.zeros(8, np.uint64)
-    keys = [np.uint64(16 * i + 7) for i in range(8)]  # the search for each begins at place 7
-    assert [int(claim_key(table, key)[0]) for key in keys] == [7, 0, 1, 2, 3, 4, 5, 6]
-    assert [int(find_key(table, key)) for key in keys] == [7, 0, 1, 2, 3, 4, 5, 6]
+def test_a_full_group_is_continued_in_the_next_one_and_after_the_last_at_the_front() -> None:
+    table = np.zeros(16, np.uint64)
+    keys = [np.uint64(64 * i + 17) for i in range(16)]  # the search for each begins at place 8
+    wanted = [*range(8, 16), *range(8)]
+    assert [int(claim_key(table, key)[0]) for key in keys[:15]] == wanted[:15]
+    assert [int(find_key(table, key)) for key in keys] == [*wanted[:15], ABSENT]
+    assert claim_key(table, keys[15]) == (7, True)
+    assert int(find_key(table, keys[15])) == 7
+
+
+def test_keys_whose_lowest_bit_is_set_begin_at_every_group() -> None:
+    table = np.zeros(64, np.uint64)
+    keys = np.arange(1, 512, 2, dtype=np.uint64)
+    assert {int(find_group(table, key)) for key in keys} == set(range(0, 64, 8))
 
 
 def test_a_larger_table_keeps_every_key_with_its_row() -> None:

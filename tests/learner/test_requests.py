@@ -308,3 +308,41 @@ def test_what_is_no_decision_is_refused(decision: Any) -> None:
         learner.reward(decision, 1.0)
     with pytest.raises(wv.ChoiceError, match="explain: a decision must be given, got"):
         learner.explain(decision)
+
+
+# The cache of packed actions
+
+
+def test_actions_that_are_equal_in_python_but_not_in_json_are_told_apart() -> None:
+    """1 and 1.0 are one number, and true is a category; each is asked for twice."""
+    learner = wv.Learner(seed=1)
+    teach(learner)
+    labels: dict[str, list[bytes]] = {}
+    for _ in range(2):
+        for value in (1, 1.0, True, "1", "true"):
+            decision = learner.rank({}, [{"id": "x", "n": value}], at=1.0)
+            labels.setdefault(repr(value), []).append(decision.lesson.hashes.tobytes())
+    assert all(first == second for first, second in labels.values())
+    assert labels["1"] == labels["1.0"]
+    assert labels["True"] == labels["'true'"]
+    assert len({each[0] for each in labels.values()}) == 3
+
+
+def test_an_action_that_is_changed_later_changes_no_earlier_decision() -> None:
+    learner = wv.Learner(seed=1)
+    action = {"id": "x", "c": "red"}
+    decision = learner.rank({}, [action], at=1.0)
+    action["c"] = "blue"
+    assert decision.features == {"c": "red"}
+    other = learner.rank({}, [action], at=1.0)
+    assert other.features == {"c": "blue"}
+    assert other.lesson.hashes.tolist() != decision.lesson.hashes.tolist()
+
+
+@pytest.mark.parametrize("large", [2**70, "\ud800", "x" * 9000])
+def test_an_action_that_the_cache_cannot_hold_is_packed_all_the_same(large: Any) -> None:
+    learner = wv.Learner(seed=1)
+    many = {f"f{i}": "x" * 90 for i in range(100)} if large == "x" * 9000 else {"n": large}
+    decision = learner.rank({}, [{"id": "x", **many}, "y"], at=1.0)
+    learner.reward(decision, 1.0)
+    assert learner.bank.lessons == 1

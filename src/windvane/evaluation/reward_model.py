@@ -25,6 +25,7 @@ class RewardModel:
             strict=True,
         )
         for row, (sides, chosen, reward, time) in enumerate(rows):
+            bank.prepare()
             predictions[starts[row] : starts[row + 1]] = bank.predict(sides, time)
             if chosen >= 0:
                 bank.learn(pick_action(sides, chosen), reward, time)

@@ -75,6 +75,11 @@ def pack_actions(actions: Sequence[Action]) -> PackedActions:
             packed.append(pack_cached_action(key))
         else:
             packed.append(pack_features(read_action(action.id, action.features)))
+    return join_actions(packed)
+
+
+def join_actions(packed: Sequence[PackedFeatures]) -> PackedActions:
+    """Join the packed features of single actions."""
     return PackedActions(
         b"".join([features.hashes for features in packed]),
         b"".join([features.numbers for features in packed]),

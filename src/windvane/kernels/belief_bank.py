@@ -20,7 +20,7 @@ import numpy as np
 from windvane import _random
 from windvane._jit import compiled_in_order
 from windvane.kernels.diagonal import MOMENT, PRECISION
-from windvane.kernels.feature_parts import Parts, make_key
+from windvane.kernels.feature_parts import PackedSides, Parts, Scales, make_key, weigh_parts
 from windvane.kernels.prior_precisions import (
     CONSTANT_PRIOR,
     KNOWN,
@@ -118,102 +118,6 @@ def add_entry(
 
 
 @compiled_in_order
-def index_fields(fields: UnsignedIntegers) -> tuple[Places, UnsignedIntegers]:
-    """Number the distinct fields from 1; return the number of each part and the fields in order."""
-    size = 2
-    while size < 2 * fields.size + 2:
-        size *= 2
-    keys, numbers = np.zeros(size, np.uint64), np.empty(size, np.int64)
-    places, distinct = np.empty(fields.size, np.int64), np.empty(fields.size + 1, np.uint64)
-    count = 1
-    for i in range(fields.size):
-        place, is_new = claim_key(keys, fields[i])
-        if is_new:
-            numbers[place] = count
-            distinct[count] = fields[i]
-            count += 1
-        places[i] = numbers[place]
-    return places, distinct[:count]
-
-
-@compiled_in_order
-def tabulate_priors(
-    rules: BankRules,
-    bank: Bank,
-    column: int,
-    action_fields: UnsignedIntegers,
-    context_fields: UnsignedIntegers,
-) -> Floats:
-    """Return the prior precisions of all pairs of fields, (actions' fields, context's fields).
-
-    Row 0 is for fields of the context alone, column 0 for those of an action alone.
-    """
-    priors = np.empty((action_fields.size, context_fields.size))
-    first = rules.first_priors[column]
-    for a in range(action_fields.size):
-        for c in range(context_fields.size):
-            if a == 0 and c == 0:
-                priors[a, c] = CONSTANT_PRIOR
-                continue
-            if a == 0:
-                key = context_fields[c]
-            elif c == 0:
-                key = action_fields[a]
-            else:
-                key = cross_keys(action_fields[a], context_fields[c])
-            priors[a, c] = find_prior(bank.group_keys, bank.evidence, column, first, key)
-    return priors
-
-
-@compiled_in_order
-def predict_actions(
-    rules: BankRules, bank: Bank, column: int, at: float, parts: Parts
-) -> tuple[Floats, Floats]:
-    """Return the mean and the variance of every action by one belief, (K,) each."""
-    fade = compute_fade(rules, bank, column, at)
-    keys, sums = bank.keys, bank.sums
-    first = parts.ends[0]
-    context_numbers, context_fields = index_fields(parts.fields[:first])
-    action_numbers, action_fields = index_fields(parts.fields[first:])
-    priors = tabulate_priors(rules, bank, column, action_fields, context_fields)
-    common_mean, common_variance = add_entry(
-        keys, sums, column, fade, CONSTANT_KEY, 1.0, CONSTANT_PRIOR
-    )
-    for j in range(first):
-        if parts.values[j] != 0.0:
-            prior = priors[0, context_numbers[j]]
-            mean, variance = add_entry(
-                keys, sums, column, fade, parts.keys[j], parts.values[j], prior
-            )
-            common_mean += mean
-            common_variance += variance
-    count = parts.ends.size - 1
-    means, variances = np.empty(count), np.empty(count)
-    for k in range(count):
-        total_mean, total_variance = common_mean, common_variance
-        for i in range(parts.ends[k], parts.ends[k + 1]):
-            if parts.values[i] == 0.0:
-                continue
-            row = priors[action_numbers[i - first]]
-            mean, variance = add_entry(
-                keys, sums, column, fade, parts.keys[i], parts.values[i], row[0]
-            )
-            total_mean += mean
-            total_variance += variance
-            for j in range(first):
-                value = parts.values[i] * parts.values[j]
-                if value == 0.0 or parts.masks[i] & parts.masks[j] == 0:
-                    continue
-                key = cross_keys(parts.keys[i], parts.keys[j])
-                prior = row[context_numbers[j]]
-                mean, variance = add_entry(keys, sums, column, fade, key, value, prior)
-                total_mean += mean
-                total_variance += variance
-        means[k], variances[k] = total_mean, total_variance
-    return means, variances
-
-
-@compiled_in_order
 def build_row(parts: Parts) -> Row:
     """Build the row of the only action of these parts."""
     first, last = parts.ends[0], parts.ends[1]
@@ -236,6 +140,12 @@ def build_row(parts: Parts) -> Row:
                 groups[size] = cross_keys(parts.fields[i], parts.fields[j])
                 size += 1
     return Row(keys[:size], values[:size], groups[:size])
+
+
+@compiled_in_order
+def build_lesson_row(sides: PackedSides, scales: Scales) -> Row:
+    """Build the row of a context and one action."""
+    return build_row(weigh_parts(sides, scales))
 
 
 @compiled_in_order
@@ -294,15 +204,27 @@ def scale_column(sums: Floats, column: int, factor: float) -> None:
 
 
 @compiled_in_order
+def gather_sums(bank: Bank, places: Places) -> Floats:
+    """Copy the sums of the weights of a row, (n, 2, H).
+
+    While they are copied, the processor waits for the memory of many weights at the same time.
+    """
+    rows = np.empty((places.size, 2, bank.sums.shape[2]))
+    for i in range(places.size):
+        rows[i] = bank.sums[places[i]]
+    return rows
+
+
+@compiled_in_order
 def recall_row(
     bank: Bank, fades: Floats, places: Places, values: Floats, priors: Floats
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the mean m and the variance s of each weight, (n, H), and those of the row, (H,)."""
-    shape = (places.size, fades.size)
+    shape, sums = (places.size, fades.size), gather_sums(bank, places)
     own_means, own_variances = np.empty(shape), np.empty(shape)
     means, variances = np.zeros(fades.size), np.zeros(fades.size)
     for i in range(places.size):
-        own, x = bank.sums[places[i]], values[i]
+        own, x = sums[i], values[i]
         for j in range(fades.size):
             variance = 1.0 / (fades[j] * own[PRECISION, j] + priors[i, j])
             mean = fades[j] * own[MOMENT, j] * variance
@@ -310,6 +232,17 @@ def recall_row(
             means[j] += x * mean
             variances[j] += x * x * variance
     return own_means, own_variances, means, variances
+
+
+@compiled_in_order
+def update_leading(sums: Floats, places: Places, column: int, leading: Floats) -> None:
+    """Copy the new sums of a column at some places to its copy; an empty copy stays empty."""
+    if leading.size == 0:
+        return
+    for i in range(places.size):
+        place = places[i]
+        leading[place, PRECISION] = sums[place, PRECISION, column]
+        leading[place, MOMENT] = sums[place, MOMENT, column]
 
 
 @compiled_in_order
@@ -334,6 +267,7 @@ def gather_evidence(
 def learn_lesson(
     rules: BankRules,
     bank: Bank,
+    leading: Floats,
     leader: int,
     row: Row,
     reward: float,
@@ -345,6 +279,7 @@ def learn_lesson(
 
     The formulas are those of `kernels.diagonal.learn_entries`, for all columns at once. `at` is the
     time of the lesson's decision, `newest` that of the newest decision learned, this one included.
+    `leading` is a copy of the leader's column, which learns as well, or empty.
     """
     fades, weights = weigh_lesson(rules, bank, at, newest)
     places, added = claim_row(bank, row)
@@ -363,6 +298,7 @@ def learn_lesson(
             moment = (own_means[i, j] + variance * x * shifts[j]) * (1.0 / variance + gain)
             own[PRECISION, j] += gain * steps[j]
             own[MOMENT, j] = moment * steps[j]
+    update_leading(bank.sums, places, leader, leading)
     judge_columns(rules, bank, leader, errors, weights * totals)
     return added, added_groups
 
@@ -389,7 +325,14 @@ def judge_columns(
 
 @compiled_in_order
 def amend_lesson(
-    rules: BankRules, bank: Bank, row: Row, more: float, at: float, newest: float
+    rules: BankRules,
+    bank: Bank,
+    leading: Floats,
+    leader: int,
+    row: Row,
+    more: float,
+    at: float,
+    newest: float,
 ) -> int:
     """Add to the reward of an earlier lesson in every column; return how many weights are new.
 
@@ -405,4 +348,5 @@ def amend_lesson(
         own, x = bank.sums[places[i]], row.values[i]
         for j in range(fades.size):
             own[MOMENT, j] += x * more / (totals[j] - x * x * own_variances[i, j]) / fades[j]
+    update_leading(bank.sums, places, leader, leading)
     return added

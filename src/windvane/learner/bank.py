@@ -10,15 +10,15 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import policy_file, validation
+from windvane.kernels.action_prediction import copy_column, predict_actions
 from windvane.kernels.belief_bank import (
     LOSS,
     Bank,
     BankRules,
     amend_lesson,
-    build_row,
+    build_lesson_row,
     compute_noise,
     learn_lesson,
-    predict_actions,
 )
 from windvane.kernels.diagonal import PRECISION
 from windvane.kernels.feature_parts import PackedSides, Scales, update_scales, weigh_parts
@@ -85,6 +85,8 @@ class BeliefBank:
         self.lessons = 0
         self.newest = -math.inf  # time of the newest decision that was learned
         self.lead = Lead(count - 1, 0, 0.0)
+        self.max_places = MAX_PLACES  # of the table of weights
+        self._forget_leading()
 
     @property
     def leader(self) -> float:
@@ -96,11 +98,16 @@ class BeliefBank:
         """The estimated standard deviation of the noise, by the belief that leads."""
         return float(compute_noise(self.bank, self.lead.column))
 
+    def count_bytes(self) -> int:
+        """Count the bytes of all arrays."""
+        return sum(array.nbytes for array in (*self.bank, *self.scales, self._leading))
+
     def rank(self, sides: PackedSides, places: Places, at: float, key: int, round_: int) -> Ranking:
         """Choose among the actions at `places`."""
         when = max(at, self.newest)
+        self.prepare()
         return rank_actions(
-            *(self.rules, self.bank, self.scales, sides, places),
+            *(self.rules, self.bank, self._leading, self.scales, sides, places),
             *(self.lead.column, when if math.isfinite(when) else 0.0, key, round_),
         )
 
@@ -110,21 +117,31 @@ class BeliefBank:
         return self.newest if math.isfinite(self.newest) else 0.0
 
     def predict(self, sides: PackedSides, at: float) -> Floats:
-        """Predict the reward of a context with each action by the belief that leads, (K,)."""
+        """Predict the reward of a context with each action by the belief that leads, (K,).
+
+        This changes nothing, so that another thread may predict. Many predictions are faster after
+        `prepare`.
+        """
         when = max(at, self.now)
+        bank, column, leading = self.bank, self.lead.column, self._leading
+        if len(leading) != len(bank.keys) + 1:
+            leading = copy_column(bank.sums, column)
         parts = weigh_parts(sides, self.scales)
-        return predict_actions(self.rules, self.bank, self.lead.column, when, parts)[0]
+        return predict_actions(self.rules, bank, leading, column, when, parts)[0]
 
     def learn(self, sides: PackedSides, reward: float, at: float) -> bool:
         """Learn the reward of a context and one action; returns whether the lead changed."""
         self._advance(at)
-        row = build_row(weigh_parts(sides, self.scales))
+        row = build_lesson_row(sides, self.scales)
         self._make_room(row.keys.size, sides.numbers.size)
         group_room = int(MAX_FILL * len(self.bank.group_keys)) - self.group_count
+        origin = self.bank.origins[self.lead.column]
         added, added_groups = learn_lesson(
-            *(self.rules, self.bank, self.lead.column, row),
+            *(self.rules, self.bank, self._leading, self.lead.column, row),
             *(reward, at, self.newest, group_room),
         )
+        if self.bank.origins[self.lead.column] != origin:  # all sums of the column were scaled
+            self._forget_leading()
         self.weight_count += added
         self.group_count += added_groups
         scale_room = int(MAX_FILL * len(self.scales.keys)) - self.scale_count
@@ -135,9 +152,15 @@ class BeliefBank:
     def amend(self, sides: PackedSides, more: float, at: float) -> None:
         """Add to the reward of an earlier lesson."""
         self._advance(at)
-        row = build_row(weigh_parts(sides, self.scales))
+        row = build_lesson_row(sides, self.scales)
         self._make_room(row.keys.size, 0)
-        self.weight_count += amend_lesson(self.rules, self.bank, row, more, at, self.newest)
+        origin = self.bank.origins[self.lead.column]
+        self.weight_count += amend_lesson(
+            *(self.rules, self.bank, self._leading, self.lead.column, row),
+            *(more, at, self.newest),
+        )
+        if self.bank.origins[self.lead.column] != origin:
+            self._forget_leading()
 
     def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
         """Return the state as a saved file holds it; the tables without their empty places."""
@@ -211,6 +234,16 @@ class BeliefBank:
         )
         self.scales = Scales(*_fill(arrays["scale_keys"], arrays["scales"]))
         self.weight_count, self.scale_count, self.group_count = weights, scales, groups
+        self._forget_leading()
+
+    def prepare(self) -> None:
+        """Copy the sums of the leader's column, unless the copy is up to date."""
+        if self._leading.size == 0:
+            self._leading = copy_column(self.bank.sums, self.lead.column)
+
+    def _forget_leading(self) -> None:
+        """Forget the copy of the leader's column, which is made again when it is needed."""
+        self._leading: Floats = np.empty((0, 2))
 
     def _advance(self, at: float) -> None:
         if self.newest == -math.inf:
@@ -228,6 +261,7 @@ class BeliefBank:
             return False
         half_life = self.leader
         self.lead = self.lead._replace(column=best)
+        self._forget_leading()
         if self.leader == half_life:  # with another first prior precision
             return False
         self.lead = Lead(best, self.lessons, self.newest)
@@ -235,11 +269,14 @@ class BeliefBank:
 
     def _make_room(self, weights: int, scales: int) -> None:
         """Grow the tables so that a row fits; a full table drops its weights with least data."""
+        max_places = self.max_places
+        while weights > MAX_FILL * max_places:  # one row does not fit into a limited table
+            max_places *= 2
         while self.weight_count + weights > MAX_FILL * len(self.bank.keys):
             keys, sums = self.bank.keys, self.bank.sums
             is_kept = keys != EMPTY
             places = len(keys)
-            if places < MAX_PLACES:
+            if places < max_places:
                 places *= 2
             else:
                 precisions = sums[:, PRECISION, -1]
@@ -247,6 +284,7 @@ class BeliefBank:
             new_keys, new_sums = _move(keys, sums.reshape(len(keys), -1), is_kept, places)
             self.weight_count = int(np.count_nonzero(is_kept))
             self.bank = self.bank._replace(keys=new_keys, sums=new_sums.reshape(places, 2, -1))
+            self._forget_leading()
         places = len(self.bank.group_keys)
         while self.group_count + weights > MAX_FILL * places and places < MAX_GROUP_PLACES:
             keys, evidence = self.bank.group_keys, self.bank.evidence

@@ -18,9 +18,10 @@ from windvane.features.crossings import ALL, parse_crossings
 from windvane.learner.request_reader import (
     Features,
     OfferedAction,
+    check_list,
     find_places,
-    read_actions,
     read_context,
+    read_offered_action,
 )
 from windvane.persistence import Persistent
 from windvane.types import Floats
@@ -139,19 +140,19 @@ class Learner(Persistent):
 
         `at` is the time in seconds, by default the present.
         """
-        from windvane.features.packing import pack_actions
+        from windvane.learner.offer_reader import read_offer
 
         contexts = read_context(context)
-        offered = read_actions(actions)
-        ids = [action.id for action in offered]
+        offered = check_list("actions", actions)
+        ids, packed = read_offer(offered)
         places = find_places(ids, exclude)
         when = time.time() if at is None else validation.real("rank", "at", at)
-        ranking, lesson = self.rank_packed(
-            contexts, pack_actions(offered), places, when, self.round
-        )
+        ranking, lesson = self.rank_packed(contexts, packed, places, when, self.round)
         index = places[ranking.chosen]
-        probabilities = np.zeros(len(ids))
-        probabilities[places] = ranking.probabilities
+        probabilities = ranking.probabilities
+        if len(places) < len(ids):
+            probabilities = np.zeros(len(ids))
+            probabilities[places] = ranking.probabilities
         round_ = self.round
         self._open.add(round_)
         self.round += 1
@@ -164,7 +165,7 @@ class Learner(Persistent):
             at=when,
             key=self.key,
             context=contexts,
-            features=offered[index].features[0],
+            features=read_offered_action(offered[index]).features[0],
             lesson=lesson,
         )
 

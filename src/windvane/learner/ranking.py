@@ -8,7 +8,8 @@ import numpy as np
 from windvane import _random
 from windvane._jit import compiled
 from windvane._layout import HALF_NORMAL
-from windvane.kernels.belief_bank import Bank, BankRules, compute_noise, predict_actions
+from windvane.kernels.action_prediction import predict_actions
+from windvane.kernels.belief_bank import Bank, BankRules, compute_noise
 from windvane.kernels.choosing import choose_best
 from windvane.kernels.feature_parts import PackedSides, Scales, weigh_parts
 from windvane.kernels.round_draws import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
@@ -29,6 +30,7 @@ class Ranking(NamedTuple):
 def rank_actions(
     rules: BankRules,
     bank: Bank,
+    leading: Floats,
     scales: Scales,
     sides: PackedSides,
     places: Places,
@@ -37,14 +39,14 @@ def rank_actions(
     key: int,
     round_: int,
 ) -> Ranking:
-    """Choose among the actions at `places`, by the belief that leads.
+    """Choose among the actions at `places`, by the belief that leads; `leading` is its column.
 
     The score of an action is its mean plus Z times its deviation, with one level Z for all actions:
     the absolute value of a normal draw, times `share`. With the probability `floor` an action is
     chosen uniformly at random.
     """
     parts = weigh_parts(sides, scales)
-    all_means, all_variances = predict_actions(rules, bank, leader, at, parts)
+    all_means, all_variances = predict_actions(rules, bank, leading, leader, at, parts)
     noise = compute_noise(bank, leader)
     means, deviations = np.empty(places.size), np.empty(places.size)
     for k in range(places.size):

@@ -8,7 +8,7 @@ import numpy as np
 from windvane.errors import ArmsError, FeatureError
 
 Features = Mapping[str, object]
-_PLAIN_NAMES = frozenset((str,))
+PLAIN_NAMES = frozenset((str,))
 PLAIN_TYPES = frozenset((str, float, int, bool))  # of values that JSON has as they are
 Item = TypeVar("Item")
 
@@ -20,7 +20,7 @@ class OfferedAction(NamedTuple):
     features: Sequence[Features]
 
 
-def _check_list(name: str, values: Iterable[Item]) -> list[Item]:
+def check_list(name: str, values: Iterable[Item]) -> list[Item]:
     """Return the values as a list; a text and a dict would be a list of other things than meant."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise FeatureError(f"rank: {name} must be a list, got {values!r}")
@@ -36,12 +36,8 @@ def read_context(context: Features | Sequence[Features]) -> list[dict[str, objec
     return [_to_json(features) for features in context]
 
 
-def read_actions(actions: Sequence[str | Features]) -> list[OfferedAction]:
-    """Read the actions of a request."""
-    return [_read_action(action) for action in _check_list("actions", actions)]
-
-
-def _read_action(action: str | Features) -> OfferedAction:
+def read_offered_action(action: str | Features) -> OfferedAction:
+    """Read one action of a request."""
     if isinstance(action, str):
         return OfferedAction(str.__str__(action), [{}])
     is_object = type(action) is dict or isinstance(action, Mapping)
@@ -57,7 +53,7 @@ def _read_action(action: str | Features) -> OfferedAction:
 def _to_json(features: Features) -> dict[str, object]:
     """Replace arrays and numbers of NumPy, tuples, and texts of other classes by what JSON has."""
     if type(features) is dict:
-        if _PLAIN_NAMES.issuperset(map(type, features)) and PLAIN_TYPES.issuperset(
+        if PLAIN_NAMES.issuperset(map(type, features)) and PLAIN_TYPES.issuperset(
             map(type, features.values())
         ):
             return features.copy()
@@ -91,12 +87,14 @@ def find_places(ids: list[str], exclude: Sequence[str]) -> list[int]:
     """The places of the actions that are not excluded."""
     if not ids:
         raise ArmsError("rank: there must be at least one action")
+    if not exclude and isinstance(exclude, list | tuple) and len(set(ids)) == len(ids):
+        return list(range(len(ids)))
     places: dict[str, int] = {}
     for place, id_ in enumerate(ids):
         if places.setdefault(id_, place) != place:
             raise ArmsError(f"rank: the ids of actions must be distinct, got {id_!r} twice")
     excluded = set[str]()
-    for id_ in [exclude] if isinstance(exclude, str) else _check_list("exclude", exclude):
+    for id_ in [exclude] if isinstance(exclude, str) else check_list("exclude", exclude):
         if not isinstance(id_, str) or id_ not in places:
             raise ArmsError(f"rank: {id_!r} is excluded, but it is not among the actions")
         excluded.add(id_)

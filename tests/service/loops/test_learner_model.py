@@ -11,11 +11,14 @@ import pytest
 from policy_access import learner_of, read_bits
 from service_helpers import make_service
 from windvane.kernels.belief_bank import LOSS
+from windvane.learner.bank import MAX_PLACES
 from windvane.learner.lesson_format import is_lesson
 from windvane.service.errors import RankRequestError
+from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.loop import FORGET, Loop
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.settings import Settings
+from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import Action, RankRequest
 from windvane.service.store.admin_operations import (
     PutHalfLifeChange,
@@ -338,3 +341,22 @@ def test_a_large_belief_is_stored_less_often(store: Store, size: Size) -> None:
     assert not loop.needs_snapshot
     loop.lessons_since_snapshot = size.lessons
     assert loop.needs_snapshot
+
+
+def test_a_shadow_with_limited_memory_takes_a_quarter_and_keeps_the_limit_when_settings_change(
+    store: Store,
+) -> None:
+    loop = create_loop(store, Settings())
+    follower = LogFollower(loop)
+    assert learner_of(loop).bank.max_places == MAX_PLACES
+    play(store, loop, range(3))
+    follower.advance(60)
+    change_settings(store, loop, {"halfLife": "3 days"})
+    play(store, loop, range(3, 5))
+    follower.advance(60)
+    shadow = follower.shadow
+    assert isinstance(shadow, LearnerModel)
+    assert shadow.learner.half_life == "3 days"
+    assert shadow.observation_count == 5
+    assert shadow.learner.bank.max_places == MAX_PLACES // 4
+    assert learner_of(loop).bank.max_places == MAX_PLACES

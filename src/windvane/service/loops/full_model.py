@@ -140,6 +140,9 @@ class FullModel(Model):
     ) -> list[Contribution]:
         return self.encoder.measure_importance(self.policy.theta, requests, max_crossings)
 
+    def limit_memory(self) -> None:
+        """A full belief has the memory of its dimension, which is small."""
+
     def summarize(self) -> Summary:
         return self.policy.theta.astype(np.float32)
 

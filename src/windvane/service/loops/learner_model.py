@@ -29,6 +29,7 @@ from windvane.types import Floats, UnsignedIntegers
 
 BYTES_PER_NUMBER = 8  # also of the hash of a feature
 MAX_SHORT_LESSON_ENTRIES = 1 << 13  # of all rows that are learned; beyond, it takes milliseconds
+LIMITED_PLACES = 1 << 15  # of a table of weights with limited memory: a quarter of all
 SUMMARY_SIZE = 128  # as many numbers as a full belief of the default dimension has
 SUMMARY_PRIOR = 1.0  # precision by which a summary shrinks a weight without much data
 _SIGN_SHIFT = np.uint64(63)
@@ -124,6 +125,7 @@ class LearnerModel(Model):
     def predict(self, features: bytes, moment: Moment) -> float:
         bank = self.learner.bank
         sides = decode_lesson(features)
+        bank.prepare()
         return float(bank.predict(sides, self.clock_of(moment))[0])
 
     def estimate_actions(self, context: JsonObjects, actions: Sequence[Action]) -> list[float]:
@@ -162,6 +164,9 @@ class LearnerModel(Model):
                 total[name] += sum(abs(number - mean) for number in numbers)
         importances = [Contribution(name, amount / action_count) for name, amount in total.items()]
         return sorted(importances, key=lambda contribution: -contribution.amount)
+
+    def limit_memory(self) -> None:
+        self.learner.bank.max_places = LIMITED_PLACES
 
     def summarize(self) -> Summary:
         """A signed sum of the leader's weights in each of `SUMMARY_SIZE` places of their hashes.

@@ -110,6 +110,9 @@ class Model(Protocol):
     ) -> list[Contribution]:
         """List the features by how much they distinguish the actions of the given requests."""
 
+    def limit_memory(self) -> None:
+        """Take a fraction of the memory of a loop's model; what was learned least is dropped."""
+
     def summarize(self) -> Summary:
         """Numbers whose Euclidean distance says how far the estimate has moved."""
 

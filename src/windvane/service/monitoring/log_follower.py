@@ -3,7 +3,9 @@
 The log does not contain a loop's predictions. Therefore a second model with the same settings, the
 shadow, learns the same lessons in the same order and predicts each reward before it learns it. If
 the followed part of the log starts at the loop's first lesson, these are the loop's own
-predictions. If it starts later, the errors of the first `WARMUP_LESSONS` lessons are left out.
+predictions. If it starts later, the errors of the first `WARMUP_LESSONS` lessons are left out. The
+memory of the shadow is limited: in a loop with very many weights, the shadow knows only those that
+were learned most.
 """
 
 import logging
@@ -109,6 +111,7 @@ class LogFollower:
             maxlen=max_decisions // self.observations_per_estimate + 1
         )
         self.shadow = build_model(loop.settings)
+        self.shadow.limit_memory()
         self._decisions_by_id: dict[int, FollowedDecision] = {}
         self._followed_model = loop.model  # whose settings the shadow has
         self._newest = Moment(0, 0)  # of the newest decision learned from
@@ -235,6 +238,7 @@ class LogFollower:
             self.shadow = build_model(model.settings)
         else:
             self.shadow = self.shadow.carry(model.settings, self._newest)
+        self.shadow.limit_memory()
         self._followed_model = model
         self.alarm = DriftAlarm()
         self.clicks = ClickMonitor()
