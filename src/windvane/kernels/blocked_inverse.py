@@ -8,7 +8,7 @@ import numpy as np
 from windvane._jit import compiled
 from windvane.types import Floats
 
-BLOCK = 48  # rows of a block of a triangular root
+BLOCK = 32  # rows of a block of a triangular root
 ROWS_AT_ONCE = 16  # rows of the left factor that stay in the cache
 COLUMNS_AT_ONCE = 512  # numbers of a row that are multiplied before the next row is
 
@@ -28,7 +28,7 @@ class Span(NamedTuple):
 def add_row_products(
     left: Floats, right: Floats, span: Span, out: Floats, corner: int, sign: float
 ) -> None:
-    """Add sign·(left·rightᵀ) to `out`: row i of `left` times row j of `right` to out[i, j − corner].
+    """Add sign·(left·rightᵀ) to `out`: rows i of `left` and j of `right` to out[i, j − corner].
 
     Four rows of `left` and two of `right` are multiplied at once, so that every number that is
     loaded is used two or four times.
@@ -40,7 +40,11 @@ def add_row_products(
             for j in range(span.right, span.right_stop, 2):
                 j1 = min(j + 1, span.right_stop - 1)
                 for i in range(top, bottom, 4):
-                    i1, i2, i3 = min(i + 1, bottom - 1), min(i + 2, bottom - 1), min(i + 3, bottom - 1)
+                    i1, i2, i3 = (
+                        min(i + 1, bottom - 1),
+                        min(i + 2, bottom - 1),
+                        min(i + 3, bottom - 1),
+                    )
                     multiply_tile(
                         left[i, low:high],
                         left[i1, low:high],
@@ -101,29 +105,21 @@ def invert_in_blocks(matrix: Floats, out: Floats) -> None:
         high = min(low + BLOCK, d)
         add_row_products(matrix, matrix, Span(low, d, low, high, 0, low), matrix, 0, -1.0)
         factor_corner(matrix, low, high, corner)
+        size = high - low
         for i in range(high, d):
-            for j in range(high - low):
+            for j in range(size):
                 part[i, j] = matrix[i, low + j]
-        for i in range(high, d):
-            for j in range(high - low):
-                total = 0.0
-                for k in range(j + 1):
-                    total += part[i, k] * corner[j, k]
-                matrix[i, low + j] = total
+                matrix[i, low + j] = 0.0
+        add_row_products(part, corner, Span(high, d, 0, size, 0, size), matrix, -low, 1.0)
         for first in range(0, low, BLOCK):
             for i in range(first, first + BLOCK):
-                for j in range(high - low):
+                for j in range(size):
                     part[i, j] = 0.0
             span = Span(first, first + BLOCK, low, high, first, low)
             add_row_products(columns, matrix, span, part, low, 1.0)
-        for i in range(low):
-            for j in range(high - low):
-                total = 0.0
-                for k in range(j + 1):
-                    total += part[i, k] * corner[j, k]
-                columns[i, low + j] = -total
-        for i in range(high - low):
-            for j in range(i, high - low):
+        add_row_products(part, corner, Span(0, low, 0, size, 0, size), columns, -low, -1.0)
+        for i in range(size):
+            for j in range(i, size):
                 columns[low + i, low + j] = corner[j, i]
     for i in range(d):
         for j in range(d):

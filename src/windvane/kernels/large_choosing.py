@@ -21,7 +21,7 @@ from windvane.kernels.sampling import compute_scale, draw_level
 from windvane.kernels.widths import bound_width_error, compute_squared_norms
 from windvane.types import Floats
 
-CLOSER_TOLERANCE = 1e-4  # error of closer widths, for ‖x‖/√λ = 1
+CLOSER_TOLERANCE = 2e-3  # error of closer widths, for ‖x‖/√λ = 1
 EXACT_TOLERANCE = 1e-10  # error of the widths that decide, for ‖x‖/√λ = 1
 
 

@@ -34,7 +34,7 @@ from windvane.kernels.pending import (
 from windvane.kernels.symmetric_products import multiply_symmetric, multiply_symmetric_twice
 from windvane.types import Floats
 
-ESTIMATE_TOLERANCE = 1e-10  # relative error of θ̂
+ESTIMATE_TOLERANCE = 1e-9  # relative error of θ̂
 WIDTH_TOLERANCE = 1e-9  # error of the width behind an error of prediction, for ‖x‖/√λ = 1
 
 
@@ -113,7 +113,9 @@ def add_pending(
         correct_image(pending, m + 1, residual, images[0])
     for i in range(d):
         images[1, i] = z[i] / (weight * pending.divisors[m])  # Px, with P after it
-        images[0, i] = weight * error * images[1, i] if is_exact else images[0, i] / (older_fade * fade)
+        images[0, i] = (
+            weight * error * images[1, i] if is_exact else images[0, i] / (older_fade * fade)
+        )
         residuals[1, i] = x[i]
     lags, limits = np.empty(2), np.empty(2)
     lags[0], lags[1] = new_lag, fade * lag

@@ -7,6 +7,7 @@ import numpy as np
 from windvane._jit import compiled
 from windvane._layout import PolicyArrays
 from windvane.kernels.belief_block import view_belief
+from windvane.kernels.blocked_inverse import Span, add_row_products
 from windvane.kernels.linalg import copy_vector, dot
 from windvane.kernels.pending import (
     COUNT,
@@ -28,11 +29,17 @@ def measure_large(arrays: PolicyArrays, arms: Floats, squared_widths: Floats) ->
     count, fade = int(pending.head[COUNT]), get_fade(pending)
     compute_quadratic_forms(arms, state.spread, squared_widths)
     has_spread = pending.spread_images.shape[0] > 0
-    for k in range(arms.shape[0]):
+    n, d = arms.shape
+    along_images, along_spread_images = np.zeros((n, count)), np.zeros((n, count))
+    if count > 0:
+        span = Span(0, n, 0, count, 0, d)
+        add_row_products(arms, pending.images, span, along_images, 0, 1.0)
+        if has_spread:
+            add_row_products(arms, pending.spread_images, span, along_spread_images, 0, 1.0)
+    for k in range(n):
         for m in range(count):
-            along_z = dot(pending.images[m], arms[k]) / pending.divisors[m]
+            along_z, along_q = along_images[k, m] / pending.divisors[m], along_spread_images[k, m]
             if has_spread:
-                along_q = dot(pending.spread_images[m], arms[k])
                 own = (1.0 + pending.squares[m]) * along_z
                 squared_widths[k] += along_z * (own - 2.0 * along_q)
             else:

@@ -22,9 +22,9 @@ from windvane.kernels.belief_block import view_belief
 from windvane.kernels.blocked_inverse import Span, add_row_products, invert_in_blocks
 from windvane.kernels.linalg import copy_matrix, dot, fill
 from windvane.kernels.symmetric_products import (
-    MOST_SPARSE_SHARE,
     add_outer_products,
     find_non_zeros,
+    is_sparse,
     mirror_lower_half,
     multiply_rows_symmetric,
     multiply_symmetric,
@@ -113,9 +113,9 @@ def multiply_by_inverse(state: State, pending: Pending, rows: Floats, out: Float
 @compiled
 def multiply_one(matrix: Floats, row: Floats, out: Floats) -> None:
     """Write matrix·row to `out` (d,); of a sparse row only the non-zeros are used."""
-    places = np.empty(row.size, np.int64)
-    used = find_non_zeros(row, places)
-    if used <= MOST_SPARSE_SHARE * row.size:
+    if is_sparse(row):
+        places = np.empty(row.size, np.int64)
+        used = find_non_zeros(row, places)
         multiply_symmetric_sparse(matrix, row, places[:used], out)
     else:
         multiply_symmetric(matrix, row, out)

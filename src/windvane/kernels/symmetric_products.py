@@ -10,6 +10,7 @@ from windvane._jit import compiled
 from windvane.kernels.linalg import fill
 from windvane.types import Floats, Places
 
+COLUMNS_AT_ONCE = 512  # of the rows that `add_outer_products` adds, so that they stay in the cache
 MOST_SPARSE_SHARE = 0.125  # of non-zero features, up to which only these are multiplied
 
 
@@ -22,6 +23,15 @@ def find_non_zeros(row: Floats, places: Places) -> int:
             places[count] = i
             count += 1
     return count
+
+
+@compiled
+def is_sparse(row: Floats) -> bool:
+    """Whether so many numbers of a row (d,) are 0 that only the others should be multiplied."""
+    count = 0
+    for i in range(row.size):
+        count += row[i] != 0.0
+    return count <= MOST_SPARSE_SHARE * row.size
 
 
 @compiled
@@ -113,9 +123,7 @@ def add_row(row: Floats, i: int, vector: Floats, out: Floats) -> None:
 
 
 @compiled
-def multiply_symmetric_sparse(
-    matrix: Floats, vector: Floats, places: Places, out: Floats
-) -> None:
+def multiply_symmetric_sparse(matrix: Floats, vector: Floats, places: Places, out: Floats) -> None:
     """Write matrix·vector to `out` (d,) for a vector that is 0 except at `places`, in order."""
     fill(out, 0.0)
     for m in range(places.size):
@@ -143,8 +151,8 @@ def compute_quadratic_forms(arms: Floats, matrix: Floats, out: Floats) -> None:
     d = arms.shape[1]
     places, dense, count = np.empty(d, np.int64), np.empty(arms.shape[0], np.int64), 0
     for k in range(arms.shape[0]):
-        used = find_non_zeros(arms[k], places)
-        if used <= MOST_SPARSE_SHARE * d:
+        if is_sparse(arms[k]):
+            used = find_non_zeros(arms[k], places)
             out[k] = compute_sparse_form(arms[k], places[:used], matrix)
         else:
             dense[count] = k
@@ -226,20 +234,23 @@ def add_outer_products(matrix: Floats, left: Floats, right: Floats, factor: floa
     The product must be symmetric.
     """
     d = matrix.shape[0]
-    for i in range(0, d - 1, 2):
-        row, next_row = matrix[i], matrix[i + 1]
-        for m in range(0, left.shape[0], 4):
-            a0, a1, a2, a3 = left[m, i], left[m + 1, i], left[m + 2, i], left[m + 3, i]
-            b0, b1 = left[m, i + 1], left[m + 1, i + 1]
-            b2, b3 = left[m + 2, i + 1], left[m + 3, i + 1]
-            x0, x1, x2, x3 = right[m], right[m + 1], right[m + 2], right[m + 3]
-            for j in range(i + 2):  # the number above the diagonal is never read
-                x, y, z, w = x0[j], x1[j], x2[j], x3[j]
-                row[j] += a0 * x + a1 * y + a2 * z + a3 * w
-                next_row[j] += b0 * x + b1 * y + b2 * z + b3 * w
-        for j in range(i + 2):
-            row[j] *= factor
-            next_row[j] *= factor
+    for low in range(0, d, COLUMNS_AT_ONCE):
+        for i in range(low - low % 2, d - 1, 2):
+            high = min(low + COLUMNS_AT_ONCE, i + 2)  # the number above the diagonal is never read
+            row, next_row = matrix[i, low:high], matrix[i + 1, low:high]
+            for m in range(0, left.shape[0], 4):
+                a0, a1, a2, a3 = left[m, i], left[m + 1, i], left[m + 2, i], left[m + 3, i]
+                b0, b1 = left[m, i + 1], left[m + 1, i + 1]
+                b2, b3 = left[m + 2, i + 1], left[m + 3, i + 1]
+                x0, x1 = right[m, low:high], right[m + 1, low:high]
+                x2, x3 = right[m + 2, low:high], right[m + 3, low:high]
+                for j in range(row.size):
+                    x, y, z, w = x0[j], x1[j], x2[j], x3[j]
+                    row[j] += a0 * x + a1 * y + a2 * z + a3 * w
+                    next_row[j] += b0 * x + b1 * y + b2 * z + b3 * w
+            for j in range(row.size):
+                row[j] *= factor
+                next_row[j] *= factor
     if d % 2 == 1:
         row = matrix[d - 1]
         for m in range(left.shape[0]):
