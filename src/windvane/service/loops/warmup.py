@@ -17,7 +17,7 @@ NO_FOLDER = (
     "serve: compiled code needs a folder that this user can write; set NUMBA_CACHE_DIR to one"
 )
 LOAD_CODE = "from windvane.service.loops import warmup; warmup.{}()"
-PARTS = ("load_full_model", "load_learner")  # compiled at the same time, in a process each
+PARTS = ("load_full_model", "load_learner", "load_large_model")  # compiled at the same time, in a process each
 
 logger = logging.getLogger("windvane.service")
 
@@ -63,15 +63,27 @@ def load_kernels() -> None:
     """Load all functions that a loop calls."""
     load_full_model()
     load_learner()
+    load_large_model()
 
 
 def load_full_model() -> None:
     """Load what a loop with a full belief calls: a choice, a lesson and a change of settings."""
+    _load_policy({"belief": "full"})
+
+
+def load_large_model() -> None:
+    """Load the same for a belief whose matrices change once for several lessons."""
+    from windvane._layout import LARGE
+
+    _load_policy({"belief": "full", "dim": LARGE + 1})
+
+
+def _load_policy(names: dict[str, object]) -> None:
     from windvane.features.encoder import Encoder
     from windvane.service.loops.settings import Settings
     from windvane.service.schemas import Action
 
-    settings = Settings.from_names({"belief": "full"})
+    settings = Settings.from_names(names)
     rows = Encoder(settings.dim).encode([], [Action("nothing", [])])
     policy = settings.build_policy()
     policy.learn(policy.choose_with_propensities(rows)[0], 0.0)
