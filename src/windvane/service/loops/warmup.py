@@ -17,7 +17,11 @@ NO_FOLDER = (
     "serve: compiled code needs a folder that this user can write; set NUMBA_CACHE_DIR to one"
 )
 LOAD_CODE = "from windvane.service.loops import warmup; warmup.{}()"
-PARTS = ("load_full_model", "load_learner", "load_large_model")  # compiled at the same time, in a process each
+PARTS = (
+    "load_full_model",
+    "load_learner",
+    "load_large_model",
+)  # compiled at the same time, in a process each
 
 logger = logging.getLogger("windvane.service")
 
