@@ -5,24 +5,34 @@ that a busy machine slows all of them alike:
 
 - straightforward: a pseudo-inverse per update and a Python loop over arms, as in published code
 - vectorised: one solve for all arms, one einsum
-- Windvane: discount × randomized and discount × thompson through `Policy.choose` and `learn`
+- Windvane: discount × randomized, discount × optimism and discount × thompson through
+  `Policy.choose` and `learn`
 
-`python benchmarks/online.py` prints the table; `--json` prints it for machines.
+A second table has dense and sparse features of 256 to 1024 numbers and fifteen arms. Beside the
+choice and the lesson stand, from the same turns, one symmetric matrix-vector product (dsymv) and
+one product of the arms with a matrix (dgemm), both by BLAS with one thread, in another process.
+
+`python benchmarks/online.py` prints the tables; `--json` prints them for machines; `--large` prints
+only the second one.
 """
 
 import json
 import math
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from time import perf_counter
 
 import numpy as np
+from scipy.linalg import blas
 
 import windvane as wv
 from windvane._text_table import format_table
 from windvane.types import Floats
 
 GAMMA, NOISE, RIDGE, DELTA = 0.999, math.sqrt(0.15), 1.0, 0.01
+LARGE_DIMS, LARGE_ARMS, NON_ZEROS = (256, 512, 1024), 15, 20
 SIZES = [(10, 10), (50, 100), (200, 100), (50, 1000)]
 SETS = 50
 Play = Callable[[Floats, Callable[[int], float]], None]
@@ -104,6 +114,7 @@ def measure(dim: int, arms: int) -> dict[str, float]:
         "straightforward": straightforward(dim),
         "vectorised": vectorised(dim),
         "randomized": windvane(dim, randomized),
+        "optimism": windvane(dim, wv.optimism(wv.confidence(DELTA, NOISE))),
         "thompson": windvane(dim, wv.thompson(NOISE)),
     }
     slow = dim * arms >= 10_000
@@ -121,8 +132,95 @@ def measure(dim: int, arms: int) -> dict[str, float]:
     return {name: float(np.median(slices)) for name, slices in times.items()}
 
 
+def measure_large(dim: int, policy: wv.Policy, is_sparse: bool) -> dict[str, float]:
+    """Mean microseconds of a choice and of a lesson, and medians of the products, in turns."""
+    rng = np.random.default_rng(dim)
+    sets = rng.standard_normal((SETS, LARGE_ARMS, dim))
+    if is_sparse:
+        sets *= rng.random(sets.shape) < NON_ZEROS / dim
+    sets /= np.maximum(np.linalg.norm(sets, axis=2, keepdims=True), 1e-9)
+    rewards = rng.standard_normal((SETS, LARGE_ARMS))
+    matrix = np.asfortranarray(
+        sets.reshape(-1, dim)[: 2 * dim].T @ sets.reshape(-1, dim)[: 2 * dim]
+    )
+    products, vector = np.empty((LARGE_ARMS, dim)), sets[0, 0]
+    times: dict[str, list[float]] = {name: [] for name in ("choose", "learn", "dsymv", "dgemm")}
+
+    def time(name: str, started: float) -> None:
+        times[name].append((perf_counter() - started) * 1e6)
+
+    for t in range(2 * dim):  # fill the memory
+        arms = sets[t % SETS]
+        policy.learn(arms[t % LARGE_ARMS], float(rewards[t % SETS, t % LARGE_ARMS]))
+    refresh = int(policy._arrays.rules["refresh"][0])
+    for t in range(max(2 * refresh, 200)):  # whole cycles of inversions
+        arms = sets[t % SETS]
+        started = perf_counter()
+        choice = policy.choose(arms)
+        time("choose", started)
+        started = perf_counter()
+        policy.learn(choice, float(rewards[t % SETS, choice.index]))
+        time("learn", started)
+        if t % 8 == 0:
+            started = perf_counter()
+            blas.dsymv(1.0, matrix, vector)
+            time("dsymv", started)
+            started = perf_counter()
+            np.dot(arms, matrix.T, out=products)
+            time("dgemm", started)
+    return {
+        "choose": float(np.mean(times["choose"])),
+        "lesson": float(np.mean(times["learn"])),
+        "median lesson": float(np.median(times["learn"])),
+        "dsymv": float(np.median(times["dsymv"])),
+        "dgemm": float(np.median(times["dgemm"])),
+    }
+
+
+def measure_large_dims() -> list[dict[str, float | str]]:
+    """Measure the default policy and one that never forgets, in large dimensions."""
+    rows: list[dict[str, float | str]] = []
+    for dim in LARGE_DIMS:
+        for name, policy, is_sparse in [
+            ("default", wv.Policy(dim, seed=1), False),
+            ("default, sparse", wv.Policy(dim, seed=1), True),
+            ("keep × optimism", wv.Policy(dim, wv.keep(), wv.optimism(1.0), seed=1), False),
+            ("keep × optimism, sparse", wv.Policy(dim, wv.keep(), wv.optimism(1.0), seed=1), True),
+        ]:
+            took = measure_large(dim, policy, is_sparse)
+            rows.append(
+                {
+                    "d": str(dim),
+                    "policy": name,
+                    **{f"{part} µs": round(value, 1) for part, value in took.items()},
+                    "choice ÷ dgemm": round(took["choose"] / took["dgemm"], 2),
+                    "lesson ÷ dsymv": round(took["lesson"] / took["dsymv"], 2),
+                }
+            )
+    return rows
+
+
 def main() -> None:
     """Measure every size and print times and ratios."""
+    if "--large" in sys.argv and os.environ.get("OPENBLAS_NUM_THREADS") == "1":
+        tables = [measure_large_dims()]
+    else:
+        tables = [] if "--large" in sys.argv else [measure_sizes()]
+        done = subprocess.run(
+            [sys.executable, __file__, "--large", "--json"],
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            capture_output=True,
+            check=True,
+        )
+        tables.append(json.loads(done.stdout))
+    if "--json" in sys.argv:
+        print(json.dumps([row for table in tables for row in table], indent=2))
+    else:
+        print("\n\n".join(map(format_table, tables)))
+
+
+def measure_sizes() -> list[dict[str, float | str]]:
+    """Measure every size beside NumPy."""
     rows: list[dict[str, float | str]] = []
     for dim, arms in SIZES:
         took = measure(dim, arms)
@@ -131,13 +229,14 @@ def main() -> None:
                 "(d, K)": f"({dim}, {arms})",
                 **{f"{name} µs": round(value, 1) for name, value in took.items()},
                 "randomized ×": round(took["vectorised"] / took["randomized"], 1),
+                "optimism ×": round(took["vectorised"] / took["optimism"], 1),
                 "thompson ×": round(took["vectorised"] / took["thompson"], 1),
                 "randomized × straightforward": round(
                     took["straightforward"] / took["randomized"], 1
                 ),
             }
         )
-    print(json.dumps(rows, indent=2) if "--json" in sys.argv else format_table(rows))
+    return rows
 
 
 if __name__ == "__main__":

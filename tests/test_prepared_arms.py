@@ -125,9 +125,9 @@ def test_every_upper_bound_lies_above_the_score(sign: float) -> None:
     bounds = prepared_arms.Bounds(arms, state, prepared_arms.Band(sign, sign, 0.0))
     scores = rows @ policy.theta + sign * policy.widths(rows)
     scores /= bounds.scale * arms.unit
-    means = np.dot((policy.theta / bounds.scale).astype(np.float32), arms.table)
+    theta = (policy.theta / bounds.scale).astype(np.float32)
     ladder = bounds.build_ladder(np.arange(0, COUNT, 10))
-    given = (arms.table, arms.norms, means, 0, -np.inf)  # nothing is out of the question
+    given = (arms.table, arms.norms, theta, 0, -np.inf)  # nothing is out of the question
     spans = []
     for rungs in range(1, ladder.rests.size + 1):
         upper = float32_bounds.compute_upper_bounds(

@@ -63,6 +63,7 @@ RULES = np.dtype(
         ("sigma", "f8"),
         ("top", "f8"),
         ("coins", "i8"),  # coins of perturbed_history, else 0
+        ("room", "i8"),  # observations that can wait until large matrices follow them, else 0
     ]
 )
 
@@ -97,6 +98,8 @@ class PolicyArrays(NamedTuple):
 LARGEST = validation.LARGEST  # kernels take it from here
 LAG = 0.025  # by how much, in log, the ridge in `inverse` may fade between two inversions
 SMALL = 64  # up to this dimension an inversion costs less than the error that LAG leaves
+LARGE = 128  # above this dimension, reading all matrices for every observation is slow
+LEAST_ROOM, MOST_ROOM = 8, 32  # observations that can wait
 FADED = 1e-17  # a weight below this no longer changes a sum in double precision
 
 
@@ -186,6 +189,27 @@ def block_size(record: Records) -> int:
     widths = rule["twin"] and rule["style"] == WIDTH
     samples = rule["style"] == SAMPLE and rule["memory"] != WINDOW
     return 2 * dim + (2 + int(rule["twin"]) + int(widths) + int(samples)) * dim * dim
+
+
+def compute_room_for_pending(record: Records) -> int:
+    """How many observations can wait until the matrices of a large belief follow them, else 0.
+
+    Only the sums of keep, restarts, discount and half_life wait, and only if no root is kept.
+    """
+    rule, dim = record[0], int(record["dim"][0])
+    waits = rule["memory"] not in (WINDOW, DETECT, KALMAN) and rule["style"] in (MEAN, WIDTH, GAP)
+    if dim <= LARGE or not waits:
+        return 0
+    return min(max(dim // 32 // 4 * 4, LEAST_ROOM), MOST_ROOM)
+
+
+def pending_size(record: Records) -> int:
+    """The numbers that follow a large belief in its block: observations that wait, and more."""
+    rule, dim, room = record[0], int(record["dim"][0]), int(record["room"][0])
+    if room == 0:
+        return 0
+    images = 2 if rule["twin"] and rule["style"] == WIDTH else 1
+    return 2 + dim + 3 * room + (1 + images) * room * dim
 
 
 def history_limit(memory: Memory, exploration: Exploration) -> int | None:

@@ -4,11 +4,21 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from windvane._layout import COUNTERS_OF_ERRORS, KALMAN, NOISE, TALLY, WIDTH, PolicyArrays
+from windvane._layout import (
+    COUNTERS_OF_ERRORS,
+    KALMAN,
+    NOISE,
+    TALLY,
+    WIDTH,
+    PolicyArrays,
+    block_size,
+    pending_size,
+)
 from windvane.belief import Belief
 from windvane.errors import BeliefError
 from windvane.exploration import Exploration
 from windvane.memory import Memory, names_of
+from windvane.types import Floats, Records
 
 
 def has_noise_estimate(arrays: PolicyArrays) -> bool:
@@ -32,6 +42,15 @@ def read_belief(arrays: PolicyArrays, memory: Memory, ridge: float) -> Belief:
         gram = precision - ridge * np.eye(len(precision))
         return Belief(memory, ridge, seen, gram, gram, moment, 0.0, 0.0, *errors)
     sums = state.gram.copy(), state.noise.copy(), state.moment.copy()
+    if arrays.rules["room"][0] > 0:
+        from windvane.kernels.pending import add_pending_sums
+        from windvane.kernels.symmetric_products import mirror_lower_half
+
+        add_pending_sums(arrays, *sums[:2])
+        if not arrays.rules["twin"][0]:
+            sums[1][:] = sums[0]
+        for matrix in sums[:2]:
+            mirror_lower_half(matrix)
     return Belief(memory, ridge, seen, *sums, tally["clock"].item(), tally["held"].item(), *errors)
 
 
@@ -42,6 +61,7 @@ def write_belief(arrays: PolicyArrays, belief: Belief, exploration: Exploration)
     from windvane.kernels.linalg import update_root
 
     tally, state = arrays.tally, kernels.view_belief(arrays)
+    arrays.block[block_size(arrays.rules) :] = 0.0
     state.gram[:] = belief.gram
     state.noise[:] = belief.noise_gram
     state.moment[:] = belief.moment
@@ -80,6 +100,30 @@ def write_blank_belief(arrays: PolicyArrays) -> None:
     np.fill_diagonal(state.inverse, inverse)
     if rule["twin"] and rule["style"] == WIDTH:
         np.fill_diagonal(state.spread, inverse * (tally["noise_ridge"][0] * inverse))
+
+
+def extend_block(rules: Records, block: Floats) -> Floats:
+    """Return a saved block with room for observations that wait, if it has none.
+
+    Release 0.1.0 changed all matrices of a large belief for every observation.
+    """
+    if block.shape == (block_size(rules),):
+        return np.append(block, np.zeros(pending_size(rules), block.dtype))
+    return block
+
+
+def settle(arrays: PolicyArrays) -> PolicyArrays:
+    """Return arrays with the same belief whose matrices follow all observations.
+
+    They are the same arrays, or copies if some observations of a large belief wait.
+    """
+    if arrays.rules["room"][0] == 0:
+        return arrays
+    from windvane.kernels.pending import change_all_matrices
+
+    settled = arrays._replace(block=arrays.block.copy())
+    change_all_matrices(settled)
+    return settled
 
 
 def export_counters(arrays: PolicyArrays) -> dict[str, float]:

@@ -15,9 +15,11 @@ from windvane.belief import Belief
 from windvane.belief_arrays import (
     check_belief,
     export_counters,
+    extend_block,
     has_noise_estimate,
     read_belief,
     restore_counters,
+    settle,
     write_belief,
     write_blank_belief,
 )
@@ -83,11 +85,13 @@ ridge=0.01)
         self.floor = validation.share("Policy", "floor", floor)
         self._limit = _layout.history_limit(memory, exploration)
         rules = _layout.build_rules(self.dim, memory, exploration, self.ridge, self.floor)
+        rules["room"] = _layout.compute_room_for_pending(rules)
+        self.is_large = bool(rules["room"][0] > 0)  # its matrices wait for several observations
         past = np.zeros((0 if self._limit == 0 else 1, _layout.history_width(self.dim, memory)))
         self._arrays = self._make_blank(rules, past)
         self._raises_alarms = memory.kind.raises_alarms
         self._oldest_round = 0  # rewards for choices of earlier rounds are dropped
-        self._is_by_line = _layout.is_by_line(rules)
+        self._is_by_line = _layout.is_by_line(rules) and not self.is_large
         self._next_restart = memory.first_restart
         self._bind_kernels()
 
@@ -142,7 +146,7 @@ ridge=0.01)
         extra = validation.check_reward(more, "amend")
         when = float(self.round) if at is None else validation.real("amend", "at", at)
         validation.check_finite_arms(row[None])
-        self._kernels.amend(self._arrays, row, extra, when)
+        self._kernels.select_amend(self._arrays.rules)(self._arrays, row, extra, when)
 
     @property
     def theta(self) -> Floats:
@@ -198,6 +202,8 @@ ridge=0.01)
 
         rows = self._check_propensity_arguments(arms, samples, chosen)
         arrays = self._current_arrays()
+        if self.is_large:
+            return propensity.compute_large_propensities(arrays, rows)
         if self._is_by_line:
             return propensity.compute_propensities_by_width(arrays, rows)
         source = propensity.BeliefSource(
@@ -275,7 +281,8 @@ ridge=0.01)
 
     def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
         """Take over a saved state if it fits the settings; raise ValueError if it does not."""
-        block, past, blank = arrays["block"], arrays["past"], self._arrays
+        past, blank = arrays["past"], self._arrays
+        block = extend_block(blank.rules, arrays["block"])
         least = 0 if self._limit == 0 else 1
         most = len(past) if self._limit is None else self._limit
         if block.dtype != blank.block.dtype or block.shape != blank.block.shape:
@@ -301,7 +308,8 @@ ridge=0.01)
 
     def _make_blank(self, rules: Records, past: Floats) -> PolicyArrays:
         """The arrays of a policy that has learned nothing."""
-        tally, block = np.zeros(1, _layout.TALLY), np.zeros(_layout.block_size(rules))
+        size = _layout.block_size(rules) + _layout.pending_size(rules)
+        tally, block = np.zeros(1, _layout.TALLY), np.zeros(size)
         arrays = PolicyArrays(rules, tally, block, past)
         write_blank_belief(arrays)
         return arrays
@@ -322,7 +330,7 @@ ridge=0.01)
             self._restart()
         places = None
         if rows is not arms and isinstance(arms, Finite):
-            places = screen(arms, self._arrays, self.key, self.round)
+            places = screen(arms, settle(self._arrays), self.key, self.round)
         few = rows if places is None else rows[places]
         index = self._choose(self._arrays, few, self.key, self.round)
         if index < 0:
@@ -388,6 +396,10 @@ ridge=0.01)
                 self.learn_row(row, reward, round_, 0.0)
             return
         self._make_room(len(rows))
+        if self.is_large:
+            for row, reward, when in zip(rows, rewards[is_kept], at[is_kept], strict=True):
+                self._learn(self._arrays, row, reward, when)
+            return
         self._kernels.learn_all(self._arrays, rows, rewards[is_kept], at[is_kept])
 
     def check_learnable(self, rows: Floats) -> None:

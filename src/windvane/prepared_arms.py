@@ -25,7 +25,6 @@ Places = npt.NDArray[np.intp]
 SCREEN_ABOVE_ARMS = 4096  # up to this number of arms, scoring all of them is as fast
 SAMPLE_ARMS = 2048  # arms scored first, to see how many arms the bounds can exclude
 BLOCK_ARMS = 32_768  # arms that one thread screens at a time
-LADDER_ABOVE_SHARE = 0.1  # of arms left by the first bound; above it, eigenvectors save time
 SCORE_ALL_ABOVE_SHARE = 0.25  # of arms left by the screen; from here on, `choose` scores all arms
 HALF_ULP = 2.0**-24  # relative error of one rounding to float32
 UNDERFLOW_ERROR = 1e-17  # above what float32 loses below its smallest number, if norms are up to 1
@@ -251,8 +250,7 @@ def find_rivals(arms: Finite, state: State, span: Band) -> Places | None:
     if np.mean(high >= least) >= SCORE_ALL_ABOVE_SHARE:
         return None
     ladder = bounds.build_ladder(sample[::8])
-    first_bound = ladder._replace(rests=ladder.rests[:1])  # by ‖x‖ alone
-    means: Singles = np.dot((state.theta / bounds.scale).astype(np.float32), arms.table)
+    theta: Singles = (state.theta / bounds.scale).astype(np.float32)
 
     best_lower = [least]  # the best lower bound so far, which every thread can raise
     kept: dict[int, tuple[Places, Floats]] = {}  # by the first arm of the block
@@ -260,10 +258,7 @@ def find_rivals(arms: Finite, state: State, span: Band) -> Places | None:
     def sift(begin: int) -> None:
         part = slice(begin, begin + BLOCK_ARMS)
         threshold = best_lower[0]
-        block = (arms.table, arms.norms[part], means[part], begin, threshold)
-        upper = compute_upper_bounds(first_bound, *block)
-        if np.mean(upper >= threshold) > LADDER_ABOVE_SHARE:
-            upper = compute_upper_bounds(ladder, *block)
+        upper = compute_upper_bounds(ladder, arms.table, arms.norms[part], theta, begin, threshold)
         places = begin + np.flatnonzero(upper >= threshold)
         if places.size:
             high, low = bounds.bound_tightly(places)

@@ -110,6 +110,16 @@ def compute_propensities_by_width(arrays: PolicyArrays, arms: Floats) -> Floats:
     )
 
 
+def compute_large_propensities(arrays: PolicyArrays, arms: Floats) -> Floats:
+    """Return the propensities for a large belief, floor included, (K,)."""
+    from windvane.kernels.large_widths import PROPENSITY_TOLERANCE, compute_large_widths
+
+    means, widths = kernels.score_linearly(arms, kernels.view_belief(arrays).theta), np.empty(0)
+    if arrays.rules["style"][0] == WIDTH:
+        widths = compute_large_widths(arrays, arms, PROPENSITY_TOLERANCE)
+    return compute_exact_propensities(arrays, means, widths)
+
+
 @compiled
 def mix_floor(rules: Records, shares: Floats) -> Floats:
     """Mix in the probability with which any arm is chosen uniformly at random."""

@@ -49,7 +49,7 @@ class LoggedRows(NamedTuple):
 
 def can_replay_compiled(policy: object) -> bool:
     """Whether a policy has exact propensities and can be replayed in compiled code."""
-    return type(policy) is Policy and not is_counted(policy)
+    return type(policy) is Policy and not policy.is_large and not is_counted(policy)
 
 
 class CompiledReplayer:

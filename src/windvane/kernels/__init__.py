@@ -3,6 +3,8 @@
 - `belief_block`: the parts of a belief; `linalg`: linear algebra
 - `learning`, and a file for each memory with kernels of its own: `window`, `half_life`, `kalman`,
   `detect`
+- `pending`, `large_learning`, `large_widths`, `large_choosing`, `symmetric_products`,
+  `blocked_inverse`: the same for large dimensions
 - `choosing`, `widths`, `sampling`, `round_draws`, `noise`: explorations
 - `diagonal`, `diagonal_choosing`, `diagonal_learning`, `diagonal_widths`, `sparse_weights`,
   `weight_table`, `row_checks`: the diagonal belief over sparse rows
@@ -24,11 +26,11 @@ from windvane.kernels.learning import (
     LARGEST_CONDITION,
     NOT_FINITE,
     TOO_LARGE,
-    amend,
     check_observations,
     learn,
     learn_all,
     learn_and_track,
+    select_amend,
     select_learn,
 )
 from windvane.kernels.noise import compute_noise, forget_errors
@@ -53,7 +55,6 @@ __all__ = [
     "NOT_FINITE",
     "TOO_LARGE",
     "TrackedArms",
-    "amend",
     "check_observations",
     "choose_by_widths",
     "choose_measured",
@@ -76,6 +77,7 @@ __all__ = [
     "reset",
     "sample_parameter",
     "score_linearly",
+    "select_amend",
     "select_choose",
     "select_learn",
     "view_belief",

@@ -58,6 +58,10 @@ def select_choose(rules: Records) -> ChooseKernel:
     style, memory = rules["style"][0], rules["memory"][0]
     if style in (MEAN, GAP):
         return choose_by_estimate
+    if rules["room"][0] > 0:
+        from windvane.kernels.large_choosing import choose_by_large_widths
+
+        return choose_by_large_widths
     if style == WIDTH:
         return choose_by_widths
     if memory == KALMAN:

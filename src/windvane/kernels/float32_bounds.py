@@ -15,7 +15,8 @@ Singles = npt.NDArray[np.float32]
 
 EIGENVECTORS_PER_RUNG = 4  # `add_rung` is written out for this number
 ARMS_PER_CHUNK = 1024  # so that the columns of a chunk stay in the cache
-LEAST_SHARE_FOR_RUNG = 0.03  # of the arms of a chunk: if fewer reach the bar, stop
+LEAST_SHARE_FOR_FIRST_RUNG = 0.1  # of the arms of a chunk: if fewer reach the bar, stop
+LEAST_SHARE_FOR_RUNG = 0.03  # the same after the first rung
 
 
 class Ladder(NamedTuple):
@@ -47,16 +48,19 @@ def add_rung(
     s0, s1, s2, s3 = sums[2, :size], sums[3, :size], sums[4, :size], sums[5, :size]
     for k in range(size):
         s0[k], s1[k], s2[k], s3[k] = 0.0, 0.0, 0.0, 0.0
-    for j in range(0, b.shape[1], 2):  # each pass over the sums adds two columns
-        a0, a1, b0, b1 = b[i, j], b[i, j + 1], b[i + 1, j], b[i + 1, j + 1]
-        c0, c1, d0, d1 = b[i + 2, j], b[i + 2, j + 1], b[i + 3, j], b[i + 3, j + 1]
-        left, right = table[min(j, last), begin:stop], table[min(j + 1, last), begin:stop]
+    for j in range(0, b.shape[1], 4):  # each pass over the sums adds four columns
+        a0, a1, a2, a3 = b[i, j], b[i, j + 1], b[i, j + 2], b[i, j + 3]
+        b0, b1, b2, b3 = b[i + 1, j], b[i + 1, j + 1], b[i + 1, j + 2], b[i + 1, j + 3]
+        c0, c1, c2, c3 = b[i + 2, j], b[i + 2, j + 1], b[i + 2, j + 2], b[i + 2, j + 3]
+        d0, d1, d2, d3 = b[i + 3, j], b[i + 3, j + 1], b[i + 3, j + 2], b[i + 3, j + 3]
+        x0, x1 = table[min(j, last), begin:stop], table[min(j + 1, last), begin:stop]
+        x2, x3 = table[min(j + 2, last), begin:stop], table[min(j + 3, last), begin:stop]
         for k in range(size):
-            x, y = left[k], right[k]
-            s0[k] += a0 * x + a1 * y
-            s1[k] += b0 * x + b1 * y
-            s2[k] += c0 * x + c1 * y
-            s3[k] += d0 * x + d1 * y
+            x, y, z, w = x0[k], x1[k], x2[k], x3[k]
+            s0[k] += a0 * x + a1 * y + a2 * z + a3 * w
+            s1[k] += b0 * x + b1 * y + b2 * z + b3 * w
+            s2[k] += c0 * x + c1 * y + c2 * z + c3 * w
+            s3[k] += d0 * x + d1 * y + d2 * z + d3 * w
     v0, v1, v2, v3 = values[i], values[i + 1], values[i + 2], values[i + 3]
     weighted, plain = sums[0, :size], sums[1, :size]
     for k in range(size):
@@ -81,25 +85,45 @@ def bound_scores(
 
 
 @compiled
-def compute_upper_bounds(
-    ladder: Ladder, table: Singles, norms: Singles, means: Singles, begin: int, least: float
-) -> Singles:
-    """Upper bounds of xᵀθ̂ ± w for the arms from `begin` on, (K,), so tight that few reach `least`.
+def compute_means(theta: Singles, table: Singles, begin: int, means: Singles) -> None:
+    """Write xᵀθ of the arms from `begin` on to `means` (chunk,); `theta` is (d,)."""
+    size, last = means.size, theta.size - 1
+    for k in range(size):
+        means[k] = 0.0
+    for j in range(0, theta.size, 4):  # each pass over the means adds four columns
+        j1, j2, j3, zero = min(j + 1, last), min(j + 2, last), min(j + 3, last), np.float32(0.0)
+        a0, a1 = theta[j], theta[j1] if j + 1 <= last else zero
+        a2, a3 = theta[j2] if j + 2 <= last else zero, theta[j3] if j + 3 <= last else zero
+        x0, x1 = table[j, begin : begin + size], table[j1, begin : begin + size]
+        x2, x3 = table[j2, begin : begin + size], table[j3, begin : begin + size]
+        for k in range(size):
+            means[k] += a0 * x0[k] + a1 * x1[k] + a2 * x2[k] + a3 * x3[k]
 
-    `norms` and `means` (K,) belong to these arms; `table` (d, all arms) holds arms in columns.
+
+@compiled
+def compute_upper_bounds(
+    ladder: Ladder, table: Singles, norms: Singles, theta: Singles, begin: int, least: float
+) -> Singles:
+    """Upper bounds of xᵀθ ± w for the arms from `begin` on, (K,), so tight that few reach `least`.
+
+    `norms` (K,) belong to these arms; `table` (d, all arms) holds arms in columns. The columns of
+    a chunk are read from memory once, for the means, and stay in the cache for the eigenvectors.
     """
-    upper, bar = np.empty_like(means), np.float32(least)
+    upper, bar = np.empty_like(norms), np.float32(least)
     sums = np.empty((2 + EIGENVECTORS_PER_RUNG, ARMS_PER_CHUNK), np.float32)
+    means = np.empty(ARMS_PER_CHUNK, np.float32)
     last = ladder.rests.size - 1
-    for low in range(0, means.size, ARMS_PER_CHUNK):
-        high = min(low + ARMS_PER_CHUNK, means.size)
+    for low in range(0, norms.size, ARMS_PER_CHUNK):
+        high = min(low + ARMS_PER_CHUNK, norms.size)
         sums[:2] = 0.0
+        compute_means(theta, table, begin + low, means[: high - low])
         for rung in range(last + 1):
-            bound_scores(ladder, rung, norms[low:high], means[low:high], sums, upper[low:high])
+            bound_scores(ladder, rung, norms[low:high], means[: high - low], sums, upper[low:high])
             reaching = 0
             for k in range(low, high):
                 reaching += upper[k] >= bar
-            if reaching <= LEAST_SHARE_FOR_RUNG * (high - low) or rung == last:
+            least_share = LEAST_SHARE_FOR_RUNG if rung > 0 else LEAST_SHARE_FOR_FIRST_RUNG
+            if reaching <= least_share * (high - low) or rung == last:
                 break
             add_rung(ladder, rung, table, begin + low, sums, high - low)
     return upper

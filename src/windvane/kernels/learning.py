@@ -51,12 +51,26 @@ LEAST_WEIGHT = 1e-300  # avoids a division by a weight that has underflowed to 0
 
 
 LearnKernel = Callable[[PolicyArrays, Floats, float, float], int]
+AmendKernel = Callable[[PolicyArrays, Floats, float, float], None]
 
 
 def select_learn(rules: Records) -> LearnKernel:
     """Return the kernel with which a policy learns; the others need not be compiled."""
+    if rules["room"][0] > 0:
+        from windvane.kernels.large_learning import learn_into_large_sums
+
+        return learn_into_large_sums
     kernels = {KALMAN: learn_by_filter, WINDOW: learn_into_window, DETECT: learn_and_detect}
     return kernels.get(int(rules["memory"][0]), learn_into_sums)
+
+
+def select_amend(rules: Records) -> AmendKernel:
+    """Return the kernel that adds to the reward of a learned observation."""
+    if rules["room"][0] > 0:
+        from windvane.kernels.large_learning import amend_large
+
+        return amend_large
+    return amend
 
 
 @compiled

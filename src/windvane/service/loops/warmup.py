@@ -34,7 +34,7 @@ class Kernels(NamedTuple):
 
 
 LEARNER = Kernels("learner", ("load_ranking", "load_lessons"))
-FULL_MODEL = Kernels("full", ("load_full_model",))
+FULL_MODEL = Kernels("full", ("load_full_model", "load_large_model"))
 
 logger = logging.getLogger("windvane.service")
 _loading_full_model = threading.Lock()
@@ -97,16 +97,28 @@ def prepare_full_model() -> None:
         if _is_full_model_due:
             compile_kernels(FULL_MODEL)
             load_full_model()
+            load_large_model()
             _is_full_model_due = False
 
 
 def load_full_model() -> None:
     """Load what a loop with a full belief calls: a choice, a lesson and a change of settings."""
+    _load_policy({"belief": "full"})
+
+
+def load_large_model() -> None:
+    """Load the same for a belief whose matrices change once for several lessons."""
+    from windvane._layout import LARGE
+
+    _load_policy({"belief": "full", "dim": LARGE + 1})
+
+
+def _load_policy(names: dict[str, object]) -> None:
     from windvane.features.encoder import Encoder
     from windvane.service.loops.settings import Settings
     from windvane.service.schemas import Action
 
-    settings = Settings.from_names({"belief": "full"})
+    settings = Settings.from_names(names)
     rows = Encoder(settings.dim).encode([], [Action("nothing", [])])
     policy = settings.build_policy()
     policy.learn(policy.choose_with_propensities(rows)[0], 0.0)

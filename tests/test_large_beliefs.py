@@ -1,0 +1,270 @@
+"""Beliefs of large dimensions, whose matrices change only once for several observations."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import naive
+import windvane as wv
+from grid import Floats, contents, make_inversions_rare, unit_rows
+from windvane import _layout, _random, kernels, propensity
+from windvane.belief_arrays import settle
+from windvane.kernels.blocked_inverse import Span, add_row_products, invert_in_blocks
+from windvane.kernels.symmetric_products import (
+    add_outer_products,
+    compute_quadratic_forms,
+    mirror_lower_half,
+    multiply_rows_symmetric,
+    multiply_symmetric_sparse,
+)
+
+DIM = 131  # above LARGE, and a multiple of no block
+MEMORIES = [
+    wv.keep(),
+    wv.discount(0.97),
+    wv.discount(0.999),
+    wv.discount(0.3),
+    wv.discount(0.97, single=True),
+    wv.half_life(20.0),
+    wv.restart(23),
+]
+EXPLORATIONS = [
+    wv.optimism(1.0),
+    wv.randomized(wv.half_normal(wv.posterior(0.5))),
+    wv.greedy(),
+    wv.inverse_gap(30.0),
+]
+every_large_memory = pytest.mark.parametrize("memory", MEMORIES, ids=repr)
+every_kind_of_row = pytest.mark.parametrize("share", [1.0, 0.05], ids=["dense", "sparse"])
+
+
+def make_rows(random: np.random.Generator, count: int, share: float = 1.0) -> Floats:
+    """Rows (count, DIM) of which the given share of numbers is not 0."""
+    rows = unit_rows(random, count, DIM)
+    return np.where(random.random(rows.shape) < share, rows, 0.0)
+
+
+def test_small_dimensions_and_other_pairs_let_nothing_wait() -> None:
+    """Their bits stay those of release 0.1.0."""
+    for dim, memory, exploration in [
+        (_layout.LARGE, wv.discount(0.9), wv.optimism(1.0)),
+        (DIM, wv.window(50), wv.optimism(1.0)),
+        (DIM, wv.kalman(0.01, 0.5), wv.optimism(1.0)),
+        (DIM, wv.discount(0.9), wv.thompson(1.0)),
+    ]:
+        policy = wv.Policy(dim, memory, exploration, seed=0)
+        assert not policy.is_large
+        assert policy._arrays.block.size == _layout.block_size(policy._arrays.rules)
+    assert wv.Policy(DIM, wv.discount(0.9), wv.optimism(1.0), seed=0).is_large
+
+
+@pytest.mark.parametrize("dim", [1, 2, 5, 64, 129, 131, 200])
+def test_products_read_the_lower_half_alone(dim: int) -> None:
+    random = np.random.default_rng(dim)
+    whole = random.standard_normal((dim, dim))
+    whole = whole + whole.T
+    lower = np.tril(whole) + np.triu(np.full((dim, dim), np.nan), 1)
+    rows = random.standard_normal((7, dim))
+    rows[3] = np.where(np.arange(dim) % 11 == 0, rows[3], 0.0)
+    out, forms = np.empty((7, dim)), np.empty(7)
+    multiply_rows_symmetric(lower, rows, out)
+    np.testing.assert_allclose(out, rows @ whole, rtol=0, atol=1e-11)
+    compute_quadratic_forms(rows, lower, forms)
+    np.testing.assert_allclose(forms, np.sum(rows @ whole * rows, axis=1), rtol=0, atol=1e-10)
+    multiply_symmetric_sparse(lower, rows[3], np.flatnonzero(rows[3]), out[3])
+    np.testing.assert_allclose(out[3], whole @ rows[3], rtol=0, atol=1e-11)
+    changed = whole.copy()
+    add_outer_products(changed, rows[:4], rows[:4], 0.5)
+    mirror_lower_half(changed)
+    np.testing.assert_allclose(changed, 0.5 * (whole + rows[:4].T @ rows[:4]), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dim", [1, 31, 32, 33, 131, 200])
+def test_the_inverse_in_blocks_is_the_inverse(dim: int) -> None:
+    random = np.random.default_rng(dim)
+    rows = random.standard_normal((2 * dim, dim))
+    matrix = rows.T @ rows + np.eye(dim)
+    inverse = np.full((dim, dim), np.nan)
+    invert_in_blocks(np.tril(matrix), inverse)
+    mirror_lower_half(inverse)
+    np.testing.assert_allclose(inverse, np.linalg.inv(matrix), rtol=0, atol=1e-12)
+    product = np.zeros((2 * dim, dim))
+    add_row_products(rows, matrix, Span(0, 2 * dim, 0, dim, 0, dim), product, 0, -1.0)
+    np.testing.assert_allclose(product, -rows @ matrix, rtol=0, atol=1e-10 * dim)
+
+
+@every_large_memory
+@every_kind_of_row
+@pytest.mark.parametrize("exploration", EXPLORATIONS, ids=repr)
+def test_a_large_belief_is_that_of_the_formulas(
+    memory: wv.Memory, exploration: wv.Exploration, share: float
+) -> None:
+    """The estimate, the sums and all widths, after every number of waiting observations."""
+    random = np.random.default_rng(5)
+    policy = wv.Policy(DIM, memory, exploration, ridge=0.3, seed=1)
+    xs, ys, arms = make_rows(random, 60, share), random.standard_normal(60), make_rows(random, 6)
+    for t in range(60):
+        policy.learn(policy.choose(xs[t : t + 1]), ys[t])
+        history = naive.History(xs[: t + 1], ys[: t + 1], np.arange(t + 1), t)
+        if t % 5 != 0 and t < 55:
+            continue
+        now = naive.estimate(memory, 0.3, history)
+        size = np.abs(now.theta).max()
+        np.testing.assert_allclose(policy.theta, now.theta, rtol=0, atol=1e-9 * size)
+        np.testing.assert_allclose(policy.belief.precision, now.W, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(policy.belief.noise, now.W_noise, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(policy.widths(arms), now.widths(arms), rtol=1e-10)
+        if policy.exploration.law is None:
+            continue
+        means, widths = arms @ now.theta, now.widths(arms)
+        expected = propensity.compute_exact_propensities(policy._arrays, means, widths)
+        np.testing.assert_allclose(policy.propensities(arms), expected, rtol=0, atol=1e-7)
+        settled = kernels.view_belief(settle(policy._arrays))
+        counts = policy._arrays.tally[0]
+        inverse = np.linalg.inv(now.W + (counts["ridge"] - 0.3) * np.eye(DIM))
+        noise = now.W_noise + (counts["noise_ridge"] - 0.3) * np.eye(DIM)
+        spread = inverse @ noise @ inverse if policy._arrays.rules["twin"][0] else inverse
+        np.testing.assert_allclose(settled.inverse, inverse, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(settled.spread, spread, rtol=0, atol=1e-10)
+
+
+@every_kind_of_row
+@pytest.mark.parametrize("memory", [wv.keep(), wv.discount(0.97), wv.half_life(20.0)], ids=repr)
+def test_the_noise_of_a_large_belief_is_that_of_the_formulas(
+    memory: wv.Memory, share: float
+) -> None:
+    random = np.random.default_rng(6)
+    exploration = wv.randomized(wv.half_normal(wv.posterior(0.5)))
+    policy = wv.Policy(DIM, memory, exploration, ridge=0.05, seed=1)
+    xs, ys = make_rows(random, 30, share), random.standard_normal(30)
+    for t in range(30):
+        policy.learn(policy.choose(xs[t : t + 1]), ys[t])
+    expected = naive.noise(memory, 0.05, naive.observed(xs, ys))
+    assert policy.estimated_noise == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize("is_lagging", [False, True], ids=["", "rare inversions"])
+@pytest.mark.parametrize("single", [False, True], ids=["", "single"])
+@pytest.mark.parametrize("gamma", [1.0, 0.98, 0.999])
+@pytest.mark.parametrize(
+    "exploration",
+    [wv.optimism(1.0), wv.optimism(30.0), wv.randomized(wv.normal(2.0))],
+    ids=repr,
+)
+def test_the_best_of_many_arms_is_played(
+    exploration: wv.Exploration, gamma: float, single: bool, is_lagging: bool
+) -> None:
+    """By the exact widths of all arms, of which many are nearly equal and some sparse."""
+    memory = wv.keep() if gamma == 1.0 else wv.discount(gamma, single)
+    policy = wv.Policy(DIM, memory, exploration, seed=3)
+    if is_lagging and gamma < 1.0:
+        make_inversions_rare(policy)
+    random = np.random.default_rng(17)
+    theta, running = random.standard_normal(DIM), naive.Running(memory, 1.0, DIM)
+    for t in range(60):
+        arms = make_rows(random, 21, 0.05 if t % 3 == 0 else 1.0)
+        if t % 3 == 1:
+            arms = make_rows(random, 1) + 0.01 * arms
+        now = running.estimate()
+        widths = np.sqrt(np.einsum("kd,kd->k", arms @ now.V_inverse, arms))
+        start = np.uint64(_random.start_round(np.uint64(policy.key), t))
+        z = kernels.draw_level(policy._arrays.rules, kernels.compute_scale(policy._arrays), start)
+        scores = arms @ now.theta + z * widths
+        chances = policy.propensities(arms)
+        choice, again = policy.choose_with_propensities(arms)
+        assert again.tobytes() == chances.tobytes()
+        assert scores[choice.index] >= scores.max() - 1e-9 * (1 + abs(z))
+        reward = float(arms[choice.index] @ theta + random.standard_normal())
+        policy.learn(choice, reward)
+        running.learn(arms[choice.index], reward)
+
+
+def test_ties_of_a_large_belief_are_broken_at_random() -> None:
+    policy = wv.Policy(DIM, wv.discount(0.99), wv.optimism(1.0), seed=0)
+    rows = make_rows(np.random.default_rng(1), 20)
+    policy.learn_many(rows, np.ones(20))
+    played = [policy.choose(np.repeat(rows[:1], 5, axis=0)).index for _ in range(1000)]
+    assert np.bincount(played, minlength=5).min() > 130
+
+
+@pytest.mark.parametrize("memory", [wv.keep(), wv.discount(0.99), wv.half_life(9.0)], ids=repr)
+def test_reading_saving_and_learning_at_once_change_no_bit(
+    memory: wv.Memory, tmp_path: Path
+) -> None:
+    """While observations wait, a belief can be read and a policy saved."""
+    random = np.random.default_rng(2)
+    one, other, many = (
+        wv.Policy(DIM, memory, wv.randomized(wv.half_normal(1.0)), seed=4) for _ in range(3)
+    )
+    rows, rewards, arms = make_rows(random, 50), random.random(50), make_rows(random, 5)
+    for t in range(50):
+        one.learn(rows[t], rewards[t], at=float(t))
+        other.learn(rows[t], rewards[t], at=float(t))
+        assert other.belief.seen == t + 1
+        other.widths(arms)
+        other.propensities(arms)
+        other.save(tmp_path / "policy.npz")
+        other = wv.Policy.load(tmp_path / "policy.npz")
+    many.learn_many(rows, rewards, at=np.arange(50.0))
+    assert contents(one, tmp_path) == contents(other, tmp_path) == contents(many, tmp_path)
+    assert one == other == many
+
+
+def test_a_large_belief_of_release_0_1_0_is_continued() -> None:
+    """Its block has no place for observations that wait."""
+    random = np.random.default_rng(3)
+    rows, rewards = make_rows(random, 40), random.random(40)
+    old, policy, blank = (
+        wv.Policy(DIM, wv.discount(0.99), wv.optimism(1.0), seed=4) for _ in range(3)
+    )
+    for t in range(20):
+        old.learn(rows[t], rewards[t])
+        policy.learn(rows[t], rewards[t])
+    header, arrays = old.export_state()
+    block = settle(old._arrays).block
+    short = block[: _layout.block_size(old._arrays.rules)]
+    blank.restore_state(header, {**arrays, "block": short})
+    for t in range(20, 40):
+        policy.learn(rows[t], rewards[t])
+        blank.learn(rows[t], rewards[t])
+    np.testing.assert_allclose(blank.theta, policy.theta, rtol=0, atol=1e-9)
+    with pytest.raises(ValueError, match="shape"):
+        blank.restore_state(header, {**arrays, "block": block[:-1]})
+
+
+def test_a_belief_can_be_given_amended_and_restarted() -> None:
+    """Each of these meets observations that wait."""
+    random = np.random.default_rng(4)
+    rows, rewards = make_rows(random, 30), random.random(30)
+    policy, other = (wv.Policy(DIM, wv.keep(), wv.optimism(1.0), seed=4) for _ in range(2))
+    policy.learn_many(rows, rewards)
+    other.learn_many(rows[:11], rewards[:11] - 0.5)
+    for t in range(11):
+        other.amend(rows[t], 0.5)
+    other.belief = other.belief.merge(replace(policy.belief, seen=0))
+    expected = naive.estimate(
+        wv.keep(),
+        1.0,
+        naive.observed(np.vstack([rows[:11], rows]), np.append(rewards[:11], rewards)),
+    )
+    np.testing.assert_allclose(other.theta, expected.theta, rtol=0, atol=1e-9)
+    other.learn(rows[0], 1.0)
+    assert other.belief.seen == 12
+
+
+def test_prepared_arms_meet_a_large_belief() -> None:
+    """The choices are those among the plain rows."""
+    random = np.random.default_rng(8)
+    rows = make_rows(random, 5000)
+    plain, prepared = (
+        wv.Policy(DIM, wv.discount(0.99), wv.optimism(0.5), seed=4) for _ in range(2)
+    )
+    arms = wv.finite(rows)
+    for _ in range(12):
+        choices = plain.choose(rows), prepared.choose(arms)
+        assert choices[0].index == choices[1].index
+        for policy, choice in zip((plain, prepared), choices, strict=True):
+            policy.learn(choice, float(rows[choice.index, 0]))
+    assert plain.theta.tobytes() == prepared.theta.tobytes()
