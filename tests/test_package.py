@@ -1,8 +1,12 @@
 """The package as a whole: its public names, and a map of its files that stays true."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 import windvane as wv
 
@@ -37,3 +41,18 @@ def test_the_map_shows_every_file_and_no_other() -> None:
         if file.suffix in (".py", ".html", ".css", ".js") and not file.name.startswith("__")
     }
     assert set(files_on_the_map()) == files
+
+
+@pytest.mark.parametrize("code", ["import windvane", "import sys, windvane.cli as c; c.app"])
+def test_the_package_and_its_command_line_load_no_numpy(code: str) -> None:
+    check = f"{code}\nimport sys\nprint(sorted({{'numpy', 'numba', 'scipy'}} & set(sys.modules)))"
+    ended = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert ended.stdout == "[]\n", ended.stderr
+
+
+def test_names_are_loaded_when_they_are_used() -> None:
+    assert {"Policy", "discount", "thompson", "half_normal", "finite", "Learner"} <= {*wv.__all__}
+    assert {*wv.__all__} <= {*dir(wv)}
+    name = "discont"
+    with pytest.raises(AttributeError, match="no attribute 'discont'"):
+        getattr(wv, name)

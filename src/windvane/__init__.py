@@ -1,85 +1,147 @@
-"""Windvane: linear contextual bandits whose memory fades."""
+"""Windvane: linear contextual bandits whose memory fades.
 
-from windvane import exploration, laws, memory
-from windvane.action_sets import (
-    ActionSet,
-    assignments,
-    ball,
-    box,
-    ellipsoid,
-    oracle,
-    paths,
-    polytope,
-    simplex,
-    subsets,
-)
-from windvane.adaptive.policies import Adaptive, BanditsOverBandits, PredictiveMemory
-from windvane.adaptive.selection import Adaptation
-from windvane.belief import Belief
-from windvane.chooser import Choice, Chooser
-from windvane.diagonal.belief import DiagonalBelief
-from windvane.diagonal.policy import DiagonalPolicy
-from windvane.diagonal.sparse_rows import SparseRow, SparseRows
-from windvane.errors import (
-    ArmsError,
-    BeliefError,
-    ChoiceError,
-    FeatureError,
-    FileError,
-    FitError,
-    RewardError,
-    SettingError,
-    WindvaneError,
-)
-from windvane.exploration import *  # noqa: F403
-from windvane.glm.policy import GeneralizedPolicy
-from windvane.laws import *  # noqa: F403
-from windvane.learner.learner import Decision, Learner
-from windvane.memory import *  # noqa: F403
-from windvane.names import named
-from windvane.policy import Policy
-from windvane.prepared_arms import Finite, finite
+A public name is loaded when it is first used, so that `import windvane` and the command line load
+no NumPy.
+"""
 
-__all__ = [
-    "ActionSet",
-    "Adaptation",
-    "Adaptive",
-    "ArmsError",
-    "BanditsOverBandits",
-    "Belief",
-    "BeliefError",
-    "Choice",
-    "ChoiceError",
-    "Chooser",
-    "Decision",
-    "DiagonalBelief",
-    "DiagonalPolicy",
-    "FeatureError",
-    "FileError",
-    "Finite",
-    "FitError",
-    "GeneralizedPolicy",
-    "Learner",
-    "Policy",
-    "PredictiveMemory",
-    "RewardError",
-    "SettingError",
-    "SparseRow",
-    "SparseRows",
-    "WindvaneError",
-    "assignments",
-    "ball",
-    "box",
-    "ellipsoid",
-    "finite",
-    "named",
-    "oracle",
-    "paths",
-    "polytope",
-    "simplex",
-    "subsets",
-]
-__all__ += exploration.__all__
-__all__ += laws.__all__
-__all__ += memory.__all__
-__all__.sort()
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from windvane import exploration, laws, memory
+    from windvane.action_sets import (
+        ActionSet,
+        assignments,
+        ball,
+        box,
+        ellipsoid,
+        oracle,
+        paths,
+        polytope,
+        simplex,
+        subsets,
+    )
+    from windvane.adaptive.policies import Adaptive, BanditsOverBandits, PredictiveMemory
+    from windvane.adaptive.selection import Adaptation
+    from windvane.belief import Belief
+    from windvane.chooser import Choice, Chooser
+    from windvane.diagonal.belief import DiagonalBelief
+    from windvane.diagonal.policy import DiagonalPolicy
+    from windvane.diagonal.sparse_rows import SparseRow, SparseRows
+    from windvane.errors import (
+        ArmsError,
+        BeliefError,
+        ChoiceError,
+        FeatureError,
+        FileError,
+        FitError,
+        RewardError,
+        SettingError,
+        WindvaneError,
+    )
+    from windvane.exploration import *  # noqa: F403
+    from windvane.glm.policy import GeneralizedPolicy
+    from windvane.laws import *  # noqa: F403
+    from windvane.learner.learner import Decision, Learner
+    from windvane.memory import *  # noqa: F403
+    from windvane.names import named
+    from windvane.policy import Policy
+    from windvane.prepared_arms import Finite, finite
+
+    __all__ = [
+        "ActionSet",
+        "Adaptation",
+        "Adaptive",
+        "ArmsError",
+        "BanditsOverBandits",
+        "Belief",
+        "BeliefError",
+        "Choice",
+        "ChoiceError",
+        "Chooser",
+        "Decision",
+        "DiagonalBelief",
+        "DiagonalPolicy",
+        "FeatureError",
+        "FileError",
+        "Finite",
+        "FitError",
+        "GeneralizedPolicy",
+        "Learner",
+        "Policy",
+        "PredictiveMemory",
+        "RewardError",
+        "SettingError",
+        "SparseRow",
+        "SparseRows",
+        "WindvaneError",
+        "assignments",
+        "ball",
+        "box",
+        "ellipsoid",
+        "finite",
+        "named",
+        "oracle",
+        "paths",
+        "polytope",
+        "simplex",
+        "subsets",
+    ]
+    __all__ += exploration.__all__
+    __all__ += laws.__all__
+    __all__ += memory.__all__
+    __all__.sort()
+
+_NAMES = {  # by module
+    "action_sets": "ActionSet assignments ball box ellipsoid oracle paths polytope simplex subsets",
+    "adaptive.policies": "Adaptive BanditsOverBandits PredictiveMemory",
+    "adaptive.selection": "Adaptation",
+    "belief": "Belief",
+    "chooser": "Choice Chooser",
+    "diagonal.belief": "DiagonalBelief",
+    "diagonal.policy": "DiagonalPolicy",
+    "diagonal.sparse_rows": "SparseRow SparseRows",
+    "errors": "ArmsError BeliefError ChoiceError FeatureError FileError FitError RewardError "
+    "SettingError WindvaneError",
+    "glm.policy": "GeneralizedPolicy",
+    "learner.learner": "Decision Learner",
+    "names": "named",
+    "policy": "Policy",
+    "prepared_arms": "Finite finite",
+}
+_REGISTRIES = ("exploration", "laws", "memory")  # each of them lists its public names
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name, a public module, or `__all__`."""
+    if name == "__all__":
+        value: object = _list_names()
+    elif name in _MODULES:
+        value = getattr(import_module(f"windvane.{_MODULES[name]}"), name)
+    elif not name.startswith("_") and find_spec(f"windvane.{name}") is not None:
+        value = import_module(f"windvane.{name}")
+    else:
+        value = _find_in_registries(name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_list_names()})
+
+
+def _list_names() -> list[str]:
+    """List all public names."""
+    registries = (import_module(f"windvane.{module}") for module in _REGISTRIES)
+    return sorted([*_MODULES, *(name for each in registries for name in each.__all__)])
+
+
+def _find_in_registries(name: str) -> object:
+    """A memory, an exploration or a law."""
+    if not name.startswith("_"):
+        for module in map(import_module, (f"windvane.{each}" for each in _REGISTRIES)):
+            if name in module.__all__:
+                return getattr(module, name)
+    raise AttributeError(f"module 'windvane' has no attribute {name!r}")

@@ -16,9 +16,9 @@ from windvane.chooser import Chooser
 from windvane.diagonal.policy import DiagonalPolicy
 from windvane.errors import SettingError
 from windvane.exploration import Exploration
-from windvane.features.crossings import ALL
 from windvane.glm.policy import GeneralizedPolicy
-from windvane.learner.learner import AUTO, EXPLORATION_PERCENTAGE, Learner
+from windvane.learner.learner import Learner
+from windvane.learner_defaults import ALL_CROSSINGS, AUTO, EXPLORATION_PERCENTAGE
 from windvane.memory import Memory, half_life
 from windvane.names import find_name, named
 from windvane.policy import Policy
@@ -60,7 +60,7 @@ class LearnerCandidate:
     text: str
     half_life: str = AUTO
     exploration_percentage: float = EXPLORATION_PERCENTAGE
-    crossings: str = ALL
+    crossings: str = ALL_CROSSINGS
     array_size: int = 0
     learner: Learner | None = None
     clock: Clock = "time"
@@ -165,7 +165,7 @@ def make_fixed(rule: Rule, action: str = "") -> FixedCandidate:
 def make_learner(
     half_life: str = AUTO,
     exploration_percentage: float = EXPLORATION_PERCENTAGE,
-    crossings: str = ALL,
+    crossings: str = ALL_CROSSINGS,
     array_size: int = 0,
     text: str = "",
 ) -> LearnerCandidate:
@@ -182,7 +182,7 @@ def make_learner(
         settings.append(f"halfLife={half_life}")
     if exploration_percentage != EXPLORATION_PERCENTAGE:
         settings.append(f"explorationPercentage={exploration_percentage:g}")
-    if crossings != ALL:
+    if crossings != ALL_CROSSINGS:
         settings.append(f"crossings={crossings}")
     if array_size:
         settings.append(f"arraySize={array_size}")

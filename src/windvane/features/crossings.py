@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane.errors import SettingError
+from windvane.learner_defaults import ALL_CROSSINGS
 from windvane.types import Places, UnsignedIntegers
 
-ALL = "context*action"
 NONE = "none"
 MAX_PAIRS = 8
 
@@ -41,7 +41,7 @@ def parse_crossings(text: str) -> tuple[Crossing, ...]:
         if not (context and star and action) or "*" in action:
             raise SettingError(
                 f"crossings: a pair must be a namespace of the context, * and one of the action, "
-                f"such as {ALL}, got {pair.strip()!r}"
+                f"such as {ALL_CROSSINGS}, got {pair.strip()!r}"
             )
         crossings.append(
             Crossing(

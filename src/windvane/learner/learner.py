@@ -14,7 +14,7 @@ import numpy as np
 from windvane import policy_file, validation
 from windvane.durations import HalfLife, parse_half_life
 from windvane.errors import ChoiceError, SettingError
-from windvane.features.crossings import ALL, parse_crossings
+from windvane.features.crossings import parse_crossings
 from windvane.learner.request_reader import (
     Features,
     OfferedAction,
@@ -22,6 +22,12 @@ from windvane.learner.request_reader import (
     find_places,
     read_context,
     read_offered_action,
+)
+from windvane.learner_defaults import (
+    ALL_CROSSINGS,
+    AUTO,
+    EXPLORATION_PERCENTAGE,
+    MAX_ARRAY_SIZE,
 )
 from windvane.persistence import Persistent
 from windvane.types import Floats
@@ -32,10 +38,6 @@ if TYPE_CHECKING:
     from windvane.kernels.feature_parts import PackedSides
     from windvane.learner.bank import BeliefBank
     from windvane.learner.ranking import Ranking
-
-AUTO = "auto"
-EXPLORATION_PERCENTAGE = 0.02
-MAX_ARRAY_SIZE = 4096
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Learner(Persistent):
         *,
         half_life: str = AUTO,
         exploration_percentage: float = EXPLORATION_PERCENTAGE,
-        crossings: str = ALL,
+        crossings: str = ALL_CROSSINGS,
         array_size: int = 0,
         seed: int | np.random.SeedSequence | None = None,
     ) -> None:

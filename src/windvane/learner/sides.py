@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from windvane.errors import FeatureError
-from windvane.features.crossings import ALL, Crossing, build_masks, parse_crossings
+from windvane.features.crossings import Crossing, build_masks, parse_crossings
 from windvane.features.json_reader import FeatureList
 from windvane.features.packing import (
     BYTES_PER_NUMBER,
@@ -19,10 +19,11 @@ from windvane.features.packing import (
 )
 from windvane.kernels.array_projection import project_arrays
 from windvane.kernels.feature_parts import PackedSides
+from windvane.learner_defaults import ALL_CROSSINGS
 from windvane.types import Places
 
 MAX_ROW_ENTRIES = 2**16  # of the row of one action: the hash table of a learner holds some more
-_ALL = parse_crossings(ALL)
+_ALL = parse_crossings(ALL_CROSSINGS)
 _ONE_MASKS = np.ones(1024, np.int64)
 
 

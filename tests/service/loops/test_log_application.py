@@ -21,7 +21,7 @@ from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
 from windvane.service.store.log_news import LogNews
 from windvane.service.store.reward_operations import PutReward
-from windvane.service.store.schema import LoopRow
+from windvane.service.store.schema import Lesson, LoopRow
 
 HALF_LIVES = ("auto", "2 days", "3 hours", "never")
 
@@ -127,7 +127,7 @@ def test_a_server_whose_missing_lessons_were_deleted_loads_a_snapshot(where: str
 def test_lessons_that_come_as_news_are_learned_without_reading_the_log(where: str) -> None:
     async def play(duo: Duo) -> None:
         here, away = duo.loops
-        lessons = []
+        lessons: list[Lesson] = []
         for number in range(5):
             duo.rank(here, f"e{number}")
             put = PutReward(here.id, f"e{number}", 0.5, here.clock.now_us(), here.terms)

@@ -12,19 +12,28 @@ The settings of 0.1.0 name no belief, because theirs is always full.
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 import msgspec
 
-from windvane import exploration, laws, memory
 from windvane.durations import parse_half_life, parse_seconds
 from windvane.errors import SettingError
-from windvane.features.crossings import ALL, parse_crossings
-from windvane.learner.learner import AUTO, EXPLORATION_PERCENTAGE, MAX_ARRAY_SIZE, Learner
-from windvane.policy import Policy
+from windvane.learner_defaults import (
+    ALL_CROSSINGS,
+    AUTO,
+    EXPLORATION_PERCENTAGE,
+    MAX_ARRAY_SIZE,
+)
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.dates import parse_date
 from windvane.service.errors import LoopNameError, LoopSettingsError
+
+# Imported late, because the command line reads the settings without them: NumPy takes long to load.
+if TYPE_CHECKING:
+    from windvane.exploration import Exploration
+    from windvane.learner.learner import Learner
+    from windvane.memory import Memory
+    from windvane.policy import Policy
 
 LOOP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
 MAX_NEW_DIM = 1024  # of a new loop: a lesson takes d² steps, and every d lessons one takes d³
@@ -172,7 +181,7 @@ class Settings(
             "pairs of namespaces",
             fixed=True,
         ),
-    ] = ALL
+    ] = ALL_CROSSINGS
     array_size: Annotated[
         int,
         _setting(
@@ -228,7 +237,10 @@ class Settings(
         parse_seconds(self.model_export_frequency)
         parse_seconds(self.auto_optimization_frequency)
         parse_date(self.auto_optimization_start_date)
-        parse_crossings(self.crossings)
+        if self.crossings != ALL_CROSSINGS:
+            from windvane.features.crossings import parse_crossings
+
+            parse_crossings(self.crossings)
         if not self.finds_half_life:
             self.build_memory()  # checks the half-life
         elif self.belief == "full":
@@ -297,21 +309,27 @@ class Settings(
         """Whether the loop finds its half-life by itself."""
         return self.half_life.strip().lower() == AUTO
 
-    def build_memory(self) -> memory.Memory:
+    def build_memory(self) -> "Memory":
         """The memory: a half-life in rounds or in seconds, or none."""
+        from windvane import memory
+
         half_life = parse_half_life(self.half_life)
         return memory.keep() if half_life is None else memory.half_life(half_life.length)
 
-    def build_exploration(self) -> exploration.Exploration:
+    def build_exploration(self) -> "Exploration":
         """The exploration: randomized confidence bounds, the radius scaled by a half-normal draw.
 
         All actions of a round share one draw.
         """
+        from windvane import exploration, laws
+
         radius = laws.confidence(0.01, self.noise)
         return exploration.randomized(laws.half_normal(self.width * radius))
 
-    def build_policy(self) -> Policy:
+    def build_policy(self) -> "Policy":
         """A policy of these settings, for a full belief, that has learned nothing."""
+        from windvane.policy import Policy
+
         return Policy(
             self.dim,
             self.build_memory(),
@@ -321,8 +339,10 @@ class Settings(
             floor=self.exploration_percentage,
         )
 
-    def build_learner(self) -> Learner:
+    def build_learner(self) -> "Learner":
         """A learner of these settings, for a diagonal belief, that has learned nothing."""
+        from windvane.learner.learner import Learner
+
         return Learner(
             half_life=self.half_life,
             exploration_percentage=self.exploration_percentage,
