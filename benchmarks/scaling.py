@@ -89,7 +89,7 @@ def measure_parts() -> list[Row]:
     from postgresql_server import create_database, run_postgresql
 
     with run_postgresql() as url, ExitStack() as stack:
-        rows = []
+        rows: list[Row] = []
         database = create_database(url)
         servers = [
             stack.enter_context(run_server(SERVICE, flags=["--database", database]))

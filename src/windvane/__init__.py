@@ -91,7 +91,6 @@ if TYPE_CHECKING:
     __all__ += exploration.__all__
     __all__ += laws.__all__
     __all__ += memory.__all__
-    __all__.sort()
 
 _NAMES = {  # by module
     "action_sets": "ActionSet assignments ball box ellipsoid oracle paths polytope simplex subsets",

@@ -22,7 +22,13 @@ from windvane.client.results import (
     make_id,
 )
 from windvane.errors import ChoiceError, FeatureError, RewardError, SettingError
-from windvane.learner.request_reader import Features, find_places, read_actions, read_context
+from windvane.learner.request_reader import (
+    Features,
+    check_list,
+    find_places,
+    read_context,
+    read_offered_action,
+)
 
 MAX_BATCH_REWARDS = 1000  # in one request
 MAX_BATCH_BYTES = 1 << 19  # of one request; the service takes twice as many
@@ -100,7 +106,7 @@ def rank(
 ) -> Operation[Decision]:
     """Choose one of the actions; the first one if no server answers in time."""
     contexts = read_context(context)
-    offered = read_actions(actions)
+    offered = [read_offered_action(action) for action in check_list("actions", actions)]
     ids = [action.id for action in offered]
     places = find_places(ids, options.exclude)
     _check_finite([contexts, [action.features for action in offered]])
