@@ -183,7 +183,7 @@ def _copy_all(reader: Connection, engine: Engine, report: Report) -> dict[str, i
             last_key = _find_last_key(writer, table)
         for rows in _read_batches(reader, table, last_key):
             with engine.begin() as writer:
-                writer.execute(insert(table), rows)
+                _insert_rows(writer, table, rows)
             done += len(rows)
             report(table.name, done, total)
     with engine.begin() as writer:
@@ -267,6 +267,22 @@ def _compute_fingerprint(connection: Connection, counts: dict[str, int]) -> str:
         rows = connection.execute(select(table).order_by(*table.columns))
         state.append([list(row) for row in rows])
     return hashlib.sha256(repr(state).encode()).hexdigest()
+
+
+def _insert_rows(writer: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+    """Insert rows; PostgreSQL takes them by COPY, with far less work for each row."""
+    if writer.dialect.name != "postgresql":
+        writer.execute(insert(table), rows)
+        return
+    quote = writer.dialect.identifier_preparer.quote
+    names = ", ".join(quote(name) for name in rows[0])
+    driver_connection: Any = writer.connection.driver_connection
+    with (
+        driver_connection.cursor() as cursor,
+        cursor.copy(f"COPY {quote(table.name)} ({names}) FROM STDIN") as stream,
+    ):
+        for row in rows:
+            stream.write_row(tuple(row.values()))
 
 
 def _find_last_key(connection: Connection, table: Table) -> Sequence[Any] | None:
