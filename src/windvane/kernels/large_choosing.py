@@ -19,8 +19,9 @@ from windvane.kernels.learning import NOT_FINITE
 from windvane.kernels.linalg import copy_vector
 from windvane.kernels.sampling import compute_scale, draw_level
 from windvane.kernels.widths import bound_width_error, compute_squared_norms
-from windvane.types import Floats
+from windvane.types import Floats, Places
 
+LEADERS_AT_ONCE = 4  # arms that are measured together
 CLOSER_TOLERANCE = 2e-3  # error of closer widths, for ‖x‖/√λ = 1
 EXACT_TOLERANCE = 1e-10  # error of the widths that decide, for ‖x‖/√λ = 1
 
@@ -56,24 +57,67 @@ def score_with_large_widths(
         highest[k] = means[k] + z * width + abs(z) * error
         lowest[k] = highest[k] - 2.0 * abs(z) * error
     count = drop_beaten_arms(highest, lowest)
-    tolerance = CLOSER_TOLERANCE if relative_error > 0.0 else EXACT_TOLERANCE
-    while count > 1 and tolerance >= EXACT_TOLERANCE:
-        places, rivals = np.empty(count, np.int64), np.empty((count, arms.shape[1]))
-        count = 0
+    if count > 1 and relative_error > 0.0:
+        bound_leaders(arrays, arms, squared_norms, z, means, highest, lowest)
+        count = drop_beaten_arms(highest, lowest)
+    if count > 1:
+        places, count = np.empty(count, np.int64), 0
         for k in range(means.size):
             if highest[k] > -np.inf:
                 places[count] = k
-                copy_vector(arms[k], rivals[count])
                 count += 1
-        widths = compute_large_widths(arrays, rivals, tolerance)
-        is_last = tolerance == EXACT_TOLERANCE
+        widths = compute_large_widths(arrays, copy_rows(arms, places), EXACT_TOLERANCE)
+        for m in range(count):
+            highest[places[m]] = means[places[m]] + z * widths[m]
+    return highest
+
+
+@compiled
+def bound_leaders(
+    arrays: PolicyArrays,
+    arms: Floats,
+    squared_norms: Floats,
+    z: float,
+    means: Floats,
+    highest: Floats,
+    lowest: Floats,
+) -> None:
+    """Tighten the bounds (K,) of arms that may be the best, those with the highest bounds first.
+
+    Each of them may show that others cannot be the best, and then these are not measured.
+    """
+    unit, bar = 1.0 / math.sqrt(arrays.rules[0].ridge), -np.inf
+    is_open = np.empty(means.size, np.bool_)
+    for k in range(means.size):
+        is_open[k] = highest[k] > -np.inf
+        bar = max(bar, lowest[k])
+    while True:
+        places, count = np.empty(LEADERS_AT_ONCE, np.int64), 0
+        for _ in range(LEADERS_AT_ONCE):
+            leader = -1
+            for k in range(means.size):
+                is_rival = is_open[k] and highest[k] >= bar
+                if is_rival and (leader < 0 or highest[k] > highest[leader]):
+                    leader = k
+            if leader >= 0:
+                is_open[leader] = False
+                places[count] = leader
+                count += 1
+        if count == 0:
+            return
+        widths = compute_large_widths(arrays, copy_rows(arms, places[:count]), CLOSER_TOLERANCE)
         for m in range(count):
             k = places[m]
-            error = 0.0 if is_last else 2.0 * tolerance * unit * math.sqrt(squared_norms[k])
-            highest[k] = means[k] + z * widths[m] + abs(z) * error
-            lowest[k] = highest[k] - 2.0 * abs(z) * error
-        if is_last:
-            break
-        count = drop_beaten_arms(highest, lowest)
-        tolerance = EXACT_TOLERANCE
-    return highest
+            error = abs(z) * (2.0 * CLOSER_TOLERANCE * unit * math.sqrt(squared_norms[k]))
+            highest[k] = means[k] + z * widths[m] + error
+            lowest[k] = highest[k] - 2.0 * error
+            bar = max(bar, lowest[k])
+
+
+@compiled
+def copy_rows(rows: Floats, places: Places) -> Floats:
+    """The rows (n, d) at these places."""
+    copies = np.empty((places.size, rows.shape[1]))
+    for m in range(places.size):
+        copy_vector(rows[places[m]], copies[m])
+    return copies
