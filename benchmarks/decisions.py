@@ -83,8 +83,8 @@ def main(words: list[str] | None = None) -> None:
         if "digits" in streams and find_spec("sklearn") is None:
             missing.append("scikit-learn")
         if missing:
-            others = "or leave them out with --contestants and --streams"
-            fail(f"not installed: {', '.join(missing)}; pip install {' '.join(missing)}, {others}")
+            instead = "or leave them out with --contestants and --streams"
+            fail(f"not installed: {', '.join(missing)}; pip install {' '.join(missing)}, {instead}")
         if asked.again:
             results = {game: result for game, result in results.items() if game not in games}
         failed = play_missing(games, results, asked.results, asked.limit, asked.processes, tell)
@@ -97,7 +97,8 @@ def main(words: list[str] | None = None) -> None:
         print(json.dumps(tables, indent=2, ensure_ascii=False))
     else:
         write = format_markdown if asked.markdown else format_table
-        print("\n\n".join(write(table) for table in (rows, summary, others) if table))
+        filled = [table for table in (rows, summary, others) if table]
+        print("\n\n".join(map(write, filled)))
     if asked.figure is not None:
         from benchmarks.decisions_figure import write_figure
 

@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from windvane import exploration, laws, memory
     from windvane.action_sets import (
         ActionSet,
         assignments,
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from windvane.policy import Policy
     from windvane.prepared_arms import Finite, finite
 
-    __all__ = [
+    __all__ = [  # and the names of the registries
         "ActionSet",
         "Adaptation",
         "Adaptive",
@@ -88,9 +87,6 @@ if TYPE_CHECKING:
         "simplex",
         "subsets",
     ]
-    __all__ += exploration.__all__
-    __all__ += laws.__all__
-    __all__ += memory.__all__
 
 _NAMES = {  # by module
     "action_sets": "ActionSet assignments ball box ellipsoid oracle paths polytope simplex subsets",

@@ -59,7 +59,7 @@ def select_if_less(left: Floats, right: Floats, chosen: Floats, other: Floats) -
     return np.where(left < right, chosen, other)
 
 
-class LanesType(types.Type):  # type: ignore[misc]
+class LanesType(types.Type):
     """The type of lanes in compiled code."""
 
     def __init__(self) -> None:

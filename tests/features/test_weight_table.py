@@ -41,7 +41,8 @@ def test_a_full_group_is_continued_in_the_next_one_and_after_the_last_at_the_fro
     wanted = [*range(8, 16), *range(8)]
     assert [int(claim_key(table, key)[0]) for key in keys[:15]] == wanted[:15]
     assert [int(find_key(table, key)) for key in keys] == [*wanted[:15], ABSENT]
-    assert claim_key(table, keys[15]) == (7, True)
+    place, is_new = claim_key(table, keys[15])
+    assert (int(place), is_new) == (7, True)
     assert int(find_key(table, keys[15])) == 7
 
 

@@ -164,7 +164,8 @@ def finish_width(
     correct_spread_image(pending, m, target, image)
     pending.squares[m] = dot(x, q)
     noise_lag = rule.ridge - counts.noise_ridge
-    return dot(target, image) + noise_lag * multiple * multiple * dot(later, later)
+    result: float = dot(target, image) + noise_lag * multiple * multiple * dot(later, later)
+    return result
 
 
 @compiled

@@ -58,6 +58,8 @@ class Lead(NamedTuple):
 class BeliefBank:
     """Beliefs of different half-lives that learn the same lessons; one of them leads."""
 
+    _leading: Floats  # a copy of the sums of the leader's column; empty: it must be made
+
     def __init__(self, half_lives: Sequence[float], floor: float) -> None:
         columns = [Column(each, prior) for each in half_lives for prior in FIRST_PRIORS]
         count = len(columns)
@@ -243,7 +245,7 @@ class BeliefBank:
 
     def _forget_leading(self) -> None:
         """Forget the copy of the leader's column, which is made again when it is needed."""
-        self._leading: Floats = np.empty((0, 2))
+        self._leading = np.empty((0, 2))
 
     def _advance(self, at: float) -> None:
         if self.newest == -math.inf:

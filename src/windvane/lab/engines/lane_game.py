@@ -51,7 +51,7 @@ class Rows(NamedTuple):
     """The first row of each part of the lanes that every policy has."""
 
     dim: int  # d
-    count: int  # K
+    arm_count: int  # K
     arms: int  # K·d rows: the features of all arms
     features: int  # d: those of the arms chosen in this round
     reward: int  # 1: their rewards
@@ -180,7 +180,7 @@ def add_to_sums(game: LaneGame, lanes: Floats, rows: Rows, fade: float, unit: fl
 def find_rivals(lanes: Floats, rows: Rows, bar: Floats) -> None:
     """Count the arms whose bound reaches the bar, and write one of them to `best`."""
     best, rivals, zero, one = repeat(0.0), repeat(0.0), repeat(0.0), repeat(1.0)
-    for k in range(rows.count):
+    for k in range(rows.arm_count):
         highest = load(lanes, rows.highest + k)
         rivals = rivals + select_if_less(highest, bar, zero, one)
         best = select_if_less(highest, bar, best, repeat(float(k)))
@@ -202,7 +202,7 @@ def mix_lanes(game: LaneGame, arrays: PolicyArrays, t: int) -> None:
 def has_one_best_arm(lanes: Floats, rows: Rows, lane: int) -> bool:
     """Whether all rivals of a lane have the same features, as the same arm offered twice has."""
     best = rows.arms + int(lanes[rows.best, lane]) * rows.dim
-    for k in range(rows.count):
+    for k in range(rows.arm_count):
         if lanes[rows.highest + k, lane] >= lanes[rows.bar, lane]:
             for i in range(rows.dim):
                 if lanes[rows.arms + k * rows.dim + i, lane] != lanes[best + i, lane]:
@@ -218,7 +218,7 @@ def factor_precision(
     for i in range(rows.dim):
         for j in range(rows.dim):
             matrix[i, j] = ridge if i == j else 0.0
-    for k in range(rows.count):
+    for k in range(rows.arm_count):
         x, weight = rows.arms + k * rows.dim, scale * lanes[rows.counts + k, lane]
         if weight > 0.0:
             for i in range(rows.dim):

@@ -107,7 +107,7 @@ def refresh(arrays: PolicyArrays, lanes: Floats, rows: Rows, own: SampleRows) ->
     scale_rows(lanes, rows.counts, rows.noise_counts, rule.gamma**counts.stale)
     counts.stale = 0
     counts.ridge = rule.ridge * rule.lead
-    sum_squares(lanes, d, rows.count, rows.arms, rows.counts, counts.ridge, own.inverse)
+    sum_squares(lanes, d, rows.arm_count, rows.arms, rows.counts, counts.ridge, own.inverse)
     invert_packed(lanes, d, own.inverse, own.image)
 
 
@@ -151,7 +151,8 @@ def solve_side_by_side(arrays: PolicyArrays, lanes: Floats, d: int, own: SampleR
         for i in range(d):
             change = load(lanes, own.sample + i) - load(lanes, own.draws + d + i)
             changed = changed + change * change
-    return (ratio / (1.0 - ratio)) * take_root(changed)
+    bound: Floats = (ratio / (1.0 - ratio)) * take_root(changed)
+    return bound
 
 
 @compiled
@@ -162,7 +163,7 @@ def score_samples(arrays: PolicyArrays, lanes: Floats, rows: Rows, own: SampleRo
     size = take_root(sum_products(lanes, d, own.sample, own.sample))
     error = error + (1.0 + load(lanes, rows.energy) * (1.0 / rule.ridge)) * size * ROUNDING
     top, largest = repeat(-np.inf), repeat(0.0)
-    for k in range(rows.count):
+    for k in range(rows.arm_count):
         total = sum_products(lanes, d, rows.arms + k * d, own.sample)
         store(lanes, rows.highest + k, total)
         top = take_larger(top, total)
@@ -182,13 +183,13 @@ def settle_samples(
 ) -> None:
     """Choose among the rivals of one lane, by a sample without the error of P if they differ."""
     rule, d = arrays.rules[0], rows.dim
-    scores, root, sample = np.empty(rows.count), np.empty((d, d)), np.empty((d, 1))
+    scores, root, sample = np.empty(rows.arm_count), np.empty((d, d)), np.empty((d, 1))
     is_exact = not has_one_best_arm(lanes, rows, lane)
     if is_exact:
         scale = rule.gamma ** arrays.tally[0].stale
         factor_precision(lanes, rows, lane, scale, rule.ridge, root)
         solve_exactly(lanes, root, lane, own.right, sample)
-    for k in range(rows.count):
+    for k in range(rows.arm_count):
         if is_exact:
             scores[k] = multiply_arm(lanes, rows, lane, k, sample)
         else:

@@ -77,7 +77,7 @@ class WidthRows(NamedTuple):
 
 def lay_out_width_rows(rows: Rows) -> WidthRows:
     """Return the first row of each part, after those that every policy has."""
-    d, k, packed = rows.dim, rows.count, rows.dim * (rows.dim + 1) // 2
+    d, k, packed = rows.dim, rows.arm_count, rows.dim * (rows.dim + 1) // 2
     sizes = [packed, packed, d, 1, 1, *[k] * 5, *[d] * 5, k * d, k * d]
     return WidthRows(*np.cumsum([rows.own, *sizes]).tolist())
 
@@ -118,7 +118,7 @@ def play_widths(
 def refresh(arrays: PolicyArrays, lanes: Floats, rows: Rows, own: WidthRows) -> None:
     """Recompute P, Q and the numbers of every arm from the counts."""
     rule, counts = arrays.rules[0], arrays.tally[0]
-    d, count, fade = rows.dim, rows.count, rule.gamma**counts.stale
+    d, count, fade = rows.dim, rows.arm_count, rule.gamma**counts.stale
     scale_rows(lanes, rows.counts, rows.noise_counts, fade)
     scale_rows(lanes, rows.noise_counts, rows.energy, fade * fade)
     counts.stale = 0
@@ -176,7 +176,7 @@ def score_widths(arrays: PolicyArrays, lanes: Floats, rows: Rows, own: WidthRows
     unit_rounding, zero = rounding * (1.0 / rule.ridge), repeat(0.0)
     image_error = second * size + (second / math.sqrt(rule.ridge)) * bound
     bar = repeat(-np.inf)
-    for k in range(rows.count):
+    for k in range(rows.arm_count):
         norm_square = load(lanes, rows.squared_norms + k)
         norm = take_root(norm_square)
         square, error = load(lanes, own.squared_widths + k), unit_rounding * norm_square
@@ -207,14 +207,14 @@ def settle_widths(
 ) -> None:
     """Choose among the rivals of one lane, by scores without the error of P if they differ."""
     rule, d = arrays.rules[0], rows.dim
-    scores, root = np.empty(rows.count), np.empty((d, d))
+    scores, root = np.empty(rows.arm_count), np.empty((d, d))
     theta, pulled = np.empty((d, 1)), np.empty((d, 1))
     is_exact = not has_one_best_arm(lanes, rows, lane)
     fade = rule.gamma ** arrays.tally[0].stale
     if is_exact:
         factor_precision(lanes, rows, lane, fade, rule.ridge, root)
         solve_exactly(lanes, root, lane, rows.moment, theta)
-    for k in range(rows.count):
+    for k in range(rows.arm_count):
         scores[k] = -np.inf
         if lanes[rows.highest + k, lane] >= lanes[rows.bar, lane]:
             scores[k] = 1.0
@@ -238,7 +238,7 @@ def compute_noise_square(
     total = 0.0
     for i in range(rows.dim):
         total += ridge * vector[i, 0] * vector[i, 0]
-    for k in range(rows.count):
+    for k in range(rows.arm_count):
         weight = scale * lanes[rows.noise_counts + k, lane]
         if weight > 0.0:
             product = multiply_arm(lanes, rows, lane, k, vector)
@@ -315,7 +315,7 @@ def follow_arms(
     share, growth = 1.0 / divisor, 1.0 / fade
     length, along = sum_products(lanes, d, p, p), sum_products(lanes, d, p, own.estimate)
     pull = (along + eta * length) * share
-    for k in range(rows.count):
+    for k in range(rows.arm_count):
         x = rows.arms + k * d
         a = sum_products(lanes, d, x, p)
         part = a * share
@@ -352,7 +352,7 @@ def follow_arms_with_twin(
     share, growth = 1.0 / divisor, 1.0 / fade
     length, overlap = sum_products(lanes, d, p, p), sum_products(lanes, d, p, q)
     pull = (sum_products(lanes, d, p, own.estimate) + eta * length) * share
-    for k in range(rows.count):
+    for k in range(rows.arm_count):
         x = rows.arms + k * d
         a, b, r, e = repeat(0.0), repeat(0.0), repeat(0.0), repeat(0.0)
         for i in range(d):
