@@ -28,7 +28,7 @@ MEMORIES = [
     wv.discount(0.3),
     wv.discount(0.97, single=True),
     wv.half_life(20.0),
-    wv.restart(23),
+    wv.restart(24),
 ]
 EXPLORATIONS = [
     wv.optimism(1.0),
@@ -111,7 +111,7 @@ def test_a_large_belief_is_that_of_the_formulas(
         if t % 5 != 0 and t < 55:
             continue
         now = naive.estimate(memory, 0.3, history)
-        size = np.abs(now.theta).max()
+        size = float(np.linalg.norm(now.theta))
         np.testing.assert_allclose(policy.theta, now.theta, rtol=0, atol=1e-9 * size)
         np.testing.assert_allclose(policy.belief.precision, now.W, rtol=0, atol=1e-11)
         np.testing.assert_allclose(policy.belief.noise, now.W_noise, rtol=0, atol=1e-11)
