@@ -107,8 +107,9 @@ def extend_block(rules: Records, block: Floats) -> Floats:
 
     Release 0.1.0 changed all matrices of a large belief for every observation.
     """
-    if block.shape == (block_size(rules),):
-        return np.append(block, np.zeros(pending_size(rules), block.dtype))
+    more = pending_size(rules)
+    if more > 0 and block.shape == (block_size(rules),) and block.dtype == np.float64:
+        return np.append(block, np.zeros(more))
     return block
 
 
