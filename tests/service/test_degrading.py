@@ -202,7 +202,7 @@ def test_a_defect_in_the_encoder_degrades_ranks_and_recovers(
 
     ranked = send_rank(web, "ranked")
     with monkeypatch.context() as patch:
-        patch.setattr(Learner, "rank_packed", broken)
+        patch.setattr(Learner, "rank_sides", broken)
         response = send_rank(web, "e")
         assert response["degraded"]
         assert response["rewardActionId"] == "tea"
