@@ -68,7 +68,6 @@ NO_LEADING = Leading(-1, np.empty((0, 2)))
 class BeliefBank:
     """Beliefs of different half-lives that learn the same lessons; one of them leads."""
 
-
     def __init__(self, half_lives: Sequence[float], floor: float) -> None:
         columns = [Column(each, prior) for each in half_lives for prior in FIRST_PRIORS]
         count = len(columns)
