@@ -91,13 +91,13 @@ def main(words: list[str] | None = None) -> None:
     played = [results[game] for game in games if game in results]
     if not played:
         fail(f"no results in {asked.results}; run without --show")
-    rows, summary, others = list_rows(played), summarise(played), list_others(played)
+    rows, summary, peers = list_rows(played), summarise(played), list_others(played)
     if asked.json:
-        tables = {"results": rows, "summary": summary, "others": others}
+        tables = {"results": rows, "summary": summary, "others": peers}
         print(json.dumps(tables, indent=2, ensure_ascii=False))
     else:
         write = format_markdown if asked.markdown else format_table
-        filled = [table for table in (rows, summary, others) if table]
+        filled = [table for table in (rows, summary, peers) if table]
         print("\n\n".join(map(write, filled)))
     if asked.figure is not None:
         from benchmarks.decisions_figure import write_figure

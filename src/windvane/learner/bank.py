@@ -55,10 +55,18 @@ class Lead(NamedTuple):
     at: float  # the time of the newest decision then
 
 
+class Leading(NamedTuple):
+    """A copy of one column of a bank, `copy_column`; empty if there is none."""
+
+    column: int
+    sums: Floats  # (places + 1, 2)
+
+
+NO_LEADING = Leading(-1, np.empty((0, 2)))
+
+
 class BeliefBank:
     """Beliefs of different half-lives that learn the same lessons; one of them leads."""
-
-    _leading: Floats  # a copy of the sums of the leader's column; empty: it must be made
 
     def __init__(self, half_lives: Sequence[float], floor: float) -> None:
         columns = [Column(each, prior) for each in half_lives for prior in FIRST_PRIORS]
@@ -88,7 +96,7 @@ class BeliefBank:
         self.newest = -math.inf  # time of the newest decision that was learned
         self.lead = Lead(count - 1, 0, 0.0)
         self.max_places = MAX_PLACES  # of the table of weights
-        self._forget_leading()
+        self.leading = NO_LEADING  # what ranks read
 
     @property
     def leader(self) -> float:
@@ -102,14 +110,14 @@ class BeliefBank:
 
     def count_bytes(self) -> int:
         """Count the bytes of all arrays."""
-        return sum(array.nbytes for array in (*self.bank, *self.scales, self._leading))
+        return sum(array.nbytes for array in (*self.bank, *self.scales, self.leading.sums))
 
     def rank(self, sides: PackedSides, places: Places, at: float, key: int, round_: int) -> Ranking:
         """Choose among the actions at `places`."""
         when = max(at, self.newest)
         self.prepare()
         return rank_actions(
-            *(self.rules, self.bank, self._leading, self.scales, sides, places),
+            *(self.rules, self.bank, self.leading.sums, self.scales, sides, places),
             *(self.lead.column, when if math.isfinite(when) else 0.0, key, round_),
         )
 
@@ -125,11 +133,11 @@ class BeliefBank:
         `prepare`.
         """
         when = max(at, self.now)
-        bank, column, leading = self.bank, self.lead.column, self._leading
-        if len(leading) != len(bank.keys) + 1:
-            leading = copy_column(bank.sums, column)
+        bank, column, leading = self.bank, self.lead.column, self.leading
+        if leading.column != column or len(leading.sums) != len(bank.keys) + 1:
+            leading = Leading(column, copy_column(bank.sums, column))
         parts = weigh_parts(sides, self.scales)
-        return predict_actions(self.rules, bank, leading, column, when, parts)[0]
+        return predict_actions(self.rules, bank, leading.sums, column, when, parts)[0]
 
     def learn(self, sides: PackedSides, reward: float, at: float) -> bool:
         """Learn the reward of a context and one action; returns whether the lead changed."""
@@ -137,13 +145,13 @@ class BeliefBank:
         row = build_lesson_row(sides, self.scales)
         self._make_room(row.keys.size, sides.numbers.size)
         group_room = int(MAX_FILL * len(self.bank.group_keys)) - self.group_count
-        origin = self.bank.origins[self.lead.column]
+        leading, origin = self._find_leading(), self.bank.origins[self.lead.column]
         added, added_groups = learn_lesson(
-            *(self.rules, self.bank, self._leading, self.lead.column, row),
+            *(self.rules, self.bank, leading, self.lead.column, row),
             *(reward, at, self.newest, group_room),
         )
         if self.bank.origins[self.lead.column] != origin:  # all sums of the column were scaled
-            self._forget_leading()
+            self.leading = NO_LEADING
         self.weight_count += added
         self.group_count += added_groups
         scale_room = int(MAX_FILL * len(self.scales.keys)) - self.scale_count
@@ -156,13 +164,13 @@ class BeliefBank:
         self._advance(at)
         row = build_lesson_row(sides, self.scales)
         self._make_room(row.keys.size, 0)
-        origin = self.bank.origins[self.lead.column]
+        leading, origin = self._find_leading(), self.bank.origins[self.lead.column]
         self.weight_count += amend_lesson(
-            *(self.rules, self.bank, self._leading, self.lead.column, row),
+            *(self.rules, self.bank, leading, self.lead.column, row),
             *(more, at, self.newest),
         )
         if self.bank.origins[self.lead.column] != origin:
-            self._forget_leading()
+            self.leading = NO_LEADING
 
     def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
         """Return the state as a saved file holds it; the tables without their empty places."""
@@ -236,16 +244,18 @@ class BeliefBank:
         )
         self.scales = Scales(*_fill(arrays["scale_keys"], arrays["scales"]))
         self.weight_count, self.scale_count, self.group_count = weights, scales, groups
-        self._forget_leading()
+        self.leading = NO_LEADING
 
     def prepare(self) -> None:
         """Copy the sums of the leader's column, unless the copy is up to date."""
-        if self._leading.size == 0:
-            self._leading = copy_column(self.bank.sums, self.lead.column)
+        if self.leading.column != self.lead.column:
+            self.leading = Leading(self.lead.column, copy_column(self.bank.sums, self.lead.column))
 
-    def _forget_leading(self) -> None:
-        """Forget the copy of the leader's column, which is made again when it is needed."""
-        self._leading = np.empty((0, 2))
+    def _find_leading(self) -> Floats:
+        """Return the copy of the leader's column, so that it learns too, or nothing."""
+        if self.leading.column != self.lead.column:
+            self.leading = NO_LEADING
+        return self.leading.sums
 
     def _advance(self, at: float) -> None:
         if self.newest == -math.inf:
@@ -263,7 +273,7 @@ class BeliefBank:
             return False
         half_life = self.leader
         self.lead = self.lead._replace(column=best)
-        self._forget_leading()
+        self.leading = NO_LEADING
         if self.leader == half_life:  # with another first prior precision
             return False
         self.lead = Lead(best, self.lessons, self.newest)
@@ -286,7 +296,7 @@ class BeliefBank:
             new_keys, new_sums = _move(keys, sums.reshape(len(keys), -1), is_kept, places)
             self.weight_count = int(np.count_nonzero(is_kept))
             self.bank = self.bank._replace(keys=new_keys, sums=new_sums.reshape(places, 2, -1))
-            self._forget_leading()
+            self.leading = NO_LEADING
         places = len(self.bank.group_keys)
         while self.group_count + weights > MAX_FILL * places and places < MAX_GROUP_PLACES:
             keys, evidence = self.bank.group_keys, self.bank.evidence

@@ -343,7 +343,7 @@ def test_a_large_belief_is_stored_less_often(store: Store, size: Size) -> None:
     assert loop.needs_snapshot
 
 
-def test_a_shadow_with_limited_memory_takes_a_quarter_and_keeps_the_limit_when_settings_change(
+def test_a_shadow_with_limited_memory_takes_an_eighth_and_keeps_the_limit_when_settings_change(
     store: Store,
 ) -> None:
     loop = create_loop(store, Settings())
@@ -358,5 +358,5 @@ def test_a_shadow_with_limited_memory_takes_a_quarter_and_keeps_the_limit_when_s
     assert isinstance(shadow, LearnerModel)
     assert shadow.learner.half_life == "3 days"
     assert shadow.observation_count == 5
-    assert shadow.learner.bank.max_places == MAX_PLACES // 4
+    assert shadow.learner.bank.max_places == MAX_PLACES // 8
     assert learner_of(loop).bank.max_places == MAX_PLACES

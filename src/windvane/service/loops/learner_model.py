@@ -29,7 +29,7 @@ from windvane.types import Floats, UnsignedIntegers
 
 BYTES_PER_NUMBER = 8  # also of the hash of a feature
 MAX_SHORT_LESSON_ENTRIES = 1 << 13  # of all rows that are learned; beyond, it takes milliseconds
-LIMITED_PLACES = 1 << 15  # of a table of weights with limited memory: a quarter of all
+LIMITED_PLACES = 1 << 14  # of a table of weights with limited memory: an eighth of all
 SUMMARY_SIZE = 128  # as many numbers as a full belief of the default dimension has
 SUMMARY_PRIOR = 1.0  # precision by which a summary shrinks a weight without much data
 _SIGN_SHIFT = np.uint64(63)
