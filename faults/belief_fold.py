@@ -16,9 +16,10 @@ import numpy as np
 
 from windvane.service.loops.full_model import FullModel
 from windvane.service.loops.learner_model import LearnerModel
-from windvane.service.loops.loop import Loop, decode_snapshot
+from windvane.service.loops.loop import Loop
 from windvane.service.loops.model import Model, Moment
 from windvane.service.loops.model_factory import load_model
+from windvane.service.loops.snapshot import decode_snapshot
 from windvane.service.loops.warmup import compile_kernels, load_kernels
 from windvane.service.store.log import LogReader, SnapshotKey
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from policy_access import read_learner_bits
 from server_process import BASE, Client
 from windvane.learner.learner import Learner
-from windvane.service.loops.loop import decode_snapshot
 from windvane.service.loops.model import Model
+from windvane.service.loops.snapshot import decode_snapshot
 
 ACTIONS = [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea", "soup")]
 BODY = {"actions": ACTIONS}

@@ -20,7 +20,7 @@ times with probability 1 − α/2.
 `low` and `high` bound the running mean of ν_i, `above` and `below` its gain over the logged policy.
 Coefficients of any size are divided by the largest.
 
-S, V and Σ g add over parts of a log that are summed apart. X̂ starts anew in each part: it may be
+S, V and Σ g add over parts of a log that are summed apart. X̂ starts again in each part: it may be
 any number that is known before X_i, and what came before in the same part is known.
 
 Waudby-Smith, Wu, Ramdas, Karampatziakis & Mineiro (2024), "Anytime-valid off-policy inference for

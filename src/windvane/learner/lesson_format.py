@@ -1,4 +1,4 @@
-"""How bytes of a lesson are told from dense features, for code that never decodes them."""
+"""How bytes of a lesson are distinguished from dense features, for code that never decodes them."""
 
 
 def is_lesson(encoded: bytes) -> bool:

@@ -17,7 +17,7 @@ from server_process import BASE, Client, Nursery, Server
 from store_helpers import SECOND
 from windvane.policy import Policy
 from windvane.service.clock import read_wall_us
-from windvane.service.loops.loop import decode_snapshot
+from windvane.service.loops.snapshot import decode_snapshot
 from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.clock_operations import PutClock
 from windvane.service.store.decision_operations import PutDecision

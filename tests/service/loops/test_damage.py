@@ -136,7 +136,7 @@ def test_a_loop_that_cannot_be_loaded_does_not_stop_the_others(
 def test_a_snapshot_without_a_checksum_is_read(tmp_path: Path, whole_log: PreparedLog) -> None:
     import msgspec
 
-    from windvane.service.loops.loop import Snapshot, decode_snapshot
+    from windvane.service.loops.snapshot import Snapshot, decode_snapshot
 
     belief = whole_log.copy_to(tmp_path)
     with closing(sqlite3.connect(tmp_path / "windvane.db")) as log:

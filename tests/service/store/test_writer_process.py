@@ -24,9 +24,10 @@ from windvane.learner.learner import Learner
 from windvane.service.app import create_app
 from windvane.service.clock import ServiceClock
 from windvane.service.loops.log_application import teach
-from windvane.service.loops.loop import FORGET, Loop, decode_snapshot
+from windvane.service.loops.loop import FORGET, Loop
 from windvane.service.loops.maintenance import expire_decisions
 from windvane.service.loops.service import Service
+from windvane.service.loops.snapshot import decode_snapshot
 from windvane.service.store import writer_client
 from windvane.service.store.admin_operations import PutLoop, PutSettings
 from windvane.service.store.decision_operations import PutDecision

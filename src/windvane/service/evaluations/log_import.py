@@ -20,7 +20,8 @@ from windvane.errors import FeatureError, SettingError
 from windvane.evaluation.log_batch import DecisionFeatures, Log, LogBatch
 from windvane.features.packing import pack_actions
 from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
-from windvane.service.loops.loop import MAX_EVENT_ID_LENGTH, cut_offer
+from windvane.service.loops.event_ids import MAX_EVENT_ID_LENGTH
+from windvane.service.loops.loop import cut_offer
 from windvane.service.loops.model import Model
 from windvane.service.loops.model_factory import build_model
 from windvane.service.loops.settings import Settings, check_loop_name

@@ -8,9 +8,6 @@ later lessons has the same bits as one that learned them all.
 import asyncio
 import logging
 import math
-import os
-import zlib
-from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -18,7 +15,8 @@ import numpy as np
 
 from windvane.errors import FeatureError, FileError, StoreError
 from windvane.service.clock import ServiceClock
-from windvane.service.errors import EventIdError, RankRequestError
+from windvane.service.errors import RankRequestError
+from windvane.service.loops.event_ids import new_event_id
 from windvane.service.loops.expiry_schedule import ExpirySchedule
 from windvane.service.loops.log_sharing import LessonLags
 from windvane.service.loops.model import Choice, Moment
@@ -26,6 +24,7 @@ from windvane.service.loops.model_factory import build_model, load_model
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.round_supply import RoundSupply
 from windvane.service.loops.settings import Settings
+from windvane.service.loops.snapshot import Snapshot, compute_checksum, decode_snapshot
 from windvane.service.loops.work_queue import WorkQueue
 from windvane.service.schemas import RankOptions
 from windvane.service.store.decision_codec import render_answer
@@ -41,7 +40,6 @@ from windvane.service.store.schema import (
 )
 
 FORGET = "forget"  # author of a change of settings that also deletes the belief
-MAX_EVENT_ID_LENGTH = 256
 NOT_DAMAGES = ("locked", "full", "unreachable", "readonly")  # of a snapshot: try again later
 # Beyond one of these, work takes more than some milliseconds, and is done in a thread.
 MAX_SHORT_TEXT = 1 << 15  # characters of a rank request
@@ -50,31 +48,8 @@ SNAPSHOT_EVERY_LESSONS = 1000  # of the loop itself, or more if a snapshot is la
 SNAPSHOT_BYTES_PER_LESSON = 1 << 12  # at most, on average
 CATCH_UP_LESSONS = 1000  # that are read at a time
 CHARACTERS_PER_NUMBER = 4  # of a request with many features; two are the fewest
-_RANDOM_BYTES_PER_EVENT = 9  # a multiple of 3, of which base64 makes whole letters
-_EVENTS_PER_SYSTEM_CALL = 256
 _encode_json = msgspec.json.Encoder().encode
-_random_suffixes: list[str] = []
 logger = logging.getLogger("windvane.service")
-
-
-def new_event_id(at_us: int) -> str:
-    """An event id that nobody can guess, of 25 letters.
-
-    Ids sort by time, which keeps a database index compact.
-    """
-    if not _random_suffixes:
-        random_bytes = os.urandom(_RANDOM_BYTES_PER_EVENT * _EVENTS_PER_SYSTEM_CALL)
-        letters = urlsafe_b64encode(random_bytes).decode()
-        width = len(letters) // _EVENTS_PER_SYSTEM_CALL
-        _random_suffixes.extend(letters[k : k + width] for k in range(0, len(letters), width))
-    return f"{at_us:013x}{_random_suffixes.pop()}"
-
-
-def check_event_id(event_id: str) -> None:
-    """Refuse an event id that the log cannot hold."""
-    if len(event_id) > MAX_EVENT_ID_LENGTH or "\0" in event_id:
-        message = f"eventId must have at most {MAX_EVENT_ID_LENGTH} characters, none of them NUL"
-        raise EventIdError(message, "eventId")
 
 
 def cut_offer(
@@ -99,22 +74,6 @@ def render(decision: Decision, offer: Offer) -> bytes:
     return render_answer(
         decision.event_id, offer.ids, probabilities, decision.chosen, decision.degraded
     )
-
-
-class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stored belief: the model, and round and time of the newest decision that it learned."""
-
-    policy: bytes
-    newest: tuple[int, int]
-    checksum: int | None = None  # None: written by a version that had none
-
-
-decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
-
-
-def compute_checksum(policy: bytes, newest: tuple[int, int], loop: int, lesson: int) -> int:
-    """The checksum of a snapshot of a loop (id) after a lesson (id)."""
-    return zlib.crc32(policy, zlib.crc32(repr((*newest, loop, lesson)).encode()))
 
 
 class Loop:

@@ -28,10 +28,11 @@ from windvane.service.errors import (
     UnknownLoopError,
 )
 from windvane.service.loops.decision_stream import DecisionStream
+from windvane.service.loops.event_ids import check_event_id
 from windvane.service.loops.inference_explanation import add_explanation, explain_actions
 from windvane.service.loops.log_application import restore_if_outdated, teach
 from windvane.service.loops.log_sharing import LogSharing
-from windvane.service.loops.loop import FORGET, Loop, check_event_id, render
+from windvane.service.loops.loop import FORGET, Loop, render
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.round_supply import RoundSupply
 from windvane.service.loops.settings import (
