@@ -102,8 +102,8 @@ class NotificationThread:
     def _exchange(self) -> None:
         """Send and receive until the connection breaks or the thread ends."""
         pooled = self._engine.raw_connection()
-        pooled.detach()
         connection: Any = pooled.driver_connection
+        pooled.detach()  # the pool would give it to others
         try:
             connection.add_notify_handler(partial(self._receive, connection))
             connection.execute(f"LISTEN {POSTGRESQL_CHANNEL}")

@@ -1,0 +1,91 @@
+"""News of the log: lessons in the order of their ids, and notifications between servers."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from store_helpers import create_loop, hold_writer, put_decision, put_reward
+from windvane.errors import StoreError
+from windvane.service.store.admin_operations import PutSettings
+from windvane.service.store.database import resolve_url
+from windvane.service.store.group_commit import Operation, Outcome, QueuedOperation
+from windvane.service.store.log import Store
+from windvane.service.store.log_news import LogNews, NotificationThread, collect_news
+
+PATIENCE_SECONDS = 30.0
+
+
+def test_the_news_of_a_group_have_its_lessons_in_the_order_of_the_log(where: str) -> None:
+    with Store(where) as store:
+        one, other = create_loop(store, "one"), create_loop(store, "other")
+        for loop, event, value in ((one, "a", 0.1), (one, "b", 0.2), (other, "a", 0.3)):
+            store.submit(put_reward(loop, event, value)).result(20)  # before its decision
+        operations: list[Operation[object]] = [
+            put_decision(one, "b"),
+            put_decision(one, "a"),
+            put_decision(other, "a"),
+            PutSettings(other, "{}", 0, "test"),
+            put_decision(other, "c"),
+        ]
+        with hold_writer(store):
+            futures = [store.submit(operation) for operation in operations]
+        results = [future.result(20) for future in futures]
+    group = [QueuedOperation(operation, ticket) for ticket, operation in enumerate(operations)]
+    outcomes = [Outcome(ticket, result, None) for ticket, result in enumerate(results)]
+    failed = Outcome(9, None, StoreError("store: no", "refused"))
+    news = {each.loop: each for each in collect_news(group, [*outcomes, failed])}
+    assert news.keys() == {one, other}
+    assert [lesson.value for lesson in news[one].lessons] == [0.1, 0.2]
+    assert (news[one].lesson, news[one].change) == (news[one].lessons[-1].id, 0)
+    assert [lesson.value for lesson in news[other].lessons] == [0.3]
+    assert news[other].change == results[3].id  # type: ignore[attr-defined]
+
+
+def test_a_notification_reaches_the_other_servers_and_not_its_sender(
+    postgresql: Callable[[], str],
+) -> None:
+    url = resolve_url(postgresql())
+    heard: dict[str, list[LogNews]] = {"sender": [], "other": []}
+    threads = {name: NotificationThread(url, heard[name].append) for name in heard}
+    try:
+        end = time.monotonic() + PATIENCE_SECONDS
+        number = 0
+        while not heard["other"]:  # the other thread may not listen yet
+            number += 1
+            threads["sender"].announce([LogNews(3, number, 7)])
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        threads["sender"].announce([LogNews(4, 1_000_000, 0), LogNews(4, 5, 9)])
+        while LogNews(4, 1_000_000, 9) not in heard["other"]:  # the newest of each
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert heard["sender"] == []
+    finally:
+        for thread in threads.values():
+            thread.close()
+
+
+def test_notifications_go_on_after_their_connection_was_cut(postgresql: Callable[[], str]) -> None:
+    import psycopg
+
+    where = postgresql()
+    heard = threading.Event()
+    sender = NotificationThread(resolve_url(where), lambda _: None)
+    other = NotificationThread(resolve_url(where), lambda news: heard.set())
+    try:
+        end = time.monotonic() + PATIENCE_SECONDS
+        for cut in (False, True):
+            if cut:
+                heard.clear()
+                with psycopg.connect(where, autocommit=True) as connection:
+                    connection.execute(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                    )
+            while not heard.is_set():
+                sender.announce([LogNews(1, 2, 3)])
+                assert time.monotonic() < end
+                time.sleep(0.05)
+    finally:
+        sender.close()
+        other.close()
