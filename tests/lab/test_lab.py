@@ -259,7 +259,7 @@ def test_progress_goes_to_the_callback_and_nothing_is_printed(
 ) -> None:
     steps: list[lab.TaskProgress] = []
     lab.simulate(worlds=WORLD, policies="LinTS", replications=7, progress=steps.append)
-    assert [step.done for step in steps] in ([0, 5, 7], [0, 2, 7])
+    assert [step.done for step in steps] == [0, 7]  # a chunk has up to 8 replications
     assert {step._replace(done=0) for step in steps} == {
         lab.TaskProgress("world", 0, 7, "replications")
     }

@@ -210,7 +210,9 @@ def _set_pragmas(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
         "journal_mode = WAL",
         "synchronous = FULL",  # a commit returns when it is on disk
         "foreign_keys = ON",
-        "wal_autocheckpoint = 16000",  # pages; wal_checkpoint.py does it earlier, beside the writer
+        # Pages. The thread of wal_checkpoint.py has copied most of them by then, but the writer alone
+        # can start the file again under steady traffic; a larger file could fill a small disk.
+        "wal_autocheckpoint = 1000",
     ):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
