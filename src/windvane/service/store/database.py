@@ -210,7 +210,7 @@ def _set_pragmas(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
         "journal_mode = WAL",
         "synchronous = FULL",  # a commit returns when it is on disk
         "foreign_keys = ON",
-        # Pages. The thread of wal_checkpoint.py has copied most of them by then, but the writer alone
+        # Pages. The thread of wal_checkpoint.py has copied most of them by then, but only a writer
         # can start the file again under steady traffic; a larger file could fill a small disk.
         "wal_autocheckpoint = 1000",
     ):
