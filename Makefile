@@ -41,6 +41,8 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/online.py
 	$(BIN)/python benchmarks/many_arms.py
 	$(BIN)/python benchmarks/figure.py --whole
+	$(BIN)/python benchmarks/service.py
+	$(BIN)/python benchmarks/scaling.py
 
 faults: .venv/ready
 	$(BIN)/python -m faults $(FAULTS)

@@ -107,15 +107,16 @@ def measure_parts() -> list[Row]:
             seconds = time.perf_counter() - begin
             time.sleep(1.0)
             own, *children = [read_cpu_seconds(each) - old for each, old in before.items()]
-            rows.append(
+            rows += [
+                {"what": f"{name}: µs of a pair, deciding", "value": round(1e6 * own / count)},
                 {
-                    "process": name,
-                    "µs a pair, deciding": round(1e6 * own / count),
-                    "µs a pair, writing": round(1e6 * sum(children) / count),
-                    "ms a pair on the clock": round(1e3 * seconds / count, 2),
-                }
-            )
-        rows += [{"process": name, "µs": value} for name, value in measure_statements(database)]
+                    "what": f"{name}: µs of a pair, writing",
+                    "value": round(1e6 * sum(children) / count),
+                },
+                {"what": f"{name}: µs of a pair, clock", "value": round(1e6 * seconds / count)},
+            ]
+        statements = measure_statements(database)
+        rows += [{"what": f"{name}: µs", "value": value} for name, value in statements]
         rows += read_lag(idle)
         return rows
 
@@ -157,7 +158,8 @@ def read_lag(server: Server) -> list[Row]:
     for bound in ("0.02", "0.05", "0.1", "0.2", "0.5"):
         prefix = f'{name}_bucket{{le="{bound}"}}'
         within = next((float(each.split()[1]) for each in lines if each.startswith(prefix)), 0.0)
-        rows.append({"process": f"lessons learned within {bound} s", "share": within / total})
+        what = f"share of lessons that the other server learned within {bound} s"
+        rows.append({"what": what, "value": round(within / total, 4)})
     return rows
 
 
