@@ -54,6 +54,8 @@ def run_servers(stage: Stage, case: Case) -> Outcome:
             for number in range(case.amount):
                 time.sleep(draw.uniform(*TRAFFIC_SECONDS))
                 if number % SERVER_KILLS_PER_DATABASE_KILL == SERVER_KILLS_PER_DATABASE_KILL - 1:
+                    for server in servers:
+                        server.wait()  # a server that starts without its database gives up
                     kill_database(site.database)
                     outcome.counts["database killed"] += 1
                 outcome.counts[_disturb(draw, servers, balancer, site.database)] += 1
@@ -88,6 +90,8 @@ def _disturb(draw: random.Random, servers: list[Server], balancer: TcpProxy, dat
     elif what == "clients cut":
         balancer.cut()
     else:
+        for each in servers:
+            each.wait()
         cut_connections(database)
     return what
 

@@ -80,7 +80,8 @@ def serve(service: socket.socket, listening: socket.socket | None = None) -> Non
                 writer.run(listening)
     except StoreError as error:
         service.setblocking(True)
-        service.sendall(add_size(encode((str(error), error.kind))))
+        with suppress(BrokenPipeError, ConnectionResetError):  # the service was killed meanwhile
+            service.sendall(add_size(encode((str(error), error.kind))))
     except (BrokenPipeError, ConnectionResetError):
         return  # the service has ended before the writer was ready
 
