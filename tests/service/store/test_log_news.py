@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from store_helpers import create_loop, hold_writer, put_decision, put_reward
 from windvane.errors import StoreError
@@ -20,7 +21,7 @@ def test_the_news_of_a_group_have_its_lessons_in_the_order_of_the_log(where: str
         one, other = create_loop(store, "one"), create_loop(store, "other")
         for loop, event, value in ((one, "a", 0.1), (one, "b", 0.2), (other, "a", 0.3)):
             store.submit(put_reward(loop, event, value)).result(20)  # before its decision
-        operations: list[Operation[object]] = [
+        operations: list[Operation[Any]] = [
             put_decision(one, "b"),
             put_decision(one, "a"),
             put_decision(other, "a"),
@@ -38,7 +39,7 @@ def test_the_news_of_a_group_have_its_lessons_in_the_order_of_the_log(where: str
     assert [lesson.value for lesson in news[one].lessons] == [0.1, 0.2]
     assert (news[one].lesson, news[one].change) == (news[one].lessons[-1].id, 0)
     assert [lesson.value for lesson in news[other].lessons] == [0.3]
-    assert news[other].change == results[3].id  # type: ignore[attr-defined]
+    assert news[other].change == results[3].id
 
 
 def test_a_notification_reaches_the_other_servers_and_not_its_sender(
