@@ -46,6 +46,7 @@ def teach(loop: Loop, result: Any) -> None:
 
 
 def restore_if_outdated(loop: Loop) -> None:
+    """Read a loop from the log again if the log may hold more than the loop has applied."""
     if loop.must_restore or loop.is_outdated():
         loop.restore()
 

@@ -69,6 +69,7 @@ class NotificationThread:
         self._unsent: dict[int, LogNews] = {}  # by loop, the newest
         self._lock = threading.Lock()
         self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)  # a full pipe has woken the thread often enough
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
         self._thread.start()
