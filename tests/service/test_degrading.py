@@ -61,8 +61,8 @@ def limit_file_size(server: Server) -> Iterator[None]:
 
 @contextmanager
 def mount_small_disk(place: Path) -> Iterator[None]:
-    """A disk of a few megabytes, mounted there."""
-    words = ["-t", "tmpfs", "-o", "size=4m,mode=0777", "tmpfs", str(place)]
+    """A disk of a few megabytes, several times the write-ahead log's 4, mounted there."""
+    words = ["-t", "tmpfs", "-o", "size=16m,mode=0777", "tmpfs", str(place)]
     place.mkdir()
     for may in ([], ["sudo", "-n"]):
         with_rights = [*may, "mount", *words]
