@@ -2,6 +2,7 @@
 
 import time
 from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 from faults.cases import Case
 from faults.outcome import Outcome
@@ -10,20 +11,36 @@ from faults.stage import Stage
 from faults.under_traffic import Scene, run_under_traffic
 from server_process import Server
 
+if TYPE_CHECKING:
+    import psycopg
+
 FAULT_SECONDS = (0.2, 3.0)
 REST_SECONDS = (0.1, 1.0)
 SECOND_SERVER_SECONDS = 60.0  # in which a second server on the same log has to answer
+RECOVERY_SECONDS = 60.0  # of a database whose process was killed
 CUT = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
 
 
-def cut_connections(database: str) -> None:
-    """Cut all connections to a database."""
+def connect_when_ready(database: str) -> "psycopg.Connection[Any]":
+    """Connect to a database; if it recovers from a kill, wait until it is ready."""
     import psycopg
 
-    with psycopg.connect(database, autocommit=True) as connection:
+    end = time.monotonic() + RECOVERY_SECONDS
+    while True:
+        try:
+            return psycopg.connect(database, autocommit=True, connect_timeout=5)
+        except psycopg.OperationalError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
+def cut_connections(database: str) -> None:
+    """Cut all connections to a database."""
+    with connect_when_ready(database) as connection:
         connection.execute(CUT)
 
 

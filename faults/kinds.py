@@ -16,10 +16,11 @@ from faults.failing_postgresql import (
 from faults.hostile_requests import run_hostile_requests
 from faults.jumping_clocks import find_clock_obstacle, run_jumps
 from faults.killed_processes import run_kills, run_stops, run_withdrawals
-from faults.shared_log import run_servers
+from faults.shared_log import run_choices, run_servers
 from faults.soak import run_soak
 
 KILLS = 1000
+CHOICES = 50_000
 HOSTILE_REQUESTS = 100_000
 SOAK_MINUTES = 60
 
@@ -42,6 +43,7 @@ def list_kinds(
         Kind("slow-sync", "faults", run_slow_syncs, 20, 4, on_sqlite, shim),
         Kind("failing-sync", "faults", run_failing_syncs, 20, 4, on_sqlite, shim),
         Kind("servers", "faults", run_servers, 480, 40, on_postgresql),
+        Kind("choices", "choices", run_choices, CHOICES, CHOICES, on_postgresql),
         Kind("clock", "jumps", run_jumps, 24, 2, find_obstacle=find_clock_obstacle),
         Kind("hostile", "requests", run_hostile_requests, requests, 2500),
         Kind("soak", "minutes", run_soak, soak_minutes, max(1, soak_minutes), on_sqlite),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import NamedTuple
 
+from choice_frequencies import compare_choices
 from faults.belief_fold import BeliefFold
 from faults.outcome import Outcome
 from faults.stage import Site
@@ -28,11 +29,17 @@ NO_ERROR = "no internal error"
 LATENCY = "bounded latency"
 DEGRADED = "degraded is never learned"
 RECOVERY = "recovers by itself"
-PROMISES = (DURABLE, ONCE, BELIEF, ONE_DECISION, NO_ERROR, LATENCY, DEGRADED, RECOVERY)
+PROBABILITIES = "choices follow their probabilities"
+PROMISES = (
+    *(DURABLE, ONCE, BELIEF, ONE_DECISION, NO_ERROR, LATENCY, DEGRADED, RECOVERY),
+    PROBABILITIES,
+)
 
 MAX_ANSWER_SECONDS = 30.0  # to any request that is answered, also while a service restarts
 RECOVERY_SECONDS = 60.0  # from the end of a fault until requests succeed again
 WRITER_END_SECONDS = 30.0  # for the writer process to end after its service
+LEAST_P_VALUE = 1e-6  # of the choices of a loop; a whole run has about a thousand such tests
+LEAST_CHOICES = 100  # in a loop, so that the law of large numbers holds
 MAX_REPEATED_RANKS = 200  # requests that are sent again in the end, of each visitor
 
 
@@ -171,6 +178,7 @@ def check_log(outcome: Outcome, site: Site, visitors: Sequence[Visitor]) -> None
                 logs[loop] = read_loop_log(log, row.id, events[loop])
                 check_rounds(outcome, loop, logs[loop])
                 check_lessons(outcome, loop, logs[loop])
+                check_probabilities(outcome, loop, logs[loop])
                 if loop == "plain":
                     check_settings(outcome, log.list_settings_changes(row.id), visitors)
     for visitor in visitors:
@@ -213,6 +221,18 @@ def check_lessons(outcome: Outcome, loop: str, log: LoopLog) -> None:
             counted = (kinds.count("observe"), kinds.count("amend"))
             sentence = f"event {event} of {loop} has the lessons {kinds} and rewards {statuses}"
             outcome.check(ONCE, counted == expected, sentence)
+
+
+def check_probabilities(outcome: Outcome, loop: str, log: LoopLog) -> None:
+    """Check that the choices of a loop follow the probabilities in the log."""
+    answers = [
+        json.loads(decision.answer) for decision in log.decisions.values() if not decision.degraded
+    ]
+    if len(answers) >= LEAST_CHOICES:
+        p_value = compare_choices(answers)
+        sentence = f"loop {loop}: the p-value of {len(answers)} choices is {p_value:.1e}"
+        outcome.check(PROBABILITIES, p_value > LEAST_P_VALUE, sentence)
+        outcome.counts["choices"] += len(answers)
 
 
 def check_acknowledged(

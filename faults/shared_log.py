@@ -4,12 +4,12 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-
-import psycopg
+from typing import NamedTuple
 
 from faults.cases import Case
-from faults.failing_postgresql import cut_connections
+from faults.failing_postgresql import connect_when_ready, cut_connections
 from faults.killed_processes import send_signal
 from faults.outcome import Outcome
 from faults.promises import (
@@ -22,7 +22,7 @@ from faults.promises import (
     check_repeated_ranks,
 )
 from faults.stage import Stage
-from faults.traffic import create_loops, run_visitors
+from faults.traffic import Visitor, create_loops, run_visitors
 from server_process import Server
 from tcp_proxy import TcpProxy
 from windvane.service.store.database import resolve_url
@@ -32,10 +32,53 @@ SERVERS = 3
 VISITORS = 5
 SERVER_KILLS_PER_DATABASE_KILL = 10
 TRAFFIC_SECONDS = (0.05, 0.6)  # between two faults
+SECONDS_BETWEEN_KILLS = 10.0  # while many choices are made
+
+
+class Cluster(NamedTuple):
+    """Three servers on one database, and the balancer before them."""
+
+    servers: list[Server]
+    balancer: TcpProxy
+    database: str
 
 
 def run_servers(stage: Stage, case: Case) -> Outcome:
     """Run three servers on one database behind a balancer; kill them and the database."""
+    draw = random.Random(case.seed)
+
+    def disturb(outcome: Outcome, cluster: Cluster, visitors: Sequence[Visitor]) -> None:
+        for number in range(case.amount):
+            time.sleep(draw.uniform(*TRAFFIC_SECONDS))
+            if number % SERVER_KILLS_PER_DATABASE_KILL == SERVER_KILLS_PER_DATABASE_KILL - 1:
+                for server in cluster.servers:
+                    server.wait()  # a server that starts without its database gives up
+                kill_database(cluster.database)
+                outcome.counts["database killed"] += 1
+            outcome.counts[_disturb(draw, cluster)] += 1
+
+    return _run_cluster(stage, case, disturb)
+
+
+def run_choices(stage: Stage, case: Case) -> Outcome:
+    """Let three servers choose many times, and kill one of them now and then."""
+    draw = random.Random(case.seed)
+
+    def wait(outcome: Outcome, cluster: Cluster, visitors: Sequence[Visitor]) -> None:
+        while sum(len(visitor.answers) for visitor in visitors) < case.amount:
+            time.sleep(SECONDS_BETWEEN_KILLS)
+            server = draw.choice(cluster.servers)
+            server.kill()
+            server.start()
+            outcome.counts["server killed"] += 1
+
+    return _run_cluster(stage, case, wait)
+
+
+def _run_cluster(
+    stage: Stage, case: Case, disturb: Callable[[Outcome, Cluster, Sequence[Visitor]], None]
+) -> Outcome:
+    """Send traffic to three servers while `disturb` runs, then check all promises."""
     outcome = Outcome()
     site = stage.make_site(case.name, case.database)
     assert site.database is not None
@@ -50,15 +93,7 @@ def run_servers(stage: Stage, case: Case) -> Outcome:
         with closing(servers[0].client()) as client:
             create_loops(client)
         with run_visitors(balancer.port, VISITORS, case.seed) as visitors:
-            draw = random.Random(case.seed)
-            for number in range(case.amount):
-                time.sleep(draw.uniform(*TRAFFIC_SECONDS))
-                if number % SERVER_KILLS_PER_DATABASE_KILL == SERVER_KILLS_PER_DATABASE_KILL - 1:
-                    for server in servers:
-                        server.wait()  # a server that starts without its database gives up
-                    kill_database(site.database)
-                    outcome.counts["database killed"] += 1
-                outcome.counts[_disturb(draw, servers, balancer, site.database)] += 1
+            disturb(outcome, Cluster(servers, balancer, site.database), visitors)
         check_answers(outcome, visitors)
         are_back = [check_recovery(outcome, server) for server in servers]
         if not all(are_back):
@@ -76,9 +111,9 @@ def run_servers(stage: Stage, case: Case) -> Outcome:
     return outcome
 
 
-def _disturb(draw: random.Random, servers: list[Server], balancer: TcpProxy, database: str) -> str:
+def _disturb(draw: random.Random, cluster: Cluster) -> str:
     """Cause one fault; returns what was done."""
-    server = draw.choice(servers)
+    server = draw.choice(cluster.servers)
     kinds = {"server killed": 7, "writer killed": 2, "clients cut": 1, "database cut": 1}
     what = draw.choices(list(kinds), list(kinds.values()))[0]
     if what == "server killed":
@@ -88,25 +123,16 @@ def _disturb(draw: random.Random, servers: list[Server], balancer: TcpProxy, dat
         server.wait()
         send_signal(server.writers, signal.SIGKILL)
     elif what == "clients cut":
-        balancer.cut()
+        cluster.balancer.cut()
     else:
-        for each in servers:
+        for each in cluster.servers:
             each.wait()
-        cut_connections(database)
+        cut_connections(cluster.database)
     return what
 
 
 def kill_database(database: str) -> None:
     """Kill a process of the database server: PostgreSQL ends all others and recovers."""
-    with psycopg.connect(database, autocommit=True) as connection:
-        process = connection.info.backend_pid
-        os.kill(process, signal.SIGKILL)
-    end = time.monotonic() + 60.0
-    while True:
-        try:
-            with psycopg.connect(database, connect_timeout=5):
-                return
-        except psycopg.OperationalError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
+    with connect_when_ready(database) as connection:
+        os.kill(connection.info.backend_pid, signal.SIGKILL)
+    connect_when_ready(database).close()

@@ -18,6 +18,7 @@ LOOPS: dict[str, dict[str, object]] = {
     "sums": {"dim": 16, "halfLife": "10 minutes", "rewardAggregation": "sum"},
     "hasty": {"dim": 8, "halfLife": "40 rounds", "rewardWaitTime": "PT0.2S", "defaultReward": 0.25},
     "purged": {"dim": 16, "halfLife": "2 days"},
+    "learner": {},  # the defaults of a new loop
 }
 HALF_LIVES = ("100 rounds", "200 rounds", "5 minutes", "1 day", "never")
 REQUEST_TIMEOUT_SECONDS = 60.0
