@@ -12,13 +12,16 @@ from typing import NamedTuple
 
 from server_process import BASE, Answer, Client
 
+# A decision of loop `hasty` is soon closed with the default reward. The other loops wait for longer
+# than a case takes, so that nothing is learned any more when beliefs are compared.
 # Loop `purged` has its log deleted now and then; loop `sums` has its model deleted.
+PATIENT: dict[str, object] = {"rewardWaitTime": "PT6H"}
 LOOPS: dict[str, dict[str, object]] = {
-    "plain": {"dim": 16, "halfLife": "200 rounds"},
-    "sums": {"dim": 16, "halfLife": "10 minutes", "rewardAggregation": "sum"},
+    "plain": {"dim": 16, "halfLife": "200 rounds", **PATIENT},
+    "sums": {"dim": 16, "halfLife": "10 minutes", "rewardAggregation": "sum", **PATIENT},
     "hasty": {"dim": 8, "halfLife": "40 rounds", "rewardWaitTime": "PT0.2S", "defaultReward": 0.25},
-    "purged": {"dim": 16, "halfLife": "2 days"},
-    "learner": {},  # the defaults of a new loop
+    "purged": {"dim": 16, "halfLife": "2 days", **PATIENT},
+    "learner": PATIENT,  # all that decides has its default
 }
 HALF_LIVES = ("100 rounds", "200 rounds", "5 minutes", "1 day", "never")
 REQUEST_TIMEOUT_SECONDS = 60.0
