@@ -39,6 +39,7 @@ SOURCES = (
     "laws.py",
     "glm/links.py",
     "lab/worlds/draw.py",
+    "_cache_lines.py",
     "_lanes.py",
     "_layout.py",
     "_linked_code.py",

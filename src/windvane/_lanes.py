@@ -3,6 +3,9 @@
 Compiled code adds, multiplies and compares lanes as it does numbers; each lane is computed as if it
 were alone. An array of lanes has the shape (n, 8): `load` reads its row i and `store` writes it.
 Without the compiler, lanes are arrays (8,).
+
+There are also lanes of four and of two neighbouring numbers of any array: `load_four`, `load_two`,
+`load_like` and `store_at`. Every step with them is rounded as written.
 """
 
 import inspect
@@ -38,6 +41,29 @@ def store(array: Floats, i: int, lanes: Floats) -> None:
     array[i] = lanes
 
 
+def load_four(array: Floats, place: int) -> Floats:
+    """Return four numbers of an array, from a place of its memory on."""
+    lanes: Floats = array.reshape(-1)[place : place + 4].copy()
+    return lanes
+
+
+def load_two(array: Floats, place: int) -> Floats:
+    """Return two numbers of an array, from a place of its memory on."""
+    lanes: Floats = array.reshape(-1)[place : place + 2].copy()
+    return lanes
+
+
+def load_like(array: Floats, place: int, lanes: Floats) -> Floats:
+    """Return as many numbers of an array as `lanes` has, from a place of its memory on."""
+    loaded: Floats = array.reshape(-1)[place : place + len(lanes)].copy()
+    return loaded
+
+
+def store_at(array: Floats, place: int, lanes: Floats) -> None:
+    """Write lanes to an array, from a place of its memory on."""
+    array.reshape(-1)[place : place + len(lanes)] = lanes
+
+
 def repeat(number: float) -> Floats:
     """Return the same number in every lane."""
     return np.full(LANES, number)
@@ -54,6 +80,11 @@ def take_larger(left: Floats, right: Floats) -> Floats:
     return np.where(left > right, left, right)
 
 
+def take_smaller(left: Floats, right: Floats) -> Floats:
+    """Return the smaller number in each lane; the right one if the left one is NaN."""
+    return np.where(left < right, left, right)
+
+
 def select_if_less(left: Floats, right: Floats, chosen: Floats, other: Floats) -> Floats:
     """Return `chosen` in the lanes in which left < right, `other` in the rest."""
     return np.where(left < right, chosen, other)
@@ -62,12 +93,16 @@ def select_if_less(left: Floats, right: Floats, chosen: Floats, other: Floats) -
 class LanesType(types.Type):
     """The type of lanes in compiled code."""
 
-    def __init__(self) -> None:
-        super().__init__(name="Lanes")
+    def __init__(self, name: str, count: int, flags: tuple[str, ...]) -> None:
+        super().__init__(name=name)
+        self.flags = flags  # what LLVM may do to floating point
+        self.vector = ir.VectorType(ir.DoubleType(), count)
 
 
-LANES_TYPE = LanesType()
-VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+LANES_TYPE = LanesType("Lanes", LANES, FLAGS)
+FOUR_LANES_TYPE = LanesType("FourLanes", 4, ())
+TWO_LANES_TYPE = LanesType("TwoLanes", 2, ())
+ALL_TYPES = (LANES_TYPE, FOUR_LANES_TYPE, TWO_LANES_TYPE)
 
 
 @register_model(LanesType)
@@ -75,14 +110,14 @@ class LanesModel(models.PrimitiveModel):  # type: ignore[misc]
     """Lanes are one vector of LLVM."""
 
     def __init__(self, manager: Any, type_: LanesType) -> None:
-        super().__init__(manager, type_, VECTOR)
+        super().__init__(manager, type_, type_.vector)
 
 
-def _repeat_number(builder: Any, number: Any) -> Any:
+def _repeat_number(builder: Any, number: Any, vector: Any) -> Any:
     zero = ir.Constant(ir.IntType(32), 0)
-    single = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), number, zero)
-    places = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.shuffle_vector(single, ir.Constant(VECTOR, ir.Undefined), places)
+    single = builder.insert_element(ir.Constant(vector, ir.Undefined), number, zero)
+    places = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+    return builder.shuffle_vector(single, ir.Constant(vector, ir.Undefined), places)
 
 
 def _compile_function(function: Callable[..., object], lower: Callable[..., Any]) -> None:
@@ -91,7 +126,8 @@ def _compile_function(function: Callable[..., object], lower: Callable[..., Any]
 
     def type_function(context: Any) -> Callable[..., Any]:
         def find_type(*given: Any) -> Any:
-            return LANES_TYPE if given == (LANES_TYPE,) * count else None
+            is_known = len(given) == count and given[0] in ALL_TYPES and len(set(given)) == 1
+            return given[0] if is_known else None
 
         names = [f"argument{i}" for i in range(count)]  # numba reads the number of arguments
         parameters = [inspect.Parameter(name, _POSITIONAL) for name in names]
@@ -99,9 +135,10 @@ def _compile_function(function: Callable[..., object], lower: Callable[..., Any]
         return find_type
 
     type_callable(function)(type_function)
-    lower_builtin(function, *(LANES_TYPE,) * count)(
-        lambda context, builder, signature, values: lower(builder, *values)
-    )
+    for each in ALL_TYPES:
+        lower_builtin(function, *(each,) * count)(
+            lambda context, builder, signature, values: lower(builder, *values)
+        )
 
 
 def _compile_operator(name: str, function: Callable[..., object]) -> None:
@@ -109,32 +146,30 @@ def _compile_operator(name: str, function: Callable[..., object]) -> None:
 
     def type_operator(context: Any) -> Callable[..., Any]:
         def find_type(left: Any, right: Any) -> Any:
-            numbers = [each for each in (left, right) if each != LANES_TYPE]
-            known = len(numbers) < 2 and all(each == types.float64 for each in numbers)
-            return LANES_TYPE if known else None
+            lanes = {each for each in (left, right) if each != types.float64}
+            is_known = len(lanes) == 1 and lanes.issubset(ALL_TYPES)
+            return lanes.pop() if is_known else None
 
         return find_type
 
     def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        lanes = signature.return_type
         left, right = (
-            value if type_ == LANES_TYPE else _repeat_number(builder, value)
+            value if type_ == lanes else _repeat_number(builder, value, lanes.vector)
             for value, type_ in zip(values, signature.args, strict=True)
         )
-        return getattr(builder, name)(left, right, flags=FLAGS)
+        return getattr(builder, name)(left, right, flags=lanes.flags)
 
     type_callable(function)(type_operator)
-    for pair in (
-        (LANES_TYPE, LANES_TYPE),
-        (LANES_TYPE, types.float64),
-        (types.float64, LANES_TYPE),
-    ):
-        lower_builtin(function, *pair)(lower)
+    for each in ALL_TYPES:
+        for pair in ((each, each), (each, types.float64), (types.float64, each)):
+            lower_builtin(function, *pair)(lower)
 
 
 def _call_vector_function(name: str) -> Callable[..., Any]:
     def lower(builder: Any, value: Any) -> Any:
-        kind = ir.FunctionType(VECTOR, [VECTOR])
-        full_name = f"{name}.v{LANES}f64"
+        kind = ir.FunctionType(value.type, [value.type])
+        full_name = f"{name}.v{value.type.count}f64"
         return builder.call(
             cgutils.get_or_insert_function(builder.module, kind, full_name), [value]
         )
@@ -144,6 +179,10 @@ def _call_vector_function(name: str) -> Callable[..., Any]:
 
 def _lower_larger(builder: Any, left: Any, right: Any) -> Any:
     return builder.select(builder.fcmp_ordered(">", left, right), left, right)
+
+
+def _lower_smaller(builder: Any, left: Any, right: Any) -> Any:
+    return builder.select(builder.fcmp_ordered("<", left, right), left, right)
 
 
 def _lower_selection(builder: Any, left: Any, right: Any, chosen: Any, other: Any) -> Any:
@@ -161,6 +200,7 @@ _compile_function(operator.neg, lambda builder, value: builder.fneg(value))
 _compile_function(abs, _call_vector_function("llvm.fabs"))
 _compile_function(take_root, _call_vector_function("llvm.sqrt"))
 _compile_function(take_larger, _lower_larger)
+_compile_function(take_smaller, _lower_smaller)
 _compile_function(select_if_less, _lower_selection)
 
 
@@ -200,7 +240,7 @@ def _type_repeat(context: Any) -> Callable[..., Any]:
 def _find_row(context: Any, builder: Any, array_type: Any, array: Any, i: Any) -> Any:
     data = context.make_array(array_type)(context, builder, array).data
     first = builder.gep(data, [builder.mul(i, ir.Constant(i.type, LANES))])
-    return builder.bitcast(first, VECTOR.as_pointer())
+    return builder.bitcast(first, LANES_TYPE.vector.as_pointer())
 
 
 @lower_builtin(load, types.Array, types.Integer)
@@ -219,4 +259,65 @@ def _lower_store(context: Any, builder: Any, signature: Any, values: Any) -> Any
 
 @lower_builtin(repeat, types.Float)
 def _lower_repeat(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    return _repeat_number(builder, values[0])
+    return _repeat_number(builder, values[0], LANES_TYPE.vector)
+
+
+def _is_array_of_numbers(array: Any) -> bool:
+    return isinstance(array, types.Array) and (array.dtype, array.layout) == (types.float64, "C")
+
+
+def _find_neighbours(context: Any, builder: Any, signature: Any, values: Any, lanes: Any) -> Any:
+    data = context.make_array(signature.args[0])(context, builder, values[0]).data
+    return builder.bitcast(builder.gep(data, [values[1]]), lanes.vector.as_pointer())
+
+
+def _compile_load(function: Callable[..., object], lanes: LanesType) -> None:
+    """Let compiled code load neighbouring numbers of an array as lanes."""
+
+    def type_load(context: Any) -> Callable[..., Any]:
+        def find_type(array: Any, place: Any) -> Any:
+            is_known = _is_array_of_numbers(array) and isinstance(place, types.Integer)
+            return lanes if is_known else None
+
+        return find_type
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.load(_find_neighbours(context, builder, signature, values, lanes), align=8)
+
+    type_callable(function)(type_load)
+    lower_builtin(function, types.Array, types.Integer)(lower)
+
+
+_compile_load(load_four, FOUR_LANES_TYPE)
+_compile_load(load_two, TWO_LANES_TYPE)
+
+
+@type_callable(load_like)
+def _type_load_like(context: Any) -> Callable[..., Any]:
+    def find_type(array: Any, place: Any, lanes: Any) -> Any:
+        is_known = _is_array_of_numbers(array) and isinstance(place, types.Integer)
+        return lanes if is_known and isinstance(lanes, LanesType) else None
+
+    return find_type
+
+
+@lower_builtin(load_like, types.Array, types.Integer, LanesType)
+def _lower_load_like(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    place = _find_neighbours(context, builder, signature, values, signature.args[2])
+    return builder.load(place, align=8)
+
+
+@type_callable(store_at)
+def _type_store_at(context: Any) -> Callable[..., Any]:
+    def find_type(array: Any, place: Any, lanes: Any) -> Any:
+        is_known = _is_array_of_numbers(array) and isinstance(place, types.Integer)
+        return types.none if is_known and isinstance(lanes, LanesType) else None
+
+    return find_type
+
+
+@lower_builtin(store_at, types.Array, types.Integer, LanesType)
+def _lower_store_at(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    place = _find_neighbours(context, builder, signature, values, signature.args[2])
+    builder.store(values[2], place, align=8)
+    return context.get_dummy_value()

@@ -51,16 +51,35 @@ class PackedFeatures(NamedTuple):
     feature_count: int
 
 
-class PackedActions(NamedTuple):
+class PackedActions:
     """The features of all actions of a request, one action after the other."""
 
-    hashes: bytes
-    numbers: bytes
-    sizes: bytes
-    labels: bytes
-    namespaces: bytes
-    feature_counts: bytes
-    single: tuple[PackedFeatures, ...]  # the same features, of each action alone
+    __slots__ = ("_hashes", "_namespaces", "feature_counts", "labels", "numbers", "single", "sizes")
+
+    def __init__(self, single: Sequence[PackedFeatures]) -> None:
+        self.single = tuple(single)  # the features of each action alone
+        columns = [*zip(*single, strict=True)] or [()] * len(PackedFeatures._fields)
+        _, numbers, sizes, labels, _, _, _, counts = columns
+        self.numbers = b"".join(numbers)
+        self.sizes = b"".join(sizes)
+        self.labels = b"".join(labels)
+        self.feature_counts = array("q", counts).tobytes()
+        self._hashes: bytes | None = None
+        self._namespaces: bytes | None = None
+
+    @property
+    def hashes(self) -> bytes:
+        """The plain hashes, which few learners need."""
+        if self._hashes is None:
+            self._hashes = b"".join([features.hashes for features in self.single])
+        return self._hashes
+
+    @property
+    def namespaces(self) -> bytes:
+        """The hashes of the namespaces, which few learners need."""
+        if self._namespaces is None:
+            self._namespaces = b"".join([features.namespaces for features in self.single])
+        return self._namespaces
 
 
 def pack_actions(actions: Sequence[Action]) -> PackedActions:
@@ -75,20 +94,7 @@ def pack_actions(actions: Sequence[Action]) -> PackedActions:
             packed.append(pack_cached_action(key))
         else:
             packed.append(pack_features(read_action(action.id, action.features)))
-    return join_actions(packed)
-
-
-def join_actions(packed: Sequence[PackedFeatures]) -> PackedActions:
-    """Join the packed features of single actions."""
-    return PackedActions(
-        b"".join([features.hashes for features in packed]),
-        b"".join([features.numbers for features in packed]),
-        b"".join([features.sizes for features in packed]),
-        b"".join([features.labels for features in packed]),
-        b"".join([features.namespaces for features in packed]),
-        array("q", [features.feature_count for features in packed]).tobytes(),
-        tuple(packed),
-    )
+    return PackedActions(packed)
 
 
 def pack_context(context: JsonObjects, actions: PackedActions) -> PackedFeatures:

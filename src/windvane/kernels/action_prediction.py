@@ -7,17 +7,26 @@ share, such as a topic, are crossed with the context once. What each entry adds 
 order of the entries of an action's row, so the bits of a prediction do not depend on this.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
+from windvane._cache_lines import load_ahead
 from windvane._jit import compiled_in_order
 from windvane.kernels.belief_bank import CONSTANT_KEY, Bank, BankRules, compute_fade, cross_keys
 from windvane.kernels.diagonal import MOMENT, PRECISION
 from windvane.kernels.feature_parts import Parts
 from windvane.kernels.prior_precisions import CONSTANT_PRIOR, find_prior
-from windvane.kernels.weight_table import ABSENT, PLACES_PER_GROUP, claim_key, find_group, find_key
+from windvane.kernels.weight_table import (
+    ABSENT,
+    PLACES_PER_GROUP,
+    claim_key,
+    find_group,
+    find_place,
+)
 from windvane.types import Floats, Places, UnsignedIntegers
 
-MEAN, VARIANCE = 0, 1  # what an entry adds to the mean and to the variance of a row
+WEIGHED_TOGETHER = 128  # entries: enough to load their keys ahead, few enough for the first cache
 
 
 @compiled_in_order
@@ -106,51 +115,88 @@ def find_equal_parts(parts: Parts) -> Places:
     return equal
 
 
-@compiled_in_order
-def find_places(keys: UnsignedIntegers, wanted: UnsignedIntegers, places: Places) -> None:
-    """Fill `places` with the places of weights, or with the place of the row that is zero.
+class Entries(NamedTuple):
+    """Room for the entries of several rows; those before some place are filled."""
 
-    The first loop reads every group once without a branch, so that the processor waits for many
-    of them at the same time instead of for one after the other.
-    """
-    for i in range(wanted.size):
-        places[i] = np.int64(keys[find_group(keys, wanted[i])] == wanted[i])
-    for i in range(wanted.size):
-        place = find_key(keys, wanted[i])
-        places[i] = keys.size if place == ABSENT else place
+    keys: UnsignedIntegers  # (n,)
+    values: Floats  # (n,)
+    priors: Floats  # (n,) prior precisions
+    sums: Floats  # (2, n): the precision and the moment of each weight
+    means: Floats  # (n,) what each entry adds to the mean of its row
+    variances: Floats  # (n,) what each entry adds to the variance of its row
+
+
+@compiled_in_order
+def make_entries(count: int) -> Entries:
+    """Make room for entries."""
+    keys, values, priors = np.empty(count, np.uint64), np.empty(count), np.empty(count)
+    return Entries(keys, values, priors, np.empty((2, count)), np.empty(count), np.empty(count))
 
 
 @compiled_in_order
 def weigh_entries(
-    leading: Floats, fade: float, places: Places, values: Floats, priors: Floats, added: Floats
+    bank: Bank, leading: Floats, fade: float, own: Entries, first: int, last: int
 ) -> None:
-    """Fill `added`, (n, 2), with what each entry adds to the mean and the variance of its row."""
-    for i in range(places.size):
-        value, own = values[i], leading[places[i]]
-        precision = fade * own[PRECISION] + priors[i]
-        added[i, MEAN] = value * fade * own[MOMENT] / precision
-        added[i, VARIANCE] = value * value / precision
+    """Compute what the entries in [first, last) add to the mean and the variance of their rows."""
+    precisions, moments = own.sums[PRECISION], own.sums[MOMENT]
+    for i in range(first, last):
+        place = find_place(bank.keys, own.keys[i])  # that of a row of zeros if it is absent
+        precisions[i], moments[i] = leading[place, PRECISION], leading[place, MOMENT]
+    for i in range(first, last):
+        value = own.values[i]
+        precision = fade * precisions[i] + own.priors[i]
+        own.means[i] = value * fade * moments[i] / precision
+        own.variances[i] = value * value / precision
 
 
 @compiled_in_order
-def weigh_context(
-    bank: Bank, leading: Floats, fade: float, parts: Parts, numbers: Places, priors: Floats
-) -> Floats:
-    """Return what the constant and each part of the context add, those of value 0 left out."""
-    first = parts.ends[0]
-    keys, values = np.empty(first + 1, np.uint64), np.empty(first + 1)
-    own_priors, places = np.empty(first + 1), np.empty(first + 1, np.int64)
-    keys[0], values[0], own_priors[0] = CONSTANT_KEY, 1.0, CONSTANT_PRIOR
+def add_key(bank: Bank, own: Entries, i: int, key: np.uint64) -> None:
+    """Set the key of an entry; its cache line is loaded until the entry is weighed."""
+    own.keys[i] = key
+    load_ahead(bank.keys, find_group(bank.keys, key))
+
+
+@compiled_in_order
+def list_context(
+    bank: Bank, parts: Parts, numbers: Places, priors: Floats, own: Entries
+) -> tuple[Places, int]:
+    """List the constant and the parts of the context as entries, those of value 0 left out.
+
+    Returns which parts are listed and how many entries there are.
+    """
+    listed = np.empty(parts.ends[0], np.int64)
+    add_key(bank, own, 0, CONSTANT_KEY)
+    own.values[0], own.priors[0] = 1.0, CONSTANT_PRIOR
     size = 1
-    for j in range(first):
+    for j in range(listed.size):
         if parts.values[j] != 0.0:
-            keys[size], values[size] = parts.keys[j], parts.values[j]
-            own_priors[size] = priors[0, numbers[j]]
+            add_key(bank, own, size, parts.keys[j])
+            own.values[size], own.priors[size] = parts.values[j], priors[0, numbers[j]]
+            listed[size - 1] = j
             size += 1
-    added = np.empty((size, 2))
-    find_places(bank.keys, keys[:size], places[:size])
-    weigh_entries(leading, fade, places[:size], values[:size], own_priors[:size], added)
-    return added
+    return listed[: size - 1], size
+
+
+@compiled_in_order
+def list_crossings(
+    bank: Bank, parts: Parts, part: int, listed: Places, row: Floats, own: Entries, first: int
+) -> int:
+    """List a part of an action and its crossings with the listed parts of the context as entries.
+
+    `row` has the prior precision of the part alone and of its crossing with every listed part.
+    Returns the place after the last entry.
+    """
+    key, value, mask = parts.keys[part], parts.values[part], parts.masks[part]
+    add_key(bank, own, first, key)
+    own.values[first], own.priors[first] = value, row[0]
+    end = first + 1
+    for i in range(listed.size):
+        if mask & parts.masks[listed[i]]:
+            add_key(bank, own, end, cross_keys(key, parts.keys[listed[i]]))
+            own.values[end] = value * parts.values[listed[i]]
+            own.priors[end] = row[1 + i]
+            end += 1
+    return end
 
 
 @compiled_in_order
@@ -159,58 +205,55 @@ def predict_actions(
 ) -> tuple[Floats, Floats]:
     """Return the mean and the variance of every action by one belief, (K,) each.
 
-    `leading` is `copy_column` of this belief's column.
+    `leading` is `copy_column` of this belief's column. A crossing whose value is 0 adds 0.
     """
     fade = compute_fade(rules, bank, column, at)
     first = parts.ends[0]
     context_numbers, context_fields = index_fields(parts.fields[:first])
     action_numbers, action_fields = index_fields(parts.fields[first:])
     priors = tabulate_priors(rules, bank, column, action_fields, context_fields)
-    common = weigh_context(bank, leading, fade, parts, context_numbers, priors)
-    common_mean, common_variance = 0.0, 0.0
-    for j in range(common.shape[0]):
-        common_mean += common[j, MEAN]
-        common_variance += common[j, VARIANCE]
     equal = find_equal_parts(parts)
-    starts = np.empty(equal.size, np.int64)
-    stops = np.empty(equal.size, np.int64)
     distinct = 0
     for i in range(equal.size):
         distinct += equal[i] == i
-    added = np.empty((distinct * (first + 1), 2))
-    keys, values = np.empty(first + 1, np.uint64), np.empty(first + 1)
-    own_priors, places = np.empty(first + 1), np.empty(first + 1, np.int64)
-    end = 0
+    own = make_entries((distinct + 1) * (first + 1))
+    listed, end = list_context(bank, parts, context_numbers, priors, own)
+    rows = np.empty((action_fields.size, 1 + listed.size))
+    for a in range(action_fields.size):
+        rows[a, 0] = priors[a, 0]
+        for i in range(listed.size):
+            rows[a, 1 + i] = priors[a, context_numbers[listed[i]]]
+    starts, stops = np.empty(equal.size, np.int64), np.empty(equal.size, np.int64)
+    context_end, weighed = end, 0
     for i in range(equal.size):
-        part = first + i
         if equal[i] != i:
             starts[i], stops[i] = starts[equal[i]], stops[equal[i]]
             continue
         starts[i] = end
-        if parts.values[part] != 0.0:
-            row = priors[action_numbers[i]]
-            keys[0], values[0], own_priors[0] = parts.keys[part], parts.values[part], row[0]
-            size = 1
-            for j in range(first):
-                value = parts.values[part] * parts.values[j]
-                if value == 0.0 or parts.masks[part] & parts.masks[j] == 0:
-                    continue
-                keys[size] = cross_keys(parts.keys[part], parts.keys[j])
-                values[size] = value
-                own_priors[size] = row[context_numbers[j]]
-                size += 1
-            find_places(bank.keys, keys[:size], places[:size])
-            own = added[end : end + size]
-            weigh_entries(leading, fade, places[:size], values[:size], own_priors[:size], own)
-            end += size
+        if parts.values[first + i] != 0.0:
+            row = rows[action_numbers[i]]
+            end = list_crossings(bank, parts, first + i, listed, row, own, end)
         stops[i] = end
+        if end - weighed >= WEIGHED_TOGETHER:
+            weigh_entries(bank, leading, fade, own, weighed, end)
+            weighed = end
+    weigh_entries(bank, leading, fade, own, weighed, end)
+    common_mean, common_variance = 0.0, 0.0
+    for i in range(context_end):
+        common_mean += own.means[i]
+        common_variance += own.variances[i]
     count = parts.ends.size - 1
-    means, variances = np.empty(count), np.empty(count)
+    means, variances = np.full(count, common_mean), np.full(count, common_variance)
+    most = 0
     for k in range(count):
-        mean, variance = common_mean, common_variance
-        for i in range(parts.ends[k] - first, parts.ends[k + 1] - first):
-            for entry in range(starts[i], stops[i]):
-                mean += added[entry, MEAN]
-                variance += added[entry, VARIANCE]
-        means[k], variances[k] = mean, variance
+        most = max(most, parts.ends[k + 1] - parts.ends[k])
+    for part in range(most):  # of one action after the other, so that no sum waits for itself
+        for k in range(count):
+            i = parts.ends[k] - first + part
+            if i < parts.ends[k + 1] - first:
+                mean, variance = means[k], variances[k]
+                for entry in range(starts[i], stops[i]):
+                    mean += own.means[entry]
+                    variance += own.variances[entry]
+                means[k], variances[k] = mean, variance
     return means, variances

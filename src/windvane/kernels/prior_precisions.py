@@ -16,6 +16,14 @@ of its own.
 import numpy as np
 
 from windvane._jit import compiled_in_order
+from windvane._lanes import (
+    load_four,
+    load_like,
+    load_two,
+    store_at,
+    take_larger,
+    take_smaller,
+)
 from windvane.kernels.weight_table import ABSENT, claim_key, find_key
 from windvane.types import Floats, Places, UnsignedIntegers
 
@@ -67,32 +75,52 @@ def claim_groups(
 
 @compiled_in_order
 def spread_priors(evidence: Floats, first_priors: Floats, groups: Places) -> Floats:
-    """Return the prior precision of every entry of a row in every column, (n, columns)."""
+    """Return the prior precision of every entry of a row in every column, (n, columns).
+
+    The number of columns is even.
+    """
     columns = first_priors.size
+    fours = columns - columns % 4
     priors = np.empty((groups.size, columns))
     priors[0, :] = CONSTANT_PRIOR
+    imagined, most = IMAGINED_WEIGHTS / first_priors, np.full(columns, MAX_PRIOR)
     for i in range(1, groups.size):
         if groups[i] == NO_GROUP:
             for j in range(columns):
                 priors[i, j] = first_priors[j]
-        elif groups[i] == groups[i - 1]:
-            for j in range(columns):
-                priors[i, j] = priors[i - 1, j]
-        else:
-            own = evidence[groups[i]]
-            for j in range(columns):
-                priors[i, j] = compute_prior(own[KNOWN, j], own[SQUARES, j], first_priors[j])
+            continue
+        row = priors[i]
+        own = evidence[groups[i]]
+        for j in range(0, fours, 4):
+            fill_priors(own, imagined, most, row, j, load_four(first_priors, j))
+        if fours < columns:
+            fill_priors(own, imagined, most, row, fours, load_two(first_priors, fours))
     return priors
+
+
+@compiled_in_order
+def fill_priors(
+    evidence: Floats, imagined: Floats, most: Floats, priors: Floats, j: int, first: Floats
+) -> None:
+    """Fill in the prior precisions of one group in some columns, from column j on.
+
+    The formula is that of `compute_prior`. `first` are lanes with the λ₀ of these columns,
+    `imagined` is n₀/λ₀ of every column.
+    """
+    known = load_like(evidence, j, first)
+    squares = load_like(evidence, imagined.size + j, first)
+    own = (IMAGINED_WEIGHTS + known) / (load_like(imagined, j, first) + squares)
+    store_at(priors, j, take_smaller(take_larger(own, first), load_like(most, j, first)))
 
 
 @compiled_in_order
 def fade_evidence(evidence: Floats, groups: Places) -> None:
     """Fade the sums of every group that occurs in a row, once, in all columns."""
     is_faded = np.zeros(evidence.shape[0], np.bool_)
+    width = 2 * evidence.shape[2]  # a multiple of four, because the number of columns is even
     for i in range(groups.size):
         if groups[i] != NO_GROUP and not is_faded[groups[i]]:
             is_faded[groups[i]] = True
-            own = evidence[groups[i]]
-            for j in range(own.shape[1]):
-                own[KNOWN, j] *= EVIDENCE_FADE
-                own[SQUARES, j] *= EVIDENCE_FADE
+            own = groups[i] * width
+            for j in range(own, own + width, 4):
+                store_at(evidence, j, load_four(evidence, j) * EVIDENCE_FADE)

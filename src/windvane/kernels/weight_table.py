@@ -9,12 +9,13 @@ whose last place is empty is in no later group.
 
 import numpy as np
 
+from windvane._cache_lines import KEYS_PER_LINE, find_in_line
 from windvane._jit import compiled_in_order
 from windvane.types import Booleans, Floats, UnsignedIntegers
 
 EMPTY = np.uint64(0)
 ABSENT = np.int64(-1)
-PLACES_PER_GROUP = 8  # whose keys fill a cache line of 64 bytes
+PLACES_PER_GROUP = KEYS_PER_LINE
 
 
 @compiled_in_order
@@ -25,33 +26,49 @@ def find_group(keys: UnsignedIntegers, key: np.uint64) -> np.uint64:
 
 @compiled_in_order
 def find_key(keys: UnsignedIntegers, key: np.uint64) -> np.int64:
-    """Return the place of a key, or ABSENT.
-
-    All places of a group are compared, because that is faster than to leave a loop of unknown
-    length.
-    """
+    """Return the place of a key, or ABSENT."""
     last = np.uint64(keys.size - 1)
     group = find_group(keys, key)
     while True:
-        found = ABSENT
-        for i in range(PLACES_PER_GROUP):
-            if keys[group + np.uint64(i)] == key:
-                found = np.int64(group) + i
-        if found != ABSENT or keys[group + np.uint64(PLACES_PER_GROUP - 1)] == EMPTY:
-            return found
+        found = find_in_line(keys, group, key)
+        if found < PLACES_PER_GROUP:
+            return np.int64(group) + found
+        if keys[group + np.uint64(PLACES_PER_GROUP - 1)] == EMPTY:
+            return ABSENT
         group = (group + np.uint64(PLACES_PER_GROUP)) & last
+
+
+@compiled_in_order
+def find_place(keys: UnsignedIntegers, key: np.uint64) -> np.int64:
+    """Return the place of a key, or the number of places if the key is absent.
+
+    Whether a key is absent decides no branch, unless its group is full: the processor would guess
+    half of these branches wrong.
+    """
+    group = find_group(keys, key)
+    found = find_in_line(keys, group, key)
+    is_absent = found == PLACES_PER_GROUP
+    if is_absent & (keys[group + np.uint64(PLACES_PER_GROUP - 1)] != EMPTY):
+        place = find_key(keys, key)
+        return np.int64(keys.size) if place == ABSENT else place
+    return np.int64(keys.size) if is_absent else np.int64(group) + found
 
 
 @compiled_in_order
 def claim_key(keys: UnsignedIntegers, key: np.uint64) -> tuple[np.int64, bool]:
     """Return the place of a key and whether the key is new; some place must be empty."""
     last = np.uint64(keys.size - 1)
-    place = find_group(keys, key)
-    while keys[place] != EMPTY and keys[place] != key:
-        place = (place + np.uint64(1)) & last
-    is_new = keys[place] == EMPTY
-    keys[place] = key
-    return np.int64(place), bool(is_new)
+    group = find_group(keys, key)
+    while True:
+        found = find_in_line(keys, group, key)
+        if found < PLACES_PER_GROUP:
+            return np.int64(group) + found, False
+        found = find_in_line(keys, group, EMPTY)
+        if found < PLACES_PER_GROUP:
+            place = np.int64(group) + found
+            keys[place] = key
+            return place, True
+        group = (group + np.uint64(PLACES_PER_GROUP)) & last
 
 
 @compiled_in_order

@@ -10,18 +10,17 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import policy_file, validation
+from windvane._cache_lines import make_aligned_zeros
 from windvane.kernels.action_prediction import copy_column, predict_actions
+from windvane.kernels.bank_learning import amend_lesson, learn_lesson
 from windvane.kernels.belief_bank import (
-    LOSS,
     Bank,
     BankRules,
-    amend_lesson,
     build_lesson_row,
     compute_noise,
-    learn_lesson,
 )
 from windvane.kernels.diagonal import PRECISION
-from windvane.kernels.feature_parts import PackedSides, Scales, update_scales, weigh_parts
+from windvane.kernels.feature_parts import PackedSides, Scales, weigh_parts
 from windvane.kernels.weight_table import EMPTY, move_keys
 from windvane.learner.ranking import Ranking, rank_actions
 from windvane.types import Booleans, Floats, Places, UnsignedIntegers
@@ -80,15 +79,18 @@ class BeliefBank:
             margin=LEAD_MARGIN,
         )
         self.bank = Bank(
-            keys=np.zeros(FIRST_PLACES, np.uint64),
-            sums=np.zeros((FIRST_PLACES, 2, count)),
+            keys=make_aligned_zeros((FIRST_PLACES,), np.uint64),
+            sums=make_aligned_zeros((FIRST_PLACES, 2, count), np.float64),
             origins=np.zeros(count),
             judgements=np.zeros((count, 3)),
             lead=np.zeros(2),
-            group_keys=np.zeros(FIRST_PLACES, np.uint64),
-            evidence=np.zeros((FIRST_PLACES, 2, count)),
+            group_keys=make_aligned_zeros((FIRST_PLACES,), np.uint64),
+            evidence=make_aligned_zeros((FIRST_PLACES, 2, count), np.float64),
         )
-        self.scales = Scales(np.zeros(FIRST_PLACES, np.uint64), np.zeros((FIRST_PLACES, 3)))
+        self.scales = Scales(
+            make_aligned_zeros((FIRST_PLACES,), np.uint64),
+            make_aligned_zeros((FIRST_PLACES, 3), np.float64),
+        )
         self.weight_count = 0
         self.group_count = 0
         self.scale_count = 0
@@ -142,28 +144,31 @@ class BeliefBank:
     def learn(self, sides: PackedSides, reward: float, at: float) -> bool:
         """Learn the reward of a context and one action; returns whether the lead changed."""
         self._advance(at)
-        row = build_lesson_row(sides, self.scales)
-        self._make_room(row.keys.size, sides.numbers.size)
-        group_room = int(MAX_FILL * len(self.bank.group_keys)) - self.group_count
-        leading, origin = self._find_leading(), self.bank.origins[self.lead.column]
-        added, added_groups = learn_lesson(
-            *(self.rules, self.bank, leading, self.lead.column, row),
-            *(reward, at, self.newest, group_room),
-        )
-        if self.bank.origins[self.lead.column] != origin:  # all sums of the column were scaled
+        self._make_scale_room(sides.numbers.size)
+        column, origin = self.lead.column, self.bank.origins[self.lead.column]
+        while True:
+            room, group_room = self._count_room()
+            scale_room = int(MAX_FILL * len(self.scales.keys)) - self.scale_count
+            learned = learn_lesson(
+                *(self.rules, self.bank, self._find_leading(), column, sides, self.scales),
+                *(reward, at, self.newest, room, group_room, scale_room),
+            )
+            if learned.size <= room:
+                break
+            self._make_room(learned.size)
+        if self.bank.origins[column] != origin:  # all sums of the column were scaled
             self.leading = NO_LEADING
-        self.weight_count += added
-        self.group_count += added_groups
-        scale_room = int(MAX_FILL * len(self.scales.keys)) - self.scale_count
-        self.scale_count += update_scales(sides, self.scales, scale_room)
+        self.weight_count += learned.weights
+        self.group_count += learned.groups
+        self.scale_count += learned.scales
         self.lessons += 1
-        return self._judge()
+        return learned.best != column and self._follow(learned.best)
 
     def amend(self, sides: PackedSides, more: float, at: float) -> None:
         """Add to the reward of an earlier lesson."""
         self._advance(at)
         row = build_lesson_row(sides, self.scales)
-        self._make_room(row.keys.size, 0)
+        self._make_room(row.keys.size)
         leading, origin = self._find_leading(), self.bank.origins[self.lead.column]
         self.weight_count += amend_lesson(
             *(self.rules, self.bank, leading, self.lead.column, row),
@@ -262,15 +267,8 @@ class BeliefBank:
             self.bank.origins[:] = at
         self.newest = max(self.newest, at)
 
-    def _judge(self) -> bool:
-        """Let the belief with the least loss lead, if it is clearly better.
-
-        Returns whether another half-life leads.
-        """
-        losses = self.bank.judgements[:, LOSS]
-        best = int(losses.argmin())
-        if losses[self.lead.column] <= losses[best] + self.rules.margin:
-            return False
+    def _follow(self, best: int) -> bool:
+        """Let another column lead; returns whether it has another half-life."""
         half_life = self.leader
         self.lead = self.lead._replace(column=best)
         self.leading = NO_LEADING
@@ -279,7 +277,14 @@ class BeliefBank:
         self.lead = Lead(best, self.lessons, self.newest)
         return True
 
-    def _make_room(self, weights: int, scales: int) -> None:
+    def _count_room(self) -> tuple[int, int]:
+        """Return the most entries of a row for which no table must grow, and of new groups."""
+        room = int(MAX_FILL * len(self.bank.keys)) - self.weight_count
+        group_places = len(self.bank.group_keys)
+        group_room = int(MAX_FILL * group_places) - self.group_count
+        return (min(room, group_room) if group_places < MAX_GROUP_PLACES else room), group_room
+
+    def _make_room(self, weights: int) -> None:
         """Grow the tables so that a row fits; a full table drops its weights with least data."""
         max_places = self.max_places
         while weights > MAX_FILL * max_places:  # one row does not fit into a limited table
@@ -306,6 +311,9 @@ class BeliefBank:
             self.bank = self.bank._replace(
                 group_keys=new_keys, evidence=new_rows.reshape(places, 2, -1)
             )
+
+    def _make_scale_room(self, scales: int) -> None:
+        """Grow the table of scales so that the numbers of a lesson fit."""
         while (
             self.scale_count + scales > MAX_FILL * len(self.scales.keys)
             and len(self.scales.keys) < MAX_SCALE_PLACES
@@ -318,7 +326,8 @@ class BeliefBank:
 def _move(
     keys: UnsignedIntegers, rows: Floats, is_kept: Booleans, places: int
 ) -> tuple[UnsignedIntegers, Floats]:
-    new_keys, new_rows = np.zeros(places, np.uint64), np.zeros((places, rows.shape[1]))
+    new_keys = make_aligned_zeros((places,), np.uint64)
+    new_rows = make_aligned_zeros((places, rows.shape[1]), np.float64)
     move_keys(keys, rows, is_kept, new_keys, new_rows)
     return new_keys, new_rows
 

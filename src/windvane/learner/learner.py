@@ -181,10 +181,15 @@ class Learner(Persistent):
     ) -> "tuple[Ranking, PackedSides]":
         """Choose among packed actions at `places`; return also the features of the chosen one."""
         from windvane.kernels.feature_parts import pick_action
+        from windvane.learner.sides import is_plain, join_lesson, join_packed, pack_context
 
-        sides = self.join(context, actions)
+        packed = pack_context(context, self.parsed_crossings)
+        sides = join_packed(packed, actions, self.parsed_crossings, self.array_size)
         ranking = self.rank_sides(sides, places, at, round_)
-        return ranking, pick_action(sides, places[ranking.chosen])
+        place = places[ranking.chosen]
+        if is_plain(self.parsed_crossings, self.array_size):
+            return ranking, join_lesson(packed, actions.single[place])
+        return ranking, pick_action(sides, place)
 
     def rank_sides(
         self, sides: "PackedSides", places: Sequence[int], at: float, round_: int

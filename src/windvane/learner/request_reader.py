@@ -22,6 +22,8 @@ class OfferedAction(NamedTuple):
 
 def check_list(name: str, values: Iterable[Item]) -> list[Item]:
     """Return the values as a list; a text and a dict would be a list of other things than meant."""
+    if type(values) is list:
+        return values.copy()
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise FeatureError(f"rank: {name} must be a list, got {values!r}")
     return list(values)
@@ -29,7 +31,7 @@ def check_list(name: str, values: Iterable[Item]) -> list[Item]:
 
 def read_context(context: Features | Sequence[Features]) -> list[dict[str, object]]:
     """Read a context as a list of objects."""
-    if isinstance(context, Mapping):
+    if type(context) is dict or isinstance(context, Mapping):
         return [_to_json(context)]
     if isinstance(context, str | bytes) or not isinstance(context, Iterable):
         raise FeatureError(f"rank: the context must be a dict or a list of dicts, got {context!r}")
@@ -63,10 +65,15 @@ def _to_json(features: Features) -> dict[str, object]:
     for name, value in features.items():
         if type(value) not in PLAIN_TYPES:
             if isinstance(value, Mapping):  # a namespace, in which no other can be
-                value = {str(inner): _to_json_value(each) for inner, each in value.items()}
+                value = {_to_name(inner): _to_json_value(each) for inner, each in value.items()}
             value = _to_json_value(value)
-        converted[str(name)] = value
+        converted[_to_name(name)] = value
     return converted
+
+
+def _to_name(name: object) -> str:
+    """Return a name as a text; a member of an enumeration of texts is its text."""
+    return str.__str__(name) if isinstance(name, str) else str(name)
 
 
 def _to_json_value(value: object) -> object:

@@ -82,6 +82,18 @@ def join_packed(
     return sides._replace(masks=build_masks(crossings, namespaces, packed.feature_count))
 
 
+def join_lesson(context: PackedFeatures, action: PackedFeatures) -> PackedSides:
+    """Join the packed features of a context and one action, if `is_plain` holds."""
+    hashes = np.frombuffer(bytearray(context.labels + action.labels), np.uint64)
+    return PackedSides(
+        hashes=hashes,
+        numbers=np.frombuffer(bytearray(context.numbers + action.numbers), np.float64),
+        sizes=np.frombuffer(bytearray(context.sizes + action.sizes), np.int64),
+        feature_counts=np.array((context.feature_count, action.feature_count), np.int64),
+        masks=_make_masks(len(hashes)),
+    )
+
+
 def _make_masks(count: int) -> Places:
     """The masks of features that are all crossed; nobody writes to them."""
     return _ONE_MASKS[:count] if count <= len(_ONE_MASKS) else np.ones(count, np.int64)

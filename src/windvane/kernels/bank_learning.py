@@ -1,0 +1,334 @@
+"""Learn a lesson in every belief of a bank.
+
+The formulas are those of `kernels.diagonal`, for all columns at once. Columns are computed in lanes
+of four, and of two at the end: their number is even. Every step is rounded as written.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from windvane._cache_lines import KEYS_PER_LINE, load_ahead
+from windvane._jit import compiled_in_order
+from windvane._lanes import load_four, load_like, load_two, store_at
+from windvane.kernels.belief_bank import (
+    ERRORS,
+    LEAST_VARIANCE,
+    LOSS,
+    MAX_AGE,
+    MAX_LOSS,
+    PRIOR_ERRORS,
+    PRIOR_WEIGHTS,
+    RESCALED_AFTER,
+    WEIGHTS,
+    Bank,
+    BankRules,
+    Row,
+    build_lesson_row,
+    compute_fade,
+    compute_noise,
+)
+from windvane.kernels.diagonal import MOMENT, PRECISION
+from windvane.kernels.feature_parts import PackedSides, Scales, update_scales
+from windvane.kernels.prior_precisions import (
+    NO_GROUP,
+    claim_groups,
+    fade_evidence,
+    spread_priors,
+)
+from windvane.kernels.weight_table import claim_key, find_group
+from windvane.types import Floats, Places
+
+
+class Learned(NamedTuple):
+    """What became of a lesson."""
+
+    size: int  # entries of its row; if it is more than there was room for, nothing was learned
+    weights: int  # that are new
+    groups: int  # that are new
+    scales: int  # that are new
+    best: int  # the column that should lead
+
+
+class Recollection(NamedTuple):
+    """What a bank knows of a row before a lesson."""
+
+    priors: Floats  # (n, H) prior precisions
+    own_means: Floats  # (n, H) of each weight
+    own_variances: Floats  # (n, H) of each weight
+    means: Floats  # (H,) of the row
+    variances: Floats  # (H,) of the row
+
+
+class Steps(NamedTuple):
+    """What a lesson does to the weights of a row, by column."""
+
+    totals: Floats  # (H,) S: the variance of the error, in units of the noise
+    shifts: Floats  # (H,) e/S
+    steps: Floats  # (H,) 1/f
+    scales: Floats  # (H,) 1/noise²
+
+
+@compiled_in_order
+def claim_row(bank: Bank, row: Row) -> tuple[Places, int]:
+    """Return the place of each weight of a row, new ones included, and how many are new.
+
+    The cache lines of keys and of sums are loaded ahead, so that the processor waits for many of
+    them at the same time.
+    """
+    places, added = np.empty(row.keys.size, np.int64), 0
+    width = 2 * bank.sums.shape[2]
+    for i in range(row.keys.size):
+        load_ahead(bank.keys, find_group(bank.keys, row.keys[i]))
+    for i in range(row.keys.size):
+        places[i], is_new = claim_key(bank.keys, row.keys[i])
+        added += is_new
+        first = places[i] * width
+        for number in range(first, first + width, KEYS_PER_LINE):
+            load_ahead(bank.sums, number)
+    return places, added
+
+
+@compiled_in_order
+def weigh_lesson(rules: BankRules, bank: Bank, at: float, newest: float) -> tuple[Floats, Floats]:
+    """Return the fading factor at the newest time and the weight of a lesson, (H,) each.
+
+    The sums of a column are scaled back once their factor would become too small.
+    """
+    columns = rules.half_lives.size
+    fades, weights = np.ones(columns), np.ones(columns)
+    for j in range(columns):
+        half_life = rules.half_lives[j]
+        if half_life == np.inf:
+            continue
+        elapsed = (newest - bank.origins[j]) / half_life
+        if elapsed > RESCALED_AFTER:
+            scale_column(bank.sums, j, 2.0 ** -min(elapsed, 2000.0))
+            bank.origins[j] = newest
+        fades[j] = compute_fade(rules, bank, j, newest)
+        weights[j] = 2.0 ** -min((newest - at) / half_life, MAX_AGE)
+    return fades, weights
+
+
+@compiled_in_order
+def scale_column(sums: Floats, column: int, factor: float) -> None:
+    """Multiply the sums of a column, before fading makes their scale too large."""
+    for place in range(sums.shape[0]):
+        for part in range(2):
+            scaled = sums[place, part, column] * factor
+            sums[place, part, column] = scaled if abs(scaled) > 1e-200 else 0.0
+
+
+@compiled_in_order
+def recall_row(
+    bank: Bank, fades: Floats, places: Places, values: Floats, priors: Floats
+) -> Recollection:
+    """Return the mean m and the variance s of each weight and of the row."""
+    shape, columns = priors.shape, fades.size
+    own_means, own_variances = np.empty(shape), np.empty(shape)
+    known = Recollection(priors, own_means, own_variances, np.zeros(columns), np.zeros(columns))
+    fours = columns - columns % 4
+    for i in range(places.size):
+        own = 2 * columns * places[i]
+        for j in range(0, fours, 4):
+            recall_columns(bank.sums, known, own, i, j, values[i], load_four(fades, j))
+        if fours < columns:
+            recall_columns(bank.sums, known, own, i, fours, values[i], load_two(fades, fours))
+    return known
+
+
+@compiled_in_order
+def recall_columns(
+    sums: Floats, known: Recollection, own: int, i: int, j: int, x: float, fades: Floats
+) -> None:
+    """Recall entry i of a row in some columns, from column j on; its sums are at `own`.
+
+    `fades` are lanes with the fading factors of these columns.
+    """
+    columns = known.means.size
+    at = i * columns + j
+    precisions = fades * load_like(sums, own + j, fades) + load_like(known.priors, at, fades)
+    variances = 1.0 / precisions
+    means = fades * load_like(sums, own + columns + j, fades) * variances
+    store_at(known.own_means, at, means)
+    store_at(known.own_variances, at, variances)
+    store_at(known.means, j, load_like(known.means, j, fades) + x * means)
+    store_at(known.variances, j, load_like(known.variances, j, fades) + x * x * variances)
+
+
+@compiled_in_order
+def update_leading(sums: Floats, places: Places, column: int, leading: Floats) -> None:
+    """Copy the new sums of a column at some places to its copy; an empty copy stays empty."""
+    if leading.size == 0:
+        return
+    for i in range(places.size):
+        place = places[i]
+        leading[place, PRECISION] = sums[place, PRECISION, column]
+        leading[place, MOMENT] = sums[place, MOMENT, column]
+
+
+@compiled_in_order
+def learn_columns(
+    sums: Floats,
+    known: Recollection,
+    steps: Steps,
+    own: int,
+    i: int,
+    j: int,
+    x: float,
+    totals: Floats,
+) -> None:
+    """Learn entry i of a row in some columns, from column j on; its sums are at `own`.
+
+    `totals` are lanes with the S of these columns.
+    """
+    columns = known.means.size
+    at = i * columns + j
+    variances = load_like(known.own_variances, at, totals)
+    means = load_like(known.own_means, at, totals)
+    shifts, step = load_like(steps.shifts, j, totals), load_like(steps.steps, j, totals)
+    gains = x * x / (totals - x * x * variances)
+    moments = (means + variances * x * shifts) * (1.0 / variances + gains)
+    store_at(sums, own + j, load_like(sums, own + j, totals) + gains * step)
+    store_at(sums, own + columns + j, moments * step)
+
+
+@compiled_in_order
+def gather_columns(
+    evidence: Floats, known: Recollection, own: int, i: int, j: int, scales: Floats
+) -> None:
+    """Add entry i of a row, as it was before the lesson, to the evidence on its prior precision.
+
+    The evidence of its group is at `own`; `scales` are lanes of some columns, from column j on.
+    """
+    columns = known.means.size
+    at = i * columns + j
+    variances = load_like(known.own_variances, at, scales)
+    means = load_like(known.own_means, at, scales)
+    spread = load_like(known.priors, at, scales) * variances
+    store_at(evidence, own + j, load_like(evidence, own + j, scales) + (1.0 - spread))
+    at = own + columns + j
+    store_at(evidence, at, load_like(evidence, at, scales) + means * means * scales)
+
+
+@compiled_in_order
+def learn_row(
+    bank: Bank, known: Recollection, steps: Steps, places: Places, groups: Places, values: Floats
+) -> None:
+    """Change the sums of the weights of a row, and the evidence on their prior precisions."""
+    columns = known.means.size
+    fours = columns - columns % 4
+    for i in range(places.size):
+        own, group, x = 2 * columns * places[i], 2 * columns * groups[i], values[i]
+        for j in range(0, fours, 4):
+            learn_columns(bank.sums, known, steps, own, i, j, x, load_four(steps.totals, j))
+            if groups[i] != NO_GROUP:
+                gather_columns(bank.evidence, known, group, i, j, load_four(steps.scales, j))
+        if fours < columns:
+            j = fours
+            learn_columns(bank.sums, known, steps, own, i, j, x, load_two(steps.totals, j))
+            if groups[i] != NO_GROUP:
+                gather_columns(bank.evidence, known, group, i, j, load_two(steps.scales, j))
+
+
+@compiled_in_order
+def learn_lesson(
+    rules: BankRules,
+    bank: Bank,
+    leading: Floats,
+    leader: int,
+    sides: PackedSides,
+    scales: Scales,
+    reward: float,
+    at: float,
+    newest: float,
+    room: int,
+    group_room: int,
+    scale_room: int,
+) -> Learned:
+    """Learn a lesson in every column, unless its row has more than `room` entries.
+
+    `at` is the time of the lesson's decision, `newest` that of the newest decision learned, this
+    one included. `leading` is a copy of the leader's column, which learns as well, or empty. At
+    most `group_room` new groups and `scale_room` new numbers get a place.
+    """
+    row = build_lesson_row(sides, scales)
+    if row.keys.size > room:
+        return Learned(row.keys.size, 0, 0, 0, leader)
+    fades, weights = weigh_lesson(rules, bank, at, newest)
+    places, added = claim_row(bank, row)
+    groups, added_groups = claim_groups(bank.group_keys, row.groups, group_room)
+    fade_evidence(bank.evidence, groups)
+    priors = spread_priors(bank.evidence, rules.first_priors, groups)
+    known = recall_row(bank, fades, places, row.values, priors)
+    errors, totals = reward - known.means, 1.0 / weights + known.variances
+    noise_scales = np.empty(fades.size)
+    for j in range(fades.size):
+        noise_scales[j] = 1.0 / compute_noise(bank, j) ** 2
+    steps = Steps(totals, errors / totals, 1.0 / fades, noise_scales)
+    learn_row(bank, known, steps, places, groups, row.values)
+    update_leading(bank.sums, places, leader, leading)
+    judge_columns(rules, bank, leader, errors, weights * totals)
+    added_scales = update_scales(sides, scales, scale_room)
+    best = find_best_column(rules, bank, leader)
+    return Learned(row.keys.size, added, added_groups, added_scales, best)
+
+
+@compiled_in_order
+def find_best_column(rules: BankRules, bank: Bank, leader: int) -> int:
+    """Return the column with the least loss if it is clearly better than the leader."""
+    best = 0
+    for j in range(bank.judgements.shape[0]):
+        if bank.judgements[j, LOSS] < bank.judgements[best, LOSS]:
+            best = j
+    is_close = bank.judgements[leader, LOSS] <= bank.judgements[best, LOSS] + rules.margin
+    return leader if is_close else best
+
+
+@compiled_in_order
+def judge_columns(
+    rules: BankRules, bank: Bank, leader: int, errors: Floats, spreads: Floats
+) -> None:
+    """Take the errors of a lesson into the noise and the loss of every column."""
+    keep = 1.0 - 1.0 / rules.noise_memory
+    lead = bank.lead
+    variance = (PRIOR_ERRORS + lead[ERRORS]) / (PRIOR_WEIGHTS + lead[WEIGHTS])
+    for j in range(errors.size):
+        own, square = bank.judgements[j], errors[j] * errors[j]
+        own[ERRORS] = keep * own[ERRORS] + square / spreads[j]
+        own[WEIGHTS] = keep * own[WEIGHTS] + 1.0
+        own[LOSS] += 0.5 * square / max(variance, LEAST_VARIANCE)
+    lead[ERRORS] = keep * lead[ERRORS] + errors[leader] * errors[leader]
+    lead[WEIGHTS] = keep * lead[WEIGHTS] + 1.0
+    least = bank.judgements[:, LOSS].min()
+    for j in range(errors.size):
+        bank.judgements[j, LOSS] = min(bank.judgements[j, LOSS] - least, MAX_LOSS)
+
+
+@compiled_in_order
+def amend_lesson(
+    rules: BankRules,
+    bank: Bank,
+    leading: Floats,
+    leader: int,
+    row: Row,
+    more: float,
+    at: float,
+    newest: float,
+) -> int:
+    """Add to the reward of an earlier lesson in every column; return how many weights are new.
+
+    The formula is that of `kernels.diagonal.amend_entries`, for all columns at once.
+    """
+    fades, weights = weigh_lesson(rules, bank, at, newest)
+    places, added = claim_row(bank, row)
+    groups, _ = claim_groups(bank.group_keys, row.groups, 0)
+    priors = spread_priors(bank.evidence, rules.first_priors, groups)
+    known = recall_row(bank, fades, places, row.values, priors)
+    totals = 1.0 / weights + known.variances
+    for i in range(places.size):
+        own, x = bank.sums[places[i]], row.values[i]
+        for j in range(fades.size):
+            own[MOMENT, j] += x * more / (totals[j] - x * x * known.own_variances[i, j]) / fades[j]
+    update_leading(bank.sums, places, leader, leading)
+    return added
