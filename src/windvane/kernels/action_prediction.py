@@ -13,10 +13,11 @@ import numpy as np
 
 from windvane._cache_lines import load_ahead
 from windvane._jit import compiled_in_order
+from windvane._lanes import load_four, store_at
 from windvane.kernels.belief_bank import CONSTANT_KEY, Bank, BankRules, compute_fade, cross_keys
 from windvane.kernels.diagonal import MOMENT, PRECISION
 from windvane.kernels.feature_parts import Parts
-from windvane.kernels.prior_precisions import CONSTANT_PRIOR, find_prior
+from windvane.kernels.prior_precisions import CONSTANT_PRIOR, KNOWN, SQUARES, compute_prior
 from windvane.kernels.weight_table import (
     ABSENT,
     PLACES_PER_GROUP,
@@ -25,8 +26,6 @@ from windvane.kernels.weight_table import (
     find_place,
 )
 from windvane.types import Floats, Places, UnsignedIntegers
-
-WEIGHED_TOGETHER = 128  # entries: enough to load their keys ahead, few enough for the first cache
 
 
 @compiled_in_order
@@ -71,19 +70,21 @@ def tabulate_priors(
     Row 0 is for fields of the context alone, column 0 for those of an action alone.
     """
     priors = np.empty((action_fields.size, context_fields.size))
-    first = rules.first_priors[column]
+    first, table, evidence = rules.first_priors[column], bank.group_keys, bank.evidence
     for a in range(action_fields.size):
         for c in range(context_fields.size):
-            if a == 0 and c == 0:
-                priors[a, c] = CONSTANT_PRIOR
-                continue
             if a == 0:
                 key = context_fields[c]
             elif c == 0:
                 key = action_fields[a]
             else:
                 key = cross_keys(action_fields[a], context_fields[c])
-            priors[a, c] = find_prior(bank.group_keys, bank.evidence, column, first, key)
+            place = np.uint64(find_place(table, key))
+            priors[a, c] = first
+            if place < np.uint64(table.size):
+                known, squares = evidence[place, KNOWN, column], evidence[place, SQUARES, column]
+                priors[a, c] = compute_prior(known, squares, first)
+    priors[0, 0] = CONSTANT_PRIOR
     return priors
 
 
@@ -115,88 +116,158 @@ def find_equal_parts(parts: Parts) -> Places:
     return equal
 
 
+class Crossed(NamedTuple):
+    """What parts of actions are crossed with: the constant and parts of the context.
+
+    There is a list for the context alone, and one for each mask of the actions' parts. A list is
+    filled up with values of 0 to a multiple of four.
+    """
+
+    counts: Places  # (lists,) without what fills them up
+    keys: UnsignedIntegers  # (lists, n)
+    values: Floats  # (lists, n)
+    priors: Floats  # (lists, actions' fields, n) prior precisions
+
+
 class Entries(NamedTuple):
-    """Room for the entries of several rows; those before some place are filled."""
+    """The entries of rows, part by part, each with room for as many entries as the others."""
 
-    keys: UnsignedIntegers  # (n,)
-    values: Floats  # (n,)
-    priors: Floats  # (n,) prior precisions
-    sums: Floats  # (2, n): the precision and the moment of each weight
-    means: Floats  # (n,) what each entry adds to the mean of its row
-    variances: Floats  # (n,) what each entry adds to the variance of its row
-
-
-@compiled_in_order
-def make_entries(count: int) -> Entries:
-    """Make room for entries."""
-    keys, values, priors = np.empty(count, np.uint64), np.empty(count), np.empty(count)
-    return Entries(keys, values, priors, np.empty((2, count)), np.empty(count), np.empty(count))
+    keys: UnsignedIntegers  # (parts, n)
+    places: UnsignedIntegers  # (parts, n)
+    sums: Floats  # (2, n): precisions and moments of one part
+    means: Floats  # (parts, n) what each entry adds to the mean of its row
+    variances: Floats  # (parts, n) what each entry adds to the variance of its row
 
 
 @compiled_in_order
-def weigh_entries(
-    bank: Bank, leading: Floats, fade: float, own: Entries, first: int, last: int
+def list_masks(parts: Parts, chosen: Places) -> tuple[Places, Places]:
+    """Number the masks of the chosen parts from 1; return these numbers and all masks."""
+    numbers, masks = np.empty(chosen.size, np.int64), np.zeros(chosen.size + 1, np.int64)
+    count = 1
+    for i in range(chosen.size):
+        number = 1
+        while number < count and masks[number] != parts.masks[chosen[i]]:
+            number += 1
+        masks[number] = parts.masks[chosen[i]]
+        count = max(count, number + 1)
+        numbers[i] = number
+    return numbers, masks[:count]
+
+
+@compiled_in_order
+def list_crossed(parts: Parts, numbers: Places, priors: Floats, masks: Places) -> Crossed:
+    """List the constant and the parts of the context, those of value 0 left out.
+
+    List 0 has all of them, another one those with a crossing of its mask.
+    """
+    first = parts.ends[0]
+    size = (first + 4) // 4 * 4
+    keys = np.full((masks.size, size), CONSTANT_KEY)
+    values, own_priors = np.zeros((masks.size, size)), np.ones((masks.size, len(priors), size))
+    counts, fields = np.ones(masks.size, np.int64), np.zeros(size, np.int64)
+    for number in range(masks.size):
+        values[number, 0] = 1.0
+        count = 1
+        for j in range(first):
+            if parts.values[j] != 0.0 and (number == 0 or parts.masks[j] & masks[number] != 0):
+                keys[number, count], values[number, count] = parts.keys[j], parts.values[j]
+                fields[count] = numbers[j]
+                count += 1
+        for a in range(len(priors)):
+            for i in range(count):
+                own_priors[number, a, i] = priors[a, fields[i]]
+        counts[number] = count
+    return Crossed(counts, keys, values, own_priors)
+
+
+@compiled_in_order
+def cross_part(
+    table: UnsignedIntegers, crossed: Crossed, number: int, key: np.uint64, own: Entries, row: int
 ) -> None:
-    """Compute what the entries in [first, last) add to the mean and the variance of their rows."""
-    precisions, moments = own.sums[PRECISION], own.sums[MOMENT]
-    for i in range(first, last):
-        place = find_place(bank.keys, own.keys[i])  # that of a row of zeros if it is absent
-        precisions[i], moments[i] = leading[place, PRECISION], leading[place, MOMENT]
-    for i in range(first, last):
-        value = own.values[i]
-        precision = fade * precisions[i] + own.priors[i]
-        own.means[i] = value * fade * moments[i] / precision
-        own.variances[i] = value * value / precision
+    """Set the keys of a part alone and of its crossings; load their cache lines ahead."""
+    for i in range(1, crossed.counts[number]):
+        crossing = cross_keys(key, crossed.keys[number, i])
+        own.keys[row, i] = crossing
+        load_ahead(table, find_group(table, crossing))
+    own.keys[row, 0] = key
+    load_ahead(table, find_group(table, key))
 
 
 @compiled_in_order
-def add_key(bank: Bank, own: Entries, i: int, key: np.uint64) -> None:
-    """Set the key of an entry; its cache line is loaded until the entry is weighed."""
-    own.keys[i] = key
-    load_ahead(bank.keys, find_group(bank.keys, key))
+def find_places(
+    table: UnsignedIntegers, leading: Floats, count: int, own: Entries, row: int
+) -> None:
+    """Find the weights of a part; load their sums ahead."""
+    for i in range(count):
+        place = np.uint64(find_place(table, own.keys[row, i]))
+        own.places[row, i] = place
+        load_ahead(leading, np.uint64(2) * place)
 
 
 @compiled_in_order
-def list_context(
-    bank: Bank, parts: Parts, numbers: Places, priors: Floats, own: Entries
-) -> tuple[Places, int]:
-    """List the constant and the parts of the context as entries, those of value 0 left out.
+def weigh_part(
+    leading: Floats,
+    fade: float,
+    crossed: Crossed,
+    number: int,
+    field: int,
+    value: float,
+    own: Entries,
+    row: int,
+) -> None:
+    """Compute what the entries of a part add to the mean and to the variance of their row."""
+    room, count = crossed.keys.shape[1], crossed.counts[number]
+    for i in range(count):
+        own.sums[PRECISION, i] = leading[own.places[row, i], PRECISION]
+        own.sums[MOMENT, i] = leading[own.places[row, i], MOMENT]
+    prior, at = (number * crossed.priors.shape[1] + field) * room, row * room
+    for i in range(0, count, 4):
+        values = value * load_four(crossed.values, number * room + i)
+        precisions = fade * load_four(own.sums, i) + load_four(crossed.priors, prior + i)
+        moments = load_four(own.sums, room + i)
+        store_at(own.means, at + i, values * fade * moments / precisions)
+        store_at(own.variances, at + i, values * values / precisions)
 
-    Returns which parts are listed and how many entries there are.
+
+@compiled_in_order
+def weigh_parts_of_actions(
+    bank: Bank,
+    leading: Floats,
+    fade: float,
+    parts: Parts,
+    crossed: Crossed,
+    chosen: Places,
+    numbers: Places,
+    fields: Places,
+) -> Entries:
+    """Weigh the entries of the context alone, row 0, and of each chosen part of actions.
+
+    While the keys of a part are computed, those of the part before are found, and the sums of the
+    one before that are read: the processor has had time to load their memory.
     """
-    listed = np.empty(parts.ends[0], np.int64)
-    add_key(bank, own, 0, CONSTANT_KEY)
-    own.values[0], own.priors[0] = 1.0, CONSTANT_PRIOR
-    size = 1
-    for j in range(listed.size):
-        if parts.values[j] != 0.0:
-            add_key(bank, own, size, parts.keys[j])
-            own.values[size], own.priors[size] = parts.values[j], priors[0, numbers[j]]
-            listed[size - 1] = j
-            size += 1
-    return listed[: size - 1], size
-
-
-@compiled_in_order
-def list_crossings(
-    bank: Bank, parts: Parts, part: int, listed: Places, row: Floats, own: Entries, first: int
-) -> int:
-    """List a part of an action and its crossings with the listed parts of the context as entries.
-
-    `row` has the prior precision of the part alone and of its crossing with every listed part.
-    Returns the place after the last entry.
-    """
-    key, value, mask = parts.keys[part], parts.values[part], parts.masks[part]
-    add_key(bank, own, first, key)
-    own.values[first], own.priors[first] = value, row[0]
-    end = first + 1
-    for i in range(listed.size):
-        if mask & parts.masks[listed[i]]:
-            add_key(bank, own, end, cross_keys(key, parts.keys[listed[i]]))
-            own.values[end] = value * parts.values[listed[i]]
-            own.priors[end] = row[1 + i]
-            end += 1
-    return end
+    shape = chosen.size + 1, crossed.keys.shape[1]
+    own = Entries(
+        np.empty(shape, np.uint64),
+        np.empty(shape, np.uint64),
+        np.zeros((2, shape[1])),
+        np.empty(shape),
+        np.empty(shape),
+    )
+    own.keys[0] = crossed.keys[0]
+    for step in range(chosen.size + 3):
+        if 1 <= step <= chosen.size:
+            number, key = numbers[step - 1], parts.keys[chosen[step - 1]]
+            cross_part(bank.keys, crossed, number, key, own, step)
+        if 1 <= step <= chosen.size + 1:
+            number = 0 if step == 1 else numbers[step - 2]
+            find_places(bank.keys, leading, crossed.counts[number], own, step - 1)
+        if step == 2:
+            weigh_part(leading, fade, crossed, 0, 0, 1.0, own, 0)
+        if step > 2:
+            part, number = chosen[step - 3], numbers[step - 3]
+            field, value = fields[part - parts.ends[0]], parts.values[part]
+            weigh_part(leading, fade, crossed, number, field, value, own, step - 2)
+    return own
 
 
 @compiled_in_order
@@ -213,47 +284,47 @@ def predict_actions(
     action_numbers, action_fields = index_fields(parts.fields[first:])
     priors = tabulate_priors(rules, bank, column, action_fields, context_fields)
     equal = find_equal_parts(parts)
-    distinct = 0
+    chosen, rows = np.empty(equal.size, np.int64), np.empty(equal.size, np.int64)
+    count = 0
     for i in range(equal.size):
-        distinct += equal[i] == i
-    own = make_entries((distinct + 1) * (first + 1))
-    listed, end = list_context(bank, parts, context_numbers, priors, own)
-    rows = np.empty((action_fields.size, 1 + listed.size))
-    for a in range(action_fields.size):
-        rows[a, 0] = priors[a, 0]
-        for i in range(listed.size):
-            rows[a, 1 + i] = priors[a, context_numbers[listed[i]]]
-    starts, stops = np.empty(equal.size, np.int64), np.empty(equal.size, np.int64)
-    context_end, weighed = end, 0
-    for i in range(equal.size):
-        if equal[i] != i:
-            starts[i], stops[i] = starts[equal[i]], stops[equal[i]]
-            continue
-        starts[i] = end
-        if parts.values[first + i] != 0.0:
-            row = rows[action_numbers[i]]
-            end = list_crossings(bank, parts, first + i, listed, row, own, end)
-        stops[i] = end
-        if end - weighed >= WEIGHED_TOGETHER:
-            weigh_entries(bank, leading, fade, own, weighed, end)
-            weighed = end
-    weigh_entries(bank, leading, fade, own, weighed, end)
-    common_mean, common_variance = 0.0, 0.0
-    for i in range(context_end):
-        common_mean += own.means[i]
-        common_variance += own.variances[i]
-    count = parts.ends.size - 1
-    means, variances = np.full(count, common_mean), np.full(count, common_variance)
+        rows[i] = rows[equal[i]] if equal[i] != i else 0
+        if equal[i] == i and parts.values[first + i] != 0.0:
+            chosen[count] = first + i
+            count += 1
+            rows[i] = count
+    chosen = chosen[:count]
+    numbers, masks = list_masks(parts, chosen)
+    crossed = list_crossed(parts, context_numbers, priors, masks)
+    own = weigh_parts_of_actions(
+        bank, leading, fade, parts, crossed, chosen, numbers, action_numbers
+    )
+    return sum_entries(parts, crossed, numbers, rows, own)
+
+
+@compiled_in_order
+def sum_entries(
+    parts: Parts, crossed: Crossed, numbers: Places, rows: Places, own: Entries
+) -> tuple[Floats, Floats]:
+    """Sum what entries add to the mean and to the variance of every action, (K,) each.
+
+    `rows` has the row of each part of actions, or 0 if its value is 0.
+    """
+    mean, variance = 0.0, 0.0
+    for i in range(crossed.counts[0]):
+        mean += own.means[0, i]
+        variance += own.variances[0, i]
+    first, count = parts.ends[0], parts.ends.size - 1
+    means, variances = np.full(count, mean), np.full(count, variance)
     most = 0
     for k in range(count):
         most = max(most, parts.ends[k + 1] - parts.ends[k])
     for part in range(most):  # of one action after the other, so that no sum waits for itself
         for k in range(count):
             i = parts.ends[k] - first + part
-            if i < parts.ends[k + 1] - first:
-                mean, variance = means[k], variances[k]
-                for entry in range(starts[i], stops[i]):
-                    mean += own.means[entry]
-                    variance += own.variances[entry]
+            if i < parts.ends[k + 1] - first and rows[i] > 0:
+                row, mean, variance = rows[i], means[k], variances[k]
+                for j in range(crossed.counts[numbers[row - 1]]):
+                    mean += own.means[row, j]
+                    variance += own.variances[row, j]
                 means[k], variances[k] = mean, variance
     return means, variances
