@@ -5,7 +5,7 @@ A side is the context or one action. The id of an action is one of its categorie
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
@@ -22,6 +22,7 @@ MAX_CROSSINGS = 2**20  # of one request: some ten milliseconds of work
 MAX_CACHED_ACTION_BYTES = 8192
 CACHED_ACTIONS = 4096
 _ONES = array("q", [1] * (MAX_NUMBERS + 1)).tobytes()  # the sizes of features without arrays
+_CATEGORIES = array("d", [CATEGORY_VALUE] * MAX_NUMBERS).tobytes()
 BYTES_PER_NUMBER = 8  # of a float64
 CATEGORY, NUMBER, ARRAY = 0, 1, 2  # kinds of features; an array of one number is a number
 _HIGH_HALF, _LOW_HALF = 0xFFFFFFFF << 32, 0xFFFFFFFF
@@ -182,6 +183,16 @@ def pack_field_features(features: FeatureList) -> PackedFeatures:
     )
 
 
+def pack_texts(names: Iterable[str], texts: Iterable[str]) -> PackedFeatures:
+    """Pack an object of texts only, as `pack_field_features` does."""
+    labels = b"".join(map(_hash_text_label, names, texts))
+    size = len(labels)
+    return PackedFeatures(
+        *(b"", _CATEGORIES[:size], _ONES[:size], labels, b""),
+        *(bytes(size // BYTES_PER_NUMBER), b"", size // BYTES_PER_NUMBER),
+    )
+
+
 def _find_kinds(features: FeatureList) -> bytes:
     """Find the kinds of features, some of which are arrays."""
     kinds = []
@@ -199,6 +210,12 @@ def _find_kinds(features: FeatureList) -> bytes:
 def _hash_namespace(feature: str) -> bytes:
     """Hash the namespace of a feature's name."""
     return hash_name(name_namespace(feature))
+
+
+@lru_cache(maxsize=2**14)
+def _hash_text_label(name: str, text: str) -> bytes:
+    """Hash the category of a text, or nothing if its name begins with an underscore."""
+    return b"" if name[:1] == "_" else _hash_label(f"{name}={text}")
 
 
 @lru_cache(maxsize=2**14)

@@ -27,6 +27,8 @@ from windvane.kernels.weight_table import (
 )
 from windvane.types import Floats, Places, UnsignedIntegers
 
+AT_ONCE = 4  # parts of actions for which there is room while they are worked on; three are needed
+
 
 @compiled_in_order
 def copy_column(sums: Floats, column: int) -> Floats:
@@ -132,8 +134,8 @@ class Crossed(NamedTuple):
 class Entries(NamedTuple):
     """The entries of rows, part by part, each with room for as many entries as the others."""
 
-    keys: UnsignedIntegers  # (parts, n)
-    places: UnsignedIntegers  # (parts, n)
+    keys: UnsignedIntegers  # (AT_ONCE, n) of the parts that are worked on
+    places: UnsignedIntegers  # (AT_ONCE, n) of the weights of these parts
     sums: Floats  # (2, n): precisions and moments of one part
     means: Floats  # (parts, n) what each entry adds to the mean of its row
     variances: Floats  # (parts, n) what each entry adds to the variance of its row
@@ -185,11 +187,12 @@ def cross_part(
     table: UnsignedIntegers, crossed: Crossed, number: int, key: np.uint64, own: Entries, row: int
 ) -> None:
     """Set the keys of a part alone and of its crossings; load their cache lines ahead."""
+    at = row % AT_ONCE
     for i in range(1, crossed.counts[number]):
         crossing = cross_keys(key, crossed.keys[number, i])
-        own.keys[row, i] = crossing
+        own.keys[at, i] = crossing
         load_ahead(table, find_group(table, crossing))
-    own.keys[row, 0] = key
+    own.keys[at, 0] = key
     load_ahead(table, find_group(table, key))
 
 
@@ -198,9 +201,10 @@ def find_places(
     table: UnsignedIntegers, leading: Floats, count: int, own: Entries, row: int
 ) -> None:
     """Find the weights of a part; load their sums ahead."""
+    at = row % AT_ONCE
     for i in range(count):
-        place = np.uint64(find_place(table, own.keys[row, i]))
-        own.places[row, i] = place
+        place = np.uint64(find_place(table, own.keys[at, i]))
+        own.places[at, i] = place
         load_ahead(leading, np.uint64(2) * place)
 
 
@@ -217,9 +221,10 @@ def weigh_part(
 ) -> None:
     """Compute what the entries of a part add to the mean and to the variance of their row."""
     room, count = crossed.keys.shape[1], crossed.counts[number]
+    at = row % AT_ONCE
     for i in range(count):
-        own.sums[PRECISION, i] = leading[own.places[row, i], PRECISION]
-        own.sums[MOMENT, i] = leading[own.places[row, i], MOMENT]
+        own.sums[PRECISION, i] = leading[own.places[at, i], PRECISION]
+        own.sums[MOMENT, i] = leading[own.places[at, i], MOMENT]
     prior, at = (number * crossed.priors.shape[1] + field) * room, row * room
     for i in range(0, count, 4):
         values = value * load_four(crossed.values, number * room + i)
@@ -247,8 +252,8 @@ def weigh_parts_of_actions(
     """
     shape = chosen.size + 1, crossed.keys.shape[1]
     own = Entries(
-        np.empty(shape, np.uint64),
-        np.empty(shape, np.uint64),
+        np.empty((AT_ONCE, shape[1]), np.uint64),
+        np.empty((AT_ONCE, shape[1]), np.uint64),
         np.zeros((2, shape[1])),
         np.empty(shape),
         np.empty(shape),

@@ -116,11 +116,12 @@ class BeliefBank:
 
     def rank(self, sides: PackedSides, places: Places, at: float, key: int, round_: int) -> Ranking:
         """Choose among the actions at `places`."""
-        when = max(at, self.newest)
         self.prepare()
+        when = max(at, self.newest)
+        when = when if math.isfinite(when) else 0.0
+        column, leading = self.leading
         return rank_actions(
-            *(self.rules, self.bank, self.leading.sums, self.scales, sides, places),
-            *(self.lead.column, when if math.isfinite(when) else 0.0, key, round_),
+            self.rules, self.bank, leading, self.scales, sides, places, column, when, key, round_
         )
 
     @property

@@ -20,8 +20,8 @@ from windvane.learner.request_reader import (
     OfferedAction,
     check_list,
     find_places,
+    list_places,
     read_context,
-    read_offered_action,
 )
 from windvane.learner_defaults import (
     ALL_CROSSINGS,
@@ -34,7 +34,7 @@ from windvane.types import Floats
 
 if TYPE_CHECKING:
     from windvane.features.labels import Contribution
-    from windvane.features.packing import PackedActions
+    from windvane.features.packing import PackedActions, PackedFeatures
     from windvane.kernels.feature_parts import PackedSides
     from windvane.learner.bank import BeliefBank
     from windvane.learner.ranking import Ranking
@@ -59,7 +59,21 @@ class Decision:
     key: int = field(repr=False)
     context: Sequence[Features] = field(repr=False, compare=False)
     features: Features = field(repr=False, compare=False)  # of the chosen action
-    lesson: "PackedSides" = field(repr=False, compare=False)
+    packed: "PackedSides | tuple[PackedFeatures, PackedFeatures]" = field(repr=False, compare=False)
+
+    @property
+    def lesson(self) -> "PackedSides":
+        """The features of the context and of the chosen action, as they are learned."""
+        from windvane.learner.sides import join_lesson
+
+        return join_lesson(*self.packed) if len(self.packed) == 2 else self.packed
+
+
+def _make_decision(**fields: object) -> Decision:
+    """Make a decision in a third of the time of its class, which sets each field alone."""
+    decision = object.__new__(Decision)
+    decision.__dict__.update(fields)
+    return decision
 
 
 class Learner(Persistent):
@@ -145,11 +159,10 @@ class Learner(Persistent):
         from windvane.learner.offer_reader import read_offer
 
         contexts = read_context(context)
-        offered = check_list("actions", actions)
-        ids, packed = read_offer(offered)
+        ids, offered, features = read_offer(check_list("actions", actions))
         places = find_places(ids, exclude)
         when = time.time() if at is None else validation.real("rank", "at", at)
-        ranking, lesson = self.rank_packed(contexts, packed, places, when, self.round)
+        ranking, packed = self._rank(contexts, offered, places, when, self.round)
         index = places[ranking.chosen]
         probabilities = ranking.probabilities
         if len(places) < len(ids):
@@ -158,7 +171,7 @@ class Learner(Persistent):
         round_ = self.round
         self._open.add(round_)
         self.round += 1
-        return Decision(
+        return _make_decision(
             action=ids[index],
             index=index,
             probability=float(probabilities[index]),
@@ -167,8 +180,8 @@ class Learner(Persistent):
             at=when,
             key=self.key,
             context=contexts,
-            features=read_offered_action(offered[index]).features[0],
-            lesson=lesson,
+            features={**features[index]},
+            packed=packed,
         )
 
     def rank_packed(
@@ -180,24 +193,37 @@ class Learner(Persistent):
         round_: int,
     ) -> "tuple[Ranking, PackedSides]":
         """Choose among packed actions at `places`; return also the features of the chosen one."""
+        from windvane.learner.sides import join_lesson
+
+        ranking, packed = self._rank(context, actions, places, at, round_)
+        return ranking, join_lesson(*packed) if len(packed) == 2 else packed
+
+    def _rank(
+        self,
+        context: Sequence[Mapping[str, Any]],
+        actions: "PackedActions",
+        places: Sequence[int],
+        at: float,
+        round_: int,
+    ) -> "tuple[Ranking, PackedSides | tuple[PackedFeatures, PackedFeatures]]":
+        """Choose among packed actions at `places`; return also what the chosen one is made of."""
         from windvane.kernels.feature_parts import pick_action
-        from windvane.learner.sides import is_plain, join_lesson, join_packed, pack_context
+        from windvane.learner.sides import is_plain, join_packed, pack_context
 
         packed = pack_context(context, self.parsed_crossings)
         sides = join_packed(packed, actions, self.parsed_crossings, self.array_size)
         ranking = self.rank_sides(sides, places, at, round_)
         place = places[ranking.chosen]
         if is_plain(self.parsed_crossings, self.array_size):
-            return ranking, join_lesson(packed, actions.single[place])
+            return ranking, (packed, actions.single[place])
         return ranking, pick_action(sides, place)
 
     def rank_sides(
         self, sides: "PackedSides", places: Sequence[int], at: float, round_: int
     ) -> "Ranking":
         """Choose among the actions at `places` of joined features."""
-        return self.bank.rank(
-            sides, np.array(places, np.int64), self.clock_of(round_, at), self.key, round_
-        )
+        clock = self.clock_of(round_, at)
+        return self.bank.rank(sides, list_places(places), clock, self.key, round_)
 
     def join(self, context: Sequence[Mapping[str, Any]], actions: "PackedActions") -> "PackedSides":
         """Join the features of a context with those of packed actions."""

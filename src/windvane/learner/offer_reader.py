@@ -7,6 +7,7 @@ names and texts, any other by its encoded form.
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -29,42 +30,63 @@ from windvane.learner.request_reader import (
 # MessagePack encodes 1, 1.0 and true differently; as keys of a dict they would be equal in Python.
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
-_join_texts = "".join
+_ONLY_DICTS, _ONLY_TEXTS = {dict}, {str}
 
 
-def read_offer(actions: Sequence[str | Features]) -> tuple[list[str], PackedActions]:
-    """Return the ids of actions and their packed features."""
-    ids: list[str] = []
-    packed: list[PackedFeatures] = []
-    for action in actions:
-        id_, features = _read_and_pack(action)
-        ids.append(id_)
-        packed.append(features)
-    return ids, PackedActions(packed)
+class Offer(NamedTuple):
+    """The actions of one request."""
+
+    ids: list[str]
+    actions: PackedActions
+    features: list[Features]  # of each action; they may be shared with other requests
 
 
-def _read_and_pack(action: str | Features) -> tuple[str, PackedFeatures]:
-    """Return the id of an action and its features."""
-    if type(action) is dict:
-        names, values = tuple(action), tuple(action.values())
-        try:  # joining is the fastest way to learn whether all of them are texts
-            size = len(_join_texts(names)) + len(_join_texts(values))
-        except TypeError:
-            return _read_and_pack_any(action)
-        if size <= MAX_CACHED_ACTION_BYTES:
-            return _pack_cached_texts(names, values)
-    return _read_and_pack_any(action)
+def read_offer(actions: Sequence[str | Features]) -> Offer:
+    """Read and pack the actions of a request."""
+    offered = _find_texts(actions) or [_read_and_pack(action) for action in actions]
+    return Offer(
+        [each.id for each in offered],
+        PackedActions([each.packed for each in offered]),
+        [each.features for each in offered],
+    )
+
+
+class _OfferedAction(NamedTuple):
+    id: str
+    packed: PackedFeatures
+    features: Features
+
+
+def _find_texts(actions: Sequence[str | Features]) -> list[_OfferedAction] | None:
+    """Return actions whose features are all texts, or None if some are not.
+
+    A text of another class counts as the equal text of Python.
+    """
+    if set(map(type, actions)) != _ONLY_DICTS:
+        return None
+    dicts = cast(Sequence[dict[str, str]], actions)
+    if set(map(type, dicts[0].values())) != _ONLY_TEXTS:
+        return None
+    try:
+        return [*map(_pack_cached_texts, map(tuple, dicts), map(tuple, map(dict.values, dicts)))]
+    except (TypeError, _TooLongError):  # the other actions differ from the first one
+        return None
 
 
 @lru_cache(maxsize=CACHED_ACTIONS)
-def _pack_cached_texts(
-    names: tuple[str, ...], values: tuple[str, ...]
-) -> tuple[str, PackedFeatures]:
-    return _pack(read_offered_action(dict(zip(names, values, strict=True))))
+def _pack_cached_texts(names: tuple[str, ...], texts: tuple[str, ...]) -> _OfferedAction:
+    """Read and pack an action; raise TypeError if some feature is no text."""
+    if len("".join(names)) + len("".join(texts)) > MAX_CACHED_ACTION_BYTES:
+        raise _TooLongError
+    return _pack(read_offered_action(dict(zip(names, texts, strict=True))))
 
 
-def _read_and_pack_any(action: str | Features) -> tuple[str, PackedFeatures]:
-    """Return the id of an action and its features, which may be numbers and arrays."""
+class _TooLongError(Exception):
+    """An action is too long for the cache."""
+
+
+def _read_and_pack(action: str | Features) -> _OfferedAction:
+    """Read and pack an action with features of any kind."""
     if type(action) is str or (
         type(action) is dict
         and PLAIN_TYPES.issuperset(map(type, action.values()))
@@ -80,9 +102,10 @@ def _read_and_pack_any(action: str | Features) -> tuple[str, PackedFeatures]:
 
 
 @lru_cache(maxsize=CACHED_ACTIONS)
-def _pack_cached(key: bytes) -> tuple[str, PackedFeatures]:
+def _pack_cached(key: bytes) -> _OfferedAction:
     return _pack(read_offered_action(_decode(key)))
 
 
-def _pack(action: OfferedAction) -> tuple[str, PackedFeatures]:
-    return action.id, pack_features(read_action(action.id, action.features))
+def _pack(action: OfferedAction) -> _OfferedAction:
+    packed = pack_features(read_action(action.id, action.features))
+    return _OfferedAction(action.id, packed, action.features[0])

@@ -6,11 +6,13 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from windvane.errors import ArmsError, FeatureError
+from windvane.types import Places
 
 Features = Mapping[str, object]
 PLAIN_NAMES = frozenset((str,))
 PLAIN_TYPES = frozenset((str, float, int, bool))  # of values that JSON has as they are
 Item = TypeVar("Item")
+_FIRST_PLACES = np.arange(1024)
 
 
 class OfferedAction(NamedTuple):
@@ -90,12 +92,12 @@ def _to_json_scalar(value: object) -> object:
     return str.__str__(value) if isinstance(value, str) else value
 
 
-def find_places(ids: list[str], exclude: Sequence[str]) -> list[int]:
-    """The places of the actions that are not excluded."""
+def find_places(ids: list[str], exclude: Sequence[str]) -> Sequence[int]:
+    """The places of the actions that are not excluded; a range if there are none."""
     if not ids:
         raise ArmsError("rank: there must be at least one action")
     if not exclude and isinstance(exclude, list | tuple) and len(set(ids)) == len(ids):
-        return list(range(len(ids)))
+        return range(len(ids))
     places: dict[str, int] = {}
     for place, id_ in enumerate(ids):
         if places.setdefault(id_, place) != place:
@@ -108,3 +110,11 @@ def find_places(ids: list[str], exclude: Sequence[str]) -> list[int]:
     if len(excluded) == len(ids):
         raise ArmsError("rank: all actions are excluded")
     return [place for id_, place in places.items() if id_ not in excluded]
+
+
+def list_places(places: Sequence[int]) -> Places:
+    """Return places as an array, which nobody changes."""
+    if isinstance(places, range) and places.start == 0 and places.step == 1:
+        count = places.stop
+        return _FIRST_PLACES[:count] if count <= len(_FIRST_PLACES) else np.arange(count)
+    return np.array(places, np.int64)

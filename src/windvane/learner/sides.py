@@ -7,7 +7,7 @@ import numpy as np
 
 from windvane.errors import FeatureError
 from windvane.features.crossings import Crossing, build_masks, parse_crossings
-from windvane.features.json_reader import FeatureList
+from windvane.features.json_reader import MAX_NUMBERS, FeatureList
 from windvane.features.packing import (
     BYTES_PER_NUMBER,
     PackedActions,
@@ -16,6 +16,7 @@ from windvane.features.packing import (
     join_feature_counts,
     pack_features,
     pack_field_features,
+    pack_texts,
 )
 from windvane.kernels.array_projection import project_arrays
 from windvane.kernels.feature_parts import PackedSides
@@ -24,6 +25,7 @@ from windvane.types import Places
 
 MAX_ROW_ENTRIES = 2**16  # of the row of one action: the hash table of a learner holds some more
 _ALL = parse_crossings(ALL_CROSSINGS)
+_ONLY_TEXTS = {str}
 _ONE_MASKS = np.ones(1024, np.int64)
 
 
@@ -44,8 +46,13 @@ def pack_context(
     context: Sequence[Mapping[str, Any]], crossings: tuple[Crossing, ...] = _ALL
 ) -> PackedFeatures:
     """Pack the features of a context; only some crossings need its namespaces."""
-    features = FeatureList("the context", context)
-    return pack_field_features(features) if crossings == _ALL else pack_features(features)
+    if crossings != _ALL:
+        return pack_features(FeatureList("the context", context))
+    if len(context) == 1 and type(context[0]) is dict and len(context[0]) <= MAX_NUMBERS:
+        texts = context[0].values()
+        if set(map(type, texts)) == _ONLY_TEXTS:
+            return pack_texts(context[0], texts)
+    return pack_field_features(FeatureList("the context", context))
 
 
 def is_plain(crossings: tuple[Crossing, ...], array_size: int) -> bool:
