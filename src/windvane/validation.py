@@ -23,6 +23,8 @@ Item = TypeVar("Item")
 
 def real(who: str, name: str, value: object) -> float:
     """Return a finite number as a float."""
+    if type(value) is float and math.isfinite(value):
+        return value
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise SettingError(f"{who}: {name} must be a finite number, got {value!r}")
     return float(value)

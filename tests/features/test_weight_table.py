@@ -9,6 +9,7 @@ from windvane.kernels.weight_table import (
     claim_key,
     find_group,
     find_key,
+    find_place,
     move_keys,
 )
 from windvane.types import UnsignedIntegers
@@ -33,6 +34,7 @@ def test_claims_and_finds_as_a_dict_does(first_places: int) -> None:
     assert len(set(places.values())) == len(places) == np.count_nonzero(table != EMPTY)
     for key in known:
         assert find_key(table, key) == places.get(int(key), ABSENT)
+        assert find_place(table, key) == places.get(int(key), len(table))
 
 
 def test_a_full_group_is_continued_in_the_next_one_and_after_the_last_at_the_front() -> None:
@@ -41,6 +43,7 @@ def test_a_full_group_is_continued_in_the_next_one_and_after_the_last_at_the_fro
     wanted = [*range(8, 16), *range(8)]
     assert [int(claim_key(table, key)[0]) for key in keys[:15]] == wanted[:15]
     assert [int(find_key(table, key)) for key in keys] == [*wanted[:15], ABSENT]
+    assert [int(find_place(table, key)) for key in keys] == [*wanted[:15], 16]
     place, is_new = claim_key(table, keys[15])
     assert (int(place), is_new) == (7, True)
     assert int(find_key(table, keys[15])) == 7

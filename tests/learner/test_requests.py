@@ -87,6 +87,60 @@ def test_an_action_is_an_id_or_a_dict_with_an_id() -> None:
     assert rank({}, ["été", "新闻", ""]).probabilities.sum() == pytest.approx(1.0, abs=1e-12)
 
 
+class Name(str, enum.Enum):  # noqa: UP042  - its str() is not its text
+    COLOUR = "c"
+
+
+def test_a_known_action_of_texts_is_read_as_it_is_now() -> None:
+    """Actions are found in a cache by their names and texts, in their order."""
+    action = {"id": "x", "c": "red", "d": "old"}
+    first = rank({}, [action, {"id": "y"}])
+    action["d"] = "new"
+    second = rank({}, [action, {"id": "y"}])
+    assert first.lesson.hashes.tolist() != second.lesson.hashes.tolist()
+    fresh = wv.Learner(seed=1)
+    lessons = [
+        fresh.rank({}, [each], at=0.0).lesson.hashes.tolist()
+        for each in (
+            {"id": "x", "c": "red", "d": "old"},
+            {"id": "x", "d": "old", "c": "red"},
+            {"id": "x", Name.COLOUR: Colour.RED, np.str_("d"): np.str_("old")},
+            {"id": "x", "c": "red", "d": "old", "_e": "hidden"},
+            {"id": "x", "c": ["red"], "d": "old"},
+        )
+    ]
+    assert lessons[1] == [lessons[0][1], lessons[0][0], lessons[0][2]]
+    assert lessons[2] == lessons[3] == lessons[4] == lessons[0]
+
+
+def test_a_known_action_does_not_hide_one_that_is_refused() -> None:
+    learner = wv.Learner(seed=1)
+    for _ in range(2):
+        learner.rank({}, [{"id": "x", "n": "1"}, {"id": "y", "n": "2"}], at=0.0)
+        with pytest.raises(wv.FeatureError, match="n must be a string"):
+            learner.rank({}, [{"id": "x", "n": "1"}, {"id": "y", "n": b"2"}], at=0.0)
+        with pytest.raises(wv.FeatureError, match="a dict with a text as its id"):
+            learner.rank({}, [{"id": "x", "n": "1"}, {"n": "2"}], at=0.0)
+        numbers = learner.rank({}, [{"id": "x", "n": "1"}, {"id": "y", "n": 2}], at=0.0)
+        assert numbers.probabilities.shape == (2,)
+
+
+def test_the_features_of_a_decision_are_its_own() -> None:
+    learner, action = wv.Learner(seed=1), {"id": "x", "c": "red"}
+    first = learner.rank({}, [action], at=0.0)
+    first.features["c"] = "blue"  # type: ignore[index]
+    second = learner.rank({}, [action], at=0.0)
+    action["c"] = "green"
+    assert second.features == {"c": "red"}
+
+
+def test_an_action_of_long_texts_is_not_cached() -> None:
+    long = {f"f{i}": "x" * 1000 for i in range(9)}
+    decisions = [rank({}, [{"id": "x", **long}, {"id": "y", **long}]) for _ in range(2)]
+    assert describe(decisions[:1]) == describe(decisions[1:])
+    assert decisions[0].features == long
+
+
 @pytest.mark.parametrize("exclude", ["y", ["y"], ("y",), {"y"}])
 def test_an_excluded_action_is_never_chosen(exclude: Any) -> None:
     decisions = [rank({"n": n}, ["x", "y", "z"], exclude=exclude) for n in range(5)]

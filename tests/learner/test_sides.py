@@ -9,9 +9,10 @@ import windvane as wv
 from learner_helpers import Offer
 from windvane.features.crossings import parse_crossings
 from windvane.features.hashing import hash_name
-from windvane.features.packing import pack_actions
+from windvane.features.json_reader import FeatureList
+from windvane.features.packing import pack_actions, pack_field_features
 from windvane.kernels.feature_parts import pick_action
-from windvane.learner.sides import MAX_ROW_ENTRIES, join_request
+from windvane.learner.sides import MAX_ROW_ENTRIES, join_lesson, join_request, pack_context
 
 CONTEXT: list[dict[str, Any]] = [{"device": "phone", "user": {"age": 30, "v": [1.0, 2.0, 3.0]}}]
 OFFERS = [
@@ -67,3 +68,40 @@ def test_an_action_with_too_many_crossings_is_refused_and_not_the_sum_of_actions
     large = Offer("large", [{f"f{j}": "x" for j in range(255)}])
     with pytest.raises(wv.FeatureError, match="at most 65536 crossings, got 65792"):
         join_request(context, pack_actions([*small, large]))
+
+
+@pytest.mark.parametrize("index", range(len(OFFERS)))
+def test_joining_a_lesson_is_picking_its_action(index: int) -> None:
+    packed = pack_actions(OFFERS)
+    picked = pick_action(join_request(CONTEXT, packed), index)
+    joined = join_lesson(pack_context(CONTEXT), packed.single[index])
+    for name, mine, theirs in zip(picked._fields, joined, picked, strict=True):
+        assert mine.dtype == theirs.dtype, name
+        assert mine.tobytes() == theirs.tobytes(), name
+        assert mine.flags.writeable == theirs.flags.writeable, name  # or code is compiled twice
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        {"device": "phone", "time": "noon"},
+        {"device": "phone", "_hidden": "x", "": "", "été": "新闻", "a=b": "c=d"},
+        {"_hidden": "x"},
+        {"device": "phone", "age": 30},
+        {"device": "phone", "sunny": True, "nothing": None},
+        {},
+    ],
+    ids=repr,
+)
+def test_a_context_of_texts_is_packed_as_any_other(context: dict[str, Any]) -> None:
+    expected = pack_field_features(FeatureList("the context", [context]))
+    assert pack_context([context]) == expected
+    assert pack_context([context]) == expected  # from the cache
+
+
+def test_a_context_of_very_many_or_very_long_texts_is_refused() -> None:
+    with pytest.raises(wv.FeatureError, match="at most 4096 numbers, got 4097"):
+        pack_context([{f"f{i}": "x" for i in range(4097)}])
+    for _ in range(2):
+        with pytest.raises(wv.FeatureError, match="at most 1024 characters"):
+            pack_context([{"f": "x" * 1024}])

@@ -207,7 +207,6 @@ class Learner(Persistent):
         round_: int,
     ) -> "tuple[Ranking, PackedSides | tuple[PackedFeatures, PackedFeatures]]":
         """Choose among packed actions at `places`; return also what the chosen one is made of."""
-        from windvane.kernels.feature_parts import pick_action
         from windvane.learner.sides import is_plain, join_packed, pack_context
 
         packed = pack_context(context, self.parsed_crossings)
@@ -216,6 +215,8 @@ class Learner(Persistent):
         place = places[ranking.chosen]
         if is_plain(self.parsed_crossings, self.array_size):
             return ranking, (packed, actions.single[place])
+        from windvane.kernels.feature_parts import pick_action
+
         return ranking, pick_action(sides, place)
 
     def rank_sides(

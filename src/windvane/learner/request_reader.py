@@ -13,6 +13,7 @@ PLAIN_NAMES = frozenset((str,))
 PLAIN_TYPES = frozenset((str, float, int, bool))  # of values that JSON has as they are
 Item = TypeVar("Item")
 _FIRST_PLACES = np.arange(1024)
+_LISTS = (tuple, list)
 
 
 class OfferedAction(NamedTuple):
@@ -96,7 +97,7 @@ def find_places(ids: list[str], exclude: Sequence[str]) -> Sequence[int]:
     """The places of the actions that are not excluded; a range if there are none."""
     if not ids:
         raise ArmsError("rank: there must be at least one action")
-    if not exclude and isinstance(exclude, list | tuple) and len(set(ids)) == len(ids):
+    if not exclude and type(exclude) in _LISTS and len(set(ids)) == len(ids):
         return range(len(ids))
     places: dict[str, int] = {}
     for place, id_ in enumerate(ids):
