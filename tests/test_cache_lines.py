@@ -36,7 +36,7 @@ def load_all_ahead(array: Floats, count: int) -> float:
     """Load places ahead, also beyond the end of an array; nothing changes."""
     for place in range(count):
         load_ahead(array, place)
-    return array.sum()
+    return float(array.sum())
 
 
 def test_loading_ahead_changes_nothing_and_may_go_beyond_the_end() -> None:
