@@ -4,7 +4,8 @@ numba's cache looks only at the file of the function itself, and lets two proces
 function at once. Both are corrected here through private attributes of numba's dispatcher
 (`_cache`, `_cache_file`, `_source_stamp`), so pyproject.toml bounds numba's version, and
 `tests/test_jit.py` says which attribute is gone if a new version changes them. `_linked_code` has
-how a function is compiled together with all that it calls.
+how a function is compiled together with all that it calls, and `_code_loading` how its machine code
+is loaded.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import register_jitable
 
+from windvane._code_loading import load_quickly
 from windvane._compile_notice import compile_notice
 from windvane._linked_code import EntryCompiler, LinkedFunction, can_link
 
@@ -87,15 +89,10 @@ def allow_in_compiled_code(*functions: Callable[..., object]) -> None:
 def _compile(function: Function, fastmath: set[str]) -> Function:
     options = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
     pipeline = EntryCompiler if can_link() else Compiler
-    try:
-        dispatcher = njit(cache=True, pipeline_class=pipeline, **options)(function)
-    except RuntimeError:  # no folder can be written: compile in every process
-        dispatcher = njit(cache=False, pipeline_class=pipeline, **options)(function)
+    dispatcher = njit(pipeline_class=pipeline, **options)(function)
     if not hasattr(dispatcher, "_cache"):  # NUMBA_DISABLE_JIT is set
         return function
-    if has_cache_folder(dispatcher):
-        dispatcher._cache._cache_file._source_stamp = STAMP
-        dispatcher.compile = _compile_once(dispatcher)
+    dispatcher.compile = _compile_once(dispatcher)
     if can_link():
         LinkedFunction(function, options).serve_calls_of(dispatcher)
     return cast(Function, dispatcher)
@@ -103,12 +100,26 @@ def _compile(function: Function, fastmath: set[str]) -> Function:
 
 def has_cache_folder(function: Callable[..., object]) -> bool:
     """Whether there is a folder that can hold the machine code of a compiled function."""
-    return function._cache.cache_path is not None  # type: ignore[attr-defined]
+    return _open_cache(function).cache_path is not None
 
 
 def cache_folder(function: Callable[..., object]) -> Path:
     """Return the folder that holds the machine code of a compiled function."""
-    return Path(function._cache.cache_path)  # type: ignore[attr-defined]
+    return Path(_open_cache(function).cache_path)
+
+
+def _open_cache(dispatcher: Any) -> Any:
+    """Return the disk cache of a function, opened at its first use.
+
+    Most functions are only linked into others and need none. Without a folder that can be written,
+    the cache is numba's empty one, and every process compiles.
+    """
+    if dispatcher._cache.cache_path is None:
+        with suppress(RuntimeError):
+            dispatcher.enable_caching()
+            dispatcher._cache._cache_file._source_stamp = STAMP
+            load_quickly(dispatcher._cache)
+    return dispatcher._cache
 
 
 def _compile_once(dispatcher: Any) -> Callable[..., Any]:
@@ -117,12 +128,13 @@ def _compile_once(dispatcher: Any) -> Callable[..., Any]:
     Two processes that compile the same function may order its sums differently, and their beliefs
     would then differ in the last bits.
     """
-    compile_, folder = dispatcher.compile, cache_folder(dispatcher)
-    function = dispatcher.py_func
+    compile_, function = dispatcher.compile, dispatcher.py_func
     name = f"windvane.{function.__module__.rpartition('.')[2]}.{function.__qualname__}.lock"
 
     def compile_alone(signature: Any) -> Any:
-        with global_compiler_lock, _lock_for_compilation(folder, name):
+        if not has_cache_folder(dispatcher):
+            return compile_(signature)
+        with global_compiler_lock, _lock_for_compilation(cache_folder(dispatcher), name):
             return compile_(signature)
 
     return compile_alone

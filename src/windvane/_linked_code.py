@@ -9,11 +9,12 @@ The names of numba in NEEDED are private, so pyproject.toml bounds numba's versi
 is gone, functions are compiled in numba's own way; `tests/test_jit.py` then says which.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
+from llvmlite.binding import Linkage, ModuleRef
 from numba import njit
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler import Compiler, CompileResult
@@ -40,18 +41,74 @@ class LinkedLibrary(JITCodeLibrary):  # type: ignore[misc]
         """Where numba sets the environment of a function once it has machine code."""
         return NoEnvironments
 
-    def _optimize_final_module(self) -> None:
-        """Leave the code as it is; it is optimised as a part of its callers."""
-
-    def _finalize_final_module(self) -> None:
-        """Make no machine code."""
+    def finalize(self) -> None:
+        """Leave the code as it is: an entry links it and all that it calls, and optimises that."""
+        self._raise_if_finalized()
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage == Linkage.external:
+                function.linkage = "linkonce_odr"
         self._finalize_dynamic_globals()
         self._finalized = True
+
+    def _optimize_functions(self, module: ModuleRef) -> None:
+        """Simplify the functions of a module before they are linked; numba does so too."""
+        module.data_layout = self._codegen._data_layout
+        for function in module.functions:
+            if not function.is_declaration:  # numba spends as much time on declarations
+                manager, builder = self._codegen._function_pass_manager()
+                manager.run(function, builder)
+
+    @property
+    def own_module(self) -> ModuleRef:
+        """The code of this library without what it calls."""
+        self._ensure_finalized()
+        return self._final_module
+
+    def _get_module_for_linking(self) -> ModuleRef:
+        """Return the code with all that it calls, for functions that are compiled in numba's way."""
+        if self._shared_module is None:
+            self._shared_module = self.own_module.clone()
+            link_all(self._shared_module, self._linking_libraries)
+        return self._shared_module
 
     def get_pointer_to_function(self, name: str) -> int:
         """Return no address; Python never calls this code."""
         self._ensure_finalized()
         return 0
+
+
+class EntryLibrary(JITCodeLibrary):  # type: ignore[misc]
+    """The machine code of a function that Python calls, with all that it calls."""
+
+    def finalize(self) -> None:
+        """Link every library once, optimise, and make machine code."""
+        for library in link_all(self._final_module, self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+        self._linking_libraries = []
+        super().finalize()
+
+
+def link_all(module: ModuleRef, libraries: Sequence[JITCodeLibrary]) -> list[JITCodeLibrary]:
+    """Link libraries and all that they call into a module; return them, each once.
+
+    Callers come before what they call, because LLVM leaves out what nothing has called so far.
+    """
+    found: dict[JITCodeLibrary, None] = {}  # what is called comes first
+
+    def find(library: JITCodeLibrary) -> None:
+        if library not in found:
+            if isinstance(library, LinkedLibrary):
+                for called in library._linking_libraries:
+                    find(called)
+            found[library] = None
+
+    for library in libraries:
+        find(library)
+    for library in reversed(found):
+        is_linked = isinstance(library, LinkedLibrary)
+        code = library.own_module if is_linked else library._get_module_for_linking()
+        module.link_in(code, preserve=True)
+    return list(found)
 
 
 class NoEnvironments:
@@ -68,7 +125,7 @@ class EntryCompiler(Compiler):  # type: ignore[misc]
     def compile_extra(self, function: Callable[..., object]) -> CompileResult:
         """Compile the function; numba calls this if the function is not in its disk cache."""
         codegen = self.state.targetctx.codegen()
-        self.state.library = codegen.create_library(function.__qualname__)
+        self.state.library = EntryLibrary(codegen, function.__qualname__)
         self.state.library.enable_object_caching()
         with compile_notice.watch(), _only_linked_libraries(codegen):
             result = super().compile_extra(function)
