@@ -40,6 +40,7 @@ SOURCES = (
     "exploration.py",
     "laws.py",
     "glm/links.py",
+    "kernels/matrix_views.py",
     "lab/worlds/draw.py",
     "_cache_lines.py",
     "_lanes.py",
@@ -106,6 +107,11 @@ def has_cache_folder(function: Callable[..., object]) -> bool:
 def cache_folder(function: Callable[..., object]) -> Path:
     """Return the folder that holds the machine code of a compiled function."""
     return Path(_open_cache(function).cache_path)
+
+
+def is_on_disk(function: Callable[..., object]) -> bool:
+    """Whether machine code of this version of a function is on disk, for some signature."""
+    return bool(_open_cache(function)._cache_file._load_index())
 
 
 def _open_cache(dispatcher: Any) -> Any:

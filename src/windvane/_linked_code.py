@@ -51,12 +51,8 @@ class LinkedLibrary(JITCodeLibrary):  # type: ignore[misc]
         self._finalized = True
 
     def _optimize_functions(self, module: ModuleRef) -> None:
-        """Simplify the functions of a module before they are linked; numba does so too."""
+        """Leave the functions as they are, which numba simplifies before it links them."""
         module.data_layout = self._codegen._data_layout
-        for function in module.functions:
-            if not function.is_declaration:  # numba spends as much time on declarations
-                manager, builder = self._codegen._function_pass_manager()
-                manager.run(function, builder)
 
     @property
     def own_module(self) -> ModuleRef:

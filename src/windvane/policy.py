@@ -102,12 +102,9 @@ ridge=0.01)
         return kernels
 
     def _bind_kernels(self) -> None:
-        from windvane._jit import compile_for
+        from windvane.kernels.entry_points import load_pair
 
-        row, rules = np.zeros(self.dim), self._arrays.rules
-        choose, learn = self._kernels.select_choose(rules), self._kernels.select_learn(rules)
-        self._choose = compile_for(choose, self._arrays, row[None], self.key, 0)
-        self._learn = compile_for(learn, self._arrays, row, 0.0, 0.0)
+        self._choose, self._learn = load_pair(self._arrays)
 
     def __repr__(self) -> str:
         floor = f", floor={self.floor!r}" if self.floor else ""

@@ -13,7 +13,7 @@ import numpy as np
 
 from windvane import _random, kernels
 from windvane._cholesky import factor_cholesky
-from windvane._jit import compiled
+from windvane._jit import compiled, compiled_in_order
 from windvane._layout import (
     GAP,
     HALF_NORMAL,
@@ -28,8 +28,8 @@ from windvane._layout import (
 )
 from windvane.belief import Belief
 from windvane.kernels.choosing import TIE_MARGIN
-from windvane.kernels.linalg import multiply_matrices
-from windvane.types import Floats, Records
+from windvane.kernels.linalg import fill, multiply_matrices
+from windvane.types import Floats, Places, Records
 
 CLEAR_LEAD = 1e-6  # relative distance of the best score from the next that rounding cannot reverse
 COUNTING_KEY = 0x5DEECE66D  # key ^ COUNTING_KEY is the key of the draws that are only counted
@@ -46,11 +46,47 @@ def chance_between(low: float, high: float) -> float:
     return 1.0 - 0.5 * (math.erfc(-low * root) + math.erfc(high * root))
 
 
+@compiled_in_order
+def score_at_level(means: Floats, z: float, widths: Floats) -> Floats:
+    """Return the score of every arm at level z, (K,)."""
+    scores = np.empty(means.size)
+    for k in range(means.size):
+        scores[k] = means[k] + z * widths[k]
+    return scores
+
+
+@compiled_in_order
+def mix_evenly(shares: Floats, mix: float) -> Floats:
+    """Return the shares (K,) with all arms equally likely with the probability `mix`."""
+    mixed, each = np.empty(shares.size), mix / shares.size
+    for k in range(shares.size):
+        mixed[k] = (1.0 - mix) * shares[k] + each
+    return mixed
+
+
+@compiled
+def find_largest(numbers: Floats) -> float:
+    """Return the largest of some numbers (n,)."""
+    largest: float = numbers[0]
+    for i in range(1, numbers.size):
+        largest = max(largest, numbers[i])
+    return largest
+
+
+@compiled
+def find_largest_size(numbers: Floats) -> float:
+    """Return the largest absolute value of some numbers (n,)."""
+    largest: float = abs(numbers[0])
+    for i in range(1, numbers.size):
+        largest = max(largest, abs(numbers[i]))
+    return largest
+
+
 @compiled
 def add_share_at(means: Floats, widths: Floats, z: float, weight: float, shares: Floats) -> None:
     """Add `weight` to the share of the best arm at level z; equally good arms split it."""
-    scores = means + z * widths
-    least = scores.max() - TIE_MARGIN * np.abs(scores).max()
+    scores = score_at_level(means, z, widths)
+    least = find_largest(scores) - TIE_MARGIN * find_largest_size(scores)
     equals = 0
     for k in range(scores.size):
         equals += scores[k] >= least
@@ -60,16 +96,45 @@ def add_share_at(means: Floats, widths: Floats, z: float, weight: float, shares:
 
 
 @compiled
+def sort_places(numbers: Floats) -> Places:
+    """The places of numbers (n,) in rising order, by a heap: it compiles much faster than argsort.
+
+    Equal numbers come in any order.
+    """
+    places = np.empty(numbers.size, np.int64)
+    for k in range(places.size):
+        places[k] = k
+    start, end = places.size // 2, places.size  # the heap begins at `start` and stops before `end`
+    while end > 1:
+        if start > 0:
+            start -= 1
+        else:
+            end -= 1
+            places[0], places[end] = places[end], places[0]
+        node = start
+        while 2 * node + 1 < end:
+            child = 2 * node + 1
+            if child + 1 < end and numbers[places[child]] < numbers[places[child + 1]]:
+                child += 1
+            if not numbers[places[node]] < numbers[places[child]]:
+                break
+            places[node], places[child] = places[child], places[node]
+            node = child
+    return places
+
+
+@compiled
 def compute_envelope_shares(means: Floats, widths: Floats, scale: float, law: int) -> Floats:
     """Return the probability of each arm for Z = scale·N(0, 1), or scale·|N(0, 1)|, (K,)."""
     count = means.size
-    shares = np.zeros(count)
+    shares = np.empty(count)
+    fill(shares, 0.0)
     start = 0.0 if law == HALF_NORMAL else -np.inf
     full = 2.0 if law == HALF_NORMAL else 1.0
     if scale == 0.0:
         add_share_at(means, widths, 0.0, 1.0, shares)
         return shares
-    order = np.argsort(widths)
+    order = sort_places(widths)
     hull, begins = np.empty(count, np.int64), np.empty(count)
     size = 0
     for k in order:
@@ -123,9 +188,7 @@ def compute_large_propensities(arrays: PolicyArrays, arms: Floats) -> Floats:
 @compiled
 def mix_floor(rules: Records, shares: Floats) -> Floats:
     """Mix in the probability with which any arm is chosen uniformly at random."""
-    mix = rules[0].mix
-    mixed: Floats = (1.0 - mix) * shares + mix / shares.size
-    return mixed
+    return mix_evenly(shares, rules[0].mix)
 
 
 @compiled
@@ -138,17 +201,21 @@ def choose_with_propensities(
     are closer than CLEAR_LEAD; then `choose` decides.
     """
     rules, state, nothing = arrays.rules, kernels.view_belief(arrays), np.empty(0)
-    if not (kernels.compute_squared_norms(arms) <= LARGEST).all():
-        return kernels.NOT_FINITE, nothing
+    norms = kernels.compute_squared_norms(arms)
+    for k in range(norms.size):
+        if not norms[k] <= LARGEST:
+            return kernels.NOT_FINITE, nothing
     means = kernels.score_linearly(arms, state.theta)
     widths = kernels.compute_widths(arrays, state, arms)
     scale = kernels.compute_scale(arrays)
     shares = mix_floor(rules, compute_envelope_shares(means, widths, scale, rules[0].law))
     start = _random.start_round(np.uint64(key), round_)
     z = kernels.draw_level(rules, scale, start)
-    scores = means + z * widths
-    top = int(np.argmax(scores))
-    near = scores[top] - CLEAR_LEAD * (np.abs(means).max() + abs(z) * widths.max())
+    scores, top = score_at_level(means, z, widths), 0
+    for k in range(scores.size):
+        if scores[k] > scores[top]:
+            top = k
+    near = scores[top] - CLEAR_LEAD * (find_largest_size(means) + abs(z) * find_largest(widths))
     for k in range(scores.size):
         if k != top and scores[k] >= near:
             return kernels.choose_by_widths(arrays, arms, key, round_), shares

@@ -16,7 +16,7 @@ from windvane._jit import compiled_in_order
 from windvane._lanes import load_four, store_at
 from windvane.kernels.belief_bank import CONSTANT_KEY, Bank, BankRules, compute_fade, cross_keys
 from windvane.kernels.diagonal import MOMENT, PRECISION
-from windvane.kernels.feature_parts import Parts
+from windvane.kernels.feature_parts import PackedSides, Parts, Scales, weigh_parts
 from windvane.kernels.prior_precisions import CONSTANT_PRIOR, KNOWN, SQUARES, compute_prior
 from windvane.kernels.weight_table import (
     ABSENT,
@@ -33,10 +33,12 @@ AT_ONCE = 4  # parts of actions for which there is room while they are worked on
 @compiled_in_order
 def copy_column(sums: Floats, column: int) -> Floats:
     """Copy one column of the sums of all weights, (places + 1, 2); the last row is zero."""
-    copied = np.zeros((sums.shape[0] + 1, 2))
-    for place in range(sums.shape[0]):
+    count = sums.shape[0]
+    copied = np.empty((count + 1, 2))
+    for place in range(count):
         copied[place, PRECISION] = sums[place, PRECISION, column]
         copied[place, MOMENT] = sums[place, MOMENT, column]
+    copied[count, PRECISION], copied[count, MOMENT] = 0.0, 0.0
     return copied
 
 
@@ -46,7 +48,9 @@ def index_fields(fields: UnsignedIntegers) -> tuple[Places, UnsignedIntegers]:
     size = PLACES_PER_GROUP
     while size < 2 * fields.size + 2:
         size *= 2
-    keys, numbers = np.zeros(size, np.uint64), np.empty(size, np.int64)
+    keys, numbers = np.empty(size, np.uint64), np.empty(size, np.int64)
+    for place in range(size):
+        keys[place] = EMPTY
     places, distinct = np.empty(fields.size, np.int64), np.empty(fields.size + 1, np.uint64)
     count = 1
     for i in range(fields.size):
@@ -98,7 +102,9 @@ def find_equal_parts(parts: Parts) -> Places:
     size = PLACES_PER_GROUP
     while size < 2 * count:
         size *= 2
-    slots, equal = np.full(size, ABSENT, np.int64), np.empty(count, np.int64)
+    slots, equal = np.empty(size, np.int64), np.empty(count, np.int64)
+    for slot in range(size):
+        slots[slot] = ABSENT
     for i in range(count):
         own = first + i
         place = (parts.keys[own] >> np.uint64(1)) & np.uint64(size - 1)
@@ -273,6 +279,21 @@ def weigh_parts_of_actions(
             field, value = fields[part - parts.ends[0]], parts.values[part]
             weigh_part(leading, fade, crossed, number, field, value, own, step - 2)
     return own
+
+
+@compiled_in_order
+def predict_means(
+    rules: BankRules,
+    bank: Bank,
+    leading: Floats,
+    scales: Scales,
+    sides: PackedSides,
+    column: int,
+    at: float,
+) -> Floats:
+    """Return the mean of every action of a request by one belief, (K,)."""
+    parts = weigh_parts(sides, scales)
+    return predict_actions(rules, bank, leading, column, at, parts)[0]
 
 
 @compiled_in_order

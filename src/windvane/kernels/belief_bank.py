@@ -152,3 +152,12 @@ def compute_contributions(rules: BankRules, bank: Bank, column: int, at: float, 
             prior = find_prior(bank.group_keys, bank.evidence, column, first, row.groups[i])
         amounts[i], _ = add_entry(keys, sums, column, fade, row.keys[i], row.values[i], prior)
     return amounts
+
+
+@compiled_in_order
+def explain_lesson(
+    rules: BankRules, bank: Bank, scales: Scales, sides: PackedSides, column: int, at: float
+) -> tuple[Parts, Floats]:
+    """Return the parts of a context and one action, and what each entry of its row adds, (n,)."""
+    parts = weigh_parts(sides, scales)
+    return parts, compute_contributions(rules, bank, column, at, build_row(parts))

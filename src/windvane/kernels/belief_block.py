@@ -11,6 +11,7 @@ from windvane._jit import allow_in_compiled_code, compiled
 from windvane._layout import KALMAN, SAMPLE, WIDTH, WINDOW, PolicyArrays
 from windvane.belief import State
 from windvane.kernels.linalg import copy_matrix, fill, invert, multiply_matrices, multiply_vector
+from windvane.kernels.matrix_views import view_matrix
 from windvane.types import Floats
 
 ESTIMATE_TOLERANCE = 1e-12  # relative error of θ̂
@@ -26,20 +27,20 @@ def view_belief(arrays: PolicyArrays) -> State:
     rule, block = arrays.rules[0], arrays.block
     d, square = rule["dim"], rule["dim"] * rule["dim"]
     moment, theta = block[:d], block[d : 2 * d]
-    gram = block[2 * d : 2 * d + square].reshape(d, d)
+    gram = view_matrix(block, 2 * d, d, d)
     if rule["memory"] == KALMAN:
         return State(moment, theta, gram, gram, gram, gram, gram)
-    inverse = block[2 * d + square : 2 * d + 2 * square].reshape(d, d)
+    inverse = view_matrix(block, 2 * d + square, d, d)
     noise, spread, root = gram, inverse, inverse
     used = 2 * d + 2 * square
     if rule["twin"]:
-        noise = block[used : used + square].reshape(d, d)
+        noise = view_matrix(block, used, d, d)
         used += square
         if rule["style"] == WIDTH:
-            spread = block[used : used + square].reshape(d, d)
+            spread = view_matrix(block, used, d, d)
             used += square
     if rule["style"] == SAMPLE and rule["memory"] != WINDOW:
-        root = block[used : used + square].reshape(d, d)
+        root = view_matrix(block, used, d, d)
     return State(moment, theta, gram, inverse, noise, spread, root)
 
 

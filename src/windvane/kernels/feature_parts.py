@@ -68,17 +68,28 @@ class Parts(NamedTuple):
 def pick_action(sides: PackedSides, index: int) -> PackedSides:
     """Return the features of the context and of one action."""
     counts = sides.feature_counts
-    context, first = counts[0], counts[: index + 1].sum()
-    last = first + counts[index + 1]
-    context_end, number = sides.sizes[:context].sum(), sides.sizes[:first].sum()
-    number_end = number + sides.sizes[first:last].sum()
-    return PackedSides(
-        np.append(sides.hashes[:context], sides.hashes[first:last]),
-        np.append(sides.numbers[:context_end], sides.numbers[number:number_end]),
-        np.append(sides.sizes[:context], sides.sizes[first:last]),
-        np.array((context, counts[index + 1])),
-        np.append(sides.masks[:context], sides.masks[first:last]),
-    )
+    context, first = counts[0], 0
+    for side in range(index + 1):
+        first += counts[side]
+    size = context + counts[index + 1]
+    hashes, picked_counts = np.empty(size, np.uint64), np.empty(2, np.int64)
+    sizes, masks = np.empty(size, np.int64), np.empty(size, np.int64)
+    picked_counts[0], picked_counts[1] = context, counts[index + 1]
+    number, number_count = 0, 0
+    for feature in range(context, first):  # those of the actions before
+        number += sides.sizes[feature]
+    for i in range(size):
+        feature = i if i < context else first + i - context
+        hashes[i], masks[i] = sides.hashes[feature], sides.masks[feature]
+        sizes[i] = sides.sizes[feature]
+        number_count += sizes[i]
+    context_end = 0
+    for i in range(context):
+        context_end += sizes[i]
+    numbers = np.empty(number_count)
+    for i in range(number_count):
+        numbers[i] = sides.numbers[i if i < context_end else number + i]
+    return PackedSides(hashes, numbers, sizes, picked_counts, masks)
 
 
 @compiled_in_order
@@ -121,9 +132,18 @@ def weigh_parts(sides: PackedSides, scales: Scales) -> Parts:
         for i in range(first, part):
             values[i] /= max(length, 1e-300)
         ends[side] = part
-    if (sides.masks != 1).any():
+    if has_left_out_crossings(sides.masks):
         equalise_lengths(values, masks, ends)
     return Parts(keys, values, fields, masks, ends)
+
+
+@compiled_in_order
+def has_left_out_crossings(masks: Places) -> bool:
+    """Whether only some namespaces are crossed."""
+    count = 0
+    for feature in range(masks.size):
+        count += masks[feature] != 1
+    return count > 0
 
 
 @compiled_in_order

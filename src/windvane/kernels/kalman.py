@@ -15,6 +15,7 @@ from windvane._layout import HISTORY, NOISE, TALLY, PolicyArrays
 from windvane.belief import State
 from windvane.kernels.belief_block import reset_state, view_belief
 from windvane.kernels.linalg import copy_matrix, copy_vector, dot, multiply_vector
+from windvane.kernels.matrix_views import view_matrix
 from windvane.kernels.noise import add_error
 from windvane.kernels.round_draws import FIRST_FREE_PLACE, draw_pseudo_rewards
 from windvane.kernels.widths import RankOneStep, TrackedArms
@@ -92,7 +93,7 @@ def replay_filter(arrays: PolicyArrays, start: np.uint64) -> Floats:
             z[i] *= rule.scale * math.sqrt(rule.variance)
         for i in range(held, z.size):
             z[i] *= rule.scale / math.sqrt(rule.ridge)
-    steps = z[held : held + held * d + d].reshape(held + 1, d)
+    steps = view_matrix(z, held, held + 1, d)
     tally, block = np.zeros(1, TALLY), np.empty(arrays.block.size)
     replayed = PolicyArrays(arrays.rules, tally, block, past)
     views = view_belief(replayed)

@@ -15,6 +15,7 @@ from windvane.kernels.half_life import advance_clock, weigh_age
 from windvane.kernels.large_widths import compute_large_widths
 from windvane.kernels.learning import LEAST_FADE, LEAST_WEIGHT, check_observations
 from windvane.kernels.linalg import copy_vector, dot
+from windvane.kernels.matrix_views import view_matrix
 from windvane.kernels.noise import add_error
 from windvane.kernels.pending import (
     COUNT,
@@ -44,7 +45,7 @@ def learn_into_large_sums(arrays: PolicyArrays, x: Floats, reward: float, at: fl
 
     Return 0, or the code of a refusal; then nothing has changed.
     """
-    refusal = check_observations(arrays, x.reshape(1, -1))
+    refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
     if refusal != 0:
         return refusal
     rule, counts, state = arrays.rules[0], arrays.tally[0], view_belief(arrays)
@@ -58,7 +59,7 @@ def learn_into_large_sums(arrays: PolicyArrays, x: Floats, reward: float, at: fl
     if is_sudden:
         error = reward - dot(x, state.theta)
         if rule.unit == NOISE:
-            width = compute_large_widths(arrays, x.reshape(1, -1), WIDTH_TOLERANCE)[0]
+            width = compute_large_widths(arrays, view_matrix(x, 0, 1, x.size), WIDTH_TOLERANCE)[0]
             add_error(arrays, error, 1.0 + width * width, fade, weight)
         fade_matrices(arrays, state, fade)
         estimate_from_sums(arrays, state, pending)
@@ -209,7 +210,8 @@ def estimate_from_sums(arrays: PolicyArrays, state: State, pending: Pending) -> 
 def refine_estimate(arrays: PolicyArrays, state: State, pending: Pending) -> None:
     """Refine θ̂ until its residual is small."""
     rule, counts, theta = arrays.rules[0], arrays.tally[0], state.theta
-    residuals, answers = pending.residual.reshape(1, -1), theta.reshape(1, -1)
+    residuals = view_matrix(pending.residual, 0, 1, rule.dim)
+    answers = view_matrix(theta, 0, 1, rule.dim)
     lags, limits = np.empty(1), np.empty(1)
     lags[0] = rule.ridge - counts.ridge
     limits[0] = ESTIMATE_TOLERANCE * rule.ridge * math.sqrt(dot(theta, theta))

@@ -33,6 +33,7 @@ from windvane.kernels.detect import update_cusum
 from windvane.kernels.half_life import advance_clock, weigh_age
 from windvane.kernels.kalman import filter_observation, follow_filter
 from windvane.kernels.linalg import copy_vector, dot, multiply_vector, update_root
+from windvane.kernels.matrix_views import view_matrix
 from windvane.kernels.noise import add_error
 from windvane.kernels.widths import (
     RankOneStep,
@@ -97,7 +98,7 @@ def check_observations(arrays: PolicyArrays, rows: Floats) -> int:
 @compiled
 def learn(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
     """Learn one observation under any memory, for compiled callers; as `learn_into_sums`."""
-    refusal = check_observations(arrays, x.reshape(1, -1))
+    refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
     if refusal == 0:
         update_belief(arrays, view_belief(arrays), x, reward, at)
     return refusal
@@ -109,7 +110,7 @@ def learn_into_sums(arrays: PolicyArrays, x: Floats, reward: float, at: float) -
 
     Return 0, or the code of a refusal; then nothing has changed.
     """
-    refusal = check_observations(arrays, x.reshape(1, -1))
+    refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
     if refusal == 0:
         update_sums(arrays, view_belief(arrays), x, reward, at)
     return refusal
@@ -118,7 +119,7 @@ def learn_into_sums(arrays: PolicyArrays, x: Floats, reward: float, at: float) -
 @compiled
 def learn_into_window(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
     """Learn one observation into a window; return as `learn_into_sums` does."""
-    refusal = check_observations(arrays, x.reshape(1, -1))
+    refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
     if refusal == 0:
         update_window(arrays, view_belief(arrays), x, reward, at)
     return refusal
@@ -127,7 +128,7 @@ def learn_into_window(arrays: PolicyArrays, x: Floats, reward: float, at: float)
 @compiled
 def learn_and_detect(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
     """Learn one observation, which may raise an alarm; return as `learn_into_sums` does."""
-    refusal = check_observations(arrays, x.reshape(1, -1))
+    refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
     if refusal == 0:
         update_or_drop_sums(arrays, view_belief(arrays), x, reward, at)
     return refusal
@@ -136,7 +137,7 @@ def learn_and_detect(arrays: PolicyArrays, x: Floats, reward: float, at: float) 
 @compiled
 def learn_by_filter(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
     """Learn one observation by a Kalman filter; return as `learn_into_sums` does."""
-    refusal = check_observations(arrays, x.reshape(1, -1))
+    refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
     if refusal == 0:
         update_filter(arrays, view_belief(arrays), x, reward, at)
     return refusal

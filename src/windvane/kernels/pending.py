@@ -21,6 +21,7 @@ from windvane.belief import State
 from windvane.kernels.belief_block import view_belief
 from windvane.kernels.blocked_inverse import Span, add_row_products, invert_in_blocks
 from windvane.kernels.linalg import copy_matrix, dot, fill
+from windvane.kernels.matrix_views import view_matrix
 from windvane.kernels.symmetric_products import (
     add_outer_products,
     find_non_zeros,
@@ -66,9 +67,9 @@ def view_pending(arrays: PolicyArrays) -> Pending:
         numbers[:room],
         numbers[room : 2 * room],
         numbers[2 * room :],
-        rows[: room * d].reshape(room, d),
-        rows[room * d : 2 * room * d].reshape(room, d),
-        rows[2 * room * d : 2 * room * d + count * d].reshape(count, d),
+        view_matrix(rows, 0, room, d),
+        view_matrix(rows, room * d, room, d),
+        view_matrix(rows, 2 * room * d, count, d),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from windvane import policy_file, validation
 from windvane._cache_lines import make_aligned_zeros
-from windvane.kernels.action_prediction import copy_column, predict_actions
+from windvane.kernels.action_prediction import copy_column, predict_means
 from windvane.kernels.bank_learning import amend_lesson, learn_lesson
 from windvane.kernels.belief_bank import (
     Bank,
@@ -20,7 +20,7 @@ from windvane.kernels.belief_bank import (
     compute_noise,
 )
 from windvane.kernels.diagonal import PRECISION
-from windvane.kernels.feature_parts import PackedSides, Scales, weigh_parts
+from windvane.kernels.feature_parts import PackedSides, Scales
 from windvane.kernels.weight_table import EMPTY, move_keys
 from windvane.learner.ranking import Ranking, rank_actions
 from windvane.types import Booleans, Floats, Places, UnsignedIntegers
@@ -139,8 +139,7 @@ class BeliefBank:
         bank, column, leading = self.bank, self.lead.column, self.leading
         if leading.column != column or len(leading.sums) != len(bank.keys) + 1:
             leading = Leading(column, copy_column(bank.sums, column))
-        parts = weigh_parts(sides, self.scales)
-        return predict_actions(self.rules, bank, leading.sums, column, when, parts)[0]
+        return predict_means(self.rules, bank, leading.sums, self.scales, sides, column, when)
 
     def learn(self, sides: PackedSides, reward: float, at: float) -> bool:
         """Learn the reward of a context and one action; returns whether the lead changed."""

@@ -8,8 +8,7 @@ import numpy as np
 from windvane.features.json_reader import FeatureList
 from windvane.features.labels import Contribution, label_parts, name_crossing
 from windvane.features.packing import Action, pack_actions, read_action
-from windvane.kernels.belief_bank import build_row, compute_contributions
-from windvane.kernels.feature_parts import weigh_parts
+from windvane.kernels.belief_bank import explain_lesson
 
 if TYPE_CHECKING:
     from windvane.learner.learner import Learner
@@ -29,9 +28,10 @@ def explain_action(
     """
     bank = learner.bank
     sides = learner.join(context, pack_actions([action]))
-    parts = weigh_parts(sides, bank.scales)
     when = max(learner.clock_of(round_, at), bank.newest)
-    amounts = compute_contributions(bank.rules, bank.bank, bank.lead.column, when, build_row(parts))
+    parts, amounts = explain_lesson(
+        bank.rules, bank.bank, bank.scales, sides, bank.lead.column, when
+    )
     context_features = FeatureList("the context", context)
     action_features = read_action(action.id, action.features)
     size = learner.array_size

@@ -13,7 +13,7 @@ from windvane.kernels.belief_bank import Bank, BankRules, compute_noise
 from windvane.kernels.choosing import choose_best
 from windvane.kernels.feature_parts import PackedSides, Scales, weigh_parts
 from windvane.kernels.round_draws import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
-from windvane.propensity import compute_envelope_shares
+from windvane.propensity import compute_envelope_shares, mix_evenly, score_at_level
 from windvane.types import Floats, Places
 
 
@@ -53,11 +53,11 @@ def rank_actions(
         means[k] = all_means[places[k]]
         deviations[k] = noise * math.sqrt(all_variances[places[k]])
     shares = compute_envelope_shares(means, deviations, rules.share, HALF_NORMAL)
-    probabilities = (1.0 - rules.floor) * shares + rules.floor / shares.size
+    probabilities = mix_evenly(shares, rules.floor)
     start = _random.start_round(np.uint64(key), round_)
     draw = np.empty(1)
     _random.fill_normals(start, FIRST_FREE_PLACE, draw)
-    scores = means + rules.share * abs(draw[0]) * deviations
+    scores = score_at_level(means, rules.share * abs(draw[0]), deviations)
     chosen = choose_best(scores, _random.uniform(start, TIE_PLACE))
     if _random.uniform(start, MIX_PLACE) < rules.floor:
         chosen = int(_random.uniform(start, ANY_ARM_PLACE) * scores.size)

@@ -66,12 +66,15 @@ def join_packed(
     crossings: tuple[Crossing, ...] = _ALL,
     array_size: int = 0,
 ) -> PackedSides:
-    """Join the packed features of a context with those of all actions."""
+    """Join the packed features of a context with those of all actions.
+
+    All arrays can be written, as those of a lesson can, so that kernels are compiled once for both.
+    """
     hashes = np.frombuffer(bytearray(packed.labels + actions.labels), np.uint64)
     sides = PackedSides(
         hashes=hashes,
-        numbers=np.frombuffer(packed.numbers + actions.numbers, np.float64),
-        sizes=np.frombuffer(packed.sizes + actions.sizes, np.int64),
+        numbers=np.frombuffer(bytearray(packed.numbers + actions.numbers), np.float64),
+        sizes=np.frombuffer(bytearray(packed.sizes + actions.sizes), np.int64),
         feature_counts=join_feature_counts(packed, actions),
         masks=_make_masks(len(hashes)),
     )

@@ -127,13 +127,14 @@ def _load_policy(names: dict[str, object]) -> None:
 
 
 def load_ranking() -> None:
-    """Load what a loop with a diagonal belief calls to choose."""
+    """Load what a loop with a diagonal belief calls to choose and to predict."""
     from windvane.features.packing import pack_actions
 
     model, context, actions = _make_request()
     packed = pack_actions(actions)
     model.rank(context, packed, [0], 0)
     model.encode_action(context, packed, 0)
+    model.estimate_actions(context, actions)
 
 
 def load_lessons() -> None:
@@ -148,8 +149,6 @@ def load_lessons() -> None:
     moment = Moment(0, 0)
     model.learn(features, 0.0, moment)
     model.amend(features, 0.0, moment)
-    model.predict(features, moment)
-    model.estimate_actions(context, actions)
     model.explain(context, actions, 0)
     model.load(model.settings, model.save())
 
