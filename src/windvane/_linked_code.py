@@ -50,10 +50,6 @@ class LinkedLibrary(JITCodeLibrary):  # type: ignore[misc]
         self._finalize_dynamic_globals()
         self._finalized = True
 
-    def _optimize_functions(self, module: ModuleRef) -> None:
-        """Leave the functions as they are, which numba simplifies before it links them."""
-        module.data_layout = self._codegen._data_layout
-
     @property
     def own_module(self) -> ModuleRef:
         """The code of this library without what it calls."""
@@ -61,7 +57,7 @@ class LinkedLibrary(JITCodeLibrary):  # type: ignore[misc]
         return self._final_module
 
     def _get_module_for_linking(self) -> ModuleRef:
-        """Return the code with all that it calls, for functions that are compiled in numba's way."""
+        """Return the code with all that it calls, for functions compiled in numba's way."""
         if self._shared_module is None:
             self._shared_module = self.own_module.clone()
             link_all(self._shared_module, self._linking_libraries)

@@ -13,7 +13,7 @@ import numpy as np
 
 from windvane import _random, kernels
 from windvane._cholesky import factor_cholesky
-from windvane._jit import compiled, compiled_in_order
+from windvane._jit import compiled
 from windvane._layout import (
     GAP,
     HALF_NORMAL,
@@ -46,7 +46,7 @@ def chance_between(low: float, high: float) -> float:
     return 1.0 - 0.5 * (math.erfc(-low * root) + math.erfc(high * root))
 
 
-@compiled_in_order
+@compiled
 def score_at_level(means: Floats, z: float, widths: Floats) -> Floats:
     """Return the score of every arm at level z, (K,)."""
     scores = np.empty(means.size)
@@ -55,7 +55,7 @@ def score_at_level(means: Floats, z: float, widths: Floats) -> Floats:
     return scores
 
 
-@compiled_in_order
+@compiled
 def mix_evenly(shares: Floats, mix: float) -> Floats:
     """Return the shares (K,) with all arms equally likely with the probability `mix`."""
     mixed, each = np.empty(shares.size), mix / shares.size
