@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from numba.core.caching import FunctionCache
 
-from windvane import _compile_notice, _jit, _linked_code, kernels
+from windvane import _code_loading, _compile_notice, _jit, _linked_code, kernels
 
 MODULE = """
 from windvane._jit import compiled
@@ -136,8 +137,12 @@ def test_the_private_numba_names_that_linking_needs_still_exist() -> None:
     )
 
 
-@pytest.mark.parametrize("attributes", ["_cache._cache_file._source_stamp", "_cache.cache_path"])
+@pytest.mark.parametrize(
+    "attributes",
+    ["_cache._cache_file._source_stamp", "_cache._cache_file._load_index", "_cache.cache_path"],
+)
 def test_the_private_numba_attributes_that_jit_uses_still_exist(attributes: str) -> None:
+    assert _jit.has_cache_folder(kernels.refresh)
     value: object = kernels.refresh
     for name in attributes.split("."):
         assert hasattr(value, name), (
@@ -147,7 +152,16 @@ def test_the_private_numba_attributes_that_jit_uses_still_exist(attributes: str)
         value = getattr(value, name)
 
 
+@pytest.mark.parametrize("name", _code_loading.NEEDED)
+def test_the_private_numba_names_that_loading_needs_still_exist(name: str) -> None:
+    assert hasattr(FunctionCache, name), (
+        f"numba's cache has no {name} any more: windvane._code_loading leaves the cache as it is, "
+        "and loading takes twice as long; adapt it and the bound in pyproject.toml"
+    )
+
+
 def test_a_compiled_function_carries_the_stamp_of_all_sources() -> None:
+    assert _jit.has_cache_folder(kernels.refresh)
     cache = kernels.refresh._cache  # type: ignore[attr-defined]
     assert cache._cache_file._source_stamp == _jit.STAMP
 
@@ -184,6 +198,73 @@ def _candidates(module: str) -> tuple[str, ...]:
     """Files from which `package/name` may be imported, the most specific first."""
     parent = module.rpartition("/")[0]
     return f"{module}.py", f"{module}/__init__.py", f"{parent}.py", f"{parent}/__init__.py"
+
+
+LOADING_RUN = """
+import sys, numpy as np
+sys.path.insert(0, sys.argv[1])
+import linked_code as code
+
+assert code.average(np.ones(4), 2) == 2.0
+print("numba.np.linalg" in sys.modules)
+print(code.divide(np.float64(6.0), 4.0), sum(code.average.stats.cache_hits.values()))
+
+from numba import njit  # functions of others use the same parts of numba
+
+@njit
+def add(x):
+    return np.sum(x) + np.empty(3).size
+
+print(add(np.ones(4)), code.average(np.ones((2, 2)), 2))
+"""
+
+
+def test_loaded_code_needs_nothing_that_compiles_and_others_can_still_compile(
+    tmp_path: Path,
+) -> None:
+    run_linked_code(tmp_path, "linked")
+    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    command = [sys.executable, "-c", LOADING_RUN, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=env)
+    assert done.stdout == "False\n1.5 1\n7.0 2.0\n"
+
+
+PAIR_RUN = """
+import subprocess, sys, numpy as np, windvane as wv
+from windvane import _compile_ahead
+
+def start_and_wait(*arguments, **options):  # for a test that does not depend on speed
+    child = start(*arguments, **options)
+    child.wait()
+    return child
+
+start = subprocess.Popen
+_compile_ahead.subprocess.Popen = start_and_wait
+_compile_ahead.can_start_python = lambda: sys.argv[1] == "two"
+policy = wv.Policy(3, "keep()", "greedy()", seed=7)
+policy.learn(policy.choose(np.eye(3)), 1.0)
+kernels = sys.modules["windvane.kernels.learning"], sys.modules["windvane.kernels.choosing"]
+learn, choose = kernels[0].learn_into_sums, kernels[1].choose_by_estimate
+print(*(sum(each.stats.cache_misses.values()) for each in (choose, learn)), policy.theta.tolist())
+"""
+
+
+def test_another_process_compiles_the_kernel_that_learns_while_this_one_compiles_the_other(
+    tmp_path: Path,
+) -> None:
+    results = []
+    for processes in ("one", "two"):
+        env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / processes)}
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        command = [sys.executable, "-c", PAIR_RUN, processes]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=300, env=env
+        )
+        results.append(done.stdout.split(maxsplit=2))
+    (_, compiled_alone, theta), (choose, learn, same_theta) = results
+    assert (compiled_alone, choose, learn) == ("1", "1", "0")
+    assert theta == same_theta
 
 
 WITHOUT_FOLDER = """

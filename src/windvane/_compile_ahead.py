@@ -12,18 +12,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from windvane import _compile_notice
-from windvane._jit import has_cache_folder, is_on_disk
+from windvane._jit import has_cache_folder, is_compiled
 
 LEAST_PROCESSORS = 2
 
 
 @contextmanager
 def compiling_ahead(function: Callable[..., object], code: str, *arguments: str) -> Iterator[None]:
-    """Let another Python run `code`, which compiles a function, if nothing of it is on disk.
+    """Let another Python run `code`, which compiles a function, if that has not been compiled.
 
     The code finds the arguments in `sys.argv`. The other process has ended when the context has.
     """
-    if not (has_cache_folder(function) and can_start_python()) or is_on_disk(function):
+    if is_compiled(function) or not has_cache_folder(function) or not can_start_python():
         yield
         return
     paths = os.pathsep.join(path for path in sys.path if path)

@@ -109,9 +109,11 @@ def cache_folder(function: Callable[..., object]) -> Path:
     return Path(_open_cache(function).cache_path)
 
 
-def is_on_disk(function: Callable[..., object]) -> bool:
-    """Whether machine code of this version of a function is on disk, for some signature."""
-    return bool(_open_cache(function)._cache_file._load_index())
+def is_compiled(function: Callable[..., object]) -> bool:
+    """Whether this version of a function is loaded or on disk, for some signature."""
+    if function.overloads:  # type: ignore[attr-defined]
+        return True
+    return has_cache_folder(function) and bool(_open_cache(function)._cache_file._load_index())
 
 
 def _open_cache(dispatcher: Any) -> Any:

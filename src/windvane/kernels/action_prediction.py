@@ -20,6 +20,7 @@ from windvane.kernels.feature_parts import PackedSides, Parts, Scales, weigh_par
 from windvane.kernels.prior_precisions import CONSTANT_PRIOR, KNOWN, SQUARES, compute_prior
 from windvane.kernels.weight_table import (
     ABSENT,
+    EMPTY,
     PLACES_PER_GROUP,
     claim_key,
     find_group,
