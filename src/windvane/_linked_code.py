@@ -36,6 +36,8 @@ def can_link() -> bool:
 class LinkedLibrary(JITCodeLibrary):  # type: ignore[misc]
     """The LLVM code of a function that only compiled code calls."""
 
+    _whole_module: ModuleRef | None = None  # with all that it calls
+
     @property
     def codegen(self) -> type["NoEnvironments"]:
         """Where numba sets the environment of a function once it has machine code."""
@@ -58,10 +60,10 @@ class LinkedLibrary(JITCodeLibrary):  # type: ignore[misc]
 
     def _get_module_for_linking(self) -> ModuleRef:
         """Return the code with all that it calls, for functions compiled in numba's way."""
-        if self._shared_module is None:
-            self._shared_module = self.own_module.clone()
-            link_all(self._shared_module, self._linking_libraries)
-        return self._shared_module
+        if self._whole_module is None:
+            self._whole_module = self.own_module.clone()
+            link_all(self._whole_module, self._linking_libraries)
+        return self._whole_module
 
     def get_pointer_to_function(self, name: str) -> int:
         """Return no address; Python never calls this code."""
@@ -76,7 +78,7 @@ class EntryLibrary(JITCodeLibrary):  # type: ignore[misc]
         """Link every library once, optimise, and make machine code."""
         for library in link_all(self._final_module, self._linking_libraries):
             self._reload_init.update(library._reload_init)
-        self._linking_libraries = []
+        self._linking_libraries.clear()
         super().finalize()
 
 

@@ -50,8 +50,8 @@ def index_fields(fields: UnsignedIntegers) -> tuple[Places, UnsignedIntegers]:
     while size < 2 * fields.size + 2:
         size *= 2
     keys, numbers = np.empty(size, np.uint64), np.empty(size, np.int64)
-    for place in range(size):
-        keys[place] = EMPTY
+    for i in range(size):
+        keys[i] = EMPTY
     places, distinct = np.empty(fields.size, np.int64), np.empty(fields.size + 1, np.uint64)
     count = 1
     for i in range(fields.size):
