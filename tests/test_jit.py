@@ -204,9 +204,12 @@ LOADING_RUN = """
 import sys, numpy as np
 sys.path.insert(0, sys.argv[1])
 import linked_code as code
+from numba.core.cpu import CPUContext
 
+registrations, register = [], CPUContext.load_additional_registries
+CPUContext.load_additional_registries = lambda self: registrations.append(register(self))
 assert code.average(np.ones(4), 2) == 2.0
-print("numba.np.arraymath" in sys.modules)
+print(len(registrations))
 print(code.divide(np.float64(6.0), 4.0), sum(code.average.stats.cache_hits.values()))
 
 from numba import njit  # functions of others use the same parts of numba
@@ -227,7 +230,7 @@ def test_loaded_code_needs_nothing_that_compiles_and_others_can_still_compile(
     env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     command = [sys.executable, "-c", LOADING_RUN, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=env)
-    assert done.stdout == "False\n1.5 1\n7.0 2.0\n"
+    assert done.stdout == "0\n1.5 1\n7.0 2.0\n"
 
 
 PAIR_RUN = """
