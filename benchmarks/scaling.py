@@ -43,7 +43,7 @@ main()
 """
 BASE = "/personalizer/v1.0"
 ROUNDS = 1500
-SEEDS = 3
+SEEDS = 16
 NAMES = ("ice", "tea", "soup", "cake")
 DEVICES = ("phone", "desk")
 WORLD_CHANGES = 3  # of taste, in all rounds

@@ -11,6 +11,7 @@ from windvane.service.loops.settings import Settings
 
 DIAGONAL = Settings()
 FULL = Settings.from_names({"belief": "full"})
+LARGE = Settings.from_names({"belief": "full", "dim": 129})
 LOADED = """
 from windvane import kernels
 from windvane.features import hashing
@@ -21,7 +22,7 @@ warmup.compile_kernels()
 warmup.load_kernels()
 assert rank_actions.overloads
 assert not hashing.hash_rows.overloads and not kernels.refresh.overloads
-warmup.prepare_full_model()
+warmup.prepare_full_model(128)
 assert hashing.hash_rows.overloads and kernels.refresh.overloads
 """
 
@@ -30,9 +31,10 @@ assert hashing.hash_rows.overloads and kernels.refresh.overloads
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is compiled and loaded, in a process that has loaded the functions of the learner."""
     calls: list[str] = []
-    monkeypatch.setattr(warmup, "_is_full_model_due", True)
+    monkeypatch.setattr(warmup, "_due", [warmup.FULL_MODEL, warmup.LARGE_MODEL])
     monkeypatch.setattr(warmup, "compile_kernels", lambda kernels: calls.append(kernels.name))
     monkeypatch.setattr(warmup, "load_full_model", lambda: calls.append("load"))
+    monkeypatch.setattr(warmup, "load_large_model", lambda: calls.append("load large"))
     return calls
 
 
@@ -43,6 +45,14 @@ def test_a_full_belief_is_compiled_and_loaded_once_when_a_loop_has_one(calls: li
     assert calls == ["full", "load"]
     build_model(FULL)
     assert calls == ["full", "load"]
+
+
+def test_a_large_belief_is_loaded_after_the_code_of_every_full_one(calls: list[str]) -> None:
+    build_model(LARGE)
+    assert calls == ["full", "load", "large", "load large"]
+    build_model(FULL)
+    build_model(LARGE)
+    assert calls == ["full", "load", "large", "load large"]
 
 
 def test_a_failure_to_compile_is_tried_again(
@@ -62,7 +72,7 @@ def test_a_failure_to_compile_is_tried_again(
 def test_a_process_that_has_not_loaded_the_learner_in_order_is_left_alone(
     calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(warmup, "_is_full_model_due", False)
+    monkeypatch.setattr(warmup, "_due", [])
     build_model(FULL)
     assert calls == []
 

@@ -10,7 +10,7 @@ from windvane.service.loops.warmup import prepare_full_model
 def build_model(settings: Settings) -> Model:
     """A model of these settings that has learned nothing."""
     if settings.belief == "full":
-        prepare_full_model()
+        prepare_full_model(settings.dim)
         return FullModel(settings)
     return LearnerModel(settings)
 
@@ -18,6 +18,6 @@ def build_model(settings: Settings) -> Model:
 def load_model(settings: Settings, saved: bytes, newest: Moment) -> Model:
     """Load a saved model; `newest` is the newest decision that it has learned."""
     if settings.belief == "full":
-        prepare_full_model()
+        prepare_full_model(settings.dim)
         return FullModel.load(settings, saved, newest)
     return LearnerModel.load(settings, saved)

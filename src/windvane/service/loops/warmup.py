@@ -2,7 +2,8 @@
 
 A process that has just compiled a function may sum in another order than a process that loads the
 function from disk, and so may a process that has loaded other functions before. The functions of
-the learner come first, and those of a full belief second, once a loop needs them.
+the learner come first. Those of a full belief follow once a loop needs them, and those of a large
+full belief once a loop needs those.
 """
 
 import logging
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from windvane import _compile_notice
 from windvane._jit import STAMP, cache_folder, cache_lock, has_cache_folder
+from windvane._layout import LARGE
 from windvane.errors import SettingError
 from windvane.service.processes import build_command, build_environment
 
@@ -34,11 +36,12 @@ class Kernels(NamedTuple):
 
 
 LEARNER = Kernels("learner", ("load_ranking", "load_lessons"))
-FULL_MODEL = Kernels("full", ("load_full_model", "load_large_model"))
+FULL_MODEL = Kernels("full", ("load_full_model",))
+LARGE_MODEL = Kernels("large", ("load_large_model",))
 
 logger = logging.getLogger("windvane.service")
 _loading_full_model = threading.Lock()
-_is_full_model_due = False  # whether this process has loaded the learner, and no full model yet
+_due: list[Kernels] = []  # after the learner was loaded: what is not loaded yet, in its order
 
 
 def compile_kernels(kernels: Kernels = LEARNER) -> None:
@@ -80,25 +83,23 @@ def _run_in_children(functions: tuple[str, ...]) -> None:
 
 def load_kernels() -> None:
     """Load all functions that a loop with a diagonal belief calls, before all others."""
-    global _is_full_model_due
     load_ranking()
     load_lessons()
-    _is_full_model_due = True
+    _due[:] = [FULL_MODEL, LARGE_MODEL]
 
 
-def prepare_full_model() -> None:
+def prepare_full_model(dim: int) -> None:
     """Compile and load what a full belief needs, the first time that a loop has one.
 
     Most services have none. A process that has not loaded the learner's functions in order makes no
     promise about bits, and is left alone.
     """
-    global _is_full_model_due
     with _loading_full_model:
-        if _is_full_model_due:
-            compile_kernels(FULL_MODEL)
-            load_full_model()
-            load_large_model()
-            _is_full_model_due = False
+        while _due and (_due[0] is FULL_MODEL or dim > LARGE):
+            compile_kernels(_due[0])
+            for name in _due[0].parts:
+                globals()[name]()
+            del _due[0]
 
 
 def load_full_model() -> None:
@@ -108,8 +109,6 @@ def load_full_model() -> None:
 
 def load_large_model() -> None:
     """Load the same for a belief whose matrices change once for several lessons."""
-    from windvane._layout import LARGE
-
     _load_policy({"belief": "full", "dim": LARGE + 1})
 
 
