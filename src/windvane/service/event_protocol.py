@@ -2,11 +2,11 @@
 
 ASGI hands a request over in messages, through a queue of its own and several coroutines, and so
 back. For a request that comes all the time this takes as long as its decision. `EventProtocol`
-calls the application once, with the whole body, and sends the answer as one piece of bytes. All
-other requests, and unusual ones (a large body, HTTP/1.0, `Expect`), are passed on as uvicorn does.
+calls the application once, with the whole body, and sends the answer as one piece of bytes. Headers
+that came before are not parsed again. All other requests, and unusual ones (a large body, HTTP/1.0,
+`Expect`), are passed on as uvicorn does.
 """
 
-import asyncio
 import logging
 import re
 from http import HTTPStatus
@@ -18,7 +18,9 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from windvane.service.api.middleware import CLOSE, EventAnswer, RequestMiddleware
 from windvane.service.api.responses import CONTENT_TYPE
 from windvane.service.api.routes import Match, match_endpoint
+from windvane.service.eager_call import EagerCall
 from windvane.service.http_protocol import BoundedProtocol, BufferedTransport
+from windvane.service.known_headers import KnownHeaders
 
 STATUS_LINES = {
     status.value: b"HTTP/1.1 %d %s\r\n" % (status.value, status.phrase.encode())
@@ -34,20 +36,20 @@ class EventCycle:
 
     __slots__ = (
         "body",
+        "call",
         "disconnected",
         "keep_alive",
         "match",
         "message_event",
         "response_complete",
         "scope",
-        "task",
     )
 
-    def __init__(self, scope: dict[str, Any], match: Match) -> None:
+    def __init__(self, scope: dict[str, Any], match: Match, body: bytes = b"") -> None:
         self.scope = scope
         self.match = match
-        self.body = b""
-        self.task: asyncio.Task[None] | None = None
+        self.body = body
+        self.call: EagerCall | None = None
         self.disconnected = False
         self.keep_alive = True
         self.response_complete = False
@@ -73,10 +75,29 @@ class EventProtocol(BoundedProtocol):
 
     app: RequestMiddleware
     transport: BufferedTransport  # type: ignore[assignment]
+    known_headers = KnownHeaders()  # of all connections
     _event: EventCycle | None = None  # the request of which a part is still missing
+    _arrived = b""  # what is parsed now, if it begins with a request
     _rank_url = b""  # the last URL of a rank request on this connection, and what it means
     _rank_match: Match | None = None
     _rank_path = ""
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_complete and self.cycle.response_complete:
+            request = self.known_headers.read(data)
+            if request is not None:
+                scope, match, body = request
+                scope["server"] = self.server
+                scope["client"] = self.client
+                scope["scheme"] = self.scheme
+                event = EventCycle(scope, match, body)
+                self.seconds_idle = None
+                self.cycle = event  # type: ignore[assignment]
+                self._start(event)
+                return
+            self._arrived = data
+        super().data_received(data)
+        self._arrived = b""
 
     def on_headers_complete(self) -> None:
         match = self._match_event()
@@ -144,8 +165,15 @@ class EventProtocol(BoundedProtocol):
         self.is_complete = True
         self.seconds_waiting = 0
         self.bytes_beside_body = 0
-        event.task = self.loop.create_task(self._answer(event))
-        self.tasks.add(event.task)
+        if self._arrived:
+            self.known_headers.add(self._arrived, event.body, event.scope)
+        self._start(event)
+
+    def _start(self, event: EventCycle) -> None:
+        """Answer a request that has arrived."""
+        event.call = EagerCall(self._answer(event), self.loop)
+        self.tasks.add(event.call)  # type: ignore[arg-type]
+        event.call.start()
 
     async def _answer(self, event: EventCycle) -> None:
         try:
@@ -167,7 +195,7 @@ class EventProtocol(BoundedProtocol):
             self.transport.close()
             raise
         finally:
-            self.tasks.discard(event.task)
+            self.tasks.discard(event.call)  # type: ignore[arg-type]
 
     def _encode(self, answer: EventAnswer, keep_alive: bool) -> bytes:
         """The whole response as bytes."""

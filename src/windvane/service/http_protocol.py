@@ -20,6 +20,7 @@ class BufferedTransport:
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+        self.is_closing = transport.is_closing  # every response asks
         self._parts: list[bytes] = []
         self._call_soon = asyncio.get_running_loop().call_soon
 
@@ -41,11 +42,11 @@ class BufferedTransport:
         """Send bytes after all that was written."""
         if self._parts:
             self.write(data)
-        elif not self._transport.is_closing():
+        elif not self.is_closing():
             self._transport.write(data)
 
     def _flush(self) -> None:
-        if self._parts and not self._transport.is_closing():
+        if self._parts and not self.is_closing():
             self._transport.write(b"".join(self._parts))
         self._parts.clear()
 

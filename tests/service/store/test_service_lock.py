@@ -82,7 +82,7 @@ def test_a_writer_whose_connection_was_cut_writes_nothing_more(
     where = postgresql()
     url, lock_is_lost = resolve_url(where), threading.Event()
     with open_as_service(url, 1.0, lock_is_lost) as engine:
-        (first,) = commit_group(engine, [QueuedOperation(PutLoop("a", "{}", 0, "test"), 1)])
+        (first,) = commit_group(engine.begin, [QueuedOperation(PutLoop("a", "{}", 0, "test"), 1)])
         assert first.error is None
         with pytest.raises(StoreError) as refused, hold_service_lock(url, 0.0):
             pass
@@ -96,9 +96,11 @@ def test_a_writer_whose_connection_was_cut_writes_nothing_more(
         with open_as_service(url, 20.0, threading.Event()) as successor:
             for name in ("b", "c"):
                 put = QueuedOperation(PutLoop(name, "{}", 0, "test"), 1)
-                (outcome,) = commit_group(engine, [put])
+                (outcome,) = commit_group(engine.begin, [put])
                 assert outcome.error is not None
                 assert outcome.error.kind == "unreachable"
                 assert lock_is_lost.is_set()
-            (second,) = commit_group(successor, [QueuedOperation(PutLoop("d", "{}", 0, "t"), 1)])
+            (second,) = commit_group(
+                successor.begin, [QueuedOperation(PutLoop("d", "{}", 0, "t"), 1)]
+            )
             assert second.error is None

@@ -68,7 +68,7 @@ def test_a_request_is_decoded_as_it_was_encoded() -> None:
     for number, operation in enumerate(operations):
         code = TYPE_CODES[type(operation)]
         request = WriteRequest(number, code, 1.5, encode(operation))
-        (message,) = splitter.feed(b"".join(request.encode_parts()))
+        (message,) = splitter.feed(request.encode())
         assert decode_request(message) == request
         assert decode_operation[code](request.operation) == operation
 

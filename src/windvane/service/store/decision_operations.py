@@ -68,9 +68,11 @@ _SELECT_ANSWERS = (
     )
 )
 
+_SELECT_LAST_ID = "SELECT max(id) FROM decisions WHERE loop = ?"
+
 _INSERT_WAITING = """
 INSERT INTO waiting (loop, decision, at)
-SELECT loop, id, at FROM decisions WHERE loop = ? AND event_id = ?
+SELECT loop, id, at FROM decisions WHERE loop = ? AND id > ? AND features IS NOT NULL
 """
 
 
@@ -145,14 +147,13 @@ def _get_answer(decision: Decision) -> bytes:
 _INSERT_DECISION = """
 INSERT INTO decisions (loop, event_id, round, at, mode, deferred, degraded, chosen, features,
     probabilities, actions, answer, request, offer_at, activated_at, offer)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-    (SELECT id FROM offers WHERE loop = ? AND hash = ?))
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
 def _insert_decisions(transaction: Transaction, loop: int, new: list[Decision]) -> None:
     """Insert decisions; those with features wait for their reward from now on."""
-    hashes = put_offers(transaction, loop, new)
+    offer_ids = put_offers(transaction, loop, new)
     rows = [
         (
             loop,
@@ -170,16 +171,15 @@ def _insert_decisions(transaction: Transaction, loop: int, new: list[Decision]) 
             decision.request,
             decision.offer_at,
             None if decision.deferred else decision.at,
-            loop,
-            hashes[decision.offer],
+            offer_ids[decision.offer],
         )
         for decision in new
     ]
+    ((last_id,),) = transaction.fetch_all(_SELECT_LAST_ID, (loop,))
     transaction.execute_many(_INSERT_DECISION, rows)
+    transaction.execute_many(_INSERT_WAITING, [(loop, last_id or 0)])
     transaction.counter_changes[loop, "ranked"] += len(new)
     transaction.counter_changes[loop, "activated"] += sum(not each.deferred for each in new)
-    learnable = [(loop, decision.event_id) for decision in new if decision.features is not None]
-    transaction.execute_many(_INSERT_WAITING, learnable)
 
 
 _UPDATE_ACTIVATED = (

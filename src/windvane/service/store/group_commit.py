@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from enum import IntEnum
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
@@ -36,6 +37,7 @@ class Transaction(NamedTuple):
     """An open transaction: its connection, and what it changes in the counts of each loop."""
 
     connection: Connection
+    driver: sqlite3.Connection | None  # that of SQLite; None: it is another database
     counter_changes: Counter[tuple[int, str]]  # by loop id and field of `Funnel`
     positions: dict[int, LogPosition]  # by loop id, of the loops that the operations name
 
@@ -50,15 +52,15 @@ class Transaction(NamedTuple):
         """Execute a statement once for each row; `?` marks a value."""
         if not rows:
             return
-        if (driver := get_sqlite_driver(self.connection)) is not None:
-            driver.executemany(statement, rows)
+        if self.driver is not None:
+            self.driver.executemany(statement, rows)
         else:
             self.connection.exec_driver_sql(statement.replace("?", "%s"), list(rows))
 
     def fetch_all(self, statement: str, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
         """Execute a query and return its rows; `?` marks a value."""
-        if (driver := get_sqlite_driver(self.connection)) is not None:
-            return driver.execute(statement, values).fetchall()
+        if self.driver is not None:
+            return self.driver.execute(statement, values).fetchall()
         return self.connection.exec_driver_sql(statement.replace("?", "%s"), tuple(values)).all()
 
 
@@ -118,6 +120,7 @@ class QueuedOperation(NamedTuple):
 
 
 Batch = list[QueuedOperation]
+Begin = Callable[[], AbstractContextManager[Connection]]  # begins a transaction, and ends it
 
 
 class Outcome(NamedTuple):
@@ -178,7 +181,7 @@ class WriterThread:
                 self._queue = self._queue[MAX_GROUP_OPERATIONS:]
             if not group:
                 return
-            outcomes = commit_group(self._engine, group)
+            outcomes = commit_group(self._engine.begin, group)
             self.commit_count += any(outcome.error is None for outcome in outcomes)
             for future, result, error in outcomes:
                 if error is None:
@@ -202,7 +205,7 @@ class _DeadlinePassedError(Exception):
     """The deadline of an operation passed while its transaction was open."""
 
 
-def commit_group(engine: Engine, group: list[QueuedOperation]) -> list[Outcome]:
+def commit_group(begin: Begin, group: list[QueuedOperation]) -> list[Outcome]:
     """Write a group in one transaction.
 
     If an operation fails, the group is rolled back and written again with a savepoint for each
@@ -217,23 +220,23 @@ def commit_group(engine: Engine, group: list[QueuedOperation]) -> list[Outcome]:
         if not group:
             return late
         try:
-            return late + _commit_or_fail(engine, group)
+            return late + _commit_or_fail(begin, group)
         except _DeadlinePassedError:
             continue
 
 
-def _commit_or_fail(engine: Engine, group: list[QueuedOperation]) -> list[Outcome]:
+def _commit_or_fail(begin: Begin, group: list[QueuedOperation]) -> list[Outcome]:
     batches = _split_into_batches(group)
     deadline = min(queued.deadline for queued in group)
     try:
         try:
-            return _commit(engine, batches, _run_together, deadline)
+            return _commit(begin, batches, _run_together, deadline)
         except _DeadlinePassedError:
             raise
         except Exception as error:
             if is_database_failure(map_error(error)):
                 raise
-            return _commit(engine, batches, _run_one_by_one, deadline)
+            return _commit(begin, batches, _run_one_by_one, deadline)
     except _DeadlinePassedError:
         raise
     except Exception as error:
@@ -265,13 +268,13 @@ def _split_into_batches(group: list[QueuedOperation]) -> list[Batch]:
 
 
 def _commit(
-    engine: Engine,
+    begin: Begin,
     batches: list[Batch],
     run: Callable[[Transaction, Batch], Iterator[Outcome]],
     deadline: float,
 ) -> list[Outcome]:
-    with engine.begin() as connection:
-        transaction = Transaction(connection, Counter(), {})
+    with begin() as connection:
+        transaction = Transaction(connection, _get_sqlite_driver(connection), Counter(), {})
         before = _lock_positions(transaction, batches)
         transaction.positions.update(before)
         outcomes = [outcome for batch in batches for outcome in run(transaction, batch)]
@@ -355,7 +358,7 @@ def list_marks(values: Collection[object]) -> str:
     return ", ".join(["?"] * len(values))
 
 
-def get_sqlite_driver(connection: Connection) -> sqlite3.Connection | None:
+def _get_sqlite_driver(connection: Connection) -> sqlite3.Connection | None:
     """The driver's connection to an SQLite database; None if it is another database.
 
     A statement of the writer costs SQLAlchemy three times as much as SQLite.

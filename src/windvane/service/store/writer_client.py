@@ -45,6 +45,8 @@ START_TIMEOUT_SECONDS = 30.0
 CLOSE_TIMEOUT_SECONDS = 10.0  # for the writer to write all that it received
 RESTART_INTERVAL_SECONDS = 1.0  # between two attempts to replace a writer that ended
 MAX_UNSENT_BYTES = 1 << 28  # about as many as the largest snapshot has
+ENOUGH_OPERATIONS = 16  # in one message: they are sent although more may come
+MAX_GATHERING_SECONDS = 0.002  # in which operations are gathered for one message
 DEADLINE_SHARE = 0.75  # of the timeout, so that the reply comes before the timeout
 NOT_FAILURES = ("refused", "closed")  # errors of one operation, and of the end of the service
 START = "start"  # the kind of failure of a writer process that cannot start
@@ -80,6 +82,7 @@ class WriterClient(asyncio.Protocol):
         self._pending: dict[int, PendingOperation] = {}
         self._deadlines = WriteDeadlines(self._time_out)
         self._unsent: list[bytes] = []
+        self._send_until = 0.0  # on the monotonic clock: when the unsent operations must be sent
         self._last_number = 0
         self._closing = False
         self._replacement: asyncio.Task[None] | None = None
@@ -153,8 +156,9 @@ class WriterClient(asyncio.Protocol):
         except UnicodeEncodeError as error:
             raise StoreError(f"store: the operation failed ({error})", "refused") from None
         if not self._unsent:
-            loop.call_soon(self._send)
-        self._unsent += request.encode_parts()
+            self._send_until = time.monotonic() + MAX_GATHERING_SECONDS
+            loop.call_soon(self._send_if_quiet, 1)
+        self._unsent.append(request.encode())
         future: asyncio.Future[Result] = loop.create_future()
         if timeout is not None:
             self._deadlines.add(timeout, self._last_number)
@@ -206,6 +210,18 @@ class WriterClient(asyncio.Protocol):
             if not self._ended.done():
                 self._process.kill()
             await asyncio.to_thread(self._process.wait)
+
+    def _send_if_quiet(self, count_before: int) -> None:
+        """Send what waits, unless there is more of it since the last turn of the event loop.
+
+        Then the next turn may bring even more. A commit costs the same for one operation and for
+        many, and so does a message.
+        """
+        count = len(self._unsent)
+        if count_before < count < ENOUGH_OPERATIONS and time.monotonic() < self._send_until:
+            asyncio.get_running_loop().call_soon(self._send_if_quiet, count)
+        else:
+            self._send()
 
     def _send(self) -> None:
         if self._transport is not None and self._unsent:

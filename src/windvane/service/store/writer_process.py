@@ -26,6 +26,7 @@ from windvane.service.store.group_commit import (
     QueuedOperation,
     commit_group,
 )
+from windvane.service.store.kept_connection import KeptConnection
 from windvane.service.store.log_news import LogNews, NotificationThread, collect_news
 from windvane.service.store.service_lock import open_as_service
 from windvane.service.store.wal_checkpoint import CheckpointThread
@@ -120,6 +121,7 @@ class Writer:
         self, engine: Engine, committed: threading.Event, lock_is_lost: threading.Event
     ) -> None:
         self._engine = engine
+        self._connection = KeptConnection(engine)
         self._committed = committed
         self._lock_is_lost = lock_is_lost
         self._selector = selectors.DefaultSelector()
@@ -147,6 +149,7 @@ class Writer:
             while self._channels and not self._lock_is_lost.is_set():
                 self._run_once(notifications)
         finally:
+            self._connection.close()
             if notifications is not None:
                 notifications.close()
 
@@ -166,7 +169,7 @@ class Writer:
                     operations += self._receive(channel)
         for first in range(0, len(operations), MAX_GROUP_OPERATIONS):
             group = operations[first : first + MAX_GROUP_OPERATIONS]
-            outcomes = commit_group(self._engine, group)
+            outcomes = commit_group(self._connection.begin, group)
             shares_news = notifications is not None or len(self._deciders) > 1
             news = collect_news(group, outcomes) if shares_news else []
             self.send_outcomes(outcomes, news)

@@ -80,11 +80,11 @@ class WriteRequest(NamedTuple):
     deadline: float  # on the monotonic clock; after it the writer skips the operation
     operation: bytes
 
-    def encode_parts(self) -> tuple[bytes, bytes]:
-        """Encode the request with its size, as two parts to be sent one after the other."""
+    def encode(self) -> bytes:
+        """Encode the request with its size, as it is sent."""
         size = _REQUEST_HEAD.size + len(self.operation)
         head = _SIZE_AND_HEAD.pack(size, self.number, self.type_code, self.deadline)
-        return head, self.operation
+        return head + self.operation
 
 
 class WriteReply(NamedTuple):
