@@ -5,6 +5,7 @@ them in a table.
 """
 
 import re
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from windvane.service.api.routes import Match, match_endpoint
@@ -34,6 +35,29 @@ class _Known(NamedTuple):
     body_size: int
 
 
+class _Target(NamedTuple):
+    """What a request line means."""
+
+    path: str
+    raw_path: bytes
+    query: bytes
+    match: Match
+
+
+@lru_cache(maxsize=256)
+def _read_line(line: bytes) -> _Target | None:
+    """What the request line of an event means; None if it is another line, or an unusual one."""
+    parts = _REQUEST_LINE.fullmatch(line)
+    if parts is None:
+        return None
+    raw_path, query = parts.groups()
+    path = raw_path.decode("ascii")
+    match = match_endpoint("POST", path)
+    if match is None or match.endpoint.event is None:
+        return None
+    return _Target(path, raw_path, query or b"", match)
+
+
 class KnownHeaders:
     """What headers mean, by their bytes, from the end of the request line to the body.
 
@@ -51,19 +75,14 @@ class KnownHeaders:
         known = self._blocks.get(data[line_end:head_end])
         if known is None or len(data) != head_end + known.body_size:
             return None
-        line = _REQUEST_LINE.fullmatch(data, 0, line_end)
-        if line is None:
-            return None
-        raw_path, query = line.groups()
-        path = raw_path.decode("ascii")
-        match = match_endpoint("POST", path)
-        if match is None or match.endpoint.event is None:
+        target = _read_line(data[:line_end])
+        if target is None:
             return None
         scope = known.scope.copy()
-        scope["path"] = path
-        scope["raw_path"] = raw_path
-        scope["query_string"] = query or b""
-        return EventRequest(scope, match, data[head_end:])
+        scope["path"] = target.path
+        scope["raw_path"] = target.raw_path
+        scope["query_string"] = target.query
+        return EventRequest(scope, target.match, data[head_end:])
 
     def add(self, data: bytes, body: bytes, scope: dict[str, Any]) -> None:
         """Keep the headers of an event request, if `data` is this request and they may come again.

@@ -38,6 +38,7 @@ class Sender:
         self._client = WriterClient("unused")
         self._transport = RecordingTransport()
         self._client._transport = self._transport
+        self._client._loop = asyncio.get_running_loop()
 
     def submit(self, count: int) -> None:
         for _ in range(count):

@@ -84,5 +84,5 @@ def test_a_result_is_decoded_with_its_type() -> None:
 
 def test_every_operation_declares_the_type_of_its_result() -> None:
     for operation_type in OPERATION_TYPES:
-        (base,) = operation_type.__orig_bases__  # type: ignore[attr-defined]
+        base = operation_type.__orig_bases__[-1]  # type: ignore[attr-defined]
         assert operation_type.result is get_args(base)[0]

@@ -65,7 +65,7 @@ class RequestMiddleware:
     ) -> None:
         self.app = app
         self.state = LoadedState()  # service, keyring and metrics, once they are loaded
-        self._proxies = trusted_proxies
+        self._proxies = trusted_proxies or None  # None: no proxy is trusted
         self._rate_limit = rate_limit
         self._costly_requests = CostlyRequests()
         self._tracing = tracing

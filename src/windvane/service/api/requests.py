@@ -31,7 +31,7 @@ def get_loop_name(scope: Scope) -> str:
     """
     query: bytes = scope["query_string"]
     in_path: str | None = scope["path_params"].get("loop")
-    if b"loop" not in query and b"%" not in query:
+    if not query or (b"loop" not in query and b"%" not in query):
         return in_path or DEFAULT_LOOP
     names = {*parse_qs(query.decode("latin-1")).get("loop", [])} | ({in_path} if in_path else set())
     if len(names) > 1:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import msgspec
 from sqlalchemy import and_, bindparam, exists, select, update
 
 from windvane.service.store.decision_codec import pack_features, rebuild_answer
@@ -76,8 +77,7 @@ SELECT loop, id, at FROM decisions WHERE loop = ? AND id > ? AND features IS NOT
 """
 
 
-@dataclass(frozen=True, slots=True)
-class PutDecision(Operation[PutDecisionResult]):
+class PutDecision(msgspec.Struct, Operation[PutDecisionResult], frozen=True, array_like=True):
     """Write a decision. An event has one decision: a second one returns the stored answer."""
 
     result: ClassVar[type] = PutDecisionResult

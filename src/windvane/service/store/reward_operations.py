@@ -4,9 +4,9 @@ A batch has the same effect as its operations one by one in the same order.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+import msgspec
 from sqlalchemy import bindparam, func, select, tuple_
 
 from windvane.service.store.group_commit import BatchKey, Operation, Phase, Transaction
@@ -46,8 +46,7 @@ _COUNT_REWARDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PutReward(Operation[PutRewardResult]):
+class PutReward(msgspec.Struct, Operation[PutRewardResult], frozen=True, array_like=True):
     """Write a reward, and learn it if its decision is in the log and waits for a reward.
 
     A reward of the same event with the same request id is a repetition by the client, and is

@@ -21,17 +21,18 @@ class WriteDeadlines:
 
     def add(self, seconds: float, number: int) -> None:
         """Let the time of an operation be over in so many seconds."""
-        loop = asyncio.get_running_loop()
         queue = self._queues.get(seconds)
         if queue is None:
+            self._loop = asyncio.get_running_loop()
             queue = self._queues[seconds] = deque()
+        loop = self._loop
         at = loop.time() + seconds
         queue.append((at, number))
         if len(queue) == 1:
             self._timers[seconds] = loop.call_at(at, self._run, seconds)
 
     def _run(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         queue = self._queues[seconds]
         now = loop.time()
         while queue and queue[0][0] <= now:

@@ -30,7 +30,7 @@ from windvane.service.store.writer_protocol import (
     OPERATION_TYPES,
     TYPE_CODES,
     MessageSplitter,
-    WriteReply,
+    ReceivedReply,
     WriteRequest,
     add_size,
     decode_message,
@@ -46,7 +46,7 @@ CLOSE_TIMEOUT_SECONDS = 10.0  # for the writer to write all that it received
 RESTART_INTERVAL_SECONDS = 1.0  # between two attempts to replace a writer that ended
 MAX_UNSENT_BYTES = 1 << 28  # about as many as the largest snapshot has
 ENOUGH_OPERATIONS = 16  # in one message: they are sent although more may come
-MAX_GATHERING_SECONDS = 0.002  # in which operations are gathered for one message
+MAX_GATHERING_SECONDS = 0.004  # in which operations are gathered for one message
 DEADLINE_SHARE = 0.75  # of the timeout, so that the reply comes before the timeout
 NOT_FAILURES = ("refused", "closed")  # errors of one operation, and of the end of the service
 START = "start"  # the kind of failure of a writer process that cannot start
@@ -103,7 +103,8 @@ class WriterClient(asyncio.Protocol):
         return self._transport is not None
 
     async def _start_process(self) -> asyncio.WriteTransport:
-        loop = asyncio.get_running_loop()
+        # To ask for the running loop takes a system call, which is too much for every operation.
+        self._loop = loop = asyncio.get_running_loop()
         self._started: asyncio.Future[None] = loop.create_future()
         self._ended: asyncio.Future[None] = loop.create_future()
         self._splitter = MessageSplitter()
@@ -148,7 +149,6 @@ class WriterClient(asyncio.Protocol):
         if (error := self._find_reason_to_refuse()) is not None:
             self._note_failure(type_code, error)
             raise error
-        loop = asyncio.get_running_loop()
         self._last_number += 1
         deadline = math.inf if timeout is None else time.monotonic() + DEADLINE_SHARE * timeout
         try:
@@ -157,9 +157,9 @@ class WriterClient(asyncio.Protocol):
             raise StoreError(f"store: the operation failed ({error})", "refused") from None
         if not self._unsent:
             self._send_until = time.monotonic() + MAX_GATHERING_SECONDS
-            loop.call_soon(self._send_if_quiet, 1)
+            self._loop.call_soon(self._send_if_quiet, 1)
         self._unsent.append(request.encode())
-        future: asyncio.Future[Result] = loop.create_future()
+        future: asyncio.Future[Result] = self._loop.create_future()
         if timeout is not None:
             self._deadlines.add(timeout, self._last_number)
         self._pending[self._last_number] = PendingOperation(type_code, future, on_result)
@@ -219,7 +219,7 @@ class WriterClient(asyncio.Protocol):
         """
         count = len(self._unsent)
         if count_before < count < ENOUGH_OPERATIONS and time.monotonic() < self._send_until:
-            asyncio.get_running_loop().call_soon(self._send_if_quiet, count)
+            self._loop.call_soon(self._send_if_quiet, count)
         else:
             self._send()
 
@@ -246,7 +246,7 @@ class WriterClient(asyncio.Protocol):
             self.commit_count += 1
             self._handle_replies(replies)
 
-    def _handle_replies(self, replies: list[WriteReply]) -> None:
+    def _handle_replies(self, replies: list[ReceivedReply]) -> None:
         failures = self.failures
         has_failures = bool(failures.counts)
         for number, encoded_result, error in replies:

@@ -239,4 +239,4 @@ def _queue_operation(channel: WriterChannel, request: WriteRequest) -> QueuedOpe
 
 def _make_reply(number: int, outcome: Outcome) -> WriteReply:
     error = None if outcome.error is None else (str(outcome.error), outcome.error.kind)
-    return WriteReply(number, msgspec.Raw(encode(outcome.result)), error)
+    return WriteReply(number, outcome.result, error)

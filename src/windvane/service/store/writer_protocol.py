@@ -91,6 +91,14 @@ class WriteReply(NamedTuple):
     """The result of the request with this number, or its error."""
 
     number: int
+    result: object
+    error: ErrorParts | None
+
+
+class ReceivedReply(NamedTuple):
+    """A `WriteReply` with a result that is not decoded yet."""
+
+    number: int
     result: msgspec.Raw
     error: ErrorParts | None
 
@@ -102,6 +110,13 @@ class WriterMessage(NamedTuple):
     replies: list[WriteReply]
 
 
+class _ReceivedMessage(NamedTuple):
+    """A `WriterMessage` with results that are not decoded yet."""
+
+    news: msgspec.Raw
+    replies: list[ReceivedReply]
+
+
 def decode_request(message: bytes) -> WriteRequest:
     """Decode a request from a message."""
     number, type_code, deadline = _REQUEST_HEAD.unpack_from(message)
@@ -110,7 +125,7 @@ def decode_request(message: bytes) -> WriteRequest:
 
 encode = msgspec.msgpack.Encoder().encode
 decode_start = msgspec.msgpack.Decoder(ErrorParts | None).decode
-decode_message = msgspec.msgpack.Decoder(WriterMessage).decode
+decode_message = msgspec.msgpack.Decoder(_ReceivedMessage).decode
 decode_operation = [msgspec.msgpack.Decoder(kind).decode for kind in OPERATION_TYPES]  # by code
 decode_result: list[Callable[[bytes | msgspec.Raw], Any]] = [  # by code
     msgspec.msgpack.Decoder(kind.result).decode for kind in OPERATION_TYPES
