@@ -239,7 +239,7 @@ def test_an_operation_whose_deadline_passes_in_the_transaction_is_not_committed(
             QueuedOperation(PassDeadline(clock), "slow"),
             QueuedOperation(put_decision(loop, "patient"), "patient", deadline=10.0),
         ]
-        outcomes = {outcome.ticket: outcome for outcome in commit_group(engine, group)}
+        outcomes = {outcome.ticket: outcome for outcome in commit_group(engine.begin, group)}
         engine.dispose()
         assert {ticket for ticket, outcome in outcomes.items() if outcome.error} == {"late"}
         assert "too long" in str(outcomes["late"].error)
