@@ -108,6 +108,22 @@ def test_parts_of_requests_and_several_at_once_are_parsed(pieces: list[bytes]) -
     play(scenario)
 
 
+def test_a_known_request_after_the_beginning_of_another_is_a_part_of_that() -> None:
+    async def scenario(connection: Connection) -> None:
+        for _ in range(3):
+            await connection.send(build(RANK, b"[1]"))
+        begun = b"GET /healthz HTTP/1.1\r\nhost: here\r\nx-part: "
+        await connection.send(build(RANK, b"[1]") + begun)
+        await connection.send(build(RANK, b"[1]"))
+        assert connection.app.asked[3:] == [f"event rank {RANK} 3", "asgi /healthz 3"]
+        await connection.send(build(RANK, b"[1]") + b"P")
+        assert b"HTTP/1.1 400 " in await connection.send(build(RANK, b"[1]"))
+        assert connection.transport.is_closed
+        assert connection.app.asked[5:] == [f"event rank {RANK} 3"]
+
+    play(scenario)
+
+
 def test_a_request_that_comes_before_the_answer_waits_for_it() -> None:
     async def scenario(connection: Connection) -> None:
         for _ in range(3):

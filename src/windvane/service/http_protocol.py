@@ -73,6 +73,10 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.bytes_beside_body > MAX_HEADER_BYTES:
             self.send_400_response(f"The headers must have at most {MAX_HEADER_BYTES} bytes.")
 
+    def on_message_begin(self) -> None:
+        self.is_complete = False  # also if the request begins where another one has ended
+        super().on_message_begin()
+
     def on_body(self, body: bytes) -> None:
         self.bytes_beside_body -= len(body)
         super().on_body(body)
