@@ -195,7 +195,7 @@ class EventProtocol(BoundedProtocol):
             self.transport.close()
             raise
         finally:
-            self.tasks.discard(event.call)  # type: ignore[arg-type]
+            self.tasks.discard(event.call)
 
     def _encode(self, answer: EventAnswer, keep_alive: bool) -> bytes:
         """The whole response as bytes."""
