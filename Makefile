@@ -18,7 +18,7 @@ run: .venv/ready
 	@$(BIN)/python -m windvane reproduce
 
 test: lint docs
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 test-fast: .venv/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
