@@ -162,7 +162,7 @@ class Learner(Persistent):
         ids, offered, features = read_offer(check_list("actions", actions))
         places = find_places(ids, exclude)
         when = time.time() if at is None else validation.real("rank", "at", at)
-        ranking, packed = self._rank(contexts, offered, places, when, self.round)
+        ranking, packed = self.rank_packed(contexts, offered, places, when, self.round)
         index = places[ranking.chosen]
         probabilities = ranking.probabilities
         if len(places) < len(ids):
@@ -185,20 +185,6 @@ class Learner(Persistent):
         )
 
     def rank_packed(
-        self,
-        context: Sequence[Mapping[str, Any]],
-        actions: "PackedActions",
-        places: Sequence[int],
-        at: float,
-        round_: int,
-    ) -> "tuple[Ranking, PackedSides]":
-        """Choose among packed actions at `places`; return also the features of the chosen one."""
-        from windvane.learner.sides import join_lesson
-
-        ranking, packed = self._rank(context, actions, places, at, round_)
-        return ranking, join_lesson(*packed) if len(packed) == 2 else packed
-
-    def _rank(
         self,
         context: Sequence[Mapping[str, Any]],
         actions: "PackedActions",

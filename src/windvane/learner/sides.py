@@ -66,18 +66,8 @@ def join_packed(
     crossings: tuple[Crossing, ...] = _ALL,
     array_size: int = 0,
 ) -> PackedSides:
-    """Join the packed features of a context with those of all actions.
-
-    All arrays can be written, as those of a lesson can, so that kernels are compiled once for both.
-    """
-    hashes = np.frombuffer(bytearray(packed.labels + actions.labels), np.uint64)
-    sides = PackedSides(
-        hashes=hashes,
-        numbers=np.frombuffer(bytearray(packed.numbers + actions.numbers), np.float64),
-        sizes=np.frombuffer(bytearray(packed.sizes + actions.sizes), np.int64),
-        feature_counts=join_feature_counts(packed, actions),
-        masks=_make_masks(len(hashes)),
-    )
+    """Join the packed features of a context with those of all actions."""
+    sides = _join_plainly(packed, actions, join_feature_counts(packed, actions))
     context_numbers = len(packed.numbers) // BYTES_PER_NUMBER
     if array_size and (sides.sizes > array_size).any():
         sides = project_arrays(sides, array_size)
@@ -94,12 +84,24 @@ def join_packed(
 
 def join_lesson(context: PackedFeatures, action: PackedFeatures) -> PackedSides:
     """Join the packed features of a context and one action, if `is_plain` holds."""
-    hashes = np.frombuffer(bytearray(context.labels + action.labels), np.uint64)
+    counts = np.array((context.feature_count, action.feature_count), np.int64)
+    return _join_plainly(context, action, counts)
+
+
+def _join_plainly(
+    context: PackedFeatures, actions: PackedFeatures | PackedActions, counts: Places
+) -> PackedSides:
+    """Join packed features as they are; `counts` has the number of features of each side.
+
+    All arrays can be written, as those of a decoded lesson can, so that kernels are compiled once
+    for both.
+    """
+    hashes = np.frombuffer(bytearray(context.labels + actions.labels), np.uint64)
     return PackedSides(
         hashes=hashes,
-        numbers=np.frombuffer(bytearray(context.numbers + action.numbers), np.float64),
-        sizes=np.frombuffer(bytearray(context.sizes + action.sizes), np.int64),
-        feature_counts=np.array((context.feature_count, action.feature_count), np.int64),
+        numbers=np.frombuffer(bytearray(context.numbers + actions.numbers), np.float64),
+        sizes=np.frombuffer(bytearray(context.sizes + actions.sizes), np.int64),
+        feature_counts=counts,
         masks=_make_masks(len(hashes)),
     )
 

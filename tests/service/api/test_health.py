@@ -180,7 +180,7 @@ def test_a_defect_is_logged_with_the_id_that_the_answer_has(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(service, "check_event_id", broken)
+    monkeypatch.setattr(service.Service, "get_loop", broken)
     header = {"Ocp-Apim-Subscription-Key": "very secret"}
     answer = web.post(f"{BASE}/events/e1/reward", json={"value": 0.125}, headers=header)
     assert answer.status_code == 500

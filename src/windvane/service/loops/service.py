@@ -204,7 +204,7 @@ class Service:
 
         If the log cannot take the decision, the response is degraded: the first action.
         """
-        loop = self.loops.get(loop_name) or await self.get_loop(loop_name)
+        loop = await self.get_loop(loop_name)
         answer = await self._rank(loop, request, offer, text)
         if not loop.settings.is_inference_explainability_enabled:
             return answer
@@ -280,7 +280,7 @@ class Service:
         self, loop_name: str, event_id: str, value: float, request_id: str | None = None
     ) -> None:
         """Put a reward in the log; a second one of the same event and request id counts once."""
-        loop = self.loops.get(loop_name) or await self.get_loop(loop_name)
+        loop = await self.get_loop(loop_name)
         check_event_id(event_id)
         if not math.isfinite(value):
             raise RewardRequestError("value must be a number")
