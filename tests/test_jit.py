@@ -10,6 +10,7 @@ import pytest
 from numba.core.caching import FunctionCache
 
 from windvane import _code_loading, _compile_notice, _jit, _linked_code, kernels
+from windvane._jit import call_directly, compiled
 
 MODULE = """
 from windvane._jit import compiled
@@ -295,3 +296,32 @@ def test_without_a_folder_for_compiled_code_the_service_says_what_to_set() -> No
     command = [sys.executable, "-c", WITHOUT_FOLDER]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert "set NUMBA_CACHE_DIR" in done.stdout
+
+
+@compiled
+def double_pair(pair: tuple[float, int]) -> float:
+    return 2.0 * pair[0] * pair[1]
+
+
+def test_a_direct_call_compiles_once_and_never_dispatches_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    double = call_directly(double_pair)
+    assert double((1.5, 2)) == 6.0
+    monkeypatch.setattr(_jit, "compile_for", None)  # a second call of it would fail
+    assert [double((0.5, 3)), double((-2.0, 1))] == [3.0, -4.0]
+    assert len(double_pair.overloads) == 1  # type: ignore[attr-defined]
+
+
+def test_a_direct_call_works_without_the_compiler() -> None:
+    code = (
+        "from windvane._jit import call_directly, compiled\n"
+        "print(call_directly(compiled(lambda x: x + 1))(2))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.stdout == "3\n", ended.stderr

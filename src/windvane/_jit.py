@@ -176,14 +176,33 @@ def compile_for(function: Function, *arguments: object) -> Function:
 
     The result accepts only arguments of exactly the types of `arguments`.
     """
+    if not hasattr(function, "compile"):  # NUMBA_DISABLE_JIT is set
+        return function
     key = (function, *map(_describe_type, arguments))
     if key not in _overloads:
         types = tuple(typeof(value) for value in arguments)
-        _overloads[key] = function.compile(types)  # type: ignore[attr-defined]
+        _overloads[key] = function.compile(types)
     return cast(Function, _overloads[key])
 
 
 _overloads: dict[tuple[object, ...], Callable[..., object]] = {}
+
+
+def call_directly(function: Function) -> Function:
+    """Return a function that calls a compiled one without its type dispatch.
+
+    The dispatch costs five microseconds if the arguments are tuples of many arrays. All calls must
+    have arguments of the types of the first call; wrong ones would be misread.
+    """
+    direct: Function | None = None
+
+    def call(*arguments: object) -> object:
+        nonlocal direct
+        if direct is None:
+            direct = compile_for(function, *arguments)
+        return direct(*arguments)
+
+    return cast(Function, call)
 
 
 def _describe_type(value: object) -> object:

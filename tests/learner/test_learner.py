@@ -4,6 +4,8 @@ import copy
 import io
 import math
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -273,3 +275,27 @@ def test_numbers_of_ever_new_names_do_not_fill_the_memory(monkeypatch: pytest.Mo
         learner.rank({"age": float(i % 2)}, ["news", "match"], at=400.0).action for i in range(100)
     ]
     assert sum((action == "match") == bool(i % 2) for i, action in enumerate(choices)) > 90
+
+
+WHOLE_NUMBERS_FIRST = """
+import sys, windvane as wv
+learner, number = wv.Learner(seed=1), {"int": int, "float": float}[sys.argv[1]]
+decision = learner.rank({}, ["news", "match"], at=number(0))
+learner.learn(decision.lesson, number(1), number(0), 0)
+learner.learn(decision.lesson, 0.75, 1.5, 1)
+print(learner.bank.predict(decision.lesson, number(2)).tolist())
+"""
+
+
+def test_whole_numbers_in_the_first_call_of_a_process_count_as_any_number() -> None:
+    """The first call decides the types of the compiled code, which would cut 0.75 to 0."""
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-c", WHOLE_NUMBERS_FIRST, kind],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for kind in ("int", "float")
+    )
+    assert first == second != ""

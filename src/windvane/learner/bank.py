@@ -11,6 +11,7 @@ import numpy as np
 
 from windvane import policy_file, validation
 from windvane._cache_lines import make_aligned_zeros
+from windvane._jit import call_directly
 from windvane.kernels.action_prediction import copy_column, predict_means
 from windvane.kernels.bank_learning import amend_lesson, learn_lesson
 from windvane.kernels.belief_bank import (
@@ -37,6 +38,10 @@ MAX_PLACES = 2**17
 MAX_GROUP_PLACES = 2**14
 MAX_SCALE_PLACES = 2**16
 MAX_FILL = 0.7  # share of the places that are taken
+# Their numbers are converted before a call, because an int in place of a float is another type.
+_rank_actions = call_directly(rank_actions)
+_predict_means = call_directly(predict_means)
+_learn_lesson = call_directly(learn_lesson)
 
 
 class Column(NamedTuple):
@@ -117,10 +122,10 @@ class BeliefBank:
     def rank(self, sides: PackedSides, places: Places, at: float, key: int, round_: int) -> Ranking:
         """Choose among the actions at `places`."""
         self.prepare()
-        when = max(at, self.newest)
+        when = float(max(at, self.newest))
         when = when if math.isfinite(when) else 0.0
         column, leading = self.leading
-        return rank_actions(
+        return _rank_actions(
             self.rules, self.bank, leading, self.scales, sides, places, column, when, key, round_
         )
 
@@ -135,21 +140,22 @@ class BeliefBank:
         This changes nothing, so that another thread may predict. Many predictions are faster after
         `prepare`.
         """
-        when = max(at, self.now)
+        when = float(max(at, self.now))
         bank, column, leading = self.bank, self.lead.column, self.leading
         if leading.column != column or len(leading.sums) != len(bank.keys) + 1:
             leading = Leading(column, copy_column(bank.sums, column))
-        return predict_means(self.rules, bank, leading.sums, self.scales, sides, column, when)
+        return _predict_means(self.rules, bank, leading.sums, self.scales, sides, column, when)
 
     def learn(self, sides: PackedSides, reward: float, at: float) -> bool:
         """Learn the reward of a context and one action; returns whether the lead changed."""
+        reward, at = float(reward), float(at)
         self._advance(at)
         self._make_scale_room(sides.numbers.size)
         column, origin = self.lead.column, self.bank.origins[self.lead.column]
         while True:
             room, group_room = self._count_room()
             scale_room = int(MAX_FILL * len(self.scales.keys)) - self.scale_count
-            learned = learn_lesson(
+            learned = _learn_lesson(
                 *(self.rules, self.bank, self._find_leading(), column, sides, self.scales),
                 *(reward, at, self.newest, room, group_room, scale_room),
             )

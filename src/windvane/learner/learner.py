@@ -15,6 +15,11 @@ from windvane import policy_file, validation
 from windvane.durations import HalfLife, parse_half_life
 from windvane.errors import ChoiceError, SettingError
 from windvane.features.crossings import parse_crossings
+from windvane.features.packing import PackedActions, PackedFeatures
+from windvane.kernels.feature_parts import PackedSides, pick_action
+from windvane.learner.bank import HALF_LIVES, BeliefBank
+from windvane.learner.offer_reader import read_offer
+from windvane.learner.ranking import Ranking
 from windvane.learner.request_reader import (
     Features,
     OfferedAction,
@@ -22,6 +27,13 @@ from windvane.learner.request_reader import (
     find_places,
     list_places,
     read_context,
+)
+from windvane.learner.sides import (
+    is_plain,
+    join_lesson,
+    join_packed,
+    join_request,
+    pack_context,
 )
 from windvane.learner_defaults import (
     ALL_CROSSINGS,
@@ -34,10 +46,6 @@ from windvane.types import Floats
 
 if TYPE_CHECKING:
     from windvane.features.labels import Contribution
-    from windvane.features.packing import PackedActions, PackedFeatures
-    from windvane.kernels.feature_parts import PackedSides
-    from windvane.learner.bank import BeliefBank
-    from windvane.learner.ranking import Ranking
 
 
 @dataclass(frozen=True)
@@ -64,8 +72,6 @@ class Decision:
     @property
     def lesson(self) -> "PackedSides":
         """The features of the context and of the chosen action, as they are learned."""
-        from windvane.learner.sides import join_lesson
-
         return join_lesson(*self.packed) if len(self.packed) == 2 else self.packed
 
 
@@ -127,8 +133,6 @@ class Learner(Persistent):
         self.bank = self._build_bank()
 
     def _build_bank(self) -> "BeliefBank":
-        from windvane.learner.bank import HALF_LIVES, BeliefBank
-
         half_lives: Sequence[float] = HALF_LIVES
         self.ages_in_rounds = False
         if self.half_life.strip().lower() != AUTO:
@@ -156,8 +160,6 @@ class Learner(Persistent):
 
         `at` is the time in seconds, by default the present.
         """
-        from windvane.learner.offer_reader import read_offer
-
         contexts = read_context(context)
         ids, offered, features = read_offer(check_list("actions", actions))
         places = find_places(ids, exclude)
@@ -193,16 +195,12 @@ class Learner(Persistent):
         round_: int,
     ) -> "tuple[Ranking, PackedSides | tuple[PackedFeatures, PackedFeatures]]":
         """Choose among packed actions at `places`; return also what the chosen one is made of."""
-        from windvane.learner.sides import is_plain, join_packed, pack_context
-
         packed = pack_context(context, self.parsed_crossings)
         sides = join_packed(packed, actions, self.parsed_crossings, self.array_size)
         ranking = self.rank_sides(sides, places, at, round_)
         place = places[ranking.chosen]
         if is_plain(self.parsed_crossings, self.array_size):
             return ranking, (packed, actions.single[place])
-        from windvane.kernels.feature_parts import pick_action
-
         return ranking, pick_action(sides, place)
 
     def rank_sides(
@@ -214,8 +212,6 @@ class Learner(Persistent):
 
     def join(self, context: Sequence[Mapping[str, Any]], actions: "PackedActions") -> "PackedSides":
         """Join the features of a context with those of packed actions."""
-        from windvane.learner.sides import join_request
-
         return join_request(context, actions, self.parsed_crossings, self.array_size)
 
     def reward(self, decision: Decision, reward: float) -> None:

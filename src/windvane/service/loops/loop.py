@@ -333,7 +333,7 @@ class Loop:
         """Whether lessons take so long to learn that other loops must not wait for them."""
         return self.model.is_long_lesson([lesson.features for lesson in lessons])
 
-    def _choose(self, request: RankOptions, offer: Offer, places: list[int], at: int) -> Choice:
+    def _choose(self, request: RankOptions, offer: Offer, places: Sequence[int], at: int) -> Choice:
         """Choose among `places`, by the model or, in mode Apprentice, the first of them."""
         try:
             self.model.check_offer(len(offer.ids))

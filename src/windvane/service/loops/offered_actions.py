@@ -26,7 +26,7 @@ class Offer:
         if len(set(self.ids)) < len(self.ids):
             raise RankRequestError("actions: ids must be distinct", "actions")
         self.ids_json = _encode_json(self.ids).decode()  # as the log keeps them
-        self._all_places = list(range(len(self.ids)))
+        self._all_places = range(len(self.ids))
         self.last_start = 0  # of this text in the last request that had it
 
     @cached_property
@@ -34,7 +34,7 @@ class Offer:
         """The features of the actions, as the encoder takes them."""
         return pack_actions(self.actions)
 
-    def places_without(self, excluded: Sequence[str]) -> list[int]:
+    def places_without(self, excluded: Sequence[str]) -> Sequence[int]:
         """The places of the actions that are not excluded."""
         if not excluded:
             return self._all_places
