@@ -91,8 +91,8 @@ def plain_run(
 def installed(
     distributions: Path, programs: Path, plain_run: subprocess.CompletedProcess[str]
 ) -> Path:
-    """The folder of programs of an environment in which the wheel was installed with extras."""
-    install(programs, f"{next(distributions.glob('*.whl'))}[lab,serve]")
+    """The folder of programs of an environment in which the wheel was installed with the lab."""
+    install(programs, f"{next(distributions.glob('*.whl'))}[lab]")
     return programs
 
 
@@ -148,33 +148,6 @@ def test_the_installed_lab_draws_one_panel_of_the_figure(installed: Path, tmp_pa
     assert (tmp_path / "figure" / "figure.png").stat().st_size > 10_000
 
 
-def test_the_installed_service_answers_and_shows_its_page(installed: Path, tmp_path: Path) -> None:
-    command = [str(installed / "windvane"), "serve", "--port", "0", "--data", "data"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
-    ) as server:
-        try:
-            assert server.stderr is not None
-            lines = iter(server.stderr.readline, "")
-            address = next(
-                match[0] for line in lines if (match := re.search(r"http://[\d.]+:\d+", line))
-            )
-            page = urlopen(f"{address}/", timeout=30).read().decode()
-            assert "<html" in page
-            for asset in re.findall(r'(?:src|href)="(/?[\w./-]+\.(?:js|css))"', page):
-                assert urlopen(f"{address}/{asset.lstrip('/')}", timeout=30).status == 200
-            body = {"actions": [{"id": name, "features": [{"name": name}]} for name in "ab"]}
-            request = Request(
-                f"{address}/personalizer/v1.0/rank",
-                json.dumps(body).encode(),
-                {"content-type": "application/json"},
-            )
-            assert json.load(urlopen(request, timeout=30))["rewardActionId"] in "ab"
-        finally:
-            server.terminate()
-            server.wait(timeout=60)
-
-
 def test_the_steps_of_the_container_install_and_run_the_service(
     distributions: Path, tmp_path: Path
 ) -> None:
@@ -220,8 +193,19 @@ def test_the_steps_of_the_container_install_and_run_the_service(
             assert b"serving on http://0.0.0.0:" in first, first + server.stderr.read()
             python = shutil.which("python", path=variables["PATH"]) or ""
             assert run([python, *container.health_check[1:]]).returncode == 0
-            base = f"http://127.0.0.1:{variables['WINDVANE_PORT']}/personalizer/v1.0"
+            address = f"http://127.0.0.1:{variables['WINDVANE_PORT']}"
             headers = {"content-type": "application/json", "Ocp-Apim-Subscription-Key": key}
+
+            def read(path: str) -> str:
+                request = Request(f"{address}/{path}", headers=headers)
+                return str(urlopen(request, timeout=30).read().decode())
+
+            page = read("")
+            assets = re.findall(r'(?:src|href)="/?([\w./-]+\.(?:js|css))"', page)
+            assert "<html" in page
+            assert assets
+            assert all(map(read, assets))
+            base = f"{address}/personalizer/v1.0"
             body = {"eventId": "e", "actions": [{"id": name, "features": []} for name in "ab"]}
             rank = Request(f"{base}/rank", json.dumps(body).encode(), headers)
             assert json.load(urlopen(rank, timeout=30))["degraded"] is False
