@@ -25,7 +25,6 @@ from windvane.service.errors import (
     RewardRequestError,
     TooManyRequestsError,
     UnknownEventError,
-    UnknownLoopError,
 )
 from windvane.service.loops.decision_stream import DecisionStream
 from windvane.service.loops.event_ids import check_event_id
@@ -33,10 +32,10 @@ from windvane.service.loops.inference_explanation import add_explanation, explai
 from windvane.service.loops.log_application import restore_if_outdated, teach
 from windvane.service.loops.log_sharing import LogSharing
 from windvane.service.loops.loop import FORGET, Loop, render
+from windvane.service.loops.loop_registry import LoopRegistry
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.round_supply import RoundSupply
 from windvane.service.loops.settings import (
-    LOOP_NAME,
     Settings,
     check_loop_name,
     check_new_settings,
@@ -62,7 +61,7 @@ from windvane.service.store.log_news import LogNews
 from windvane.service.store.reward_batches import PutRewards, RewardEntry
 from windvane.service.store.reward_matching import MAX_REWARDS_PER_EVENT
 from windvane.service.store.reward_operations import REFUSED, PutReward
-from windvane.service.store.schema import Decision, LoopRow
+from windvane.service.store.schema import Decision
 from windvane.service.store.server_operations import (
     RoundRange,
     TakeRounds,
@@ -101,25 +100,14 @@ class Service:
         self.clock = clock or ServiceClock(store.find_newest_time())
         self.withdrawals = withdrawals or Withdrawals(writer, None)
         self.unwritten_steps: list[ClockStep] = []  # of service time, not in the log yet
-        self.loops: dict[str, Loop] = {}
-        self._loops_by_id: dict[int, Loop] = {}
         self._defect: str | None = None  # why a loop could not choose
         self._logged_reason: str | None = None  # why ranks were degraded, as logged last
         self.has_free_space = asyncio.Event()  # after decisions were deleted
         self.has_free_space.set()  # a service before this one may have deleted some
-        self._failed_loops: dict[str, str] = {}  # why loops could not be loaded, by name
         self.decision_stream = DecisionStream()
         self._waiting_batch_rewards = 0  # that are not in the log yet
-        for row in store.list_loops():
-            self._try_to_load(row)
-        if self._failed_loops and not self.loops:
-            reasons = "; ".join(self._failed_loops.values())
-            raise StoreError(f"serve: the loops cannot be loaded ({reasons})", "broken")
-        for reason in self._failed_loops.values():
-            logger.error(reason)
-        for loop_id, at in store.list_waiting_times():
-            if loop_id in self._loops_by_id:
-                self._loops_by_id[loop_id].expiries.add(at)
+        self._registry = LoopRegistry(store, self.clock, self._prepare_loop)
+        self.loops = self._registry.loops
         writer.on_replacement = self._reload_loops
         writer.on_news = self.take_news
 
@@ -128,7 +116,9 @@ class Service:
         """Why rank requests may get the first action, or other writes fail; None if all works."""
         if reason := self._defect or self.writer.failures.describe():
             return reason
-        return next(iter(self._failed_loops.values()), None if self.writer.is_ready else NO_WRITER)
+        return next(
+            iter(self._registry.failures.values()), None if self.writer.is_ready else NO_WRITER
+        )
 
     @property
     def warnings(self) -> list[str]:
@@ -142,22 +132,14 @@ class Service:
 
     def has_loop(self, name: str) -> bool:
         """Whether the log has a loop of this name, loaded or not."""
-        return name in self.loops or name in self._failed_loops
+        return self._registry.has(name)
 
-    def _try_to_load(self, row: LoopRow) -> None:
-        """Load a loop; one that is damaged does not keep the others from being loaded."""
-        try:
-            self._add_loop(Loop(row, self.store, self.clock))
-        except Exception as error:
-            if isinstance(error, StoreError) and error.kind in ("locked", "unreachable"):
-                raise
-            sentence = f"{type(error).__name__}: {error}".splitlines()[0]
-            self._failed_loops[row.name] = f"loop {row.name} cannot be loaded: {sentence}"
+    async def get_loop(self, name: str) -> Loop:
+        """The loop of a name; one that another process created is loaded on first use."""
+        return await self._registry.get(name)
 
-    def _add_loop(self, loop: Loop) -> None:
-        if loop.name in self.loops:  # it was loaded meanwhile
-            return
-        self.loops[loop.name] = self._loops_by_id[loop.id] = loop
+    def _prepare_loop(self, loop: Loop) -> None:
+        """Let a loop take its rounds from the log, if other servers can write to the log."""
         if self.sharing is not None:
             loop.rounds = RoundSupply(partial(self._take_rounds, loop))
             loop.lags = self.sharing.lags
@@ -177,27 +159,6 @@ class Service:
                 raise
             raise LoopExistsError(f"there is a loop {name!r} already", "name") from None
         return await self.get_loop(name)
-
-    async def get_loop(self, name: str) -> Loop:
-        """The loop of a name; one that another process created is loaded on first use."""
-        if name in self._failed_loops:
-            raise StoreError(f"store: {self._failed_loops[name]}; restore a backup", "damaged")
-        if name not in self.loops:
-            is_possible = LOOP_NAME.fullmatch(name)
-            loop = await asyncio.to_thread(self._load_loop, name) if is_possible else None
-            if loop is None:
-                raise UnknownLoopError(f"there is no loop {name!r}", "loop")
-            self._add_loop(loop)
-        return self.loops[name]
-
-    def _load_loop(self, name: str) -> Loop | None:
-        row = self.store.find_loop(name)
-        if row is None:
-            return None
-        loop = Loop(row, self.store, self.clock)
-        for _, at in self.store.list_waiting_times(loop.id):
-            loop.expiries.add(at)
-        return loop
 
     async def rank(self, loop_name: str, request: RankOptions, offer: Offer, text: str) -> bytes:
         """The response to a rank request once the log has the decision.
@@ -370,7 +331,7 @@ class Service:
 
     def take_news(self, news: LogNews) -> None:
         """Let a loop learn what another server, or another process of this one, has written."""
-        loop = self._loops_by_id.get(news.loop)
+        loop = self._registry.find_by_id(news.loop)
         if loop is not None and (loop.must_restore or loop.is_behind(news.lesson, news.change)):
             teach(loop, news)
 
