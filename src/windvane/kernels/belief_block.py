@@ -93,12 +93,19 @@ def refresh(arrays: PolicyArrays, state: State) -> None:
         state.inverse[i, i] += counts.ridge
     invert(state.inverse)
     if rule.twin and rule.style == WIDTH:
-        ridged, half = np.empty((rule.dim, rule.dim)), np.empty((rule.dim, rule.dim))
-        copy_matrix(state.noise, ridged)
-        for i in range(rule.dim):
-            ridged[i, i] += counts.noise_ridge
-        multiply_matrices(ridged, state.inverse, half)
-        multiply_matrices(state.inverse, half, state.spread)
+        compute_spread(arrays, state)
+
+
+@compiled
+def compute_spread(arrays: PolicyArrays, state: State) -> None:
+    """Compute `spread` from `inverse` and from the noise matrix: Q = P(S̃ + Λ̃I)P."""
+    d = arrays.rules[0].dim
+    ridged, half = np.empty((d, d)), np.empty((d, d))
+    copy_matrix(state.noise, ridged)
+    for i in range(d):
+        ridged[i, i] += arrays.tally[0].noise_ridge
+    multiply_matrices(ridged, state.inverse, half)
+    multiply_matrices(state.inverse, half, state.spread)
 
 
 @compiled

@@ -6,6 +6,7 @@ import numpy as np
 
 from windvane import _random
 from windvane._jit import compiled
+from windvane._lanes import LANES
 from windvane._layout import (
     TALLY,
     WIDTH,
@@ -28,6 +29,15 @@ from windvane.kernels import (
 )
 from windvane.kernels.linalg import dot
 from windvane.kernels.widths import track_no_arms
+from windvane.lab.engines.candidate_lanes import (
+    CandidateRows,
+    can_play_in_lanes,
+    lay_out_candidates,
+    learn_in_lanes,
+    make_candidate_lanes,
+    predict_in_lanes,
+    read_lane,
+)
 from windvane.lab.engines.game import (
     Game,
     Player,
@@ -56,6 +66,8 @@ class Candidates(NamedTuple):
     past: Floats  # (sum of kept observations, history width) of all candidates
     first_rows: Marks  # (N + 1,) candidate j keeps the rows of `past` from j to j + 1
     restart_every: Marks  # (N,) rounds between two restarts, 0 if the memory has none
+    lanes: Floats  # (groups, rows, 8) of candidates that are played side by side, else no groups
+    rows: CandidateRows  # of the lanes
 
 
 TURN = np.dtype(
@@ -102,13 +114,17 @@ def make_candidates(player: Player, adaptation: Adaptation, draw: Draw, space: i
     ]
     limits = [history_limit(memory, exploration) for memory in memories]
     kept = [draw.rounds if limit is None else min(limit, draw.rounds) for limit in limits]
+    records, rows = np.concatenate(rules), lay_out_candidates(draw.dim)
+    lanes = make_candidate_lanes(records, rows)
     return Candidates(
-        np.concatenate(rules),
+        records,
         np.zeros(len(memories), TALLY),
         np.zeros((len(memories), max(block_size(record) for record in rules))),
         np.zeros((sum(kept), max(history_width(draw.dim, memory) for memory in memories))),
         np.cumsum([0, *kept]).astype(np.int64),
         np.array([memory.every for memory in memories], dtype=np.int64),
+        lanes if can_play_in_lanes(adaptation, records) else lanes[:0],
+        rows,
     )
 
 
@@ -140,10 +156,15 @@ def view_arrays(candidates: Candidates, j: int) -> PolicyArrays:
 
 
 @compiled
-def choose_as(candidates: Candidates, j: int, offered: TrackedArms, start: np.uint64) -> int:
-    """Let candidate j choose."""
+def choose_as(
+    candidates: Candidates, j: int, offered: TrackedArms, age: int, start: np.uint64
+) -> int:
+    """Let candidate j choose; `age` is the age of its belief in rounds."""
     arrays = view_arrays(candidates, j)
     state = view_belief(arrays)
+    if candidates.lanes.shape[0] > 0:
+        lanes = candidates.lanes[j // LANES]
+        read_lane(lanes, candidates.rows, j % LANES, age, arrays, state)
     if offered.squared_widths.size > 0:
         measure_arms(state, offered)
     return choose_measured(arrays, state, offered, start)
@@ -155,6 +176,19 @@ def learn_as(candidates: Candidates, j: int, x: Floats, reward: float, at: float
     arrays = view_arrays(candidates, j)
     state = view_belief(arrays)
     learn_and_track(arrays, state, x, reward, at, track_no_arms(state))
+
+
+@compiled
+def learn_as_all(
+    candidates: Candidates, selector: Selector, x: Floats, reward: float, at: float
+) -> None:
+    """Let the candidate that acts learn if each block starts with a blank belief, else all learn."""
+    for g in range(candidates.lanes.shape[0]):
+        learn_in_lanes(candidates.rules, candidates.lanes[g], candidates.rows, x, reward)
+    if candidates.lanes.shape[0] == 0:
+        for j in range(candidates.rules.size):
+            if not selector.is_fresh or j == selector.turn[0].acting:
+                learn_as(candidates, j, x, reward, at)
 
 
 @compiled
@@ -189,9 +223,15 @@ def restart_due(candidates: Candidates, selector: Selector, age: int) -> None:
 @compiled
 def score_predictions(candidates: Candidates, selector: Selector, x: Floats, reward: float) -> None:
     """Add the squared prediction error of each candidate to its loss."""
-    turn, losses = selector.turn[0], selector.scores
+    turn, losses, lanes = selector.turn[0], selector.scores, candidates.lanes
+    for g in range(lanes.shape[0]):
+        predict_in_lanes(lanes[g], candidates.rows, x)
     for j in range(losses.size):
-        error = reward - dot(x, view_belief(view_arrays(candidates, j)).theta)
+        if lanes.shape[0] > 0:
+            prediction = lanes[j // LANES, candidates.rows.prediction, j % LANES]
+        else:
+            prediction = dot(x, view_belief(view_arrays(candidates, j)).theta)
+        error = reward - prediction
         losses[j] = selector.fade * losses[j] + error * error
     turn.held = selector.fade * turn.held + 1.0
 
@@ -219,13 +259,12 @@ def play(game: Game, candidates: Candidates, selector: Selector) -> None:
         if t < game.any_first:
             chosen = choose_uniformly(game.key, t, means.size)
         else:
-            chosen = choose_as(candidates, turn.acting, offered, _random.start_round(turn.key, age))
+            start = _random.start_round(turn.key, age)
+            chosen = choose_as(candidates, turn.acting, offered, age, start)
         x = offer.arms[chosen]
         reward = realize_reward(draw, means[chosen], draw.noise[t])
         if selector.predicts:
             score_predictions(candidates, selector, x, reward)
         turn.earned += reward
-        for j in range(count):
-            if not selector.is_fresh or j == turn.acting:
-                learn_as(candidates, j, x, reward, float(t))
+        learn_as_all(candidates, selector, x, reward, float(t))
         regret[t] = best - means[chosen]

@@ -170,10 +170,12 @@ def invert_packed(lanes: Floats, d: int, matrix: int, row: int) -> None:
 
 
 @compiled
-def rotate_into_root(lanes: Floats, d: int, root: int, fade: float, x: int, rest: int) -> None:
+def rotate_into_root(
+    lanes: Floats, d: int, root: int, fade: float | Floats, x: int, rest: int
+) -> None:
     """Update a packed upper triangular R: RᵀR ← f²RᵀR + xxᵀ; `rest` (d,) is scratch.
 
-    The plane rotations are those of `linalg.update_root`.
+    `fade` is a number or lanes. The plane rotations are those of `linalg.update_root`.
     """
     at, zero, one = root, repeat(0.0), repeat(1.0)
     for i in range(d):
