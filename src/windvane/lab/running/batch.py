@@ -1,4 +1,4 @@
-"""Run several experiments, one after another, on threads or on Ray."""
+"""Run several experiments on threads or on Ray."""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from windvane.lab.running.experiment import (
     ExperimentResult,
     Runner,
     make_thread_runner,
-    run_experiment,
+    run_experiments,
 )
 
 
@@ -29,30 +29,26 @@ def run_all(
     well removes the folder.
     """
     folder = None if checkpoint is None else Path(checkpoint)
-    results = {}
     with _open_runner(on) as runner:
         for name, experiment in experiments.items():
             report(TaskProgress(name, 0, experiment.replications, "replications"))
-        for name, experiment in experiments.items():
-            counter = _Counter(name, experiment.replications, report)
-            results[name] = run_experiment(experiment, runner, counter.add, folder)
+        results = run_experiments(experiments, runner, _Counter(experiments, report).add, folder)
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
     return results
 
 
 class _Counter:
-    """Adds up the finished replications of one experiment, and reports the sum."""
+    """Adds up the finished replications of each experiment, and reports the sum."""
 
-    def __init__(self, name: str, total: int, report: Report) -> None:
-        self._name = name
-        self._total = total
+    def __init__(self, experiments: Mapping[str, Experiment], report: Report) -> None:
+        self._totals = {name: each.replications for name, each in experiments.items()}
+        self._done = dict.fromkeys(experiments, 0)
         self._report = report
-        self._done = 0
 
-    def add(self, replications: int) -> None:
-        self._done += replications
-        self._report(TaskProgress(self._name, self._done, self._total, "replications"))
+    def add(self, name: str, replications: int) -> None:
+        self._done[name] += replications
+        self._report(TaskProgress(name, self._done[name], self._totals[name], "replications"))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ order in which the chunks are played.
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -66,6 +66,13 @@ class Chunk(NamedTuple):
     experiment: Experiment
     first: int
     last: int  # not included
+    name: str = ""  # of the experiment
+
+    @property
+    def cost(self) -> int:
+        """The rounds that all players play together, as an estimate of the time they take."""
+        replications = self.last - self.first
+        return len(self.experiment.players) * self.experiment.world.horizon * replications
 
 
 class ExperimentResult(NamedTuple):
@@ -165,29 +172,54 @@ def run_experiment(
     `progress` is called with the number of replications that were just finished. Finished chunks
     are saved in the folder `checkpoint`; chunks that are already there are not played again.
     """
-    total = experiment.replications
-    chunks = [
-        Chunk(experiment, first, min(first + REPLICATIONS_PER_CHUNK, total))
-        for first in range(0, total, REPLICATIONS_PER_CHUNK)
-    ]
-    marks = experiment.marks
-    regret = np.empty((len(experiment.players), total, marks.size))
-    missing = []
-    for chunk in chunks:
-        curves = _load_chunk(checkpoint, chunk) if checkpoint else None
-        if curves is None:
-            missing.append(chunk)
-            continue
-        regret[:, chunk.first : chunk.last] = curves
+
+    def report(name: str, replications: int) -> None:
         if progress:
-            progress(chunk.last - chunk.first)
-    for chunk, curves in (runner or make_thread_runner())(missing):
-        regret[:, chunk.first : chunk.last] = curves
+            progress(replications)
+
+    runner = runner or make_thread_runner()
+    return run_experiments({"": experiment}, runner, report, checkpoint)[""]
+
+
+def run_experiments(
+    experiments: Mapping[str, Experiment],
+    runner: Runner,
+    progress: Callable[[str, int], None],
+    checkpoint: Path | None = None,
+) -> dict[str, ExperimentResult]:
+    """Play every replication of several experiments; as `run_experiment`, with names.
+
+    The chunks of all experiments are played as one list, the longest first, so that all processors
+    have work until the end.
+    """
+    results: dict[str, ExperimentResult] = {}
+    missing = []
+    for name, experiment in experiments.items():
+        names, marks = tuple(player.name for player in experiment.players), experiment.marks
+        regret = np.empty((len(names), experiment.replications, marks.size))
+        results[name] = ExperimentResult(names, marks, regret)
+        for chunk in _list_chunks(name, experiment):
+            curves = _load_chunk(checkpoint, chunk) if checkpoint else None
+            if curves is None:
+                missing.append(chunk)
+                continue
+            regret[:, chunk.first : chunk.last] = curves
+            progress(name, chunk.last - chunk.first)
+    missing.sort(key=lambda chunk: chunk.cost, reverse=True)
+    for chunk, curves in runner(missing):
+        results[chunk.name].regret[:, chunk.first : chunk.last] = curves
         if checkpoint:
             _save_chunk(checkpoint, chunk, curves)
-        if progress:
-            progress(chunk.last - chunk.first)
-    return ExperimentResult(tuple(player.name for player in experiment.players), marks, regret)
+        progress(chunk.name, chunk.last - chunk.first)
+    return results
+
+
+def _list_chunks(name: str, experiment: Experiment) -> list[Chunk]:
+    total = experiment.replications
+    return [
+        Chunk(experiment, first, min(first + REPLICATIONS_PER_CHUNK, total), name)
+        for first in range(0, total, REPLICATIONS_PER_CHUNK)
+    ]
 
 
 def _chunk_path(folder: Path, chunk: Chunk) -> Path:
