@@ -17,6 +17,7 @@ from windvane.lab.running.experiment import (
     make_thread_runner,
     play_chunk,
     run_experiment,
+    run_experiments,
 )
 from windvane.lab.worlds.draw import Draw, compute_means, compute_reward, list_arms
 from windvane.types import Floats
@@ -103,6 +104,43 @@ def test_chunks_of_another_experiment_are_not_used(tmp_path: Path) -> None:
     run_experiment(small(seed=1), checkpoint=tmp_path)
     regret = run_experiment(small(seed=2), checkpoint=tmp_path).regret
     assert regret.tobytes() == run_experiment(small(seed=2)).regret.tobytes()
+
+
+def test_chunks_of_all_experiments_are_one_list_with_the_longest_first() -> None:
+    """No long chunk starts last, and every experiment has the result that it has alone."""
+    long_world = worlds.world(4, 6, 900, worlds.stationary())
+    experiments = {
+        "short": small(),
+        "few players": small(players=PLAYERS[:1]),
+        "long": small(world=long_world),
+        "short again": small(),
+    }
+    lists: list[list[Chunk]] = []
+    progress: list[tuple[str, int]] = []
+
+    def record_and_play(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
+        lists.append(list(chunks))
+        yield from make_thread_runner()(chunks)
+
+    results = run_experiments(
+        experiments, record_and_play, lambda name, count: progress.append((name, count))
+    )
+    (chunks,) = lists
+    assert [(chunk.name, chunk.last - chunk.first) for chunk in chunks] == [
+        ("long", 8),
+        ("long", 4),
+        ("short", 8),
+        ("short again", 8),
+        ("short", 4),
+        ("few players", 8),
+        ("short again", 4),
+        ("few players", 4),
+    ]
+    assert sorted(progress) == sorted((chunk.name, chunk.last - chunk.first) for chunk in chunks)
+    for name, experiment in experiments.items():
+        alone = run_experiment(experiment)
+        assert results[name].regret.tobytes() == alone.regret.tobytes()
+        assert results[name].names == alone.names
 
 
 def play_naively(draw: Draw, a: float, gamma: float, seed: int) -> float:

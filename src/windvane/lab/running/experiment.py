@@ -24,6 +24,7 @@ from windvane.lab.engines.adaptive import replay_adaptive
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.generalized import replay_generalized
 from windvane.lab.engines.linear import replay
+from windvane.lab.engines.perturbed import can_play_perturbed, replay_perturbed
 from windvane.lab.engines.side_by_side import can_play_side_by_side, replay_side_by_side
 from windvane.lab.worlds.definition import World
 from windvane.lab.worlds.draw import Draw, Marks
@@ -139,6 +140,8 @@ def _select_engine(player: Player, world: World) -> Callable[[Draw, int, Marks],
         return partial(replay_adaptive, player, player.adaptation)
     if player.link:
         return partial(replay_generalized, player)
+    if can_play_perturbed(player):
+        return partial(replay_perturbed, player)
     return partial(replay, player)
 
 

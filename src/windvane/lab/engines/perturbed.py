@@ -1,0 +1,162 @@
+"""The engine for linear policies that perturb their history, and for those with the identity link.
+
+The sums of a belief follow every observation, and an estimate is the solution of a linear equation.
+Only the pseudo-rewards, which are new in every round, need a pass over the history.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from windvane import _random
+from windvane._jit import compiled
+from windvane._layout import (
+    TALLY,
+    PolicyArrays,
+    block_size,
+    build_rules,
+    history_limit,
+    history_width,
+)
+from windvane.exploration import greedy
+from windvane.kernels import learn_and_track, reset, score_linearly, view_belief
+from windvane.kernels.choosing import choose_by_scores
+from windvane.kernels.glm_solver import sum_features
+from windvane.kernels.linalg import copy_vector
+from windvane.kernels.round_draws import draw_pseudo_rewards
+from windvane.kernels.sampling import solve_from_estimate
+from windvane.kernels.widths import track_no_arms
+from windvane.lab.engines.game import (
+    Game,
+    Player,
+    accumulate_regret,
+    choose_uniformly,
+    has_new_offer,
+    open_game,
+    open_round,
+    realize_reward,
+)
+from windvane.lab.worlds.draw import Draw, Marks
+from windvane.types import Floats
+
+
+class PseudoRewards(NamedTuple):
+    """What the pseudo-rewards of a round are made from."""
+
+    features: Floats  # (d + 1, room) of past observations in columns; the last row is not used
+    weights: Floats  # (room,) of a pseudo-reward, by its age in observations
+    is_newest_first: bool  # the first draw is for the newest observation; else for the first column
+
+
+def can_play_perturbed(player: Player) -> bool:
+    """Whether this engine plays the player: it perturbs a history with weights by age alone."""
+    has_history = player.exploration.kind.needs == "history"
+    return has_history and player.memory.name in ("keep", "discount", "window")
+
+
+def replay_perturbed(player: Player, draw: Draw, key: int, marks: Marks) -> Floats:
+    """Play one replication of a linear policy and return the regret at the marks, (M,)."""
+    memory = player.memory
+    has_root_weights = memory.single and player.exploration.pseudo == "normal"
+    gamma = math.sqrt(memory.gamma) if has_root_weights else memory.gamma
+    limit = history_limit(memory, player.exploration)
+    return replay_from_sums(player, draw, key, marks, limit or draw.rounds, gamma, True)
+
+
+def replay_from_sums(
+    player: Player,
+    draw: Draw,
+    key: int,
+    marks: Marks,
+    most: int,
+    gamma: float,
+    is_newest_first: bool,
+) -> Floats:
+    """Play one replication and return the cumulative regret at the marks, (M,).
+
+    The newest `most` observations get pseudo-rewards, whose weights are γ^age.
+    """
+    game = open_game(player, draw, key)
+    room, dim = min(most, draw.rounds), game.draw.dim
+    pseudo_rewards = PseudoRewards(
+        np.zeros((dim + 1, room)),
+        np.cumprod([1.0, *[gamma] * (room - 1)]),
+        is_newest_first,
+    )
+    play(game, make_arrays(player, draw.rounds, dim), pseudo_rewards)
+    return accumulate_regret(game.regret, marks)
+
+
+def make_arrays(player: Player, rounds: int, dim: int) -> PolicyArrays:
+    """Make the arrays of a linear policy; only the observations of a window are kept in `past`."""
+    rules = build_rules(dim, player.memory, player.exploration, player.ridge, player.floor)
+    limit = history_limit(player.memory, greedy())
+    kept = rounds if limit is None else min(limit, rounds)
+    past = np.zeros((kept, history_width(dim, player.memory)))
+    return PolicyArrays(rules, np.zeros(1, TALLY), np.zeros(block_size(rules)), past)
+
+
+@compiled
+def play(game: Game, arrays: PolicyArrays, pseudo_rewards: PseudoRewards) -> None:
+    """Choose and learn in every round of a replication."""
+    draw, offer, means, regret = game.draw, game.offer, game.offer.means, game.regret
+    state, tracked = view_belief(arrays), track_no_arms(view_belief(arrays))
+    features = pseudo_rewards.features
+    reset(arrays)
+    best = 0.0
+    for t in range(draw.era.size):
+        if has_new_offer(draw, t):
+            best = open_round(draw, offer, t)
+        if t < game.any_first:
+            chosen = choose_uniformly(game.key, t, means.size)
+        else:
+            start = _random.start_round(np.uint64(game.key), t)
+            theta = state.theta
+            if arrays.rules[0].scale > 0.0:
+                right = perturb_moment(arrays, state.moment, pseudo_rewards, start)
+                theta = solve_from_estimate(arrays, state, right)
+            chosen = choose_by_scores(arrays.rules, score_linearly(offer.arms, theta), start)
+        x = offer.arms[chosen]
+        reward = realize_reward(draw, means[chosen], draw.noise[t])
+        learn_and_track(arrays, state, x, reward, float(t), tracked)
+        copy_vector(x, features[:-1, t % features.shape[1]])
+        regret[t] = best - means[chosen]
+
+
+@compiled
+def perturb_moment(
+    arrays: PolicyArrays, moment: Floats, pseudo_rewards: PseudoRewards, start: np.uint64
+) -> Floats:
+    """Return b + a(Σ w·x·z + √λ·ζ), (d,), z and ζ normal; with m coins (b + Σ w·x·z)/(m + 1)."""
+    rule, seen, room = arrays.rules[0], arrays.tally[0].seen, pseudo_rewards.weights.size
+    count, d = min(seen, room), moment.size
+    z, factors = np.empty(count + d), np.empty(count)
+    draw_pseudo_rewards(arrays.rules, start, count, z)
+    newest = (seen - 1) % room if count > 0 else -1
+    weigh_draws(pseudo_rewards, z, newest, 0, factors[: newest + 1])
+    weigh_draws(pseudo_rewards, z, room - 1, newest + 1, factors[newest + 1 :])
+    right = sum_features(pseudo_rewards.features, factors)
+    for i in range(d):
+        if rule.coins > 0:
+            right[i] = (moment[i] + right[i]) / (rule.coins + 1.0)
+        else:
+            right[i] = moment[i] + rule.scale * (right[i] + math.sqrt(rule.ridge) * z[count + i])
+    return right
+
+
+@compiled
+def weigh_draws(
+    pseudo_rewards: PseudoRewards, z: Floats, oldest: int, first: int, out: Floats
+) -> None:
+    """Write w·z of the observations in the columns `first`, `first` + 1, … to `out` (n,).
+
+    Their ages are `oldest`, `oldest` − 1, …
+    """
+    weights = pseudo_rewards.weights
+    if pseudo_rewards.is_newest_first:
+        for i in range(out.size):
+            out[i] = weights[oldest - i] * z[oldest - i]
+    else:
+        for i in range(out.size):
+            out[i] = weights[oldest - i] * z[first + i]

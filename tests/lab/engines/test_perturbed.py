@@ -1,0 +1,90 @@
+"""The engine for perturbed histories: the arms of Policy and of GeneralizedPolicy."""
+
+import numpy as np
+import pytest
+
+import windvane as wv
+from game import play_round_by_round
+from windvane.lab import worlds
+from windvane.lab.engines.game import Player
+from windvane.lab.engines.generalized import replay_generalized
+from windvane.lab.engines.linear import replay
+from windvane.lab.engines.perturbed import can_play_perturbed, replay_perturbed
+
+ROUNDS = 180
+MARKS = np.arange(1, ROUNDS + 1)
+KEY = 321
+MEMORIES = [
+    wv.keep(),
+    wv.discount(0.97),
+    wv.discount(0.6),  # keeps 76 observations as a policy, 54 under a link
+    wv.discount(0.97, single=True),
+    wv.window(35),
+]
+EXPLORATIONS = [
+    wv.perturbed_history(0.5),
+    wv.perturbed_history(0.0),
+    wv.perturbed_history(1, pseudo="coins"),
+    wv.perturbed_history(7, pseudo="coins"),
+]
+every_actions = pytest.mark.parametrize("actions", [worlds.fresh(), worlds.fixed()], ids=repr)
+
+
+def make_world(actions: worlds.Actions) -> worlds.World:
+    return worlds.world(5, 8, ROUNDS, worlds.abrupt([90], flip=0.6), actions)
+
+
+@every_actions
+@pytest.mark.parametrize("exploration", EXPLORATIONS, ids=repr)
+@pytest.mark.parametrize("memory", MEMORIES, ids=repr)
+def test_the_engine_plays_the_arms_of_policy(
+    memory: wv.Memory, exploration: wv.Exploration, actions: worlds.Actions
+) -> None:
+    """The engine plays the arms of the class, and those of the engine for any linear policy."""
+    draw = make_world(actions).draw(3)
+    player = Player("it", memory, exploration, ridge=0.7, floor=0.05, any_first=3)
+    assert can_play_perturbed(player)
+    curve = replay_perturbed(player, draw, KEY, MARKS)
+    assert curve.tobytes() == replay(player, draw, KEY, MARKS).tobytes()
+    curve = replay_perturbed(player._replace(any_first=0), draw, KEY, MARKS)
+    policy = wv.Policy(draw.dim, memory, exploration, ridge=0.7, floor=0.05)
+    np.testing.assert_allclose(curve, play_round_by_round(policy, KEY, draw), atol=1e-9)
+
+
+@every_actions
+@pytest.mark.parametrize("scale", [0.0, 0.5])
+@pytest.mark.parametrize("memory", [each for each in MEMORIES if not each.single], ids=repr)
+def test_the_engine_plays_the_arms_of_the_identity_link(
+    memory: wv.Memory, scale: float, actions: worlds.Actions
+) -> None:
+    """The history of discount(0.6) and of the window is full long before the last round."""
+    draw = make_world(actions).draw(4)
+    player = Player("it", memory, wv.perturbed_history(scale), 0.7, 0.05, link="identity")
+    curve = replay_generalized(player, draw, KEY, MARKS)
+    policy = wv.GeneralizedPolicy(draw.dim, "identity", memory, scale, 0.7, floor=0.05)
+    np.testing.assert_allclose(curve, play_round_by_round(policy, KEY, draw), atol=1e-9)
+
+
+def test_a_ridge_that_leaves_too_few_digits_is_played_with_the_checks_of_the_class() -> None:
+    """With a ridge of 1e-14 an estimate is found or refused by its gradient, as in the class."""
+    draw = make_world(worlds.fixed()).draw(4)
+    player = Player("it", wv.keep(), wv.perturbed_history(0.5), 1e-14, link="identity")
+    curve = replay_generalized(player, draw, KEY, MARKS)
+    policy = wv.GeneralizedPolicy(draw.dim, "identity", wv.keep(), 0.5, 1e-14)
+    np.testing.assert_allclose(curve, play_round_by_round(policy, KEY, draw), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("memory", "exploration"),
+    [
+        (wv.keep(), wv.thompson(0.5)),
+        (wv.restart(20), wv.perturbed_history(0.5)),
+        (wv.half_life(30.0), wv.perturbed_history(0.5)),
+        (wv.detect(0.4), wv.perturbed_history(0.5)),
+    ],
+    ids=repr,
+)
+def test_other_memories_and_explorations_have_other_engines(
+    memory: wv.Memory, exploration: wv.Exploration
+) -> None:
+    assert not can_play_perturbed(Player("it", memory, exploration))
