@@ -26,7 +26,8 @@ def draw_normal(start: int, place: int) -> tuple[float, bool]:
     x = (bits >> 11) * 2.0**-53 * float(_random.LAYERS[layer])
     is_inside = x < _random.LAYERS[layer + 1]
     if not is_inside:
-        x = float(_random.sample_outside_layer(layer, x, np.uint64(bits)))
+        words = np.uint64(layer), x, np.uint64(bits)
+        x = float(_random.sample_outside_layer(*words))  # type: ignore[arg-type]
     return (x if bits & 256 else -x), is_inside
 
 

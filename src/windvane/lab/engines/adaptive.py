@@ -182,7 +182,7 @@ def learn_as(candidates: Candidates, j: int, x: Floats, reward: float, at: float
 def learn_as_all(
     candidates: Candidates, selector: Selector, x: Floats, reward: float, at: float
 ) -> None:
-    """Let the candidate that acts learn if each block starts with a blank belief, else all learn."""
+    """Let all candidates learn, or only the acting one if a block starts with a blank belief."""
     for g in range(candidates.lanes.shape[0]):
         learn_in_lanes(candidates.rules, candidates.lanes[g], candidates.rows, x, reward)
     if candidates.lanes.shape[0] == 0:

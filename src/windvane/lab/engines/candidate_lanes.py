@@ -1,8 +1,8 @@
 """Candidate memories side by side: the sums of up to eight candidates, one in each lane.
 
-All candidates learn the same observations, with weights that fade at different rates. The inverses
-of all of them are computed for every observation, with their whole ridge. The candidate that acts is
-copied from its lane to the arrays of a policy, with which `Policy` chooses.
+All candidates learn the same observations, with weights that fade at different rates. After every
+observation the matrices of all of them are inverted, with their whole ridge. The candidate that
+acts is copied from its lane to the arrays of a policy, and chooses with the kernels of `Policy`.
 """
 
 from typing import NamedTuple

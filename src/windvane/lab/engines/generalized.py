@@ -1,7 +1,7 @@
 """The engine for generalized linear policies: a whole replication in compiled code.
 
-Under the identity link, an estimate is the solution of a linear equation, and the engine `perturbed`
-plays the policy.
+Under the identity link, an estimate is the solution of a linear equation, and the engine
+`perturbed` plays the policy.
 """
 
 import numpy as np

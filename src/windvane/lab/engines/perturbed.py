@@ -79,11 +79,8 @@ def replay_from_sums(
     """
     game = open_game(player, draw, key)
     room, dim = min(most, draw.rounds), game.draw.dim
-    pseudo_rewards = PseudoRewards(
-        np.zeros((dim + 1, room)),
-        np.cumprod([1.0, *[gamma] * (room - 1)]),
-        is_newest_first,
-    )
+    weights = np.multiply.accumulate([1.0, *[gamma] * (room - 1)])
+    pseudo_rewards = PseudoRewards(np.zeros((dim + 1, room)), weights, is_newest_first)
     play(game, make_arrays(player, draw.rounds, dim), pseudo_rewards)
     return accumulate_regret(game.regret, marks)
 
