@@ -176,10 +176,13 @@ def score_with_widths(arrays: PolicyArrays, state: State, offered: TrackedArms, 
     """xᵀθ̂ + z‖x‖_{V⁻¹} of every arm that can be the best, −inf for the others, (K,).
 
     First the widths read off `spread` bound each score. If several arms can be the best, closer
-    widths bound theirs. If several are still left, their scores are computed exactly.
+    widths bound theirs. If several are still left, their scores are computed exactly. The width of
+    a blank belief is ‖x‖/√λ.
     """
     arms, relative_error = offered.arms, bound_width_error(arrays)
-    rounding = WIDTH_ROUNDING / math.sqrt(arrays.rules[0].ridge)
+    is_blank = arrays.tally[0].seen == 0 and arrays.tally[0].energy == 0.0
+    ridge = arrays.rules[0].ridge
+    rounding = WIDTH_ROUNDING / math.sqrt(ridge)
     highest, lowest = np.empty(arms.shape[0]), np.empty(arms.shape[0])
     means = score_linearly(arms, state.theta)
     for k in range(means.size):
@@ -188,7 +191,8 @@ def score_with_widths(arrays: PolicyArrays, state: State, offered: TrackedArms, 
         highest[k] = means[k] + z * width + abs(z) * error
         lowest[k] = highest[k] - 2.0 * abs(z) * error
     count = drop_beaten_arms(highest, lowest)
-    if count > 1 and relative_error > 0.0 and offered.squared_images.size == 0:
+    has_closer_widths = relative_error > 0.0 and offered.squared_images.size == 0
+    if count > 1 and has_closer_widths and not is_blank:
         for k in range(means.size):
             if highest[k] > -np.inf:
                 width, error = compute_closer_width(arrays, state, arms[k])
@@ -197,7 +201,9 @@ def score_with_widths(arrays: PolicyArrays, state: State, offered: TrackedArms, 
         count = drop_beaten_arms(highest, lowest)
     if count > 1:
         for k in range(means.size):
-            if highest[k] > -np.inf:
+            if highest[k] > -np.inf and is_blank:
+                highest[k] = means[k] + z * math.sqrt(offered.squared_norms[k] / ridge)
+            elif highest[k] > -np.inf:
                 highest[k] = means[k] + z * compute_exact_width(arrays, state, arms[k])
     return highest
 

@@ -261,6 +261,8 @@ def add_observation(
     """Add one observation to the sums and, by a rank-one step, to `inverse`, `spread` and `root`.
 
     W ← fW + w·xxᵀ,  W̃ ← f²W̃ + w²·xxᵀ,  b ← fb + w·xy, each without its ridge
+
+    If a refresh is due, it recomputes `inverse` and `spread`, so they stay as they are here.
     """
     rule, counts = arrays.rules[0], arrays.tally[0]
     d = rule.dim
@@ -274,6 +276,7 @@ def add_observation(
     if fade < LEAST_FADE:
         counts.stale = rule.refresh
     divisor_fade = max(fade, LEAST_FADE)
+    is_due = counts.stale + 1 >= rule.refresh and rule.memory != WINDOW
     p = np.empty(d)
     multiply_vector(state.inverse, x, p)
     q = p
@@ -283,7 +286,7 @@ def add_observation(
         for i in range(d):
             for j in range(d):
                 state.noise[i, j] = noise_fade * state.noise[i, j] + noise_weight * (x[i] * x[j])
-        if rule.style == WIDTH:
+        if rule.style == WIDTH and not is_due:
             q = np.empty(d)
             multiply_vector(state.spread, x, q)
             own = (1.0 + dot(x, q)) / (c * c)
@@ -294,7 +297,10 @@ def add_observation(
         state.moment[i] = fade * state.moment[i] + weight * (x[i] * reward)
         for j in range(d):
             state.gram[i, j] = fade * state.gram[i, j] + weight * (x[i] * x[j])
-            state.inverse[i, j] = (state.inverse[i, j] - (p[i] * p[j]) / c) / divisor_fade
+    if not is_due:
+        for i in range(d):
+            for j in range(d):
+                state.inverse[i, j] = (state.inverse[i, j] - (p[i] * p[j]) / c) / divisor_fade
     if rule.style == SAMPLE and rule.memory != WINDOW:
         update_root(state.root, fade if rule.twin else math.sqrt(fade), x, weight)
     counts.ridge *= fade

@@ -22,8 +22,7 @@ from windvane._layout import (
 from windvane.exploration import greedy
 from windvane.kernels import learn_and_track, reset, score_linearly, view_belief
 from windvane.kernels.choosing import choose_by_scores
-from windvane.kernels.glm_solver import sum_features
-from windvane.kernels.linalg import copy_vector
+from windvane.kernels.linalg import copy_vector, dot
 from windvane.kernels.round_draws import draw_pseudo_rewards
 from windvane.kernels.sampling import solve_from_estimate
 from windvane.kernels.widths import track_no_arms
@@ -44,7 +43,7 @@ from windvane.types import Floats
 class PseudoRewards(NamedTuple):
     """What the pseudo-rewards of a round are made from."""
 
-    features: Floats  # (d + 1, room) of past observations in columns; the last row is not used
+    features: Floats  # (d, room) of past observations, one a column
     weights: Floats  # (room,) of a pseudo-reward, by its age in observations
     is_newest_first: bool  # the first draw is for the newest observation; else for the first column
 
@@ -80,7 +79,7 @@ def replay_from_sums(
     game = open_game(player, draw, key)
     room, dim = min(most, draw.rounds), game.draw.dim
     weights = np.multiply.accumulate([1.0, *[gamma] * (room - 1)])
-    pseudo_rewards = PseudoRewards(np.zeros((dim + 1, room)), weights, is_newest_first)
+    pseudo_rewards = PseudoRewards(np.zeros((dim, room)), weights, is_newest_first)
     play(game, make_arrays(player, draw.rounds, dim), pseudo_rewards)
     return accumulate_regret(game.regret, marks)
 
@@ -117,7 +116,7 @@ def play(game: Game, arrays: PolicyArrays, pseudo_rewards: PseudoRewards) -> Non
         x = offer.arms[chosen]
         reward = realize_reward(draw, means[chosen], draw.noise[t])
         learn_and_track(arrays, state, x, reward, float(t), tracked)
-        copy_vector(x, features[:-1, t % features.shape[1]])
+        copy_vector(x, features[:, t % features.shape[1]])
         regret[t] = best - means[chosen]
 
 
@@ -128,12 +127,15 @@ def perturb_moment(
     """Return b + a(Σ w·x·z + √λ·ζ), (d,), z and ζ normal; with m coins (b + Σ w·x·z)/(m + 1)."""
     rule, seen, room = arrays.rules[0], arrays.tally[0].seen, pseudo_rewards.weights.size
     count, d = min(seen, room), moment.size
-    z, factors = np.empty(count + d), np.empty(count)
+    z = np.empty(count + d)
     draw_pseudo_rewards(arrays.rules, start, count, z)
-    newest = (seen - 1) % room if count > 0 else -1
-    weigh_draws(pseudo_rewards, z, newest, 0, factors[: newest + 1])
-    weigh_draws(pseudo_rewards, z, room - 1, newest + 1, factors[newest + 1 :])
-    right = sum_features(pseudo_rewards.features, factors)
+    factors = z[:count]
+    if pseudo_rewards.is_newest_first or pseudo_rewards.weights[-1] < 1.0:
+        factors = np.empty(count)
+        newest = (seen - 1) % room if count > 0 else -1
+        weigh_draws(pseudo_rewards, z, newest, 0, factors[: newest + 1])
+        weigh_draws(pseudo_rewards, z, room - 1, newest + 1, factors[newest + 1 :])
+    right = sum_columns(pseudo_rewards.features, factors)
     for i in range(d):
         if rule.coins > 0:
             right[i] = (moment[i] + right[i]) / (rule.coins + 1.0)
@@ -157,3 +159,25 @@ def weigh_draws(
     else:
         for i in range(out.size):
             out[i] = weights[oldest - i] * z[first + i]
+
+
+@compiled
+def sum_columns(columns: Floats, factors: Floats) -> Floats:
+    """Return Σ factor·column over the first n columns, (d,); each pass over n serves five rows."""
+    totals, first = np.empty(columns.shape[0]), 0
+    while first + 5 <= totals.size:
+        row0, row1, row2 = columns[first], columns[first + 1], columns[first + 2]
+        row3, row4 = columns[first + 3], columns[first + 4]
+        sum0, sum1, sum2, sum3, sum4 = 0.0, 0.0, 0.0, 0.0, 0.0
+        for i in range(factors.size):
+            sum0 += row0[i] * factors[i]
+            sum1 += row1[i] * factors[i]
+            sum2 += row2[i] * factors[i]
+            sum3 += row3[i] * factors[i]
+            sum4 += row4[i] * factors[i]
+        totals[first], totals[first + 1], totals[first + 2] = sum0, sum1, sum2
+        totals[first + 3], totals[first + 4] = sum3, sum4
+        first += 5
+    for j in range(first, totals.size):
+        totals[j] = dot(columns[j, : factors.size], factors)
+    return totals

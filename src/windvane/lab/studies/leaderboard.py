@@ -27,7 +27,7 @@ from windvane.lab.running.experiment import Experiment, ExperimentResult
 from windvane.lab.studies import criteo, paper
 from windvane.lab.studies.criteo_features import Pools
 from windvane.lab.studies.criteo_standin import STAND_IN
-from windvane.lab.studies.players import make_player
+from windvane.lab.studies.players import describe_problem, make_player
 from windvane.lab.studies.result import StudyResult, count_noun
 from windvane.lab.worlds import World
 from windvane.memory import keep
@@ -148,17 +148,17 @@ def make_suite(pools: Pools) -> dict[str, World]:
 
 def make_experiments(pools: Pools, replications: int, seed: int) -> dict[str, Experiment]:
     """Make one experiment a world: every named policy, tuned for it, and playing at random."""
-    at_random = Player(AT_RANDOM, keep(), epsilon(1.0))
     return {
-        title: Experiment(
-            (*(make_player({"name": name.name}, world) for name in NAMES), at_random),
-            world,
-            replications,
-            seed,
-            points=POINTS_PER_CURVE,
-        )
+        title: Experiment(make_players(world), world, replications, seed, points=POINTS_PER_CURVE)
         for title, world in make_suite(pools).items()
     }
+
+
+def make_players(world: World) -> tuple[Player, ...]:
+    """Make a player of every name, tuned for a world, and one that plays at random."""
+    problem = describe_problem(world)
+    named = (make_player({"name": name.name}, world, problem) for name in NAMES)
+    return *named, Player(AT_RANDOM, keep(), epsilon(1.0))
 
 
 def rank_policies(results: Mapping[str, ExperimentResult]) -> list[Standing]:

@@ -19,8 +19,13 @@ POLICY_KEYS = ("name", "memory", "exploration", "ridge", "floor", "link")
 MAX_RESTARTS = 100  # a world with more changes than this moves all the time
 
 
-def make_player(policy: Mapping[str, object], world: World) -> Player:
-    """Make a player for one world; a policy that has only a name is tuned from theory."""
+def make_player(
+    policy: Mapping[str, object], world: World, problem: Problem | None = None
+) -> Player:
+    """Make a player for one world; a policy that has only a name is tuned from theory.
+
+    `problem` is what `describe_problem` returns for the world, if the caller has it already.
+    """
     if unknown := sorted(set(policy) - set(POLICY_KEYS)):
         keys = ", ".join(POLICY_KEYS)
         raise SettingError(f"simulate: unknown {', '.join(unknown)}; keys of a policy are {keys}")
@@ -37,7 +42,7 @@ def make_player(policy: Mapping[str, object], world: World) -> Player:
         link = str(policy.get("link", ""))
     else:
         row = names.find_name(name)
-        problem = describe_problem(world)
+        problem = problem or describe_problem(world)
         if row.search and "link" in policy:
             raise SettingError(f"simulate: {name} has no link, got {policy['link']!r}")
         if row.search:
