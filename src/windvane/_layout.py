@@ -100,6 +100,7 @@ LAG = 0.025  # by how much, in log, the ridge in `inverse` may fade between two 
 SMALL = 64  # up to this dimension an inversion costs less than the error that LAG leaves
 LARGE = 128  # above this dimension, reading all matrices for every observation is slow
 LEAST_ROOM, MOST_ROOM = 8, 32  # observations that can wait
+PENDING_COUNTERS = 3  # numbers about the observations that wait, besides the observations
 FADED = 1e-17  # a weight below this no longer changes a sum in double precision
 
 
@@ -209,7 +210,7 @@ def pending_size(record: Records) -> int:
     if room == 0:
         return 0
     images = 2 if rule["twin"] and rule["style"] == WIDTH else 1
-    return 2 + dim + 3 * room + (1 + images) * room * dim
+    return PENDING_COUNTERS + dim + 3 * room + (1 + images) * room * dim
 
 
 def history_limit(memory: Memory, exploration: Exploration) -> int | None:

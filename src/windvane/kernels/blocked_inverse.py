@@ -103,14 +103,8 @@ def invert_in_blocks(matrix: Floats, out: Floats) -> None:
     corner = np.zeros((BLOCK, BLOCK))  # the inverse of a block on the diagonal of L
     for low in range(0, d, BLOCK):
         high = min(low + BLOCK, d)
-        add_row_products(matrix, matrix, Span(low, d, low, high, 0, low), matrix, 0, -1.0)
-        factor_corner(matrix, low, high, corner)
+        factor_block(matrix, low, high, part, corner)
         size = high - low
-        for i in range(high, d):
-            for j in range(size):
-                part[i, j] = matrix[i, low + j]
-                matrix[i, low + j] = 0.0
-        add_row_products(part, corner, Span(high, d, 0, size, 0, size), matrix, -low, 1.0)
         for first in range(0, low, BLOCK):
             for i in range(first, first + BLOCK):
                 for j in range(size):
@@ -127,6 +121,37 @@ def invert_in_blocks(matrix: Floats, out: Floats) -> None:
     for low in range(0, d, BLOCK):
         high = min(low + BLOCK, d)
         add_row_products(columns, columns, Span(low, high, 0, high, low, d), out, 0, 1.0)
+
+
+@compiled
+def is_positive_definite(matrix: Floats) -> bool:
+    """Whether a matrix (d, d) has a root; its lower half, which alone is read, is replaced."""
+    d = matrix.shape[0]
+    part, corner = np.empty((d, BLOCK)), np.zeros((BLOCK, BLOCK))
+    for low in range(0, d, BLOCK):
+        high = min(low + BLOCK, d)
+        factor_block(matrix, low, high, part, corner)
+        for i in range(low, high):
+            if not matrix[i, i] > 0.0:  # a root of a negative number is NaN
+                return False
+    return True
+
+
+@compiled
+def factor_block(matrix: Floats, low: int, high: int, part: Floats, corner: Floats) -> None:
+    """Replace the columns from `low` to `high` of the lower half by those of its root.
+
+    The columns before them are those of the root. The inverse of the block on the diagonal of the
+    root is written to `corner`; `part` (d, BLOCK) is room for other numbers.
+    """
+    d, size = matrix.shape[0], high - low
+    add_row_products(matrix, matrix, Span(low, d, low, high, 0, low), matrix, 0, -1.0)
+    factor_corner(matrix, low, high, corner)
+    for i in range(high, d):
+        for j in range(size):
+            part[i, j] = matrix[i, low + j]
+            matrix[i, low + j] = 0.0
+    add_row_products(part, corner, Span(high, d, 0, size, 0, size), matrix, -low, 1.0)
 
 
 @compiled

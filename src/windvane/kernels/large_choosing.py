@@ -1,6 +1,7 @@
 """Choose by widths under a large belief: the arms that may be the best are measured together."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,16 +15,31 @@ from windvane.kernels.choosing import (
     drop_beaten_arms,
     score_linearly,
 )
-from windvane.kernels.large_widths import compute_large_widths, measure_large
+from windvane.kernels.large_widths import (
+    bound_large_width_error,
+    compute_large_widths,
+    measure_in_float32,
+    measure_large,
+    solve_widths,
+)
 from windvane.kernels.learning import NOT_FINITE
 from windvane.kernels.linalg import copy_vector
 from windvane.kernels.sampling import compute_scale, draw_level
-from windvane.kernels.widths import bound_width_error, compute_squared_norms
+from windvane.kernels.widths import CLOSER_WIDTH_ROUNDING, compute_squared_norms
 from windvane.types import Floats, Places
 
-LEADERS_AT_ONCE = 4  # arms that are measured together
-CLOSER_TOLERANCE = 2e-3  # error of closer widths, for ‖x‖/√λ = 1
+LEADERS_AT_ONCE = 2  # arms that are measured together
+CLOSER_TOLERANCE = 3e-4  # error of closer widths, for ‖x‖/√λ = 1
 EXACT_TOLERANCE = 1e-10  # error of the widths that decide, for ‖x‖/√λ = 1
+
+
+class Bounds(NamedTuple):
+    """Bounds of the scores of all arms; both are −inf for an arm that cannot be the best."""
+
+    means: Floats  # (K,)  xᵀθ̂
+    highest: Floats  # (K,)
+    lowest: Floats  # (K,)
+    z: float
 
 
 @compiled
@@ -46,46 +62,65 @@ def score_with_large_widths(
 
     As in `score_with_widths`, widths of growing accuracy bound the scores until one arm is left.
     """
-    relative_error, unit = bound_width_error(arrays), 1.0 / math.sqrt(arrays.rules[0].ridge)
-    highest, lowest = np.empty(arms.shape[0]), np.empty(arms.shape[0])
-    means = score_linearly(arms, view_belief(arrays).theta)
-    squares = np.empty(arms.shape[0])
-    measure_large(arrays, arms, squares)
-    for k in range(means.size):
-        width = math.sqrt(max(squares[k], 0.0))
-        error = relative_error * width + WIDTH_ROUNDING * unit * math.sqrt(squared_norms[k])
-        highest[k] = means[k] + z * width + abs(z) * error
-        lowest[k] = highest[k] - 2.0 * abs(z) * error
-    count = drop_beaten_arms(highest, lowest)
-    if count > 1 and relative_error > 0.0:
-        bound_leaders(arrays, arms, squared_norms, z, means, highest, lowest)
-        count = drop_beaten_arms(highest, lowest)
+    bounds = Bounds(
+        score_linearly(arms, view_belief(arrays).theta),
+        np.empty(arms.shape[0]),
+        np.empty(arms.shape[0]),
+        z,
+    )
+    bound_all(arrays, arms, squared_norms, bounds)
+    count = drop_beaten_arms(bounds.highest, bounds.lowest)
     if count > 1:
-        places, count = np.empty(count, np.int64), 0
-        for k in range(means.size):
-            if highest[k] > -np.inf:
-                places[count] = k
-                count += 1
+        bound_rest(arrays, arms, squared_norms, bounds)
+        count = drop_beaten_arms(bounds.highest, bounds.lowest)
+    if count > 1 and bound_large_width_error(arrays) > 0.0:
+        bound_leaders(arrays, arms, squared_norms, bounds)
+        count = drop_beaten_arms(bounds.highest, bounds.lowest)
+    if count > 1:
+        places = find_places(bounds.highest)
         widths = compute_large_widths(arrays, copy_rows(arms, places), EXACT_TOLERANCE)
         for m in range(count):
-            highest[places[m]] = means[places[m]] + z * widths[m]
-    return highest
+            bounds.highest[places[m]] = bounds.means[places[m]] + z * widths[m]
+    return bounds.highest
+
+
+@compiled
+def bound_all(arrays: PolicyArrays, arms: Floats, squared_norms: Floats, bounds: Bounds) -> None:
+    """Bound the scores of all arms by widths in float32."""
+    relative_error, unit = bound_large_width_error(arrays), 1.0 / math.sqrt(arrays.rules[0].ridge)
+    squares, errors, longest = np.empty(arms.shape[0]), np.empty(arms.shape[0]), 0.0
+    for k in range(squares.size):
+        longest = max(longest, squared_norms[k])
+    measure_in_float32(arrays, arms, math.sqrt(longest), squares, errors)
+    for k in range(squares.size):
+        low = math.sqrt(max(squares[k] - errors[k], 0.0))
+        high = math.sqrt(max(squares[k] + errors[k], 0.0))
+        error = relative_error * high + WIDTH_ROUNDING * unit * math.sqrt(squared_norms[k])
+        set_bounds(bounds, k, 0.5 * (high + low), 0.5 * (high - low) + error)
+
+
+@compiled
+def bound_rest(arrays: PolicyArrays, arms: Floats, squared_norms: Floats, bounds: Bounds) -> None:
+    """Bound the scores of the arms that are left by widths in float64."""
+    relative_error, unit = bound_large_width_error(arrays), 1.0 / math.sqrt(arrays.rules[0].ridge)
+    places = find_places(bounds.highest)
+    squares = np.empty(places.size)
+    measure_large(arrays, copy_rows(arms, places), squares)
+    for m in range(places.size):
+        width, k = math.sqrt(max(squares[m], 0.0)), places[m]
+        error = relative_error * width + WIDTH_ROUNDING * unit * math.sqrt(squared_norms[k])
+        set_bounds(bounds, k, width, error)
 
 
 @compiled
 def bound_leaders(
-    arrays: PolicyArrays,
-    arms: Floats,
-    squared_norms: Floats,
-    z: float,
-    means: Floats,
-    highest: Floats,
-    lowest: Floats,
+    arrays: PolicyArrays, arms: Floats, squared_norms: Floats, bounds: Bounds
 ) -> None:
     """Tighten the bounds (K,) of arms that may be the best, those with the highest bounds first.
 
     Each of them may show that others cannot be the best, and then these are not measured.
     """
+    means, highest, lowest = bounds.means, bounds.highest, bounds.lowest
     unit, bar = 1.0 / math.sqrt(arrays.rules[0].ridge), -np.inf
     is_open = np.empty(means.size, np.bool_)
     for k in range(means.size):
@@ -105,13 +140,32 @@ def bound_leaders(
                 count += 1
         if count == 0:
             return
-        widths = compute_large_widths(arrays, copy_rows(arms, places[:count]), CLOSER_TOLERANCE)
+        widths, errors = np.empty(count), np.empty(count)
+        rows = copy_rows(arms, places[:count])
+        solve_widths(arrays, rows, CLOSER_TOLERANCE, widths, errors)
         for m in range(count):
             k = places[m]
-            error = abs(z) * (2.0 * CLOSER_TOLERANCE * unit * math.sqrt(squared_norms[k]))
-            highest[k] = means[k] + z * widths[m] + error
-            lowest[k] = highest[k] - 2.0 * error
+            rounding = CLOSER_WIDTH_ROUNDING * unit * math.sqrt(squared_norms[k])
+            set_bounds(bounds, k, widths[m], 2.0 * errors[m] + rounding)
             bar = max(bar, lowest[k])
+
+
+@compiled
+def set_bounds(bounds: Bounds, k: int, width: float, error: float) -> None:
+    """Set the bounds of the score of arm k, given its width and the largest error of the width."""
+    bounds.highest[k] = bounds.means[k] + bounds.z * width + abs(bounds.z) * error
+    bounds.lowest[k] = bounds.highest[k] - 2.0 * abs(bounds.z) * error
+
+
+@compiled
+def find_places(highest: Floats) -> Places:
+    """The places of the arms that are left."""
+    places, count = np.empty(highest.size, np.int64), 0
+    for k in range(highest.size):
+        if highest[k] > -np.inf:
+            places[count] = k
+            count += 1
+    return places[:count]
 
 
 @compiled

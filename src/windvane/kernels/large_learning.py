@@ -20,6 +20,7 @@ from windvane.kernels.noise import add_error
 from windvane.kernels.pending import (
     COUNT,
     FADE,
+    RATIO,
     Pending,
     add_pending_sums,
     change_inverse,
@@ -57,6 +58,7 @@ def learn_into_large_sums(arrays: PolicyArrays, x: Floats, reward: float, at: fl
         change_matrices(arrays, state, pending)
     is_sudden = fade < LEAST_FADE
     if is_sudden:
+        pending.head[RATIO] = 0.0
         error = reward - dot(x, state.theta)
         if rule.unit == NOISE:
             width = compute_large_widths(arrays, view_matrix(x, 0, 1, x.size), WIDTH_TOLERANCE)[0]
@@ -67,6 +69,7 @@ def learn_into_large_sums(arrays: PolicyArrays, x: Floats, reward: float, at: fl
     variance, error = add_pending(arrays, state, x, reward, fade, weight)
     if rule.unit == NOISE and not is_sudden:
         add_error(arrays, error, variance, fade, weight)
+    follow_ratio(pending, counts.energy == 0.0, fade, weight)
     counts.ridge *= fade
     counts.noise_ridge *= fade * fade if rule.twin else fade
     counts.energy = fade * counts.energy + weight * dot(x, x)
@@ -77,6 +80,17 @@ def learn_into_large_sums(arrays: PolicyArrays, x: Floats, reward: float, at: fl
         change_matrices(arrays, state, pending)
         estimate_from_sums(arrays, state, pending)
     return 0
+
+
+@compiled
+def follow_ratio(pending: Pending, is_blank: bool, fade: float, weight: float) -> None:
+    """Raise τ so that W ≤ τW̃ still holds after an observation; W̃ of a blank belief is W.
+
+    W' = fW + w·xxᵀ + (1−f)λ and W̃' = f²W̃ + w²·xxᵀ + (1−f²)λ, so τ' = max(τ/f, 1/w) suffices.
+    """
+    ratio = 1.0 if is_blank else pending.head[RATIO]
+    if ratio >= 1.0:
+        pending.head[RATIO] = max(ratio / fade, 1.0 / max(weight, LEAST_WEIGHT))
 
 
 @compiled

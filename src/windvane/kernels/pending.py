@@ -16,10 +16,15 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane._jit import compiled
-from windvane._layout import WIDTH, PolicyArrays
+from windvane._layout import PENDING_COUNTERS, WIDTH, PolicyArrays
 from windvane.belief import State
 from windvane.kernels.belief_block import view_belief
-from windvane.kernels.blocked_inverse import Span, add_row_products, invert_in_blocks
+from windvane.kernels.blocked_inverse import (
+    Span,
+    add_row_products,
+    invert_in_blocks,
+    is_positive_definite,
+)
 from windvane.kernels.linalg import copy_matrix, dot, fill
 from windvane.kernels.matrix_views import view_matrix
 from windvane.kernels.symmetric_products import (
@@ -33,14 +38,17 @@ from windvane.kernels.symmetric_products import (
 )
 from windvane.types import Floats
 
-COUNT, FADE = 0, 1  # places in `head`
+COUNT, FADE, RATIO = 0, 1, 2  # places in `head`
 MOST_STEPS = 60  # of conjugate gradients
+FIRST_RATIO = 4.0  # the τ that is tried if none is known
+RATIO_STEP = 0.9  # by which τ − 1 is multiplied to find a smaller τ
+ROUNDING = 1e-15  # of a number of a matrix, relative to the trace
 
 
 class Pending(NamedTuple):
     """The observations that wait: views of the end of the block."""
 
-    head: Floats  # (2,)  how many observations wait, and F; all zeros if none does
+    head: Floats  # (3,)  how many observations wait, F, and τ ≥ 1 with W ≤ τW̃, or 0 if unknown
     residual: Floats  # (d,)  b − W·θ̂, which the next estimate takes into account
     divisors: Floats  # (room,)  e = 1/ω + xᵀz
     weights: Floats  # (room,)  ω
@@ -56,14 +64,15 @@ def view_pending(arrays: PolicyArrays) -> Pending:
     rule, block = arrays.rules[0], arrays.block
     d, room = rule.dim, rule.room
     has_spread = rule.twin and rule.style == WIDTH
-    size = 2 + d + 3 * room + (3 if has_spread else 2) * room * d
+    first = PENDING_COUNTERS + d
+    size = first + 3 * room + (3 if has_spread else 2) * room * d
     tail = block[block.size - size :]
-    numbers = tail[2 + d : 2 + d + 3 * room]
-    rows = tail[2 + d + 3 * room :]
+    numbers = tail[first : first + 3 * room]
+    rows = tail[first + 3 * room :]
     count = room if has_spread else 0
     return Pending(
-        tail[:2],
-        tail[2 : 2 + d],
+        tail[:PENDING_COUNTERS],
+        tail[PENDING_COUNTERS:first],
         numbers[:room],
         numbers[room : 2 * room],
         numbers[2 * room :],
@@ -226,8 +235,8 @@ def change_inverse(arrays: PolicyArrays, state: State) -> None:
 
 @compiled
 def forget_pending(pending: Pending) -> None:
-    """Let no observation wait; the residual stays."""
-    fill(pending.head, 0.0)
+    """Let no observation wait; the residual and τ stay."""
+    pending.head[COUNT], pending.head[FADE] = 0.0, 0.0
     fill(pending.divisors, 0.0)
     fill(pending.weights, 0.0)
     fill(pending.squares, 0.0)
@@ -264,6 +273,28 @@ def refresh_in_blocks(arrays: PolicyArrays, state: State) -> None:
             high = min(low + 64, d)
             span = Span(low, high, 0, high, 0, d)
             add_row_products(half, state.inverse, span, state.spread, 0, 1.0)
+        lower_ratio(arrays, state, half)
+
+
+@compiled
+def lower_ratio(arrays: PolicyArrays, state: State, scratch: Floats) -> None:
+    """Look for a smaller τ with W ≤ τW̃; no observation waits.
+
+    Every lesson raises τ by the factor by which older weights fall. A smaller τ is taken if
+    τW̃ − W has a root, also after more than its rounding error was taken off its diagonal.
+    """
+    rule, counts, head = arrays.rules[0], arrays.tally[0], view_pending(arrays).head
+    d, ratio = (
+        rule.dim,
+        FIRST_RATIO if head[RATIO] < 1.0 else 1.0 + RATIO_STEP * (head[RATIO] - 1.0),
+    )
+    slack = d * ROUNDING * ratio * (counts.energy + d * rule.ridge)
+    for i in range(d):
+        for j in range(i + 1):
+            scratch[i, j] = ratio * state.noise[i, j] - state.gram[i, j]
+        scratch[i, i] += (ratio - 1.0) * rule.ridge - slack
+    if is_positive_definite(scratch):
+        head[RATIO] = ratio
 
 
 @compiled
