@@ -5,7 +5,7 @@
 - `learning`, and a file for each memory with kernels of its own: `window`, `half_life`, `kalman`,
   `detect`
 - `pending`, `large_learning`, `large_widths`, `large_choosing`, `symmetric_products`,
-  `blocked_inverse`: the same for large dimensions
+  `float32_forms`, `blocked_inverse`: the same for large dimensions
 - `choosing`, `widths`, `sampling`, `round_draws`, `noise`: explorations
 - `diagonal`, `diagonal_choosing`, `diagonal_learning`, `diagonal_widths`, `sparse_weights`,
   `weight_table`, `row_checks`: the diagonal belief over sparse rows

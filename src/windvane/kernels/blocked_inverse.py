@@ -156,21 +156,28 @@ def factor_block(matrix: Floats, low: int, high: int, part: Floats, corner: Floa
 
 @compiled
 def factor_corner(matrix: Floats, low: int, high: int, corner: Floats) -> None:
-    """Factor the block from `low` to `high` on the diagonal in place, and write its inverse."""
+    """Factor the block from `low` to `high` on the diagonal in place, and write its inverse.
+
+    All inner loops go along rows, so that they fill vector registers.
+    """
     size = high - low
-    for i in range(size):
-        for j in range(i + 1):
-            rest = matrix[low + i, low + j]
-            for k in range(j):
-                rest -= matrix[low + i, low + k] * matrix[low + j, low + k]
-            if i == j:
-                matrix[low + i, low + i] = math.sqrt(rest)
-            else:
-                matrix[low + i, low + j] = rest / matrix[low + j, low + j]
+    column = np.empty(size)
     for j in range(size):
-        corner[j, j] = 1.0 / matrix[low + j, low + j]
+        pivot = math.sqrt(matrix[low + j, low + j])
+        matrix[low + j, low + j] = pivot
         for i in range(j + 1, size):
-            total = 0.0
-            for k in range(j, i):
-                total += matrix[low + i, low + k] * corner[k, j]
-            corner[i, j] = -total / matrix[low + i, low + i]
+            column[i] = matrix[low + i, low + j] / pivot
+            matrix[low + i, low + j] = column[i]
+        for i in range(j + 1, size):
+            row, factor = matrix[low + i, low:high], column[i]
+            for k in range(j + 1, i + 1):
+                row[k] -= factor * column[k]
+    for i in range(size):
+        row, out = matrix[low + i, low:high], corner[i]
+        for j in range(i):
+            out[j] = 0.0
+        for k in range(i):
+            factor, other = row[k] / row[i], corner[k]
+            for j in range(k + 1):
+                out[j] -= factor * other[j]
+        out[i] = 1.0 / row[i]

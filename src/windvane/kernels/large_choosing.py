@@ -29,6 +29,7 @@ from windvane.kernels.widths import CLOSER_WIDTH_ROUNDING, compute_squared_norms
 from windvane.types import Floats, Places
 
 LEADERS_AT_ONCE = 2  # arms that are measured together
+LARGEST_SHARE_OF_FLOAT32 = 0.25  # of the other errors of widths, beside which it hardly counts
 CLOSER_TOLERANCE = 3e-4  # error of closer widths, for ‖x‖/√λ = 1
 EXACT_TOLERANCE = 1e-10  # error of the widths that decide, for ‖x‖/√λ = 1
 
@@ -68,9 +69,9 @@ def score_with_large_widths(
         np.empty(arms.shape[0]),
         z,
     )
-    bound_all(arrays, arms, squared_norms, bounds)
+    is_coarse = bound_all(arrays, arms, squared_norms, bounds)
     count = drop_beaten_arms(bounds.highest, bounds.lowest)
-    if count > 1:
+    if count > 1 and is_coarse:
         bound_rest(arrays, arms, squared_norms, bounds)
         count = drop_beaten_arms(bounds.highest, bounds.lowest)
     if count > 1 and bound_large_width_error(arrays) > 0.0:
@@ -85,10 +86,14 @@ def score_with_large_widths(
 
 
 @compiled
-def bound_all(arrays: PolicyArrays, arms: Floats, squared_norms: Floats, bounds: Bounds) -> None:
-    """Bound the scores of all arms by widths in float32."""
+def bound_all(arrays: PolicyArrays, arms: Floats, squared_norms: Floats, bounds: Bounds) -> bool:
+    """Bound the scores of all arms by widths in float32.
+
+    Return whether float32 contributes so much to the bounds that float64 is worth its time.
+    """
     relative_error, unit = bound_large_width_error(arrays), 1.0 / math.sqrt(arrays.rules[0].ridge)
     squares, errors, longest = np.empty(arms.shape[0]), np.empty(arms.shape[0]), 0.0
+    coarse, other = 0.0, 0.0
     for k in range(squares.size):
         longest = max(longest, squared_norms[k])
     measure_in_float32(arrays, arms, math.sqrt(longest), squares, errors)
@@ -97,6 +102,9 @@ def bound_all(arrays: PolicyArrays, arms: Floats, squared_norms: Floats, bounds:
         high = math.sqrt(max(squares[k] + errors[k], 0.0))
         error = relative_error * high + WIDTH_ROUNDING * unit * math.sqrt(squared_norms[k])
         set_bounds(bounds, k, 0.5 * (high + low), 0.5 * (high - low) + error)
+        coarse += 0.5 * (high - low)
+        other += error
+    return coarse > LARGEST_SHARE_OF_FLOAT32 * other
 
 
 @compiled

@@ -37,6 +37,7 @@ from windvane.kernels.symmetric_products import multiply_symmetric, multiply_sym
 from windvane.types import Floats
 
 ESTIMATE_TOLERANCE = 1e-9  # relative error of θ̂
+LEAST_LAG_SHARE = 1e-3
 WIDTH_TOLERANCE = 1e-9  # error of the width behind an error of prediction, for ‖x‖/√λ = 1
 
 
@@ -137,6 +138,7 @@ def add_pending(
     size = max(dot(theta, theta), dot(images[0], images[0]))
     limits[0] = ESTIMATE_TOLERANCE * rule.ridge * math.sqrt(size)
     limits[1] = WIDTH_TOLERANCE * math.sqrt(dot(x, x)) / (1.0 + weight * along)
+    limits[1] /= min(compute_lag_share(arrays), 1.0)
     solve_rows(
         *(state, pending, lags[:systems], residuals[:systems], answers[:systems]),
         *(images[:systems], limits[:systems]),
@@ -153,6 +155,17 @@ def add_pending(
         correct_spread_image(pending, m, x, q)
         pending.squares[m] = dot(x, q)
     return 1.0 + square, error
+
+
+@compiled
+def compute_lag_share(arrays: PolicyArrays) -> float:
+    """(|λ−Λ| + |λ−Λ̃|)/λ: the share of an error of u that `finish_width` hands on to the width.
+
+    There, u is multiplied by λ−Λ or λ−Λ̃ wherever it occurs.
+    """
+    rule, counts = arrays.rules[0], arrays.tally[0]
+    share = (abs(rule.ridge - counts.ridge) + abs(rule.ridge - counts.noise_ridge)) / rule.ridge
+    return max(share, LEAST_LAG_SHARE)
 
 
 @compiled

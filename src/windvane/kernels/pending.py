@@ -36,12 +36,12 @@ from windvane.kernels.symmetric_products import (
     multiply_symmetric,
     multiply_symmetric_sparse,
 )
-from windvane.types import Floats
+from windvane.types import Floats, Places
 
 COUNT, FADE, RATIO = 0, 1, 2  # places in `head`
 MOST_STEPS = 60  # of conjugate gradients
 FIRST_RATIO = 4.0  # the τ that is tried if none is known
-RATIO_STEP = 0.9  # by which τ − 1 is multiplied to find a smaller τ
+RATIO_STEP = 0.8  # by which τ − 1 is multiplied to find a smaller τ
 ROUNDING = 1e-15  # of a number of a matrix, relative to the trace
 
 
@@ -110,11 +110,13 @@ def correct_spread_image(pending: Pending, count: int, row: Floats, image: Float
 
 
 @compiled
-def multiply_by_inverse(state: State, pending: Pending, rows: Floats, out: Floats) -> None:
-    """Write P·row of every row (n, d) to `out` (n, d)."""
-    multiply_rows_symmetric(state.inverse, rows, out)
+def multiply_by_inverse(
+    state: State, pending: Pending, rows: Floats, places: Places, out: Floats
+) -> None:
+    """Write P·row of the rows (n, d) at `places` to the same places of `out` (n, d)."""
+    multiply_rows_symmetric(state.inverse, rows, places, out)
     count, fade = int(pending.head[COUNT]), get_fade(pending)
-    for k in range(rows.shape[0]):
+    for k in places:
         correct_image(pending, count, rows[k], out[k])
         for i in range(out.shape[1]):
             out[k, i] /= fade
@@ -136,7 +138,10 @@ def multiply_by_noise(arrays: PolicyArrays, state: State, rows: Floats, out: Flo
     """Write W̃·row of every row (n, d) to `out` (n, d)."""
     rule, pending = arrays.rules[0], view_pending(arrays)
     fade, power = get_fade(pending), 2 if rule.twin else 1
-    multiply_rows_symmetric(state.noise, rows, out)
+    places = np.empty(rows.shape[0], np.int64)
+    for k in range(places.size):
+        places[k] = k
+    multiply_rows_symmetric(state.noise, rows, places, out)
     for k in range(rows.shape[0]):
         image = out[k]
         for m in range(int(pending.head[COUNT])):
@@ -166,18 +171,21 @@ def solve_rows(
     """
     n, d = residuals.shape
     images, steps, changes = np.empty((n, d)), np.zeros((n, d)), np.zeros((n, d))
-    energies = np.ones(n)
+    energies, places = np.ones(n), np.empty(n, np.int64)
     for count in range(MOST_STEPS):
-        is_done = True
+        unsolved = 0
         for k in range(n):
-            is_done = is_done and dot(residuals[k], residuals[k]) <= limits[k] * limits[k]
-        if is_done:
+            if not dot(residuals[k], residuals[k]) <= limits[k] * limits[k]:
+                places[unsolved] = k
+                unsolved += 1
+        if unsolved == 0:
             return
         if count == 0 and first_images.shape[0] > 0:
             copy_matrix(first_images, images)
         else:
-            multiply_by_inverse(state, pending, residuals, images)
-        for k in range(n):
+            multiply_by_inverse(state, pending, residuals, places[:unsolved], images)
+        for m in range(unsolved):
+            k = places[m]
             energy = dot(residuals[k], images[k])
             if not energy > 0.0:
                 continue

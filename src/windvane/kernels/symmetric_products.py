@@ -136,13 +136,17 @@ def multiply_symmetric_sparse(matrix: Floats, vector: Floats, places: Places, ou
 
 
 @compiled
-def multiply_rows_symmetric(matrix: Floats, rows: Floats, out: Floats) -> None:
-    """Write matrix·row for every row (n, d) to `out` (n, d); a pass over the matrix serves two."""
-    n = rows.shape[0]
-    for k in range(0, n - 1, 2):
-        multiply_symmetric_twice(matrix, rows[k], rows[k + 1], out[k], out[k + 1])
-    if n % 2 == 1:
-        multiply_symmetric(matrix, rows[n - 1], out[n - 1])
+def multiply_rows_symmetric(matrix: Floats, rows: Floats, places: Places, out: Floats) -> None:
+    """Write matrix·row for the rows (n, d) at `places` to the same places of `out` (n, d).
+
+    A pass over the matrix serves two rows.
+    """
+    last = places.size - 1
+    for m in range(0, last, 2):
+        k, n = places[m], places[m + 1]
+        multiply_symmetric_twice(matrix, rows[k], rows[n], out[k], out[n])
+    if last % 2 == 0:
+        multiply_symmetric(matrix, rows[places[last]], out[places[last]])
 
 
 @compiled
@@ -234,30 +238,41 @@ def add_outer_products(matrix: Floats, left: Floats, right: Floats, factor: floa
     The product must be symmetric.
     """
     d = matrix.shape[0]
+    whole = d - d % 4
     for low in range(0, d, COLUMNS_AT_ONCE):
-        for i in range(low - low % 2, d - 1, 2):
-            high = min(low + COLUMNS_AT_ONCE, i + 2)  # the number above the diagonal is never read
-            row, next_row = matrix[i, low:high], matrix[i + 1, low:high]
+        for i in range(low, whole, 4):
+            high = min(low + COLUMNS_AT_ONCE, i + 4)  # numbers above the diagonal are never read
+            row0, row1 = matrix[i, low:high], matrix[i + 1, low:high]
+            row2, row3 = matrix[i + 2, low:high], matrix[i + 3, low:high]
             for m in range(0, left.shape[0], 4):
-                a0, a1, a2, a3 = left[m, i], left[m + 1, i], left[m + 2, i], left[m + 3, i]
-                b0, b1 = left[m, i + 1], left[m + 1, i + 1]
-                b2, b3 = left[m + 2, i + 1], left[m + 3, i + 1]
+                a0, b0, c0, d0 = left[m, i], left[m, i + 1], left[m, i + 2], left[m, i + 3]
+                n = m + 1
+                a1, b1, c1, d1 = left[n, i], left[n, i + 1], left[n, i + 2], left[n, i + 3]
+                n = m + 2
+                a2, b2, c2, d2 = left[n, i], left[n, i + 1], left[n, i + 2], left[n, i + 3]
+                n = m + 3
+                a3, b3, c3, d3 = left[n, i], left[n, i + 1], left[n, i + 2], left[n, i + 3]
                 x0, x1 = right[m, low:high], right[m + 1, low:high]
                 x2, x3 = right[m + 2, low:high], right[m + 3, low:high]
-                for j in range(row.size):
+                for j in range(row0.size):
                     x, y, z, w = x0[j], x1[j], x2[j], x3[j]
-                    row[j] += a0 * x + a1 * y + a2 * z + a3 * w
-                    next_row[j] += b0 * x + b1 * y + b2 * z + b3 * w
-            for j in range(row.size):
-                row[j] *= factor
-                next_row[j] *= factor
-    if d % 2 == 1:
-        row = matrix[d - 1]
+                    row0[j] += a0 * x + a1 * y + a2 * z + a3 * w
+                    row1[j] += b0 * x + b1 * y + b2 * z + b3 * w
+                    row2[j] += c0 * x + c1 * y + c2 * z + c3 * w
+                    row3[j] += d0 * x + d1 * y + d2 * z + d3 * w
+            if factor != 1.0:
+                for j in range(row0.size):
+                    row0[j] *= factor
+                    row1[j] *= factor
+                    row2[j] *= factor
+                    row3[j] *= factor
+    for i in range(whole, d):
+        row = matrix[i]
         for m in range(left.shape[0]):
-            a0, x0 = left[m, d - 1], right[m]
-            for j in range(d):
-                row[j] += a0 * x0[j]
-        for j in range(d):
+            a, x0 = left[m, i], right[m]
+            for j in range(i + 1):
+                row[j] += a * x0[j]
+        for j in range(i + 1):
             row[j] *= factor
 
 
