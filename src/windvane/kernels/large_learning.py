@@ -37,7 +37,7 @@ from windvane.kernels.symmetric_products import multiply_symmetric, multiply_sym
 from windvane.types import Floats
 
 ESTIMATE_TOLERANCE = 1e-9  # relative error of θ̂
-LEAST_LAG_SHARE = 1e-3
+LEAST_LAG_SHARE = 1e-3  # of λ: a smaller lag is counted as this one
 WIDTH_TOLERANCE = 1e-9  # error of the width behind an error of prediction, for ‖x‖/√λ = 1
 
 
@@ -164,8 +164,8 @@ def compute_lag_share(arrays: PolicyArrays) -> float:
     There, u is multiplied by λ−Λ or λ−Λ̃ wherever it occurs.
     """
     rule, counts = arrays.rules[0], arrays.tally[0]
-    share = (abs(rule.ridge - counts.ridge) + abs(rule.ridge - counts.noise_ridge)) / rule.ridge
-    return max(share, LEAST_LAG_SHARE)
+    lags: float = abs(rule.ridge - counts.ridge) + abs(rule.ridge - counts.noise_ridge)
+    return max(lags / rule.ridge, LEAST_LAG_SHARE)
 
 
 @compiled
