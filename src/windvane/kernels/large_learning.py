@@ -164,8 +164,9 @@ def compute_lag_share(arrays: PolicyArrays) -> float:
     There, u is multiplied by λ−Λ or λ−Λ̃ wherever it occurs.
     """
     rule, counts = arrays.rules[0], arrays.tally[0]
-    lags: float = abs(rule.ridge - counts.ridge) + abs(rule.ridge - counts.noise_ridge)
-    return max(lags / rule.ridge, LEAST_LAG_SHARE)
+    lags = abs(rule.ridge - counts.ridge) + abs(rule.ridge - counts.noise_ridge)
+    share: float = lags / rule.ridge
+    return max(share, LEAST_LAG_SHARE)
 
 
 @compiled
