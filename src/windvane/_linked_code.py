@@ -10,7 +10,7 @@ is gone, functions are compiled in numba's own way; `tests/test_jit.py` then say
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -18,12 +18,15 @@ from llvmlite.binding import Linkage, ModuleRef
 from numba import njit
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler import Compiler, CompileResult
+from numba.core.cpu import CPUContext
 
 from windvane._compile_notice import compile_notice
+from windvane._interpreter import call_with_room, no_garbage_collection
 
 NEEDED = {
-    JITCodeLibrary: ("_optimize_final_module", "_finalize_final_module", "_ensure_finalized"),
-    JITCPUCodegen: ("_library_class", "create_library", "set_env"),
+    JITCodeLibrary: ("_optimize_functions", "_finalize_final_module", "_ensure_finalized"),
+    JITCPUCodegen: ("_library_class", "_function_pass_manager", "create_library", "set_env"),
+    CPUContext: ("create_cfunc_wrapper",),
     CompileResult: ("_find_referenced_environments",),
 }
 
@@ -33,7 +36,22 @@ def can_link() -> bool:
     return all(hasattr(owner, name) for owner, names in NEEDED.items() for name in names)
 
 
-class LinkedLibrary(JITCodeLibrary):  # type: ignore[misc]
+class Library(JITCodeLibrary):  # type: ignore[misc]
+    """LLVM code whose functions are simplified one by one before they are linked."""
+
+    def _optimize_functions(self, module: ModuleRef) -> None:
+        """Run LLVM's function passes on the functions of a module, and not on its declarations.
+
+        A module declares many times as many functions as it has, and a run takes its time on each.
+        """
+        module.data_layout = self._codegen._data_layout
+        for function in module.functions:
+            if not function.is_declaration:
+                passes, builder = self._codegen._function_pass_manager()
+                passes.run(function, builder)
+
+
+class LinkedLibrary(Library):
     """The LLVM code of a function that only compiled code calls."""
 
     _whole_module: ModuleRef | None = None  # with all that it calls
@@ -71,7 +89,7 @@ class LinkedLibrary(JITCodeLibrary):  # type: ignore[misc]
         return 0
 
 
-class EntryLibrary(JITCodeLibrary):  # type: ignore[misc]
+class EntryLibrary(Library):
     """The machine code of a function that Python calls, with all that it calls."""
 
     def finalize(self) -> None:
@@ -121,8 +139,12 @@ class EntryCompiler(Compiler):  # type: ignore[misc]
         codegen = self.state.targetctx.codegen()
         self.state.library = EntryLibrary(codegen, function.__qualname__)
         self.state.library.enable_object_caching()
-        with compile_notice.watch(), _only_linked_libraries(codegen):
-            result = super().compile_extra(function)
+        with ExitStack() as stack:
+            stack.enter_context(compile_notice.watch())
+            stack.enter_context(no_garbage_collection())
+            stack.enter_context(_only_linked_libraries(codegen))
+            stack.enter_context(_no_cfunc_wrappers(self.state.targetctx))
+            result = call_with_room(super().compile_extra, function)
         for environment in result._find_referenced_environments():
             codegen.set_env(environment.env_name, environment)
         return result
@@ -136,6 +158,20 @@ def _only_linked_libraries(codegen: JITCPUCodegen) -> Iterator[None]:
         yield
     finally:
         del codegen._library_class  # what remains is the attribute of the class
+
+
+@contextmanager
+def _no_cfunc_wrappers(context: CPUContext) -> Iterator[None]:
+    """Make no functions that C could call, which numba makes of every function it calls itself."""
+    context.create_cfunc_wrapper = _make_no_wrapper
+    try:
+        yield
+    finally:
+        del context.create_cfunc_wrapper  # what remains is the method of the class
+
+
+def _make_no_wrapper(*_: object) -> None:
+    """Do nothing."""
 
 
 class LinkedFunction:
