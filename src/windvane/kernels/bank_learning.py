@@ -96,8 +96,9 @@ def weigh_lesson(rules: BankRules, bank: Bank, at: float, newest: float) -> tupl
     The sums of a column are scaled back once their factor would become too small.
     """
     columns = rules.half_lives.size
-    fades, weights = np.ones(columns), np.ones(columns)
+    fades, weights = np.empty(columns), np.empty(columns)
     for j in range(columns):
+        fades[j], weights[j] = 1.0, 1.0
         half_life = rules.half_lives[j]
         if half_life == np.inf:
             continue
@@ -126,7 +127,9 @@ def recall_row(
     """Return the mean m and the variance s of each weight and of the row."""
     shape, columns = priors.shape, fades.size
     own_means, own_variances = np.empty(shape), np.empty(shape)
-    known = Recollection(priors, own_means, own_variances, np.zeros(columns), np.zeros(columns))
+    known = Recollection(priors, own_means, own_variances, np.empty(columns), np.empty(columns))
+    for j in range(columns):
+        known.means[j], known.variances[j] = 0.0, 0.0
     fours = columns - columns % 4
     for i in range(places.size):
         own = 2 * columns * places[i]
@@ -261,14 +264,18 @@ def learn_lesson(
     fade_evidence(bank.evidence, groups)
     priors = spread_priors(bank.evidence, rules.first_priors, groups)
     known = recall_row(bank, fades, places, row.values, priors)
-    errors, totals = reward - known.means, 1.0 / weights + known.variances
-    noise_scales = np.empty(fades.size)
-    for j in range(fades.size):
-        noise_scales[j] = 1.0 / compute_noise(bank, j) ** 2
-    steps = Steps(totals, errors / totals, 1.0 / fades, noise_scales)
+    columns = fades.size
+    steps = Steps(np.empty(columns), np.empty(columns), np.empty(columns), np.empty(columns))
+    errors, spreads = np.empty(columns), np.empty(columns)
+    for j in range(columns):
+        error, total = reward - known.means[j], 1.0 / weights[j] + known.variances[j]
+        errors[j], spreads[j] = error, weights[j] * total
+        steps.totals[j], steps.shifts[j] = total, error / total
+        noise = compute_noise(bank, j)
+        steps.steps[j], steps.scales[j] = 1.0 / fades[j], 1.0 / (noise * noise)
     learn_row(bank, known, steps, places, groups, row.values)
     update_leading(bank.sums, places, leader, leading)
-    judge_columns(rules, bank, leader, errors, weights * totals)
+    judge_columns(rules, bank, leader, errors, spreads)
     added_scales = update_scales(sides, scales, scale_room)
     best = find_best_column(rules, bank, leader)
     return Learned(row.keys.size, added, added_groups, added_scales, best)
@@ -300,7 +307,9 @@ def judge_columns(
         own[LOSS] += 0.5 * square / max(variance, LEAST_VARIANCE)
     lead[ERRORS] = keep * lead[ERRORS] + errors[leader] * errors[leader]
     lead[WEIGHTS] = keep * lead[WEIGHTS] + 1.0
-    least = bank.judgements[:, LOSS].min()
+    least = bank.judgements[0, LOSS]
+    for j in range(1, errors.size):
+        least = min(least, bank.judgements[j, LOSS])
     for j in range(errors.size):
         bank.judgements[j, LOSS] = min(bank.judgements[j, LOSS] - least, MAX_LOSS)
 
@@ -325,10 +334,10 @@ def amend_lesson(
     groups, _ = claim_groups(bank.group_keys, row.groups, 0)
     priors = spread_priors(bank.evidence, rules.first_priors, groups)
     known = recall_row(bank, fades, places, row.values, priors)
-    totals = 1.0 / weights + known.variances
     for i in range(places.size):
         own, x = bank.sums[places[i]], row.values[i]
         for j in range(fades.size):
-            own[MOMENT, j] += x * more / (totals[j] - x * x * known.own_variances[i, j]) / fades[j]
+            total = 1.0 / weights[j] + known.variances[j]
+            own[MOMENT, j] += x * more / (total - x * x * known.own_variances[i, j]) / fades[j]
     update_leading(bank.sums, places, leader, leading)
     return added

@@ -82,8 +82,10 @@ def spread_priors(evidence: Floats, first_priors: Floats, groups: Places) -> Flo
     columns = first_priors.size
     fours = columns - columns % 4
     priors = np.empty((groups.size, columns))
-    priors[0, :] = CONSTANT_PRIOR
-    imagined, most = IMAGINED_WEIGHTS / first_priors, np.full(columns, MAX_PRIOR)
+    imagined, most = np.empty(columns), np.empty(columns)
+    for j in range(columns):
+        priors[0, j] = CONSTANT_PRIOR
+        imagined[j], most[j] = IMAGINED_WEIGHTS / first_priors[j], MAX_PRIOR
     for i in range(1, groups.size):
         if groups[i] == NO_GROUP:
             for j in range(columns):
@@ -116,7 +118,9 @@ def fill_priors(
 @compiled_in_order
 def fade_evidence(evidence: Floats, groups: Places) -> None:
     """Fade the sums of every group that occurs in a row, once, in all columns."""
-    is_faded = np.zeros(evidence.shape[0], np.bool_)
+    is_faded = np.empty(evidence.shape[0], np.bool_)
+    for group in range(is_faded.size):
+        is_faded[group] = False
     width = 2 * evidence.shape[2]  # a multiple of four, because the number of columns is even
     for i in range(groups.size):
         if groups[i] != NO_GROUP and not is_faded[groups[i]]:
