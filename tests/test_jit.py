@@ -1,15 +1,18 @@
 """`@compiled`: each function is compiled once, and all processes run the same machine code."""
 
 import ast
+import gc
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from numba.core.caching import FunctionCache
 
 from windvane import _code_loading, _compile_notice, _jit, _linked_code, kernels
+from windvane._interpreter import no_garbage_collection
 from windvane._jit import call_directly, compiled
 
 MODULE = """
@@ -325,3 +328,95 @@ def test_a_direct_call_works_without_the_compiler() -> None:
         text=True,
     )
     assert ended.stdout == "3\n", ended.stderr
+
+
+ROOM_RUN = """
+import sys
+from windvane._interpreter import call_with_room
+
+def count_frames(depth):
+    return 1 if depth == 0 else 1 + count_frames(depth - 1)
+
+print(call_with_room(count_frames, 600), call_with_room.__code__.co_stacksize)
+try:
+    call_with_room(int, "x")
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_call_with_room_calls_and_raises_as_any_other() -> None:
+    command = [sys.executable, "-c", ROOM_RUN]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == [
+        "601 131072",
+        "invalid literal for int() with base 10: 'x'",
+    ]
+
+
+def test_garbage_is_collected_again_after_a_compilation_that_fails() -> None:
+    is_enabled = []
+
+    def fail() -> None:
+        is_enabled.append(gc.isenabled())
+        raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"), no_garbage_collection():
+        fail()
+    assert [*is_enabled, gc.isenabled()] == [False, True]
+
+
+def test_folders_without_compiled_code_have_none() -> None:
+    for folder in _jit.WITHOUT_COMPILED_CODE:
+        for path in (_jit.PACKAGE / folder).rglob("*.py"):
+            assert "@compiled" not in path.read_text(), path
+
+
+def test_types_of_arguments_are_those_of_numba() -> None:
+    from numba import typeof
+
+    constant = np.zeros(3)
+    constant.flags.writeable = False
+    record = np.zeros(1, np.dtype([("a", "f8"), ("b", "i8")]))
+    arrays = (np.zeros((2, 3)), np.zeros((2, 3)).T, np.zeros(8)[::2], constant, record)
+    for value in (*arrays, arrays, (1, 2.0), 7, 1.5, np.uint64(3), True):
+        assert _jit._find_type(value) == typeof(value)
+
+
+LEARNER_RUN = """
+import subprocess, sys, windvane as wv
+from windvane import _compile_ahead
+
+def start_and_wait(*arguments, **options):  # for a test that does not depend on speed
+    child = start(*arguments, **options)
+    child.wait()
+    return child
+
+start = subprocess.Popen
+_compile_ahead.subprocess.Popen = start_and_wait
+_compile_ahead.can_start_python = lambda: sys.argv[1] == "two"
+learner = wv.Learner(seed=1)
+for i in range(3):
+    decision = learner.rank({"device": "phone", "size": i}, ["news", "match"], at=float(i))
+    learner.reward(decision, 1.0)
+kernels = sys.modules["windvane.learner.ranking"], sys.modules["windvane.kernels.bank_learning"]
+rank, learn = kernels[0].rank_actions, kernels[1].learn_lesson
+print(*(sum(each.stats.cache_misses.values()) for each in (rank, learn)), decision.probabilities)
+"""
+
+
+def test_another_process_compiles_what_a_learner_learns_with_and_nothing_twice(
+    tmp_path: Path,
+) -> None:
+    results = []
+    for processes in ("one", "two"):
+        env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / processes)}
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        command = [sys.executable, "-c", LEARNER_RUN, processes]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=300, env=env
+        )
+        results.append(done.stdout.split(maxsplit=2))
+    (_, compiled_alone, shares), (rank, learn, same_shares) = results
+    assert (compiled_alone, rank, learn) == ("1", "1", "0")
+    assert shares == same_shares

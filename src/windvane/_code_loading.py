@@ -1,14 +1,17 @@
 """Load the machine code of a function from disk without all that numba needs to compile.
 
-numba first registers all functions that it can compile, which takes longer than everything else in
-a process that only loads. Loaded code calls numba's runtime, whose addresses are enough here. Once
-a function is compiled, numba registers the rest by itself.
+numba first registers all functions that it can compile, and compiles its own runtime, which takes
+longer than everything else in a process that only loads. Loaded code calls the runtime by the
+addresses of its C functions, which are enough here: all else of the runtime was linked into the
+code. Once a function is compiled, numba registers and compiles the rest by itself.
 """
 
+from functools import cache as run_once
 from functools import partial
 from typing import Any
 
-from numba.core.runtime import rtsys
+from llvmlite import binding
+from numba.core.runtime import _nrt_python
 
 NEEDED = ("load_overload", "_load_overload", "_guard_against_spurious_io_errors")
 
@@ -21,7 +24,14 @@ def load_quickly(cache: Any) -> None:
 
 def _load_overload(cache: Any, signature: Any, context: Any) -> Any:
     """Return a function that was compiled for a signature, or None if it is not on disk."""
-    rtsys.initialize(context)
+    _register_runtime()
     with cache._guard_against_spurious_io_errors():
         return cache._load_overload(signature, context)
     return None
+
+
+@run_once
+def _register_runtime() -> None:
+    """Let machine code find the C functions of numba's runtime by their names."""
+    for name, address in _nrt_python.c_helpers.items():
+        binding.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)

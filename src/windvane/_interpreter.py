@@ -1,4 +1,4 @@
-"""What CPython does beside the work of a compiler, and how to spare it: a fifth of the first use."""
+"""What CPython does in vain while a compiler works, and how to spare it."""
 
 import gc
 from collections.abc import Callable, Iterator

@@ -9,6 +9,7 @@ is loaded.
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -16,9 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numba import njit, typeof
+from numba.core import types
 from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.types.containers import BaseTuple
 from numba.extending import register_jitable
+from numba.np import numpy_support
 
 from windvane._code_loading import load_quickly
 from windvane._compile_notice import compile_notice
@@ -49,6 +53,7 @@ SOURCES = (
     "types.py",
     "validation.py",
 )
+WITHOUT_COMPILED_CODE = {"client", "service"}  # folders, among them those with most files
 
 
 def _hash_sources() -> str:
@@ -58,10 +63,14 @@ def _hash_sources() -> str:
     must discard what is cached for all of them.
     """
     digest = hashlib.sha256()
-    for source in sorted(PACKAGE.rglob("*.py")):
-        text = source.read_bytes()
-        if b"\n@compiled" in text or source.relative_to(PACKAGE).as_posix() in SOURCES:
-            digest.update(text)
+    for folder, folders, names in os.walk(PACKAGE):
+        folders[:] = sorted(set(folders) - WITHOUT_COMPILED_CODE)
+        for name in sorted(names):
+            if name.endswith(".py"):
+                source = Path(folder, name)
+                text = source.read_bytes()
+                if b"\n@compiled" in text or source.relative_to(PACKAGE).as_posix() in SOURCES:
+                    digest.update(text)
     return digest.hexdigest()
 
 
@@ -111,9 +120,16 @@ def cache_folder(function: Callable[..., object]) -> Path:
 
 def is_compiled(function: Callable[..., object]) -> bool:
     """Whether this version of a function is loaded or on disk, for some signature."""
-    if function.overloads:  # type: ignore[attr-defined]
+    if getattr(function, "overloads", True):  # without them NUMBA_DISABLE_JIT is set
         return True
     return has_cache_folder(function) and bool(_open_cache(function)._cache_file._load_index())
+
+
+def _is_on_disk(dispatcher: Any, signature: Any) -> bool:
+    """Whether the machine code for a signature is on disk: it is then loaded without a lock."""
+    cache = dispatcher._cache
+    key = cache._index_key(signature, dispatcher.targetctx.codegen())
+    return key in cache._cache_file._load_index()
 
 
 def _open_cache(dispatcher: Any) -> Any:
@@ -140,7 +156,7 @@ def _compile_once(dispatcher: Any) -> Callable[..., Any]:
     name = f"windvane.{function.__module__.rpartition('.')[2]}.{function.__qualname__}.lock"
 
     def compile_alone(signature: Any) -> Any:
-        if not has_cache_folder(dispatcher):
+        if not has_cache_folder(dispatcher) or _is_on_disk(dispatcher, signature):
             return compile_(signature)
         with global_compiler_lock, _lock_for_compilation(cache_folder(dispatcher), name):
             return compile_(signature)
@@ -180,8 +196,8 @@ def compile_for(function: Function, *arguments: object) -> Function:
         return function
     key = (function, *map(_describe_type, arguments))
     if key not in _overloads:
-        types = tuple(typeof(value) for value in arguments)
-        _overloads[key] = function.compile(types)
+        signature = tuple(map(_find_type, arguments))
+        _overloads[key] = function.compile(signature)
     return cast(Function, _overloads[key])
 
 
@@ -203,6 +219,16 @@ def call_directly(function: Function) -> Function:
         return direct(*arguments)
 
     return cast(Function, call)
+
+
+def _find_type(value: object) -> Any:
+    """Return numba's type of an argument: `numba.typeof`, which imports more to type an array."""
+    if type(value) is np.ndarray:
+        dtype, is_constant = numpy_support.from_dtype(value.dtype), not value.flags.writeable
+        return types.Array(dtype, value.ndim, numpy_support.map_layout(value), is_constant)
+    if isinstance(value, tuple):
+        return BaseTuple.from_types(tuple(map(_find_type, value)), type(value))
+    return typeof(value)
 
 
 def _describe_type(value: object) -> object:

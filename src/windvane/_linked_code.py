@@ -14,7 +14,8 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any
 
-from llvmlite.binding import Linkage, ModuleRef
+from llvmlite import ir
+from llvmlite.binding import Linkage, ModuleRef, parse_assembly
 from numba import njit
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler import Compiler, CompileResult
@@ -24,11 +25,20 @@ from windvane._compile_notice import compile_notice
 from windvane._interpreter import call_with_room, no_garbage_collection
 
 NEEDED = {
-    JITCodeLibrary: ("_optimize_functions", "_finalize_final_module", "_ensure_finalized"),
-    JITCPUCodegen: ("_library_class", "_function_pass_manager", "create_library", "set_env"),
+    JITCodeLibrary: (
+        *("_optimize_functions", "_finalize_final_module", "_ensure_finalized"),
+        *("_get_compiled_object", "serialize_using_object_code"),
+    ),
+    JITCPUCodegen: (
+        *("_library_class", "_function_pass_manager", "_create_empty_module"),
+        *("create_library", "set_env"),
+    ),
     CPUContext: ("create_cfunc_wrapper",),
     CompileResult: ("_find_referenced_environments",),
 }
+
+
+POINTER = ir.IntType(8).as_pointer()
 
 
 def can_link() -> bool:
@@ -99,6 +109,20 @@ class EntryLibrary(Library):
         self._linking_libraries.clear()
         super().finalize()
 
+    def serialize_using_object_code(self) -> tuple[str, str, tuple[bytes, bytes]]:
+        """Return what is kept on disk: the machine code, and the names by which it is called.
+
+        numba keeps all LLVM code, to link it into other functions, and reads it when it loads the
+        machine code. Nobody links an entry, so a variable for each name is enough.
+        """
+        self._ensure_finalized()
+        names = self._codegen._create_empty_module(self.name)
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage == Linkage.external:
+                ir.GlobalVariable(names, POINTER, function.name).initializer = POINTER(None)
+        bitcode = parse_assembly(str(names)).as_bitcode()
+        return self.name, "object", (self._get_compiled_object(), bitcode)
+
 
 def link_all(module: ModuleRef, libraries: Sequence[JITCodeLibrary]) -> list[JITCodeLibrary]:
     """Link libraries and all that they call into a module; return them, each once.
@@ -145,9 +169,29 @@ class EntryCompiler(Compiler):  # type: ignore[misc]
             stack.enter_context(_only_linked_libraries(codegen))
             stack.enter_context(_no_cfunc_wrappers(self.state.targetctx))
             result = call_with_room(super().compile_extra, function)
+        result = EntryResult(*result)
         for environment in result._find_referenced_environments():
             codegen.set_env(environment.env_name, environment)
         return result
+
+
+class EntryResult(CompileResult):  # type: ignore[misc]
+    """What numba knows of an entry, and keeps on disk."""
+
+    __slots__ = ()
+
+    def _find_referenced_environments(self) -> list[Any]:
+        """Return the environments that code may read: not those of numba's own that are empty.
+
+        An environment imports its module when the code is loaded, and the modules of numba take
+        long. A function needs its environment to raise an error with values in it; what numba
+        raises in these functions are fixed texts.
+        """
+        return [
+            each
+            for each in super()._find_referenced_environments()
+            if each.consts or not each.globals["__name__"].startswith("numba.")
+        ]
 
 
 @contextmanager

@@ -73,8 +73,8 @@ def sample_outside_layer(layer: int, x: float, bits: np.uint64) -> float:
             if -2.0 * math.log(uniform(bits, 2)) > step * step:
                 return EDGE + step
         else:
-            low = math.exp(-0.5 * (LAYERS[layer] * LAYERS[layer]))
-            high = math.exp(-0.5 * (LAYERS[layer + 1] * LAYERS[layer + 1]))
+            low = math.exp(-0.5 * LAYERS[layer] ** 2)
+            high = math.exp(-0.5 * LAYERS[layer + 1] ** 2)
             if low + uniform(bits, 1) * (high - low) < math.exp(-0.5 * x * x):
                 return x
             bits = draw_word(bits, 2)

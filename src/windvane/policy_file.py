@@ -8,7 +8,6 @@ import hashlib
 import io
 import json
 import os
-import zipfile
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -49,6 +48,8 @@ def write(target: Target, header: Header, arrays: Arrays, kind: str = "Policy") 
 
 
 def _write_archive(target: Path | BinaryIO, header: Header, contents: dict[str, bytes]) -> None:
+    import zipfile  # imported late: most policies are never saved
+
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(HEADER, json.dumps(header))
         for name, content in contents.items():
@@ -57,6 +58,8 @@ def _write_archive(target: Path | BinaryIO, header: Header, contents: dict[str, 
 
 def read(source: Target, kind: str = "Policy") -> tuple[Header, Arrays]:
     """Return the header and the arrays of a file of this kind, once its checksum is verified."""
+    import zipfile
+
     who = describe(source)
     if isinstance(source, str | PathLike) and not os.path.exists(source):
         raise FileError(f"{who} does not exist")

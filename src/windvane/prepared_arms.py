@@ -5,7 +5,6 @@ remaining arms contain every arm that can win, and `choose` itself decides among
 """
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -251,6 +250,8 @@ def find_rivals(arms: Finite, state: State, span: Band) -> Places | None:
         return None
     ladder = bounds.build_ladder(sample[::8])
     theta: Singles = (state.theta / bounds.scale).astype(np.float32)
+
+    from concurrent.futures import ThreadPoolExecutor  # imported late: only many arms need it
 
     best_lower = [least]  # the best lower bound so far, which every thread can raise
     kept: dict[int, tuple[Places, Floats]] = {}  # by the first arm of the block

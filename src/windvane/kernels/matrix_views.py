@@ -6,7 +6,6 @@ from typing import Any
 from numba.core import types
 from numba.core.imputils import impl_ret_borrowed
 from numba.extending import lower_builtin, type_callable
-from numba.np.arrayobj import make_array, populate_array
 
 from windvane.types import Floats
 
@@ -27,6 +26,8 @@ def _type_view(context: Any) -> Callable[..., Any]:
 
 @lower_builtin(view_matrix, types.Array, *(types.Integer,) * 3)  # type: ignore[untyped-decorator]
 def _lower_view(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    from numba.np.arrayobj import make_array, populate_array  # only compilation needs it
+
     vector_type, *_ = signature.args
     vector = make_array(vector_type)(context, builder, values[0])
     start, rows, columns = (

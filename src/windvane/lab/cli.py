@@ -49,7 +49,7 @@ def reproduce(
     """Play the paper's experiment: print its numbers and claims, draw its figure."""
     from windvane import lab
 
-    with _explain_interruption(out):
+    with _explain_interruption(out), _compiling_largest_engine(on):
         result = lab.reproduce(
             protocol,
             replications,
@@ -222,6 +222,18 @@ def _explain_interruption(out: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         print_message(f"stopped; the same command goes on from what {out} keeps")
         raise
+
+
+@contextmanager
+def _compiling_largest_engine(on: str) -> Iterator[None]:
+    """Let another process compile what takes longest, before this one has imported the rest."""
+    if on != "threads":
+        yield
+        return
+    from windvane.lab.engines.entry_points import compiling_engine
+
+    with compiling_engine("widths"):
+        yield
 
 
 def _print(result: "StudyResult", out: Path, as_json: bool) -> None:

@@ -47,6 +47,12 @@ def can_play_side_by_side(player: Player, draw: Draw) -> bool:
     )
 
 
+def chooses_by_widths(player: Player) -> bool:
+    """Whether a player chooses by widths; else by a sample or by the estimate."""
+    rules = build_rules(1, player.memory, player.exploration, player.ridge, player.floor)
+    return bool(rules["style"][0] == WIDTH)
+
+
 def replay_side_by_side(
     player: Player, draws: Sequence[Draw], keys: Sequence[int], marks: Marks
 ) -> Floats:

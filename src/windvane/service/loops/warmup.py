@@ -132,7 +132,6 @@ def load_ranking() -> None:
     model, context, actions = _make_request()
     packed = pack_actions(actions)
     model.rank(context, packed, [0], 0)
-    model.encode_action(context, packed, 0)
     model.estimate_actions(context, actions)
 
 
@@ -144,7 +143,9 @@ def load_lessons() -> None:
     from windvane.service.loops.model import Moment
 
     model, context, actions = _make_request()
-    features = encode_packed_lesson(pack_context(context), pack_actions(actions).single[0])
+    packed = pack_actions(actions)
+    model.encode_action(context, packed, 0)
+    features = encode_packed_lesson(pack_context(context), packed.single[0])
     moment = Moment(0, 0)
     model.learn(features, 0.0, moment)
     model.amend(features, 0.0, moment)
