@@ -143,7 +143,10 @@ def test_the_private_numba_names_that_linking_needs_still_exist() -> None:
 
 @pytest.mark.parametrize(
     "attributes",
-    ["_cache._cache_file._source_stamp", "_cache._cache_file._load_index", "_cache.cache_path"],
+    [
+        *("_cache._cache_file._source_stamp", "_cache._cache_file._load_index"),
+        *("_cache._cache_file._data_path", "_cache._index_key", "_cache.cache_path"),
+    ],
 )
 def test_the_private_numba_attributes_that_jit_uses_still_exist(attributes: str) -> None:
     assert _jit.has_cache_folder(kernels.refresh)
@@ -162,6 +165,28 @@ def test_the_private_numba_names_that_loading_needs_still_exist(name: str) -> No
         f"numba's cache has no {name} any more: windvane._code_loading leaves the cache as it is, "
         "and loading takes twice as long; adapt it and the bound in pyproject.toml"
     )
+
+
+def test_code_whose_file_is_missing_is_not_on_disk(tmp_path: Path) -> None:
+    """Another process has written the index and not yet the file; it holds the lock till then."""
+    code = ABSENT_FILE.format(folder=str(tmp_path))
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stdout == "True False\n", ended.stderr
+
+
+ABSENT_FILE = """
+import os, pathlib
+os.environ["NUMBA_CACHE_DIR"] = {folder!r}
+import numba, numpy as np
+from windvane import _jit
+from windvane.kernels.linalg import dot
+dot(np.ones(2), np.ones(2))
+signature = dot.signatures[0]
+before = _jit._is_on_disk(dot, signature)
+for file in pathlib.Path({folder!r}).rglob("*.nbc"):
+    file.unlink()
+print(before, _jit._is_on_disk(dot, signature))
+"""
 
 
 def test_a_compiled_function_carries_the_stamp_of_all_sources() -> None:

@@ -126,10 +126,14 @@ def is_compiled(function: Callable[..., object]) -> bool:
 
 
 def _is_on_disk(dispatcher: Any, signature: Any) -> bool:
-    """Whether the machine code for a signature is on disk: it is then loaded without a lock."""
+    """Whether the machine code for a signature is on disk: it is then loaded without a lock.
+
+    numba writes the index before the file that the index names.
+    """
     cache = dispatcher._cache
-    key = cache._index_key(signature, dispatcher.targetctx.codegen())
-    return key in cache._cache_file._load_index()
+    file = cache._cache_file
+    name = file._load_index().get(cache._index_key(signature, dispatcher.targetctx.codegen()))
+    return name is not None and os.path.exists(file._data_path(name))
 
 
 def _open_cache(dispatcher: Any) -> Any:
