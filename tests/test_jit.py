@@ -167,13 +167,6 @@ def test_the_private_numba_names_that_loading_needs_still_exist(name: str) -> No
     )
 
 
-def test_code_whose_file_is_missing_is_not_on_disk(tmp_path: Path) -> None:
-    """Another process has written the index and not yet the file; it holds the lock till then."""
-    code = ABSENT_FILE.format(folder=str(tmp_path))
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert ended.stdout == "True False\n", ended.stderr
-
-
 ABSENT_FILE = """
 import os, pathlib
 os.environ["NUMBA_CACHE_DIR"] = {folder!r}
@@ -187,6 +180,13 @@ for file in pathlib.Path({folder!r}).rglob("*.nbc"):
     file.unlink()
 print(before, _jit._is_on_disk(dot, signature))
 """
+
+
+def test_code_whose_file_is_missing_is_not_on_disk(tmp_path: Path) -> None:
+    """Another process has written the index and not yet the file; it holds the lock till then."""
+    code = ABSENT_FILE.format(folder=str(tmp_path))
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stdout == "True False\n", ended.stderr
 
 
 def test_a_compiled_function_carries_the_stamp_of_all_sources() -> None:
