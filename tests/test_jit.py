@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from numba.core.caching import FunctionCache
 
+import windvane as wv
+from compilation_runs import run_with_empty_cache
 from windvane import _code_loading, _compile_notice, _jit, _linked_code, kernels
 from windvane._interpreter import no_garbage_collection
 from windvane._jit import call_directly, compiled
@@ -263,40 +265,23 @@ def test_loaded_code_needs_nothing_that_compiles_and_others_can_still_compile(
 
 
 PAIR_RUN = """
-import subprocess, sys, numpy as np, windvane as wv
-from windvane import _compile_ahead
-
-def start_and_wait(*arguments, **options):  # for a test that does not depend on speed
-    child = start(*arguments, **options)
-    child.wait()
-    return child
-
-start = subprocess.Popen
-_compile_ahead.subprocess.Popen = start_and_wait
-_compile_ahead.can_start_python = lambda: sys.argv[1] == "two"
+import sys, numpy as np, windvane as wv
 policy = wv.Policy(3, "keep()", "greedy()", seed=7)
 policy.learn(policy.choose(np.eye(3)), 1.0)
 kernels = sys.modules["windvane.kernels.learning"], sys.modules["windvane.kernels.choosing"]
 learn, choose = kernels[0].learn_into_sums, kernels[1].choose_by_estimate
-print(*(sum(each.stats.cache_misses.values()) for each in (choose, learn)), policy.theta.tolist())
+print(*(sum(each.stats.cache_misses.values()) for each in (choose, learn)), policy.theta)
 """
 
 
 def test_another_process_compiles_the_kernel_that_learns_while_this_one_compiles_the_other(
     tmp_path: Path,
 ) -> None:
-    results = []
-    for processes in ("one", "two"):
-        env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / processes)}
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-        command = [sys.executable, "-c", PAIR_RUN, processes]
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=300, env=env
-        )
-        results.append(done.stdout.split(maxsplit=2))
-    (_, compiled_alone, theta), (choose, learn, same_theta) = results
-    assert (compiled_alone, choose, learn) == ("1", "1", "0")
-    assert theta == same_theta
+    choose, learn, theta = run_with_empty_cache(PAIR_RUN, tmp_path).split(maxsplit=2)
+    assert (choose, learn) == ("1", "0")
+    policy = wv.Policy(3, "keep()", "greedy()", seed=7)
+    policy.learn(policy.choose(np.eye(3)), 1.0)
+    assert theta == f"{policy.theta}\n"
 
 
 WITHOUT_FOLDER = """
@@ -409,17 +394,7 @@ def test_types_of_arguments_are_those_of_numba() -> None:
 
 
 LEARNER_RUN = """
-import subprocess, sys, windvane as wv
-from windvane import _compile_ahead
-
-def start_and_wait(*arguments, **options):  # for a test that does not depend on speed
-    child = start(*arguments, **options)
-    child.wait()
-    return child
-
-start = subprocess.Popen
-_compile_ahead.subprocess.Popen = start_and_wait
-_compile_ahead.can_start_python = lambda: sys.argv[1] == "two"
+import sys, windvane as wv
 learner = wv.Learner(seed=1)
 for i in range(3):
     decision = learner.rank({"device": "phone", "size": i}, ["news", "match"], at=float(i))
@@ -433,15 +408,10 @@ print(*(sum(each.stats.cache_misses.values()) for each in (rank, learn)), decisi
 def test_another_process_compiles_what_a_learner_learns_with_and_nothing_twice(
     tmp_path: Path,
 ) -> None:
-    results = []
-    for processes in ("one", "two"):
-        env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / processes)}
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-        command = [sys.executable, "-c", LEARNER_RUN, processes]
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=300, env=env
-        )
-        results.append(done.stdout.split(maxsplit=2))
-    (_, compiled_alone, shares), (rank, learn, same_shares) = results
-    assert (compiled_alone, rank, learn) == ("1", "1", "0")
-    assert shares == same_shares
+    rank, learn, shares = run_with_empty_cache(LEARNER_RUN, tmp_path).split(maxsplit=2)
+    assert (rank, learn) == ("1", "0")
+    learner = wv.Learner(seed=1)
+    for i in range(3):
+        decision = learner.rank({"device": "phone", "size": i}, ["news", "match"], at=float(i))
+        learner.reward(decision, 1.0)
+    assert shares == f"{decision.probabilities}\n"

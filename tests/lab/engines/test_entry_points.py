@@ -1,7 +1,5 @@
 """The engines of an experiment are compiled once, one of them in another process."""
 
-import os
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -9,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from compilation_runs import run_with_empty_cache
 from windvane import text_form
 from windvane.lab.engines import entry_points, side_by_side
 from windvane.lab.engines.game import Player
@@ -60,17 +59,7 @@ def _note(played: list[str], name: str, *_: object) -> None:
 
 
 RUN = """
-import subprocess, sys
-from windvane import _compile_ahead, lab
-
-def start_and_wait(*arguments, **options):  # for a test that does not depend on speed
-    child = start(*arguments, **options)
-    child.wait()
-    return child
-
-start = subprocess.Popen
-_compile_ahead.subprocess.Popen = start_and_wait
-_compile_ahead.can_start_python = lambda: True
+from windvane import lab
 lab.reproduce(replications=2, panels="10x10")
 from windvane.lab.engines.entry_points import ENGINES
 print(*(sum(ENGINES[name].play.stats.cache_misses.values()) for name in ("widths", "samples")))
@@ -80,8 +69,4 @@ print(*(sum(ENGINES[name].play.stats.cache_misses.values()) for name in ("widths
 def test_another_process_compiles_the_largest_engine_and_nothing_is_compiled_twice(
     tmp_path: Path,
 ) -> None:
-    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    command = [sys.executable, "-c", RUN]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, env=env)
-    assert done.stdout == "0 1\n"
+    assert run_with_empty_cache(RUN, tmp_path) == "0 1\n"
