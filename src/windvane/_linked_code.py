@@ -166,8 +166,11 @@ class EntryCompiler(Compiler):  # type: ignore[misc]
         with ExitStack() as stack:
             stack.enter_context(compile_notice.watch())
             stack.enter_context(no_garbage_collection())
-            stack.enter_context(_only_linked_libraries(codegen))
-            stack.enter_context(_no_cfunc_wrappers(self.state.targetctx))
+            # Every library that is created in the meantime is a linked one, and numba makes no
+            # functions that C could call, as it does of every function that it calls itself.
+            context = self.state.targetctx
+            stack.enter_context(_replacing(codegen, "_library_class", LinkedLibrary))
+            stack.enter_context(_replacing(context, "create_cfunc_wrapper", _make_no_wrapper))
             result = call_with_room(super().compile_extra, function)
         result = EntryResult(*result)
         for environment in result._find_referenced_environments():
@@ -195,23 +198,13 @@ class EntryResult(CompileResult):  # type: ignore[misc]
 
 
 @contextmanager
-def _only_linked_libraries(codegen: JITCPUCodegen) -> Iterator[None]:
-    """Let every library that is created in the meantime be a linked one."""
-    codegen._library_class = LinkedLibrary
+def _replacing(owner: object, name: str, value: object) -> Iterator[None]:
+    """Give an object an attribute of its own in the meantime, instead of that of its class."""
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        del codegen._library_class  # what remains is the attribute of the class
-
-
-@contextmanager
-def _no_cfunc_wrappers(context: CPUContext) -> Iterator[None]:
-    """Make no functions that C could call, which numba makes of every function it calls itself."""
-    context.create_cfunc_wrapper = _make_no_wrapper
-    try:
-        yield
-    finally:
-        del context.create_cfunc_wrapper  # what remains is the method of the class
+        delattr(owner, name)
 
 
 def _make_no_wrapper(*_: object) -> None:

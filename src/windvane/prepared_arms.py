@@ -13,12 +13,11 @@ import numpy.typing as npt
 from windvane import validation
 from windvane._layout import GAP, MEAN, WIDTH, PolicyArrays
 from windvane.belief import State
-from windvane.types import Floats
+from windvane.types import Floats, Singles
 
 if TYPE_CHECKING:
     from windvane.kernels.float32_bounds import Ladder
 
-Singles = npt.NDArray[np.float32]
 Places = npt.NDArray[np.intp]
 
 SCREEN_ABOVE_ARMS = 4096  # up to this number of arms, scoring all of them is as fast

@@ -7,11 +7,9 @@ eigenvectors at a time are a rung.
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from windvane._jit import compiled
-
-Singles = npt.NDArray[np.float32]
+from windvane.types import Singles
 
 EIGENVECTORS_PER_RUNG = 4  # `add_rung` is written out for this number
 ARMS_PER_CHUNK = 1024  # so that the columns of a chunk stay in the cache

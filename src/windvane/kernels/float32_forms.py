@@ -9,12 +9,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from windvane._jit import compiled
-from windvane.types import Floats, Places
-
-Singles = npt.NDArray[np.float32]
+from windvane.types import Floats, Places, Singles
 
 HALF_ULP = 2.0**-24  # the largest relative error of rounding to float32
 MORE_ROUNDINGS = 32  # of a term of a form, besides those of the sum over a row

@@ -18,12 +18,7 @@ from windvane.kernels.pending import (
     solve_rows,
     view_pending,
 )
-from windvane.kernels.symmetric_products import (
-    compute_quadratic_forms,
-    compute_sparse_form,
-    find_non_zeros,
-    is_sparse,
-)
+from windvane.kernels.symmetric_products import compute_quadratic_forms, compute_sparse_forms
 from windvane.kernels.widths import bound_width_error
 from windvane.types import Floats
 
@@ -45,22 +40,16 @@ def measure_in_float32(
 
     The few products of a sparse arm are computed in float64.
     """
-    spread, n, d = view_belief(arrays).spread, arms.shape[0], arms.shape[1]
-    places, dense, count = np.empty(d, np.int64), np.empty(n, np.int64), 0
-    for k in range(n):
+    spread = view_belief(arrays).spread
+    for k in range(arms.shape[0]):
         errors[k] = 0.0
-        if is_sparse(arms[k]):
-            used = find_non_zeros(arms[k], places)
-            squared_widths[k] = compute_sparse_form(arms[k], places[:used], spread)
-        else:
-            dense[count] = k
-            count += 1
-    if count > 0:
-        compute_float32_forms(arms, longest, dense[:count], spread, squared_widths, errors)
+    dense = compute_sparse_forms(arms, spread, squared_widths)
+    if dense.size > 0:
+        compute_float32_forms(arms, longest, dense, spread, squared_widths, errors)
     add_pending_forms(arrays, arms, squared_widths)
     pending = view_pending(arrays)
     if pending.spread_images.shape[0] == 0:
-        for k in range(n):
+        for k in range(errors.size):
             errors[k] /= get_fade(pending)
 
 

@@ -152,8 +152,20 @@ def multiply_rows_symmetric(matrix: Floats, rows: Floats, places: Places, out: F
 @compiled
 def compute_quadratic_forms(arms: Floats, matrix: Floats, out: Floats) -> None:
     """Write xᵀ·matrix·x of every arm to `out` (K,): sparse arms one by one, the others in fours."""
-    d = arms.shape[1]
-    places, dense, count = np.empty(d, np.int64), np.empty(arms.shape[0], np.int64), 0
+    dense = compute_sparse_forms(arms, matrix, out)
+    count = dense.size
+    for m in range(0, count, 4):
+        k0, k1 = dense[m], dense[min(m + 1, count - 1)]
+        k2, k3 = dense[min(m + 2, count - 1)], dense[min(m + 3, count - 1)]
+        forms = compute_four_forms(arms[k0], arms[k1], arms[k2], arms[k3], matrix)
+        out[k0], out[k1], out[k2], out[k3] = forms
+
+
+@compiled
+def compute_sparse_forms(arms: Floats, matrix: Floats, out: Floats) -> Places:
+    """Write xᵀ·matrix·x of every sparse arm to `out` (K,); return the places of the other arms."""
+    places, dense = np.empty(arms.shape[1], np.int64), np.empty(arms.shape[0], np.int64)
+    count = 0
     for k in range(arms.shape[0]):
         if is_sparse(arms[k]):
             used = find_non_zeros(arms[k], places)
@@ -161,11 +173,7 @@ def compute_quadratic_forms(arms: Floats, matrix: Floats, out: Floats) -> None:
         else:
             dense[count] = k
             count += 1
-    for m in range(0, count, 4):
-        k0, k1 = dense[m], dense[min(m + 1, count - 1)]
-        k2, k3 = dense[min(m + 2, count - 1)], dense[min(m + 3, count - 1)]
-        forms = compute_four_forms(arms[k0], arms[k1], arms[k2], arms[k3], matrix)
-        out[k0], out[k1], out[k2], out[k3] = forms
+    return dense[:count]
 
 
 @compiled

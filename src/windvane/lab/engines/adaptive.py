@@ -115,7 +115,9 @@ def make_candidates(player: Player, adaptation: Adaptation, draw: Draw, space: i
     limits = [history_limit(memory, exploration) for memory in memories]
     kept = [draw.rounds if limit is None else min(limit, draw.rounds) for limit in limits]
     records, rows = np.concatenate(rules), lay_out_candidates(draw.dim)
-    lanes = make_candidate_lanes(records, rows)
+    lanes = np.zeros((0, rows.end, LANES))
+    if can_play_in_lanes(adaptation, records):
+        lanes = make_candidate_lanes(records, rows)
     return Candidates(
         records,
         np.zeros(len(memories), TALLY),
@@ -123,7 +125,7 @@ def make_candidates(player: Player, adaptation: Adaptation, draw: Draw, space: i
         np.zeros((sum(kept), max(history_width(draw.dim, memory) for memory in memories))),
         np.cumsum([0, *kept]).astype(np.int64),
         np.array([memory.every for memory in memories], dtype=np.int64),
-        lanes if can_play_in_lanes(adaptation, records) else lanes[:0],
+        lanes,
         rows,
     )
 

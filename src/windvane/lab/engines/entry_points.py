@@ -66,10 +66,10 @@ def compile_engines(needed: Iterable[str | None]) -> None:
 
     One engine alone is compiled when it plays.
     """
-    names = set(needed)
-    missing = [
-        name for name, engine in ENGINES.items() if name in names and not is_compiled(engine.play)
-    ]
+    missing = [name for name, engine in ENGINES.items() if not is_compiled(engine.play)]
+    if len(missing) > 1:  # only then, because naming what is needed draws every world
+        names = set(needed)
+        missing = [name for name in missing if name in names]
     if _ahead.isdisjoint(missing) and len(missing) > 1:
         with compiling_engine(missing[0]):
             compile_engines(missing)
