@@ -69,6 +69,19 @@ def test_small_dimensions_and_other_pairs_let_nothing_wait() -> None:
     assert wv.Policy(DIM, wv.discount(0.9), wv.optimism(1.0), seed=0).is_large
 
 
+@pytest.mark.parametrize(
+    ("dim", "most_faded"), [(128, 0.025), (129, 0.05039), (200, 0.07813), (256, 0.1), (512, 0.1)]
+)
+def test_the_ridge_of_a_large_belief_fades_further_between_inversions(
+    dim: int, most_faded: float
+) -> None:
+    """Nearly as far as it may, in log, and half of that to each side of λ."""
+    policy = wv.Policy(dim, seed=0)
+    rule, step = policy._arrays.rules[0], -np.log(policy.memory.gamma)
+    assert most_faded - 1.1 * step < rule["refresh"] * step <= most_faded
+    assert rule["lead"] == pytest.approx(np.exp(0.5 * rule["refresh"] * step), rel=1e-12)
+
+
 @pytest.mark.parametrize("dim", [1, 2, 5, 64, 129, 131, 200])
 def test_products_read_the_lower_half_alone(dim: int) -> None:
     random = np.random.default_rng(dim)

@@ -99,6 +99,7 @@ LARGEST = validation.LARGEST  # kernels take it from here
 LAG = 0.025  # by how much, in log, the ridge in `inverse` may fade between two inversions
 SMALL = 64  # up to this dimension an inversion costs less than the error that LAG leaves
 LARGE = 128  # above this dimension, reading all matrices for every observation is slow
+LARGE_LAG = 0.1  # up to this, the ridge of such a dimension may fade twice as much
 LEAST_ROOM, MOST_ROOM = 8, 32  # observations that can wait
 PENDING_COUNTERS = 3  # numbers about the observations that wait, besides the observations
 FADED = 1e-17  # a weight below this no longer changes a sum in double precision
@@ -169,11 +170,14 @@ def _refresh(dim: int, memory: Memory, style: int) -> tuple[int, float, float]:
 
     An inversion costs d³, and rounding allows many observations between two. A faded ridge makes
     solutions slower to polish and, if widths are compared, leaves more arms to be scored again.
-    The two costs balance at about LAG. The ridge starts too large by half of what it will lose
-    until the next inversion. With a half-life this loss is unknown, so a least ridge is set.
+    The two costs balance at about LAG, and later above LARGE dimensions, where the bound of what
+    the faded ridge does to widths is tighter. The ridge starts too large by half of what it will
+    lose until the next inversion. With a half-life this loss is unknown, so a least ridge is set.
     """
     most = max(SMALL, dim)
     lag = LAG * most / 128 if style == WIDTH else LAG
+    if dim > LARGE and style == WIDTH:
+        lag = max(lag, min(2.0 * lag, LARGE_LAG))
     if memory.kind.is_timed:
         return most, 1.0, math.exp(-lag)
     if not memory.kind.fades:
