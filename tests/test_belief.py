@@ -314,6 +314,10 @@ def test_beliefs_of_other_settings_are_refused(other: wv.Policy) -> None:
     policy = wv.Policy(2, wv.discount(0.9), wv.greedy(), seed=0)
     with pytest.raises(wv.BeliefError, match="must be the same"):
         policy.belief.merge(other.belief)
+    with pytest.raises(wv.BeliefError, match="merge: a Belief must be given, got 3"):
+        policy.belief.merge(3)  # type: ignore[arg-type]
+    with pytest.raises(wv.BeliefError, match="belief: a Belief must be given, got 3"):
+        policy.belief = 3  # type: ignore[assignment]
     with pytest.raises(wv.BeliefError, match="memory, ridge and dim of this policy are"):
         policy.belief = other.belief
 

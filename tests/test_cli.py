@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -69,6 +70,24 @@ def test_a_mistake_is_one_line_and_exit_code_2(words: str, sentence: str) -> Non
     assert said.stderr.startswith("windvane: ")
     assert sentence in said.stderr
     assert said.stderr.count("\n") == 1
+
+
+def test_a_file_that_cannot_be_read_is_one_line_and_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", "log.csv")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as exited:
+        cli.main()
+    assert exited.value.code == 1
+    assert capsys.readouterr().err == "windvane: [Errno 13] Permission denied: 'log.csv'\n"
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    said = run("--version")
+    assert (said.returncode, said.stdout) == (0, f"windvane {version('windvane')}\n")
 
 
 def test_a_defect_is_not_mistaken_for_misuse(monkeypatch: pytest.MonkeyPatch) -> None:

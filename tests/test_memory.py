@@ -30,6 +30,7 @@ def test_a_printed_memory_is_read_back_as_the_same_memory(memory: wv.Memory) -> 
         (lambda: wv.window(0), "window: rounds must be a whole number >= 1, got 0"),
         (lambda: wv.window(-3), "window: rounds must be a whole number >= 1, got -3"),
         (lambda: wv.restart(0), "restart: every must be a whole number >= 1, got 0"),
+        (lambda: wv.restart_at(4), "restart_at: rounds must be a sequence, got 4"),  # type: ignore[arg-type]
         (lambda: wv.restart_at([4, -1]), "restart_at: a round must be a whole number >= 0, got -1"),
     ],
 )

@@ -65,11 +65,16 @@ def arms_with(value: float) -> Floats:
 
 
 BAD_ARMS: list[tuple[npt.ArrayLike, str]] = [
-    (np.ones((4, 2)), "choose: arms must have shape (K, 3), got (4, 2)"),
-    (np.ones(3), "choose: arms must have shape (K, 3), got (3,)"),
-    (np.ones((2, 2, 3)), "choose: arms must have shape (K, 3), got (2, 2, 3)"),
+    (np.ones((4, 2)), "choose: arms must have shape (K, 3), one row for each arm, got (4, 2)"),
+    (np.ones(3), "choose: arms must have shape (K, 3), one row for each arm, got (3,)"),
+    (
+        np.ones((2, 2, 3)),
+        "choose: arms must have shape (K, 3), one row for each arm, got (2, 2, 3)",
+    ),
     (np.ones((0, 3)), "choose: there must be at least one arm and feature, got (0, 3)"),
-    ([], "choose: arms must have shape (K, 3), got (0,)"),
+    ([], "choose: arms must have shape (K, 3), one row for each arm, got (0,)"),
+    (1j * np.ones((2, 3)), "choose: arms must be rows of numbers: complex128 is not a real number"),
+    (np.ones((2, 3), "M8[s]"), "choose: arms must be rows of numbers: datetime64[s] is not a real"),
     ([[1.0, 2.0, 3.0], [1.0]], "choose: arms must be rows of numbers"),
     ([["a", "b", "c"]], "choose: arms must be rows of numbers"),
     (arms_with(math.nan), "choose: arms must be finite, with norm up to 1e+50; arm 2 is ["),
@@ -112,7 +117,13 @@ def test_bad_arms_in_the_round_of_a_restart_do_not_restart(tmp_path: Path) -> No
     assert not policy.theta.any()
 
 
-BAD_REWARDS: list[object] = [math.nan, math.inf, -math.inf, 1e200, None]
+BAD_REWARDS: list[tuple[object, str]] = [
+    (math.nan, "the reward must be a finite number, got nan"),
+    (math.inf, "the reward must be a finite number, got inf"),
+    (-math.inf, "the reward must be a finite number, got -inf"),
+    (1e200, "the reward must be a finite number of at most 1e+100 in size, got 1e+200"),
+    (None, "the reward must be a finite number, got None"),
+]
 
 
 @every_memory
@@ -123,10 +134,9 @@ def test_a_reward_that_is_no_number_is_refused_and_changes_nothing(
     """For a choice, which can still be learned afterwards, and for features."""
     policy, (first, second) = busy_policy(memory, exploration)
     before = contents(policy, tmp_path)
-    for reward in BAD_REWARDS:
-        complaint = re.escape(f"learn: the reward must be a finite number, got {reward!r}")
+    for reward, complaint in BAD_REWARDS:
         for what in (first, first.features):
-            with pytest.raises(wv.RewardError, match=complaint):
+            with pytest.raises(wv.RewardError, match=re.escape(f"learn: {complaint}")):
                 policy.learn(what, reward)  # type: ignore[arg-type]
         with pytest.raises(wv.RewardError, match="learn"):
             policy.learn_many([first, second], [0.5, reward])  # type: ignore[list-item]
@@ -160,7 +170,9 @@ def test_there_must_be_one_reward_for_each_choice(tmp_path: Path) -> None:
 BAD_FEATURES: list[tuple[npt.ArrayLike, str]] = [
     (np.ones(2), "learn: features must have shape (3,), got (2,)"),
     (np.ones((1, 3)), "learn: features must have shape (3,), got (1, 3)"),
-    (1.0, "learn: features must have shape (3,), got ()"),
+    (1.0, "learn: features must have shape (3,), got 1.0"),
+    (None, "learn: features must have shape (3,), got None"),  # type: ignore[list-item]
+    (1j * np.ones(3), "learn: features must be numbers: complex128 is not a real number"),
     (["a", "b", "c"], "learn: features must be numbers"),
     ([1.0, math.nan, 0.0], "learn: features must be finite, with norm up to 1e+50"),
     ([1.0, math.inf, 0.0], "learn: features must be finite, with norm up to 1e+50"),
@@ -215,14 +227,16 @@ def test_a_choice_is_learned_once_and_only_by_its_policy(
     unmade = wv.Choice(second.index, second.features, policy.round, policy.key)
     before = contents(policy, tmp_path)
     for choice, complaint in (
-        (first, "learn: the choice of round 14 was learned already"),
-        (stranger, "learn: this choice was made by another policy"),
-        (unmade, "learn: this choice was made by another policy"),
+        (first, "the choice of round 14 was learned or dismissed already"),
+        (stranger, "this choice was made by another policy"),
+        (unmade, "this choice was made by another policy"),
     ):
-        with pytest.raises(wv.ChoiceError, match=re.escape(complaint)):
+        with pytest.raises(wv.ChoiceError, match=f"^learn: {complaint}"):
             policy.learn(choice, 0.5)
-        with pytest.raises(wv.ChoiceError, match=re.escape(complaint)):
+        with pytest.raises(wv.ChoiceError, match=f"^learn_many: {complaint}"):
             policy.learn_many([second, choice], [0.5, 0.5])
+        with pytest.raises(wv.ChoiceError, match=f"^dismiss: {complaint}$"):
+            policy.dismiss(choice)
     with pytest.raises(wv.ChoiceError, match="a choice can be learned once"):
         policy.learn_many([second, second], [0.5, 0.5])
     assert contents(policy, tmp_path) == before

@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import re
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -441,6 +442,13 @@ def test_saving_over_a_file_leaves_the_old_or_the_new(
     assert [path.name for path in saved.parent.iterdir()] == ["saved.npz"]
     policy.save(saved)
     assert wv.Policy.load(saved).round == policy.round
+
+
+def test_a_save_into_a_folder_that_does_not_exist_names_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "missing"
+    with pytest.raises(wv.FileError, match=re.escape(f"save: the folder {folder} does not exist")):
+        wv.Policy(2, wv.keep(), wv.greedy()).save(folder / "policy.npz")
+    assert not folder.exists()
 
 
 def test_a_save_never_writes_into_the_file_it_replaces(saved: Path) -> None:

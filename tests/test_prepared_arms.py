@@ -243,12 +243,12 @@ def test_bad_arms_are_refused(arms: Floats, message: str) -> None:
 
 
 def test_arms_of_another_dimension_are_refused_and_nothing_has_changed(tmp_path: Path) -> None:
-    """Not even where a restart is due."""
+    """Not even if a restart is due."""
     policy = wv.Policy(DIM, wv.restart(1), wv.thompson(1.0), seed=5)
     policy.learn(policy.choose(np.eye(DIM)), 1.0)
     before = contents(policy, tmp_path)
     for refused in (policy.choose, policy.widths, policy.propensities):
-        with pytest.raises(wv.ArmsError, match=r"shape \(K, 6\), got \(4, 4\)"):
+        with pytest.raises(wv.ArmsError, match=r"shape \(K, 6\), .* got \(4, 4\)"):
             refused(wv.finite(np.eye(4)))
     with pytest.raises(wv.ArmsError, match=r"shape \(K, 6\)"):
         policy.choose_many([wv.finite(np.eye(DIM)), wv.finite(np.eye(4))])

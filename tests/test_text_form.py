@@ -71,7 +71,8 @@ def test_an_exploration_is_no_memory_and_a_memory_no_exploration() -> None:
         ("discont(0.9)", "memory: 'discont' is unknown; did you mean 'discount'?"),
         ("Half_Life(3)", "memory: 'Half_Life' is unknown; did you mean 'half_life'?"),
         ("discont", "memory: 'discont' is unknown; did you mean 'discount'?"),
-        ("discount", "memory: 'discount' is neither a call such as keep(...) nor a plain"),
+        ("discount", "memory: 'discount' must be a call such as discount(gamma), with parentheses"),
+        ("keep", "memory: 'keep' must be a call such as keep(), with parentheses"),
         ("qqq(3)", "memory: 'qqq' is unknown; known names are keep, discount, half_life"),
         ("discount(1.5)", "discount: gamma must lie in (0, 1), got 1.5"),
         ("discount(0.9", "memory: 'discount(0.9' cannot be read: "),
@@ -116,6 +117,10 @@ def test_every_policy_accepts_texts() -> None:
             lambda: wv.Policy(2, "keep()", wv.keep()),  # type: ignore[arg-type]
             "Policy: exploration must be an Exploration or a text such as 'thompson(0.5)', "
             "got keep()",
+        ),
+        (
+            lambda: wv.Policy(2, wv.discount),  # type: ignore[arg-type]
+            "got the function discount itself; call it: discount(gamma)",
         ),
         (
             lambda: wv.PredictiveMemory(2, 0.5),  # type: ignore[arg-type]

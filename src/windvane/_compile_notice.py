@@ -9,14 +9,14 @@ from contextlib import contextmanager
 
 NOTICE_AFTER_SECONDS = 1.0
 NOTICE = (
-    "windvane: compiling for this processor, which takes about 5 to 15 seconds, once; "
-    "later starts load the result from disk"
+    "windvane: compiling code for this processor, which takes about 5 to 15 seconds; "
+    "later runs load this code from disk"
 )
 SWITCH = "WINDVANE_COMPILE_NOTICE"  # the environment variable that turns the line off if it is 0
 
 
 def is_wanted() -> bool:
-    """Whether the user wants to be told about compilation."""
+    """Whether the user wants a notice of compilation."""
     return os.environ.get(SWITCH) != "0"
 
 

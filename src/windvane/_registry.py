@@ -17,9 +17,8 @@ class Entry(Generic[Part]):
     factory: Callable[..., Part]
     symbols: str  # the call with the letters of the equations, for tables: "discount(γ)"
     examples: tuple[str, ...]  # calls, as text, that every property test runs over
-    arguments: Callable[[Part], Sequence[object]] | None = (
-        None  # default: fields named as the parameters
-    )
+    # the values of the factory's parameters; None: the fields of these names
+    arguments: Callable[[Part], Sequence[object]] | None = None
 
     @property
     def name(self) -> str:
@@ -47,10 +46,10 @@ class Entry(Generic[Part]):
 Kind = TypeVar("Kind")
 
 
-def registrar(
+def make_registrar(
     make_entry: Callable[Concatenate[Callable[..., Part], Facts], Kind], registry: dict[str, Kind]
 ) -> Callable[Facts, Callable[[Factory], Factory]]:
-    """A decorator with facts as arguments, which enters a factory and these facts in a registry."""
+    """Make a decorator that takes facts and enters a factory with these facts in a registry."""
 
     def register(*args: Facts.args, **facts: Facts.kwargs) -> Callable[[Factory], Factory]:
         def enter(factory: Factory) -> Factory:

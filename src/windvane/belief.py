@@ -102,6 +102,8 @@ class Belief(EqualByContents):
         Under a half-life both beliefs fade to the newer of their two clocks, in either order.
         The errors of prediction are those that each belief made on its own.
         """
+        if not isinstance(newer, Belief):
+            raise BeliefError(f"merge: a Belief must be given, got {newer!r}")
         if not self.memory.kind.mergeable:
             names = ", ".join(names_of(lambda kind: kind.mergeable))
             raise BeliefError(f"merge: only beliefs of {names} can be merged, got {self.memory!r}")

@@ -156,6 +156,8 @@ def restore_counters(
 
 def check_belief(belief: Belief, dim: int, memory: Memory, ridge: float) -> None:
     """Refuse a belief that a policy with these settings cannot hold."""
+    if not isinstance(belief, Belief):
+        raise BeliefError(f"belief: a Belief must be given, got {belief!r}")
     ours = (memory, ridge, dim)
     theirs = (belief.memory, belief.ridge, belief.dim)
     if ours != theirs:

@@ -162,7 +162,7 @@ class Chooser(Persistent):
             return
         round_ = choice.round
         if round_ not in self._open or choice.key != self.key or choice._features.size != self.dim:
-            self._refuse_choice(choice)
+            self._refuse_choice("learn", choice)
         self.learn_row(choice._features, reward, round_, float(round_) if at is None else at)
         self._open.remove(round_)
 
@@ -171,7 +171,7 @@ class Chooser(Persistent):
         if not isinstance(choice, Choice):
             raise ChoiceError(f"dismiss: a choice must be given, got {choice!r}")
         if choice.round not in self._open or choice.key != self.key:
-            self._refuse_choice(choice)
+            self._refuse_choice("dismiss", choice)
         self._open.remove(choice.round)
 
     def learn_many(
@@ -210,7 +210,7 @@ class Chooser(Persistent):
         own_choices = [item for item in items if isinstance(item, Choice)]
         for choice in own_choices:
             if choice.round not in self._open or choice.key != self.key:
-                self._refuse_choice(choice)
+                self._refuse_choice(who, choice)
         if len({choice.round for choice in own_choices}) < len(own_choices):
             raise ChoiceError(f"{who}: a choice can be learned once, got one of them twice")
         rounds = [item.round if isinstance(item, Choice) else self.round for item in items]
@@ -280,14 +280,16 @@ class Chooser(Persistent):
         rows = self._read_arms(arms)
         return arms if isinstance(arms, Finite) else validation.check_finite_arms(rows)
 
-    def _refuse_choice(self, choice: Choice) -> NoReturn:
+    def _refuse_choice(self, who: str, choice: Choice) -> NoReturn:
         is_foreign = choice.key != self.key or choice.features.shape != (self.dim,)
         if is_foreign or choice.round >= self.round:
+            hint = "; its features can be learned all the same: learn(choice.features, reward)"
             raise ChoiceError(
-                "learn: this choice was made by another policy; "
-                "to learn from it all the same, give its features: learn(choice.features, reward)"
+                f"{who}: this choice was made by another policy{hint if who != 'dismiss' else ''}"
             )
-        raise ChoiceError(f"learn: the choice of round {choice.round} was learned already")
+        raise ChoiceError(
+            f"{who}: the choice of round {choice.round} was learned or dismissed already"
+        )
 
 
 def compute_room(seen: int, more: int, room: int, limit: int | None) -> int:

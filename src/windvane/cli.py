@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,8 +25,21 @@ app = typer.Typer(
 )
 
 
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print(f"windvane {version('windvane')}")
+        raise typer.Exit
+
+
 @app.callback()
-def windvane() -> None:
+def windvane(
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
     """Make typer treat every command as a subcommand."""
 
 
@@ -99,6 +113,9 @@ def main() -> None:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
+    except OSError as error:  # a file that cannot be read or written, a full disk
+        print_message(str(error))
+        sys.exit(1)
     except Exception as error:
         if isinstance(error, WindvaneError):
             sentence = str(error)

@@ -5,7 +5,7 @@ WindvaneError
 ├── ArmsError      arms that cannot be scored: wrong shape, no arm at all, not finite
 ├── RewardError    a reward that is not a finite number, or that the link does not allow
 ├── FeatureError   features in JSON that cannot be encoded: nested too deep, too many, not finite
-├── ChoiceError    a choice that was learned already, or that another policy made
+├── ChoiceError    a choice that was learned or dismissed, or that another policy made
 ├── BeliefError    two beliefs that cannot be merged, or a belief that does not fit its policy
 ├── FitError       an estimate that the solver did not reach, because too few digits are left
 ├── FileError      a saved policy that is truncated, foreign, changed or too new
@@ -43,7 +43,7 @@ class ArmsError(WindvaneError):
     >>> import windvane as wv
     >>> wv.Policy(3, wv.keep(), wv.greedy()).choose([[1.0, 0.0]])
     Traceback (most recent call last):
-    windvane.errors.ArmsError: choose: arms must have shape (K, 3), got (1, 2)
+    windvane.errors.ArmsError: choose: arms must have shape (K, 3), one row for each arm, got (1, 2)
     """
 
 
@@ -67,7 +67,7 @@ class FeatureError(WindvaneError):
 
 
 class ChoiceError(WindvaneError):
-    """A choice was learned already, or another policy made it.
+    """A choice was learned or dismissed already, or another policy made it.
 
     >>> import windvane as wv
     >>> policy = wv.Policy(2, wv.keep(), wv.greedy(), seed=7)
@@ -75,7 +75,7 @@ class ChoiceError(WindvaneError):
     >>> policy.learn(choice, reward=1.0)
     >>> policy.learn(choice, reward=1.0)
     Traceback (most recent call last):
-    windvane.errors.ChoiceError: learn: the choice of round 0 was learned already
+    windvane.errors.ChoiceError: learn: the choice of round 0 was learned or dismissed already
     """
 
 

@@ -22,7 +22,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from windvane import validation
-from windvane._registry import Entry, registrar
+from windvane._registry import Entry, make_registrar
 from windvane.errors import SettingError
 from windvane.laws import Law, Posterior, Width, check_width, read_factor
 
@@ -89,7 +89,7 @@ class ExplorationKind(Entry[Exploration]):
 
 
 EXPLORATIONS: dict[str, ExplorationKind] = {}
-_register = registrar(ExplorationKind, EXPLORATIONS)
+_register = make_registrar(ExplorationKind, EXPLORATIONS)
 
 
 def names_of(can: Callable[[ExplorationKind], bool]) -> list[str]:

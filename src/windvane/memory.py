@@ -29,7 +29,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from windvane import validation
-from windvane._registry import Entry, registrar
+from windvane._registry import Entry, make_registrar
 from windvane.errors import SettingError
 
 __all__ = [
@@ -124,7 +124,7 @@ class MemoryKind(Entry[Memory]):
 
 
 MEMORIES: dict[str, MemoryKind] = {}
-_register = registrar(MemoryKind, MEMORIES)
+_register = make_registrar(MemoryKind, MEMORIES)
 
 
 def names_of(can: Callable[[MemoryKind], bool]) -> list[str]:
@@ -295,7 +295,8 @@ def restart_at(rounds: Iterable[int]) -> Memory:
 
     The oracle restart of LinTS-OR: Kim & Tewari (2020), §4.
     """
-    places = {validation.whole("restart_at", "a round", place, least=0) for place in rounds}
+    restarts = validation.check_sequence("restart_at", "rounds", rounds)
+    places = {validation.whole("restart_at", "a round", place, least=0) for place in restarts}
     return Memory("restart_at", at=tuple(sorted(places)))
 
 

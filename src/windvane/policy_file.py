@@ -43,6 +43,9 @@ def write(target: Target, header: Header, arrays: Arrays, kind: str = "Policy") 
     if not isinstance(target, str | PathLike):
         _write_archive(target, full_header, contents)
         return
+    folder = Path(target).parent
+    if not folder.is_dir():
+        raise FileError(f"save: the folder {folder} does not exist")
     with replace_file(target) as draft:
         _write_archive(draft, full_header, contents)
 

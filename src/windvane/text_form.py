@@ -10,6 +10,7 @@ The text looks like Python but is never run. Only registered names and plain val
 """
 
 import ast
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 
 from windvane import validation
@@ -35,7 +36,8 @@ def as_memory(who: str, memory: object) -> Memory:
         return read_memory(memory)
     if not isinstance(memory, Memory):
         raise SettingError(
-            f"{who}: memory must be a Memory or a text such as 'discount(0.99)', got {memory!r}"
+            f"{who}: memory must be a Memory or a text such as 'discount(0.99)', "
+            f"got {_describe(memory)}"
         )
     return memory
 
@@ -47,9 +49,23 @@ def as_exploration(who: str, exploration: object) -> Exploration:
     if not isinstance(exploration, Exploration):
         raise SettingError(
             f"{who}: exploration must be an Exploration or a text such as 'thompson(0.5)', "
-            f"got {exploration!r}"
+            f"got {_describe(exploration)}"
         )
     return exploration
+
+
+def _describe(value: object) -> str:
+    """How an error shows a value: a factory that was not called by its name."""
+    if inspect.isfunction(value):
+        return f"the function {value.__name__} itself; call it: {_format_call(value)}"
+    return repr(value)
+
+
+def _format_call(factory: Callable[..., object]) -> str:
+    """The shortest call of a factory: its name and the arguments that have no default."""
+    parameters = inspect.signature(factory).parameters.values()
+    names = [each.name for each in parameters if each.default is inspect.Parameter.empty]
+    return f"{factory.__name__}({', '.join(names)})"
 
 
 def read_memory(text: str) -> Memory:
@@ -123,8 +139,11 @@ def _evaluate(who: str, node: ast.expr, factories: Factories, names: Sequence[st
             if item.arg
         }
         return factory(*positional, **named)
-    if isinstance(node, ast.Name) and node.id not in factories:
-        _find_factory(who, node.id, factories, names)
+    if isinstance(node, ast.Name):
+        factory = _find_factory(who, node.id, factories, names)
+        raise SettingError(
+            f"{who}: {node.id!r} must be a call such as {_format_call(factory)}, with parentheses"
+        )
     example = f"{next(iter(names or factories))}(...)"
     raise SettingError(
         f"{who}: {ast.unparse(node)!r} is neither a call such as {example} nor a plain value"

@@ -17,6 +17,7 @@ from windvane.errors import ArmsError, RewardError, SettingError
 from windvane.types import Floats
 
 LARGEST = 1e100  # a reward, or the squared norm of an arm, above this counts as not finite
+NOT_REAL_KINDS = "cmM"  # of NumPy types: complex numbers, differences of times, times
 Kind = TypeVar("Kind")
 Item = TypeVar("Item")
 
@@ -122,11 +123,13 @@ def check_arms(who: str, arms: npt.ArrayLike, dim: int | None = None, copy: bool
     Without `copy`, the rows may share memory with `arms`. Their numbers are not checked.
     """
     try:
-        rows = np.array(arms, dtype=np.float64, order="C", copy=copy or None)
+        rows = _to_floats(arms, copy)
     except (TypeError, ValueError) as reason:
         raise ArmsError(f"{who}: arms must be rows of numbers: {reason}") from None
     if rows.ndim != 2 or (dim is not None and rows.shape[1] != dim):
-        raise ArmsError(f"{who}: arms must have shape (K, {dim or 'd'}), got {rows.shape}")
+        raise ArmsError(
+            f"{who}: arms must have shape (K, {dim or 'd'}), one row for each arm, got {rows.shape}"
+        )
     if rows.size == 0:
         raise ArmsError(f"{who}: there must be at least one arm and feature, got {rows.shape}")
     return rows if rows.flags.carray else rows.copy()
@@ -135,11 +138,12 @@ def check_arms(who: str, arms: npt.ArrayLike, dim: int | None = None, copy: bool
 def check_features(who: str, features: npt.ArrayLike, dim: int) -> Floats:
     """Return a copy of the features of one arm, (d,). Their numbers are not checked."""
     try:
-        row = np.array(features, dtype=np.float64, order="C")
+        row = _to_floats(features)
     except (TypeError, ValueError) as reason:
         raise ArmsError(f"{who}: features must be numbers: {reason}") from None
     if row.shape != (dim,):
-        raise ArmsError(f"{who}: features must have shape ({dim},), got {row.shape}")
+        got = row.shape if row.ndim else repr(features)  # such as an index in place of a choice
+        raise ArmsError(f"{who}: features must have shape ({dim},), got {got}")
     return row
 
 
@@ -165,13 +169,21 @@ def check_reward(reward: object, who: str = "learn") -> float:
     is_number = isinstance(reward, Real) or (isinstance(reward, np.ndarray) and reward.ndim == 0)
     value = float(cast(float, reward)) if is_number else math.nan
     if not -LARGEST <= value <= LARGEST:
-        raise RewardError(f"{who}: the reward must be a finite number, got {reward!r}")
+        bound = f" of at most {LARGEST:g} in size" if math.isfinite(value) else ""
+        raise RewardError(f"{who}: the reward must be a finite number{bound}, got {reward!r}")
     return value
 
 
 def _read_or_empty(value: npt.ArrayLike) -> Floats:
     """Return a copy of the value as float64, or an empty array if it does not hold numbers."""
     try:
-        return np.array(value, dtype=np.float64, order="C")
+        return _to_floats(value)
     except (TypeError, ValueError):
         return np.empty(0)
+
+
+def _to_floats(value: npt.ArrayLike, copy: bool = True) -> Floats:
+    """Return a value as float64, or raise; without `copy`, it may share memory with the value."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in NOT_REAL_KINDS:
+        raise TypeError(f"{value.dtype} is not a real number")  # NumPy would convert it
+    return np.array(value, dtype=np.float64, order="C", copy=copy or None)

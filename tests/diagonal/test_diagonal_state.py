@@ -237,6 +237,10 @@ def test_beliefs_that_cannot_be_merged_exactly_are_refused() -> None:
         restarting.belief.merge(restarting.belief)
     with pytest.raises(wv.BeliefError, match="memory, ridge and dim must be the same"):
         long.belief.merge(learn_all(wv.discount(0.9), []).belief)
+    with pytest.raises(wv.BeliefError, match="merge: a DiagonalBelief must be given, got 3"):
+        long.belief.merge(3)  # type: ignore[arg-type]
+    with pytest.raises(wv.BeliefError, match="belief: a DiagonalBelief must be given, got 3"):
+        long.belief = 3  # type: ignore[assignment]
     with pytest.raises(wv.BeliefError, match="memory, ridge and dim of this policy are"):
         long.belief = learn_all(wv.discount(0.9), []).belief
 

@@ -117,8 +117,11 @@ def test_a_pair_of_numbers_is_a_vector() -> None:
 
 
 BAD_ARMS: list[tuple[Any, str]] = [
-    (np.ones((4, 2)), "arms must have shape (K, 12), got (4, 2)"),
-    (sparse.csr_array(np.ones((4, 13))), "arms must have shape (K, 12), got (4, 13)"),
+    (np.ones((4, 2)), "arms must have shape (K, 12), one row for each arm, got (4, 2)"),
+    (
+        sparse.csr_array(np.ones((4, 13))),
+        "arms must have shape (K, 12), one row for each arm, got (4, 13)",
+    ),
     (sparse.csr_array(np.ones((4, 12)) * 1j), "values must be numbers in one row"),
     (wv.SparseRows([0], [1.0], []), "there must be at least one arm, got none"),
     (wv.SparseRows([0, 12], [1.0, 1.0], [1, 2]), "indices must be from 0 to 11; arm 1 has [12]"),
@@ -161,8 +164,8 @@ BAD_FEATURES: list[tuple[Any, str]] = [
     (np.ones(3), "features must have shape (12,), got (3,)"),
     (np.ones((1, 12)), "features must have shape (12,), got (1, 12)"),
     (sparse.csr_array(np.ones((2, 12))), "features must be one row, got 2"),
-    (([0, 12], [1.0, 1.0]), "indices must be from 0 to 11; its row has [ 0 12]"),
-    (([0, 1], [1.0, math.nan]), "features must be finite, with norm up to 1e+50; its row has"),
+    (([0, 12], [1.0, 1.0]), "indices must be from 0 to 11; the row has [ 0 12]"),
+    (([0, 1], [1.0, math.nan]), "features must be finite, with norm up to 1e+50; the row has"),
     (([0, 1], [1.0]), "one value for each index"),
     (([3], [1e7]), "the squared features of a row must sum to at most 1e+13 times the ridge (0.7)"),
 ]
@@ -209,10 +212,10 @@ def test_a_choice_is_learned_once_and_only_by_its_policy(tmp_path: Path) -> None
     policy.dismiss(dismissed)
     before = contents(policy, tmp_path)
     for bad, complaint in (
-        (choice, "was learned already"),
-        (dismissed, "was learned already"),
+        (choice, "was learned or dismissed already"),
+        (dismissed, "was learned or dismissed already"),
         (foreign, "was made by another policy"),
-        (wide, "was learned already|was made by another policy"),
+        (wide, "was learned or dismissed already|was made by another policy"),
     ):
         with pytest.raises(wv.ChoiceError, match=complaint):
             policy.learn(bad, 1.0)

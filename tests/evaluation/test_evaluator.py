@@ -17,6 +17,7 @@ from windvane.errors import SettingError
 from windvane.evaluation import Evaluation, evaluate, read_candidate
 from windvane.evaluation.candidate_text import list_candidates
 from windvane.evaluation.cluster import group_candidates
+from windvane.evaluation.evaluation_settings import make_settings
 from windvane.evaluation.log_batch import LogBatch
 from windvane.evaluation.tuning import tune
 
@@ -70,7 +71,7 @@ def test_rows_without_reward_or_decision_are_left_out_and_counted() -> None:
     assert evaluation["first"].diagnostics.defaulted == pytest.approx(2 / 994)
     sentences = " ".join(evaluation.warnings)
     assert "2 rows were left out, because the service had answered without deciding" in sentences
-    assert "2 rows were left out, because the probability of their action is 0" in sentences
+    assert "2 rows were left out, because the chosen action has the probability 0" in sentences
     # an excluded action is never chosen: without its probability, no weight is above 1/2 · 1/p
     assert evaluation["random"].diagnostics.largest_weight <= 0.5 / (0.1 / 1.2) + 1e-9
 
@@ -118,6 +119,13 @@ def test_only_the_period_is_evaluated() -> None:
         evaluate(log, ["logged"], since="2030-01-01")
     with pytest.raises(SettingError, match="since must be a time such as"):
         evaluate(log, ["logged"], since="tomorrow")
+
+
+@pytest.mark.parametrize("half_life", ["3", "3 rounds", "soon"])
+def test_a_half_life_that_is_no_time_is_refused_with_its_name(half_life: str) -> None:
+    complaint = f"evaluate: half_life must be never, or a time .* got '{half_life}'"
+    with pytest.raises(wv.SettingError, match=complaint):
+        make_settings(half_life=half_life)
 
 
 def test_tuning_finds_the_half_life_of_a_world_that_changes() -> None:

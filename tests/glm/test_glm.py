@@ -105,11 +105,11 @@ def test_a_draw_is_the_estimate_from_perturbed_rewards(link: str, memory: wv.Mem
     """The same normals put into the formula as written: each reward its own, and the ridge's."""
     history = observed(link, 6)
     policy = learned(link, memory, history, scale=0.8)
-    room = policy._held.past.shape[1]
+    room = policy._arrays.past.shape[1]
     held = min(120, room)
     for start in list_starts(policy.key, 5):
         drawn, z = np.empty(4), np.empty(held + 4)
-        assert kernels.sample_parameter(policy._model, policy._held, start, drawn)
+        assert kernels.sample_parameter(policy._model, policy._arrays, start, drawn)
         _random.fill_normals(start, FIRST_FREE_PLACE, z)
         pseudo = 0.8 * np.array([z[i % room] if i >= 120 - room else 0.0 for i in range(120)])
         wanted = naive.generalized(link, memory, RIDGE, history, pseudo, 0.8 * z[held:])
@@ -125,7 +125,7 @@ def test_under_the_identity_link_draws_have_the_law_of_thompson(memory: wv.Memor
     now = naive.estimate(memory, 1.5, history)
     np.testing.assert_allclose(policy.theta, now.theta, atol=1e-9)
     drawn = np.empty((20_000, 4))
-    assert kernels.sample_parameters(policy._model, policy._held, policy.key, 0, drawn)
+    assert kernels.sample_parameters(policy._model, policy._arrays, policy.key, 0, drawn)
     assert_normal(drawn, now.theta, 0.49 * now.V_inverse)
 
 
@@ -179,7 +179,7 @@ def test_rewards_may_come_late_once_and_in_any_order() -> None:
     policy = wv.GeneralizedPolicy(2, "poisson", wv.keep(), seed=2)
     one, two = policy.choose_many([np.eye(2), np.eye(2)])
     policy.learn_many([two, one], [3, 0])
-    with pytest.raises(wv.ChoiceError, match="round 0 was learned already"):
+    with pytest.raises(wv.ChoiceError, match="round 0 was learned or dismissed"):
         policy.learn(one, 1.0)
     assert (policy.seen, policy.round) == (2, 2)
 

@@ -293,6 +293,8 @@ def test_mistakes_are_refused(tmp_path: Path) -> None:
         lab.simulate(worlds=3, policies="LinTS")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="a policy must be a name, a table or"):
         lab.simulate(worlds=WORLD, policies=[3])  # type: ignore[list-item]
+    with pytest.raises(SettingError, match=r"such as 'discount.* got 'discount \* thompson'"):
+        lab.simulate(worlds=WORLD, policies="discount * thompson")
     with pytest.raises(SettingError, match="replications must be a whole number >= 1, got 0"):
         lab.simulate(worlds=WORLD, policies="LinTS", replications=0)
     with pytest.raises(SettingError, match="points must be a whole number >= 3, got 2"):

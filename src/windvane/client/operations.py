@@ -178,8 +178,7 @@ def make_reward(
     event: Event, value: float, loop: str | None = None, request_id: str | None = None
 ) -> Reward | RewardOutcome:
     """A checked reward to send; its outcome if the client made the decision itself."""
-    is_number = isinstance(value, int | float) and not isinstance(value, str)
-    if not is_number or not math.isfinite(value) or not -1.0 <= value <= 1.0:
+    if not isinstance(value, int | float) or not -1.0 <= value <= 1.0:
         raise RewardError(f"reward: the value must be a number in [-1, 1], got {value!r}")
     if isinstance(event, Decision):
         if event.is_local:

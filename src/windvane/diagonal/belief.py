@@ -123,6 +123,8 @@ class DiagonalBelief(EqualByContents):
         )
 
     def _check_mergeable(self, newer: "DiagonalBelief") -> None:
+        if not isinstance(newer, DiagonalBelief):
+            raise BeliefError(f"merge: a DiagonalBelief must be given, got {newer!r}")
         if not self.memory.kind.mergeable:
             names = ", ".join(names_of(lambda kind: kind.mergeable))
             raise BeliefError(f"merge: only beliefs of {names} can be merged, got {self.memory!r}")

@@ -216,7 +216,7 @@ class DiagonalPolicy(Chooser):
         if isinstance(choice, Choice):
             round_ = choice.round
             if round_ not in self._open or choice.key != self.key:
-                self._refuse_choice(choice)
+                self._refuse_choice("learn", choice)
         row = self._read_item(choice)
         self.learn_row(row, reward, round_, float(round_) if at is None else at)
         if isinstance(choice, Choice):
@@ -268,6 +268,8 @@ class DiagonalPolicy(Chooser):
 
     @belief.setter
     def belief(self, belief: DiagonalBelief) -> None:
+        if not isinstance(belief, DiagonalBelief):
+            raise BeliefError(f"belief: a DiagonalBelief must be given, got {belief!r}")
         ours = (self.memory, self.ridge, self.dim)
         theirs = (belief.memory, belief.ridge, belief.dim)
         if ours != theirs:
@@ -344,7 +346,7 @@ class DiagonalPolicy(Chooser):
         """Return the row of a choice or of features."""
         if isinstance(item, SparseChoice):
             if item.dim != self.dim:
-                self._refuse_choice(item)
+                self._refuse_choice("learn", item)
             return item.row
         features = item.features if isinstance(item, Choice) else item
         return read_features("learn", features, self.dim)

@@ -182,7 +182,7 @@ def _check_rows(who: str, name: str, rows: CheckedRows, dim: int) -> CheckedRows
 
 
 def _refuse_rows(who: str, name: str, rows: CheckedRows, dim: int, place: int) -> NoReturn:
-    row_name = f"arm {place}" if name == "arms" else "its row"
+    row_name = f"arm {place}" if name == "arms" else "the row"
     if (np.diff(rows.ends, prepend=0) < 0).any() or rows.ends[-1] != rows.indices.size:
         raise ArmsError(
             f"{who}: ends of rows must rise to the number of entries, {rows.indices.size}, "
@@ -222,7 +222,9 @@ def _read_matrix(who: str, matrix: Any, dim: int) -> CheckedRows:
     except ValueError as reason:
         raise ArmsError(f"{who}: a sparse matrix must have rows: {reason}") from None
     if rows.shape[-1] != dim:
-        raise ArmsError(f"{who}: arms must have shape (K, {dim}), got {rows.shape}")
+        raise ArmsError(
+            f"{who}: arms must have shape (K, {dim}), one row for each arm, got {rows.shape}"
+        )
     indices, values = _read_pair(who, rows.indices, rows.data)
     return CheckedRows(indices, values, _read_whole(who, "ends", rows.indptr[1:]))
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import validation
-from windvane.durations import parse_half_life
+from windvane.durations import HalfLife, parse_half_life
 from windvane.errors import SettingError
 from windvane.evaluation.policy_record import DEFAULT_HALF_LIFE
 from windvane.evaluation.usable_rows import Period
@@ -50,9 +50,14 @@ def parse_recent_half_life(text: str | None) -> float | None:
     """Seconds of a half-life such as "7 days"; None for "never"."""
     if text is None:
         return DEFAULT_HALF_LIFE
-    parsed = parse_half_life(text)
+    try:
+        parsed = parse_half_life(text)
+    except SettingError:
+        parsed = HalfLife(0.0, in_rounds=True)
     if parsed is not None and parsed.in_rounds:
-        raise SettingError(f"evaluate: half_life must be a time such as 7 days, got {text!r}")
+        raise SettingError(
+            f"evaluate: half_life must be never, or a time such as 7 days or PT12H, got {text!r}"
+        )
     return None if parsed is None else parsed.length
 
 

@@ -31,21 +31,21 @@ def describe_replay(clock: Clock, counts: ReplayCounts) -> tuple[Replay, list[st
     sentences = []
     if counts.accepted < FEW_ACCEPTED:
         sentences.append(
-            f"only {counts.accepted} of {counts.rows} rows were accepted: it has hardly learned "
-            "anything, and its value is close to that of a policy that has just begun"
+            f"only {counts.accepted} of {counts.rows} rows were accepted: the policy has hardly "
+            "learned anything, and its value is close to that of a policy that has just begun"
         )
     elif clock == "rounds" and rate < 1.0:
         sentences.append(
-            f"it learned {rate:.1%} of the rows and forgets by rounds: in the time of the log it "
-            f"forgets {1 / rate:.3g} times as slowly as it would in use"
+            f"the policy learned {rate:.1%} of the rows and forgets by rounds: in the time of the "
+            f"log it forgets {1 / rate:.3g} times as slowly as it would in use"
         )
     elif clock in ("time", "rows") and rate < 1.0:
         sentences.append(
-            f"it learned {rate:.1%} of the rows and forgets by time: it remembers {rate:.1%} of "
-            "the data that it would have in use"
+            f"the policy learned {rate:.1%} of the rows and forgets by time: it remembers "
+            f"{rate:.1%} of the data that it would have in use"
         )
     elif rate < 1.0:
-        sentences.append(f"it learned {rate:.1%} of the rows")
+        sentences.append(f"the policy learned {rate:.1%} of the rows")
     if counts.is_sampled:
         sentences.append(f"its probabilities are counted in {SAMPLES} draws for each row")
     return replay, sentences
@@ -61,11 +61,15 @@ def list_log_warnings(log: Log, counts: RowCounts, has_replays: bool) -> list[st
         )
     for count, what in (
         (counts.degraded, "because the service had answered without deciding"),
-        (counts.unrewarded, "because their reward is not known"),
-        (counts.without_probability, "because the probability of their action is 0 or missing"),
+        (counts.unrewarded, "because the reward is not known"),
+        (
+            counts.without_probability,
+            "because the chosen action has the probability 0, or none",
+        ),
     ):
         if count:
-            sentences.append(f"{count} rows were left out, {what}")
+            rows = "1 row was" if count == 1 else f"{count} rows were"
+            sentences.append(f"{rows} left out, {what}")
     if log.bad_row_count:
         sentences.append(f"rows of the log that could not be read: {log.bad_row_count}")
     if isinstance(log, HasNotes):

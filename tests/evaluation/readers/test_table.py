@@ -144,7 +144,7 @@ def test_a_parquet_file_with_times_nulls_and_excluded_actions(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ("reward=click", "action=COLUMN must be given, the table has arm, click, ts"),
+        ("reward=click", "such as action=arm; the columns of the table are arm, click, ts"),
         ("action=arm,reward=clicks", "reward must name a column, got 'clicks'"),
         ("action=arm,reward=click,reword=ts", "a key must be one of action, reward"),
         ("action=arm,reward=click,context=age*", "context must name columns, got 'age*'"),

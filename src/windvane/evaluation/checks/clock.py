@@ -57,10 +57,10 @@ class ClockCheck:
 def format_seconds(seconds: float) -> str:
     """Format a duration with its largest fitting unit.
 
-    >>> format_seconds(7200.0), format_seconds(0.5), format_seconds(1.5 * 86_400)
-    ('2 hours', '0.5 seconds', '1.5 days')
+    >>> [format_seconds(seconds) for seconds in (0.5, 60.0, 7200.0, 1.5 * 86_400)]
+    ['0.5 seconds', '1 minute', '2 hours', '1.5 days']
     """
-    for name, size in (("days", 86_400.0), ("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {name}"
-    return f"{seconds:.3g} seconds"
+    units = (("day", 86_400.0), ("hour", 3600.0), ("minute", 60.0), ("second", 1.0))
+    unit, size = next((pair for pair in units if seconds >= pair[1]), units[-1])
+    number = f"{seconds / size:.3g}"
+    return f"{number} {unit}" if number == "1" else f"{number} {unit}s"

@@ -111,26 +111,29 @@ class ColumnMapping:
 
 def map_columns(columns: Mapping[str, str] | None, names: Sequence[str]) -> ColumnMapping:
     """Map the keys to the columns of a table that has these names."""
-    given = dict(columns or {})
-    if unknown := [key for key in given if key not in KEYS]:
+    requested = dict(columns or {})
+    if unknown := [key for key in requested if key not in KEYS]:
         raise SettingError(f"columns: a key must be one of {', '.join(KEYS)}, got {unknown[0]!r}")
-    found = {key: key for key in KEYS if key in names and key != "context"} | given
+    sources = {key: key for key in KEYS if key in names and key != "context"} | requested
     for key in ("action", "reward"):
-        if key not in found:
+        if key not in sources:
             have = ", ".join(names[:20])
-            raise SettingError(f"columns: {key}=COLUMN must be given, the table has {have}")
+            raise SettingError(
+                f"columns: the column of the {key} must be given, such as {key}={names[0]}; "
+                f"the columns of the table are {have}"
+            )
     mapped: dict[str, object] = {}
     for key in ("action", "reward", "probability", "excluded", "event_id", "context_json"):
-        mapped[key] = _find(key, found.get(key), names)
+        mapped[key] = _find(key, sources.get(key), names)
     for key in ("multiplicity", "defaulted"):
-        mapped[key] = _find(key, found.get(key), names)
-    mapped |= _map_probabilities(found.get("probabilities"), names)
-    mapped |= _map_actions(found.get("actions"), names)
-    mapped |= _map_count(found.get("count"), names)
-    mapped |= _map_time(found.get("time"), names)
-    taken = {*found.values(), *_list_names(mapped.values())}
-    mapped |= _map_context(found.get("context"), names, taken)
-    if prefix := found.get("probabilities", "").removesuffix("*"):
+        mapped[key] = _find(key, sources.get(key), names)
+    mapped |= _map_probabilities(sources.get("probabilities"), names)
+    mapped |= _map_actions(sources.get("actions"), names)
+    mapped |= _map_count(sources.get("count"), names)
+    mapped |= _map_time(sources.get("time"), names)
+    mapped_names = {*sources.values(), *_list_names(mapped.values())}
+    mapped |= _map_context(sources.get("context"), names, mapped_names)
+    if prefix := sources.get("probabilities", "").removesuffix("*"):
         by_column = mapped["probability_columns"]
         if by_column and not mapped["action_ids"]:
             assert isinstance(by_column, tuple)

@@ -158,8 +158,14 @@ def _read_policy(spec: PolicySpec) -> Mapping[str, object]:
         return dict(spec)
     if isinstance(spec, str):
         parts = PAIR.fullmatch(spec.strip())
-        pair = {"memory": parts[1], "exploration": parts[2]} if parts else {}
-        return {"name": spec, **pair}
+        if parts:
+            return {"name": spec, "memory": parts[1], "exploration": parts[2]}
+        if "(" in spec or "*" in spec:  # no name has these
+            raise SettingError(
+                "simulate: a policy must be a name that `windvane policies` lists, or a memory and "
+                f"an exploration such as 'discount(0.99) * thompson(0.5)', got {spec!r}"
+            )
+        return {"name": spec}
     if not isinstance(spec, tuple) or len(spec) != 2:
         raise SettingError(
             f"simulate: a policy must be a name, a table or (memory, exploration), got {spec!r}"

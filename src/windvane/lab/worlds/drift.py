@@ -62,7 +62,8 @@ def abrupt(
     >>> int((theta[0] == -theta[1]).sum())
     6
     """
-    rounds = sorted({validation.whole("abrupt", "a round", r) for r in at})
+    jumps = validation.check_sequence("abrupt", "at", at)
+    rounds = sorted({validation.whole("abrupt", "a round", round_) for round_ in jumps})
     ways = {"flip": flip, "chance": chance, "to": to}
     if sum(way is not None for way in ways.values()) > 1:
         raise SettingError("abrupt: flip, chance and to exclude each other")
