@@ -13,6 +13,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import lower_builtin, type_callable
 
+from windvane._array_types import is_contiguous
 from windvane.types import Floats, UnsignedIntegers
 
 KEYS_PER_LINE = 8  # of 64 bits, in a cache line of 64 bytes
@@ -46,19 +47,11 @@ def make_aligned_zeros(shape: tuple[int, ...], kind: type[Number]) -> npt.NDArra
     return room[first : first + count].reshape(shape)
 
 
-def _is_array_of_keys(array: Any) -> bool:
-    return isinstance(array, types.Array) and (array.dtype, array.ndim, array.layout) == (
-        types.uint64,
-        1,
-        "C",
-    )
-
-
 @type_callable(find_in_line)
 def _type_find(context: Any) -> Callable[..., Any]:
     def find_type(keys: Any, first: Any, key: Any) -> Any:
-        known = _is_array_of_keys(keys) and (first, key) == (types.uint64, types.uint64)
-        return types.int64 if known else None
+        are_integers = (first, key) == (types.uint64, types.uint64)
+        return types.int64 if is_contiguous(keys, types.uint64, 1) and are_integers else None
 
     return find_type
 
@@ -66,8 +59,8 @@ def _type_find(context: Any) -> Callable[..., Any]:
 @type_callable(load_ahead)
 def _type_load_ahead(context: Any) -> Callable[..., Any]:
     def find_type(array: Any, place: Any) -> Any:
-        known = isinstance(array, types.Array) and array.layout == "C"
-        return types.none if known and isinstance(place, types.Integer) else None
+        is_accepted = isinstance(array, types.Array) and array.layout == "C"
+        return types.none if is_accepted and isinstance(place, types.Integer) else None
 
     return find_type
 
@@ -84,8 +77,8 @@ def _lower_find(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     undefined = ir.Constant(_LINE, ir.Undefined)
     single = builder.insert_element(undefined, values[2], ir.Constant(_INT32, 0))
     zeros = ir.Constant(ir.VectorType(_INT32, KEYS_PER_LINE), [0] * KEYS_PER_LINE)
-    wanted = builder.shuffle_vector(single, undefined, zeros)
-    equal = builder.bitcast(builder.icmp_unsigned("==", line, wanted), _INT8)
+    repeated_key = builder.shuffle_vector(single, undefined, zeros)
+    equal = builder.bitcast(builder.icmp_unsigned("==", line, repeated_key), _INT8)
     none_is_equal = ir.Constant(_INT64, 1 << KEYS_PER_LINE)
     bits = builder.or_(builder.zext(equal, _INT64), none_is_equal)
     return builder.cttz(bits, ir.Constant(ir.IntType(1), 1))

@@ -1,4 +1,4 @@
-"""What CPython does in vain while a compiler works, and how to spare it."""
+"""Work of CPython that a compiler does not need, and how to avoid it."""
 
 import gc
 from collections.abc import Callable, Iterator

@@ -23,6 +23,7 @@ from numba.extending import (
     type_callable,
 )
 
+from windvane._array_types import is_contiguous
 from windvane.types import Floats
 
 LANES = 8
@@ -125,9 +126,9 @@ def _compile_function(function: Callable[..., object], lower: Callable[..., Any]
     count = len(inspect.signature(lower).parameters) - 1
 
     def type_function(context: Any) -> Callable[..., Any]:
-        def find_type(*given: Any) -> Any:
-            is_known = len(given) == count and given[0] in ALL_TYPES and len(set(given)) == 1
-            return given[0] if is_known else None
+        def find_type(*arguments: Any) -> Any:
+            first = arguments[0] if len(set(arguments)) == 1 else None
+            return first if len(arguments) == count and first in ALL_TYPES else None
 
         names = [f"argument{i}" for i in range(count)]  # numba reads the number of arguments
         parameters = [inspect.Parameter(name, _POSITIONAL) for name in names]
@@ -205,11 +206,7 @@ _compile_function(select_if_less, _lower_selection)
 
 
 def _is_array_of_lanes(array: Any) -> bool:
-    return isinstance(array, types.Array) and (array.dtype, array.ndim, array.layout) == (
-        types.float64,
-        2,
-        "C",
-    )
+    return is_contiguous(array, types.float64, 2)
 
 
 @type_callable(load)
@@ -223,8 +220,8 @@ def _type_load(context: Any) -> Callable[..., Any]:
 @type_callable(store)
 def _type_store(context: Any) -> Callable[..., Any]:
     def find_type(array: Any, i: Any, lanes: Any) -> Any:
-        known = _is_array_of_lanes(array) and isinstance(i, types.Integer)
-        return types.none if known and lanes == LANES_TYPE else None
+        is_known = _is_array_of_lanes(array) and isinstance(i, types.Integer)
+        return types.none if is_known and lanes == LANES_TYPE else None
 
     return find_type
 
@@ -263,7 +260,7 @@ def _lower_repeat(context: Any, builder: Any, signature: Any, values: Any) -> An
 
 
 def _is_array_of_numbers(array: Any) -> bool:
-    return isinstance(array, types.Array) and (array.dtype, array.layout) == (types.float64, "C")
+    return is_contiguous(array, types.float64)
 
 
 def _find_neighbours(context: Any, builder: Any, signature: Any, values: Any, lanes: Any) -> Any:

@@ -96,13 +96,14 @@ class PolicyArrays(NamedTuple):
 
 
 LARGEST = validation.LARGEST  # kernels take it from here
-LAG = 0.025  # by how much, in log, the ridge in `inverse` may fade between two inversions
-SMALL = 64  # up to this dimension an inversion costs less than the error that LAG leaves
+RIDGE_FADE = 0.025  # in log, by which the ridge in `inverse` may fade between two inversions
+CHEAP_INVERSION_DIM = 64  # an inversion costs less than the error that RIDGE_FADE leaves
 LARGE = 128  # above this dimension, reading all matrices for every observation is slow
-LARGE_LAG = 0.1  # up to this, the ridge of such a dimension may fade twice as much
-LEAST_ROOM, MOST_ROOM = 8, 32  # observations that can wait
+LARGE_RIDGE_FADE = 0.1  # up to this, the ridge of such a dimension may fade twice as much
+LEAST_PENDING, MOST_PENDING = 8, 32  # observations of a large belief that can wait
 PENDING_COUNTERS = 3  # numbers about the observations that wait, besides the observations
-FADED = 1e-17  # a weight below this no longer changes a sum in double precision
+HALF_ULP = 2.0**-24  # the largest relative error of rounding a number to float32
+NEGLIGIBLE_WEIGHT = 1e-17  # a smaller weight no longer changes a sum in double precision
 
 
 def build_rules(
@@ -119,7 +120,7 @@ def build_rules(
     radius = width if isinstance(width, Confidence) else Confidence(0.5, 0, 0, 1, "round", 1)
     fades = memory.kind.fades
     style = STYLES[exploration.kind.needs]
-    refresh, lead, least = _refresh(dim, memory, style)
+    refresh, lead, least = _plan_refresh(dim, memory, style)
     record = np.zeros(1, RULES)
     values = {
         "dim": dim,
@@ -165,19 +166,20 @@ def _unit_of(width: Width) -> int:
     return NOISE if isinstance(width, Posterior) else PLAIN
 
 
-def _refresh(dim: int, memory: Memory, style: int) -> tuple[int, float, float]:
+def _plan_refresh(dim: int, memory: Memory, style: int) -> tuple[int, float, float]:
     """Observations between two inversions of W, the ridge after one, and the least ridge.
 
     An inversion costs d³, and rounding allows many observations between two. A faded ridge makes
-    solutions slower to polish and, if widths are compared, leaves more arms to be scored again.
-    The two costs balance at about LAG, and later above LARGE dimensions, where the bound of what
-    the faded ridge does to widths is tighter. The ridge starts too large by half of what it will
-    lose until the next inversion. With a half-life this loss is unknown, so a least ridge is set.
+    solutions slower to refine and, if widths are compared, leaves more arms to be scored again.
+    The two costs balance at about RIDGE_FADE, and later above LARGE dimensions, where the bound of
+    what the faded ridge does to widths is tighter. The ridge starts too large by half of what it
+    will lose until the next inversion. With a half-life this loss is unknown, so a least ridge is
+    set.
     """
-    most = max(SMALL, dim)
-    lag = LAG * most / 128 if style == WIDTH else LAG
+    most = max(CHEAP_INVERSION_DIM, dim)
+    lag = RIDGE_FADE * most / 128 if style == WIDTH else RIDGE_FADE
     if dim > LARGE and style == WIDTH:
-        lag = max(lag, min(2.0 * lag, LARGE_LAG))
+        lag = max(lag, min(2.0 * lag, LARGE_RIDGE_FADE))
     if memory.kind.is_timed:
         return most, 1.0, math.exp(-lag)
     if not memory.kind.fades:
@@ -205,7 +207,7 @@ def compute_room_for_pending(record: Records) -> int:
     waits = rule["memory"] not in (WINDOW, DETECT, KALMAN) and rule["style"] in (MEAN, WIDTH, GAP)
     if dim <= LARGE or not waits:
         return 0
-    return min(max(dim // 32 // 4 * 4, LEAST_ROOM), MOST_ROOM)
+    return min(max(dim // 32 // 4 * 4, LEAST_PENDING), MOST_PENDING)
 
 
 def pending_size(record: Records) -> int:
@@ -220,7 +222,7 @@ def pending_size(record: Records) -> int:
 def history_limit(memory: Memory, exploration: Exploration) -> int | None:
     """How many past observations a policy must keep: None if all of them."""
     if memory.kind.keeps_history or exploration.kind.needs == "history":
-        return memory.reach(FADED)
+        return memory.reach(NEGLIGIBLE_WEIGHT)
     return 0
 
 

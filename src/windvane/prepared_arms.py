@@ -11,20 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import validation
-from windvane._layout import GAP, MEAN, WIDTH, PolicyArrays
+from windvane._layout import GAP, HALF_ULP, MEAN, WIDTH, PolicyArrays
 from windvane.belief import State
-from windvane.types import Floats, Singles
+from windvane.types import Floats, Places, Singles
 
 if TYPE_CHECKING:
     from windvane.kernels.float32_bounds import Ladder
-
-Places = npt.NDArray[np.intp]
 
 SCREEN_ABOVE_ARMS = 4096  # up to this number of arms, scoring all of them is as fast
 SAMPLE_ARMS = 2048  # arms scored first, to see how many arms the bounds can exclude
 BLOCK_ARMS = 32_768  # arms that one thread screens at a time
 SCORE_ALL_ABOVE_SHARE = 0.25  # of arms left by the screen; from here on, `choose` scores all arms
-HALF_ULP = 2.0**-24  # relative error of one rounding to float32
 UNDERFLOW_ERROR = 1e-17  # above what float32 loses below its smallest number, if norms are up to 1
 EQUAL_SCORES = 4e-12  # above the differences at which `choose` takes scores for equal
 
@@ -162,20 +159,20 @@ class Bounds:
     they lie between −2 and 2. The eigenvalues of Q are multiplied by high².
     """
 
-    def __init__(self, arms: Finite, state: State, span: Band) -> None:
+    def __init__(self, arms: Finite, state: State, band: Band) -> None:
         values, vectors = np.linalg.eigh(state.spread)
-        self.sign = -1.0 if span.high < 0.0 else 1.0
+        self.sign = -1.0 if band.high < 0.0 else 1.0
         if self.sign > 0.0:
             values, vectors = values[::-1], vectors[:, ::-1]
-        widest = abs(span.high) * float(np.abs(values).max()) ** 0.5
+        widest = abs(band.high) * float(np.abs(values).max()) ** 0.5
         self.scale = max(float(np.linalg.norm(state.theta)), widest)
-        share = span.high / self.scale if self.scale > 0.0 else 0.0
-        self.arms, self.state, self.span = arms, state, span
+        share = band.high / self.scale if self.scale > 0.0 else 0.0
+        self.arms, self.state, self.band = arms, state, band
         self.values = np.maximum(values, 0.0) * share * share  # (d,), the first bounds w
         self.vectors = vectors  # (d, d)
         digits = arms.dim * 2.0**-50
         clipped = max(-float(values.min()), 0.0) ** 0.5 * abs(share)
-        self.slack = digits + digits**0.5 + clipped + span.grain / (self.scale or 1.0)
+        self.slack = digits + digits**0.5 + clipped + band.grain / (self.scale or 1.0)
         self.error = (arms.dim + 16) * HALF_ULP
 
     def bound_tightly(self, places: Places) -> tuple[Floats, Floats]:
@@ -189,7 +186,7 @@ class Bounds:
         widths = np.sqrt(np.maximum(squares, 0.0)) / size
         means = score_linearly(rows, self.state.theta) / size
         slack = self.slack * self.arms.norms[places] + UNDERFLOW_ERROR
-        return means + self.span.high * widths + slack, means + self.span.low * widths - slack
+        return means + self.band.high * widths + slack, means + self.band.low * widths - slack
 
     def build_ladder(self, places: Places) -> "Ladder":
         """Return the eigenvectors in the order that bounds w² best for the given typical arms.
@@ -232,14 +229,14 @@ class Bounds:
         )
 
 
-def find_rivals(arms: Finite, state: State, span: Band) -> Places | None:
+def find_rivals(arms: Finite, state: State, band: Band) -> Places | None:
     """Return the arms whose score xᵀθ̂ + z‖x‖_{V⁻¹} may be the best; None for all arms.
 
     The best lower bound rises from block to block, so that ever fewer arms can reach it.
     """
     from windvane.kernels.float32_bounds import compute_upper_bounds
 
-    bounds = Bounds(arms, state, span)
+    bounds = Bounds(arms, state, band)
     if not 1e-150 < bounds.scale < 1e150 or arms.unit < 1e-150:
         return None
     sample = np.arange(0, len(arms), max(len(arms) // SAMPLE_ARMS, 1))

@@ -19,7 +19,7 @@ from windvane.features import hashing
 from windvane.features.encoder import Encoder
 from windvane.features.hashing import MAX_NAME_CHARACTERS, squash
 from windvane.features.json_reader import MAX_NUMBERS
-from windvane.features.packing import pack_cached_action
+from windvane.features.packed_features import pack_cached_action
 from windvane.types import Floats
 
 Json = dict[str, Any]

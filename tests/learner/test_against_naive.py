@@ -8,8 +8,8 @@ import pytest
 import windvane as wv
 from learner_helpers import HOUR, Offer, Stream
 from naive_learner import NaiveLearner, compute_probabilities
-from windvane.features.packing import pack_actions
-from windvane.learner.bank import FIRST_PRIORS, HALF_LIVES, SHARE
+from windvane.features.packed_features import pack_actions
+from windvane.learner.bank import EXPLORATION_SHARE, FIRST_PRIORS, HALF_LIVES
 
 TOLERANCE = 1e-9
 SETTINGS: list[tuple[dict[str, Any], list[float], list[tuple[str, str]]]] = [
@@ -52,7 +52,7 @@ def test_every_ranking_is_that_of_the_formulas(
         means, deviations = [mean for mean, _ in wanted], [own for _, own in wanted]
         assert ranking.means == pytest.approx(means, rel=TOLERANCE, abs=TOLERANCE)
         assert ranking.deviations == pytest.approx(deviations, rel=TOLERANCE)
-        chances = compute_probabilities(means, deviations, SHARE, 0.1)
+        chances = compute_probabilities(means, deviations, EXPLORATION_SHARE, 0.1)
         assert decision.probabilities == pytest.approx(chances, abs=1e-6)
 
         waiting.append((decision, clock, stream.draw_reward(decision)))

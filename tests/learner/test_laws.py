@@ -159,7 +159,7 @@ def test_the_leader_is_short_where_tastes_turn_often_and_long_where_they_stay() 
             decision = learner.rank({}, ["x", "y"], at=i * DAY / 6)
             wanted = "xy"[i // turns_every % 2]
             learner.reward(decision, float(decision.action == wanted))
-        leaders[turns_every] = learner.bank.leader
+        leaders[turns_every] = learner.bank.leader_half_life
     assert leaders[6] <= DAY
     assert leaders[10_000] >= 14 * DAY
 

@@ -5,20 +5,20 @@ import pytest
 
 import windvane as wv
 from learner_helpers import HOUR, Stream
-from windvane.features.packing import pack_actions
+from windvane.features.packed_features import pack_actions
 from windvane.kernels.action_prediction import copy_column
 from windvane.kernels.belief_bank import build_row, compute_contributions
-from windvane.kernels.feature_parts import weigh_parts
-from windvane.learner.bank import MAX_FILL, NO_LEADING, BeliefBank, Lead
+from windvane.kernels.feature_parts import make_parts
+from windvane.learner.bank import MAX_FILL, NO_LEADER_COPY, BeliefBank, Lead
 from windvane.learner.request_reader import read_offered_action
 from windvane.learner.sides import join_request
 
 
 def assert_copy_is_current(bank: BeliefBank) -> None:
     """A copy of the leader's column, if there is one, has the bits of the column."""
-    if bank.leading.column == bank.lead.column:
+    if bank.leader_copy.column == bank.lead.column:
         wanted = copy_column(bank.bank.sums, bank.lead.column)
-        assert bank.leading.sums.tobytes() == wanted.tobytes()
+        assert bank.leader_copy.sums.tobytes() == wanted.tobytes()
 
 
 @pytest.mark.parametrize("crossings", ["context*action", "user*action", "none"])
@@ -37,13 +37,13 @@ def test_every_prediction_is_the_sum_of_its_contributions(crossings: str) -> Non
         if visitor % 40 == 0:  # every column leads at times
             bank.lead = Lead((visitor // 40) % 14, bank.lessons, bank.now)
         leaders.add(bank.lead.column)
-        copies += bank.leading.column == bank.lead.column
+        copies += bank.leader_copy.column == bank.lead.column
         offers = [read_offered_action(action) for action in actions]
         sides = join_request([context], pack_actions(offers), learner.parsed_crossings)
         predictions = bank.predict(sides, bank.now)
         for offer, prediction in zip(offers, predictions, strict=True):
             single = join_request([context], pack_actions([offer]), learner.parsed_crossings)
-            row = build_row(weigh_parts(single, bank.scales))
+            row = build_row(make_parts(single, bank.scales))
             amounts = compute_contributions(bank.rules, bank.bank, bank.lead.column, bank.now, row)
             assert prediction == pytest.approx(amounts.sum(), abs=1e-12)
     assert len(leaders) > 8
@@ -66,11 +66,11 @@ def test_a_prediction_keeps_no_copy_so_that_another_thread_may_predict() -> None
     learner = wv.Learner(seed=1)
     decision = learner.rank({"device": "phone"}, ["news", "match"], at=0.0)
     learner.reward(decision, 1.0)
-    learner.bank.leading = NO_LEADING
+    learner.bank.leader_copy = NO_LEADER_COPY
     predictions = learner.bank.predict(decision.lesson, 0.0)
-    assert learner.bank.leading is NO_LEADING
+    assert learner.bank.leader_copy is NO_LEADER_COPY
     learner.bank.prepare()
-    assert learner.bank.leading.column == learner.bank.lead.column
+    assert learner.bank.leader_copy.column == learner.bank.lead.column
     assert (learner.bank.predict(decision.lesson, 0.0) == predictions).all()
 
 

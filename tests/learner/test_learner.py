@@ -15,7 +15,7 @@ import pytest
 import windvane as wv
 from learner_helpers import Offer, Stream, describe, play
 from windvane import policy_file
-from windvane.features.packing import pack_actions
+from windvane.features.packed_features import pack_actions
 from windvane.learner import bank as bank_module
 
 YEAR = 365.25 * 86_400

@@ -7,7 +7,7 @@ import pytest
 
 from learner_helpers import Offer
 from windvane.features.crossings import parse_crossings
-from windvane.features.packing import pack_actions
+from windvane.features.packed_features import pack_actions
 from windvane.kernels.feature_parts import PackedSides
 from windvane.learner.lesson_codec import decode_lesson, encode_lesson, encode_packed_lesson
 from windvane.learner.sides import join_request, pack_context

@@ -292,7 +292,7 @@ def test_a_bad_request_is_refused_and_changes_nothing(
             "Learner: half_life must be auto, never, or a duration above 0 such as 7 days or "
             "500 rounds, got '0 rounds'",
         ),
-        ({"half_life": 7}, "Learner: half_life must be a str, got 7"),
+        ({"half_life": 7}, "Learner: half_life must be a text such as '7 days', got 7"),
         (
             {"exploration_percentage": 2},
             "Learner: exploration_percentage must lie in [0, 1], got 2",

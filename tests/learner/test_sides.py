@@ -10,7 +10,7 @@ from learner_helpers import Offer
 from windvane.features.crossings import parse_crossings
 from windvane.features.hashing import hash_name
 from windvane.features.json_reader import FeatureList
-from windvane.features.packing import pack_actions, pack_field_features
+from windvane.features.packed_features import pack_actions, pack_field_features
 from windvane.kernels.feature_parts import pick_action
 from windvane.learner.sides import MAX_ROW_ENTRIES, join_lesson, join_request, pack_context
 

@@ -14,7 +14,7 @@ from windvane.errors import FeatureError
 from windvane.evaluation.log_batch import DecisionFeatures, LogBatch, LoggedAction
 from windvane.evaluation.sparse_hashing import hash_sparsely
 from windvane.features.encoder import Encoder
-from windvane.features.packing import PackedActions, join_sides, pack_actions
+from windvane.features.packed_features import PackedActions, join_sides, pack_actions
 from windvane.kernels.feature_parts import PackedSides
 from windvane.learner.learner import Learner
 from windvane.types import Floats, Places

@@ -80,10 +80,10 @@ def build_masks(
     """
     masks = np.zeros(len(namespaces), np.int64)
     for bit, (context, action) in enumerate(crossings):
-        for side, wanted in (
+        for side, namespace in (
             (slice(0, context_features), context),
             (slice(context_features, None), action),
         ):
-            takes_part = True if wanted is None else namespaces[side] == wanted
+            takes_part = True if namespace is None else namespaces[side] == namespace
             masks[side] |= np.where(takes_part, 1 << bit, 0)
     return masks

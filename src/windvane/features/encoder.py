@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from windvane import validation
 from windvane.errors import SettingError
-from windvane.features.hashing import Integers, cross_parts, hash_rows, weigh_parts
+from windvane.features.hashing import cross_parts, hash_rows, weigh_parts
 from windvane.features.json_reader import FeatureList, JsonObjects
 from windvane.features.labels import Contribution, label_parts, name_crossing
-from windvane.features.packing import (
+from windvane.features.packed_features import (
     BYTES_PER_NUMBER,
     MAX_CROSSINGS,
     Action,
@@ -27,7 +27,7 @@ from windvane.features.packing import (
     pack_actions,
     read_action,
 )
-from windvane.types import Floats
+from windvane.types import Floats, Places
 
 ENCODING_VERSION = 1  # increases whenever the same features would get another vector
 MAX_DIM = 2**16
@@ -152,7 +152,7 @@ class _ContributionTable(NamedTuple):
         return name_crossing(self.context_labels[context], self.action_labels[action])
 
 
-def _number_labels(labels: list[str], numbers: dict[str, int]) -> Integers:
+def _number_labels(labels: list[str], numbers: dict[str, int]) -> Places:
     """The number of each label; labels without a number get the next ones."""
     return np.array([numbers.setdefault(label, len(numbers)) for label in labels], np.int64)
 

@@ -17,15 +17,11 @@ import sys
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from windvane._jit import compiled_in_order
 from windvane._random import GOLDEN, scramble
 from windvane.errors import FeatureError
-from windvane.types import Floats
-
-UnsignedIntegers = npt.NDArray[np.uint64]
-Integers = npt.NDArray[np.int64]
+from windvane.types import Floats, Places, UnsignedIntegers
 
 CATEGORY_VALUE = math.inf  # stands for a category, whose weight is 1
 MAX_NAME_CHARACTERS = 1024  # including namespace and category
@@ -61,8 +57,8 @@ def squash(number: float) -> float:
 
 @compiled_in_order
 def weigh_parts(
-    hashes: UnsignedIntegers, numbers: Floats, sizes: Integers, feature_counts: Integers
-) -> tuple[UnsignedIntegers, Floats, Integers]:
+    hashes: UnsignedIntegers, numbers: Floats, sizes: Places, feature_counts: Places
+) -> tuple[UnsignedIntegers, Floats, Places]:
     """Compute the hash and the weight of each part of every side, and the end of each side.
 
     Side 0 is the context, then follows one side for each action. The first part of a side is its
@@ -102,7 +98,7 @@ def cross_parts(
     first: int,
     last: int,
     dim: int,
-) -> tuple[Integers, Floats]:
+) -> tuple[Places, Floats]:
     """Compute the index in the row and the value of every pair of an action's and a context's part.
 
     The parts of the context are [0, context_end), those of the action [first, last). The pair of
@@ -127,8 +123,8 @@ def cross_parts(
 def hash_rows(
     hashes: UnsignedIntegers,
     numbers: Floats,
-    sizes: Integers,
-    feature_counts: Integers,
+    sizes: Places,
+    feature_counts: Places,
     dim: int,
 ) -> Floats:
     """Compute the row of each action, (K, d); a row that collisions made longer than 1 is scaled.

@@ -18,7 +18,7 @@ from windvane.memory import Memory, names_of
 from windvane.types import Floats
 
 if TYPE_CHECKING:
-    from windvane.kernels.glm import Held
+    from windvane.kernels.glm import GeneralizedArrays
     from windvane.kernels.glm_solver import Model
 
 LEAST_WEIGHT = 1e-12  # an observation with a smaller weight is dropped
@@ -65,7 +65,7 @@ class GeneralizedPolicy(Chooser):
         self.ridge = self._model.ridge
         self.floor = self._model.mix
         self._limit = history_limit(memory)
-        self._held = make_blank(self.dim, self.ridge, 1)
+        self._arrays = make_blank(self.dim, self.ridge, 1)
         self._bind_kernels()
 
     @cached_property
@@ -78,8 +78,10 @@ class GeneralizedPolicy(Chooser):
         from windvane._jit import compile_for
 
         rows = np.zeros((1, self.dim))
-        self._choose = compile_for(self._kernels.choose, self._model, self._held, rows, self.key, 0)
-        self._learn = compile_for(self._kernels.learn, self._model, self._held, rows, np.zeros(1))
+        self._choose = compile_for(
+            self._kernels.choose, self._model, self._arrays, rows, self.key, 0
+        )
+        self._learn = compile_for(self._kernels.learn, self._model, self._arrays, rows, np.zeros(1))
 
     def __repr__(self) -> str:
         floor = f", floor={self.floor!r}" if self.floor else ""
@@ -99,7 +101,7 @@ class GeneralizedPolicy(Chooser):
             best = self.find_best(arms)
             return self._record_choice(-1, best.features, best.action)
         rows = self._read_arms(arms)
-        index = self._choose(self._model, self._held, rows, self.key, self.round)
+        index = self._choose(self._model, self._arrays, rows, self.key, self.round)
         if index == self._kernels.UNSOLVED:
             refuse_fit("choose", self.link)
         if index < 0:
@@ -128,7 +130,7 @@ class GeneralizedPolicy(Chooser):
         self._check_dim(actions)
         theta = np.empty(self.dim)
         start = np.uint64(_random.start_round(np.uint64(self.key), self.round))
-        if not self._kernels.sample_parameter(self._model, self._held, start, theta):
+        if not self._kernels.sample_parameter(self._model, self._arrays, start, theta):
             refuse_fit("choose", self.link)
         best = actions.best(theta)
         validation.check_finite_arms(best.features[None])
@@ -137,16 +139,16 @@ class GeneralizedPolicy(Chooser):
     @property
     def theta(self) -> Floats:
         """The estimate θ̂, (d,): the root of Σ w·x(μ(xᵀθ) − y) + λθ = 0."""
-        return self._held.theta.copy()
+        return self._arrays.theta.copy()
 
     @property
     def seen(self) -> int:
         """The number n of observations learned."""
-        return int(self._held.tally[0])
+        return int(self._arrays.tally[0])
 
     def mean(self, arms: npt.ArrayLike) -> Floats:
         """Return the estimated mean reward of each arm, μ(xᵀθ̂), (K,)."""
-        scores = validation.check_finite_arms(self._read_arms(arms)) @ self._held.theta
+        scores = validation.check_finite_arms(self._read_arms(arms)) @ self._arrays.theta
         return np.array([links.mean(self._model.link, score) for score in scores.tolist()])
 
     def propensities(
@@ -162,7 +164,7 @@ class GeneralizedPolicy(Chooser):
         rows = self._check_propensity_arguments(arms, samples, chosen)
         thetas = np.empty((samples if self.scale > 0 else 1, self.dim))
         if not self._kernels.sample_parameters(
-            self._model, self._held, self.key ^ propensity.COUNTING_KEY, self.round, thetas
+            self._model, self._arrays, self.key ^ propensity.COUNTING_KEY, self.round, thetas
         ):
             refuse_fit("propensities", self.link)
         shares = propensity.count_wins(thetas @ rows.T)
@@ -199,30 +201,32 @@ class GeneralizedPolicy(Chooser):
     def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
         """Return everything beyond the settings, as a saved file holds it."""
         header = {"key": self.key, "round": self.round}
-        return header, {**self._held._asdict(), "open": self._list_open_rounds()}
+        return header, {**self._arrays._asdict(), "open": self._list_open_rounds()}
 
     def _comparable_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
         header, arrays = self.export_state()
-        return header, {**arrays, "past": self._held.past[:, : self.seen]}
+        return header, {**arrays, "past": self._arrays.past[:, : self.seen]}
 
     def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
         """Take over a saved state if it fits the settings; raise ValueError if it does not."""
-        held = type(self._held)(*(np.array(arrays[name], order="C") for name in self._held._fields))
-        room = held.past.shape[-1]
-        for name, mine, saved in zip(held._fields, self._held, held, strict=True):
+        restored = type(self._arrays)(
+            *(np.array(arrays[name], order="C") for name in self._arrays._fields)
+        )
+        room = restored.past.shape[-1]
+        for name, mine, saved in zip(restored._fields, self._arrays, restored, strict=True):
             fits = saved.dtype == mine.dtype and saved.shape[:-1] == mine.shape[:-1]
             if not fits or (name != "past" and saved.shape != mine.shape):
                 raise ValueError(f"its {name} has shape {saved.shape}")
             if not np.isfinite(saved).all():
                 raise ValueError("it holds a number that is not finite")
-        seen, stale = held.tally.tolist()
+        seen, stale = restored.tally.tolist()
         if not 0 <= stale <= seen or room < 1 or (self._limit and room > self._limit):
             raise ValueError("its counters or its history are out of bounds")
         if seen > room and room != self._limit:
             raise ValueError(f"its history has room for {room} of {seen} observations")
-        links.check_rewards("load", self.link, held.past[-1, : min(seen, room)].tolist())
+        links.check_rewards("load", self.link, restored.past[-1, : min(seen, room)].tolist())
         self._restore_rounds(header, arrays["open"])
-        self._held = held
+        self._arrays = restored
 
     def learn_row(self, features: Floats, reward: float, round_: int, at: float) -> None:
         """Learn one checked observation of a round, or raise and change nothing."""
@@ -237,21 +241,21 @@ class GeneralizedPolicy(Chooser):
         links.check_rewards(who, self.link, rewards)
         if not (np.einsum("nd,nd->n", rows, rows) <= LARGEST).all():
             raise ArmsError(f"{who}: features must be finite, with norm up to {LARGEST**0.5:g}")
-        held = self._make_room(len(rows))
-        if not self._learn(self._model, held, rows, np.array(rewards)):
+        arrays = self._make_room(len(rows))
+        if not self._learn(self._model, arrays, rows, np.array(rewards)):
             refuse_fit(who, self.link)
-        self._held = held
+        self._arrays = arrays
 
-    def _make_room(self, more: int) -> "Held":
+    def _make_room(self, more: int) -> "GeneralizedArrays":
         """Return the arrays with room for more observations, up to the reach of the memory."""
-        past = self._held.past
+        past = self._arrays.past
         room = past.shape[1]
         larger = compute_room(self.seen, more, room, self._limit)
         if larger == room:
-            return self._held
+            return self._arrays
         grown = np.zeros((self.dim + 1, larger))
         grown[:, :room] = past
-        return self._held._replace(past=grown)
+        return self._arrays._replace(past=grown)
 
 
 def make_model(link: str, memory: Memory, scale: float, ridge: float, floor: float) -> "Model":
@@ -282,12 +286,12 @@ def history_limit(memory: Memory) -> int | None:
     return memory.reach(LEAST_WEIGHT)
 
 
-def make_blank(dim: int, ridge: float, room: int) -> "Held":
+def make_blank(dim: int, ridge: float, room: int) -> "GeneralizedArrays":
     """Return the arrays of a policy that has learned nothing."""
-    from windvane.kernels.glm import Held
+    from windvane.kernels.glm import GeneralizedArrays
 
     tally = np.zeros(2, dtype=np.int64)
-    return Held(tally, np.zeros(dim), np.eye(dim) / ridge, np.zeros((dim + 1, room)))
+    return GeneralizedArrays(tally, np.zeros(dim), np.eye(dim) / ridge, np.zeros((dim + 1, room)))
 
 
 def refuse_fit(who: str, link: str) -> NoReturn:

@@ -16,8 +16,8 @@ from windvane._jit import compiled_in_order
 from windvane._lanes import load_four, store_at
 from windvane.kernels.belief_bank import CONSTANT_KEY, Bank, BankRules, compute_fade, cross_keys
 from windvane.kernels.diagonal import MOMENT, PRECISION
-from windvane.kernels.feature_parts import PackedSides, Parts, Scales, weigh_parts
-from windvane.kernels.prior_precisions import CONSTANT_PRIOR, KNOWN, SQUARES, compute_prior
+from windvane.kernels.feature_parts import PackedSides, Parts, Scales, make_parts
+from windvane.kernels.prior_precisions import CONSTANT_PRIOR, DETERMINED, SQUARES, compute_prior
 from windvane.kernels.weight_table import (
     ABSENT,
     EMPTY,
@@ -88,8 +88,9 @@ def tabulate_priors(
             place = np.uint64(find_place(table, key))
             priors[a, c] = first
             if place < np.uint64(table.size):
-                known, squares = evidence[place, KNOWN, column], evidence[place, SQUARES, column]
-                priors[a, c] = compute_prior(known, squares, first)
+                own = evidence[place]
+                determined, squares = own[DETERMINED, column], own[SQUARES, column]
+                priors[a, c] = compute_prior(determined, squares, first)
     priors[0, 0] = CONSTANT_PRIOR
     return priors
 
@@ -209,19 +210,19 @@ def cross_part(
 
 @compiled_in_order
 def find_places(
-    table: UnsignedIntegers, leading: Floats, count: int, own: Entries, row: int
+    table: UnsignedIntegers, leader_sums: Floats, count: int, own: Entries, row: int
 ) -> None:
     """Find the weights of a part; load their sums ahead."""
     at = row % AT_ONCE
     for i in range(count):
         place = np.uint64(find_place(table, own.keys[at, i]))
         own.places[at, i] = place
-        load_ahead(leading, np.uint64(2) * place)
+        load_ahead(leader_sums, np.uint64(2) * place)
 
 
 @compiled_in_order
 def weigh_part(
-    leading: Floats,
+    leader_sums: Floats,
     fade: float,
     crossed: Crossed,
     number: int,
@@ -234,8 +235,8 @@ def weigh_part(
     room, count = crossed.keys.shape[1], crossed.counts[number]
     at = row % AT_ONCE
     for i in range(count):
-        own.sums[PRECISION, i] = leading[own.places[at, i], PRECISION]
-        own.sums[MOMENT, i] = leading[own.places[at, i], MOMENT]
+        own.sums[PRECISION, i] = leader_sums[own.places[at, i], PRECISION]
+        own.sums[MOMENT, i] = leader_sums[own.places[at, i], MOMENT]
     prior, at = (number * crossed.priors.shape[1] + field) * room, row * room
     for i in range(0, count, 4):
         values = value * load_four(crossed.values, number * room + i)
@@ -248,7 +249,7 @@ def weigh_part(
 @compiled_in_order
 def weigh_parts_of_actions(
     bank: Bank,
-    leading: Floats,
+    leader_sums: Floats,
     fade: float,
     parts: Parts,
     crossed: Crossed,
@@ -278,13 +279,13 @@ def weigh_parts_of_actions(
             cross_part(bank.keys, crossed, number, key, own, step)
         if 1 <= step <= chosen.size + 1:
             number = 0 if step == 1 else numbers[step - 2]
-            find_places(bank.keys, leading, crossed.counts[number], own, step - 1)
+            find_places(bank.keys, leader_sums, crossed.counts[number], own, step - 1)
         if step == 2:
-            weigh_part(leading, fade, crossed, 0, 0, 1.0, own, 0)
+            weigh_part(leader_sums, fade, crossed, 0, 0, 1.0, own, 0)
         if step > 2:
             part, number = chosen[step - 3], numbers[step - 3]
             field, value = fields[part - parts.ends[0]], parts.values[part]
-            weigh_part(leading, fade, crossed, number, field, value, own, step - 2)
+            weigh_part(leader_sums, fade, crossed, number, field, value, own, step - 2)
     return own
 
 
@@ -292,24 +293,24 @@ def weigh_parts_of_actions(
 def predict_means(
     rules: BankRules,
     bank: Bank,
-    leading: Floats,
+    leader_sums: Floats,
     scales: Scales,
     sides: PackedSides,
     column: int,
     at: float,
 ) -> Floats:
     """Return the mean of every action of a request by one belief, (K,)."""
-    parts = weigh_parts(sides, scales)
-    return predict_actions(rules, bank, leading, column, at, parts)[0]
+    parts = make_parts(sides, scales)
+    return predict_actions(rules, bank, leader_sums, column, at, parts)[0]
 
 
 @compiled_in_order
 def predict_actions(
-    rules: BankRules, bank: Bank, leading: Floats, column: int, at: float, parts: Parts
+    rules: BankRules, bank: Bank, leader_sums: Floats, column: int, at: float, parts: Parts
 ) -> tuple[Floats, Floats]:
     """Return the mean and the variance of every action by one belief, (K,) each.
 
-    `leading` is `copy_column` of this belief's column. A crossing whose value is 0 adds 0.
+    `leader_sums` is `copy_column` of this belief's column. A crossing whose value is 0 adds 0.
     """
     fade = compute_fade(rules, bank, column, at)
     first = parts.ends[0]
@@ -329,7 +330,7 @@ def predict_actions(
     numbers, masks = list_masks(parts, chosen)
     crossed = list_crossed(parts, context_numbers, priors, masks)
     own = weigh_parts_of_actions(
-        bank, leading, fade, parts, crossed, chosen, numbers, action_numbers
+        bank, leader_sums, fade, parts, crossed, chosen, numbers, action_numbers
     )
     return sum_entries(parts, crossed, numbers, rows, own)
 

@@ -65,8 +65,8 @@ class Steps(NamedTuple):
 
     totals: Floats  # (H,) S: the variance of the error, in units of the noise
     shifts: Floats  # (H,) e/S
-    steps: Floats  # (H,) 1/f
-    scales: Floats  # (H,) 1/noise²
+    inverse_fades: Floats  # (H,) 1/f
+    noise_precisions: Floats  # (H,) 1/noise²
 
 
 @compiled_in_order
@@ -127,53 +127,53 @@ def recall_row(
     """Return the mean m and the variance s of each weight and of the row."""
     shape, columns = priors.shape, fades.size
     own_means, own_variances = np.empty(shape), np.empty(shape)
-    known = Recollection(priors, own_means, own_variances, np.empty(columns), np.empty(columns))
+    recalled = Recollection(priors, own_means, own_variances, np.empty(columns), np.empty(columns))
     for j in range(columns):
-        known.means[j], known.variances[j] = 0.0, 0.0
+        recalled.means[j], recalled.variances[j] = 0.0, 0.0
     fours = columns - columns % 4
     for i in range(places.size):
         own = 2 * columns * places[i]
         for j in range(0, fours, 4):
-            recall_columns(bank.sums, known, own, i, j, values[i], load_four(fades, j))
+            recall_columns(bank.sums, recalled, own, i, j, values[i], load_four(fades, j))
         if fours < columns:
-            recall_columns(bank.sums, known, own, i, fours, values[i], load_two(fades, fours))
-    return known
+            recall_columns(bank.sums, recalled, own, i, fours, values[i], load_two(fades, fours))
+    return recalled
 
 
 @compiled_in_order
 def recall_columns(
-    sums: Floats, known: Recollection, own: int, i: int, j: int, x: float, fades: Floats
+    sums: Floats, recalled: Recollection, own: int, i: int, j: int, x: float, fades: Floats
 ) -> None:
     """Recall entry i of a row in some columns, from column j on; its sums are at `own`.
 
     `fades` are lanes with the fading factors of these columns.
     """
-    columns = known.means.size
+    columns = recalled.means.size
     at = i * columns + j
-    precisions = fades * load_like(sums, own + j, fades) + load_like(known.priors, at, fades)
+    precisions = fades * load_like(sums, own + j, fades) + load_like(recalled.priors, at, fades)
     variances = 1.0 / precisions
     means = fades * load_like(sums, own + columns + j, fades) * variances
-    store_at(known.own_means, at, means)
-    store_at(known.own_variances, at, variances)
-    store_at(known.means, j, load_like(known.means, j, fades) + x * means)
-    store_at(known.variances, j, load_like(known.variances, j, fades) + x * x * variances)
+    store_at(recalled.own_means, at, means)
+    store_at(recalled.own_variances, at, variances)
+    store_at(recalled.means, j, load_like(recalled.means, j, fades) + x * means)
+    store_at(recalled.variances, j, load_like(recalled.variances, j, fades) + x * x * variances)
 
 
 @compiled_in_order
-def update_leading(sums: Floats, places: Places, column: int, leading: Floats) -> None:
+def update_leader_sums(sums: Floats, places: Places, column: int, leader_sums: Floats) -> None:
     """Copy the new sums of a column at some places to its copy; an empty copy stays empty."""
-    if leading.size == 0:
+    if leader_sums.size == 0:
         return
     for i in range(places.size):
         place = places[i]
-        leading[place, PRECISION] = sums[place, PRECISION, column]
-        leading[place, MOMENT] = sums[place, MOMENT, column]
+        leader_sums[place, PRECISION] = sums[place, PRECISION, column]
+        leader_sums[place, MOMENT] = sums[place, MOMENT, column]
 
 
 @compiled_in_order
 def learn_columns(
     sums: Floats,
-    known: Recollection,
+    recalled: Recollection,
     steps: Steps,
     own: int,
     i: int,
@@ -185,60 +185,67 @@ def learn_columns(
 
     `totals` are lanes with the S of these columns.
     """
-    columns = known.means.size
+    columns = recalled.means.size
     at = i * columns + j
-    variances = load_like(known.own_variances, at, totals)
-    means = load_like(known.own_means, at, totals)
-    shifts, step = load_like(steps.shifts, j, totals), load_like(steps.steps, j, totals)
+    variances = load_like(recalled.own_variances, at, totals)
+    means = load_like(recalled.own_means, at, totals)
+    shifts = load_like(steps.shifts, j, totals)
+    inverse_fades = load_like(steps.inverse_fades, j, totals)
     gains = x * x / (totals - x * x * variances)
     moments = (means + variances * x * shifts) * (1.0 / variances + gains)
-    store_at(sums, own + j, load_like(sums, own + j, totals) + gains * step)
-    store_at(sums, own + columns + j, moments * step)
+    store_at(sums, own + j, load_like(sums, own + j, totals) + gains * inverse_fades)
+    store_at(sums, own + columns + j, moments * inverse_fades)
 
 
 @compiled_in_order
 def gather_columns(
-    evidence: Floats, known: Recollection, own: int, i: int, j: int, scales: Floats
+    evidence: Floats, recalled: Recollection, own: int, i: int, j: int, noise_precisions: Floats
 ) -> None:
     """Add entry i of a row, as it was before the lesson, to the evidence on its prior precision.
 
-    The evidence of its group is at `own`; `scales` are lanes of some columns, from column j on.
+    The evidence of its group is at `own`; `noise_precisions` are lanes of some columns, from j on.
     """
-    columns = known.means.size
+    columns = recalled.means.size
     at = i * columns + j
-    variances = load_like(known.own_variances, at, scales)
-    means = load_like(known.own_means, at, scales)
-    spread = load_like(known.priors, at, scales) * variances
-    store_at(evidence, own + j, load_like(evidence, own + j, scales) + (1.0 - spread))
+    variances = load_like(recalled.own_variances, at, noise_precisions)
+    means = load_like(recalled.own_means, at, noise_precisions)
+    spread = load_like(recalled.priors, at, noise_precisions) * variances
+    store_at(evidence, own + j, load_like(evidence, own + j, noise_precisions) + (1.0 - spread))
     at = own + columns + j
-    store_at(evidence, at, load_like(evidence, at, scales) + means * means * scales)
+    store_at(
+        evidence, at, load_like(evidence, at, noise_precisions) + means * means * noise_precisions
+    )
 
 
 @compiled_in_order
 def learn_row(
-    bank: Bank, known: Recollection, steps: Steps, places: Places, groups: Places, values: Floats
+    bank: Bank, recalled: Recollection, steps: Steps, places: Places, groups: Places, values: Floats
 ) -> None:
     """Change the sums of the weights of a row, and the evidence on their prior precisions."""
-    columns = known.means.size
+    columns = recalled.means.size
     fours = columns - columns % 4
     for i in range(places.size):
         own, group, x = 2 * columns * places[i], 2 * columns * groups[i], values[i]
         for j in range(0, fours, 4):
-            learn_columns(bank.sums, known, steps, own, i, j, x, load_four(steps.totals, j))
+            learn_columns(bank.sums, recalled, steps, own, i, j, x, load_four(steps.totals, j))
             if groups[i] != NO_GROUP:
-                gather_columns(bank.evidence, known, group, i, j, load_four(steps.scales, j))
+                gather_columns(
+                    bank.evidence, recalled, group, i, j, load_four(steps.noise_precisions, j)
+                )
         if fours < columns:
             j = fours
-            learn_columns(bank.sums, known, steps, own, i, j, x, load_two(steps.totals, j))
+            learn_columns(bank.sums, recalled, steps, own, i, j, x, load_two(steps.totals, j))
             if groups[i] != NO_GROUP:
-                gather_columns(bank.evidence, known, group, i, j, load_two(steps.scales, j))
+                gather_columns(
+                    bank.evidence, recalled, group, i, j, load_two(steps.noise_precisions, j)
+                )
 
 
 @compiled_in_order
 def learn_lesson(
     rules: BankRules,
     bank: Bank,
-    leading: Floats,
+    leader_sums: Floats,
     leader: int,
     sides: PackedSides,
     scales: Scales,
@@ -252,7 +259,7 @@ def learn_lesson(
     """Learn a lesson in every column, unless its row has more than `room` entries.
 
     `at` is the time of the lesson's decision, `newest` that of the newest decision learned, this
-    one included. `leading` is a copy of the leader's column, which learns as well, or empty. At
+    one included. `leader_sums` is a copy of the leader's column, which learns as well, or empty. At
     most `group_room` new groups and `scale_room` new numbers get a place.
     """
     row = build_lesson_row(sides, scales)
@@ -263,18 +270,18 @@ def learn_lesson(
     groups, added_groups = claim_groups(bank.group_keys, row.groups, group_room)
     fade_evidence(bank.evidence, groups)
     priors = spread_priors(bank.evidence, rules.first_priors, groups)
-    known = recall_row(bank, fades, places, row.values, priors)
+    recalled = recall_row(bank, fades, places, row.values, priors)
     columns = fades.size
     steps = Steps(np.empty(columns), np.empty(columns), np.empty(columns), np.empty(columns))
     errors, spreads = np.empty(columns), np.empty(columns)
     for j in range(columns):
-        error, total = reward - known.means[j], 1.0 / weights[j] + known.variances[j]
+        error, total = reward - recalled.means[j], 1.0 / weights[j] + recalled.variances[j]
         errors[j], spreads[j] = error, weights[j] * total
         steps.totals[j], steps.shifts[j] = total, error / total
         noise = compute_noise(bank, j)
-        steps.steps[j], steps.scales[j] = 1.0 / fades[j], 1.0 / (noise * noise)
-    learn_row(bank, known, steps, places, groups, row.values)
-    update_leading(bank.sums, places, leader, leading)
+        steps.inverse_fades[j], steps.noise_precisions[j] = 1.0 / fades[j], 1.0 / (noise * noise)
+    learn_row(bank, recalled, steps, places, groups, row.values)
+    update_leader_sums(bank.sums, places, leader, leader_sums)
     judge_columns(rules, bank, leader, errors, spreads)
     added_scales = update_scales(sides, scales, scale_room)
     best = find_best_column(rules, bank, leader)
@@ -298,15 +305,15 @@ def judge_columns(
 ) -> None:
     """Take the errors of a lesson into the noise and the loss of every column."""
     keep = 1.0 - 1.0 / rules.noise_memory
-    lead = bank.lead
-    variance = (PRIOR_ERRORS + lead[ERRORS]) / (PRIOR_WEIGHTS + lead[WEIGHTS])
+    leader_errors = bank.leader_errors
+    variance = (PRIOR_ERRORS + leader_errors[ERRORS]) / (PRIOR_WEIGHTS + leader_errors[WEIGHTS])
     for j in range(errors.size):
         own, square = bank.judgements[j], errors[j] * errors[j]
         own[ERRORS] = keep * own[ERRORS] + square / spreads[j]
         own[WEIGHTS] = keep * own[WEIGHTS] + 1.0
         own[LOSS] += 0.5 * square / max(variance, LEAST_VARIANCE)
-    lead[ERRORS] = keep * lead[ERRORS] + errors[leader] * errors[leader]
-    lead[WEIGHTS] = keep * lead[WEIGHTS] + 1.0
+    leader_errors[ERRORS] = keep * leader_errors[ERRORS] + errors[leader] * errors[leader]
+    leader_errors[WEIGHTS] = keep * leader_errors[WEIGHTS] + 1.0
     least = bank.judgements[0, LOSS]
     for j in range(1, errors.size):
         least = min(least, bank.judgements[j, LOSS])
@@ -318,7 +325,7 @@ def judge_columns(
 def amend_lesson(
     rules: BankRules,
     bank: Bank,
-    leading: Floats,
+    leader_sums: Floats,
     leader: int,
     row: Row,
     more: float,
@@ -333,11 +340,11 @@ def amend_lesson(
     places, added = claim_row(bank, row)
     groups, _ = claim_groups(bank.group_keys, row.groups, 0)
     priors = spread_priors(bank.evidence, rules.first_priors, groups)
-    known = recall_row(bank, fades, places, row.values, priors)
+    recalled = recall_row(bank, fades, places, row.values, priors)
     for i in range(places.size):
         own, x = bank.sums[places[i]], row.values[i]
         for j in range(fades.size):
-            total = 1.0 / weights[j] + known.variances[j]
-            own[MOMENT, j] += x * more / (total - x * x * known.own_variances[i, j]) / fades[j]
-    update_leading(bank.sums, places, leader, leading)
+            total = 1.0 / weights[j] + recalled.variances[j]
+            own[MOMENT, j] += x * more / (total - x * x * recalled.own_variances[i, j]) / fades[j]
+    update_leader_sums(bank.sums, places, leader, leader_sums)
     return added

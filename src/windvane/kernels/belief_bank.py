@@ -20,7 +20,7 @@ import numpy as np
 from windvane import _random
 from windvane._jit import compiled_in_order
 from windvane.kernels.diagonal import MOMENT, PRECISION
-from windvane.kernels.feature_parts import PackedSides, Parts, Scales, make_key, weigh_parts
+from windvane.kernels.feature_parts import PackedSides, Parts, Scales, make_key, make_parts
 from windvane.kernels.prior_precisions import CONSTANT_PRIOR, find_prior
 from windvane.kernels.weight_table import ABSENT, find_key
 from windvane.types import Floats, UnsignedIntegers
@@ -29,7 +29,7 @@ CONSTANT_KEY = np.uint64(1)
 ERRORS, WEIGHTS, LOSS = 0, 1, 2  # of a row of judgements: faded Σ e²/S, faded Σ 1, loss
 PRIOR_ERRORS = 0.5  # Σ e² before any lesson: two errors of a deviation of ½
 PRIOR_WEIGHTS = 2.0
-LEAST_VARIANCE = 1e-4  # by which losses are divided, where rewards have no noise
+LEAST_VARIANCE = 1e-4  # the least v, so that rewards without noise give finite losses
 MAX_LOSS = 10.0  # nats
 MAX_AGE = 200.0  # half-lives; the weight of an older lesson is that of this age
 RESCALED_AFTER = 64.0  # half-lives after which the sums of a column are scaled back
@@ -53,7 +53,7 @@ class Bank(NamedTuple):
     sums: Floats  # (places, 2, H): p/f and b/f of each weight in each column
     origins: Floats  # (H,) times at which the fading factor of a column is 1
     judgements: Floats  # (H, 3)
-    lead: Floats  # (2,): faded Σ e² of the leader, and faded Σ 1
+    leader_errors: Floats  # (2,): faded Σ e² of the leader, and faded Σ 1
     group_keys: UnsignedIntegers  # (group places,) of pairs of fields
     evidence: Floats  # (group places, 2, H), from which prior precisions follow
 
@@ -136,7 +136,7 @@ def build_row(parts: Parts) -> Row:
 @compiled_in_order
 def build_lesson_row(sides: PackedSides, scales: Scales) -> Row:
     """Build the row of a context and one action."""
-    return build_row(weigh_parts(sides, scales))
+    return build_row(make_parts(sides, scales))
 
 
 @compiled_in_order
@@ -159,5 +159,5 @@ def explain_lesson(
     rules: BankRules, bank: Bank, scales: Scales, sides: PackedSides, column: int, at: float
 ) -> tuple[Parts, Floats]:
     """Return the parts of a context and one action, and what each entry of its row adds, (n,)."""
-    parts = weigh_parts(sides, scales)
+    parts = make_parts(sides, scales)
     return parts, compute_contributions(rules, bank, column, at, build_row(parts))

@@ -1,17 +1,14 @@
 """The best path through a graph whose edges have gains."""
 
 import numpy as np
-import numpy.typing as npt
 
 from windvane._jit import compiled
-from windvane.types import Floats
-
-Whole = npt.NDArray[np.int64]
+from windvane.types import Floats, Places
 
 
 @compiled
 def relax_edges(
-    tails: Whole, heads: Whole, gains: Floats, sweeps: int, best: Floats, last: Whole
+    tails: Places, heads: Places, gains: Floats, sweeps: int, best: Floats, last: Places
 ) -> bool:
     """Find the largest gain of a walk from node 0 to each node (Bellman-Ford).
 
@@ -35,7 +32,7 @@ def relax_edges(
 
 
 @compiled
-def trace_back(tails: Whole, last: Whole, path: Whole) -> int:
+def trace_back(tails: Places, last: Places, path: Places) -> int:
     """Write the edges from the last node back to node 0 to `path`, and return their number.
 
     Return -1 if the edges form a cycle.
@@ -52,7 +49,7 @@ def trace_back(tails: Whole, last: Whole, path: Whole) -> int:
 
 
 @compiled
-def find_best_path(tails: Whole, heads: Whole, gains: Floats, nodes: int, sweeps: int) -> Whole:
+def find_best_path(tails: Places, heads: Places, gains: Floats, nodes: int, sweeps: int) -> Places:
     """Return the edges of the best path from node 0 to the last node, in walking order.
 
     One sweep is enough if the edges are in topological order. Else `sweeps` must be the number of

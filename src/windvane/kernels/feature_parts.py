@@ -99,8 +99,8 @@ def make_key(bits: np.uint64) -> np.uint64:
 
 
 @compiled_in_order
-def weigh_parts(sides: PackedSides, scales: Scales) -> Parts:
-    """Compute the key and the value of every part; side 0 is the context, then follow actions."""
+def make_parts(sides: PackedSides, scales: Scales) -> Parts:
+    """Make the parts of all sides; side 0 is the context, then follow the actions."""
     total = sides.numbers.size
     keys, values = np.empty(total, np.uint64), np.empty(total)
     fields = np.empty(total, np.uint64)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane._jit import compiled
+from windvane._layout import HALF_ULP
 from windvane.types import Floats, Places, Singles
 
-HALF_ULP = 2.0**-24  # the largest relative error of rounding to float32
 MORE_ROUNDINGS = 32  # of a term of a form, besides those of the sum over a row
 UNDERFLOW_ERROR = 1e-30  # of a form of scaled numbers
 NUMBERS_AT_ONCE = 16  # rows are padded to a multiple of this, so that no loop has a remainder

@@ -32,8 +32,8 @@ UNSOLVED = -3  # the code with which a kernel reports that no root was reached
 mean = compiled(links.mean)
 
 
-class Held(NamedTuple):
-    """The arrays that hold a generalized policy."""
+class GeneralizedArrays(NamedTuple):
+    """The arrays of a generalized policy; compiled code takes them as one argument."""
 
     tally: npt.NDArray[np.int64]  # (2,) observations seen, and since `inverse` was computed
     theta: Floats  # (d,) θ̂
@@ -42,9 +42,9 @@ class Held(NamedTuple):
 
 
 @compiled
-def compute_weights(model: Model, held: Held) -> Floats:
+def compute_weights(model: Model, arrays: GeneralizedArrays) -> Floats:
     """The weight γ^age of each past observation, (n,)."""
-    seen, room = held.tally[0], held.past.shape[1]
+    seen, room = arrays.tally[0], arrays.past.shape[1]
     count = min(seen, room)
     weights = np.ones(count)
     if model.gamma < 1.0:
@@ -57,57 +57,61 @@ def compute_weights(model: Model, held: Held) -> Floats:
 
 
 @compiled
-def make_equation(model: Model, held: Held) -> Equation:
+def make_equation(model: Model, arrays: GeneralizedArrays) -> Equation:
     """The equation of θ̂: c = Σ w·xy."""
-    weights = compute_weights(model, held)
-    right = sum_features(held.past, weights * held.past[-1, : weights.size])
-    return Equation(held.past, weights, right)
+    weights = compute_weights(model, arrays)
+    right = sum_features(arrays.past, weights * arrays.past[-1, : weights.size])
+    return Equation(arrays.past, weights, right)
 
 
 @compiled
-def make_perturbed_equation(model: Model, held: Held, start: np.uint64) -> Equation:
+def make_perturbed_equation(model: Model, arrays: GeneralizedArrays, start: np.uint64) -> Equation:
     """The equation of θ̃: c = Σ w·x(y + a·z) + a√λ·ζ with z and ζ standard normal."""
-    weights = compute_weights(model, held)
+    weights = compute_weights(model, arrays)
     n = weights.size
-    z = np.empty(n + held.theta.size)
+    z = np.empty(n + arrays.theta.size)
     _random.fill_normals(start, FIRST_FREE_PLACE, z)
     z *= model.scale
-    right = sum_features(held.past, weights * (held.past[-1, :n] + z[:n]))
+    right = sum_features(arrays.past, weights * (arrays.past[-1, :n] + z[:n]))
     right += math.sqrt(model.ridge) * z[n:]
-    return Equation(held.past, weights, right)
+    return Equation(arrays.past, weights, right)
 
 
 @compiled
-def sample_parameter(model: Model, held: Held, start: np.uint64, out: Floats) -> bool:
+def sample_parameter(
+    model: Model, arrays: GeneralizedArrays, start: np.uint64, out: Floats
+) -> bool:
     """Write θ̃ to `out` (d,), the estimate from perturbed rewards; return False if not reached.
 
     The search starts at θ̂. Under the identity link one step is enough.
     """
-    out[:] = held.theta
+    out[:] = arrays.theta
     if model.scale == 0.0:
         return True
-    equation = make_perturbed_equation(model, held, start)
-    return find_root(model, equation, out, held.inverse.copy(), SAMPLE_TOLERANCE)
+    equation = make_perturbed_equation(model, arrays, start)
+    return find_root(model, equation, out, arrays.inverse.copy(), SAMPLE_TOLERANCE)
 
 
 @compiled
-def sample_parameters(model: Model, held: Held, key: int, round_: int, out: Floats) -> bool:
+def sample_parameters(
+    model: Model, arrays: GeneralizedArrays, key: int, round_: int, out: Floats
+) -> bool:
     """Write independent samples of θ̃ to the rows of `out` (n, d); return False if not reached."""
     start = _random.start_round(np.uint64(key), round_)
     is_reached = True
     for i in range(out.shape[0]):
-        is_reached &= sample_parameter(model, held, _random.draw_word(start, i), out[i])
+        is_reached &= sample_parameter(model, arrays, _random.draw_word(start, i), out[i])
     return is_reached
 
 
 @compiled
-def choose(model: Model, held: Held, arms: Floats, key: int, round_: int) -> int:
+def choose(model: Model, arrays: GeneralizedArrays, arms: Floats, key: int, round_: int) -> int:
     """Choose one of the arms (K, d) in a round; return its place, NOT_FINITE or UNSOLVED."""
     if not compute_squared_norms(arms).max() <= LARGEST:
         return NOT_FINITE
     start = _random.start_round(np.uint64(key), round_)
-    theta = np.empty(held.theta.size)
-    if not sample_parameter(model, held, start, theta):
+    theta = np.empty(arrays.theta.size)
+    if not sample_parameter(model, arrays, start, theta):
         return UNSOLVED
     chosen = choose_best(score_linearly(arms, theta), _random.uniform(start, TIE_PLACE))
     if chosen >= 0 and _random.uniform(start, MIX_PLACE) < model.mix:
@@ -116,47 +120,49 @@ def choose(model: Model, held: Held, arms: Floats, key: int, round_: int) -> int
 
 
 @compiled
-def add_observation(model: Model, held: Held, x: Floats, reward: float) -> None:
+def add_observation(model: Model, arrays: GeneralizedArrays, x: Floats, reward: float) -> None:
     """Store one observation in place of the oldest, and add its curvature to the inverse Hessian.
 
     P ← (P − h·ppᵀ/(γ + h·xᵀp))/γ with p = Px and h = μ'(xᵀθ̂)
     """
-    d, slot = x.size, held.tally[0] % held.past.shape[1]
-    held.past[:d, slot] = x
-    held.past[d, slot] = reward
-    held.tally[0] += 1
-    held.tally[1] += 1
+    d, slot = x.size, arrays.tally[0] % arrays.past.shape[1]
+    arrays.past[:d, slot] = x
+    arrays.past[d, slot] = reward
+    arrays.tally[0] += 1
+    arrays.tally[1] += 1
     p = np.empty(d)
-    multiply_vector(held.inverse, x, p)
-    h = derivative(model.link, mean(model.link, dot(x, held.theta)))
+    multiply_vector(arrays.inverse, x, p)
+    h = derivative(model.link, mean(model.link, dot(x, arrays.theta)))
     factor = h / (model.gamma + h * dot(x, p))
     for i in range(d):
         for j in range(d):
             less = factor * (p[i] * p[j])
-            held.inverse[i, j] = (held.inverse[i, j] - less) / model.gamma
+            arrays.inverse[i, j] = (arrays.inverse[i, j] - less) / model.gamma
 
 
 @compiled
-def learn(model: Model, held: Held, rows: Floats, rewards: Floats) -> bool:
+def learn(model: Model, arrays: GeneralizedArrays, rows: Floats, rewards: Floats) -> bool:
     """Learn rows (n, d) and rewards (n,), then estimate θ̂.
 
     Return False if no estimate was reached; then nothing has changed.
     """
-    room, first = held.past.shape[1], held.tally[0]
-    before = Held(held.tally.copy(), held.theta.copy(), held.inverse.copy(), np.empty((0, 0)))
-    replaced = np.empty((rewards.size, held.past.shape[0]))
+    room, first = arrays.past.shape[1], arrays.tally[0]
+    before = GeneralizedArrays(
+        arrays.tally.copy(), arrays.theta.copy(), arrays.inverse.copy(), np.empty((0, 0))
+    )
+    replaced = np.empty((rewards.size, arrays.past.shape[0]))
     for i in range(rewards.size):
-        replaced[i] = held.past[:, held.tally[0] % room]
-        add_observation(model, held, rows[i], rewards[i])
-    equation = make_equation(model, held)
-    if held.tally[1] >= model.refresh:
-        held.inverse[:] = compute_inverse_hessian(model, equation, held.theta)
-        held.tally[1] = 0
-    if find_root(model, equation, held.theta, held.inverse, ESTIMATE_TOLERANCE):
+        replaced[i] = arrays.past[:, arrays.tally[0] % room]
+        add_observation(model, arrays, rows[i], rewards[i])
+    equation = make_equation(model, arrays)
+    if arrays.tally[1] >= model.refresh:
+        arrays.inverse[:] = compute_inverse_hessian(model, equation, arrays.theta)
+        arrays.tally[1] = 0
+    if find_root(model, equation, arrays.theta, arrays.inverse, ESTIMATE_TOLERANCE):
         return True
     for i in range(rewards.size - 1, -1, -1):
-        held.past[:, (first + i) % room] = replaced[i]
-    held.tally[:] = before.tally
-    held.theta[:] = before.theta
-    held.inverse[:] = before.inverse
+        arrays.past[:, (first + i) % room] = replaced[i]
+    arrays.tally[:] = before.tally
+    arrays.theta[:] = before.theta
+    arrays.inverse[:] = before.inverse
     return False

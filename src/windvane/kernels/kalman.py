@@ -85,21 +85,21 @@ def replay_filter(arrays: PolicyArrays, start: np.uint64) -> Floats:
     as N(μ, a²Σ).
     """
     rule, past, d = arrays.rules[0], arrays.past, arrays.rules[0].dim
-    held = min(arrays.tally[0].seen, past.shape[0])
-    z = np.empty((held + 1) * (d + 1))
-    draw_pseudo_rewards(arrays.rules, start, held, z)
+    count = min(arrays.tally[0].seen, past.shape[0])
+    z = np.empty((count + 1) * (d + 1))
+    draw_pseudo_rewards(arrays.rules, start, count, z)
     if rule.coins == 0:
-        for i in range(held):
+        for i in range(count):
             z[i] *= rule.scale * math.sqrt(rule.variance)
-        for i in range(held, z.size):
+        for i in range(count, z.size):
             z[i] *= rule.scale / math.sqrt(rule.ridge)
-    steps = view_matrix(z, held, held + 1, d)
+    steps = view_matrix(z, count, count + 1, d)
     tally, block = np.zeros(1, TALLY), np.empty(arrays.block.size)
     replayed = PolicyArrays(arrays.rules, tally, block, past)
     views = view_belief(replayed)
     reset_state(replayed, views)
-    copy_vector(steps[held], views.theta)
-    for age in range(held - 1, -1, -1):
+    copy_vector(steps[count], views.theta)
+    for age in range(count - 1, -1, -1):
         slot = (arrays.tally[0].seen - 1 - age) % past.shape[0]
         for i in range(d):  # divided by ρ, because the filter multiplies the mean by ρ
             views.theta[i] += math.sqrt(1.0 - rule.rho * rule.rho) / rule.rho * steps[age, i]

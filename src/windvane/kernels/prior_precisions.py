@@ -31,14 +31,14 @@ CONSTANT_PRIOR = 1.0  # of the constant, which is in no group
 MAX_PRIOR = 1000.0
 IMAGINED_WEIGHTS = 10.0  # n₀
 EVIDENCE_FADE = 0.9995
-KNOWN, SQUARES = 0, 1  # of a group in a column: faded Σ p·s and faded Σ m²/σ̂²
+DETERMINED, SQUARES = 0, 1  # of a group in a column: faded Σ p·s and faded Σ m²/σ̂²
 NO_GROUP = ABSENT
 
 
 @compiled_in_order
-def compute_prior(known: float, squares: float, first: float) -> float:
+def compute_prior(determined: float, squares: float, first: float) -> float:
     """Return the prior precision λ of a group from its two sums and λ₀."""
-    prior = (IMAGINED_WEIGHTS + known) / (IMAGINED_WEIGHTS / first + squares)
+    prior = (IMAGINED_WEIGHTS + determined) / (IMAGINED_WEIGHTS / first + squares)
     return min(MAX_PRIOR, max(first, prior))
 
 
@@ -50,7 +50,9 @@ def find_prior(
     place = find_key(keys, key)
     if place == ABSENT:
         return first
-    return compute_prior(evidence[place, KNOWN, column], evidence[place, SQUARES, column], first)
+    return compute_prior(
+        evidence[place, DETERMINED, column], evidence[place, SQUARES, column], first
+    )
 
 
 @compiled_in_order
@@ -109,9 +111,9 @@ def fill_priors(
     The formula is that of `compute_prior`. `first` are lanes with the λ₀ of these columns,
     `imagined` is n₀/λ₀ of every column.
     """
-    known = load_like(evidence, j, first)
+    determined = load_like(evidence, j, first)
     squares = load_like(evidence, imagined.size + j, first)
-    own = (IMAGINED_WEIGHTS + known) / (load_like(imagined, j, first) + squares)
+    own = (IMAGINED_WEIGHTS + determined) / (load_like(imagined, j, first) + squares)
     store_at(priors, j, take_smaller(take_larger(own, first), load_like(most, j, first)))
 
 

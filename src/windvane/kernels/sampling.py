@@ -48,12 +48,18 @@ def compute_scale(arrays: PolicyArrays) -> float:
             scale /= math.sqrt(rule.variance)
     if rule.unit == RADIUS:
         delta = anytime(rule.delta, counts.seen) if rule.anytime else rule.delta
-        held = counts.held
+        squared_weights = counts.held
         if rule.memory != HALF_LIFE:
             fade = rule.rho if rule.memory == KALMAN else rule.gamma
-            held = mass(counts.seen, fade, rule.window)
+            squared_weights = mass(counts.seen, fade, rule.window)
         scale *= radius_of(
-            held, rule.space, rule.ridge, delta, rule.noise, rule.theta_norm, rule.arm_norm
+            squared_weights,
+            rule.space,
+            rule.ridge,
+            delta,
+            rule.noise,
+            rule.theta_norm,
+            rule.arm_norm,
         )
     return scale
 
@@ -158,14 +164,14 @@ def sample_from_window(arrays: PolicyArrays, state: State, start: np.uint64) -> 
 def sample_from_history(arrays: PolicyArrays, state: State, start: np.uint64) -> Floats:
     """Draw θ̃, (d,), from a pseudo-reward for every past reward: W·θ̃ = b + Σ w·x·Z + √λ·a·ζ."""
     rule, seen, past = arrays.rules[0], arrays.tally[0].seen, arrays.past
-    d, held = rule.dim, min(seen, past.shape[0])
-    z, right = np.empty(held + d), np.empty(d)
-    draw_pseudo_rewards(arrays.rules, start, held, z)
+    d, count = rule.dim, min(seen, past.shape[0])
+    z, right = np.empty(count + d), np.empty(d)
+    draw_pseudo_rewards(arrays.rules, start, count, z)
     copy_vector(state.moment, right)
     scale = rule.scale if rule.coins == 0 else 1.0
     weight = 1.0
     fade = rule.gamma if rule.twin or rule.coins > 0 else math.sqrt(rule.gamma)
-    for age in range(held):
+    for age in range(count):
         slot = (seen - 1 - age) % past.shape[0]
         if rule.memory == HALF_LIFE:
             weight = weigh_age(arrays, past[slot, d + 1])
@@ -173,7 +179,7 @@ def sample_from_history(arrays: PolicyArrays, state: State, start: np.uint64) ->
             right[i] += weight * (scale * z[age]) * past[slot, i]
         weight *= fade
     for i in range(d):
-        right[i] += math.sqrt(rule.ridge) * (scale * z[held + i])
+        right[i] += math.sqrt(rule.ridge) * (scale * z[count + i])
         if rule.coins > 0:
             right[i] /= rule.coins + 1.0
     return solve_from_estimate(arrays, state, right)

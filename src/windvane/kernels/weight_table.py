@@ -30,9 +30,9 @@ def find_key(keys: UnsignedIntegers, key: np.uint64) -> np.int64:
     last = np.uint64(keys.size - 1)
     group = find_group(keys, key)
     while True:
-        found = find_in_line(keys, group, key)
-        if found < PLACES_PER_GROUP:
-            return np.int64(group) + found
+        offset = find_in_line(keys, group, key)
+        if offset < PLACES_PER_GROUP:
+            return np.int64(group) + offset
         if keys[group + np.uint64(PLACES_PER_GROUP - 1)] == EMPTY:
             return ABSENT
         group = (group + np.uint64(PLACES_PER_GROUP)) & last
@@ -46,12 +46,12 @@ def find_place(keys: UnsignedIntegers, key: np.uint64) -> np.int64:
     half of these branches wrong.
     """
     group = find_group(keys, key)
-    found = find_in_line(keys, group, key)
-    is_absent = found == PLACES_PER_GROUP
+    offset = find_in_line(keys, group, key)
+    is_absent = offset == PLACES_PER_GROUP
     if is_absent & (keys[group + np.uint64(PLACES_PER_GROUP - 1)] != EMPTY):
         place = find_key(keys, key)
         return np.int64(keys.size) if place == ABSENT else place
-    return np.int64(keys.size) if is_absent else np.int64(group) + found
+    return np.int64(keys.size) if is_absent else np.int64(group) + offset
 
 
 @compiled_in_order
@@ -60,12 +60,12 @@ def claim_key(keys: UnsignedIntegers, key: np.uint64) -> tuple[np.int64, bool]:
     last = np.uint64(keys.size - 1)
     group = find_group(keys, key)
     while True:
-        found = find_in_line(keys, group, key)
-        if found < PLACES_PER_GROUP:
-            return np.int64(group) + found, False
-        found = find_in_line(keys, group, EMPTY)
-        if found < PLACES_PER_GROUP:
-            place = np.int64(group) + found
+        offset = find_in_line(keys, group, key)
+        if offset < PLACES_PER_GROUP:
+            return np.int64(group) + offset, False
+        offset = find_in_line(keys, group, EMPTY)
+        if offset < PLACES_PER_GROUP:
+            place = np.int64(group) + offset
             keys[place] = key
             return place, True
         group = (group + np.uint64(PLACES_PER_GROUP)) & last

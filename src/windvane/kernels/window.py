@@ -53,9 +53,9 @@ def remove_observation(arrays: PolicyArrays, state: State, x: Floats, reward: fl
 def sum_window(arrays: PolicyArrays, state: State) -> None:
     """Recompute the sums from the observations in the window."""
     d, counts = state.moment.size, arrays.tally[0]
-    held = arrays.past.shape[0]
-    features, columns, rewards = np.empty((held, d)), np.empty((d, held)), np.empty(held)
-    for k in range(held):
+    count = arrays.past.shape[0]
+    features, columns, rewards = np.empty((count, d)), np.empty((d, count)), np.empty(count)
+    for k in range(count):
         rewards[k] = arrays.past[k, d]
         for i in range(d):
             features[k, i] = arrays.past[k, i]

@@ -30,7 +30,7 @@ HOUR = 3600.0
 DAY = 24 * HOUR
 HALF_LIVES = (HOUR, 6 * HOUR, DAY, 4 * DAY, 14 * DAY, 90 * DAY, math.inf)
 FIRST_PRIORS = (0.3, 3.0)  # prior precisions of weights before any lesson: loose and tight
-SHARE = 1.0  # of the noise: the scale of exploration
+EXPLORATION_SHARE = 1.0  # of the noise: the scale of exploration
 NOISE_MEMORY = 1000.0  # lessons over which the noise is estimated
 LEAD_MARGIN = 1.0  # nats by which another half-life must predict better to take the lead
 FIRST_PLACES = 256  # of the hash tables
@@ -59,14 +59,14 @@ class Lead(NamedTuple):
     at: float  # the time of the newest decision then
 
 
-class Leading(NamedTuple):
-    """A copy of one column of a bank, `copy_column`; empty if there is none."""
+class LeaderCopy(NamedTuple):
+    """A copy of the column that leads, made by `copy_column`; empty if there is none."""
 
     column: int
     sums: Floats  # (places + 1, 2)
 
 
-NO_LEADING = Leading(-1, np.empty((0, 2)))
+NO_LEADER_COPY = LeaderCopy(-1, np.empty((0, 2)))
 
 
 class BeliefBank:
@@ -78,7 +78,7 @@ class BeliefBank:
         self.rules = BankRules(
             half_lives=np.array([column.half_life for column in columns]),
             first_priors=np.array([column.first_prior for column in columns]),
-            share=SHARE,
+            share=EXPLORATION_SHARE,
             floor=floor,
             noise_memory=NOISE_MEMORY,
             margin=LEAD_MARGIN,
@@ -88,7 +88,7 @@ class BeliefBank:
             sums=make_aligned_zeros((FIRST_PLACES, 2, count), np.float64),
             origins=np.zeros(count),
             judgements=np.zeros((count, 3)),
-            lead=np.zeros(2),
+            leader_errors=np.zeros(2),
             group_keys=make_aligned_zeros((FIRST_PLACES,), np.uint64),
             evidence=make_aligned_zeros((FIRST_PLACES, 2, count), np.float64),
         )
@@ -103,10 +103,10 @@ class BeliefBank:
         self.newest = -math.inf  # time of the newest decision that was learned
         self.lead = Lead(count - 1, 0, 0.0)
         self.max_places = MAX_PLACES  # of the table of weights
-        self.leading = NO_LEADING  # what ranks read
+        self.leader_copy = NO_LEADER_COPY  # what ranks read
 
     @property
-    def leader(self) -> float:
+    def leader_half_life(self) -> float:
         """The half-life that leads, in seconds."""
         return float(self.rules.half_lives[self.lead.column])
 
@@ -117,16 +117,25 @@ class BeliefBank:
 
     def count_bytes(self) -> int:
         """Count the bytes of all arrays."""
-        return sum(array.nbytes for array in (*self.bank, *self.scales, self.leading.sums))
+        return sum(array.nbytes for array in (*self.bank, *self.scales, self.leader_copy.sums))
 
     def rank(self, sides: PackedSides, places: Places, at: float, key: int, round_: int) -> Ranking:
         """Choose among the actions at `places`."""
         self.prepare()
         when = float(max(at, self.newest))
         when = when if math.isfinite(when) else 0.0
-        column, leading = self.leading
+        column, leader_sums = self.leader_copy
         return _rank_actions(
-            self.rules, self.bank, leading, self.scales, sides, places, column, when, key, round_
+            self.rules,
+            self.bank,
+            leader_sums,
+            self.scales,
+            sides,
+            places,
+            column,
+            when,
+            key,
+            round_,
         )
 
     @property
@@ -141,10 +150,10 @@ class BeliefBank:
         `prepare`.
         """
         when = float(max(at, self.now))
-        bank, column, leading = self.bank, self.lead.column, self.leading
-        if leading.column != column or len(leading.sums) != len(bank.keys) + 1:
-            leading = Leading(column, copy_column(bank.sums, column))
-        return _predict_means(self.rules, bank, leading.sums, self.scales, sides, column, when)
+        bank, column, leader_copy = self.bank, self.lead.column, self.leader_copy
+        if leader_copy.column != column or len(leader_copy.sums) != len(bank.keys) + 1:
+            leader_copy = LeaderCopy(column, copy_column(bank.sums, column))
+        return _predict_means(self.rules, bank, leader_copy.sums, self.scales, sides, column, when)
 
     def learn(self, sides: PackedSides, reward: float, at: float) -> bool:
         """Learn the reward of a context and one action; returns whether the lead changed."""
@@ -156,14 +165,14 @@ class BeliefBank:
             room, group_room = self._count_room()
             scale_room = int(MAX_FILL * len(self.scales.keys)) - self.scale_count
             learned = _learn_lesson(
-                *(self.rules, self.bank, self._find_leading(), column, sides, self.scales),
+                *(self.rules, self.bank, self._get_leader_sums(), column, sides, self.scales),
                 *(reward, at, self.newest, room, group_room, scale_room),
             )
             if learned.size <= room:
                 break
             self._make_room(learned.size)
         if self.bank.origins[column] != origin:  # all sums of the column were scaled
-            self.leading = NO_LEADING
+            self.leader_copy = NO_LEADER_COPY
         self.weight_count += learned.weights
         self.group_count += learned.groups
         self.scale_count += learned.scales
@@ -175,13 +184,13 @@ class BeliefBank:
         self._advance(at)
         row = build_lesson_row(sides, self.scales)
         self._make_room(row.keys.size)
-        leading, origin = self._find_leading(), self.bank.origins[self.lead.column]
+        leader_sums, origin = self._get_leader_sums(), self.bank.origins[self.lead.column]
         self.weight_count += amend_lesson(
-            *(self.rules, self.bank, leading, self.lead.column, row),
+            *(self.rules, self.bank, leader_sums, self.lead.column, row),
             *(more, at, self.newest),
         )
         if self.bank.origins[self.lead.column] != origin:
-            self.leading = NO_LEADING
+            self.leader_copy = NO_LEADER_COPY
 
     def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
         """Return the state as a saved file holds it; the tables without their empty places."""
@@ -197,7 +206,7 @@ class BeliefBank:
             "weight_sums": self.bank.sums[is_taken],
             "origins": self.bank.origins.copy(),
             "judgements": self.bank.judgements.copy(),
-            "lead_errors": self.bank.lead.copy(),
+            "lead_errors": self.bank.leader_errors.copy(),
             "group_keys": self.bank.group_keys[is_group],
             "evidence": self.bank.evidence[is_group],
             "scale_keys": self.scales.keys[is_scaled],
@@ -255,18 +264,20 @@ class BeliefBank:
         )
         self.scales = Scales(*_fill(arrays["scale_keys"], arrays["scales"]))
         self.weight_count, self.scale_count, self.group_count = weights, scales, groups
-        self.leading = NO_LEADING
+        self.leader_copy = NO_LEADER_COPY
 
     def prepare(self) -> None:
         """Copy the sums of the leader's column, unless the copy is up to date."""
-        if self.leading.column != self.lead.column:
-            self.leading = Leading(self.lead.column, copy_column(self.bank.sums, self.lead.column))
+        if self.leader_copy.column != self.lead.column:
+            self.leader_copy = LeaderCopy(
+                self.lead.column, copy_column(self.bank.sums, self.lead.column)
+            )
 
-    def _find_leading(self) -> Floats:
+    def _get_leader_sums(self) -> Floats:
         """Return the copy of the leader's column, so that it learns too, or nothing."""
-        if self.leading.column != self.lead.column:
-            self.leading = NO_LEADING
-        return self.leading.sums
+        if self.leader_copy.column != self.lead.column:
+            self.leader_copy = NO_LEADER_COPY
+        return self.leader_copy.sums
 
     def _advance(self, at: float) -> None:
         if self.newest == -math.inf:
@@ -275,10 +286,10 @@ class BeliefBank:
 
     def _follow(self, best: int) -> bool:
         """Let another column lead; returns whether it has another half-life."""
-        half_life = self.leader
+        half_life = self.leader_half_life
         self.lead = self.lead._replace(column=best)
-        self.leading = NO_LEADING
-        if self.leader == half_life:  # with another first prior precision
+        self.leader_copy = NO_LEADER_COPY
+        if self.leader_half_life == half_life:  # with another first prior precision
             return False
         self.lead = Lead(best, self.lessons, self.newest)
         return True
@@ -307,7 +318,7 @@ class BeliefBank:
             new_keys, new_sums = _move(keys, sums.reshape(len(keys), -1), is_kept, places)
             self.weight_count = int(np.count_nonzero(is_kept))
             self.bank = self.bank._replace(keys=new_keys, sums=new_sums.reshape(places, 2, -1))
-            self.leading = NO_LEADING
+            self.leader_copy = NO_LEADER_COPY
         places = len(self.bank.group_keys)
         while self.group_count + weights > MAX_FILL * places and places < MAX_GROUP_PLACES:
             keys, evidence = self.bank.group_keys, self.bank.evidence

@@ -7,7 +7,7 @@ import numpy as np
 
 from windvane.features.json_reader import FeatureList
 from windvane.features.labels import Contribution, label_parts, name_crossing
-from windvane.features.packing import Action, pack_actions, read_action
+from windvane.features.packed_features import Action, pack_actions, read_action
 from windvane.kernels.belief_bank import explain_lesson
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from windvane import policy_file, validation
 from windvane.durations import HalfLife, parse_half_life
 from windvane.errors import ChoiceError, SettingError
 from windvane.features.crossings import parse_crossings
-from windvane.features.packing import PackedActions, PackedFeatures
+from windvane.features.packed_features import PackedActions, PackedFeatures
 from windvane.kernels.feature_parts import PackedSides, pick_action
 from windvane.learner.bank import HALF_LIVES, BeliefBank
 from windvane.learner.offer_reader import read_offer
@@ -117,7 +117,11 @@ class Learner(Persistent):
         from windvane.chooser import make_key
 
         who = "Learner"
-        self.half_life = validation.of_kind(who, "half_life", half_life, str)
+        if not isinstance(half_life, str):
+            raise SettingError(
+                f"{who}: half_life must be a text such as '7 days', got {half_life!r}"
+            )
+        self.half_life = half_life
         self.exploration_percentage = validation.share(
             who, "exploration_percentage", exploration_percentage
         )

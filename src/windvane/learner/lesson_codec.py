@@ -11,7 +11,7 @@ import struct
 import numpy as np
 
 from windvane.features.hashing import CATEGORY_VALUE
-from windvane.features.packing import (
+from windvane.features.packed_features import (
     ARRAY,
     BYTES_PER_NUMBER,
     CATEGORY,
@@ -99,10 +99,10 @@ def _decode_single_numbers(encoded: bytes, kinds: bytes, counts: list[int]) -> P
     end = numbers_at + BYTES_PER_NUMBER * number_count
     if len(encoded) != end + (end % 8 == 0):
         raise ValueError("the features of a lesson are damaged")
-    found = struct.unpack_from(f"{number_count}d", encoded, numbers_at)
-    if not all(map(math.isfinite, found)):
+    plain_numbers = struct.unpack_from(f"{number_count}d", encoded, numbers_at)
+    if not all(map(math.isfinite, plain_numbers)):
         raise ValueError("the features of a lesson are damaged")
-    following = iter(found)
+    following = iter(plain_numbers)
     numbers = [next(following) if kind == NUMBER else CATEGORY_VALUE for kind in kinds]
     return PackedSides(
         np.frombuffer(bytearray(encoded[hashes_at:numbers_at]), np.uint64),

@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from windvane.features.packing import (
+from windvane.features.packed_features import (
     CACHED_ACTIONS,
     MAX_CACHED_ACTION_BYTES,
     PackedActions,
@@ -51,13 +51,15 @@ def read_offer(actions: Sequence[str | Features]) -> Offer:
     )
 
 
-class _OfferedAction(NamedTuple):
+class _PackedAction(NamedTuple):
+    """An offered action, read and packed."""
+
     id: str
     packed: PackedFeatures
     features: Features
 
 
-def _find_texts(actions: Sequence[str | Features]) -> list[_OfferedAction] | None:
+def _find_texts(actions: Sequence[str | Features]) -> list[_PackedAction] | None:
     """Return actions whose features are all texts, or None if some are not.
 
     A text of another class counts as the equal text of Python.
@@ -74,7 +76,7 @@ def _find_texts(actions: Sequence[str | Features]) -> list[_OfferedAction] | Non
 
 
 @lru_cache(maxsize=CACHED_ACTIONS)
-def _pack_cached_texts(names: tuple[str, ...], texts: tuple[str, ...]) -> _OfferedAction:
+def _pack_cached_texts(names: tuple[str, ...], texts: tuple[str, ...]) -> _PackedAction:
     """Read and pack an action; raise TypeError if some feature is no text."""
     if len("".join(names)) + len("".join(texts)) > MAX_CACHED_ACTION_BYTES:
         raise _TooLongError
@@ -85,7 +87,7 @@ class _TooLongError(Exception):
     """An action is too long for the cache."""
 
 
-def _read_and_pack(action: str | Features) -> _OfferedAction:
+def _read_and_pack(action: str | Features) -> _PackedAction:
     """Read and pack an action with features of any kind."""
     if type(action) is str or (
         type(action) is dict
@@ -102,10 +104,10 @@ def _read_and_pack(action: str | Features) -> _OfferedAction:
 
 
 @lru_cache(maxsize=CACHED_ACTIONS)
-def _pack_cached(key: bytes) -> _OfferedAction:
+def _pack_cached(key: bytes) -> _PackedAction:
     return _pack(read_offered_action(_decode(key)))
 
 
-def _pack(action: OfferedAction) -> _OfferedAction:
+def _pack(action: OfferedAction) -> _PackedAction:
     packed = pack_features(read_action(action.id, action.features))
-    return _OfferedAction(action.id, packed, action.features[0])
+    return _PackedAction(action.id, packed, action.features[0])

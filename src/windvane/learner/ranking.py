@@ -11,7 +11,7 @@ from windvane._layout import HALF_NORMAL
 from windvane.kernels.action_prediction import predict_actions
 from windvane.kernels.belief_bank import Bank, BankRules, compute_noise
 from windvane.kernels.choosing import choose_best
-from windvane.kernels.feature_parts import PackedSides, Scales, weigh_parts
+from windvane.kernels.feature_parts import PackedSides, Scales, make_parts
 from windvane.kernels.round_draws import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
 from windvane.propensity import compute_envelope_shares, mix_evenly, score_at_level
 from windvane.types import Floats, Places
@@ -30,7 +30,7 @@ class Ranking(NamedTuple):
 def rank_actions(
     rules: BankRules,
     bank: Bank,
-    leading: Floats,
+    leader_sums: Floats,
     scales: Scales,
     sides: PackedSides,
     places: Places,
@@ -39,14 +39,14 @@ def rank_actions(
     key: int,
     round_: int,
 ) -> Ranking:
-    """Choose among the actions at `places`, by the belief that leads; `leading` is its column.
+    """Choose among the actions at `places`, by the belief that leads; `leader_sums` is its column.
 
     The score of an action is its mean plus Z times its deviation, with one level Z for all actions:
     the absolute value of a normal draw, times `share`. With the probability `floor` an action is
     chosen uniformly at random.
     """
-    parts = weigh_parts(sides, scales)
-    all_means, all_variances = predict_actions(rules, bank, leading, leader, at, parts)
+    parts = make_parts(sides, scales)
+    all_means, all_variances = predict_actions(rules, bank, leader_sums, leader, at, parts)
     noise = compute_noise(bank, leader)
     means, deviations = np.empty(places.size), np.empty(places.size)
     for k in range(places.size):

@@ -114,7 +114,7 @@ def find_places(ids: list[str], exclude: Sequence[str]) -> Sequence[int]:
 
 
 def list_places(places: Sequence[int]) -> Places:
-    """Return places as an array, which nobody changes."""
+    """Return places as an array, which callers must not change."""
     if isinstance(places, range) and places.start == 0 and places.step == 1:
         count = places.stop
         return _FIRST_PLACES[:count] if count <= len(_FIRST_PLACES) else np.arange(count)

@@ -8,7 +8,7 @@ import numpy as np
 from windvane.errors import FeatureError
 from windvane.features.crossings import Crossing, build_masks, parse_crossings
 from windvane.features.json_reader import MAX_NUMBERS, FeatureList
-from windvane.features.packing import (
+from windvane.features.packed_features import (
     BYTES_PER_NUMBER,
     PackedActions,
     PackedFeatures,
@@ -107,7 +107,7 @@ def _join_plainly(
 
 
 def _make_masks(count: int) -> Places:
-    """The masks of features that are all crossed; nobody writes to them."""
+    """The masks of features that are all crossed; callers must not write to them."""
     return _ONE_MASKS[:count] if count <= len(_ONE_MASKS) else np.ones(count, np.int64)
 
 

@@ -28,7 +28,7 @@ def transfer_beliefs(old: BeliefBank, new: BeliefBank, now: float, has_same_cloc
     if has_same_clock and np.array_equal(half_lives, old.rules.half_lives):
         new.bank, new.newest, new.lead = old.bank, old.newest, old.lead
         return
-    leader, leading_prior = old.leader, float(old.rules.first_priors[old.lead.column])
+    leader, leading_prior = old.leader_half_life, float(old.rules.first_priors[old.lead.column])
     sources: Places = np.array(
         [
             find_column(old, half_life if has_same_clock else leader, prior)
@@ -42,7 +42,7 @@ def transfer_beliefs(old: BeliefBank, new: BeliefBank, now: float, has_same_cloc
         sums=np.ascontiguousarray((old.bank.sums * compute_fades(old))[:, :, sources]),
         origins=np.full(len(half_lives), now),
         judgements=judgements,
-        lead=old.bank.lead,
+        leader_errors=old.bank.leader_errors,
         group_keys=old.bank.group_keys,
         evidence=np.ascontiguousarray(old.bank.evidence[:, :, sources]),
     )

@@ -198,7 +198,7 @@ def test_all_half_lives_start_from_a_fixed_one(store: Store, fixed: str) -> None
     assert max(map(abs, expected)) > 0.05
     change_settings(store, loop, {"halfLife": "auto"})
     bank = learner_of(loop).bank
-    assert bank.leader == {"1 day": DAY}.get(fixed, np.inf)
+    assert bank.leader_half_life == {"1 day": DAY}.get(fixed, np.inf)
     assert not bank.bank.judgements[:, LOSS].any()
     prior = bank.rules.first_priors[bank.lead.column]
     for column in np.flatnonzero(bank.rules.first_priors == prior).tolist():

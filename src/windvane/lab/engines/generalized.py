@@ -11,7 +11,7 @@ from windvane.errors import FitError
 from windvane.glm.links import IDENTITY
 from windvane.glm.policy import history_limit, make_blank, make_model
 from windvane.kernels import LARGEST_CONDITION
-from windvane.kernels.glm import Held, choose, learn
+from windvane.kernels.glm import GeneralizedArrays, choose, learn
 from windvane.kernels.glm_solver import Model
 from windvane.lab.engines.game import (
     Game,
@@ -37,15 +37,15 @@ def replay_generalized(player: Player, draw: Draw, key: int, marks: Marks) -> Fl
     if model.link == IDENTITY and energy <= LARGEST_CONDITION * player.ridge:
         return replay_from_sums(player, draw, key, marks, most, memory.gamma, False)
     game = open_game(player, draw, key)
-    held = make_blank(game.draw.dim, player.ridge, min(most, draw.rounds))
-    failed = play(game, model, held)
+    arrays = make_blank(game.draw.dim, player.ridge, min(most, draw.rounds))
+    failed = play(game, model, arrays)
     if failed >= 0:
         raise FitError(f"{player.name}: in round {failed} no {player.link} estimate was reached")
     return accumulate_regret(game.regret, marks)
 
 
 @compiled
-def play(game: Game, model: Model, held: Held) -> int:
+def play(game: Game, model: Model, arrays: GeneralizedArrays) -> int:
     """Choose and learn in every round; return -1, or the round in which no estimate was reached."""
     draw, offer, means, regret = game.draw, game.offer, game.offer.means, game.regret
     best = 0.0
@@ -55,11 +55,11 @@ def play(game: Game, model: Model, held: Held) -> int:
         if t < game.any_first:
             chosen = choose_uniformly(game.key, t, means.size)
         else:
-            chosen = choose(model, held, offer.arms, game.key, t)
+            chosen = choose(model, arrays, offer.arms, game.key, t)
         if chosen < 0:
             return t
         reward = np.array([realize_reward(draw, means[chosen], draw.noise[t])])
-        if not learn(model, held, offer.arms[chosen : chosen + 1], reward):
+        if not learn(model, arrays, offer.arms[chosen : chosen + 1], reward):
             return t
         regret[t] = best - means[chosen]
     return -1

@@ -18,7 +18,7 @@ import numpy as np
 
 from windvane.errors import FeatureError, SettingError
 from windvane.evaluation.log_batch import DecisionFeatures, Log, LogBatch
-from windvane.features.packing import pack_actions
+from windvane.features.packed_features import pack_actions
 from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
 from windvane.service.loops.event_ids import MAX_EVENT_ID_LENGTH
 from windvane.service.loops.loop import cut_offer

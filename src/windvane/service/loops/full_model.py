@@ -11,7 +11,7 @@ from windvane.errors import FeatureError
 from windvane.features.encoder import Encoder
 from windvane.features.json_reader import JsonObjects
 from windvane.features.labels import Contribution
-from windvane.features.packing import Action, PackedActions
+from windvane.features.packed_features import Action, PackedActions
 from windvane.policy import Policy
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.model import Choice, LearningState, Model, Moment, Summary

@@ -8,7 +8,7 @@ import numpy as np
 
 from windvane.features.json_reader import JsonObjects
 from windvane.features.labels import Contribution
-from windvane.features.packing import Action, PackedActions, pack_actions
+from windvane.features.packed_features import Action, PackedActions, pack_actions
 from windvane.kernels.belief_bank import LOSS
 from windvane.kernels.diagonal import MOMENT, PRECISION
 from windvane.kernels.feature_parts import pick_action
@@ -75,7 +75,7 @@ class LearnerModel(Model):
 
     @property
     def half_life(self) -> float:
-        return self.learner.bank.leader
+        return self.learner.bank.leader_half_life
 
     @property
     def size_bytes(self) -> int:
@@ -189,7 +189,7 @@ class LearnerModel(Model):
         return LearningState(
             half_lives=tuple(half_lives),
             losses=tuple(float(losses[bank.rules.half_lives == each].min()) for each in half_lives),
-            leader=half_lives.index(bank.leader),
+            leader=half_lives.index(bank.leader_half_life),
             in_rounds=self.learner.ages_in_rounds,
             lead_lesson=bank.lead.lesson,
             lead_at=bank.lead.at,

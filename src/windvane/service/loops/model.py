@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from windvane.features.json_reader import JsonObjects
 from windvane.features.labels import Contribution
-from windvane.features.packing import Action, PackedActions
+from windvane.features.packed_features import Action, PackedActions
 from windvane.service.loops.settings import Settings
 from windvane.types import Floats
 

@@ -5,7 +5,7 @@ from functools import cached_property, lru_cache
 
 import msgspec
 
-from windvane.features.packing import PackedActions, pack_actions
+from windvane.features.packed_features import PackedActions, pack_actions
 from windvane.service.errors import RankRequestError
 from windvane.service.schemas import Action, Actions
 

@@ -127,7 +127,7 @@ def _load_policy(names: dict[str, object]) -> None:
 
 def load_ranking() -> None:
     """Load what a loop with a diagonal belief calls to choose and to predict."""
-    from windvane.features.packing import pack_actions
+    from windvane.features.packed_features import pack_actions
 
     model, context, actions = _make_request()
     packed = pack_actions(actions)
@@ -137,7 +137,7 @@ def load_ranking() -> None:
 
 def load_lessons() -> None:
     """Load what a loop with a diagonal belief calls to learn, to explain and to be restored."""
-    from windvane.features.packing import pack_actions
+    from windvane.features.packed_features import pack_actions
     from windvane.learner.lesson_codec import encode_packed_lesson
     from windvane.learner.sides import pack_context
     from windvane.service.loops.model import Moment

@@ -1,4 +1,4 @@
-"""Pack the features of a request as arrays for compiled code: hashes of names, numbers and sizes.
+"""The features of a request as arrays for compiled code: hashes of names, numbers and sizes.
 
 A side is the context or one action. The id of an action is one of its categories.
 """
@@ -14,9 +14,9 @@ import numpy as np
 
 from windvane.errors import FeatureError
 from windvane.features.crossings import name_namespace
-from windvane.features.hashing import CATEGORY_VALUE, Integers, UnsignedIntegers, hash_name
+from windvane.features.hashing import CATEGORY_VALUE, hash_name
 from windvane.features.json_reader import MAX_NUMBERS, FeatureList, JsonObjects
-from windvane.types import Floats
+from windvane.types import Floats, Places, UnsignedIntegers
 
 MAX_CROSSINGS = 2**20  # of one request: some ten milliseconds of work
 MAX_CACHED_ACTION_BYTES = 8192
@@ -98,14 +98,6 @@ def pack_actions(actions: Sequence[Action]) -> PackedActions:
     return PackedActions(packed)
 
 
-def pack_context(context: JsonObjects, actions: PackedActions) -> PackedFeatures:
-    """Pack the features of the context, unless it has too many crossings with these actions."""
-    packed_context = pack_features(FeatureList("the context", context))
-    crossings = len(packed_context.numbers) * len(actions.numbers) // _BYTES_OF_TWO_NUMBERS
-    check_crossings(crossings)
-    return packed_context
-
-
 def check_crossings(crossings: int) -> None:
     """Refuse a request with too many crossings."""
     if crossings > MAX_CROSSINGS:
@@ -117,9 +109,10 @@ def check_crossings(crossings: int) -> None:
 
 def join_sides(
     context: JsonObjects, actions: PackedActions
-) -> tuple[UnsignedIntegers, Floats, Integers, Integers]:
+) -> tuple[UnsignedIntegers, Floats, Places, Places]:
     """Make the arguments of `weigh_parts` and `hash_rows`, with the context first."""
-    packed_context = pack_context(context, actions)
+    packed_context = pack_features(FeatureList("the context", context))
+    check_crossings(len(packed_context.numbers) * len(actions.numbers) // _BYTES_OF_TWO_NUMBERS)
     return (
         np.frombuffer(packed_context.hashes + actions.hashes, np.uint64),
         np.frombuffer(packed_context.numbers + actions.numbers, np.float64),
@@ -128,7 +121,7 @@ def join_sides(
     )
 
 
-def join_feature_counts(context: PackedFeatures, actions: PackedActions) -> Integers:
+def join_feature_counts(context: PackedFeatures, actions: PackedActions) -> Places:
     """The feature counts of all sides, with the context first."""
     context_count = context.feature_count.to_bytes(BYTES_PER_NUMBER, sys.byteorder)
     return np.frombuffer(bytearray(context_count + actions.feature_counts), np.int64)
