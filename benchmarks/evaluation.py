@@ -27,7 +27,7 @@ from windvane.evaluation.compiled_replay import (
     LoggedRows,
     replay_rows,
 )
-from windvane.evaluation.replay import make_key, make_scores
+from windvane.evaluation.replay import make_acceptance_key, make_scores
 from windvane.policy import Policy
 from windvane.types import Floats, Places
 
@@ -106,7 +106,9 @@ def time_windvane(rows: LoggedRows, dim: int, memory: str) -> float:
         scores = make_scores(len(rows.chosen), len(rows.logged))
         arrays, restart = policy.prepare_rounds(0)
         start = time.process_time()
-        replay_rows(arrays, replayer._acceptance, rows, scores, 0, 0, make_key(1), 0, restart)
+        replay_rows(
+            arrays, replayer._acceptance, rows, scores, 0, 0, make_acceptance_key(1), 0, restart
+        )
         best = min(best, time.process_time() - start)
     return 1e6 * best / len(rows.chosen)
 

@@ -46,7 +46,7 @@ DEFAULTS_OF_FULL = {
     "width": "0.4",
 }
 RADIUS_DELTA = 0.01  # chance that a confidence radius of the service's full belief fails
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 CALLS = ("learner", "full", "diagonal", "predictive", "logistic", "poisson")
 
 
@@ -85,8 +85,8 @@ def list_candidates(candidates: Sequence[object]) -> list[Candidate]:
     if isinstance(candidates, str) or not candidates:
         raise SettingError("evaluate: at least one candidate must be given, in a list")
     listed: list[Candidate] = []
-    for given in candidates:
-        candidate = as_candidate(given)
+    for item in candidates:
+        candidate = as_candidate(item)
         listed.append(candidate)
         if not isinstance(candidate, FixedCandidate) and candidate.other_clock is not None:
             listed.append(candidate.other_clock)
@@ -120,36 +120,36 @@ def _read_settings(text: str) -> Candidate:
     """Read settings as the service names them, separated by spaces, commas or semicolons."""
     places = list(SETTING_NAME.finditer(text))
     ends = [place.start() for place in places[1:]] + [len(text)]
-    given: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for place, end in zip(places, ends, strict=True):
-        if place[1] in given:
+        if place[1] in settings:
             raise SettingError(f"policy: the setting {place[1]} is given twice in {text!r}")
-        given[place[1]] = text[place.end() : end].strip().rstrip(",;").strip()
-    known = (*SETTINGS_OF_LEARNER, *SETTINGS_OF_FULL)
-    for name in given:
-        if name not in known:
-            hint = validation.suggest(name, known, f"; settings of a policy are {', '.join(known)}")
+        settings[place[1]] = text[place.end() : end].strip().rstrip(",;").strip()
+    names = (*SETTINGS_OF_LEARNER, *SETTINGS_OF_FULL)
+    for name in settings:
+        if name not in names:
+            hint = validation.suggest(name, names, f"; settings of a policy are {', '.join(names)}")
             raise SettingError(f"policy: there is no setting {name!r}{hint}")
-    if given.get("belief", "diagonal") not in ("diagonal", "full"):
-        raise SettingError(f"policy: belief must be diagonal or full, got {given['belief']!r}")
-    if given.get("belief") == "full" or any(name in given for name in SETTINGS_OF_FULL):
-        return _make_full(text, DEFAULTS_OF_FULL | given)
+    if settings.get("belief", "diagonal") not in ("diagonal", "full"):
+        raise SettingError(f"policy: belief must be diagonal or full, got {settings['belief']!r}")
+    if settings.get("belief") == "full" or any(name in settings for name in SETTINGS_OF_FULL):
+        return _make_full(text, DEFAULTS_OF_FULL | settings)
     return _call(
         text,
         make_learner,
-        half_life=given.get("halfLife", "auto"),
-        exploration_percentage=_number(given.get("explorationPercentage", "0.02"), text),
-        crossings=given.get("crossings", "context*action"),
-        array_size=_whole(given.get("arraySize", "0"), text),
+        half_life=settings.get("halfLife", "auto"),
+        exploration_percentage=_read_number(settings.get("explorationPercentage", "0.02"), text),
+        crossings=settings.get("crossings", "context*action"),
+        array_size=_read_whole(settings.get("arraySize", "0"), text),
         text=text,
     )
 
 
-def _make_full(text: str, given: Mapping[str, str]) -> Candidate:
+def _make_full(text: str, settings: Mapping[str, str]) -> Candidate:
     """The policy of a loop with a full belief, as the service builds it."""
-    parsed = parse_half_life(given["halfLife"])
+    parsed = parse_half_life(settings["halfLife"])
     numbers = {
-        name: _number(given[name], text)
+        name: _read_number(settings[name], text)
         for name in ("ridge", "noise", "width", "explorationPercentage")
     }
     radius = confidence(RADIUS_DELTA, numbers["noise"])
@@ -158,7 +158,7 @@ def _make_full(text: str, given: Mapping[str, str]) -> Candidate:
         make_policy,
         keep() if parsed is None else make_half_life(parsed.length),
         randomized(half_normal(numbers["width"] * radius)),
-        dim=_whole(given["dim"], text),
+        dim=_read_whole(settings["dim"], text),
         ridge=numbers["ridge"],
         floor=numbers["explorationPercentage"],
         text=text,
@@ -232,24 +232,26 @@ def _read_keywords(call: ast.Call, text: str) -> dict[str, object]:
     return options
 
 
-def _call(source: str, function: Callable[..., Made], /, *given: object, **named: object) -> Made:
+def _call(
+    source: str, function: Callable[..., Result], /, *positional: object, **named: object
+) -> Result:
     """Call a function that makes a candidate; an unknown option is a mistake of the text."""
     try:
-        return function(*given, **named)
+        return function(*positional, **named)
     except TypeError as reason:
         unknown = re.search(r"argument '(\w+)'", str(reason))
         what = f"there is no option {unknown[1]!r}" if unknown else str(reason)
         raise SettingError(f"policy: {what} in {source!r}") from None
 
 
-def _number(value: str, text: str) -> float:
+def _read_number(value: str, text: str) -> float:
     try:
         return float(value)
     except ValueError:
         raise SettingError(f"policy: {value!r} must be a number in {text!r}") from None
 
 
-def _whole(value: str, text: str) -> int:
+def _read_whole(value: str, text: str) -> int:
     if not value.isdecimal():
         raise SettingError(f"policy: {value!r} must be a whole number in {text!r}")
     return int(value)

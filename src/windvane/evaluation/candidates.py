@@ -306,8 +306,8 @@ def _describe(
     """The text of a policy, as `read_candidate` reads it."""
     pair = f"{memory!r} * {exploration!r}"
     defaults = {"dim": DIAGONAL_DIM if belief == "diagonal" else FULL_DIM, "ridge": 1.0, "floor": 0}
-    given = {"dim": dim, "ridge": ridge, "floor": floor}
-    options = [f"{key}={given[key]!r}" for key in given if given[key] != defaults[key]]
+    settings = {"dim": dim, "ridge": ridge, "floor": floor}
+    options = [f"{key}={value!r}" for key, value in settings.items() if value != defaults[key]]
     if belief == "full" and not options:
         return pair
     return f"{belief}({', '.join([pair, *options])})"

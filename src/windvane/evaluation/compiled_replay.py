@@ -26,7 +26,7 @@ from windvane.evaluation.replay import (
     ScoredRows,
     begin_acceptance,
     count_replay,
-    make_key,
+    make_acceptance_key,
     make_scores,
 )
 from windvane.policy import Policy
@@ -58,7 +58,7 @@ class CompiledReplayer:
     def __init__(self, policy: Policy, clock: Clock, seed: int) -> None:
         self._policy = policy
         self._clock = clock
-        self._key = make_key(seed)
+        self._key = make_acceptance_key(seed)
         self._acceptance = start_acceptance()
 
     def open_block(self, block: FeatureBlock) -> None:

@@ -33,8 +33,8 @@ def estimate_rows_needed(sequences: Sequence[ConfidenceSequence], alpha: float) 
     if rows == 0:
         return None
     factors = [_find_factor(sequences, side, alpha) for side in (ABOVE, BELOW)]
-    found = [factor for factor in factors if factor is not None]
-    return max(1, math.ceil((min(found) - 1) * rows)) if found else None
+    reachable = [factor for factor in factors if factor is not None]
+    return max(1, math.ceil((min(reachable) - 1) * rows)) if reachable else None
 
 
 def _find_factor(sequences: Sequence[ConfidenceSequence], side: int, alpha: float) -> float | None:

@@ -78,55 +78,55 @@ def diagnose(sums: ValueSums, trust: TrustSums) -> Diagnostics:
     )
 
 
-def warn(found: Diagnostics) -> list[str]:
+def warn(diagnostics: Diagnostics) -> list[str]:
     """Say in sentences why an estimate with these diagnostics cannot be trusted.
 
     >>> warn(Diagnostics(10_000, 1.31, 9.2, 4000.0, 9.0, 0.4, 0.0, 0.0, 0.0))
     ['the mean weight is 1.31, not 1 (z = 9.2): the logged probabilities are wrong']
     """
-    if found.rows == 0:
+    if diagnostics.rows == 0:
         return ["there are no decisions to judge the policy by"]
     sentences = []
-    expected = 1 - found.unsupported
-    goal = "1" if found.unsupported < UNSUPPORTED_LIMIT else f"{expected:.3g}"
-    if found.positive_share == 0:
+    expected = 1 - diagnostics.unsupported
+    goal = "1" if diagnostics.unsupported < UNSUPPORTED_LIMIT else f"{expected:.3g}"
+    if diagnostics.positive_share == 0:
         sentences.append("no logged decision has an action that the policy could have chosen")
-    elif found.mean_weight_z is None and found.rows > 1:
+    elif diagnostics.mean_weight_z is None and diagnostics.rows > 1:
         sentences.append(
-            f"all weights are {found.mean_weight:.6g}, not {goal}: "
+            f"all weights are {diagnostics.mean_weight:.6g}, not {goal}: "
             "the logged probabilities are wrong"
         )
-    elif found.mean_weight_z is not None and abs(found.mean_weight_z) > Z_LIMIT:
+    elif diagnostics.mean_weight_z is not None and abs(diagnostics.mean_weight_z) > Z_LIMIT:
         sentences.append(
-            f"the mean weight is {found.mean_weight:.6g}, not {goal} "
-            f"(z = {found.mean_weight_z:.1f}): the logged probabilities are wrong"
-            + (", or rare large weights are missing" if found.mean_weight_z < 0 else "")
+            f"the mean weight is {diagnostics.mean_weight:.6g}, not {goal} "
+            f"(z = {diagnostics.mean_weight_z:.1f}): the logged probabilities are wrong"
+            + (", or rare large weights are missing" if diagnostics.mean_weight_z < 0 else "")
         )
-    if found.unsupported >= UNSUPPORTED_LIMIT:
+    if diagnostics.unsupported >= UNSUPPORTED_LIMIT:
         sentences.append(
             "the policy chooses actions that were never logged with a probability above 0 "
-            f"in {_percent(found.unsupported)} of the decisions"
+            f"in {_percent(diagnostics.unsupported)} of the decisions"
         )
-    if 0 < found.effective_rows < min(FEW_EFFECTIVE_ROWS, found.rows):
+    if 0 < diagnostics.effective_rows < min(FEW_EFFECTIVE_ROWS, diagnostics.rows):
         sentences.append(
-            f"the {found.rows:,} decisions tell as much about the policy as "
-            f"{found.effective_rows:.0f} of its own (effective sample size)"
+            f"the {diagnostics.rows:,} decisions tell as much about the policy as "
+            f"{diagnostics.effective_rows:.0f} of its own (effective sample size)"
         )
-    total = found.mean_weight * found.rows
-    if found.rows > 1 and found.largest_weight > max(1.0, DOMINANT_SHARE * total):
+    total = diagnostics.mean_weight * diagnostics.rows
+    if diagnostics.rows > 1 and diagnostics.largest_weight > max(1.0, DOMINANT_SHARE * total):
         sentences.append(
-            f"one decision has {_percent(found.largest_weight / total)} of all weight "
-            f"(w = {found.largest_weight:.3g})"
+            f"one decision has {_percent(diagnostics.largest_weight / total)} of all weight "
+            f"(w = {diagnostics.largest_weight:.3g})"
         )
-    if found.degraded > DEGRADED_LIMIT:
+    if diagnostics.degraded > DEGRADED_LIMIT:
         sentences.append(
-            f"{_percent(found.degraded)} of the decisions were degraded: the service answered "
-            "without deciding"
+            f"{_percent(diagnostics.degraded)} of the decisions were degraded: the service "
+            "answered without deciding"
         )
-    if found.defaulted > DEFAULTED_LIMIT:
+    if diagnostics.defaulted > DEFAULTED_LIMIT:
         sentences.append(
-            f"{_percent(found.defaulted)} of the decisions have the default reward: rewards may "
-            "not reach the log"
+            f"{_percent(diagnostics.defaulted)} of the decisions have the default reward: rewards "
+            "may not reach the log"
         )
     return sentences
 

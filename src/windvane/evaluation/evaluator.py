@@ -24,10 +24,10 @@ from windvane.evaluation.replay_notes import describe_replay, list_log_warnings
 from windvane.evaluation.replayers import make_replayer, score_block
 from windvane.evaluation.result import Evaluation, PolicyResult
 from windvane.evaluation.reward_model import RewardModel
-from windvane.evaluation.usable_rows import RowCounts, Survey, select_rows, survey_log
+from windvane.evaluation.usable_rows import RowCounts, Survey, find_usable_rows, survey_log
 from windvane.types import Floats, Places
 
-MOST_ROWS_WITH_MODEL = 200_000  # if nobody says whether there is to be a reward model
+MOST_ROWS_WITH_MODEL = 200_000  # beyond, a reward model must be asked for
 SOURCES = {"logged": "Online", "first": "Baseline", "random": "Random"}
 
 
@@ -120,7 +120,7 @@ class Evaluator:
     def add(self, batch: LogBatch) -> None:
         """Evaluate the usable rows of a batch."""
         rows_before = self.counts.used
-        rows = select_rows(batch, self._settings.period, self.counts)
+        rows = find_usable_rows(batch, self._settings.period, self.counts)
         if not rows.size:
             return
         blocks: list[FeatureBlock] = []

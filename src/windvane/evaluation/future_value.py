@@ -35,27 +35,27 @@ FEWEST_ROWS = 30  # in a cell; a standard error from fewer is not used
 FIRST_MONDAY = 4 * DAY  # 1970-01-05
 
 
-def _hour_of_week(times: Floats) -> Places:
+def _find_hour_of_week(times: Floats) -> Places:
     return (np.floor_divide(times - FIRST_MONDAY, HOUR) % (7 * 24)).astype(np.int64)
 
 
-def _weekday(times: Floats) -> Places:
-    return _hour_of_week(times) // 24
+def _find_weekday(times: Floats) -> Places:
+    return _find_hour_of_week(times) // 24
 
 
-def _weekend(times: Floats) -> Places:
-    return (_weekday(times) >= 5).astype(np.int64)
+def _is_weekend(times: Floats) -> Places:
+    return (_find_weekday(times) >= 5).astype(np.int64)
 
 
-def _none(times: Floats) -> Places:
+def _put_in_one_cell(times: Floats) -> Places:
     return np.zeros(np.shape(times), dtype=np.int64)
 
 
 TIME_FEATURES: dict[str, Callable[[Floats], Places]] = {  # from the finest to the coarsest
-    "hour of week": _hour_of_week,
-    "weekday": _weekday,
-    "weekend": _weekend,
-    "none": _none,
+    "hour of week": _find_hour_of_week,
+    "weekday": _find_weekday,
+    "weekend": _is_weekend,
+    "none": _put_in_one_cell,
 }
 FINEST_MINUTES = {"hour of week": 60, "weekday": 1440, "weekend": 1440}  # of the intervals
 
@@ -81,7 +81,7 @@ def predict_value(
         raise SettingError("predict_value: the series must have at least two decisions")
     quantile = normal_quantile(alpha)
     features: dict[str, Estimate] = {}
-    found: list[Values] = []
+    estimates: list[Values] = []
     for name, feature in TIME_FEATURES.items():
         is_divided = utc_offset % (series.minutes * 60) != 0  # an interval lies in two cells
         if name != "none" and (series.minutes > FINEST_MINUTES[name] or is_divided):
@@ -91,12 +91,12 @@ def predict_value(
         if name != "none" and float(series.sums.rows[is_inside].sum()) < FEWEST_ROWS:
             continue
         values = estimate_in_cell(series, is_inside, has_drifting_contexts)
-        found.append(values)
+        estimates.append(values)
         value, error = float(values.value), float(values.error)
         features[name] = Estimate(
             name, value, Interval(value - quantile * error, value + quantile * error), error
         )
-    chosen = int(choose_by_slope(found, quantile))
+    chosen = int(choose_by_slope(estimates, quantile))
     return FutureValue(at, list(features.values())[chosen], features)
 
 

@@ -23,7 +23,7 @@ CANDIDATES = ("full(half_life(9) * randomized(half_normal(1)), dim=2)", "learner
 
 
 def prepare_kernels() -> None:
-    """Compile in a child process if nobody has, then load."""
+    """Compile in a child process if there is no compiled code, then load it."""
     if has_cache_folder(count_repetitions):
         folder = cache_folder(count_repetitions)
         marker = folder / f"windvane.{STAMP[:16]}.evaluation"  # there once everything is compiled

@@ -60,7 +60,7 @@ class Replayer(Protocol):
         """How the replay went so far."""
 
 
-def make_key(seed: int) -> np.uint64:
+def make_acceptance_key(seed: int) -> np.uint64:
     """The key of the draws that accept rows; all candidates of an evaluation share it."""
     return np.uint64(seed) ^ ACCEPTANCE_KEY
 
@@ -77,7 +77,7 @@ class RowReplayer:
     def __init__(self, player: Player, clock: Clock, seed: int) -> None:
         self._player = player
         self._clock = clock
-        self._key = make_key(seed)
+        self._key = make_acceptance_key(seed)
         self._acceptance = start_acceptance()
         self._learned = 0  # how often a row was learned: the rounds of the policy
 

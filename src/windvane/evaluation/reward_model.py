@@ -9,7 +9,7 @@ from windvane.types import Floats
 
 
 class RewardModel:
-    """Predicts the reward of every action from the rows before, whoever chose the actions."""
+    """Predicts the reward of every action from the rows before, which any policy may log."""
 
     def __init__(self, seed: int) -> None:
         self._learner = Learner(seed=seed)

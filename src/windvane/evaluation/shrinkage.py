@@ -72,8 +72,8 @@ class ShrinkageSums:
         sums = []
         for limit in GRIDS[SWITCH_DR]:
             if not sums or limit < largest:
-                kept = np.where(weights <= limit, corrections, 0.0)
-                sums.append(_add_up(model_values + kept, coefficients))
+                limited = np.where(weights <= limit, corrections, 0.0)
+                sums.append(_add_up(model_values + limited, coefficients))
             else:
                 sums.append(sums[-1])
         self._sums[SWITCH_DR] = self._sums[SWITCH_DR] + np.stack(sums, axis=-2)
@@ -92,7 +92,7 @@ class ShrinkageSums:
     def estimate_all(self, name: str, sums: ValueSums) -> list[tuple[float, Values]]:
         """The estimates for all λ of an estimator, beginning with λ = ∞."""
         mass, rows, squares = sums.mass, sums.rows, sums.product(ONE, ONE)
-        found = [(np.inf, estimate_values(LIMITS[name], sums))]
+        estimates = [(np.inf, estimate_values(LIMITS[name], sums))]
         for place, setting in enumerate(GRIDS[name]):
             total, crossed, squared = np.moveaxis(self._sums[name][..., place, :], -1, 0)
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -100,17 +100,17 @@ class ShrinkageSums:
                 spread = np.maximum(squared - 2 * value * crossed + value**2 * squares, 0.0)
                 correction = np.where(rows > 1, rows / (rows - 1), np.nan)
                 error = np.sqrt(spread * correction) / mass
-            found.append((setting, Values(value, error)))
-        return found
+            estimates.append((setting, Values(value, error)))
+        return estimates
 
     def choose(self, name: str, sums: ValueSums, quantile: float) -> ShrunkValue:
         """The estimate whose λ SLOPE chooses, with intervals of `quantile` standard errors."""
-        found = self.estimate_all(name, sums)
-        places = choose_by_slope([values for _, values in found], quantile)
+        estimates = self.estimate_all(name, sums)
+        places = choose_by_slope([values for _, values in estimates], quantile)
         columns = (
-            np.stack([values.value for _, values in found]),
-            np.stack([values.error for _, values in found]),
-            np.stack([np.full(np.shape(places), setting) for setting, _ in found]),
+            np.stack([values.value for _, values in estimates]),
+            np.stack([values.error for _, values in estimates]),
+            np.stack([np.full(np.shape(places), setting) for setting, _ in estimates]),
         )
         return ShrunkValue(
             *(np.take_along_axis(column, places[None], axis=0)[0] for column in columns)

@@ -31,7 +31,7 @@ class RowCounts:
     last_time: float | None = None
 
 
-def select_rows(batch: LogBatch, period: Period, counts: RowCounts) -> Places:
+def find_usable_rows(batch: LogBatch, period: Period, counts: RowCounts) -> Places:
     """Return the places of the rows that can be evaluated, and count all rows of the period.
 
     A row needs a reward, a probability above 0 of its chosen action, and a service that decided.
@@ -69,7 +69,7 @@ def survey_log(log: Log, period: Period) -> Survey:
     counts = RowCounts()
     most, total, squares, has_features = 0, 0.0, 0.0, True
     for batch in log.iterate_batches():
-        rows = select_rows(batch, period, counts)
+        rows = find_usable_rows(batch, period, counts)
         has_features = has_features and batch.read_features is not None
         if rows.size:
             rewards = batch.rewards[rows]

@@ -16,7 +16,7 @@ from windvane.types import Floats
 MAX_BLOCKS = 128  # then two neighbours become one
 FIRST_BLOCK_ROWS = 256
 PARTS = 8
-CHANCE_LIMIT = 1e-4  # below, a change is no chance
+CHANCE_LIMIT = 1e-4  # a change with a smaller chance is reported
 QUANTITIES = ("reward", "probability of the chosen action", "share of the first action")
 
 
@@ -84,6 +84,6 @@ class DriftCheck:
 
 def _sum_rows(rows: Floats) -> Floats:
     """Count, sum and sum of squares of each column; NaN is not counted."""
-    known = ~np.isnan(rows)
-    values = np.where(known, rows, 0.0)
-    return np.stack([known.sum(axis=0), values.sum(axis=0), (values**2).sum(axis=0)], axis=1)
+    is_known = ~np.isnan(rows)
+    values = np.where(is_known, rows, 0.0)
+    return np.stack([is_known.sum(axis=0), values.sum(axis=0), (values**2).sum(axis=0)], axis=1)

@@ -160,12 +160,16 @@ class LineParser:
                 raise BadLineError("the line must have c, what the rank request sent")
             self.report.note(ORPHAN_REWARDS)
             return
-        where = f"{self.builder.source}:{line.number}"
+        position = f"{self.builder.source}:{line.number}"
         if event.continuous is not None:
-            raise FileError(f"{where}: dsjson with continuous actions (_label_ca) is not supported")
+            raise FileError(
+                f"{position}: dsjson with continuous actions (_label_ca) is not supported"
+            )
         request = _decode_request(event.c)
         if event.outcomes is not None and any(a.slot_id is not None for a in request.multi):
-            raise FileError(f"{where}: dsjson of slates (actions with _slot_id) is not supported")
+            raise FileError(
+                f"{position}: dsjson of slates (actions with _slot_id) is not supported"
+            )
         if event.skip_learn:
             self.report.note(NEVER_ACTIVATED)
             return

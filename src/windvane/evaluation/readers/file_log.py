@@ -173,7 +173,7 @@ def find_files(paths: Sequence[str | Path]) -> list[Path]:
     """
     if isinstance(paths, str | Path):
         paths = [paths]
-    found: dict[Path, None] = {}
+    all_files: dict[Path, None] = {}
     for path in paths:
         text = str(path)
         if Path(text).exists():
@@ -183,10 +183,10 @@ def find_files(paths: Sequence[str | Path]) -> list[Path]:
         files = [file for match in matches for file in _list_files(match)]
         if not files:
             raise FileError(f"open_log: there must be a file at {text}, got none")
-        found |= dict.fromkeys(files)
-    if not found:
+        all_files |= dict.fromkeys(files)
+    if not all_files:
         raise FileError("open_log: at least one path must be given, got none")
-    return list(found)
+    return list(all_files)
 
 
 def _list_files(path: Path) -> list[Path]:

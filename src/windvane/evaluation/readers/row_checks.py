@@ -24,9 +24,9 @@ def check_rows(batch: LogBatch, report: RowReport) -> LogBatch:
     if not batch.size:
         return batch
     first = batch.starts[:-1]
-    known = ~np.isnan(batch.probabilities)
-    sums = np.add.reduceat(np.where(known, batch.probabilities, 0.0), first)
-    is_complete = np.logical_and.reduceat(known, first)
+    is_known = ~np.isnan(batch.probabilities)
+    sums = np.add.reduceat(np.where(is_known, batch.probabilities, 0.0), first)
+    is_complete = np.logical_and.reduceat(is_known, first)
     batch, kept = _check_numbers(batch, report, sums, is_complete)
     sums, is_complete = sums[kept], is_complete[kept]
     is_off = is_complete & (np.abs(sums - 1.0) > ROUNDING)

@@ -9,17 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane._jit import compiled
-from windvane._layout import (
-    HALF_NORMAL,
-    NORMAL,
-    TALLY,
-    WIDTH,
-    PolicyArrays,
-    block_size,
-    build_rules,
-    history_limit,
-    history_width,
-)
+from windvane._layout import HALF_NORMAL, NORMAL, WIDTH, PolicyArrays, build_rules
 from windvane.errors import SettingError
 from windvane.kernels import learn_and_track, reset, score_linearly, view_belief
 from windvane.kernels.widths import track_no_arms
@@ -27,6 +17,7 @@ from windvane.lab.engines.game import (
     Game,
     Player,
     has_new_offer,
+    make_arrays,
     open_game,
     open_round,
     realize_reward,
@@ -61,10 +52,7 @@ def log_decisions(player: Player, draw: Draw, key: int) -> DecisionLog:
             "log_decisions: the exploration must be randomized(normal(...)) or "
             f"randomized(half_normal(...)), got {exploration!r}"
         )
-    limit = history_limit(memory, exploration)
-    kept = draw.rounds if limit is None else min(limit, draw.rounds)
-    past = np.zeros((kept, history_width(dim, memory)))
-    arrays = PolicyArrays(rules, np.zeros(1, TALLY), np.zeros(block_size(rules)), past)
+    arrays = make_arrays(rules, memory, exploration, draw.rounds)
     log = DecisionLog(
         np.empty(draw.rounds, np.int64),
         np.empty(draw.rounds),

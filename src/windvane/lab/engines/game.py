@@ -10,6 +10,7 @@ import numpy as np
 
 from windvane import _random
 from windvane._jit import allow_in_compiled_code, compiled
+from windvane._layout import TALLY, PolicyArrays, block_size, history_limit, history_width
 from windvane.adaptive.selection import Adaptation
 from windvane.exploration import Exploration
 from windvane.glm import links
@@ -18,7 +19,7 @@ from windvane.kernels.round_draws import ANY_ARM_PLACE
 from windvane.lab.worlds import draw as draws
 from windvane.lab.worlds.draw import Draw, Marks
 from windvane.memory import Memory
-from windvane.types import Floats
+from windvane.types import Floats, Records
 
 allow_in_compiled_code(links.mean, draws.invert_poisson)
 compute_mean = compiled(draws.compute_mean)
@@ -62,6 +63,16 @@ def open_game(player: Player, draw: Draw, key: int) -> Game:
     count = draw.picks.shape[1]
     offer = Offer(np.empty((count, draw.dim)), np.empty(count), np.empty(count))
     return Game(draw, offer, np.empty(draw.rounds), key, player.any_first)
+
+
+def make_arrays(
+    rules: Records, memory: Memory, exploration: Exploration, rounds: int
+) -> PolicyArrays:
+    """Make the arrays of a policy that has learned nothing and plays this number of rounds."""
+    limit = history_limit(memory, exploration)
+    kept = rounds if limit is None else min(limit, rounds)
+    past = np.zeros((kept, history_width(int(rules["dim"][0]), memory)))
+    return PolicyArrays(rules, np.zeros(1, TALLY), np.zeros(block_size(rules)), past)
 
 
 def accumulate_regret(regret: Floats, marks: Marks) -> Floats:

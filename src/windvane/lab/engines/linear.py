@@ -7,15 +7,7 @@ import numpy as np
 
 from windvane import _random
 from windvane._jit import compiled
-from windvane._layout import (
-    TALLY,
-    WIDTH,
-    PolicyArrays,
-    block_size,
-    build_rules,
-    history_limit,
-    history_width,
-)
+from windvane._layout import WIDTH, PolicyArrays, build_rules
 from windvane.kernels import (
     TrackedArms,
     choose_measured,
@@ -31,6 +23,7 @@ from windvane.lab.engines.game import (
     accumulate_regret,
     choose_uniformly,
     has_new_offer,
+    make_arrays,
     open_game,
     open_round,
     realize_reward,
@@ -46,10 +39,7 @@ def replay(player: Player, draw: Draw, key: int, marks: Marks) -> Floats:
     memory, exploration = player.memory, player.exploration
     dim = game.draw.dim
     rules = build_rules(dim, memory, exploration, player.ridge, player.floor, space=draw.dim)
-    limit = history_limit(memory, exploration)
-    kept = draw.rounds if limit is None else min(limit, draw.rounds)
-    past = np.zeros((kept, history_width(dim, memory)))
-    arrays = PolicyArrays(rules, np.zeros(1, TALLY), np.zeros(block_size(rules)), past)
+    arrays = make_arrays(rules, memory, exploration, draw.rounds)
     play(game, arrays, list_restarts(memory, draw.rounds))
     return accumulate_regret(game.regret, marks)
 

@@ -11,14 +11,7 @@ import numpy as np
 
 from windvane import _random
 from windvane._jit import compiled
-from windvane._layout import (
-    TALLY,
-    PolicyArrays,
-    block_size,
-    build_rules,
-    history_limit,
-    history_width,
-)
+from windvane._layout import PolicyArrays, build_rules, history_limit
 from windvane.exploration import greedy
 from windvane.kernels import learn_and_track, reset, score_linearly, view_belief
 from windvane.kernels.choosing import choose_by_scores
@@ -32,6 +25,7 @@ from windvane.lab.engines.game import (
     accumulate_regret,
     choose_uniformly,
     has_new_offer,
+    make_arrays,
     open_game,
     open_round,
     realize_reward,
@@ -80,17 +74,11 @@ def replay_from_sums(
     room, dim = min(most, draw.rounds), game.draw.dim
     weights = np.multiply.accumulate([1.0, *[gamma] * (room - 1)])
     pseudo_rewards = PseudoRewards(np.zeros((dim, room)), weights, is_newest_first)
-    play(game, make_arrays(player, draw.rounds, dim), pseudo_rewards)
-    return accumulate_regret(game.regret, marks)
-
-
-def make_arrays(player: Player, rounds: int, dim: int) -> PolicyArrays:
-    """Make the arrays of a linear policy; only the observations of a window are kept in `past`."""
     rules = build_rules(dim, player.memory, player.exploration, player.ridge, player.floor)
-    limit = history_limit(player.memory, greedy())
-    kept = rounds if limit is None else min(limit, rounds)
-    past = np.zeros((kept, history_width(dim, player.memory)))
-    return PolicyArrays(rules, np.zeros(1, TALLY), np.zeros(block_size(rules)), past)
+    # `greedy` needs no history, so that only the observations of a window are kept in the arrays
+    arrays = make_arrays(rules, player.memory, greedy(), draw.rounds)
+    play(game, arrays, pseudo_rewards)
+    return accumulate_regret(game.regret, marks)
 
 
 @compiled

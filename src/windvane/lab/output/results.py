@@ -19,14 +19,14 @@ def write_panels(folder: Path, panels: Sequence[Panel], summary: Mapping[str, An
     folder.mkdir(parents=True, exist_ok=True)
     with replace_file(folder / CURVES_FILE) as draft:
         to_frame(panels).write_parquet(draft)
-    drawn = [{"title": panel.title, "changes": list(panel.changes)} for panel in panels]
-    write_json(folder / SUMMARY_FILE, {**summary, "drawn": drawn})
+    panel_facts = [{"title": panel.title, "changes": list(panel.changes)} for panel in panels]
+    write_json(folder / SUMMARY_FILE, {**summary, "drawn": panel_facts})
 
 
 def read_panels(folder: Path, summary: Mapping[str, Any]) -> tuple[Panel, ...]:
     """Read the panels that `write_panels` wrote."""
     frame = pl.read_parquet(folder / CURVES_FILE)
-    return tuple(from_frame(frame, drawn["title"], drawn["changes"]) for drawn in summary["drawn"])
+    return tuple(from_frame(frame, facts["title"], facts["changes"]) for facts in summary["drawn"])
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:

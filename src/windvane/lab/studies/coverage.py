@@ -11,7 +11,7 @@ The truth at a look is the mean, over the decisions so far, of the true value of
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -35,7 +35,7 @@ from windvane.lab.studies.interval_estimates import (
     VALUE,
     space_looks,
 )
-from windvane.lab.studies.plan import make_plan
+from windvane.lab.studies.plan import Plan, make_plan
 from windvane.lab.studies.players import make_player
 from windvane.lab.studies.result import StudyResult, count_noun
 from windvane.types import Floats, Places
@@ -152,22 +152,8 @@ def coverage(
     seed = validation.whole("coverage", "seed", seed, least=0)
     if not validation.share("coverage", "floor", floor) > 0:
         raise SettingError(f"coverage: floor must be above 0, got {floor!r}")
-    plan = make_plan(
-        {
-            name: {
-                "dim": dim,
-                "arms": arms,
-                "horizon": horizon,
-                "drift": drift,
-                "actions": actions,
-                "reward": "bernoulli()",
-            }
-            for name, drift in _name_drifts(drifts, horizon).items()
-        },
-        policy,
-    )
-    if any(world.action_set for world in plan.worlds.values()):
-        raise SettingError(f"coverage: actions must be fixed() or fresh(), got {actions!r}")
+    sizes = {"dim": dim, "arms": arms, "horizon": horizon}
+    plan = _plan_logs(sizes, _name_drifts(drifts, horizon), actions, policy)
     settings = {
         "worlds": {name: repr(world) for name, world in plan.worlds.items()},
         "policy": policy,
@@ -219,6 +205,17 @@ def summarize(drift: str, numbers: Floats) -> list[dict[str, Cell]]:
             }
         )
     return rows
+
+
+def _plan_logs(
+    sizes: Mapping[str, int], drifts: Mapping[str, str], actions: str, policy: str
+) -> Plan:
+    """Plan one world with clicks for each drift, and the policy that logs in all of them."""
+    settings = {**sizes, "actions": actions, "reward": "bernoulli()"}
+    plan = make_plan({name: {**settings, "drift": drift} for name, drift in drifts.items()}, policy)
+    if any(world.action_set for world in plan.worlds.values()):
+        raise SettingError(f"coverage: actions must be fixed() or fresh(), got {actions!r}")
+    return plan
 
 
 def _name_drifts(drifts: str | Sequence[str] | None, horizon: int) -> dict[str, str]:

@@ -76,6 +76,6 @@ def play_all(
             for future in waiting:
                 future.cancel()
     return {
-        name: np.concatenate([part for _, part in sorted(found.items())], axis=1)
-        for name, found in parts.items()
+        name: np.concatenate([part for _, part in sorted(chunks_of_run.items())], axis=1)
+        for name, chunks_of_run in parts.items()
     }

@@ -55,7 +55,7 @@ def load_pools(
         for dim, reduced in reduce_features(table, missing, protocol, seed, source).items():
             pools[dim] = reduced._replace(rows=rows)
             _write_entry(entries[dim], reduced._replace(rows=rows))
-    return {dim: found for dim, found in pools.items() if found is not None}
+    return {dim: pool for dim, pool in pools.items() if pool is not None}
 
 
 def _identify(path: str | PathLike[str] | None) -> tuple[str, list[str | int]]:

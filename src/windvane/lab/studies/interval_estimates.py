@@ -121,16 +121,16 @@ def estimate_at_looks(
         for name, title in SHRUNK_NAMES.items():
             shrunk = shrinkage.choose(name, sums, quantile)
             normal[title] = Values(shrunk.value, shrunk.error)
-        found: dict[str, tuple[Floats | float, Floats, Floats]] = {
+        estimates: dict[str, tuple[Floats | float, Floats, Floats]] = {
             title: (value, value - quantile * error, value + quantile * error)
             for title, (value, error) in normal.items()
         }
-        found[CRESSIE_READ] = _estimate_cressie_read(sums, largest_weight, alpha)
-        found[RECENT] = (recent.estimate_value(), *recent.bound_value(alpha))
-        found[SEQUENCE] = (np.nan, *sequence.bound_value(alpha))
-        found[MODEL_SEQUENCE] = (np.nan, *bound_value(sequences, alpha))
-        found[GAIN_SEQUENCE] = (np.nan, *bound_gain(sequences, alpha))
-        for title, values in found.items():
+        estimates[CRESSIE_READ] = _estimate_cressie_read(sums, largest_weight, alpha)
+        estimates[RECENT] = (recent.estimate_value(), *recent.bound_value(alpha))
+        estimates[SEQUENCE] = (np.nan, *sequence.bound_value(alpha))
+        estimates[MODEL_SEQUENCE] = (np.nan, *bound_value(sequences, alpha))
+        estimates[GAIN_SEQUENCE] = (np.nan, *bound_gain(sequences, alpha))
+        for title, values in estimates.items():
             for number, value in zip((VALUE, LOW, HIGH), values, strict=True):
                 numbers[ESTIMATORS.index(title), :, :, place, number] = value
     return numbers
@@ -175,12 +175,12 @@ def _estimate_cressie_read(
 ) -> tuple[Floats, Floats, Floats]:
     """The value, low and high of each log and policy, (R, P) each."""
     weights = WeightRange(0.0, largest_weight)
-    found = np.empty((3, *sums.rows.shape))
+    estimates = np.empty((3, *sums.rows.shape))
     for r, p in np.ndindex(sums.rows.shape):
-        few = CressieReadSums.from_value_sums(sums.select(r).select(p))
-        ends = bound_cressie_read(few, UNIT_RANGE, weights, alpha)
-        found[:, r, p] = estimate_cressie_read(few, weights), *ends
-    return found[0], found[1], found[2]
+        one_log = CressieReadSums.from_value_sums(sums.select(r).select(p))
+        ends = bound_cressie_read(one_log, UNIT_RANGE, weights, alpha)
+        estimates[:, r, p] = estimate_cressie_read(one_log, weights), *ends
+    return estimates[0], estimates[1], estimates[2]
 
 
 def _bound_models(judged: Sequence[JudgedLog], bound: float) -> BoundedModel:
