@@ -8,6 +8,7 @@ from importlib.metadata import version
 import pytest
 
 from windvane import cli, theory
+from windvane.lab.cli import LAB_COMMANDS
 from windvane.names import NAMES
 
 
@@ -97,6 +98,19 @@ def test_a_defect_is_not_mistaken_for_misuse(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(cli, "app", broken)
     with pytest.raises(ZeroDivisionError):
         cli.main()
+
+
+def test_the_list_of_commands_shows_a_whole_sentence_for_each() -> None:
+    lines = {line.split()[0]: line for line in run("--help").stdout.splitlines() if line.strip()}
+    commands = (
+        "policies",
+        "theory",
+        *(each.__name__ for each in LAB_COMMANDS),
+        "check",
+        "evaluate",
+    )
+    shown = [lines[name] for name in commands]
+    assert all(line.endswith(".") and not line.endswith("...") for line in shown)
 
 
 def test_help_loads_no_compiler() -> None:

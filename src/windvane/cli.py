@@ -45,7 +45,7 @@ def windvane(
 
 @app.command()
 def policies(as_json: AsJson = False) -> None:
-    """List the named policies: memory, exploration, regret bound and properties of each."""
+    """List the named policies. Show memory, exploration, regret bound and properties of each."""
     from windvane.exploration import EXPLORATIONS
     from windvane.names import NAMES
 
@@ -87,7 +87,7 @@ def theory(
     delta: Annotated[float, typer.Option(help="Chance δ that a radius fails.")] = 0.01,
     as_json: AsJson = False,
 ) -> None:
-    """Print the tunings, radii, constants and regret bounds of the paper's theory."""
+    """Print tunings and regret bounds of the paper's theory. Print its radii and constants too."""
     from windvane.theory import summary
 
     _print_tables(summary(dim, horizon, drift, arms, ridge, delta), as_json)

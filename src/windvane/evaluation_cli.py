@@ -31,9 +31,10 @@ Format = Annotated[
 Columns = Annotated[
     list[str] | None,
     typer.Option(
-        help="Columns of CSV and Parquet: action=arm,reward=click,probability=p,time=ts,"
-        "context=age;city. Other keys: probabilities, actions, count, excluded, event_id, "
-        "context_json, multiplicity, defaulted. May be repeated."
+        help="Columns of CSV and Parquet as KEY=COLUMN, separated by commas, such as "
+        "action=arm,reward=click or context=age;city. Keys: action, reward, probability, time, "
+        "context, probabilities, actions, count, excluded, event_id, context_json, multiplicity, "
+        "defaulted. May be repeated."
     ),
 ]
 Loop = Annotated[
@@ -56,7 +57,7 @@ def check(
     loop: Loop = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check whether a log can be used to evaluate policies; exit 1 if it cannot."""
+    """Check whether policies can be evaluated on a log. The exit code is 1 if they cannot."""
     from windvane.evaluation.log_check import check as check_log
 
     opened = open_log(log, format, columns, strict, loop)

@@ -25,7 +25,11 @@ Arms = Annotated[int, typer.Option(help="Number of arms in a round.")]
 Horizon = Annotated[int, typer.Option(help="Number of rounds.")]
 Drift = Annotated[
     str,
-    typer.Option(help="How the parameter moves; by default, 6 of 10 signs flip half-way."),
+    typer.Option(
+        help="How the parameter moves: stationary(), abrupt([ROUND], flip=SHARE), "
+        "rotation(RADIANS), walk(LENGTH) or periodic(ROUNDS); by default, 6 of 10 signs flip "
+        "half-way."
+    ),
 ]
 Actions = Annotated[
     str,
@@ -46,7 +50,7 @@ def reproduce(
     on: On = "threads",
     as_json: AsJson = False,
 ) -> None:
-    """Play the paper's experiment: print its numbers and claims, draw its figure."""
+    """Play the paper's experiment and draw its figure. Print its numbers, judge its claims."""
     from windvane import lab
 
     with _explain_interruption(out), _compiling_largest_engine(on):
@@ -67,7 +71,10 @@ def simulate(
     plan: Annotated[Path | None, typer.Argument(help="A TOML file of worlds and policies.")] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help='A policy: a name or "MEMORY * EXPLORATION". May be repeated.'),
+        typer.Option(
+            help="A policy: a name that `windvane policies` lists, or a memory and an exploration "
+            'such as "discount(0.99) * thompson(0.5)". May be repeated.'
+        ),
     ] = None,
     dim: Dim = 10,
     arms: Arms = 20,
@@ -81,7 +88,7 @@ def simulate(
     on: On = "threads",
     as_json: AsJson = False,
 ) -> None:
-    """Play any policies in any worlds; after an interruption, the same command continues."""
+    """Play any policies in any worlds. After an interruption, the same command continues."""
     from windvane import lab
     from windvane.lab.studies.plan import make_default_world
 
@@ -122,7 +129,7 @@ def tune(
     on: On = "threads",
     as_json: AsJson = False,
 ) -> None:
-    """Draw the regret over the memory's parameter; mark theory's choices and the best."""
+    """Draw the regret as a function of the memory. Mark theory's choices and the best memory."""
     from windvane import lab
     from windvane.lab.studies.plan import make_default_world
 
@@ -180,7 +187,7 @@ def coverage(
     out: Out = Path("out/coverage"),
     as_json: AsJson = False,
 ) -> None:
-    """Count how often the intervals of off-policy estimators hold the truth under drift."""
+    """Test the intervals of off-policy estimators. Count how often they contain the truth."""
     from windvane import lab
 
     result = lab.coverage(
