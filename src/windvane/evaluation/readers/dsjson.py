@@ -20,7 +20,7 @@ import msgspec
 
 from windvane.errors import FileError
 from windvane.evaluation.log_batch import DecisionFeatures
-from windvane.evaluation.readers.batch_builder import BatchBuilder
+from windvane.evaluation.readers.batch_builder import BatchBuilder, DecisionRow
 from windvane.evaluation.readers.dsjson_features import read_decision_features
 from windvane.evaluation.readers.file_log import FilePart
 from windvane.evaluation.readers.line_stream import Line, LineStream
@@ -211,17 +211,19 @@ class LineParser:
         cost = slot.cost if slot.true_cost is None else slot.true_cost
         has_slots = event.outcomes is not None
         self.builder.add(
-            event_id=f"{event.id}/{request.slots[number].id}" if has_slots else event.id,
-            time=time,
-            reward=NAN if cost is None else 0.0 - cost,  # without −0.0
-            chosen=chosen,
-            probabilities=probabilities,
-            is_eligible=is_eligible,
-            multiplicity=1.0 / (1.0 - event.drop_share),
-            is_defaulted=_has_no_reward(slot.observations),
-            line=line.number,
-            read_features=_make_feature_reader(event.c, ids, number if has_slots else None),
-            text_bytes=len(line.text),
+            DecisionRow(
+                event_id=f"{event.id}/{request.slots[number].id}" if has_slots else event.id,
+                time=time,
+                reward=NAN if cost is None else 0.0 - cost,  # without −0.0
+                chosen=chosen,
+                probabilities=probabilities,
+                is_eligible=is_eligible,
+                multiplicity=1.0 / (1.0 - event.drop_share),
+                is_defaulted=_has_no_reward(slot.observations),
+                line=line.number,
+                read_features=_make_feature_reader(event.c, ids, number if has_slots else None),
+                text_bytes=len(line.text),
+            )
         )
         return chosen
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from windvane.errors import FileError
 from windvane.evaluation.log_batch import DecisionFeatures, LoggedAction
-from windvane.evaluation.readers.batch_builder import BatchBuilder
+from windvane.evaluation.readers.batch_builder import BatchBuilder, DecisionRow
 from windvane.evaluation.readers.file_log import FilePart
 from windvane.evaluation.readers.line_stream import Line, LineStream, read_start
 from windvane.evaluation.readers.row_report import RowReport
@@ -152,15 +152,17 @@ def _add_event(
     if 0 <= chosen < count:
         probabilities[chosen] = label.probability
     builder.add(
-        event_id=event_id,
-        time=0.0,
-        reward=0.0 - label.cost,
-        chosen=chosen,
-        probabilities=probabilities,
-        is_eligible=[True] * count,
-        line=line,
-        read_features=read_features,
-        text_bytes=text_bytes,
+        DecisionRow(
+            event_id=event_id,
+            time=0.0,
+            reward=0.0 - label.cost,
+            chosen=chosen,
+            probabilities=probabilities,
+            is_eligible=[True] * count,
+            line=line,
+            read_features=read_features,
+            text_bytes=text_bytes,
+        )
     )
 
 
