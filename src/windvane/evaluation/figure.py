@@ -100,11 +100,11 @@ def choose_minutes(policy: PolicyResult) -> int:
     """The length of the parts of a curve: a multiple of the intervals that the series has."""
     series = policy.series
     covered = (int(series.starts[-1]) - int(series.starts[0]) + 1) * series.minutes
-    wanted = covered / MOST_POINTS
+    least_minutes = covered / MOST_POINTS
     for minutes in INTERVAL_MINUTES:
-        if minutes >= max(wanted, series.minutes):
+        if minutes >= max(least_minutes, series.minutes):
             return minutes
-    return INTERVAL_MINUTES[-1] * math.ceil(wanted / INTERVAL_MINUTES[-1])
+    return INTERVAL_MINUTES[-1] * math.ceil(least_minutes / INTERVAL_MINUTES[-1])
 
 
 def describe_minutes(minutes: int) -> str:

@@ -74,10 +74,11 @@ class ProbabilityCheck:
         self.multiplicity_sum += float(b.sum())
         squares = np.add.reduceat(zeros**2, first)
         cubes = np.add.reduceat(zeros**3, first)
-        kept = is_complete
-        self.calibration.add((chosen - squares)[kept], (cubes - squares**2)[kept], b[kept])
-        p_first = p[first[kept]]
-        self.first.add((batch.chosen[kept] == 0) - p_first, p_first * (1.0 - p_first), b[kept])
+        errors, error_variances = chosen - squares, cubes - squares**2
+        self.calibration.add(errors[is_complete], error_variances[is_complete], b[is_complete])
+        p_first = p[first[is_complete]]
+        is_first = batch.chosen[is_complete] == 0
+        self.first.add(is_first - p_first, p_first * (1.0 - p_first), b[is_complete])
 
     def find(self) -> Sequence[Finding]:
         """What was found in all batches."""
@@ -137,10 +138,10 @@ class ProbabilityCheck:
         return findings
 
     def _find_support(self) -> Finding:
-        known, certain = max(self.known_actions, 1), self.certain_rows
+        known_actions, certain = max(self.known_actions, 1), self.certain_rows
         numbers = {
-            "impossible": self.impossible / known,
-            "tiny": self.tiny / known,
+            "impossible": self.impossible / known_actions,
+            "tiny": self.tiny / known_actions,
             "certain": certain / max(self.open_rows, 1),
             "smallestChosen": self.smallest_chosen,
         }

@@ -23,27 +23,27 @@ class RewardCheck:
 
     def add(self, batch: LogBatch) -> None:
         """Add the decisions of a batch."""
-        known = batch.rewards[~np.isnan(batch.rewards)]
+        rewards = batch.rewards[~np.isnan(batch.rewards)]
         self.rows += batch.size
-        self.missing += batch.size - len(known)
+        self.missing += batch.size - len(rewards)
         self.defaulted += int(batch.is_defaulted.sum())
         self.degraded += int(batch.is_degraded.sum())
-        self.sum += float(known.sum())
-        if len(known):
-            self.lowest = min(self.lowest, float(known.min()))
-            self.highest = max(self.highest, float(known.max()))
+        self.sum += float(rewards.sum())
+        if len(rewards):
+            self.lowest = min(self.lowest, float(rewards.min()))
+            self.highest = max(self.highest, float(rewards.max()))
 
     def find(self) -> Sequence[Finding]:
         """What was found in all batches."""
         return [self._find_rewards(), self._find_orphans(), self._find_degraded()]
 
     def _find_rewards(self) -> Finding:
-        known = self.rows - self.missing
-        if not known:
+        rewarded_rows = self.rows - self.missing
+        if not rewarded_rows:
             return Finding("rewards", "failure", "no decision has a reward")
-        numbers = {"mean": self.sum / known, "lowest": self.lowest, "highest": self.highest}
+        numbers = {"mean": self.sum / rewarded_rows, "lowest": self.lowest, "highest": self.highest}
         text = f"the rewards lie in [{self.lowest:.4g}, {self.highest:.4g}]"
-        text += f", their mean is {self.sum / known:.4g}"
+        text += f", their mean is {self.sum / rewarded_rows:.4g}"
         level: Level = "ok"
         if self.lowest == self.highest:
             level, text = "warning", f"all rewards are {self.lowest:.4g}: no policy can be better"

@@ -51,13 +51,13 @@ def _find_type(column: "pl.Series") -> "pl.DataType":
     """The type of a column of texts: numbers or booleans if nearly all of its values are."""
     import polars as pl
 
-    known = column.drop_nulls().str.strip_chars()
-    least = NEARLY_ALL * len(known)
-    if not len(known):
+    texts = column.drop_nulls().str.strip_chars()
+    least = NEARLY_ALL * len(texts)
+    if not len(texts):
         return pl.String()
-    if known.cast(pl.Float64, strict=False).count() >= least:
+    if texts.cast(pl.Float64, strict=False).count() >= least:
         return pl.Float64()
-    if known.str.to_lowercase().is_in(["true", "false"]).sum() >= least:
+    if texts.str.to_lowercase().is_in(["true", "false"]).sum() >= least:
         return pl.Boolean()
     return pl.String()
 

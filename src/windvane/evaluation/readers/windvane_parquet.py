@@ -62,12 +62,12 @@ class WindvaneParquetReader:
             message = f"{path}: an export of Windvane must have the column {missing[0]}"
             raise FileError(message)
         has_features = all(name in names for name in FEATURES)
-        wanted = [*REQUIRED, *(name for name in OPTIONAL if name in names)]
-        if "excluded" in wanted:
-            wanted.append("actions")
+        columns = [*REQUIRED, *(name for name in OPTIONAL if name in names)]
+        if "excluded" in columns:
+            columns.append("actions")
         total = count_parquet_rows(path)
         for first in range(0, total, batch_rows):
-            frame = read_parquet_slice(path, wanted, first, batch_rows)
+            frame = read_parquet_slice(path, columns, first, batch_rows)
             with explain_polars_errors(path):
                 _check_version(path, frame)
                 batch = _make_batch(path, frame, first, has_features)
