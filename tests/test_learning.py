@@ -108,7 +108,7 @@ def test_rewards_for_choices_before_a_restart_are_dropped(
     policy.learn_many(before[1:4], np.ones(3))
     assert policy.belief.seen == 0
     assert not policy.theta.any()
-    with pytest.raises(wv.ChoiceError, match="learned already"):
+    with pytest.raises(wv.ChoiceError, match="learned or dismissed already"):
         policy.learn(before[0], 1.0)
     policy.learn_many([before[4], after], [1.0, 1.0])
     assert policy.belief.seen == 1

@@ -271,7 +271,7 @@ def test_rewards_are_learned_and_saved_as_ever(exploration: wv.Exploration, tmp_
             each.learn(choice, -choice.features.sum())
     assert contents(policy, tmp_path) == contents(again, tmp_path)
     assert policy.belief.seen == 26
-    with pytest.raises(wv.ChoiceError, match="learned already"):
+    with pytest.raises(wv.ChoiceError, match="learned or dismissed already"):
         policy.learn(waiting[0], 0.0)
 
 

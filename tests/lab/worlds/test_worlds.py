@@ -331,7 +331,7 @@ def test_what_a_drift_prints_can_be_read_back(drift: Drift) -> None:
             {"drift": "wind()"},
             "world: drift: 'wind' is unknown; known names are stationary, abrupt",
         ),
-        ({"drift": "walk"}, r"world: drift: 'walk' is neither a call such as stationary\(...\)"),
+        ({"drift": "walk"}, r"world: drift: 'walk' must be a call such as walk\(budget\)"),
         ({"drift": 7}, "world: drift: must be a text such as 'periodic"),
         ({"drift": "7"}, "world: drift: must be a call such as stationary"),
         ({"drift": "walk(1, 2)"}, r"world: drift: 'walk\(1, 2\)' cannot be read"),
