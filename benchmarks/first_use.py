@@ -1,7 +1,8 @@
 """Seconds until the first answer: with an empty cache of compiled code, and with a filled one.
 
 Every row is a new process. With an empty cache it has a new folder for compiled code; with a
-filled one, the folder of an earlier run of the same row.
+filled one, the folder of an earlier run of the same row. Python's bytecode is on disk in both, as
+after an installation.
 
 `python benchmarks/first_use.py` prints the table (about two minutes on two quiet cores). Processor
 seconds are those of the process and its children, and a busy machine changes them less than the
@@ -10,6 +11,7 @@ turn, and prints the ratio. `--rows default,service` runs some rows only.
 """
 
 import argparse
+import compileall
 import os
 import resource
 import signal
@@ -93,6 +95,7 @@ QUICK_ROWS = {
 def measure(run: Callable[[Environment, Path], None], source: Path, cache: Path) -> Cost:
     """Run a row with a version and a cache folder."""
     environment = os.environ | {"PYTHONPATH": str(source), "NUMBA_CACHE_DIR": str(cache)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # of this process, but of few users
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = perf_counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -132,6 +135,8 @@ def main() -> None:
     options = parser.parse_args()
     names = options.rows.split(",") if options.rows else [*ROWS, *QUICK_ROWS]
     sources = [SOURCE] + ([options.against.resolve()] if options.against else [])
+    for source in sources:
+        compileall.compile_dir(source, quiet=1)
     print(format_table([measure_row(name, sources) for name in names]))
 
 
