@@ -15,12 +15,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
+from scipy.optimize import isotonic_regression
 
 from windvane._figure_style import NAMED_STYLES, assign_styles, save_figure
 from windvane.errors import SettingError
 from windvane.lab.output.coverage_figure import INVALID_COLOUR, VALID_COLOUR, draw_coverage
 from windvane.lab.output.panels import Panel
-from windvane.lab.output.regret_figure import draw_regret
+from windvane.lab.output.regret_figure import _make_ascending, draw_regret
 from windvane.lab.output.tuning_figure import draw_tuning
 from windvane.lab.running.experiment import ExperimentResult
 from windvane.types import Floats
@@ -200,6 +201,15 @@ def test_labels_of_curves_do_not_overlap(name: str) -> None:
     assert_labels_are_clear(figure)
 
 
+@pytest.mark.parametrize("size", [1, 2, 5, 40])
+def test_labels_move_as_little_as_possible(size: int) -> None:
+    """Descending heights are replaced by the ascending ones of least squares, as SciPy does."""
+    rng = np.random.default_rng(size)
+    for heights in (rng.random(size), np.sort(rng.random(size)), np.zeros(size)):
+        expected = isotonic_regression(heights).x
+        np.testing.assert_allclose(_make_ascending(heights), expected, rtol=1e-14)
+
+
 def test_panels_fill_the_grid_in_the_given_order() -> None:
     figure = draw_regret([panel()._replace(title=str(place)) for place in range(6)], NOTE)
     corners = [axes.get_position() for axes in figure.axes]
@@ -349,5 +359,13 @@ def test_experiments_do_without_matplotlib_and_figures_without_pyplot() -> None:
     code = (
         "import sys, windvane.lab.running.experiment; assert 'matplotlib' not in sys.modules;"
         "import windvane.lab.output.regret_figure; assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_reproduction_does_without_the_packages_of_scipy_that_are_slow_to_import() -> None:
+    code = (
+        "import sys, windvane.lab.studies.reproduction, windvane.lab.output.regret_figure;"
+        "assert not {'scipy.optimize', 'scipy.sparse', 'scipy.stats'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

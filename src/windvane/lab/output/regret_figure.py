@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
-from scipy.optimize import isotonic_regression
 
 from windvane import validation
 from windvane._figure_style import (
@@ -130,4 +129,22 @@ def _separate(heights: Floats, gap: float) -> Floats:
     """Move ascending heights in [0, 1] as little as possible so that all are `gap` apart."""
     steps = gap * np.arange(heights.size)
     shifted = np.clip(heights - steps, 0, max(0, 1 - steps[-1]))
-    return np.asarray(isotonic_regression(shifted).x + steps)
+    return _make_ascending(shifted) + steps
+
+
+def _make_ascending(values: Floats) -> Floats:
+    """Return the ascending numbers that are nearest to `values` in the sum of squares.
+
+    Neighbours that descend are replaced by their mean until none descend. The bits may differ from
+    those of `scipy.optimize.isotonic_regression`, whose package takes long to import.
+    """
+    sums: list[float] = []
+    sizes: list[int] = []
+    for value in values.tolist():
+        sums.append(value)
+        sizes.append(1)
+        while len(sums) > 1 and sums[-2] / sizes[-2] >= sums[-1] / sizes[-1]:
+            last_sum, last_size = sums.pop(), sizes.pop()
+            sums[-1] += last_sum
+            sizes[-1] += last_size
+    return np.repeat(np.array(sums) / np.array(sizes), sizes)

@@ -14,16 +14,17 @@ a category.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy import sparse
-from scipy.sparse.linalg import eigsh
 
 from windvane.errors import FileError
 from windvane.lab.studies.criteo_file import COLUMNS, FEATURES
 from windvane.types import Floats
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 POOL_ROWS = 10_000
 
@@ -122,8 +123,10 @@ def reduce_features(
     return pools
 
 
-def _encode_one_hot(table: pl.DataFrame, click: Floats | None) -> sparse.csr_array:
+def _encode_one_hot(table: pl.DataFrame, click: Floats | None) -> "sparse.csr_array":
     """Make one column for each value of each feature, one for a missing value, and the click."""
+    from scipy import sparse  # imported late: it is slow to load, and pools are kept on disk
+
     places = []
     width = 0
     for name in FEATURES:
@@ -140,8 +143,10 @@ def _encode_one_hot(table: pl.DataFrame, click: Floats | None) -> sparse.csr_arr
     return sparse.csr_array(parts, shape=(len(values), width))
 
 
-def _decompose(onehot: sparse.csr_array, dim: int, source: str) -> tuple[Floats, Floats]:
+def _decompose(onehot: "sparse.csr_array", dim: int, source: str) -> tuple[Floats, Floats]:
     """Return the d largest eigenvalues S² of XᵀX, largest first, and their eigenvectors V."""
+    from scipy.sparse.linalg import eigsh
+
     width = onehot.shape[1]
     if dim >= width:
         raise FileError(f"criteo: {source} has {width} one-hot columns, too few for dim {dim}")
@@ -153,7 +158,7 @@ def _decompose(onehot: sparse.csr_array, dim: int, source: str) -> tuple[Floats,
 
 
 def _regress(
-    onehot: sparse.csr_array, spread: Floats, axes: Floats, target: Floats
+    onehot: "sparse.csr_array", spread: Floats, axes: Floats, target: Floats
 ) -> tuple[Floats, float, float]:
     """Return θ, the intercept and R², computed from moments of the reduced features.
 
