@@ -264,6 +264,32 @@ def test_loaded_code_needs_nothing_that_compiles_and_others_can_still_compile(
     assert done.stdout == "0\n1.5 1\n7.0 2.0\n"
 
 
+BLAS_RUN = """
+import sys, numpy as np
+sys.path.insert(0, sys.argv[1])
+import linked_code as code
+
+code.average(np.ones(4), 2)
+print("scipy.linalg" in sys.modules)
+from numba import njit
+
+@njit
+def compute(x):
+    return np.dot(x, x), np.cov(x, x)[0, 1]
+
+print(*compute(np.arange(3.0)), "scipy.linalg" in sys.modules)
+"""
+
+
+def test_compiling_imports_no_linear_algebra_and_others_can_still_use_it(tmp_path: Path) -> None:
+    (tmp_path / "linked_code.py").write_text(LINKED_MODULE)
+    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    command = [sys.executable, "-c", BLAS_RUN, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=env)
+    assert done.stdout == "False\n5.0 1.0 True\n"
+
+
 PAIR_RUN = """
 import sys, numpy as np, windvane as wv
 policy = wv.Policy(3, "keep()", "greedy()", seed=7)

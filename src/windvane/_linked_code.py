@@ -158,6 +158,11 @@ class NoEnvironments:
 class EntryCompiler(Compiler):  # type: ignore[misc]
     """Compiles a function that Python calls, with all that it calls linked into it."""
 
+    def __init__(self, *arguments: object) -> None:
+        """Take what numba gives; the first time, numba registers all that it can compile."""
+        with _no_search_for_blas():
+            super().__init__(*arguments)
+
     def compile_extra(self, function: Callable[..., object]) -> CompileResult:
         """Compile the function; numba calls this if the function is not in its disk cache."""
         codegen = self.state.targetctx.codegen()
@@ -170,7 +175,7 @@ class EntryCompiler(Compiler):  # type: ignore[misc]
             # functions that C could call, as it does of every function that it calls itself.
             context = self.state.targetctx
             stack.enter_context(_replacing(codegen, "_library_class", LinkedLibrary))
-            stack.enter_context(_replacing(context, "create_cfunc_wrapper", _make_no_wrapper))
+            stack.enter_context(_replacing(context, "create_cfunc_wrapper", _do_nothing))
             result = call_with_room(super().compile_extra, function)
         result = EntryResult(*result)
         for environment in result._find_referenced_environments():
@@ -207,7 +212,24 @@ def _replacing(owner: object, name: str, value: object) -> Iterator[None]:
         delattr(owner, name)
 
 
-def _make_no_wrapper(*_: object) -> None:
+@contextmanager
+def _no_search_for_blas() -> Iterator[None]:
+    """Let numba believe that there is a BLAS, without an import of SciPy's linear algebra.
+
+    SciPy is always installed here, and that import takes a fifth of a second. A function that calls
+    a BLAS imports it when it is compiled.
+    """
+    from numba.np import linalg  # imported late: a process that only loads code does not need it
+
+    ensure_blas = linalg.ensure_blas
+    linalg.ensure_blas = _do_nothing
+    try:
+        yield
+    finally:
+        linalg.ensure_blas = ensure_blas
+
+
+def _do_nothing(*_: object) -> None:
     """Do nothing."""
 
 
