@@ -186,11 +186,12 @@ async def _run_tasks(
 
 async def _load_service(store: LogReader, writer: WriterClient, start: StartOptions) -> Service:
     """All loops of a log, with the loop `default`, and a process that writes for them."""
-    # In threads, so that the event loop goes on answering that the loops are not loaded yet.
-    await asyncio.to_thread(compile_kernels)
-    await asyncio.to_thread(load_kernels)
+    starting = asyncio.create_task(writer.start())  # while this process compiles and loads
     try:
-        await writer.start()
+        # In threads, so that the event loop goes on answering that the loops are not loaded yet.
+        await asyncio.to_thread(compile_kernels)
+        await asyncio.to_thread(load_kernels)
+        await starting
         open_file = open_free_withdrawal_file if start.shares_log else open_withdrawal_file
         file = await asyncio.to_thread(open_file, store.url)
         try:
@@ -211,6 +212,7 @@ async def _load_service(store: LogReader, writer: WriterClient, start: StartOpti
             file.close()
             raise
     except BaseException:
+        await asyncio.gather(starting, return_exceptions=True)
         await writer.close()
         raise
     return service
