@@ -1,5 +1,6 @@
 """The package as a whole: its public names, and a map of its files that stays true."""
 
+import gc
 import re
 import subprocess
 import sys
@@ -56,3 +57,10 @@ def test_names_are_loaded_when_they_are_used() -> None:
     name = "discont"
     with pytest.raises(AttributeError, match="no attribute 'discont'"):
         getattr(wv, name)
+
+
+def test_a_name_is_loaded_without_a_search_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wv, "_load", lambda name: gc.isenabled())
+    assert wv.__getattr__("some_name") is False
+    monkeypatch.delattr(wv, "some_name")
+    assert gc.isenabled()

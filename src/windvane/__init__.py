@@ -8,6 +8,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from windvane._interpreter import no_garbage_collection
+
 if TYPE_CHECKING:
     from windvane.action_sets import (
         ActionSet,
@@ -111,16 +113,19 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names.s
 
 def __getattr__(name: str) -> object:
     """Load a public name, a public module, or `__all__`."""
-    if name == "__all__":
-        value: object = _list_names()
-    elif name in _MODULES:
-        value = getattr(import_module(f"windvane.{_MODULES[name]}"), name)
-    elif not name.startswith("_") and find_spec(f"windvane.{name}") is not None:
-        value = import_module(f"windvane.{name}")
-    else:
-        value = _find_in_registries(name)
-    globals()[name] = value
+    with no_garbage_collection():
+        globals()[name] = value = _load(name)
     return value
+
+
+def _load(name: str) -> object:
+    if name == "__all__":
+        return _list_names()
+    if name in _MODULES:
+        return getattr(import_module(f"windvane.{_MODULES[name]}"), name)
+    if not name.startswith("_") and find_spec(f"windvane.{name}") is not None:
+        return import_module(f"windvane.{name}")
+    return _find_in_registries(name)
 
 
 def __dir__() -> list[str]:

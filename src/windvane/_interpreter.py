@@ -1,4 +1,4 @@
-"""Work of CPython that a compiler does not need, and how to avoid it."""
+"""Work of CPython that compilers and imports do not need, and how to avoid it."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ ROOM_SLOTS = 1 << 17  # of 8 bytes: CPython then takes 2 MB and leaves half of i
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Search for no garbage in the meantime: a compiler makes many objects and keeps most."""
+    """Search for no garbage in the meantime: compilers and imports make objects and keep most."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
