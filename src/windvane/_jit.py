@@ -63,13 +63,15 @@ def _hash_sources() -> str:
     must discard what is cached for all of them.
     """
     digest = hashlib.sha256()
+    sources = {str(PACKAGE / name) for name in SOURCES}
     for folder, folders, names in os.walk(PACKAGE):
         folders[:] = sorted(set(folders) - WITHOUT_COMPILED_CODE)
         for name in sorted(names):
             if name.endswith(".py"):
-                source = Path(folder, name)
-                text = source.read_bytes()
-                if b"\n@compiled" in text or source.relative_to(PACKAGE).as_posix() in SOURCES:
+                path = os.path.join(folder, name)
+                with open(path, "rb") as file:
+                    text = file.read()
+                if b"\n@compiled" in text or path in sources:
                     digest.update(text)
     return digest.hexdigest()
 
