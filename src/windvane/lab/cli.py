@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from windvane.errors import SettingError
 if TYPE_CHECKING:
     from windvane.lab.studies.result import StudyResult
 
+DRAWING_MODULES = ("windvane.lab.output.regret_figure", "matplotlib.backends.backend_pdf")
 Replications = Annotated[int, typer.Option(min=1, help="Number of replications.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
 Out = Annotated[Path, typer.Option(help="Folder for the pictures and the numbers.")]
@@ -233,13 +235,18 @@ def _explain_interruption(out: Path) -> Iterator[None]:
 
 @contextmanager
 def _compiling_largest_engine(on: str) -> Iterator[None]:
-    """Let another process compile what takes longest, before this one has imported the rest."""
+    """Let another process compile what takes longest, while this one imports and compiles the rest.
+
+    That process takes longer, so the import of what draws the result costs no time here.
+    """
     if on != "threads":
         yield
         return
     from windvane.lab.engines.entry_points import compiling_engine
 
     with compiling_engine("widths"):
+        for name in DRAWING_MODULES:
+            import_module(name)
         yield
 
 
