@@ -121,9 +121,12 @@ def measure_row(name: str, sources: list[Path]) -> dict[str, Cell]:
         "filled: seconds": round(filled.seconds, 2),
         "filled: processor": round(filled.processor_seconds, 2),
     }
-    for other, _ in costs[1:]:
+    for other, other_filled in costs[1:]:
+        cells["before: seconds"] = round(other.seconds, 1)
         cells["before: processor"] = round(other.processor_seconds, 1)
-        cells["before / now"] = round(other.processor_seconds / empty.processor_seconds, 1)
+        cells["before / now"] = round(other.processor_seconds / empty.processor_seconds, 2)
+        ratio = other_filled.processor_seconds / filled.processor_seconds
+        cells["filled: before / now"] = round(ratio, 2)
     return cells
 
 
