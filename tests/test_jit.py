@@ -5,6 +5,8 @@ import gc
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from compilation_runs import run_with_empty_cache
 from windvane import _code_loading, _compile_notice, _jit, _linked_code, kernels
 from windvane._interpreter import no_garbage_collection
 from windvane._jit import call_directly, compiled
+from windvane.kernels import entry_points
 
 MODULE = """
 from windvane._jit import compiled
@@ -300,14 +303,37 @@ print(*(sum(each.stats.cache_misses.values()) for each in (choose, learn)), poli
 """
 
 
-def test_another_process_compiles_the_kernel_that_learns_while_this_one_compiles_the_other(
+def test_another_process_compiles_the_kernel_that_chooses_while_this_one_compiles_the_other(
     tmp_path: Path,
 ) -> None:
     choose, learn, theta = run_with_empty_cache(PAIR_RUN, tmp_path).split(maxsplit=2)
-    assert (choose, learn) == ("1", "0")
+    assert (choose, learn) == ("0", "1")
     policy = wv.Policy(3, "keep()", "greedy()", seed=7)
     policy.learn(policy.choose(np.eye(3)), 1.0)
     assert theta == f"{policy.theta}\n"
+
+
+@pytest.mark.parametrize(
+    ("exploration", "task"),
+    [("greedy()", "choose"), ("thompson(1)", "choose"), ("optimism(1)", "learn")],
+)
+def test_the_other_process_gets_the_kernel_that_compiles_faster(
+    exploration: str, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The arguments of the other process name that kernel."""
+    given = []
+
+    @contextmanager
+    def run_here(kernel: Callable[..., object], code: str, *arguments: str) -> Iterator[None]:
+        given.append((arguments[0], arguments[2] == kernel.__name__))
+        monkeypatch.setattr(sys, "argv", ["-c", *arguments])
+        exec(code, {})
+        yield
+
+    monkeypatch.setattr(entry_points, "compiling_ahead", run_here)
+    policy = wv.Policy(3, "keep()", exploration, seed=7)
+    policy.learn(policy.choose(np.eye(3)), 1.0)
+    assert given == [(task, True)]
 
 
 WITHOUT_FOLDER = """

@@ -15,6 +15,7 @@ from windvane import _compile_notice
 from windvane._jit import has_cache_folder, is_compiled
 
 LEAST_PROCESSORS = 2
+NO_GARBAGE_COLLECTION = "import gc; gc.disable()"  # the process ends soon, and its memory with it
 
 
 @contextmanager
@@ -28,7 +29,7 @@ def compiling_ahead(function: Callable[..., object], code: str, *arguments: str)
         return
     paths = os.pathsep.join(path for path in sys.path if path)
     environment = os.environ | {"PYTHONPATH": paths, _compile_notice.SWITCH: "0"}
-    command = [sys.executable, "-P", "-c", code, *arguments]
+    command = [sys.executable, "-P", "-c", f"{NO_GARBAGE_COLLECTION}; {code}", *arguments]
     nothing = subprocess.DEVNULL
     try:
         child = subprocess.Popen(
