@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from server_process import BASE, Answer, Client
+from windvane.errors import SettingError
 from windvane.service import json_logging
+from windvane.service.server import Address, listen
 
 MAIN = "from windvane.cli import main; main()"
 WAITING_MAIN = """
@@ -51,6 +53,16 @@ ATTACK = """async ([base, extra]) => {
     }
     return statuses;
 }"""
+
+
+def test_a_port_of_another_program_is_refused_with_the_remedy() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(SettingError) as refused:
+            listen(Address("127.0.0.1", port))
+    assert str(refused.value) == (
+        f"serve: cannot listen on 127.0.0.1 port {port}: another program does; choose a --port"
+    )
 
 
 def find_free_port() -> int:

@@ -161,5 +161,5 @@ def test_a_worker_that_cannot_start_ends_the_service_with_one_sentence(tmp_path:
     ended = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=300)
     assert ended.returncode == 2
     assert "Traceback" not in ended.stderr
-    assert "cannot be created" in ended.stderr
+    assert "is a file; name a directory" in ended.stderr
     assert time.monotonic() - started < 300

@@ -26,7 +26,7 @@ def parse_date(text: str) -> int:
         span = parsed.astimezone(UTC) - _EPOCH
     except (ValueError, OverflowError):
         raise SettingError(
-            f"date: an ISO 8601 date or time must be given, got {text[:40]!r}"
+            f"date: {text[:40]!r} must be a date or a time of ISO 8601, such as 2026-01-31"
         ) from None
     seconds = span.days * 86_400 + span.seconds
     return seconds * MICROSECONDS_PER_SECOND + span.microseconds

@@ -1,6 +1,7 @@
 """Run the application: listen, serve, and stop without losing a request."""
 
 import asyncio
+import errno
 import ipaddress
 import math
 import signal
@@ -145,9 +146,11 @@ def listen(address: Address) -> socket.socket:
         family, _, _, _, place = infos[0]
         return socket.create_server(place[:2], family=family, backlog=BACKLOG_CONNECTIONS)
     except (OSError, OverflowError) as reason:
+        message = f"serve: cannot listen on {address.host} port {address.port}"
+        if getattr(reason, "errno", None) == errno.EADDRINUSE:
+            raise SettingError(f"{message}: another program does; choose a --port") from None
         cause = getattr(reason, "strerror", None) or str(reason)
-        message = f"serve: cannot listen on {address.host} port {address.port} ({cause})"
-        raise SettingError(message) from None
+        raise SettingError(f"{message} ({cause})") from None
 
 
 def run(

@@ -64,7 +64,7 @@ def test_an_evaluation_is_started_read_and_applied_on_the_page(
     url: str, browser: "Browser", problems: list[str], tmp_path: Path
 ) -> None:
     page = open_panel(browser, problems, url, READ.secret)
-    assert "Nobody has asked it yet" in page.locator("#evaluate .answer").first.inner_text()
+    assert "No evaluation was made yet" in page.locator("#evaluate .answer").first.inner_text()
     assert see_controls(page) == []
     enter_admin_key(page)
     page.uncheck("#evaluate-grid")

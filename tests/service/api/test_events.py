@@ -178,8 +178,12 @@ def test_a_request_id_has_bounds(client: Client) -> None:
 
 
 def test_an_invalid_body_is_refused_with_the_place_of_its_error(client: Client) -> None:
-    for actions, place in ((None, "$.actions`"), ([], "$.actions`"), ([{}], "$.actions[0]`")):
-        assert place in client.rank({"actions": actions}).json["error"]["message"]
+    for actions, sentence in (
+        (None, "actions must be an array, got null"),
+        ([], "actions must have at least 1 entry"),
+        ([{}], "actions[0].id is missing"),
+    ):
+        assert client.rank({"actions": actions}).json["error"]["message"] == sentence
 
 
 @pytest.mark.parametrize("belief", ["diagonal", "full"])

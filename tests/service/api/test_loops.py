@@ -32,7 +32,7 @@ def test_loops_are_created_and_listed(web: TestClient) -> None:
         ('{"name": "default"}', "already"),
         ('{"name": "a/b"}', "a loop's name"),
         ('{"name": "c", "settings": {"halfLife": "soon"}}', "duration"),
-        ('{"name": "c", "settings": {"halfLives": "1 day"}}', "unknown field"),
+        ('{"name": "c", "settings": {"halfLives": "1 day"}}', "halfLives is not a known name"),
         ("{", "not JSON"),
     ],
 )

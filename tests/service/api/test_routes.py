@@ -96,6 +96,8 @@ def test_every_path_refuses_with_the_envelope(client: Client) -> None:
             answer = client.call(method, BASE + filled)
             check_refusal(answer, 405)
             assert set(answer.headers["allow"].split(", ")) - {"HEAD"} == set(allowed)
+            message = answer.json["error"]["message"]
+            assert set(re.findall(r"\b[A-Z]+\b", message)) - {"HEAD"} == set(allowed)
         match = match_endpoint(allowed[0], BASE + filled)
         assert match is not None
         is_offered = isinstance(match.endpoint.document, Operation)
@@ -118,6 +120,13 @@ def test_the_table_and_starlette_match_the_same_paths() -> None:
             match = match_endpoint(method, fill(route.path))
             assert match is not None
             assert route.path.endswith(match.endpoint.path) or "{rest:path}" in route.path
+
+
+def test_a_path_that_does_not_exist_is_refused_with_the_place_of_the_list(client: Client) -> None:
+    for path in ("/rank", f"{BASE}/rankings", "/loops/home/rank"):
+        answer = client.call("POST", path, BODY)
+        check_refusal(answer, 404, "ResourceNotFound")
+        assert "/openapi.json" in answer.json["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["/events//reward", "/events//activate"])

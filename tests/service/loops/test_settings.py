@@ -46,8 +46,44 @@ def test_settings_survive_json() -> None:
     settings = Settings(reward_wait_time="00:20:00", default_reward=-0.5, seed=2**53)
     assert Settings.from_json(settings.to_json()) == settings
     assert list(json.loads(settings.to_json())) == [setting.name for setting in SETTINGS]
-    with pytest.raises(SettingError, match="settings: Object contains unknown field"):
+    with pytest.raises(SettingError, match="settings: halfLives is not a known name"):
         Settings.from_json('{"halfLives": "1 day"}')
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("explorationPercentage", 20, "explorationPercentage must be a number in [0, 1], got 20"),
+        (
+            "learningMode",
+            "online",
+            "learningMode must be Online or Apprentice or LoggingOnly, got 'online'",
+        ),
+        (
+            "logRetentionDays",
+            0.5,
+            "logRetentionDays must be an integer in [-1, 2147483647], got 0.5",
+        ),
+        ("isAutoOptimizationEnabled", "x" * 99, "must be true or false, got '" + "x" * 79),
+        ("rewardWaitTime", "10", "rewardWaitTime: '10' must be a duration such as"),
+        ("autoOptimizationFrequency", "10", "autoOptimizationFrequency: '10' must be a duration"),
+        ("autoOptimizationStartDate", "soon", "date: 'soon' must be a date"),
+        ("halfLife", "2 dayz", "halfLife: '2 dayz' must be a duration such as"),
+        ("halfLife", "0 rounds", "half_life: span must be above 0"),
+        ("halfLife", 3, "halfLife must be auto, duration, rounds or never, got 3"),
+    ],
+)
+def test_an_invalid_value_is_refused_with_its_name_and_the_values_that_are_taken(
+    name: str, value: object, sentence: str
+) -> None:
+    with pytest.raises(SettingError) as refused_new:
+        Settings.from_names({name: value})
+    with pytest.raises(LoopSettingsError) as refused_change:
+        Settings().merge({name: value})
+    assert str(refused_new.value) == str(refused_change.value)
+    assert str(refused_new.value).startswith("settings: ")
+    assert sentence in str(refused_new.value)
+    assert len(str(refused_new.value)) < 200
 
 
 def test_a_change_keeps_all_other_settings_and_ignores_null_and_unknown_names() -> None:

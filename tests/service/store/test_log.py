@@ -293,7 +293,7 @@ def test_a_restore_overwrites_nothing_and_accepts_only_backups(tmp_path: Path) -
     with pytest.raises(StoreError, match="there is no backup"):
         restore_backup(tmp_path / "nothing", tmp_path / "new")
     (tmp_path / "text").write_text("not a database " * 1000)
-    with pytest.raises(StoreError, match="damaged or not a database") as refused:
+    with pytest.raises(StoreError, match="text cannot be read as a backup") as refused:
         restore_backup(tmp_path / "text", tmp_path / "new")
     assert refused.value.kind == "broken"
     with closing(sqlite3.connect(tmp_path / "foreign.db")) as foreign:
@@ -375,6 +375,13 @@ def test_a_url_of_another_kind_is_refused(url: str) -> None:
     with pytest.raises(StoreError, match="store: ") as refused:
         Store(url)
     assert refused.value.kind == "refused"
+
+
+def test_a_file_in_place_of_the_data_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="file is a file; name a directory") as refused:
+        Store(tmp_path / "file")
+    assert refused.value.kind == "unreachable"
 
 
 def test_a_directory_that_cannot_be_created_is_reported_in_one_line(tmp_path: Path) -> None:

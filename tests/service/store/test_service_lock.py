@@ -43,6 +43,7 @@ def test_a_writer_that_outlives_its_service_is_named_with_the_remedy(tmp_path: P
                 pass
             expected = f"another service runs on {tmp_path}: process {process.pid}, "
             assert expected in str(refused.value)
+            assert str(refused.value).endswith("stop it first")
             process.kill()
             process.wait(30)
             with (

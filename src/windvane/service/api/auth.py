@@ -2,7 +2,7 @@
 
 | role | may |
 |---|---|
-| rank | rank, reward, activate |
+| rank | rank, reward, many rewards, activate |
 | read | every GET: settings, model, logs, metrics, the dashboard |
 | admin | everything, loops and settings included |
 
@@ -110,7 +110,7 @@ class Keyring:
             if key.role in (role, "admin"):
                 return key
         roles = ", ".join(sorted({key.role for key in keys}))
-        message = f"this takes a key of the role {role}, got one of {roles}"
+        message = f"the request needs a key of the role {role}, got one of the role {roles}"
         raise ApiError(403, "InvalidApiAccess", message)
 
     def can_use(self, scope: Scope, role: Role) -> bool:

@@ -8,7 +8,12 @@ from starlette.responses import Response
 
 from windvane.service.api.endpoint import Query
 from windvane.service.api.errors import bad_request
-from windvane.service.api.requests import get_loop_name, get_service
+from windvane.service.api.requests import (
+    WholeNumbers,
+    get_loop_name,
+    get_service,
+    read_whole_number,
+)
 from windvane.service.api.responses import JSON_MEDIA_TYPE
 from windvane.service.loops.decision_stream import (
     MAX_PAGE_DECISIONS,
@@ -16,13 +21,13 @@ from windvane.service.loops.decision_stream import (
     StreamQuery,
 )
 
-MAX_ID = 2**63 - 1
-WHOLE = re.compile(r"[0-9]{1,19}", re.ASCII)
+IDS = WholeNumbers(0, 2**63 - 1)
+PAGE_SIZES = WholeNumbers(1, MAX_PAGE_DECISIONS)
 SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
 DEFAULTS = StreamQuery()
 QUERIES = (
-    Query("after", {"type": "integer", "minimum": 0, "maximum": MAX_ID}),
-    Query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_DECISIONS}),
+    Query("after", {"type": "integer", "minimum": IDS.least, "maximum": IDS.most}),
+    Query("limit", {"type": "integer", "minimum": PAGE_SIZES.least, "maximum": PAGE_SIZES.most}),
     Query("wait", {"type": "number", "minimum": 0, "maximum": MAX_WAIT_SECONDS}),
     Query("final", {"type": "boolean"}),
 )
@@ -33,8 +38,8 @@ async def get_decisions(request: Request) -> Response:
     service = get_service(request)
     loop = await service.get_loop(get_loop_name(request.scope))
     query = StreamQuery(
-        after=_read_whole(request, "after", 0, MAX_ID, DEFAULTS.after),
-        limit=_read_whole(request, "limit", 1, MAX_PAGE_DECISIONS, DEFAULTS.limit),
+        after=read_whole_number(request, "after", DEFAULTS.after, IDS),
+        limit=read_whole_number(request, "limit", DEFAULTS.limit, PAGE_SIZES),
         wait_seconds=_read_wait(request),
         only_final=_read_flag(request, "final"),
     )
@@ -42,16 +47,6 @@ async def get_decisions(request: Request) -> Response:
         loop, query, msgspec.json.encode, request.is_disconnected
     )
     return Response(page, media_type=JSON_MEDIA_TYPE)
-
-
-def _read_whole(request: Request, name: str, least: int, most: int, default: int) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not WHOLE.fullmatch(text) or not least <= int(text) <= most:
-        message = f"{name} must be a whole number in [{least}, {most}], got {text[:40]!r}"
-        raise bad_request("BadRequest", message, name)
-    return int(text)
 
 
 def _read_wait(request: Request) -> float:

@@ -76,7 +76,7 @@ def _describe_log_failure(error: Exception) -> str:
     if not isinstance(error, StoreError):
         return "the log takes too long; try again"
     if error.kind == "refused":
-        return "the log refused the operation; the messages of the service say why"
+        return "the log refused the operation; the messages of the service on stderr say why"
     sentence = SENTENCES.get(error.kind)
     return f"the log fails: {sentence}; /healthz says more" if sentence else str(error)
 
@@ -86,8 +86,7 @@ def to_api_error(error: Exception) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, HTTPException):
-        code = "ResourceNotFound" if error.status_code == 404 else "BadRequest"
-        return ApiError(error.status_code, code, str(error.detail), headers=error.headers)
+        return _describe_routing_error(error)
     if isinstance(error, errors.ServiceError):
         status, code = RENDERINGS[type(error)]
         return ApiError(status, code, str(error), error.target, _list_headers(error))
@@ -95,4 +94,17 @@ def to_api_error(error: Exception) -> ApiError:
         return unavailable(_describe_log_failure(error))
     if isinstance(error, WindvaneError):
         return bad_request("BadRequest", str(error))
-    return ApiError(500, "InternalServerError", "the service failed; its log says why")
+    message = "the service failed; its messages on stderr say why"
+    return ApiError(500, "InternalServerError", message)
+
+
+def _describe_routing_error(error: HTTPException) -> ApiError:
+    """The response to a request that no route of Starlette takes."""
+    if error.status_code == 404:
+        message = "there is no such path; /openapi.json lists the paths of the service"
+        return ApiError(404, "ResourceNotFound", message)
+    message = str(error.detail)
+    if error.status_code == 405 and error.headers is not None:
+        methods = " or ".join(sorted(error.headers["Allow"].split(", ")))
+        message = f"the method of a request to this path must be {methods}"
+    return ApiError(error.status_code, "BadRequest", message, headers=error.headers)

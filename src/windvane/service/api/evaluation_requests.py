@@ -10,15 +10,16 @@ from starlette.requests import Request
 from windvane.errors import SettingError
 from windvane.service.api.errors import ApiError, bad_request
 from windvane.service.api.evaluation_schemas import Generation, Window
+from windvane.service.api.requests import WholeNumbers, read_whole_number
 from windvane.service.dates import parse_date
 from windvane.service.errors import EvaluationError
 from windvane.service.store.evaluation_queries import Kind
 from windvane.service.store.schema import EvaluationRow
 
-MAX_PAGE_SIZE = 100
+COUNTS = WholeNumbers(0, 2**31 - 1)
+PAGE_SIZES = WholeNumbers(1, 100)
 INTERVALS = (5, 60, 360, 720, 1440)  # minutes
 FILTER = re.compile(r"\s*(?:metadata\s*=\s*)?(evaluationType|status)\s+eq\s+'([^']*)'\s*")
-MAX_WHOLE_NUMBER = 2**31 - 1
 CONTRACT_CODE: dict[Generation, str] = {
     "v1": "InvalidEvaluationContract",
     "2022": "InvalidContract",
@@ -75,7 +76,7 @@ def read_time(text: str, target: str) -> int:
 def read_window(request: Request, since: int, until: int) -> Window:
     """Which part of the time series a request asks for; `since` and `until` if it names none."""
     query = request.query_params
-    minutes = _read_whole(request, "intervalInMinutes", INTERVALS[0])
+    minutes = read_whole_number(request, "intervalInMinutes", INTERVALS[0], COUNTS)
     if minutes not in INTERVALS:
         message = f"intervalInMinutes must be one of {', '.join(map(str, INTERVALS))}"
         raise EvaluationError("contract", f"{message}, got {minutes}", "intervalInMinutes")
@@ -100,12 +101,9 @@ class Page(NamedTuple):
 
 def read_page(request: Request, rows: Sequence[EvaluationRow]) -> Page:
     """The page of a list that a request asks for."""
-    skip = _read_whole(request, "skip", 0)
-    top = _read_whole(request, "top", MAX_WHOLE_NUMBER)
-    size = _read_whole(request, "maxpagesize", MAX_PAGE_SIZE)
-    if size > MAX_PAGE_SIZE or size < 1:
-        message = f"maxpagesize must lie in [1, {MAX_PAGE_SIZE}], got {size}"
-        raise bad_request("BadRequest", message, "maxpagesize")
+    skip = read_whole_number(request, "skip", 0, COUNTS)
+    top = read_whole_number(request, "top", COUNTS.most, COUNTS)
+    size = read_whole_number(request, "maxpagesize", PAGE_SIZES.most, PAGE_SIZES)
     wanted = rows[skip : skip + top]
     page = wanted[:size]
     if len(wanted) <= size:
@@ -128,13 +126,3 @@ def filter_rows(request: Request, rows: Sequence[EvaluationRow]) -> list[Evaluat
     name, value = match.groups()
     field = "type" if name == "evaluationType" else "status"
     return [row for row in rows if getattr(row, field) == value]
-
-
-def _read_whole(request: Request, name: str, default: int) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit()) or int(text[:11]) > MAX_WHOLE_NUMBER:
-        message = f"{name} must be a whole number of at least 0, got {text[:40]!r}"
-        raise bad_request("BadRequest", message, name)
-    return int(text)

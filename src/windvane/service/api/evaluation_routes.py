@@ -2,7 +2,7 @@
 
 from windvane.service.api import evaluations
 from windvane.service.api.endpoint import Endpoint, Operation, Query
-from windvane.service.api.evaluation_requests import INTERVALS, MAX_PAGE_SIZE, MAX_WHOLE_NUMBER
+from windvane.service.api.evaluation_requests import COUNTS, INTERVALS, PAGE_SIZES
 from windvane.service.api.evaluation_schemas import (
     ApplyRequest,
     Evaluation,
@@ -14,11 +14,12 @@ from windvane.service.api.evaluation_schemas import (
     V1Evaluation,
 )
 
-_COUNT = {"type": "integer", "minimum": 0, "maximum": MAX_WHOLE_NUMBER}
+_COUNT = {"type": "integer", "minimum": COUNTS.least, "maximum": COUNTS.most}
+_PAGE_SIZE = {"type": "integer", "minimum": PAGE_SIZES.least, "maximum": PAGE_SIZES.most}
 PAGE_QUERIES = (
     Query("top", _COUNT),
     Query("skip", _COUNT),
-    Query("maxpagesize", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE}),
+    Query("maxpagesize", _PAGE_SIZE),
 )
 WINDOW_QUERIES = (
     Query("startTime", {"type": "string"}),

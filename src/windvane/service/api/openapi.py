@@ -30,7 +30,7 @@ ERRORS = {
     404: "No loop, path or evaluation has this name.",
     409: "An evaluation has this id already.",
     429: "The key, one event or one loop asks for too much; Retry-After says how long to wait.",
-    500: "The service failed; its log says why.",
+    500: "The service failed; its messages on stderr say why.",
     503: "The log cannot be read or written now, or the loops are not loaded yet.",
 }
 ERROR_HEADERS: Json = {"x-ms-error-code": {"schema": {"type": "string"}, "required": True}}

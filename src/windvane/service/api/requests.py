@@ -1,7 +1,8 @@
-"""What handlers need of a request: its service, its loop, its headers and its body."""
+"""What handlers need of a request: its service, loop, headers, query and body."""
 
+import re
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -9,12 +10,22 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope
 
 from windvane.service.api.errors import bad_request
+from windvane.service.invalid_values import describe_invalid_value
 from windvane.service.loops.service import Service
 
 MAX_BODY_BYTES = 1 << 20
 DEFAULT_LOOP = "default"
 
+_DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
+
 Result = TypeVar("Result")
+
+
+class WholeNumbers(NamedTuple):
+    """The least and the most of the whole numbers that a parameter takes."""
+
+    least: int
+    most: int
 
 
 def get_service(request: Request) -> Service:
@@ -48,6 +59,17 @@ def get_header(scope: Scope, name: bytes) -> bytes | None:
     return None
 
 
+def read_whole_number(request: Request, name: str, default: int, bounds: WholeNumbers) -> int:
+    """A parameter of the query; a text that is no whole number within the bounds is refused."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not _DIGITS.fullmatch(text) or not bounds.least <= int(text) <= bounds.most:
+        message = f"{name} must be a whole number in [{bounds.least}, {bounds.most}]"
+        raise bad_request("BadRequest", f"{message}, got {text[:40]!r}", name)
+    return int(text)
+
+
 async def read_body(receive: Receive) -> bytes:
     """The body of a request; reading stops as soon as the body is too large."""
     parts = []
@@ -72,6 +94,6 @@ def parse_body(decode: Callable[[bytes], Result], body: bytes, code: str) -> Res
     try:
         return decode(body)
     except msgspec.ValidationError as reason:
-        raise bad_request(code, str(reason)) from None
+        raise bad_request(code, describe_invalid_value(reason)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
         raise bad_request(code, f"the body is not JSON: {reason}") from None

@@ -6,6 +6,7 @@ from starlette.types import Scope
 from windvane.service.api.events import EventEndpoint, ReadBody
 from windvane.service.api.requests import get_loop_name, parse_body
 from windvane.service.errors import EventIdError
+from windvane.service.invalid_values import describe_invalid_value
 from windvane.service.loops.event_ids import check_event_id
 from windvane.service.loops.service import Service
 from windvane.service.schemas import (
@@ -42,6 +43,8 @@ def _read_entry(raw: msgspec.Raw) -> RewardEntry | RewardOutcome:
     try:
         item = _decode_item(raw)
         check_event_id(item.event_id)
+    except msgspec.ValidationError as reason:
+        return RewardOutcome(None, "invalid", describe_invalid_value(reason, "the entry"))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, EventIdError) as reason:
         return RewardOutcome(None, "invalid", str(reason))
     if item.request_id is not None and "\0" in item.request_id:

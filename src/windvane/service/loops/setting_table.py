@@ -1,9 +1,10 @@
 """The table of settings, from the fields of `Settings`: for flags and for the documentation."""
 
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 
+from windvane.service.loops.setting_values import describe_values
 from windvane.service.loops.settings import Settings
 
 
@@ -28,22 +29,11 @@ def _describe_field(field: msgspec.structs.FieldInfo) -> Setting:
         name=field.encode_name,
         flag=meta.extra["flag"],
         type=base,
-        kind=meta.extra["kind"] or _describe_values(type_, meta),
+        kind=describe_values(field),
         default=field.default,
         meaning=meta.extra["meaning"],
         fixed=meta.extra["fixed"],
     )
-
-
-def _describe_values(type_: Any, meta: msgspec.Meta) -> str:
-    """The values of a type within its bounds, such as "number in (0, 1000]"."""
-    if get_origin(type_) is Literal:
-        return " or ".join(get_args(type_))
-    if type_ is bool:
-        return "true or false"
-    word = "integer" if type_ is int else "number"
-    lower = f"({meta.gt:g}" if meta.gt is not None else f"[{meta.ge:.16g}"
-    return f"{word} in {lower}, {meta.le:.16g}]"
 
 
 SETTINGS = tuple(map(_describe_field, msgspec.structs.fields(Settings)))

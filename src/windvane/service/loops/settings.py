@@ -10,7 +10,7 @@ The settings of 0.1.0 name no belief, because theirs is always full.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
@@ -27,6 +27,8 @@ from windvane.learner_defaults import (
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.dates import parse_date
 from windvane.service.errors import LoopNameError, LoopSettingsError
+from windvane.service.invalid_values import describe_invalid_value, find_invalid_place
+from windvane.service.loops.setting_values import describe_invalid_setting
 
 # Imported late, because the command line reads the settings without them: NumPy takes long to load.
 if TYPE_CHECKING:
@@ -233,16 +235,17 @@ class Settings(
     ] = 0
 
     def __post_init__(self) -> None:
-        parse_seconds(self.reward_wait_time)
-        parse_seconds(self.model_export_frequency)
-        parse_seconds(self.auto_optimization_frequency)
-        parse_date(self.auto_optimization_start_date)
+        _check("rewardWaitTime", parse_seconds, self.reward_wait_time)
+        _check("modelExportFrequency", parse_seconds, self.model_export_frequency)
+        _check("autoOptimizationFrequency", parse_seconds, self.auto_optimization_frequency)
+        _check("autoOptimizationStartDate", parse_date, self.auto_optimization_start_date)
         if self.crossings != ALL_CROSSINGS:
             from windvane.features.crossings import parse_crossings
 
             parse_crossings(self.crossings)
         if not self.finds_half_life:
-            self.build_memory()  # checks the half-life
+            _check("halfLife", parse_half_life, self.half_life)
+            self.build_memory()  # refuses 0 rounds
         elif self.belief == "full":
             raise SettingError("settings: halfLife must not be auto if the belief is full")
 
@@ -253,19 +256,23 @@ class Settings(
         return cls.from_names({"belief": "full"} | stored)
 
     @classmethod
-    def from_names(cls, given: Mapping[str, object]) -> Self:
-        """Settings by wire name, each checked; those not given have the defaults of the belief.
+    def from_names(cls, values: Mapping[str, object]) -> Self:
+        """Settings by wire name, each checked; the others have the defaults of the belief.
 
-        The belief is full if one of its own settings is given and no belief.
+        The belief is full if `values` has one of its own settings and no belief.
         """
-        is_full = "belief" not in given and any(name in given for name in NAMES_OF_FULL)
-        complete = ({"belief": "full"} if is_full else {}) | dict(given)
+        is_full = "belief" not in values and any(name in values for name in NAMES_OF_FULL)
+        complete = ({"belief": "full"} if is_full else {}) | dict(values)
         if complete.get("belief") == "full":
             complete = DEFAULTS_OF_FULL | complete
+        return cls._convert(complete)
+
+    @classmethod
+    def _convert(cls, values: Mapping[str, object]) -> Self:
         try:
-            return msgspec.convert(complete, cls)
+            return msgspec.convert(values, cls)
         except msgspec.ValidationError as reason:
-            raise SettingError(f"settings: {str(reason).removeprefix('settings: ')}") from None
+            raise SettingError(f"settings: {_describe_error(values, reason)}") from None
 
     def to_json(self) -> str:
         """These settings as JSON."""
@@ -282,8 +289,8 @@ class Settings(
                 message = f"{name} is fixed when a loop is created"
                 raise LoopSettingsError(f"{message}: the belief depends on it", name)
         try:
-            return msgspec.convert(merged, Settings)
-        except (msgspec.ValidationError, SettingError) as reason:
+            return self._convert(merged)
+        except SettingError as reason:
             raise LoopSettingsError(str(reason)) from None
 
     @property
@@ -350,6 +357,26 @@ class Settings(
             array_size=self.array_size,
             seed=self.seed,
         )
+
+
+def _check(name: str, parse: Callable[[str], object], text: str) -> None:
+    """Refuse a text that cannot be parsed, and say of which setting it is."""
+    try:
+        parse(text)
+    except SettingError as reason:
+        sentence = str(reason).removeprefix("settings: ")
+        raise SettingError(f"settings: {name}: {sentence}") from None
+
+
+def _describe_error(values: Mapping[str, object], error: msgspec.ValidationError) -> str:
+    """Say why values by wire name are no settings."""
+    if isinstance(error.__cause__, SettingError):  # of `__post_init__`
+        return str(error.__cause__).removeprefix("settings: ")
+    place = find_invalid_place(error)
+    for field in msgspec.structs.fields(Settings):
+        if field.encode_name == place:
+            return describe_invalid_setting(field, values[place])
+    return describe_invalid_value(error)
 
 
 @cache

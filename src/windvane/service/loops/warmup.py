@@ -61,7 +61,7 @@ def compile_kernels(kernels: Kernels = LEARNER) -> None:
     with cache_lock(folder, f"windvane.{kernels.name}.lock"):
         if not marker.exists():
             if _compile_notice.is_wanted():
-                logger.warning("compiling for this processor, once for each version: about 10 s")
+                logger.warning("compiling for this processor, once for each version: 5 to 15 s")
             _run_in_children(kernels.parts)
             marker.touch()
 

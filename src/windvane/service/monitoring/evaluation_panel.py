@@ -41,7 +41,7 @@ STATUS_WORDS = {  # by status of the log
     "OptimalPolicyApplied": "finished, applied",
     "OnlinePolicyRetained": "finished, nothing applied",
 }
-NOT_ASKED = "The log can tell what other policies would have earned. Nobody has asked it yet."
+NOT_ASKED = "No evaluation was made yet. It estimates what other policies would have earned."
 Verdict = Literal["reference", "better", "worse", "not yet", "untrusted"]
 
 

@@ -80,7 +80,8 @@ def _check_backup(path: Path) -> None:
                 raise StoreError(f"store: {path} is not a log of Windvane", "foreign")
             (version,) = connection.execute(f"SELECT version FROM {table}").fetchone()
     except sqlite3.Error as error:
-        raise map_error(error) from None
+        kind = map_error(error).kind
+        raise StoreError(f"store: {path} cannot be read as a backup ({error})", kind) from None
     check_version(version, str(path))
 
 

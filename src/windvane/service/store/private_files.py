@@ -21,6 +21,9 @@ def make_private_directory(directory: Path) -> None:
     """Create a directory for one user, if it does not exist."""
     try:
         directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    except FileExistsError:
+        message = f"store: {directory} is a file; name a directory"
+        raise StoreError(message, "unreachable") from None
     except OSError as error:
         message = f"store: {directory} cannot be created ({error.strerror})"
         raise StoreError(message, "unreachable") from None

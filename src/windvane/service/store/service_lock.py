@@ -149,7 +149,7 @@ def try_lock_file(descriptor: int) -> bool:
 
 def _describe_file_holder(path: Path, content: str) -> str:
     """Say which process holds the lock and how to go on."""
-    sentence = f"serve: another service runs on {path.parent}"
+    sentence = f"store: another service runs on {path.parent}"
     try:
         writer, service = map(int, content.split())
     except ValueError:
@@ -157,7 +157,7 @@ def _describe_file_holder(path: Path, content: str) -> str:
     if not is_process_alive(writer):  # it is of another container, say
         return f"{sentence}: a process has locked {path}"
     if is_process_alive(service):
-        return f"{sentence}: process {service}, with the writer process {writer}"
+        return f"{sentence}: process {service}, with the writer process {writer}; stop it first"
     return (
         f"{sentence}, or what is left of it: process {service} has ended, but its writer process "
         f"{writer} holds {path} and may still be writing. If it does not end by itself, end it "
@@ -189,7 +189,7 @@ def _wait_for_advisory_lock(
 def _describe_session(connection: Connection) -> str:
     """Say which session of the PostgreSQL server holds the lock and how to go on."""
     shown = connection.engine.url.render_as_string(hide_password=True)
-    sentence = f"serve: another service runs on {shown}"
+    sentence = f"store: another service runs on {shown}"
     holder = None
     with suppress(SQLAlchemyError):
         holder = connection.execute(_SELECT_HOLDER, {"key": ADVISORY_LOCK_KEY}).first()

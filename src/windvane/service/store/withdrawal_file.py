@@ -115,7 +115,7 @@ class WithdrawalFile:
             wait_for_lock(
                 lambda: try_lock_file(self._descriptor),
                 timeout_seconds,
-                lambda: f"serve: another service runs on {path.parent}: it has locked {path}",
+                lambda: f"store: another service runs on {path.parent}: it has locked {path}",
             )
             self.records = self._read_records()
             self._allocate()
