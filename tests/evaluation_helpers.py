@@ -19,7 +19,7 @@ from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
 from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.reward_operations import PutReward
-from windvane.service.store.schema import Decision
+from windvane.service.store.rows import Decision
 
 TERMS = RewardTerms(600 * SECOND)
 START = 1_790_000_000  # seconds since 1970, the first decision

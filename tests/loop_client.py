@@ -10,7 +10,7 @@ from server_process import BASE, Answer, Client, Server
 from windvane.policy import Policy
 from windvane.service.loops.snapshot import decode_snapshot
 from windvane.service.store.log import Store
-from windvane.service.store.schema import Funnel
+from windvane.service.store.rows import Funnel
 from windvane.types import Floats
 
 BODY: dict[str, Any] = {

@@ -19,7 +19,8 @@ from windvane.service.store.group_commit import Operation, Result, Transaction
 from windvane.service.store.log import Store
 from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.reward_operations import PutReward
-from windvane.service.store.schema import Decision, Funnel, decisions, lessons, rewards
+from windvane.service.store.rows import Decision, Funnel
+from windvane.service.store.schema import decisions, lessons, rewards
 from windvane.service.store.writer_client import WriterClient
 
 SECOND = MICROSECONDS_PER_SECOND

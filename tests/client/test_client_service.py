@@ -13,7 +13,7 @@ from flaky_proxy import FlakyProxy
 from server_process import Nursery, Server
 from windvane.client import AsyncClient, Client, Decision, LoggedDecision, RequestError, Reward
 from windvane.service.store.log import Store
-from windvane.service.store.schema import Funnel
+from windvane.service.store.rows import Funnel
 
 ACTIONS: list[str | dict[str, object]] = ["ice", {"id": "tea", "price": 2.5}, "soup"]
 

@@ -24,7 +24,7 @@ from windvane.service.loops import maintenance, service
 from windvane.service.store import writer_client
 from windvane.service.store.decision_operations import PutDecision, Withdraw
 from windvane.service.store.log import Store
-from windvane.service.store.schema import Lesson
+from windvane.service.store.rows import Lesson
 
 ACTIONS = [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea", "soup")]
 BODY = {"actions": ACTIONS, "excludedActions": ["ice"]}

@@ -18,7 +18,7 @@ from windvane.service.app import create_app
 from windvane.service.loops import maintenance, service
 from windvane.service.store import writer_client
 from windvane.service.store.log import Store
-from windvane.service.store.schema import Decision
+from windvane.service.store.rows import Decision
 from windvane.service.store.withdrawal_file import (
     SLOT_BYTES,
     SLOT_COUNT,

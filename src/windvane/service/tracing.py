@@ -18,7 +18,7 @@ from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.service import Service
 from windvane.service.schemas import RankOptions
 from windvane.service.store.group_commit import Operation
-from windvane.service.store.schema import Decision
+from windvane.service.store.rows import Decision
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

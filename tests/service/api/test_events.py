@@ -7,7 +7,7 @@ import pytest
 
 from loop_client import BODY, LoopClient, check_refusal, restart
 from server_process import Client, Server
-from windvane.service.store.schema import Funnel
+from windvane.service.store.rows import Funnel
 
 
 def test_an_apprentice_takes_the_first_action_and_learns_for_later(

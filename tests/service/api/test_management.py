@@ -24,7 +24,7 @@ from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
 from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.reward_operations import PutReward
-from windvane.service.store.schema import Decision
+from windvane.service.store.rows import Decision
 
 DAY = 86_400 * SECOND
 

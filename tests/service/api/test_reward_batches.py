@@ -17,7 +17,7 @@ from windvane.service.loops import service as service_module
 from windvane.service.loops.settings import Settings
 from windvane.service.store.log import Store
 from windvane.service.store.reward_batches import RewardEntry
-from windvane.service.store.schema import Funnel
+from windvane.service.store.rows import Funnel
 
 
 def send(loop: LoopClient, *entries: object) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from windvane.service.evaluations.outcome import Outcome, decode_outcome
 from windvane.service.loops.settings import Settings
 from windvane.service.store.evaluation_queries import list_evaluations
 from windvane.service.store.log import Store
-from windvane.service.store.schema import EvaluationRow
+from windvane.service.store.rows import EvaluationRow
 
 DAY = 86_400
 LOG_DAYS = 13

@@ -29,7 +29,7 @@ from windvane.service.store.admin_operations import (
 from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
 from windvane.service.store.reward_operations import PutReward
-from windvane.service.store.schema import Decision
+from windvane.service.store.rows import Decision
 
 HOUR_US = 3_600_000_000
 DAY = 86_400.0

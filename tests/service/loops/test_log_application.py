@@ -21,7 +21,7 @@ from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
 from windvane.service.store.log_news import LogNews
 from windvane.service.store.reward_operations import PutReward
-from windvane.service.store.schema import Lesson, LoopRow
+from windvane.service.store.rows import Lesson, LoopRow
 
 HALF_LIVES = ("auto", "2 days", "3 hours", "never")
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from windvane.service.loops.log_sharing import LessonLags, LogSharing
-from windvane.service.store.schema import Lesson
+from windvane.service.store.rows import Lesson
 from windvane.service.store.server_operations import LEASE_SECONDS, HeartbeatResult
 
 MILLISECOND = 1000

@@ -21,7 +21,7 @@ from windvane.service.monitoring.evaluation_panel import (
     build_evaluation_panel,
 )
 from windvane.service.store.evaluation_queries import EvaluationHeading
-from windvane.service.store.schema import EvaluationRow, SettingsChange
+from windvane.service.store.rows import EvaluationRow, SettingsChange
 
 SETTINGS = Settings(half_life="7 days", exploration_percentage=0.1)
 LOOP_VALUE = 0.4

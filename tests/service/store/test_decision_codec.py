@@ -18,7 +18,7 @@ from windvane.service.store.decision_codec import (
     render_answer,
     unpack_features,
 )
-from windvane.service.store.schema import join_request
+from windvane.service.store.rows import join_request
 
 NUMBERS = st.sampled_from([0.0, 0.0, 0.0, 0.0, -0.0, 0.5, -0.5, 1 / 3, 5e-324, np.nan, np.inf])
 

@@ -34,7 +34,7 @@ from windvane.service.store.group_commit import Operation, Result
 from windvane.service.store.log import Store
 from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.reward_operations import PutReward, PutRewardResult
-from windvane.service.store.schema import Funnel
+from windvane.service.store.rows import Funnel
 
 WAIT = TERMS.wait_us
 

@@ -32,7 +32,8 @@ from windvane.service.store.admin_operations import (
 from windvane.service.store.backup import restore_backup
 from windvane.service.store.decision_operations import Expire
 from windvane.service.store.log import Store, TimeSpan
-from windvane.service.store.schema import SCHEMA_VERSION, Lesson
+from windvane.service.store.rows import Lesson
+from windvane.service.store.schema import SCHEMA_VERSION
 
 AFTER_ALL = 2**62  # later than every decision
 WRITE_AND_PRINT = """

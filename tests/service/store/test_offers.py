@@ -13,7 +13,8 @@ from windvane.service.store.monitoring_queries import (
     list_recent_requests,
 )
 from windvane.service.store.offers import USE_RESOLUTION_US
-from windvane.service.store.schema import Decision, offers
+from windvane.service.store.rows import Decision
+from windvane.service.store.schema import offers
 
 HOUR = USE_RESOLUTION_US
 ACTIONS = '[{"id": "a", "features": []}, {"id": "b", "features": [{"é": 1}]}]'

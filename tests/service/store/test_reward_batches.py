@@ -11,7 +11,7 @@ from windvane.service.store.log import Store
 from windvane.service.store.reward_batches import PutRewards, PutRewardsResult, RewardEntry
 from windvane.service.store.reward_matching import MAX_REWARDS_PER_EVENT, RewardTerms
 from windvane.service.store.reward_operations import PutReward
-from windvane.service.store.schema import Lesson
+from windvane.service.store.rows import Lesson
 
 
 def draw_entries(seed: int, count: int) -> list[RewardEntry]:

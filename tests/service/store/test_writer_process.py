@@ -33,7 +33,7 @@ from windvane.service.store.admin_operations import PutLoop, PutSettings
 from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
 from windvane.service.store.reward_operations import PutReward
-from windvane.service.store.schema import Funnel, LoopRow
+from windvane.service.store.rows import Funnel, LoopRow
 from windvane.service.store.writer_client import WriterClient
 
 BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea")]}

@@ -10,7 +10,7 @@ from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.group_commit import Operation
 from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.reward_operations import PutRewardResult
-from windvane.service.store.schema import Lesson
+from windvane.service.store.rows import Lesson
 from windvane.service.store.writer_protocol import (
     OPERATION_TYPES,
     TYPE_CODES,

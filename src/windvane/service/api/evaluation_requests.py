@@ -9,12 +9,13 @@ from starlette.requests import Request
 
 from windvane.errors import SettingError
 from windvane.service.api.errors import ApiError, bad_request
-from windvane.service.api.evaluation_schemas import Generation, Window
+from windvane.service.api.evaluation_rendering import Window
+from windvane.service.api.evaluation_schemas import Generation
 from windvane.service.api.requests import WholeNumbers, read_whole_number
 from windvane.service.dates import parse_date
 from windvane.service.errors import EvaluationError
 from windvane.service.store.evaluation_queries import Kind
-from windvane.service.store.schema import EvaluationRow
+from windvane.service.store.rows import EvaluationRow
 
 COUNTS = WholeNumbers(0, 2**31 - 1)
 PAGE_SIZES = WholeNumbers(1, 100)

@@ -8,6 +8,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windvane.service.api.evaluation_rendering import (
+    make_contract,
+    render_2022,
+    render_details,
+    render_importances,
+    render_v1,
+)
 from windvane.service.api.evaluation_requests import (
     CONTRACT_CODE,
     filter_rows,
@@ -23,11 +30,6 @@ from windvane.service.api.evaluation_schemas import (
     EvaluationRequest,
     FeatureImportancesList,
     ImportanceRequest,
-    make_contract,
-    render_2022,
-    render_details,
-    render_importances,
-    render_v1,
 )
 from windvane.service.api.requests import get_loop_name, get_service, parse_body, read_body
 from windvane.service.api.responses import json_response
@@ -36,7 +38,7 @@ from windvane.service.evaluations.contract import EvaluationContract, decode_con
 from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.store.evaluation_operations import RUNNING
 from windvane.service.store.evaluation_queries import Kind
-from windvane.service.store.schema import EvaluationRow
+from windvane.service.store.rows import EvaluationRow
 
 MANUAL = "Manual"
 BY_HTTP = "http"

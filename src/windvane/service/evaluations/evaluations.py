@@ -50,7 +50,7 @@ from windvane.service.store.evaluation_queries import (
     list_running,
     read_result,
 )
-from windvane.service.store.schema import EvaluationRow
+from windvane.service.store.rows import EvaluationRow
 
 SUCCEEDED, FAILED, TIMEOUT, CANCELED = "Succeeded", "Failed", "Timeout", "Canceled"
 APPLIED, RETAINED = "OptimalPolicyApplied", "OnlinePolicyRetained"

@@ -31,7 +31,7 @@ from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
 from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.reward_operations import PutReward
-from windvane.service.store.schema import Decision, LoopRow
+from windvane.service.store.rows import Decision, LoopRow
 from windvane.service.store.service_lock import hold_service_lock
 
 ROWS_PER_COMMIT = 500

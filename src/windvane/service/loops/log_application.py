@@ -20,7 +20,7 @@ from windvane.service.store.decision_operations import (
 from windvane.service.store.log_news import LogNews
 from windvane.service.store.reward_batches import PutRewardsResult
 from windvane.service.store.reward_operations import PutRewardResult
-from windvane.service.store.schema import Lesson, SettingsChange
+from windvane.service.store.rows import Lesson, SettingsChange
 
 RESULTS_WITH_LESSONS = (
     PutDecisionResult,

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from uuid import uuid4
 
-from windvane.service.store.schema import Lesson
+from windvane.service.store.rows import Lesson
 from windvane.service.store.server_operations import LEASE_SECONDS, HeartbeatResult
 
 MICROSECONDS = 1e-6  # in seconds

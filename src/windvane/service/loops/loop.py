@@ -13,24 +13,25 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from windvane.errors import FeatureError, FileError, StoreError
+from windvane.errors import FeatureError
 from windvane.service.clock import ServiceClock
 from windvane.service.errors import RankRequestError
 from windvane.service.loops.event_ids import new_event_id
 from windvane.service.loops.expiry_schedule import ExpirySchedule
 from windvane.service.loops.log_sharing import LessonLags
 from windvane.service.loops.model import Choice, Moment
-from windvane.service.loops.model_factory import build_model, load_model
+from windvane.service.loops.model_factory import build_model
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.round_supply import RoundSupply
 from windvane.service.loops.settings import Settings
-from windvane.service.loops.snapshot import Snapshot, compute_checksum, decode_snapshot
+from windvane.service.loops.snapshot import SnapshotContent, compute_checksum
+from windvane.service.loops.snapshot_loading import list_changes_before, load_newest_snapshot
 from windvane.service.loops.work_queue import WorkQueue
 from windvane.service.schemas import RankOptions
 from windvane.service.store.decision_codec import render_answer
-from windvane.service.store.log import LogReader, SnapshotKey
+from windvane.service.store.log import LogReader
 from windvane.service.store.reward_matching import RewardTerms
-from windvane.service.store.schema import (
+from windvane.service.store.rows import (
     Decision,
     HalfLifeChange,
     Lesson,
@@ -40,7 +41,6 @@ from windvane.service.store.schema import (
 )
 
 FORGET = "forget"  # author of a change of settings that also deletes the belief
-NOT_DAMAGES = ("locked", "full", "unreachable", "readonly")  # of a snapshot: try again later
 # Beyond one of these, work takes more than some milliseconds, and is done in a thread.
 MAX_SHORT_TEXT = 1 << 15  # characters of a rank request
 MAX_SHORT_CROSSINGS = 1 << 17  # of context and actions, estimated from the size of their text
@@ -135,15 +135,17 @@ class Loop:
 
     def _fold_log(self) -> None:
         round_before = self.model.round
-        snapshots = self.store.list_snapshots(self.id)
-        changes = self.store.list_settings_changes(self.id)
-        if not self._load_snapshot(snapshots, changes):
+        snapshot, damage, changes = load_newest_snapshot(self.store, self.id, self.settings)
+        self._note_damage(damage)
+        if snapshot is not None:
+            self.settings, self.model, self.newest, self.last_lesson = snapshot
+        else:
             self.settings = Settings.from_json(changes[0].settings)
             self.model = build_model(self.settings)
             self.newest = Moment(0, 0)
             self.last_lesson = 0
         self.lessons_since_snapshot = 0
-        applied = _list_applied(changes, self.last_lesson)
+        applied = list_changes_before(changes, self.last_lesson)
         self.last_change = applied[-1].id if applied else 0
         self.changed_at = applied[-1].at if applied else self.created
         for lessons in self.store.iterate_lessons(self.id, self.last_lesson):
@@ -154,6 +156,11 @@ class Loop:
         position = self.store.read_positions(self.id).get(self.id, LogPosition())
         taken = position.next_round if self.rounds is None else 0  # by servers before this one
         self.model.round = max(round_before, self.model.round, next_round, taken)
+
+    def _note_damage(self, damage: str | None) -> None:
+        self.damage = f"loop {self.name}: {damage}" if damage else None
+        if self.damage:
+            logger.warning(self.damage)
 
     def _list_due_changes(self) -> list[SettingsChange]:
         """List the changes of settings that are not applied yet.
@@ -204,45 +211,6 @@ class Loop:
     def is_behind(self, lesson: int, change: int) -> bool:
         """Whether the log has got further than this loop, by the ids of its last rows."""
         return lesson > self.last_lesson or change > self.last_change
-
-    def _load_snapshot(self, snapshots: list[SnapshotKey], changes: list[SettingsChange]) -> bool:
-        """Load the last snapshot that is not damaged; returns False if the log alone has all.
-
-        The belief is a fold over the lessons, so an older snapshot leads to the same bits.
-        """
-        damages = []
-        for row in snapshots:
-            try:
-                snapshot = decode_snapshot(self.store.read_snapshot(self.id, row).blob)
-                content = (snapshot.policy, snapshot.newest, self.id, row.lesson)
-                if snapshot.checksum not in (None, compute_checksum(*content)):
-                    raise FileError("its checksum does not fit")
-                applied = _list_applied(changes, row.lesson)
-                settings = Settings.from_json(applied[-1].settings) if applied else self.settings
-                newest = Moment(*snapshot.newest)
-                self.model = load_model(settings, snapshot.policy, newest)
-            except Exception as reason:
-                if isinstance(reason, StoreError) and reason.kind in NOT_DAMAGES:
-                    raise
-                damages.append(f"the snapshot after lesson {row.lesson} is damaged ({reason})")
-                continue
-            self.settings = settings
-            self.newest = newest
-            self.last_lesson = row.lesson
-            self._note_damages(damages, f"the snapshot after lesson {row.lesson} was used")
-            return True
-        funnel = self.store.read_funnel(self.id)
-        lesson_count = funnel.learned + funnel.summed + funnel.default
-        if damages and self.store.count_lessons(self.id) < lesson_count:
-            message = f"{damages[0]}, and older lessons are deleted: restore a backup"
-            raise StoreError(f"store: {message}", "damaged")
-        self._note_damages(damages, "all lessons of the log were learned again")
-        return False
-
-    def _note_damages(self, damages: list[str], remedy: str) -> None:
-        self.damage = f"loop {self.name}: {'; '.join(damages)}; {remedy}" if damages else None
-        if self.damage:
-            logger.warning(self.damage)
 
     def is_outdated(self) -> bool:
         """Whether the log has lessons, settings or rounds that this loop has not."""
@@ -389,9 +357,4 @@ class Loop:
         """The belief as the store keeps it."""
         model = self.model.save()
         checksum = compute_checksum(model, self.newest, self.id, self.last_lesson)
-        return msgspec.msgpack.encode(Snapshot(model, self.newest, checksum))
-
-
-def _list_applied(changes: list[SettingsChange], lesson: int) -> list[SettingsChange]:
-    """The changes of settings that came before a lesson (id)."""
-    return [change for change in changes if change.lesson < lesson]
+        return msgspec.msgpack.encode(SnapshotContent(model, self.newest, checksum))

@@ -13,7 +13,7 @@ from windvane.service.errors import UnknownLoopError
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import LOOP_NAME
 from windvane.service.store.log import LogReader
-from windvane.service.store.schema import LoopRow
+from windvane.service.store.rows import LoopRow
 
 logger = logging.getLogger("windvane.service")
 

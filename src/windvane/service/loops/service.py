@@ -61,7 +61,7 @@ from windvane.service.store.log_news import LogNews
 from windvane.service.store.reward_batches import PutRewards, RewardEntry
 from windvane.service.store.reward_matching import MAX_REWARDS_PER_EVENT
 from windvane.service.store.reward_operations import REFUSED, PutReward
-from windvane.service.store.schema import Decision
+from windvane.service.store.rows import Decision
 from windvane.service.store.server_operations import (
     RoundRange,
     TakeRounds,

@@ -5,7 +5,7 @@ import zlib
 import msgspec
 
 
-class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+class SnapshotContent(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stored belief: the model, and round and time of the newest decision that it learned."""
 
     policy: bytes
@@ -13,7 +13,7 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     checksum: int | None = None  # None: written by a version that had none
 
 
-decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
+decode_snapshot = msgspec.msgpack.Decoder(SnapshotContent).decode
 
 
 def compute_checksum(policy: bytes, newest: tuple[int, int], loop: int, lesson: int) -> int:

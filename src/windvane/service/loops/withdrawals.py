@@ -17,7 +17,7 @@ from windvane.service.store.decision_codec import decode_action_ids
 from windvane.service.store.decision_operations import Withdraw
 from windvane.service.store.log import LogReader
 from windvane.service.store.reward_matching import RewardTerms
-from windvane.service.store.schema import Decision
+from windvane.service.store.rows import Decision
 from windvane.service.store.withdrawal_file import RECORD_BYTES, WithdrawalFile, WithdrawalRecord
 from windvane.service.store.writer_client import WriterClient
 

@@ -25,10 +25,10 @@ from windvane.service.monitoring.evaluation_sentences import (
     format_setting,
     name_policy,
 )
-from windvane.service.monitoring.panels import PageStruct
+from windvane.service.monitoring.panel_schemas import PageStruct
 from windvane.service.store.evaluation_operations import AUTO, RUNNING
 from windvane.service.store.evaluation_queries import EvaluationHeading
-from windvane.service.store.schema import EvaluationRow, SettingsChange
+from windvane.service.store.rows import EvaluationRow, SettingsChange
 
 SHOWN_EVALUATIONS = 20  # the newest ones, of which one can be chosen
 MICROSECONDS_PER_MINUTE = 60 * MICROSECONDS_PER_SECOND

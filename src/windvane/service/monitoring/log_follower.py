@@ -39,7 +39,7 @@ from windvane.service.monitoring.estimates import (
 from windvane.service.store import monitoring_queries
 from windvane.service.store.decision_codec import decode_action_ids
 from windvane.service.store.monitoring_queries import DecisionSummary, LogPosition
-from windvane.service.store.schema import Lesson
+from windvane.service.store.rows import Lesson
 
 MAX_DECISIONS = 20_000  # that are followed
 MAX_PATH_NUMBERS = 4_000_000  # of all estimates kept; of large ones only some are kept

@@ -21,7 +21,7 @@ from windvane.service.loops.service import Service
 from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
 from windvane.service.monitoring.metric_info import MetricInfo, format_value
 from windvane.service.store.monitoring_queries import find_last_lesson_times, read_funnels
-from windvane.service.store.schema import Funnel
+from windvane.service.store.rows import Funnel
 
 BUDGET_SECONDS = 0.1  # for the loops that have changed, in one scrape
 RECENT_DECISIONS = 1000  # over which the gauges of a loop are computed

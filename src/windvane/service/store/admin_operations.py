@@ -8,13 +8,9 @@ from sqlalchemy import and_, delete, exists, func, insert, select, update
 from windvane.errors import StoreError
 from windvane.service.store.group_commit import Operation, Transaction
 from windvane.service.store.offers import delete_unused_offers
+from windvane.service.store.rows import Funnel, Key, LogPosition, LoopRow, SettingsChange
 from windvane.service.store.schema import (
     SNAPSHOT_PART_BYTES,
-    Funnel,
-    Key,
-    LogPosition,
-    LoopRow,
-    SettingsChange,
     counters,
     decisions,
     half_life_changes,

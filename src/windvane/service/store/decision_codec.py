@@ -15,6 +15,7 @@ import numpy as np
 from windvane.errors import StoreError
 from windvane.learner.lesson_format import is_lesson
 from windvane.service.schemas import Ranked, RankResponse
+from windvane.service.store.rows import Decision
 
 MAX_PACKED_DIM = 2**16 - 1
 MAX_DISTINCT_NUMBERS = 128  # the codes of which have 7 bits
@@ -100,6 +101,17 @@ def render_answer(
     """Render the answer to a rank request; the same decision always has the same bytes."""
     ranking = [*map(Ranked, action_ids, probabilities)]
     return _encode_json(RankResponse(ranking, event_id, action_ids[chosen], degraded))
+
+
+def get_answer(decision: Decision) -> bytes:
+    """The answer of a decision; an empty one is rebuilt from the other fields."""
+    return decision.answer or rebuild_answer(
+        decision.event_id,
+        decision.actions,
+        decision.probabilities,
+        decision.chosen,
+        decision.degraded,
+    )
 
 
 def rebuild_answer(

@@ -11,7 +11,8 @@ import msgspec
 from sqlalchemy import ColumnElement, and_, func, or_, select
 
 from windvane.service.store.log import LogReader
-from windvane.service.store.schema import decisions, join_request, lessons, offers
+from windvane.service.store.rows import join_request
+from windvane.service.store.schema import decisions, lessons, offers
 
 BATCH_ROWS = 10_000
 OFFERS_PER_QUERY = 500

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 from sqlalchemy import and_, bindparam, exists, select, update
 
-from windvane.service.store.decision_codec import pack_features, rebuild_answer
+from windvane.service.store.decision_codec import get_answer, pack_features, rebuild_answer
 from windvane.service.store.group_commit import BatchKey, Operation, Phase, Transaction
 from windvane.service.store.offers import put_offers
 from windvane.service.store.reward_matching import (
@@ -23,11 +23,10 @@ from windvane.service.store.reward_matching import (
     read_decision_states,
     write_lessons,
 )
+from windvane.service.store.rows import Decision, Lesson
 from windvane.service.store.schema import (
     ACTION_IDS,
     DECISIONS_WITH_OFFERS,
-    Decision,
-    Lesson,
     decisions,
     lessons,
     waiting,
@@ -129,19 +128,9 @@ class PutDecision(msgspec.Struct, Operation[PutDecisionResult], frozen=True, arr
                 results.append(PutDecisionResult(put.decision.answer, True, learned))
             else:
                 if event_id not in answers:  # an earlier operation of this batch is the new one
-                    answers[event_id] = _get_answer(first[event_id].decision)
+                    answers[event_id] = get_answer(first[event_id].decision)
                 results.append(PutDecisionResult(answers[event_id], False, ()))
         return results
-
-
-def _get_answer(decision: Decision) -> bytes:
-    return decision.answer or rebuild_answer(
-        decision.event_id,
-        decision.actions,
-        decision.probabilities,
-        decision.chosen,
-        decision.degraded,
-    )
 
 
 _INSERT_DECISION = """

@@ -8,7 +8,8 @@ from sqlalchemy import ColumnElement, and_, select
 
 from windvane.service.store.evaluation_operations import RUNNING
 from windvane.service.store.log import LogReader
-from windvane.service.store.schema import EvaluationRow, evaluation_parts, evaluations
+from windvane.service.store.rows import EvaluationRow
+from windvane.service.store.schema import evaluation_parts, evaluations
 
 Kind = Literal["evaluation", "importance"]
 

@@ -24,7 +24,7 @@ from sqlalchemy import Connection, Engine
 
 from windvane.errors import StoreError
 from windvane.service.store.database_errors import is_database_failure, map_error
-from windvane.service.store.schema import LogPosition
+from windvane.service.store.rows import LogPosition
 from windvane.service.store.write_failures import TOO_LONG
 
 Result = TypeVar("Result")

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from sqlalchemy import Executable, Select, func, select
+from sqlalchemy import Executable, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from windvane.errors import StoreError
@@ -26,13 +26,16 @@ from windvane.service.store.database import (
     resolve_url,
 )
 from windvane.service.store.database_errors import map_error
-from windvane.service.store.decision_codec import rebuild_answer, unpack_features
+from windvane.service.store.decision_codec import unpack_features
+from windvane.service.store.decision_queries import (
+    select_decisions,
+    select_logged_decisions,
+    to_decision,
+    to_logged_decision,
+)
 from windvane.service.store.group_commit import Operation, Result, WriterThread
 from windvane.service.store.log_progress import save_progress
-from windvane.service.store.schema import (
-    ACTION_IDS,
-    DECISIONS_WITH_OFFERS,
-    SNAPSHOT_PART_BYTES,
+from windvane.service.store.rows import (
     Decision,
     Funnel,
     HalfLifeChange,
@@ -44,6 +47,9 @@ from windvane.service.store.schema import (
     Reward,
     SettingsChange,
     Snapshot,
+)
+from windvane.service.store.schema import (
+    SNAPSHOT_PART_BYTES,
     clock,
     counters,
     decisions,
@@ -51,7 +57,6 @@ from windvane.service.store.schema import (
     keys,
     lessons,
     loops,
-    offers,
     positions,
     rewards,
     settings_log,
@@ -61,14 +66,6 @@ from windvane.service.store.schema import (
 )
 
 BATCH_ROWS = 1000
-PAYLOAD_COLUMNS: dict[str, str | bytes | None] = {
-    "actions": "",
-    "answer": b"",
-    "request": "",
-    "offer": None,
-    "offer_at": None,
-}
-LIGHT_COLUMNS = [name for name in Decision._fields if name not in PAYLOAD_COLUMNS]
 
 
 class TimeSpan(NamedTuple):
@@ -151,10 +148,10 @@ class LogReader:
 
     def find_decision(self, loop: int, event_id: str) -> Decision | None:
         """Find the decision of an event; returns None if there is none."""
-        query = _select_decisions(Decision._fields).where(
+        query = select_decisions(Decision._fields).where(
             decisions.c.loop == loop, decisions.c.event_id == event_id
         )
-        return next((_to_decision(row) for row in self.fetch_all(query)), None)
+        return next((to_decision(row) for row in self.fetch_all(query)), None)
 
     def list_rewards(self, loop: int, event_id: str) -> list[Reward]:
         """List all rewards of an event, of any status, oldest first."""
@@ -187,6 +184,17 @@ class LogReader:
         oldest = select(func.min(waiting.c.at)).where(waiting.c.loop == loops.c.id)
         query = select(loops.c.id, oldest.correlate(loops).scalar_subquery())
         return {loop: at for loop, at in self.fetch_all(query) if at is not None}
+
+    def list_waiting_times(self, loop: int | None = None) -> list[tuple[int, int]]:
+        """List when decisions were made that wait for a reward, to the second, by loop.
+
+        All decisions of one second and one loop give one row: the id of the loop, and the time.
+        """
+        second = waiting.c.at // MICROSECONDS_PER_SECOND
+        query = select(waiting.c.loop, second).distinct()
+        if loop is not None:
+            query = query.where(waiting.c.loop == loop)
+        return [(id_, at * MICROSECONDS_PER_SECOND) for id_, at in self.fetch_all(query)]
 
     def find_time_span(self, loop: int) -> TimeSpan | None:
         """Find the times of the first and the last decision; returns None if there is none."""
@@ -231,18 +239,18 @@ class LogReader:
         ((first, last),) = self.fetch_all(ends)
         if first is None:
             return
-        query = _select_logged(with_payloads).where(selected, decisions.c.id <= last)
+        query = select_logged_decisions(with_payloads).where(selected, decisions.c.id <= last)
         query = query.order_by(decisions.c.id).limit(batch)
         after = first - 1
         while rows := self.fetch_all(query.where(decisions.c.id > after)):
-            yield [_to_logged_decision(row, with_payloads) for row in rows]
+            yield [to_logged_decision(row, with_payloads) for row in rows]
             after = rows[-1].id
 
     def list_recent_decisions(self, loop: int, limit: int) -> list[LoggedDecision]:
         """List the last decisions, newest first, without payloads."""
-        query = _select_logged(with_payloads=False).where(decisions.c.loop == loop)
+        query = select_logged_decisions(with_payloads=False).where(decisions.c.loop == loop)
         rows = self.fetch_all(query.order_by(decisions.c.id.desc()).limit(limit))
-        return [_to_logged_decision(row, with_payloads=False) for row in rows]
+        return [to_logged_decision(row, with_payloads=False) for row in rows]
 
     def find_last_lesson_time(self, loop: int) -> int | None:
         """Find the time of the last lesson in the log; returns None if there is none."""
@@ -271,6 +279,11 @@ class LogReader:
             yield [_to_lesson(row) for row in rows]
             after = rows[-1].id
 
+    def count_lessons(self, loop: int) -> int:
+        """Count the lessons of a loop that the log still has."""
+        query = select(func.count()).select_from(lessons).where(lessons.c.loop == loop)
+        return int(self.fetch_all(query)[0][0])
+
     def find_snapshot(self, loop: int) -> Snapshot | None:
         """Find the last snapshot of a loop; returns None if there is none."""
         return next((self.read_snapshot(loop, key) for key in self.list_snapshots(loop)), None)
@@ -289,11 +302,6 @@ class LogReader:
             raise StoreError(f"store: the snapshot {key.id} was deleted", "refused")
         return self._join_snapshot(loop, *rows[0])
 
-    def count_lessons(self, loop: int) -> int:
-        """Count the lessons of a loop that the log still has."""
-        query = select(func.count()).select_from(lessons).where(lessons.c.loop == loop)
-        return int(self.fetch_all(query)[0][0])
-
     def _join_snapshot(self, loop: int, lesson: int, blob: bytes, at: int) -> Snapshot:
         """Join the parts of a snapshot."""
         parts = [blob]
@@ -305,17 +313,6 @@ class LogReader:
             )
             parts += (row.blob for row in self.fetch_all(query))
         return Snapshot(lesson, b"".join(parts), at)
-
-    def list_waiting_times(self, loop: int | None = None) -> list[tuple[int, int]]:
-        """List when decisions were made that wait for a reward, to the second, by loop.
-
-        All decisions of one second and one loop give one row: the id of the loop, and the time.
-        """
-        second = waiting.c.at // MICROSECONDS_PER_SECOND
-        query = select(waiting.c.loop, second).distinct()
-        if loop is not None:
-            query = query.where(waiting.c.loop == loop)
-        return [(id_, at * MICROSECONDS_PER_SECOND) for id_, at in self.fetch_all(query)]
 
     def list_keys(self) -> list[Key]:
         """List all API keys, oldest first, including expired ones."""
@@ -366,51 +363,3 @@ class Store(LogReader):
 def _to_lesson(row: Sequence[Any]) -> Lesson:
     lesson = Lesson(*row)
     return lesson._replace(features=unpack_features(lesson.features))
-
-
-def _select_logged(with_payloads: bool) -> Select[Any]:
-    """Select decisions, the sum of their lessons, and whether that is the default reward."""
-    of_decision = lessons.c.decision == decisions.c.id
-    return _select_decisions(Decision._fields if with_payloads else LIGHT_COLUMNS).add_columns(
-        select(func.sum(lessons.c.value)).where(of_decision).scalar_subquery(),
-        select(func.min(lessons.c.kind)).where(of_decision).scalar_subquery(),
-    )
-
-
-def _select_decisions(names: Sequence[str]) -> Select[Any]:
-    """Select fields of decisions; the payloads of a decision with an offer are in the offer."""
-    if not set(names) & set(PAYLOAD_COLUMNS):
-        return select(*decisions.c[tuple(names)])
-    of_offer = {"actions": ACTION_IDS, "offer": offers.c.actions}
-    columns = [of_offer[name] if name in of_offer else decisions.c[name] for name in names]
-    return select(*columns).select_from(DECISIONS_WITH_OFFERS)
-
-
-def _to_logged_decision(row: Sequence[Any], with_payloads: bool) -> LoggedDecision:
-    *columns, reward, first_kind = row
-    if with_payloads:
-        decision = _to_decision(columns)
-    else:
-        fields: dict[str, Any] = dict(zip(LIGHT_COLUMNS, columns, strict=True))
-        decision = _unpack(Decision(**(PAYLOAD_COLUMNS | fields)))
-    return LoggedDecision(decision, reward=reward, defaulted=first_kind == "default")
-
-
-def _to_decision(columns: Sequence[Any]) -> Decision:
-    decision = _unpack(Decision(*columns))
-    if decision.answer:
-        return decision
-    answer = rebuild_answer(
-        decision.event_id,
-        decision.actions,
-        decision.probabilities,
-        decision.chosen,
-        decision.degraded,
-    )
-    return decision._replace(answer=answer)
-
-
-def _unpack(decision: Decision) -> Decision:
-    if decision.features is None:
-        return decision
-    return decision._replace(features=unpack_features(decision.features))

@@ -19,7 +19,7 @@ from sqlalchemy import URL
 
 from windvane.service.store.database import make_engine
 from windvane.service.store.group_commit import Outcome, QueuedOperation
-from windvane.service.store.schema import Lesson, SettingsChange
+from windvane.service.store.rows import Lesson, SettingsChange
 
 POSTGRESQL_CHANNEL = "windvane"
 RECONNECT_SECONDS = 0.5

@@ -6,13 +6,12 @@ from typing import NamedTuple
 from sqlalchemy import func, select
 
 from windvane.service.store.log import LogReader
+from windvane.service.store.rows import Funnel, join_request
 from windvane.service.store.schema import (
     ACTION_IDS,
     DECISIONS_WITH_OFFERS,
-    Funnel,
     counters,
     decisions,
-    join_request,
     lessons,
     loops,
     offers,

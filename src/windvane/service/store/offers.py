@@ -12,7 +12,8 @@ from typing import NamedTuple
 from sqlalchemy import delete, func, select
 
 from windvane.service.store.group_commit import Transaction, list_marks
-from windvane.service.store.schema import Decision, decisions, offers
+from windvane.service.store.rows import Decision
+from windvane.service.store.schema import decisions, offers
 
 USE_RESOLUTION_US = 3_600_000_000  # an hour
 HASH_BYTES = 16

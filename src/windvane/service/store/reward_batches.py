@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 from windvane.service.store.group_commit import BatchKey, Operation, Phase, Transaction
 from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.reward_operations import PutReward, PutRewardResult
-from windvane.service.store.schema import Lesson
+from windvane.service.store.rows import Lesson
 
 REWARDS_PER_STATEMENT = 1000  # databases limit how many values a statement may have
 

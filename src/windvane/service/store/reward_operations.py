@@ -19,7 +19,8 @@ from windvane.service.store.reward_matching import (
     read_decision_states,
     write_lessons,
 )
-from windvane.service.store.schema import Lesson, Reward, rewards
+from windvane.service.store.rows import Lesson, Reward
+from windvane.service.store.schema import rewards
 
 REFUSED = "refused"  # status of a reward that the log does not keep, because the event has so many
 

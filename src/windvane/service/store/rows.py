@@ -1,0 +1,173 @@
+"""The Python types of the rows of the log; `schema.py` has their tables.
+
+Times are whole microseconds since 1970.
+"""
+
+from typing import NamedTuple
+
+
+class LoopRow(NamedTuple):
+    """A loop: one kind of decision, with its current settings as JSON."""
+
+    id: int
+    name: str
+    settings: str
+    created: int
+
+
+class SettingsChange(NamedTuple):
+    """An entry of a loop's settings log: the new settings and who gave them."""
+
+    id: int
+    at: int
+    settings: str  # JSON
+    by: str
+    lesson: int  # id of the last lesson learned under the previous settings
+    previous: int = 0  # id of the change of settings before this one, if the writer adds it
+
+
+class Decision(NamedTuple):
+    """A rank request and its answer; the store sets `id` and `activated_at`.
+
+    An empty answer is rebuilt from the other fields when the log is read.
+    """
+
+    loop: int
+    event_id: str
+    round: int
+    at: int
+    mode: str
+    deferred: bool
+    degraded: bool
+    chosen: int
+    features: bytes | None
+    probabilities: bytes
+    actions: str
+    answer: bytes
+    request: str
+    offer: str | None = None  # JSON of the actions, cut out of the request; None: not cut out
+    offer_at: int | None = None  # how many characters of the request stand before the offer
+    activated_at: int | None = None
+    id: int = 0
+
+    @property
+    def whole_request(self) -> str:
+        """The request as the client sent it."""
+        return join_request(self.request, self.offer, self.offer_at)
+
+
+def join_request(request: str, offer: str | None, offer_at: int | None) -> str:
+    """Put an offer back into the request from which it was cut out."""
+    if offer is None:
+        return request
+    return f"{request[:offer_at]}{offer}{request[offer_at:]}"
+
+
+class LoggedDecision(NamedTuple):
+    """A decision with the reward that was learned for it; None while the decision waits."""
+
+    decision: Decision
+    reward: float | None
+    defaulted: bool
+
+
+class Reward(NamedTuple):
+    """A reward as the client sent it; `status` is the name of a reward count of `Funnel`."""
+
+    id: int
+    event_id: str
+    request_id: str | None
+    value: float
+    at: int
+    status: str
+
+
+class Lesson(NamedTuple):
+    """A change of a loop's belief, with what the policy needs of the decision.
+
+    `kind` is "observe" (the reward of the decision), "default" (the default reward) or "amend" (an
+    amount that is added to the reward learned before). The writer adds what the log of the loop
+    had before the lesson, so that a server notices if it has missed something.
+    """
+
+    id: int
+    decision: int
+    kind: str
+    value: float
+    at: int
+    round: int
+    ranked_at: int
+    features: bytes
+    previous: int = 0  # id of the lesson before this one
+    change: int = 0  # id of the last change of settings before this lesson
+
+
+class LogPosition(NamedTuple):
+    """How far the log of a loop has got."""
+
+    lesson: int = 0  # id of the last lesson
+    change: int = 0  # id of the last change of settings
+    deleted_lesson: int = 0  # the largest id of a lesson that was deleted
+    next_round: int = 0  # that no server has taken
+
+
+class Funnel(NamedTuple):
+    """Counts of what became of a loop's decisions and rewards since the loop was created.
+
+    Each reward is counted once, under its current status. Deleted rows stay counted.
+    """
+
+    ranked: int = 0  # decisions in the log
+    activated: int = 0  # decisions that may be learned from
+    unactivated: int = 0  # deferred decisions that were not activated within the wait time
+    default: int = 0  # decisions that learned the default reward: none came within the wait time
+    learned: int = 0  # rewards: the first of its decision
+    summed: int = 0  # rewards: added to the first reward of the decision
+    extra: int = 0  # rewards: not the first, and only the earliest counts
+    held: int = 0  # rewards: of a deferred decision that is not activated yet
+    late: int = 0  # rewards: after the wait time
+    orphan: int = 0  # rewards: of an event without a decision, so far
+    duplicate: int = 0  # rewards: repeated with the same request id
+    unlearned: int = 0  # rewards: of a decision without features
+
+
+class Snapshot(NamedTuple):
+    """A loop's belief, as bytes, after the lesson with the id `lesson`."""
+
+    lesson: int
+    blob: bytes
+    at: int
+
+
+class HalfLifeChange(NamedTuple):
+    """Another half-life leads after a lesson (id): it has predicted better, lately."""
+
+    lesson: int
+    at: int
+    seconds: float | None  # None: never
+
+
+class EvaluationRow(NamedTuple):
+    """An evaluation or a measurement of feature importances, without its result."""
+
+    id: int
+    loop: int
+    kind: str
+    key: str
+    name: str
+    type: str
+    contract: str  # JSON
+    status: str
+    created: int
+    ended: int | None
+    outcome: str | None  # JSON
+
+
+class Key(NamedTuple):
+    """An API key; the log holds only its hash."""
+
+    id: int
+    role: str
+    hash: str
+    created: int
+    expires: int | None
