@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from windvane.service.store.parquet_export import SCHEMA, SCHEMA_VERSION
+from windvane.service.store.parquet_export import EXPORT_SCHEMA_VERSION, SCHEMA
 from windvane.types import Floats, Places
 
 IDS = ("red", "green", "blue")
@@ -92,7 +92,7 @@ def write_export(path: Path, log: Decisions) -> None:
         "context_json": contexts,
         "actions_json": [actions] * count,
         "excluded": [[]] * count,
-        "schema_version": [SCHEMA_VERSION] * count,
+        "schema_version": [EXPORT_SCHEMA_VERSION] * count,
     }
     pl.DataFrame(columns, schema=SCHEMA).write_parquet(path)
 

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 MICROSECONDS_PER_SECOND = 1_000_000
+MICROSECONDS_PER_MINUTE = 60 * MICROSECONDS_PER_SECOND
+MICROSECONDS_PER_DAY = 86_400 * MICROSECONDS_PER_SECOND
 AGREEMENT_SECONDS = 2.0  # a larger difference between wall clock and service time is a doubt
 START_GAP_SECONDS = 60.0  # for which a service may have been off without any doubt
 MIN_STEADY_SECONDS = 600.0  # for which a difference must be the same before it is believed

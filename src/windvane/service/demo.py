@@ -20,8 +20,10 @@ DEVICES = ("phone", "desk")
 CHANGE_SECONDS = 60.0  # between two changes of taste
 REPORT_SECONDS = 5.0  # between two lines of output
 PAUSE_SECONDS = 0.02  # between two visitors
-LATE_SECONDS = 12.0  # after which a late reward is sent: later than the wait of SETTINGS
-SETTINGS = Settings(half_life="30 seconds", reward_wait_time="PT10S", exploration_percentage=0.05)
+LATE_SECONDS = 12.0  # after which a late reward is sent: later than the wait of DEMO_SETTINGS
+DEMO_SETTINGS = Settings(
+    half_life="30 seconds", reward_wait_time="PT10S", exploration_percentage=0.05
+)
 CLICK_IF_LIKED = 0.7  # probabilities of a click
 CLICK_OTHERWISE = 0.1
 PROMPT_REWARDS = 0.95  # share of the rewards that are sent at once
@@ -123,7 +125,7 @@ def run_demo(minutes: float | None, port: int, say: Callable[[str], None]) -> No
             thread.start()
 
         seconds = None if minutes is None else minutes * 60
-        app = create_app(folder, SETTINGS, edge=EdgeOptions(answers_while_loading=True))
+        app = create_app(folder, DEMO_SETTINGS, edge=EdgeOptions(answers_while_loading=True))
         log_to_stderr()
         run(app, Address("127.0.0.1", port), start_visitors, seconds)
         for visitors, thread in started:

@@ -13,7 +13,7 @@ except ModuleNotFoundError as missing:  # the extra `serve` is not installed
         raise
     SETTINGS = ()
 
-Flags = dict[str, str | int | float]  # those given, by wire name
+Flags = dict[str, str | int | float]  # values of the flags that the command line has, by wire name
 # Without the extra, flags are not known, and the command itself says what to install.
 CONTEXT = {} if SETTINGS else {"ignore_unknown_options": True, "allow_extra_args": True}
 
@@ -22,8 +22,8 @@ def with_setting_flags(command: Callable[..., None]) -> Callable[..., None]:
     """A command with a flag for each setting in place of its parameter `settings`."""
 
     def run(**values: Any) -> None:
-        given = {setting.name: values.pop(setting.field) for setting in SETTINGS}
-        flags: Flags = {name: value for name, value in given.items() if value is not None}
+        flag_values = {setting.name: values.pop(setting.field) for setting in SETTINGS}
+        flags: Flags = {name: value for name, value in flag_values.items() if value is not None}
         command(settings=flags, **values)
 
     hints = get_type_hints(command, include_extras=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 EXPORTER = "OTEL_TRACES_EXPORTER"  # otlp, console or none
-ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
 PROTOCOL = "http/protobuf"
 DISABLED = "OTEL_SDK_DISABLED"
@@ -44,7 +44,7 @@ def is_configured(environment: Mapping[str, str]) -> bool:
     exporter = environment.get(EXPORTER, "").lower()
     if exporter:
         return exporter != "none"
-    return any(environment.get(name) for name in ENDPOINTS)
+    return any(environment.get(name) for name in ENDPOINT_VARIABLES)
 
 
 def open_tracing(environment: Mapping[str, str] | None = None) -> "Tracing | None":

@@ -11,7 +11,7 @@ from windvane.errors import FileError
 from windvane.evaluation.readers import file_log, open_log
 from windvane.evaluation.readers.row_report import NEVER_ACTIVATED
 from windvane.evaluation.readers.windvane_parquet import NEWEST_SCHEMA_VERSION
-from windvane.service.store.parquet_export import SCHEMA, SCHEMA_VERSION
+from windvane.service.store.parquet_export import EXPORT_SCHEMA_VERSION, SCHEMA
 
 
 def make_export(path: Path, **changes: object) -> None:
@@ -34,7 +34,7 @@ def make_export(path: Path, **changes: object) -> None:
         "context_json": ['[{"time":"morning"}]'] * 3,
         "actions_json": ['[{"id":"a"},{"id":"b","features":[{"size":2}]}]'] * 3,
         "excluded": [[], ["b"], []],
-        "schema_version": [SCHEMA_VERSION] * 3,
+        "schema_version": [EXPORT_SCHEMA_VERSION] * 3,
     }
     pl.DataFrame(columns | changes, schema=SCHEMA).write_parquet(path)
 
@@ -86,7 +86,7 @@ def test_an_export_of_release_0_1_0_is_read(tmp_path: Path) -> None:
 
 
 def test_a_later_version_of_the_schema_is_refused(tmp_path: Path) -> None:
-    assert SCHEMA_VERSION == NEWEST_SCHEMA_VERSION
-    make_export(tmp_path / "log.parquet", schema_version=[SCHEMA_VERSION + 1] * 3)
+    assert EXPORT_SCHEMA_VERSION == NEWEST_SCHEMA_VERSION
+    make_export(tmp_path / "log.parquet", schema_version=[EXPORT_SCHEMA_VERSION + 1] * 3)
     with pytest.raises(FileError, match="schema_version must be at most 2, got 3"):
         list(open_log([tmp_path / "log.parquet"]).iterate_batches())

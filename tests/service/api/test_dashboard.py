@@ -252,6 +252,21 @@ def test_dashboard_says_that_the_wall_clock_is_not_believed(
     page.close()
 
 
+def test_dashboard_says_that_an_event_cannot_be_looked_up_without_the_service(
+    played: str, browser: "Browser", problems: list[str]
+) -> None:
+    page = open_page(browser, problems, "light")
+    page.goto(played)
+    page.wait_for_selector("#lookup:not([hidden])")
+    page.route("**/events/*", lambda route: route.abort())
+    page.fill("#event", "some event")
+    page.click("#lookup-form button")
+    page.locator("#lookup-error:not(:empty)").wait_for()
+    assert page.inner_text("#lookup-error") == "The service cannot be reached."
+    page.unroute_all(behavior="wait")
+    page.close()
+
+
 def test_dashboard_data_is_sent_once_and_bad_requests_are_refused(played: str) -> None:
     first = httpx2.get(f"{played}/board.json")
     assert [loop["name"] for loop in first.json()["loops"]] == ["default", "empty", "turned"]

@@ -7,14 +7,14 @@ import pytest
 
 from loop_client import check_refusal
 from server_process import BASE, Client
-from windvane.service.api.endpoint import Operation
+from windvane.service.api.endpoint import Documentation
 from windvane.service.api.routes import (
     ENDPOINTS,
     LOOP_ENDPOINTS,
     VERSIONS,
     build_routes,
+    find_needed_role,
     match_endpoint,
-    needed_role,
 )
 
 MISSING = ("EvaluationNotFound", "FeatureImportanceNotFound")  # codes of paths that exist
@@ -41,7 +41,7 @@ BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ("ice
     ],
 )
 def test_every_request_takes_one_role(method: str, path: str, role: str | None) -> None:
-    assert needed_role(method, match_endpoint(method, path)) == role
+    assert find_needed_role(method, match_endpoint(method, path)) == role
 
 
 @pytest.mark.parametrize("version", [*VERSIONS, ""])
@@ -100,7 +100,7 @@ def test_every_path_refuses_with_the_envelope(client: Client) -> None:
             assert set(re.findall(r"\b[A-Z]+\b", message)) - {"HEAD"} == set(allowed)
         match = match_endpoint(allowed[0], BASE + filled)
         assert match is not None
-        is_offered = isinstance(match.endpoint.document, Operation)
+        is_offered = isinstance(match.endpoint.document, Documentation)
         nobody = client.call(allowed[0], f"/loops/none{BASE}{filled}", BODY | {"value": 1})
         check_refusal(nobody, 404 if is_offered else 403)
         deeper = client.call(allowed[0], f"{BASE}{filled}/more")

@@ -16,7 +16,7 @@ from windvane.service.evaluations.auto_optimization import optimize_if_due
 from windvane.service.evaluations.child_process import JobResult
 from windvane.service.evaluations.contract import Job
 from windvane.service.evaluations.evaluations import Evaluations
-from windvane.service.evaluations.outcome import IpsSums, Outcome, PolicyOutcome, encode
+from windvane.service.evaluations.outcome import EvaluationOutcome, IpsSums, PolicyOutcome, encode
 from windvane.service.evaluations.worker import find_optimal
 from windvane.service.store.evaluation_operations import MAX_AUTO_EVALUATIONS_PER_LOOP
 from windvane.service.store.log import Store
@@ -61,7 +61,7 @@ def test_what_was_found_is_applied_or_refused_with_its_evidence(
             make_policy("Hyper1", -0.2, halfLife="7 days"),
             make_policy("Hyper2", 0.05, halfLife="1 day", explorationPercentage=0.1),
         ]
-        outcome = Outcome(optimal_policy=optimal, policies=policies, rows=30)
+        outcome = EvaluationOutcome(optimal_policy=optimal, policies=policies, rows=30)
         return JobResult(encode(outcome), b"[]")
 
     monkeypatch.setattr(evaluations_module, "run_child", find)

@@ -13,7 +13,7 @@ import pytest
 
 from evaluation_helpers import wait_for_end, write_log
 from server_process import Nursery, Server
-from windvane.service.evaluations.outcome import Outcome, decode_outcome
+from windvane.service.evaluations.outcome import EvaluationOutcome, decode_outcome
 from windvane.service.loops.settings import Settings
 from windvane.service.store.evaluation_queries import list_evaluations
 from windvane.service.store.log import Store
@@ -31,7 +31,7 @@ class Optimized(NamedTuple):
     """What a run of auto-optimisation left of one loop."""
 
     row: EvaluationRow
-    outcome: Outcome
+    outcome: EvaluationOutcome
     settings: Settings
     authors: list[str]  # of the settings, the oldest first
     policy: str  # as GET configurations/policy writes it
@@ -95,7 +95,7 @@ def optimized(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> dic
     return found
 
 
-def find_gain(outcome: Outcome, name: str) -> Any:
+def find_gain(outcome: EvaluationOutcome, name: str) -> Any:
     return next(policy.result["gain"] for policy in outcome.policies if policy.name == name)
 
 

@@ -11,9 +11,9 @@ from windvane.service.monitoring import estimates
 from windvane.service.monitoring.click_alarm import RateChange
 from windvane.service.monitoring.estimates import (
     Bins,
-    DecisionColumns,
+    DecisionArrays,
     Estimate,
-    LessonColumns,
+    LessonArrays,
     RewardRange,
     choose_bins,
     estimate_gain,
@@ -22,21 +22,21 @@ from windvane.service.monitoring.estimates import (
 from windvane.types import Floats
 
 
-def make_decisions(at: list[int], rewards: list[float], baseline: list[float]) -> DecisionColumns:
+def make_decisions(at: list[int], rewards: list[float], baseline: list[float]) -> DecisionArrays:
     blank = np.zeros(len(at), np.int64)
     weights = np.array(baseline)
-    return DecisionColumns(
+    return DecisionArrays(
         np.array(at), np.array(rewards), weights, weights, blank, blank.astype(bool)
     )
 
 
 def make_lessons(
     at: list[int], errors: list[float], path: Floats, alarms: list[int]
-) -> LessonColumns:
+) -> LessonArrays:
     """Lessons, with an estimate after each."""
     times, steps = np.array(at), list(path.astype(np.float32))
     changes = [RateChange(time, before=0.2, after=0.1) for time in alarms[1:]]
-    return LessonColumns(times, np.array(errors), np.array(alarms), changes, times, steps)
+    return LessonArrays(times, np.array(errors), np.array(alarms), changes, times, steps)
 
 
 def naive_estimate(rewards: Floats, weights: Floats, low: float, high: float) -> Estimate:
@@ -193,7 +193,7 @@ def test_shares_name_the_most_chosen_actions_and_sum_the_others() -> None:
     actions = np.array([0] * 5 + list(range(1, 12)))
     at = np.zeros(16, np.int64)
     none = np.zeros(16)
-    log = DecisionColumns(at, none, none, none, actions, at.astype(bool))
+    log = DecisionArrays(at, none, none, none, actions, at.astype(bool))
     result = estimates.count_shares(Bins(0, 1, 1), log, [f"a{k}" for k in range(12)])
     assert [each.name for each in result] == [f"a{k}" for k in range(8)] + [None]
     assert result[0].total == 5

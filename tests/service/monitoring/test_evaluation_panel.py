@@ -9,8 +9,8 @@ from msgspec import structs
 
 from windvane.service.evaluations.outcome import (
     ChartSeries,
+    EvaluationOutcome,
     IpsSums,
-    Outcome,
     PolicyOutcome,
     encode,
 )
@@ -87,7 +87,7 @@ def build(
     **outcome: Any,
 ) -> EvaluationPanel:
     better = [each.name for each in policies if each.result["gain"]["verdict"] == "better"]
-    found = Outcome(
+    found = EvaluationOutcome(
         policies=[*policies],
         optimal_policy=better[0] if better else "online",
         **{"rows": 86_400, "since": 0.0, "until": 864_000.0} | outcome,

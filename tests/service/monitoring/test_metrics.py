@@ -109,7 +109,7 @@ def read_samples(text: str) -> dict[str, float]:
 def test_a_scrape_takes_no_longer_than_its_budget(
     changed: ChangedLoop, monkeypatch: pytest.MonkeyPatch, budget: float, values: list[float]
 ) -> None:
-    monkeypatch.setattr(loop_metrics, "BUDGET_SECONDS", budget)
+    monkeypatch.setattr(loop_metrics, "SCRAPE_BUDGET_SECONDS", budget)
     samples = read_samples(LoopMetrics(stub_service(changed.loop), LogFollowers()).render())
     assert [samples[name] for name in samples if "drift_alarms" in name] == values
     assert samples['windvane_decisions_total{loop="home"}'] > 0
@@ -193,12 +193,12 @@ def test_a_loop_that_waited_longest_comes_first(
 
     def visit(loop: Loop, budget: float, count: int) -> Any:
         visits.append(loop.name)
-        monkeypatch.setattr(loop_metrics, "BUDGET_SECONDS", -1.0)  # nothing is left
+        monkeypatch.setattr(loop_metrics, "SCRAPE_BUDGET_SECONDS", -1.0)  # nothing is left
         raise StoreError("busy", "locked")
 
     monkeypatch.setattr(followers, "follow", visit)
     rendered = LoopMetrics(service, followers)
     for _ in range(2):
-        monkeypatch.setattr(loop_metrics, "BUDGET_SECONDS", 60.0)
+        monkeypatch.setattr(loop_metrics, "SCRAPE_BUDGET_SECONDS", 60.0)
         rendered.render()
     assert visits == ["first", "second"]

@@ -28,7 +28,7 @@ class Query(NamedTuple):
     schema: dict[str, Any]
 
 
-class Operation(NamedTuple):
+class Documentation(NamedTuple):
     """How the OpenAPI document describes an endpoint; bodies are types that msgspec knows.
 
     A response that may have one of several types is a tuple of them.
@@ -61,7 +61,7 @@ class Endpoint:
     role: Role | None  # None: no key is needed
     per_loop: bool = True
     metric: str = "other"  # the label `operation` of the metrics
-    document: Operation | Refusal | None = None  # None: not in the OpenAPI document
+    document: Documentation | Refusal | None = None  # None: not in the OpenAPI document
     is_costly: bool = False  # whether only a few of these requests run at once
 
     @cached_property

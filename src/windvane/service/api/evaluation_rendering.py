@@ -26,8 +26,8 @@ from windvane.service.evaluations.contract import (
     decode_contract,
 )
 from windvane.service.evaluations.outcome import (
+    EvaluationOutcome,
     IpsSums,
-    Outcome,
     PolicyOutcome,
     PolicySeries,
     decode_outcome,
@@ -77,8 +77,8 @@ def make_contract(request: EvaluationRequest, since: int, until: int) -> Evaluat
     )
 
 
-def _read_outcome(row: EvaluationRow) -> Outcome:
-    return Outcome() if row.outcome is None else decode_outcome(row.outcome)
+def _read_outcome(row: EvaluationRow) -> EvaluationOutcome:
+    return EvaluationOutcome() if row.outcome is None else decode_outcome(row.outcome)
 
 
 def render_v1(row: EvaluationRow, series: list[PolicySeries]) -> V1Evaluation:

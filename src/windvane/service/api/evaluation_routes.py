@@ -1,7 +1,7 @@
 """The rows of the route table for evaluations and feature importances."""
 
 from windvane.service.api import evaluations
-from windvane.service.api.endpoint import Endpoint, Operation, Query
+from windvane.service.api.endpoint import Documentation, Endpoint, Query
 from windvane.service.api.evaluation_requests import COUNTS, INTERVALS, PAGE_SIZES
 from windvane.service.api.evaluation_schemas import (
     ApplyRequest,
@@ -31,12 +31,12 @@ WINDOW_QUERIES = (
 EVALUATION_ENDPOINTS = (
     Endpoint(
         "POST", "/configurations/applyFromEvaluation", evaluations.apply_evaluation, "admin",
-        document=Operation("Apply a policy of an evaluation", 204, request=ApplyRequest),
+        document=Documentation("Apply a policy of an evaluation", 204, request=ApplyRequest),
         is_costly=True,
     ),
     Endpoint(
         "GET", "/evaluations", evaluations.list_evaluations, "read",
-        document=Operation(
+        document=Documentation(
             "List the evaluations", 200, (list[V1Evaluation], EvaluationList),
             queries=(*PAGE_QUERIES, Query("filter", {"type": "string"})),
         ),
@@ -44,14 +44,14 @@ EVALUATION_ENDPOINTS = (
     ),
     Endpoint(
         "POST", "/evaluations", evaluations.create_evaluation, "admin",
-        document=Operation(
+        document=Documentation(
             "Evaluate policies on the log", 201, V1Evaluation, EvaluationRequest
         ),
         is_costly=True,
     ),
     Endpoint(
         "GET", "/evaluations/{evaluationId:path}", evaluations.get_evaluation, "read",
-        document=Operation(
+        document=Documentation(
             "Read an evaluation", 200, (V1Evaluation, Evaluation),
             queries=WINDOW_QUERIES,
         ),
@@ -59,18 +59,18 @@ EVALUATION_ENDPOINTS = (
     ),
     Endpoint(
         "PUT", "/evaluations/{evaluationId:path}", evaluations.put_evaluation, "admin",
-        document=Operation(
+        document=Documentation(
             "Evaluate policies on the log", 200, request=EvaluationRequest
         ),
         is_costly=True,
     ),
     Endpoint(
         "DELETE", "/evaluations/{evaluationId:path}", evaluations.delete_evaluation, "admin",
-        document=Operation("Cancel or delete an evaluation", 204),
+        document=Documentation("Cancel or delete an evaluation", 204),
     ),
     Endpoint(
         "GET", "/featureImportances", evaluations.list_importances, "read",
-        document=Operation(
+        document=Documentation(
             "List the feature importances", 200, FeatureImportancesList,
             queries=PAGE_QUERIES,
         ),
@@ -79,17 +79,17 @@ EVALUATION_ENDPOINTS = (
     Endpoint(
         "GET", "/featureImportances/{featureImportanceId:path}", evaluations.get_importance,
         "read",
-        document=Operation("Read feature importances", 200, FeatureImportances),
+        document=Documentation("Read feature importances", 200, FeatureImportances),
     ),
     Endpoint(
         "PUT", "/featureImportances/{featureImportanceId:path}", evaluations.put_importance,
         "admin",
-        document=Operation("Measure feature importances", 200, request=ImportanceRequest),
+        document=Documentation("Measure feature importances", 200, request=ImportanceRequest),
         is_costly=True,
     ),
     Endpoint(
         "DELETE", "/featureImportances/{featureImportanceId:path}", evaluations.delete_importance,
         "admin",
-        document=Operation("Cancel or delete feature importances", 204),
+        document=Documentation("Cancel or delete feature importances", 204),
     ),
 )  # fmt: skip

@@ -58,7 +58,7 @@ class Ready(msgspec.Struct):
 async def get_health(request: Request) -> Response:
     """GET healthz."""
     service = get_service(request)
-    reason = service.degraded
+    reason = service.degraded_reason
     health = Health("degraded" if reason else "ok")
     if request.app.state.keyring.can_use(request.scope, "read"):
         health.waiting = service.writer.waiting_count

@@ -24,7 +24,7 @@ from windvane.service.api.request_limits import (
 )
 from windvane.service.api.requests import get_header, get_loop_name, read_body
 from windvane.service.api.responses import send_response
-from windvane.service.api.routes import PREFIX, Match, match_endpoint, needed_role
+from windvane.service.api.routes import PREFIX, Match, find_needed_role, match_endpoint
 from windvane.service.monitoring.metrics import Metrics
 from windvane.service.redaction import hide_passwords
 from windvane.service.tracing import RequestSpan, Tracing
@@ -33,7 +33,7 @@ MAX_LOGGED_PATH_LENGTH = 200
 MAX_CACHED_URL_BYTES = 256
 READINESS_PATH = "/readyz"
 CLOSE = (b"connection", b"close")  # the header of the last answer on a connection
-MAX_REQUEST_ID_LENGTH = 64  # of a client's id that is repeated in the response
+MAX_REPEATED_ID_LENGTH = 64  # of a client's id that is repeated in the response
 _PREFIX_BYTES = re.compile(b"^" + PREFIX.encode() + b"(?=/)")
 
 logger = logging.getLogger("windvane.service")
@@ -146,7 +146,7 @@ class RequestMiddleware:
         try:
             if self._proxies:
                 self._proxies.apply(scope)
-            role = needed_role(scope["method"], match)
+            role = find_needed_role(scope["method"], match)
             facts.key_id = self._check_key(scope, role)
             if self._rate_limit is not None and role is not None:
                 self._rate_limit.take(facts.key_id)
@@ -288,7 +288,7 @@ def _get_request_id(scope: Scope) -> str:
     """The client's id of a request, or a new one if that is missing, long or unprintable."""
     client_id = (get_header(scope, b"x-ms-client-request-id") or b"").decode("latin-1")
     is_usable = (
-        0 < len(client_id) <= MAX_REQUEST_ID_LENGTH
+        0 < len(client_id) <= MAX_REPEATED_ID_LENGTH
         and client_id.isascii()
         and client_id.isprintable()
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from windvane.service.api.endpoint import Endpoint, Media, Operation, Refusal
+from windvane.service.api.endpoint import Documentation, Endpoint, Media, Refusal
 from windvane.service.loops.settings import LOOP_NAME
 
 Json = dict[str, Any]
@@ -62,7 +62,7 @@ def build_document(
     for endpoint in endpoints:
         if endpoint.document is None:
             continue
-        types += _types_of(endpoint.document)
+        types += _collect_types(endpoint.document)
         described = _describe(endpoint.document)
         for prefix in prefixes if endpoint.per_loop else [""]:
             path = (prefix + endpoint.path).replace(":path}", "}")
@@ -74,7 +74,7 @@ def build_document(
             listed += _describe_parameters(endpoint.path, parameters)
             if listed:
                 item["parameters"] = listed
-    _, schemas = _schemas(types)
+    _, schemas = _build_schemas(types)
     key = {"type": "apiKey", "in": "header", "name": "Ocp-Apim-Subscription-Key"}
     return {
         "openapi": "3.1.0",
@@ -99,12 +99,12 @@ def describe_changes(settings: type) -> Media:
     return Media("application/json", schema)
 
 
-def _schemas(types: Sequence[Any]) -> tuple[tuple[Json, ...], Json]:
+def _build_schemas(types: Sequence[Any]) -> tuple[tuple[Json, ...], Json]:
     """A schema for each type, and the schemas that they refer to, by name."""
     return msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
 
 
-def _types_of(document: Operation | Refusal) -> list[Any]:
+def _collect_types(document: Documentation | Refusal) -> list[Any]:
     if isinstance(document, Refusal):
         return []
     bodies = (*_list_types(document.response), document.request)
@@ -117,7 +117,7 @@ def _list_types(response: Any) -> tuple[Any, ...]:
     return response if is_several else (response,)
 
 
-def _describe(document: Operation | Refusal) -> Json:
+def _describe(document: Documentation | Refusal) -> Json:
     if isinstance(document, Refusal):
         responses = _describe_errors((401, 403, 404, 429, 500, 503))
         return {"summary": "Not offered", "description": document.reason, "responses": responses}
@@ -139,7 +139,7 @@ def _describe_body(body: Any) -> Json:
     if body is None:
         return {}
     if not isinstance(body, Media):
-        described, _ = _schemas(_list_types(body))
+        described, _ = _build_schemas(_list_types(body))
         schema = described[0] if len(described) == 1 else {"anyOf": list(described)}
         body = Media("application/json", schema)
     return {"content": {body.type: {"schema": body.schema}}}

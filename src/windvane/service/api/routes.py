@@ -25,10 +25,10 @@ from windvane.service.api import (
     reward_batches,
 )
 from windvane.service.api.endpoint import (
+    Documentation,
     Endpoint,
     Handler,
     Media,
-    Operation,
     Refusal,
     Role,
 )
@@ -72,36 +72,36 @@ def _refusal(method: str, path: str, role: Role, reason: str, listed: bool = Tru
 LOOP_ENDPOINTS = (
     Endpoint(
         "POST", "/rank", events.rank, "rank", metric="rank",
-        document=Operation("Choose an action", 201, ExplainedRankResponse, RankRequest),
+        document=Documentation("Choose an action", 201, ExplainedRankResponse, RankRequest),
     ),
     Endpoint(
         "POST", "/events/{eventId:path}/reward", events.reward, "rank", metric="reward",
-        document=Operation("Reward a decision", 204, request=RewardRequest),
+        document=Documentation("Reward a decision", 204, request=RewardRequest),
     ),
     Endpoint(
         "POST", "/events/{eventId:path}/activate", events.activate, "rank", metric="activate",
-        document=Operation("Activate a decision", 204),
+        document=Documentation("Activate a decision", 204),
     ),
     Endpoint(
         "POST", "/rewards", reward_batches.put_rewards, "rank", metric="rewards",
-        document=Operation(
+        document=Documentation(
             "Reward many decisions at once", 200, RewardBatchResponse, RewardBatchRequest
         ),
     ),
     Endpoint(
         "GET", "/decisions", decision_stream.get_decisions, "read",
-        document=Operation(
+        document=Documentation(
             "Read decisions and their rewards in the order of the log", 200, DecisionPage,
             queries=decision_stream.QUERIES,
         ),
     ),
     Endpoint(
         "GET", "/configurations/service", management.get_settings, "read",
-        document=Operation("Read the settings", 200, management.ServiceConfiguration),
+        document=Documentation("Read the settings", 200, management.ServiceConfiguration),
     ),
     Endpoint(
         "PUT", "/configurations/service", management.put_settings, "admin",
-        document=Operation(
+        document=Documentation(
             "Change settings", 200, management.ServiceConfiguration,
             openapi.describe_changes(Settings),
         ),
@@ -109,41 +109,41 @@ LOOP_ENDPOINTS = (
     ),
     Endpoint(
         "GET", "/configurations/policy", management.get_policy, "read",
-        document=Operation("Read the policy", 200, PolicyConfiguration),
+        document=Documentation("Read the policy", 200, PolicyConfiguration),
     ),
     Endpoint(
         "PUT", "/configurations/policy", management.put_policy, "admin",
-        document=Operation("Change the policy", 200, PolicyConfiguration, PolicyConfiguration),
+        document=Documentation("Change the policy", 200, PolicyConfiguration, PolicyConfiguration),
         is_costly=True,
     ),
     Endpoint(
         "DELETE", "/configurations/policy", management.delete_policy, "admin",
-        document=Operation("Take the policy of a new loop", 200, PolicyConfiguration),
+        document=Documentation("Take the policy of a new loop", 200, PolicyConfiguration),
         is_costly=True,
     ),
     Endpoint(
         "GET", "/model", management.get_model, "read",
-        document=Operation("Download the model", 200, SNAPSHOT),
+        document=Documentation("Download the model", 200, SNAPSHOT),
         is_costly=True,
     ),
     _refusal("PUT", "/model", "admin", NO_MODEL_UPLOAD),
     Endpoint(
         "DELETE", "/model", management.delete_model, "admin",
-        document=Operation("Reset the model", 204),
+        document=Documentation("Reset the model", 204),
         is_costly=True,
     ),
     Endpoint(
         "GET", "/model/properties", management.get_model_properties, "read",
-        document=Operation("Read the dates of the model", 200, ModelProperties),
+        document=Documentation("Read the dates of the model", 200, ModelProperties),
     ),
     Endpoint(
         "DELETE", "/logs", management.delete_logs, "admin",
-        document=Operation("Delete the log; the model stays", 204),
+        document=Documentation("Delete the log; the model stays", 204),
         is_costly=True,
     ),
     Endpoint(
         "GET", "/logs/properties", management.get_logs_properties, "read",
-        document=Operation("Read the dates of the log", 200, LogsProperties),
+        document=Documentation("Read the dates of the log", 200, LogsProperties),
     ),
     *EVALUATION_ENDPOINTS,
     _refusal("POST", "/multislot/rank", "rank", NO_SLOTS),
@@ -155,25 +155,25 @@ LOOP_ENDPOINTS = (
 SERVICE_ENDPOINTS = (
     Endpoint(
         "GET", "/healthz", health.get_health, None, per_loop=False,
-        document=Operation("Is the service alive, and is it degraded?", 200, health.Health),
+        document=Documentation("Is the service alive, and is it degraded?", 200, health.Health),
     ),
     Endpoint(
         "GET", "/readyz", health.get_readiness, None, per_loop=False,
-        document=Operation("Are the loops loaded?", 200, health.Ready),
+        document=Documentation("Are the loops loaded?", 200, health.Ready),
     ),
     Endpoint(
         "GET", "/metrics", health.get_metrics, "read", per_loop=False,
-        document=Operation("Metrics for Prometheus", 200, TEXT),
+        document=Documentation("Metrics for Prometheus", 200, TEXT),
         is_costly=True,
     ),
     Endpoint(
         "GET", "/loops", loops.list_loops, "read", per_loop=False,
-        document=Operation("List the loops", 200, list[loops.LoopInfo]),
+        document=Documentation("List the loops", 200, list[loops.LoopInfo]),
         is_costly=True,
     ),
     Endpoint(
         "POST", "/loops", loops.create_loop, "admin", per_loop=False,
-        document=Operation("Create a loop", 201, loops.LoopInfo, loops.NewLoop),
+        document=Documentation("Create a loop", 201, loops.LoopInfo, loops.NewLoop),
         is_costly=True,
     ),
     Endpoint("GET", "/openapi.json", get_openapi, None, per_loop=False),
@@ -205,19 +205,21 @@ class Match(NamedTuple):
     path_params: dict[str, str | None]
 
 
-def _unanchored(path: str) -> str:
+def _strip_anchors(path: str) -> str:
     """The regular expression of a path in Starlette's syntax, without its anchors."""
     return compile_path(path)[0].pattern.removeprefix("^").removesuffix("$")
 
 
 # Loop and version, either of which may be missing.
 PREFIX = (
-    rf"(?:{_unanchored(LOOP_PREFIX)})?{API_PREFIX}(?:/(?:{'|'.join(map(re.escape, VERSIONS))}))?"
+    rf"(?:{_strip_anchors(LOOP_PREFIX)})?{API_PREFIX}(?:/(?:{'|'.join(map(re.escape, VERSIONS))}))?"
 )
 _PATTERNS = [
     (
         endpoint.method,
-        re.compile((PREFIX if endpoint.per_loop else "") + _unanchored(endpoint.path), re.DOTALL),
+        re.compile(
+            (PREFIX if endpoint.per_loop else "") + _strip_anchors(endpoint.path), re.DOTALL
+        ),
         endpoint,
     )
     for endpoint in ENDPOINTS
@@ -244,7 +246,7 @@ def _find_endpoint(method: str, path: str) -> Match | None:
 _find_cached_endpoint = lru_cache(maxsize=1024)(_find_endpoint)  # most requests are ranks
 
 
-def needed_role(method: str, match: Match | None) -> Role | None:
+def find_needed_role(method: str, match: Match | None) -> Role | None:
     """The role that a request needs; without an endpoint it depends on the method."""
     if match is not None:
         return match.endpoint.role

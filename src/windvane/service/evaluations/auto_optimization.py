@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from windvane.durations import parse_seconds
 from windvane.errors import StoreError
-from windvane.service.clock import MICROSECONDS_PER_SECOND
+from windvane.service.clock import MICROSECONDS_PER_DAY, MICROSECONDS_PER_SECOND
 from windvane.service.dates import format_date, parse_date
 from windvane.service.errors import EvaluationError, ServiceError
 from windvane.service.evaluations.contract import EvaluationContract, decode_contract
@@ -24,7 +24,6 @@ from windvane.service.store.evaluation_operations import AUTO, RUNNING
 
 CHECK_INTERVAL_SECONDS = 60.0  # between two looks at which loops are due
 EVALUATED_DAYS = 14
-MICROSECONDS_PER_DAY = 86_400 * MICROSECONDS_PER_SECOND
 logger = logging.getLogger("windvane.service")
 
 

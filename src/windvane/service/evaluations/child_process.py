@@ -12,7 +12,7 @@ from windvane.service.evaluations.outcome import encode
 from windvane.service.processes import build_command, build_environment
 from windvane.service.store.writer_protocol import MessageSplitter
 
-WORKER_CODE = "from windvane.service.evaluations.worker import main; main()"
+EVALUATION_CODE = "from windvane.service.evaluations.worker import main; main()"
 READ_BYTES = 1 << 16
 ONE_THREAD = {  # so that an evaluation takes one core and no more
     "NUMBA_NUM_THREADS": "1",
@@ -24,7 +24,7 @@ ONE_THREAD = {  # so that an evaluation takes one core and no more
 
 
 class JobResult(NamedTuple):
-    """What the process of an evaluation found, as JSON."""
+    """What the process of an evaluation has found, as JSON."""
 
     outcome: bytes
     series: bytes
@@ -37,7 +37,7 @@ class JobError(WindvaneError):
 async def run_child(job: Job, report: Callable[[float], None]) -> JobResult:
     """Run a job in a process of its own; if the task is cancelled, the process is killed."""
     process = await asyncio.create_subprocess_exec(
-        *build_command(WORKER_CODE),
+        *build_command(EVALUATION_CODE),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=build_environment() | ONE_THREAD,
@@ -45,7 +45,7 @@ async def run_child(job: Job, report: Callable[[float], None]) -> JobResult:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    found: dict[bytes, bytes] = {}
+    contents: dict[bytes, bytes] = {}
     splitter = MessageSplitter()
     try:
         process.stdin.write(encode(job) + b"\n")
@@ -55,15 +55,15 @@ async def run_child(job: Job, report: Callable[[float], None]) -> JobResult:
                 if kind == PROGRESS:
                     report(float(content))
                 else:
-                    found[kind] = content
+                    contents[kind] = content
         code = await process.wait()
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-    if FAILURE in found:
-        raise JobError(found[FAILURE].decode())
-    if OUTCOME not in found or SERIES not in found:
+    if FAILURE in contents:
+        raise JobError(contents[FAILURE].decode())
+    if OUTCOME not in contents or SERIES not in contents:
         raise JobError(f"the process of the evaluation ended with code {code}")
-    return JobResult(found[OUTCOME], found[SERIES])
+    return JobResult(contents[OUTCOME], contents[SERIES])

@@ -26,7 +26,7 @@ from windvane.service.evaluations.contract import (
 )
 from windvane.service.evaluations.outcome import (
     OPTIMAL_IF_NONE_IS_SURE,
-    Outcome,
+    EvaluationOutcome,
     PolicySeries,
     decode_outcome,
     decode_series,
@@ -150,7 +150,7 @@ class Evaluations:
 
     async def cancel(self, row: EvaluationRow) -> None:
         """End an evaluation; its row stays, with the status Canceled."""
-        outcome = Outcome(error="it was cancelled")
+        outcome = EvaluationOutcome(error="it was cancelled")
         await self._end(row, CANCELED, outcome)
         self._stop(row)
 
@@ -215,7 +215,7 @@ class Evaluations:
     async def _run_one(self, row: EvaluationRow) -> None:
         loop = self._find_loop(row.loop)
         if loop is None:
-            await self._end(row, FAILED, Outcome(error="its loop cannot be loaded"))
+            await self._end(row, FAILED, EvaluationOutcome(error="its loop cannot be loaded"))
             return
         job = Job(
             where=self._service.store.url.render_as_string(hide_password=False),
@@ -233,10 +233,10 @@ class Evaluations:
             return  # the evaluation was cancelled or deleted
         except TimeoutError:
             error = f"it took longer than {TIME_LIMIT_SECONDS / 3600:g} hours"
-            await self._end(row, TIMEOUT, Outcome(error=error))
+            await self._end(row, TIMEOUT, EvaluationOutcome(error=error))
         except JobError as reason:
             logger.warning("the evaluation %s of loop %s failed: %s", row.key, loop.name, reason)
-            await self._end(row, FAILED, Outcome(error=str(reason)))
+            await self._end(row, FAILED, EvaluationOutcome(error=str(reason)))
         else:
             await self._finish(row, loop, result)
 
@@ -278,7 +278,7 @@ class Evaluations:
         if not await self._end(row, status, outcome):
             await self._service.write(DeleteEvaluation(row.id))  # the parts of a deleted one
 
-    async def _end(self, row: EvaluationRow, status: str, outcome: Outcome) -> bool:
+    async def _end(self, row: EvaluationRow, status: str, outcome: EvaluationOutcome) -> bool:
         text = encode(outcome).decode()
         end = EndEvaluation(row.id, status, text, self._service.clock.now_us())
         has_ended = await self._service.write(end)
@@ -297,7 +297,7 @@ def check_policies(contract: EvaluationContract, loop: Loop) -> None:
     list_policies(contract, loop.settings)
 
 
-def find_changes(outcome: Outcome, policy_name: str) -> dict[str, Any] | None:
+def find_changes(outcome: EvaluationOutcome, policy_name: str) -> dict[str, Any] | None:
     """The settings of a policy of an evaluation; None if there are none that a loop can run."""
     for policy in outcome.policies:
         if policy.name == policy_name:
@@ -305,7 +305,7 @@ def find_changes(outcome: Outcome, policy_name: str) -> dict[str, Any] | None:
     return None
 
 
-def describe_evidence(outcome: Outcome) -> str:
+def describe_evidence(outcome: EvaluationOutcome) -> str:
     """Why auto-optimisation applies a policy or retains the loop's own, in a sentence."""
     for policy in outcome.policies:
         if policy.name == outcome.optimal_policy != OPTIMAL_IF_NONE_IS_SURE:

@@ -75,14 +75,14 @@ def find_features(log: Log) -> list[Feature]:
 
 
 def _list_features(features: DecisionFeatures) -> set[Feature]:
-    found = {Feature("id", None, "id")}
-    found.update(_list_names("context", features.context))
+    listed = {Feature("id", None, "id")}
+    listed.update(_iterate_features("context", features.context))
     for action in features.actions:
-        found.update(_list_names("action", action.features))
-    return found
+        listed.update(_iterate_features("action", action.features))
+    return listed
 
 
-def _list_names(side: Side, objects: JsonObjects) -> Iterator[Feature]:
+def _iterate_features(side: Side, objects: JsonObjects) -> Iterator[Feature]:
     for each in objects:
         for name, value in each.items():
             if name.startswith("_") or value is None:

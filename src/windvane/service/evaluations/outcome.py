@@ -37,7 +37,7 @@ class FeatureImportance(msgspec.Struct, frozen=True, rename="camel"):
     score: float
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class EvaluationOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How an evaluation, or a measurement of feature importances, ended."""
 
     error: str | None = None
@@ -76,5 +76,5 @@ class PolicySeries(msgspec.Struct, frozen=True):
 
 
 encode = msgspec.json.Encoder().encode
-decode_outcome = msgspec.json.Decoder(Outcome).decode
+decode_outcome = msgspec.json.Decoder(EvaluationOutcome).decode
 decode_series = msgspec.json.Decoder(list[PolicySeries]).decode  # in the order of the policies

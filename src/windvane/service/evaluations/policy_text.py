@@ -12,8 +12,16 @@ from windvane.errors import SettingError
 from windvane.service.loops.settings import DEFAULTS_OF_FULL, Settings
 
 SETTING_NAME = re.compile(r"(?:^|(?<=[\s,;]))([A-Za-z]+)=")
-NAMES_OF_DIAGONAL = ("halfLife", "explorationPercentage", "crossings", "arraySize")
-NAMES_OF_FULL = ("halfLife", "explorationPercentage", "width", "noise", "dim", "ridge", "belief")
+POLICY_NAMES_OF_DIAGONAL = ("halfLife", "explorationPercentage", "crossings", "arraySize")
+POLICY_NAMES_OF_FULL = (
+    "halfLife",
+    "explorationPercentage",
+    "width",
+    "noise",
+    "dim",
+    "ridge",
+    "belief",
+)
 NUMBERS = ("explorationPercentage", "width", "noise", "dim", "ridge", "arraySize")
 WHOLE_NUMBERS = ("dim", "arraySize")
 NAMES_OF_LEARNER = {  # on the wire, by keyword of `Learner`
@@ -46,7 +54,7 @@ def format_policy(settings: Settings) -> str:
 
 
 def _list_names(settings: Settings) -> tuple[str, ...]:
-    return NAMES_OF_FULL if settings.belief == "full" else NAMES_OF_DIAGONAL
+    return POLICY_NAMES_OF_FULL if settings.belief == "full" else POLICY_NAMES_OF_DIAGONAL
 
 
 def read_policy(text: str, settings: Settings) -> Settings:

@@ -4,10 +4,9 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from windvane.service.clock import MICROSECONDS_PER_SECOND
+from windvane.service.clock import MICROSECONDS_PER_MINUTE
 from windvane.service.evaluations.outcome import IpsSums, PolicySeries
 
-MICROSECONDS_PER_MINUTE = 60 * MICROSECONDS_PER_SECOND
 QUANTILE = 1.96  # of a 95 % interval
 
 

@@ -25,8 +25,8 @@ from windvane.service.evaluations.feature_importance import measure_importances
 from windvane.service.evaluations.job_messages import FAILURE, OUTCOME, PROGRESS, SERIES
 from windvane.service.evaluations.outcome import (
     OPTIMAL_IF_NONE_IS_SURE,
+    EvaluationOutcome,
     IpsSums,
-    Outcome,
     PolicyOutcome,
     PolicySeries,
     encode,
@@ -103,7 +103,7 @@ def run_job(job: Job, send: Send) -> None:
             scores = measure_importances(
                 log, settings, lambda share: send(PROGRESS, repr(share).encode())
             )
-            send(OUTCOME, encode(Outcome(scores=scores)))
+            send(OUTCOME, encode(EvaluationOutcome(scores=scores)))
             send(SERIES, b"[]")
             return
         policies = list_policies(contract, settings)
@@ -112,26 +112,26 @@ def run_job(job: Job, send: Send) -> None:
         def report(progress: EvaluationProgress) -> None:
             send(PROGRESS, repr(min(1.0, progress.rows / total)).encode())
 
-        found = evaluate(
+        evaluation = evaluate(
             log,
             [policy.candidate for policy in policies],
             level=compute_level(contract.run, len(policies) - 1),
             progress=report,
         )
-        outcome = Outcome(
-            optimal_policy=find_optimal(found.policies),
+        outcome = EvaluationOutcome(
+            optimal_policy=find_optimal(evaluation.policies),
             policies=[
                 _summarize(policy, result)
-                for policy, result in zip(policies, found.policies, strict=True)
+                for policy, result in zip(policies, evaluation.policies, strict=True)
             ],
-            rows=found.rows,
-            since=found.since,
-            until=found.until,
-            doubt=find_doubt(found.policies),
-            warnings=list(found.warnings),
+            rows=evaluation.rows,
+            since=evaluation.since,
+            until=evaluation.until,
+            doubt=find_doubt(evaluation.policies),
+            warnings=list(evaluation.warnings),
         )
         send(OUTCOME, encode(outcome))
-        send(SERIES, encode(_list_series(found.policies)))
+        send(SERIES, encode(_list_series(evaluation.policies)))
 
 
 def compute_level(run: int, policies: int) -> float:
@@ -185,12 +185,12 @@ def list_problems(result: PolicyResult) -> list[str]:
     Few decisions, rare large weights and rare rewards are no reason: these intervals hold anyway,
     and a mean weight below 1 may only say that large weights are rare.
     """
-    found = result.diagnostics
-    z = found.mean_weight_z
+    diagnostics = result.diagnostics
+    z = diagnostics.mean_weight_z
     lenient = replace(
-        found,
+        diagnostics,
         mean_weight_z=None if z is None else max(z, 0.0),
-        effective_rows=float(found.rows),
+        effective_rows=float(diagnostics.rows),
         largest_weight=0.0,
         defaulted=0.0,
         degraded=0.0,

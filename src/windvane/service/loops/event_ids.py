@@ -11,7 +11,7 @@ _EVENTS_PER_SYSTEM_CALL = 256
 _random_suffixes: list[str] = []
 
 
-def new_event_id(at_us: int) -> str:
+def make_event_id(at_us: int) -> str:
     """An event id that nobody can guess, of 25 letters.
 
     Ids sort by time, which keeps a database index compact.

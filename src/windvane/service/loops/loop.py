@@ -16,7 +16,7 @@ import numpy as np
 from windvane.errors import FeatureError
 from windvane.service.clock import ServiceClock
 from windvane.service.errors import RankRequestError
-from windvane.service.loops.event_ids import new_event_id
+from windvane.service.loops.event_ids import make_event_id
 from windvane.service.loops.expiry_schedule import ExpirySchedule
 from windvane.service.loops.log_sharing import LessonLags
 from windvane.service.loops.model import Choice, Moment
@@ -248,7 +248,7 @@ class Loop:
         several servers share the log; otherwise it is the next round of the model.
         """
         at = self.clock.now_us()
-        event_id = request.event_id or new_event_id(at)
+        event_id = request.event_id or make_event_id(at)
         if "\0" in event_id:
             raise RankRequestError("eventId must have no NUL", "eventId")
         places = offer.places_without(request.excluded_actions)

@@ -9,7 +9,7 @@ import contextlib
 import logging
 
 from windvane.errors import StoreError
-from windvane.service.clock import MICROSECONDS_PER_SECOND
+from windvane.service.clock import MICROSECONDS_PER_DAY
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import Service
 from windvane.service.store.clock_operations import PutClock, StepClock
@@ -21,7 +21,6 @@ RETENTION_INTERVAL_SECONDS = 3600.0  # between two searches for decisions that a
 RECLAIM_PAUSE_SECONDS = 0.05  # between two steps, in which requests are written
 CLOCK_INTERVAL_SECONDS = 1.0  # between two comparisons of service time with the wall clock
 STORE_CLOCK_EVERY_COMPARISONS = 60  # after which service time is stored
-MICROSECONDS_PER_DAY = 86_400 * MICROSECONDS_PER_SECOND
 
 logger = logging.getLogger("windvane.service")
 
@@ -41,7 +40,8 @@ async def run_sweeps(service: Service) -> None:
             due = await _find_due_loops(service)
             for number, loop in enumerate(list(service.loops.values())):
                 is_due = loop.id in due
-                is_probe = bool(service.degraded) and number == 0  # a write shows if the log works
+                # The first loop writes in any case: this shows whether the log works again.
+                is_probe = bool(service.degraded_reason) and number == 0
                 is_needed = is_due or is_probe or loop.needs_snapshot or loop.unwritten_changes
                 if is_needed and loop.name not in tasks:
                     sweep = _sweep_loop(service, loop, is_due or is_probe)

@@ -112,7 +112,7 @@ class Service:
         writer.on_news = self.take_news
 
     @property
-    def degraded(self) -> str | None:
+    def degraded_reason(self) -> str | None:
         """Why rank requests may get the first action, or other writes fail; None if all works."""
         if reason := self._defect or self.writer.failures.describe():
             return reason
@@ -179,8 +179,8 @@ class Service:
     async def _rank(self, loop: Loop, request: RankOptions, offer: Offer, text: str) -> bytes:
         if not (self.writer.is_ready and self.withdrawals.has_room()):
             self.writer.failures.add("PutDecision", WRITER_BEHIND, is_vague=True)
-            instead = self._degrade(loop, request, offer, text, WRITER_BEHIND)
-            return render(instead, offer)
+            replacement = self._degrade(loop, request, offer, text, WRITER_BEHIND)
+            return render(replacement, offer)
         round_ = None
         if loop.rounds is not None:
             try:
@@ -211,17 +211,30 @@ class Service:
             kept = await writing
         except (StoreError, TimeoutError) as reason:
             named = replace(request, event_id=decision.event_id)
-            instead = self._degrade(loop, named, offer, text, str(reason) or TOO_LONG)
+            replacement = self._degrade(loop, named, offer, text, str(reason) or TOO_LONG)
             if isinstance(reason, TimeoutError) or (
                 is_submitted and reason.kind in MAYBE_COMMITTED
             ):
-                self.withdrawals.add(decision, instead, loop.terms)
-            return render(instead, offer)
+                self.withdrawals.add(decision, replacement, loop.terms)
+            return render(replacement, offer)
         finally:
             self.withdrawals.end_decision(decision)
         if not decision.degraded:
             self._defect = self._logged_reason = None
         return answer if kept.is_new else kept.answer
+
+    def _decide(
+        self, loop: Loop, request: RankOptions, offer: Offer, text: str, round_: int | None = None
+    ) -> Decision:
+        """A decision; a degraded one if a defect keeps the loop from choosing."""
+        try:
+            return loop.decide(request, offer, text, round_=round_)
+        except RankRequestError:
+            raise
+        except Exception as reason:
+            self._defect = f"no choice could be made ({type(reason).__name__}: {reason})"
+            self._log_degraded(self._defect, reason)
+            return loop.decide(request, offer, text, degraded=True)
 
     def _degrade(
         self, loop: Loop, request: RankOptions, offer: Offer, text: str, reason: str
@@ -256,6 +269,22 @@ class Service:
             message = f"the event {event_id[:80]!r} has {MAX_REWARDS_PER_EVENT} rewards already"
             raise TooManyRequestsError(f"{message}, the log keeps no more of it", "eventId")
 
+    async def put_rewards(self, loop_name: str, entries: Sequence[RewardEntry]) -> Sequence[str]:
+        """Put valid rewards in the log with one commit; returns the status of each of them."""
+        loop = await self.get_loop(loop_name)
+        if not entries:
+            return ()
+        loop.work.check_room()
+        if self._waiting_batch_rewards + len(entries) > MAX_WAITING_BATCH_REWARDS:
+            message = f"{self._waiting_batch_rewards} rewards of batches wait for the log"
+            raise TooManyRequestsError(f"{message}, no more are accepted", "rewards", 1)
+        self._waiting_batch_rewards += len(entries)
+        try:
+            put = PutRewards(loop.id, tuple(entries), self.clock.now_us(), loop.terms)
+            return (await self.write(put, loop, WRITE_TIMEOUT_SECONDS)).statuses
+        finally:
+            self._waiting_batch_rewards -= len(entries)
+
     async def activate(self, loop_name: str, event_id: str) -> None:
         """Activate a decision whose activation was deferred."""
         loop = await self.get_loop(loop_name)
@@ -282,6 +311,11 @@ class Service:
             put = PutSettings(loop.id, loop.settings.to_json(), self.clock.now_us(), FORGET)
             await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
             await loop.work.wait()
+
+    async def encode_model(self, name: str) -> bytes:
+        """The belief of a loop as the store keeps it."""
+        loop = await self.get_loop(name)
+        return await loop.work.call(loop.encode_snapshot, is_long=True)
 
     async def delete_log(self, name: str) -> None:
         """Delete all decisions of a loop made until now; its belief stays."""
@@ -323,23 +357,6 @@ class Service:
             if changes and changes[0] is change:  # no other task has written it meanwhile
                 changes.pop(0)
 
-    def bound_expiry(self, before_us: int) -> int:
-        """The time, at most `before_us`, before which no decision may still be withdrawn."""
-        if self.sharing is not None:
-            before_us = min(before_us, self.sharing.settled_until)
-        return self.withdrawals.bound_expiry(before_us)
-
-    def take_news(self, news: LogNews) -> None:
-        """Let a loop learn what another server, or another process of this one, has written."""
-        loop = self._registry.find_by_id(news.loop)
-        if loop is not None and (loop.must_restore or loop.is_behind(news.lesson, news.change)):
-            teach(loop, news)
-
-    async def encode_model(self, name: str) -> bytes:
-        """The belief of a loop as the store keeps it."""
-        loop = await self.get_loop(name)
-        return await loop.work.call(loop.encode_snapshot, is_long=True)
-
     def write(
         self, operation: Operation[Result], loop: Loop | None = None, timeout: float | None = None
     ) -> "asyncio.Future[Result]":
@@ -353,6 +370,18 @@ class Service:
         self.withdrawals.submit()
         return self.writer.submit(operation, then, timeout)
 
+    def bound_expiry(self, before_us: int) -> int:
+        """The time, at most `before_us`, before which no decision may still be withdrawn."""
+        if self.sharing is not None:
+            before_us = min(before_us, self.sharing.settled_until)
+        return self.withdrawals.bound_expiry(before_us)
+
+    def take_news(self, news: LogNews) -> None:
+        """Let a loop learn what another server, or another process of this one, has written."""
+        loop = self._registry.find_by_id(news.loop)
+        if loop is not None and (loop.must_restore or loop.is_behind(news.lesson, news.change)):
+            teach(loop, news)
+
     async def _reload_loops(self) -> None:
         """Read what the log has got before a new writer process writes.
 
@@ -362,35 +391,6 @@ class Service:
             await loop.work.call(partial(restore_if_outdated, loop), is_long=True)
             for _, at in await asyncio.to_thread(self.store.list_waiting_times, loop.id):
                 loop.expiries.add(at)
-
-    def _decide(
-        self, loop: Loop, request: RankOptions, offer: Offer, text: str, round_: int | None = None
-    ) -> Decision:
-        """A decision; a degraded one if a defect keeps the loop from choosing."""
-        try:
-            return loop.decide(request, offer, text, round_=round_)
-        except RankRequestError:
-            raise
-        except Exception as reason:
-            self._defect = f"no choice could be made ({type(reason).__name__}: {reason})"
-            self._log_degraded(self._defect, reason)
-            return loop.decide(request, offer, text, degraded=True)
-
-    async def put_rewards(self, loop_name: str, entries: Sequence[RewardEntry]) -> Sequence[str]:
-        """Put valid rewards in the log with one commit; returns the status of each of them."""
-        loop = await self.get_loop(loop_name)
-        if not entries:
-            return ()
-        loop.work.check_room()
-        if self._waiting_batch_rewards + len(entries) > MAX_WAITING_BATCH_REWARDS:
-            message = f"{self._waiting_batch_rewards} rewards of batches wait for the log"
-            raise TooManyRequestsError(f"{message}, no more are accepted", "rewards", 1)
-        self._waiting_batch_rewards += len(entries)
-        try:
-            put = PutRewards(loop.id, tuple(entries), self.clock.now_us(), loop.terms)
-            return (await self.write(put, loop, WRITE_TIMEOUT_SECONDS)).statuses
-        finally:
-            self._waiting_batch_rewards -= len(entries)
 
 
 def _make_snapshot(loop: Loop) -> PutSnapshot:

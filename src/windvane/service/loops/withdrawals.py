@@ -57,7 +57,7 @@ class Withdrawals:
             before_us = min(before_us, next(iter(times.values()), before_us))
         return before_us
 
-    def add(self, decision: Decision, instead: Decision, terms: RewardTerms) -> None:
+    def add(self, decision: Decision, replacement: Decision, terms: RewardTerms) -> None:
         """Record that a decision is to be withdrawn, then withdraw it as soon as the log works.
 
         Raises a StoreError if the record cannot be written: then the degraded answer must not go
@@ -66,12 +66,12 @@ class Withdrawals:
         slot = None
         if self._file is not None:
             try:
-                slot = self._file.add(_make_record(decision, instead))
+                slot = self._file.add(_make_record(decision, replacement))
             except OSError as error:
                 message = f"store: a degraded answer cannot be recorded ({error})"
                 self._writer.failures.add(Withdraw.__name__, message)
                 raise StoreError(message, "disk") from None
-        withdrawal = Withdraw(decision, instead, terms)
+        withdrawal = Withdraw(decision, replacement, terms)
         self._unfinished[id(withdrawal)] = decision.at
         self._unsent.append((withdrawal, slot))
         self.submit()
@@ -124,13 +124,13 @@ def _find_decision(store: LogReader, record: WithdrawalRecord) -> Decision | Non
         return None
 
 
-def _make_record(decision: Decision, instead: Decision) -> WithdrawalRecord:
+def _make_record(decision: Decision, replacement: Decision) -> WithdrawalRecord:
     """Make a record that fits into a slot, with fewer action ids if need be."""
     room = RECORD_BYTES - NUMBERS_BYTES - len(decision.event_id.encode())
-    actions = instead.actions
+    actions = replacement.actions
     has_all_actions = len(actions.encode()) <= room
     if not has_all_actions:
-        chosen_id = decode_action_ids(actions)[instead.chosen]
+        chosen_id = decode_action_ids(actions)[replacement.chosen]
         actions = msgspec.json.encode([chosen_id]).decode()
         if len(actions.encode()) > room:
             actions = '[""]'  # only a repetition of the same request will miss the id
@@ -141,7 +141,7 @@ def _make_record(decision: Decision, instead: Decision) -> WithdrawalRecord:
         at=decision.at,
         mode=decision.mode,
         deferred=decision.deferred,
-        chosen=instead.chosen,
+        chosen=replacement.chosen,
         actions=actions,
         has_all_actions=has_all_actions,
     )
@@ -157,7 +157,7 @@ def _restore_withdrawal(record: WithdrawalRecord, stored: Decision | None) -> Wi
     action_ids = decode_action_ids(actions)
     probabilities = np.zeros(len(action_ids))
     probabilities[chosen] = 1.0
-    instead = Decision(
+    replacement = Decision(
         loop=record.loop,
         event_id=record.event_id,
         round=record.round,
@@ -172,4 +172,4 @@ def _restore_withdrawal(record: WithdrawalRecord, stored: Decision | None) -> Wi
         answer=b"",  # the log rebuilds it
         request="{}",
     )
-    return Withdraw(instead, instead, REPLAY_TERMS)
+    return Withdraw(replacement, replacement, REPLAY_TERMS)

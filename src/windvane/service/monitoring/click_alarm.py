@@ -64,7 +64,7 @@ class RateChange(NamedTuple):
     is_of_explored: bool = False  # whether only explored decisions were counted
 
 
-class Evidence(NamedTuple):
+class RateEvidence(NamedTuple):
     """The evidence for a change at some places; the arrays have any one shape."""
 
     of_rate: Floats  # Λ(n·r)
@@ -76,7 +76,7 @@ class Evidence(NamedTuple):
         return (self.of_rate >= RATE_THRESHOLD) & (self.of_predictions >= PREDICTION_THRESHOLD)
 
 
-def measure_evidence(before: Floats, after: Floats) -> Evidence:
+def measure_evidence(before: Floats, after: Floats) -> RateEvidence:
     """Measure the evidence for a change between parts with (n, O, E) along the first axis."""
     lessons_1, clicks_1, expected_1 = before
     lessons_2, clicks_2, expected_2 = after
@@ -91,7 +91,7 @@ def measure_evidence(before: Floats, after: Floats) -> Evidence:
     of_predictions += _compare(misses_1, lessons_1 - expected_1, misses_2, lessons_2 - expected_2)
     has_risen = clicks_2 * lessons_1 > clicks_1 * lessons_2
     exceeds_predictions = clicks_2 * expected_1 > clicks_1 * expected_2
-    return Evidence(of_rate, np.where(has_risen == exceeds_predictions, of_predictions, 0.0))
+    return RateEvidence(of_rate, np.where(has_risen == exceeds_predictions, of_predictions, 0.0))
 
 
 def _compare(counts_1: Floats, expected_1: Floats, counts_2: Floats, expected_2: Floats) -> Floats:

@@ -42,7 +42,7 @@ BIN_WIDTHS_US = (
 )
 
 
-class DecisionColumns(NamedTuple):
+class DecisionArrays(NamedTuple):
     """Decisions as columns, (n,) each."""
 
     at: Integers  # microseconds since 1970
@@ -52,10 +52,10 @@ class DecisionColumns(NamedTuple):
     action: Integers  # number of the chosen action
     explored: npt.NDArray[np.bool_]  # whether another action was more probable
 
-    def select_since(self, time: int) -> "DecisionColumns":
+    def select_since(self, time: int) -> "DecisionArrays":
         """Select the decisions made at a time or later."""
         selected = self.at >= time
-        return DecisionColumns(
+        return DecisionArrays(
             self.at[selected],
             self.reward[selected],
             self.baseline[selected],
@@ -65,7 +65,7 @@ class DecisionColumns(NamedTuple):
         )
 
 
-class LessonColumns(NamedTuple):
+class LessonArrays(NamedTuple):
     """Lessons as columns, (m,) each, and the path of the estimate."""
 
     at: Integers  # microseconds since 1970
@@ -75,11 +75,11 @@ class LessonColumns(NamedTuple):
     path_at: Integers  # (k,), increasing
     path: Sequence[Parameter]  # the estimate from each of these times on
 
-    def select_since(self, time: int) -> "LessonColumns":
+    def select_since(self, time: int) -> "LessonArrays":
         """Select the lessons learned at a time or later, and the estimate they started from."""
         selected = self.at >= time
         first = max(int(np.searchsorted(self.path_at, time)) - 1, 0)
-        return LessonColumns(
+        return LessonArrays(
             self.at[selected],
             self.error[selected],
             self.alarms[self.alarms >= time],
@@ -211,7 +211,7 @@ def select_known(rewards: Floats, weights: Floats) -> tuple[Floats, Floats]:
 
 
 def estimate_per_bin(
-    bins: Bins, decisions: DecisionColumns, weights: Floats, smoothing: int = 0
+    bins: Bins, decisions: DecisionArrays, weights: Floats, smoothing: int = 0
 ) -> Series:
     """Estimate the value in each bin with decisions, from it and `smoothing` bins on each side."""
     known = ~(np.isnan(decisions.reward) | np.isnan(weights))
@@ -225,7 +225,7 @@ def estimate_per_bin(
     return Series([each.value for each in values], [each.error for each in values])
 
 
-def compute_prediction_errors(bins: Bins, lessons: LessonColumns) -> Series:
+def compute_prediction_errors(bins: Bins, lessons: LessonArrays) -> Series:
     """Compute the root mean square prediction error of each bin, √m ± (√(m + 2e) − √m)."""
     known = ~np.isnan(lessons.error)
     places, squares = bins.find(lessons.at[known]), lessons.error[known] ** 2
@@ -238,18 +238,18 @@ def compute_prediction_errors(bins: Bins, lessons: LessonColumns) -> Series:
     return Series(roots, errors)
 
 
-def find_alarm_bins(bins: Bins, lessons: LessonColumns) -> list[int]:
+def find_alarm_bins(bins: Bins, lessons: LessonArrays) -> list[int]:
     """Find the bins in which an alarm was raised because of prediction errors."""
     return [int(k) for k in np.unique(bins.find(lessons.alarms))]
 
 
-def find_rate_change_bins(bins: Bins, lessons: LessonColumns) -> list[int]:
+def find_rate_change_bins(bins: Bins, lessons: LessonArrays) -> list[int]:
     """Find the bins in which an alarm was raised because of the share of clicks."""
     times = np.array([change.at for change in lessons.rate_changes], np.int64)
     return [int(k) for k in np.unique(bins.find(times))]
 
 
-def compute_movement(bins: Bins, lessons: LessonColumns) -> list[float]:
+def compute_movement(bins: Bins, lessons: LessonArrays) -> list[float]:
     """Compute how far θ̂ moved in each bin, ‖θ̂ at its end − θ̂ at its start‖.
 
     A bin that starts before the first known estimate starts from that one, and is NaN if it also
@@ -268,7 +268,7 @@ def compute_distance(start: Parameter, end: Parameter) -> float:
     return float(np.linalg.norm(end - start))
 
 
-def count_shares(bins: Bins, decisions: DecisionColumns, names: Sequence[str]) -> list[ActionShare]:
+def count_shares(bins: Bins, decisions: DecisionArrays, names: Sequence[str]) -> list[ActionShare]:
     """Count how often the most chosen actions were chosen, and all other actions together."""
     places = bins.find(decisions.at)
     per_bin = np.bincount(places, minlength=bins.size)
@@ -286,7 +286,7 @@ def count_shares(bins: Bins, decisions: DecisionColumns, names: Sequence[str]) -
 
 
 def compute_waiting_shares(
-    bins: Bins, decisions: DecisionColumns, waiting_since: int
+    bins: Bins, decisions: DecisionArrays, waiting_since: int
 ) -> list[float]:
     """Compute the share of each bin that still waits for a reward.
 

@@ -6,10 +6,10 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from windvane.service.clock import MICROSECONDS_PER_SECOND
+from windvane.service.clock import MICROSECONDS_PER_MINUTE, MICROSECONDS_PER_SECOND
 from windvane.service.evaluations.outcome import (
     ChartSeries,
-    Outcome,
+    EvaluationOutcome,
     PolicyOutcome,
     decode_outcome,
 )
@@ -31,7 +31,6 @@ from windvane.service.store.evaluation_queries import EvaluationHeading
 from windvane.service.store.rows import EvaluationRow, SettingsChange
 
 SHOWN_EVALUATIONS = 20  # the newest ones, of which one can be chosen
-MICROSECONDS_PER_MINUTE = 60 * MICROSECONDS_PER_SECOND
 STATUS_WORDS = {  # by status of the log
     RUNNING: "running",
     "Succeeded": "finished",
@@ -162,8 +161,8 @@ def _find_last_change(changes: Sequence[SettingsChange]) -> AppliedChange | None
         before, after = (
             msgspec.to_builtins(Settings.from_json(each.settings)) for each in (old, new)
         )
-        if found := list_changes(before, after):
-            return AppliedChange(new.at, new.by, found)
+        if differences := list_changes(before, after):
+            return AppliedChange(new.at, new.by, differences)
     return None
 
 
@@ -178,7 +177,7 @@ def list_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Ch
 
 def _build_shown(record: EvaluationRecord, settings: Mapping[str, Any]) -> ShownEvaluation:
     row = record.row
-    outcome = Outcome() if row.outcome is None else decode_outcome(row.outcome)
+    outcome = EvaluationOutcome() if row.outcome is None else decode_outcome(row.outcome)
     steps = _find_steps(record.charts)
     rate = _compute_rate(outcome)
     lines = [
@@ -268,7 +267,7 @@ def _find_best(others: Sequence[PolicyLine], optimal: str) -> PolicyLine | None:
 
 def _answer(
     row: EvaluationRow,
-    outcome: Outcome,
+    outcome: EvaluationOutcome,
     progress: float | None,
     others: Sequence[PolicyLine],
     best: PolicyLine | None,
@@ -325,7 +324,7 @@ def _place_in_steps(policy: PolicyOutcome, chart: ChartSeries, steps: Steps) -> 
     return Series(values, errors)
 
 
-def _compute_rate(outcome: Outcome) -> float | None:
+def _compute_rate(outcome: EvaluationOutcome) -> float | None:
     """Decisions per second in the time of the log; None if it cannot be said."""
     if outcome.since is None or outcome.until is None or outcome.until <= outcome.since:
         return None

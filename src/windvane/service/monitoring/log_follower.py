@@ -31,14 +31,14 @@ from windvane.service.monitoring.click_monitor import ClickMonitor
 from windvane.service.monitoring.drift_alarm import DriftAlarm
 from windvane.service.monitoring.estimates import (
     NAN,
-    DecisionColumns,
-    LessonColumns,
+    DecisionArrays,
+    LessonArrays,
     Parameter,
     compute_distance,
 )
 from windvane.service.store import monitoring_queries
 from windvane.service.store.decision_codec import decode_action_ids
-from windvane.service.store.monitoring_queries import DecisionSummary, LogPosition
+from windvane.service.store.monitoring_queries import DecisionSummary, WindowStart
 from windvane.service.store.rows import Lesson
 
 MAX_DECISIONS = 20_000  # that are followed
@@ -64,7 +64,7 @@ _decode_excluded_actions = msgspec.json.Decoder(_ExcludedActions).decode
 
 @dataclass(slots=True)
 class FollowedDecision:
-    """The values of a decision that the statistics use; see `DecisionColumns`."""
+    """The values of a decision that the statistics use; see `DecisionArrays`."""
 
     id: int
     at: int
@@ -116,7 +116,7 @@ class LogFollower:
         self._followed_model = loop.model  # whose settings the shadow has
         self._newest = Moment(0, 0)  # of the newest decision learned from
         if decision_count is not None and decision_count <= max_decisions:
-            start = LogPosition(0, 0)
+            start = WindowStart(0, 0)
         else:
             start = monitoring_queries.find_window_start(loop.store, loop.id, max_decisions)
         self._last_decision, self._last_lesson = start
@@ -289,12 +289,12 @@ class LogFollower:
         last = self.path[-1][0] if self.path else 0
         self.path.append((max(at, last), self.shadow.summarize()))
 
-    def collect_decisions(self) -> tuple[DecisionColumns, list[str]]:
+    def collect_decisions(self) -> tuple[DecisionArrays, list[str]]:
         """Collect the decisions as columns, and the names of the actions by number."""
         rows = self.decisions
         numbers: dict[str, int] = {}
         actions = [numbers.setdefault(row.action, len(numbers)) for row in rows]
-        columns = DecisionColumns(
+        columns = DecisionArrays(
             np.array([row.at for row in rows], np.int64),
             np.array([row.reward for row in rows], np.float64),
             np.array([row.baseline for row in rows], np.float64),
@@ -304,9 +304,9 @@ class LogFollower:
         )
         return columns, list(numbers)
 
-    def collect_lessons(self) -> LessonColumns:
+    def collect_lessons(self) -> LessonArrays:
         """Collect the lessons as columns, with the alarms and the path of the estimate."""
-        return LessonColumns(
+        return LessonArrays(
             np.array([at for at, _ in self.errors], np.int64),
             np.array([error for _, error in self.errors], np.float64),
             np.array(self.alarm_times, np.int64),

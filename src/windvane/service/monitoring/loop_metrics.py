@@ -23,7 +23,7 @@ from windvane.service.monitoring.metric_info import MetricInfo, format_value
 from windvane.service.store.monitoring_queries import find_last_lesson_times, read_funnels
 from windvane.service.store.rows import Funnel
 
-BUDGET_SECONDS = 0.1  # for the loops that have changed, in one scrape
+SCRAPE_BUDGET_SECONDS = 0.1  # for the loops that have changed, in one scrape
 RECENT_DECISIONS = 1000  # over which the gauges of a loop are computed
 REWARD_OUTCOMES = (
     *("learned", "summed", "extra", "held"),
@@ -145,7 +145,7 @@ class LoopMetrics:
 
     def _update(self, entry: _LoopEntry, funnel: Funnel, started: float) -> None:
         """Compute the gauges of a loop; those of the follower only within the budget."""
-        budget = started + BUDGET_SECONDS - time.monotonic()
+        budget = started + SCRAPE_BUDGET_SECONDS - time.monotonic()
         entry.is_complete = funnel.ranked == 0
         is_visited = budget > 0.0 and not entry.is_complete
         if is_visited:

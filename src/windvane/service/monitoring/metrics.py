@@ -183,7 +183,7 @@ class ServiceCollector(Collector):
             dropped.add_metric((cause,), count)
         yield dropped
         for info, value in (
-            (DEGRADED, float(bool(service.degraded))),
+            (DEGRADED, float(bool(service.degraded_reason))),
             (WRITES_WAITING, service.writer.waiting_count),
             (COMMITS, service.writer.commit_count),
             (CLOCK_OFFSET, service.clock.offset_seconds),

@@ -15,10 +15,10 @@ from windvane.service.monitoring.estimates import (
     BAND_STANDARD_ERRORS,
     SMOOTHING_BINS,
     Bins,
-    DecisionColumns,
+    DecisionArrays,
     Estimate,
     Gain,
-    LessonColumns,
+    LessonArrays,
 )
 from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.monitoring.panel_schemas import (
@@ -103,7 +103,7 @@ def build_dashboard(
 
 
 def _build_learning_panel(
-    bins: Bins, decisions: DecisionColumns, settings: Settings, now: int
+    bins: Bins, decisions: DecisionArrays, settings: Settings, now: int
 ) -> LearningPanel:
     """Compare the rewards with those of always the first action and of a random action."""
     rewards = decisions.reward
@@ -175,7 +175,7 @@ def _judge_learning(comparison: _Comparison) -> tuple[str, State]:
 
 
 def _build_drift_panel(
-    bins: Bins, lessons: LessonColumns, is_calibrated: bool, watches_clicks: bool
+    bins: Bins, lessons: LessonArrays, is_calibrated: bool, watches_clicks: bool
 ) -> DriftPanel:
     """Show the prediction error, the movement of the estimate and the alarms."""
     answer, state = _judge_drift(lessons, is_calibrated, watches_clicks)
@@ -190,7 +190,7 @@ def _build_drift_panel(
 
 
 def _judge_drift(
-    lessons: LessonColumns, is_calibrated: bool, watches_clicks: bool
+    lessons: LessonArrays, is_calibrated: bool, watches_clicks: bool
 ) -> tuple[str, State]:
     signs = []
     for whose, is_of_explored in (("", False), (" in explored choices", True)):
@@ -213,7 +213,7 @@ def _judge_drift(
     return "No sign of it: predictions are as good as usual.", "good"
 
 
-def _build_choices_panel(bins: Bins, decisions: DecisionColumns, names: list[str]) -> ChoicesPanel:
+def _build_choices_panel(bins: Bins, decisions: DecisionArrays, names: list[str]) -> ChoicesPanel:
     """Show how often each action was chosen."""
     shares = estimates.count_shares(bins, decisions, names)
     if not shares:
@@ -229,13 +229,13 @@ def _build_forgetting_panel(
 ) -> ForgettingPanel:
     """Show the half-life, and how many new observations the past counts as."""
     half_life = loop.settings.half_life
-    found = ""
+    explanation = ""
     if loop.settings.finds_half_life:
-        half_life, found = format_half_life(loop.model.half_life), ", which predicts best"
+        half_life, explanation = format_half_life(loop.model.half_life), ", which predicts best"
     if isfinite(loop.model.half_life):
-        answer = f"An observation counts half after {half_life}{found}."
+        answer = f"An observation counts half after {half_life}{explanation}."
     else:
-        answer = f"Never: every observation keeps its full weight{found}."
+        answer = f"Never: every observation keeps its full weight{explanation}."
     if observations:
         log = f"The log has {_format_count(observations, 'observation')}, worth"
         least = "at least " if is_truncated else ""

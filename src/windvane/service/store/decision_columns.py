@@ -52,7 +52,7 @@ class DecisionColumns(NamedTuple):
     first_kind: Sequence[str | None]
 
 
-class Offer(NamedTuple):
+class OfferTexts(NamedTuple):
     """The ids of offered actions as JSON, and the actions as the client sent them."""
 
     ids: str
@@ -62,7 +62,7 @@ class Offer(NamedTuple):
 class Requests(NamedTuple):
     """The requests of a batch: the distinct offers, and for each row its offer and its context."""
 
-    offers: list[Offer]
+    offers: list[OfferTexts]
     offer_numbers: list[int]  # place of the offer of each row
     contexts: list[str]  # JSON, as the client sent it
     excluded: list[list[str]]  # ids of the excluded actions of each row
@@ -125,9 +125,9 @@ def _select_times(loop: int, since: int | None, until: int | None) -> ColumnElem
     return selected
 
 
-def _split_requests(batch: DecisionColumns, offers_by_id: dict[int, Offer]) -> Requests:
+def _split_requests(batch: DecisionColumns, offers_by_id: dict[int, OfferTexts]) -> Requests:
     """Split every request of a batch into offer and context."""
-    numbers: dict[Offer, int] = {}  # of the distinct offers of the batch
+    numbers: dict[OfferTexts, int] = {}  # of the distinct offers of the batch
     offer_numbers = []
     contexts = []
     excluded = []
@@ -142,20 +142,20 @@ def _split_requests(batch: DecisionColumns, offers_by_id: dict[int, Offer]) -> R
     return Requests(list(numbers), offer_numbers, contexts, excluded)
 
 
-def _read_offers(log: LogReader, ids: set[int]) -> dict[int, Offer]:
+def _read_offers(log: LogReader, ids: set[int]) -> dict[int, OfferTexts]:
     """Read offers, by id."""
     offer_ids = sorted(ids)
     by_id = {}
     for first in range(0, len(offer_ids), OFFERS_PER_QUERY):
         chunk = offers.c.id.in_(offer_ids[first : first + OFFERS_PER_QUERY])
         for row in log.fetch_all(select(*offers.c["id", "ids", "actions"]).where(chunk)):
-            by_id[row.id] = Offer(row.ids, row.actions)
+            by_id[row.id] = OfferTexts(row.ids, row.actions)
     return by_id
 
 
 def _split_request(
-    request: str, offer: Offer | None, offer_at: int | None, action_ids: str
-) -> tuple[Offer, RequestParts]:
+    request: str, offer: OfferTexts | None, offer_at: int | None, action_ids: str
+) -> tuple[OfferTexts, RequestParts]:
     """The offer of a decision, and the other parts of its request."""
     if offer is not None:
         parts = _decode_request_parts(f"{request[:offer_at]}{GAP}{request[offer_at:]}")
@@ -165,4 +165,4 @@ def _split_request(
     # The decision is of 0.1.0, or the text of its actions occurs elsewhere in the request too.
     text = join_request(request, None if offer is None else offer.actions, offer_at)
     parts = _decode_request_parts(text)
-    return Offer(action_ids, bytes(parts.actions).decode()), parts
+    return OfferTexts(action_ids, bytes(parts.actions).decode()), parts

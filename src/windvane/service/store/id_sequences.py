@@ -16,15 +16,17 @@ def read_last_ids(connection: Connection, tables: Iterable[Table]) -> dict[str, 
     """Read the last id of every table that counts its ids."""
     if connection.dialect.name == "sqlite":
         rows = connection.exec_driver_sql("SELECT name, seq FROM sqlite_sequence").all()
-        given = {str(name): int(last_id) for name, last_id in rows}
+        counted = {str(name): int(last_id) for name, last_id in rows}
     else:
-        given = {}
+        counted = {}
         for table, sequence in _find_sequences(connection, tables):
             query = f"SELECT last_value, is_called FROM {sequence}"
             value, is_used = connection.exec_driver_sql(query).one()
-            given[table.name] = int(value) if is_used else int(value) - 1
+            counted[table.name] = int(value) if is_used else int(value) - 1
     return {
-        table.name: max(given.get(table.name, 0), connection.scalar(select(func.max(column))) or 0)
+        table.name: max(
+            counted.get(table.name, 0), connection.scalar(select(func.max(column))) or 0
+        )
         for table in tables
         if (column := table.autoincrement_column) is not None
     }

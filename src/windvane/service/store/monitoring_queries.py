@@ -21,7 +21,7 @@ from windvane.service.store.schema import (
 BATCH_LOOPS = 500  # in one query
 
 
-class LogPosition(NamedTuple):
+class WindowStart(NamedTuple):
     """A place in the log of a loop: the ids of the last decision and lesson before it."""
 
     decision: int
@@ -52,7 +52,7 @@ _SELECT_REQUESTS = select(
 ).select_from(DECISIONS_WITH_OFFERS)
 
 
-def find_window_start(log: LogReader, loop: int, decision_count: int) -> LogPosition:
+def find_window_start(log: LogReader, loop: int, decision_count: int) -> WindowStart:
     """Find the place in the log after which the newest `decision_count` decisions follow."""
     ids = select(decisions.c.id).where(decisions.c.loop == loop).order_by(decisions.c.id.desc())
     rows = log.fetch_all(ids.offset(decision_count).limit(1))
@@ -61,9 +61,9 @@ def find_window_start(log: LogReader, loop: int, decision_count: int) -> LogPosi
     first_query = select(func.min(lessons.c.id)).where(of_loop, lessons.c.decision > decision)
     ((first_lesson,),) = log.fetch_all(first_query)
     if first_lesson is not None:
-        return LogPosition(decision, int(first_lesson) - 1)
+        return WindowStart(decision, int(first_lesson) - 1)
     ((last_lesson,),) = log.fetch_all(select(func.max(lessons.c.id)).where(of_loop))
-    return LogPosition(decision, int(last_lesson or 0))
+    return WindowStart(decision, int(last_lesson or 0))
 
 
 def read_funnels(log: LogReader) -> dict[int, Funnel]:

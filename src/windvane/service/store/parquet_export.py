@@ -1,8 +1,8 @@
 """Export of a loop's log to a Parquet file: decisions, their probabilities, learned rewards.
 
 docs/how-to/read-logs.md has the meaning of every column. A column that is added, removed or gets
-another meaning increases `SCHEMA_VERSION`; files of 0.1.0 have no `schema_version` and are of
-version 1, without `excluded`.
+another meaning increases `EXPORT_SCHEMA_VERSION`; files of 0.1.0 have no `schema_version` and are
+of version 1, without `excluded`.
 """
 
 import tempfile
@@ -23,7 +23,7 @@ from windvane.service.store.decision_columns import (
 )
 from windvane.service.store.log import LogReader
 
-SCHEMA_VERSION = 2
+EXPORT_SCHEMA_VERSION = 2
 ROW_GROUP_ROWS = 30_000  # of the file; larger ones take more memory
 Report = Callable[[int, int], None]  # takes how many decisions are written, and of how many
 
@@ -108,7 +108,7 @@ def _make_frame(batch: DecisionColumns, requests: Requests) -> pl.DataFrame:
         time=pl.col("time").cast(pl.Datetime("us")).dt.replace_time_zone("UTC"),
         deferred=pl.col("deferred").cast(pl.Boolean()),
         degraded=pl.col("degraded").cast(pl.Boolean()),
-        schema_version=pl.lit(SCHEMA_VERSION),
+        schema_version=pl.lit(EXPORT_SCHEMA_VERSION),
     )
     return frame.select(SCHEMA.names()).cast(SCHEMA)
 

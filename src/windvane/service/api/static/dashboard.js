@@ -86,7 +86,11 @@ function showRecentEvents(events) {
 
 async function lookUpEvent(id) {
   const url = `/board/${encodeURIComponent(loopName)}/events/${encodeURIComponent(id)}`;
-  const response = await fetchWithKey(url);
+  const response = await fetchWithKey(url).catch(() => null);
+  if (!response) {
+    byId("lookup-error").textContent = "The service cannot be reached.";
+    return;
+  }
   const answer = await response.json();
   byId("report").hidden = !response.ok;
   byId("lookup-error").textContent = response.ok ? "" : answer.error.message;
@@ -94,8 +98,8 @@ async function lookUpEvent(id) {
 }
 
 async function listLoops() {
-  const response = await fetchWithKey("/board.json");
-  if (!response.ok) return;
+  const response = await fetchWithKey("/board.json").catch(() => null);
+  if (!response?.ok) return;
   const { loops } = await response.json();
   const options = loops.map(({ name }) => {
     const option = createElement("option", "", name);

@@ -90,7 +90,7 @@ function showTiles({ learning, chosen, decisions }) {
 
 const listAlarms = ({ alarms, clickAlarms }) => [...new Set([...alarms, ...clickAlarms])];
 
-function alarmSeries({ alarms, clickAlarms }) {
+function createAlarmSeries({ alarms, clickAlarms }) {
   const createSeries = (name, bins) => {
     const describe = (bin) => (bins.includes(bin) ? "here" : "");
     return bins.length ? [{ name, color: "var(--alarm)", describe }] : [];
@@ -121,7 +121,7 @@ function showLearning(data) {
   drawChart(inPanel("learning", ".chart"), {
     bins: data,
     range,
-    series: [...lines, ...alarmSeries(drift)],
+    series: [...lines, ...createAlarmSeries(drift)],
     paint(svg, scale) {
       const { top, bottom, step: width } = scale;
       learning.waiting.forEach((share, bin) => {
@@ -142,7 +142,7 @@ function showDrift(data) {
   drawChart(byId("error"), {
     bins: data,
     range,
-    series: [errorLine, ...alarmSeries(data.drift)],
+    series: [errorLine, ...createAlarmSeries(data.drift)],
     paint(svg, scale) {
       drawLine(svg, scale, errorLine, range);
       drawAlarms(svg, scale, listAlarms(data.drift));
@@ -153,7 +153,7 @@ function showDrift(data) {
   drawChart(byId("movement"), {
     bins: data,
     range: findRange([bars], SHOWN_AT_LEAST),
-    series: [bars, ...alarmSeries(data.drift)],
+    series: [bars, ...createAlarmSeries(data.drift)],
     paint(svg, scale) {
       const gap = scale.step > 4 ? scale.step * 0.2 : 0;
       movement.forEach((value, bin) => {
