@@ -145,11 +145,7 @@ def create_loop(
 ) -> None:
     """Create a loop; a service that runs on the same log has it at once."""
     with open_store(data, database, create=True) as store:
-        from windvane.service.loops.settings import (
-            Settings,
-            check_loop_name,
-            check_new_settings,
-        )
+        from windvane.service.loops.settings import Settings, check_loop_name, check_new_settings
         from windvane.service.store.admin_operations import PutLoop
 
         checked = check_new_settings(Settings.from_names(settings)).to_json()

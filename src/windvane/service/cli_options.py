@@ -37,13 +37,10 @@ def open_store(data: Path, database: str | None, create: bool = False) -> Iterat
     """The log; without `create` it must exist."""
     require_posix("store")
     with needs_extra("serve"):
-        from windvane.service.store.database import resolve_url
+        from windvane.service.store.database import may_have_log, resolve_url
         from windvane.service.store.log import Store
-        from windvane.service.store.log_progress import check_file
     where = locate(data, database)
-    url = resolve_url(where)
-    if not create and url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
-        check_file(Path(url.database or ""))
+    if not create and not may_have_log(resolve_url(where)):
         raise StoreError(f"store: there is no log in {data}", "unreachable")
     with Store(where) as store:
         yield store

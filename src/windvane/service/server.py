@@ -22,7 +22,7 @@ from windvane.service.api.middleware import RequestMiddleware
 from windvane.service.clock import ServiceClock
 from windvane.service.event_protocol import EventProtocol
 from windvane.service.http_protocol import BoundedProtocol
-from windvane.service.store.database import resolve_url
+from windvane.service.store.database import may_have_log, resolve_url
 from windvane.service.store.log import Store
 
 SHUTDOWN_SECONDS = 10  # in which requests in flight have to end
@@ -123,10 +123,9 @@ def check_keys(where: str, address: Address) -> None:
     """Refuse to listen for other hosts while the log has no valid key."""
     if address.is_loopback:
         return
-    url = resolve_url(where)
     keys = []
     latest = 0
-    if url.get_backend_name() != "sqlite" or Path(url.database or "").exists():
+    if may_have_log(resolve_url(where)):
         with Store(where) as store:
             keys = store.list_keys()
             latest = ServiceClock(store.find_newest_time()).latest_us()

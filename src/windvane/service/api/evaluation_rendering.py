@@ -20,11 +20,7 @@ from windvane.service.api.evaluation_schemas import (
     V1Summary,
 )
 from windvane.service.dates import format_date
-from windvane.service.evaluations.contract import (
-    CustomPolicy,
-    EvaluationContract,
-    decode_contract,
-)
+from windvane.service.evaluations.contract import CustomPolicy, EvaluationContract, decode_contract
 from windvane.service.evaluations.outcome import (
     EvaluationOutcome,
     IpsSums,

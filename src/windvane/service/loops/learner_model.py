@@ -14,11 +14,7 @@ from windvane.kernels.diagonal import MOMENT, PRECISION
 from windvane.kernels.feature_parts import pick_action
 from windvane.learner.explanation import explain_action
 from windvane.learner.learner import Learner
-from windvane.learner.lesson_codec import (
-    decode_lesson,
-    encode_lesson,
-    encode_packed_lesson,
-)
+from windvane.learner.lesson_codec import decode_lesson, encode_lesson, encode_packed_lesson
 from windvane.learner.lesson_format import is_lesson
 from windvane.learner.sides import is_plain, join_packed, pack_context
 from windvane.learner.transfer import compute_fades, transfer_beliefs

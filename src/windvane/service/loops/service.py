@@ -35,11 +35,7 @@ from windvane.service.loops.loop import FORGET, Loop, render
 from windvane.service.loops.loop_registry import LoopRegistry
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.round_supply import RoundSupply
-from windvane.service.loops.settings import (
-    Settings,
-    check_loop_name,
-    check_new_settings,
-)
+from windvane.service.loops.settings import Settings, check_loop_name, check_new_settings
 from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.schemas import RankOptions
 from windvane.service.store.admin_operations import (
@@ -51,10 +47,7 @@ from windvane.service.store.admin_operations import (
     PutSnapshot,
     split_snapshot,
 )
-from windvane.service.store.decision_operations import (
-    Activate,
-    PutDecision,
-)
+from windvane.service.store.decision_operations import Activate, PutDecision
 from windvane.service.store.group_commit import Operation
 from windvane.service.store.log import LogReader
 from windvane.service.store.log_news import LogNews
@@ -62,10 +55,7 @@ from windvane.service.store.reward_batches import PutRewards, RewardEntry
 from windvane.service.store.reward_matching import MAX_REWARDS_PER_EVENT
 from windvane.service.store.reward_operations import REFUSED, PutReward
 from windvane.service.store.rows import Decision
-from windvane.service.store.server_operations import (
-    RoundRange,
-    TakeRounds,
-)
+from windvane.service.store.server_operations import RoundRange, TakeRounds
 from windvane.service.store.write_failures import TOO_LONG
 from windvane.service.store.writer_client import WriterClient
 

@@ -22,11 +22,7 @@ from windvane.service.loops.service import Service
 from windvane.service.monitoring.log_follower import LogFollowers
 from windvane.service.monitoring.loop_metrics import LOOP_METRICS, LoopMetrics
 from windvane.service.monitoring.metric_info import MetricInfo
-from windvane.service.monitoring.request_metrics import (
-    REQUEST_SECONDS,
-    REQUESTS,
-    RequestMetrics,
-)
+from windvane.service.monitoring.request_metrics import REQUEST_SECONDS, REQUESTS, RequestMetrics
 from windvane.service.shared_parts import SharedParts
 
 LIMITED_REQUESTS = MetricInfo(

@@ -125,6 +125,15 @@ def open_for_writing(url: URL) -> Engine:
     return engine
 
 
+def may_have_log(url: URL) -> bool:
+    """Whether a database may have a log: False if it is an SQLite database without a file."""
+    if url.get_backend_name() != "sqlite":
+        return True
+    database = Path(url.database or "")
+    check_file(database)
+    return database.exists()
+
+
 def prepare_file(database: Path) -> None:
     """Create the file of an SQLite database if there is none; only its owner can read it."""
     directory = database.parent

@@ -7,11 +7,7 @@ from typing import ClassVar
 from sqlalchemy import and_, delete, func, insert, select, update
 
 from windvane.service.store.group_commit import Operation, Transaction
-from windvane.service.store.schema import (
-    EVALUATION_PART_BYTES,
-    evaluation_parts,
-    evaluations,
-)
+from windvane.service.store.schema import EVALUATION_PART_BYTES, evaluation_parts, evaluations
 
 RUNNING = "Running"
 AUTO = "Auto"

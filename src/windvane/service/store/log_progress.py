@@ -39,9 +39,14 @@ def check_file(database: Path) -> None:
 
     SQLite would delete a write-ahead log beside an empty database.
     """
-    with contextlib.suppress(FileNotFoundError):
+    try:
         if database.stat().st_size:
             return
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        message = f"store: {database} cannot be opened ({error.strerror})"
+        raise StoreError(message, "unreachable") from None
     state = "has zero bytes" if database.exists() else "is missing"
     path = get_progress_path(database)
     if path.exists():
