@@ -1,4 +1,4 @@
-"""Databases and servers for the tests of the service, and the marks of slow tests.
+"""Databases and servers for the tests of the service, the marks of slow tests, one BLAS thread.
 
 If CI is set, a skipped test counts as failed.
 """
@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # idle BLAS threads take time from other tests
 
 from postgresql_server import INSTALL, create_database, run_postgresql
 from server_process import Nursery
