@@ -12,6 +12,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# Tests start many processes: Python keeps its bytecode, even if this shell says that it must not.
+test test-fast: export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: run test test-fast lint format docs bench faults build clean
 
 run: .venv/ready
