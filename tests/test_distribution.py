@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -48,17 +48,17 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of programs of an empty environment."""
     folder = tmp_path_factory.mktemp("environment")
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     return folder / "bin"
 
 
 def install(programs: Path, requirement: str) -> None:
-    """Install what pip calls by this name, or skip the test.
+    """Install what pip calls by this name with the pip of these tests, or skip the test.
 
     Python compiles the few modules that are imported; pip would compile those of all packages.
     """
-    pip = [str(programs / "python"), "-m", "pip", "install", "--quiet", "--no-compile"]
-    run_installation([*pip, requirement])
+    pip = [sys.executable, "-m", "pip", "--python", str(programs / "python")]
+    run_installation([*pip, "install", "--quiet", "--no-compile", requirement])
 
 
 def run_installation(command: list[str], variables: Mapping[str, str] | None = None) -> None:
@@ -69,22 +69,43 @@ def run_installation(command: list[str], variables: Mapping[str, str] | None = N
         pytest.skip(f"pip must reach a package index to test the wheel: {done.stderr[-300:]}")
 
 
+def copy_compiled_code(programs: Path) -> None:
+    """Let the installed package load the machine code of this checkout, whose sources are equal."""
+    package = next(programs.parent.rglob("site-packages/windvane"))
+    for file in PACKAGE.rglob("*.nb[ci]"):
+        copy = package / file.relative_to(PACKAGE)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copy(file, copy)
+
+
 @pytest.fixture(scope="module")
-def plain_run(
+def library_run(
     distributions: Path, programs: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> subprocess.CompletedProcess[str]:
-    """What the first examples of the README do after `pip install .`, without any extra."""
+    """What a policy does after `pip install .`, without any extra; it is compiled there."""
     install(programs, str(next(distributions.glob("*.whl"))))
+    code = (
+        "import windvane as wv; policy = wv.Policy(2, seed=1);"
+        "choice = policy.choose([[1.0, 0.0], [0.0, 1.0]]); policy.learn(choice, 1.0);"
+        "print(policy.round, wv.__file__)"
+    )
+    return run([programs / "python", "-c", code], tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture(scope="module")
+def plain_run(
+    library_run: subprocess.CompletedProcess[str],
+    programs: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> subprocess.CompletedProcess[str]:
+    """What the first examples of the README do there, after they were compiled in this checkout."""
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     folder = tmp_path_factory.mktemp("plain")
     (folder / "examples.txt").write_text("\n".join(examples[:2]))
-    return subprocess.run(
-        [str(programs / "python"), "-m", "doctest", "examples.txt"],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
+    words = ("-m", "doctest", "examples.txt")
+    run([sys.executable, *words], folder)
+    copy_compiled_code(programs)
+    return run([programs / "python", *words], folder)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +115,12 @@ def installed(
     """The folder of programs of an environment in which the wheel was installed with the lab."""
     install(programs, f"{next(distributions.glob('*.whl'))}[lab]")
     return programs
+
+
+def run(words: Sequence[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program, without the variables that would let another package be imported."""
+    command = list(map(str, words))
+    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True)
 
 
 def environment() -> dict[str, str]:
@@ -119,31 +146,23 @@ def test_the_first_examples_work_after_a_plain_installation(
     assert (plain_run.returncode, plain_run.stdout) == (0, ""), plain_run.stderr
 
 
-def test_the_installed_library_chooses_and_learns(installed: Path, tmp_path: Path) -> None:
-    code = (
-        "import windvane as wv; policy = wv.Policy(2, seed=1);"
-        "choice = policy.choose([[1.0, 0.0], [0.0, 1.0]]); policy.learn(choice, 1.0);"
-        "print(policy.round, wv.__file__)"
-    )
-    command = [str(installed / "python"), "-c", code]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True
-    )
-    played, file = done.stdout.split(maxsplit=1)
+def test_the_installed_library_chooses_and_learns(
+    library_run: subprocess.CompletedProcess[str], programs: Path
+) -> None:
+    assert library_run.returncode == 0, library_run.stderr
+    played, file = library_run.stdout.split(maxsplit=1)
     assert played == "1"
-    assert Path(file.strip()).is_relative_to(installed.parent)
+    assert Path(file.strip()).is_relative_to(programs.parent)
 
 
 def test_the_installed_lab_draws_one_panel_of_the_figure(installed: Path, tmp_path: Path) -> None:
-    command = [str(installed / "windvane"), "reproduce", "--panels", "10x10", "--replications", "2"]
-    done = subprocess.run(
-        [*command, "--json", "--out", "figure"],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    words = ("reproduce", "--panels", "10x10", "--replications", "2", "--json", "--out", "figure")
+    here = tmp_path / "here"  # this checkout compiles
+    here.mkdir()
+    run([Path(sys.executable).with_name("windvane"), *words], here)
+    copy_compiled_code(installed)
+    done = run([installed / "windvane", *words], tmp_path)
+    assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)
     assert (tmp_path / "figure" / "figure.png").stat().st_size > 10_000
 
@@ -169,21 +188,22 @@ def test_the_steps_of_the_container_install_and_run_the_service(
         variables["WINDVANE_PORT"] = str(free.getsockname()[1])
     wheel = next(distributions.glob("*.whl"))
     script = ["sh", str(DEPLOY / "install.sh"), str(wheel), str(folders["/opt/windvane"])]
-    run_installation(script, variables | {"PYTHON": sys.executable})
+    no_bytecode = {"PIP_NO_COMPILE": "1"}  # as in install
+    run_installation(script, variables | no_bytecode | {"PYTHON": sys.executable})
     assert list((tmp_path / "cache").rglob("*.nbi"))  # the machine code is there before the start
 
     everything = environment() | variables
 
-    def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    def run_inside(command: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command, cwd=tmp_path, env=everything, capture_output=True, text=True, timeout=120
         )
 
     entry = [shutil.which("windvane", path=variables["PATH"]) or ""]
-    refused = run([*entry, *container.command[1:]])
+    refused = run_inside([*entry, *container.command[1:]])
     assert refused.returncode == 2
     assert "there is no valid key" in refused.stderr  # other hosts can connect to a container
-    key = run([*entry, "key", "create", "--role", "admin"]).stdout.strip()
+    key = run_inside([*entry, "key", "create", "--role", "admin"]).stdout.strip()
     with subprocess.Popen(
         [*entry, *container.command[1:]], cwd=tmp_path, env=everything, stderr=subprocess.PIPE
     ) as server:
@@ -192,7 +212,7 @@ def test_the_steps_of_the_container_install_and_run_the_service(
             first = server.stderr.readline()
             assert b"serving on http://0.0.0.0:" in first, first + server.stderr.read()
             python = shutil.which("python", path=variables["PATH"]) or ""
-            assert run([python, *container.health_check[1:]]).returncode == 0
+            assert run_inside([python, *container.health_check[1:]]).returncode == 0
             address = f"http://127.0.0.1:{variables['WINDVANE_PORT']}"
             headers = {"content-type": "application/json", "Ocp-Apim-Subscription-Key": key}
 
@@ -212,7 +232,7 @@ def test_the_steps_of_the_container_install_and_run_the_service(
             reward = Request(f"{base}/events/e/reward", b'{"value": 1.0}', headers)
             assert urlopen(reward, timeout=30).status == 204
             server.terminate()
-            while run([python, *container.health_check[1:]]).returncode == 0:
+            while run_inside([python, *container.health_check[1:]]).returncode == 0:
                 assert server.poll() is None
             assert server.poll() is None  # it is not ready any more, and still answers
             assert json.load(urlopen(rank, timeout=30))["degraded"] is False
