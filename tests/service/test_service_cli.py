@@ -178,12 +178,11 @@ def test_a_file_in_place_of_the_data_directory_is_refused_in_one_line(
 ) -> None:
     file = tmp_path / "notes"
     file.write_text("no directory")
-    for words in (("loop", "list"), ("key", "list"), ("backup", tmp_path / "copy")):
+    serve = ["serve", "--host", "0.0.0.0", "--port", "0"]
+    for words in (["loop", "list"], ["key", "list"], ["backup", str(tmp_path / "copy")], serve):
         check_one_line_error(run_here(*words, "--data", file), "notes/windvane.db cannot be opened")
-    for words in (("loop", "create", "home"), ("key", "create", "--role", "rank")):
+    for words in (["loop", "create", "home"], ["key", "create", "--role", "rank"]):
         check_one_line_error(run_here(*words, "--data", file), "notes is a file; name a directory")
-    words = ("serve", "--host", "0.0.0.0", "--port", "0")
-    check_one_line_error(run_here(*words, "--data", file), "notes/windvane.db cannot be opened")
 
 
 def test_backup_export_and_a_new_loop_while_the_service_writes(
