@@ -380,6 +380,21 @@ def test_garbage_is_collected_again_after_a_compilation_that_fails() -> None:
     assert [*is_enabled, gc.isenabled()] == [False, True]
 
 
+@pytest.mark.parametrize("freezes", [False, True])
+def test_objects_made_without_searches_for_garbage_are_old_afterwards(freezes: bool) -> None:
+    """What a program has frozen stays frozen."""
+    gc.collect()
+    if freezes:
+        gc.freeze()
+    frozen = gc.get_freeze_count()
+    with no_garbage_collection():
+        made = [[number] for number in range(1000)]
+        new = gc.get_count()[0]
+    is_old = any(each is made[0] for each in gc.get_objects(generation=2))
+    assert (new >= 1000, is_old, gc.get_freeze_count()) == (True, not freezes, frozen)
+    gc.unfreeze()
+
+
 def test_folders_without_compiled_code_have_none() -> None:
     for folder in _jit.WITHOUT_COMPILED_CODE:
         for path in (_jit.PACKAGE / folder).rglob("*.py"):

@@ -15,7 +15,8 @@ from windvane import _compile_notice
 from windvane._jit import has_cache_folder, is_compiled
 
 LEAST_PROCESSORS = 2
-NO_GARBAGE_COLLECTION = "import gc; gc.disable()"  # the process ends soon, and its memory with it
+# The process ends soon: it searches for no garbage, and does not free its memory piece by piece.
+RUN_AND_EXIT = "import gc, os; gc.disable(); {}; os._exit(0)"
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def compiling_ahead(function: Callable[..., object], code: str, *arguments: str)
         return
     paths = os.pathsep.join(path for path in sys.path if path)
     environment = os.environ | {"PYTHONPATH": paths, _compile_notice.SWITCH: "0"}
-    command = [sys.executable, "-P", "-c", f"{NO_GARBAGE_COLLECTION}; {code}", *arguments]
+    command = [sys.executable, "-P", "-c", RUN_AND_EXIT.format(code), *arguments]
     nothing = subprocess.DEVNULL
     try:
         child = subprocess.Popen(

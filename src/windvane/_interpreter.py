@@ -18,7 +18,19 @@ def no_garbage_collection() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            _age_all_objects()
             gc.enable()
+
+
+def _age_all_objects() -> None:
+    """Count all objects as old without a look at them, so that the next searches pass over them.
+
+    A program may have frozen objects to keep them out of all searches. They would be thawed, so
+    nothing is done then.
+    """
+    if gc.get_freeze_count() == 0:
+        gc.freeze()
+        gc.unfreeze()
 
 
 def call_with_room(function: Callable[..., Result], *arguments: object) -> Result:
