@@ -316,7 +316,7 @@ def test_the_demo_plays_and_ends(tmp_path: Path) -> None:
         ("loop list", "there is no log in"),
         ("backup copy", "there is no log in"),
         ("loop create a/b", "a loop's name"),
-        ("loop create a --half-life soon", "windvane: settings: 'soon' must be a duration"),
+        ("loop create a --half-life soon", "settings: halfLife: 'soon' must be a duration"),
         ("loop create a --mode Loud", "settings"),
     ],
 )
