@@ -97,7 +97,7 @@ class PolicyArrays(NamedTuple):
 
 LARGEST = validation.LARGEST  # kernels take it from here
 RIDGE_FADE = 0.025  # in log, by which the ridge in `inverse` may fade between two inversions
-CHEAP_INVERSION_DIM = 64  # an inversion costs less than the error that RIDGE_FADE leaves
+CHEAP_INVERSION_DIM = 64  # up to it, inverting costs less than the error that RIDGE_FADE leaves
 LARGE = 128  # above this dimension, reading all matrices for every observation is slow
 LARGE_RIDGE_FADE = 0.1  # up to this, the ridge of such a dimension may fade twice as much
 LEAST_PENDING, MOST_PENDING = 8, 32  # observations of a large belief that can wait

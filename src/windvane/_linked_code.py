@@ -159,8 +159,15 @@ class EntryCompiler(Compiler):  # type: ignore[misc]
     """Compiles a function that Python calls, with all that it calls linked into it."""
 
     def __init__(self, *arguments: object) -> None:
-        """Take what numba gives; the first time, numba registers all that it can compile."""
-        with _no_search_for_blas():
+        """Take what numba gives; the first time, numba registers all that it can compile.
+
+        It then looks for a BLAS by an import of SciPy's linear algebra, which takes a fifth of a
+        second. SciPy is always installed here, and a function that calls a BLAS imports it when it
+        is compiled.
+        """
+        from numba.np import linalg  # imported late: a process that only loads code does without
+
+        with _replacing(linalg, "ensure_blas", _do_nothing):
             super().__init__(*arguments)
 
     def compile_extra(self, function: Callable[..., object]) -> CompileResult:
@@ -204,29 +211,14 @@ class EntryResult(CompileResult):  # type: ignore[misc]
 
 @contextmanager
 def _replacing(owner: object, name: str, value: object) -> Iterator[None]:
-    """Give an object an attribute of its own in the meantime, instead of that of its class."""
+    """Give an object another attribute in the meantime, instead of its own or its class's."""
+    before = {key: own for key, own in vars(owner).items() if key == name}
     setattr(owner, name, value)
     try:
         yield
     finally:
         delattr(owner, name)
-
-
-@contextmanager
-def _no_search_for_blas() -> Iterator[None]:
-    """Let numba believe that there is a BLAS, without an import of SciPy's linear algebra.
-
-    SciPy is always installed here, and that import takes a fifth of a second. A function that calls
-    a BLAS imports it when it is compiled.
-    """
-    from numba.np import linalg  # imported late: a process that only loads code does not need it
-
-    ensure_blas = linalg.ensure_blas
-    linalg.ensure_blas = _do_nothing
-    try:
-        yield
-    finally:
-        linalg.ensure_blas = ensure_blas
+        vars(owner).update(before)
 
 
 def _do_nothing(*_: object) -> None:
