@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 import windvane as wv
-from windvane._text_table import Cell, format_table
+from windvane._terminal.tables import Cell, format_table
 from windvane.service.monitoring.click_alarm import ClickAlarm, Outcomes, RateChange
 from windvane.service.monitoring.click_monitor import ClickMonitor
 

@@ -22,7 +22,7 @@ from benchmarks.contestants import CONTESTANTS, list_missing
 from benchmarks.games import Game, play_missing, read_results
 from benchmarks.standings import format_markdown, list_others, list_rows, summarise
 from benchmarks.stream_sets import SETS
-from windvane._text_table import format_table
+from windvane._terminal.tables import format_table
 
 
 def parse_words(words: list[str] | None) -> argparse.Namespace:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from benchmarks.contestants import CONTESTANTS
 from benchmarks.games import Result
 from benchmarks.standings import OWN, Standing, collect, compute_error, find_best
-from windvane._figure_style import (
+from windvane._terminal.figures import (
     DPI,
     GRID_COLOUR,
     LINE_COLOUR,

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from windvane._text_table import Cell, format_table
+from windvane._terminal.tables import Cell, format_table
 from windvane.evaluation.candidate_text import read_candidate
 from windvane.evaluation.candidates import LogFacts, PolicyCandidate
 from windvane.evaluation.compiled_replay import (

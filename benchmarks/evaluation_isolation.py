@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.isolation import BASE, BODY, Client, Prober
-from windvane._text_table import Cell, format_table
+from windvane._terminal.tables import Cell, format_table
 
 EVALUATION = {
     "name": "benchmark",

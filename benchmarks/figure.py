@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import sqrtm
 
-from windvane._lanes import LANES
-from windvane._text_table import Cell, format_table
+from windvane._numba.lanes import LANES
+from windvane._terminal.tables import Cell, format_table
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.linear import replay
 from windvane.lab.engines.side_by_side import replay_side_by_side

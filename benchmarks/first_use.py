@@ -23,7 +23,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-from windvane._text_table import Cell, format_table
+from windvane._terminal.tables import Cell, format_table
 
 SOURCE = Path(__file__).parent.parent / "src"
 CHOOSE = """

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windvane._text_table import Cell, format_table
+from windvane._terminal.tables import Cell, format_table
 
 PAUSE_SECONDS = 0.002  # between two innocent ranks
 QUIET_SECONDS = 5.0

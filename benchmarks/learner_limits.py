@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 import windvane as wv
-from windvane._text_table import Cell, format_table
+from windvane._terminal.tables import Cell, format_table
 from windvane.learner.bank import MAX_FILL, MAX_PLACES
 from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.loop import Loop

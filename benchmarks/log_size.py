@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from windvane._text_table import Cell, format_table
+from windvane._terminal.tables import Cell, format_table
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.offered_actions import parse_offer
 from windvane.service.loops.settings import Settings

@@ -20,7 +20,7 @@ from time import perf_counter
 import numpy as np
 
 import windvane as wv
-from windvane._text_table import format_table
+from windvane._terminal.tables import format_table
 from windvane.types import Floats
 
 DIM, NOISE = 50, 0.4

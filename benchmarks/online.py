@@ -28,7 +28,7 @@ import numpy as np
 from scipy.linalg import blas
 
 import windvane as wv
-from windvane._text_table import format_table
+from windvane._terminal.tables import format_table
 from windvane.types import Floats
 
 GAMMA, NOISE, RIDGE, DELTA = 0.999, math.sqrt(0.15), 1.0, 0.01

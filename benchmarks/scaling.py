@@ -31,7 +31,7 @@ from benchmarks.service import (
     read_cpu_seconds,
     run_server,
 )
-from windvane._text_table import Cell, format_table
+from windvane._terminal.tables import Cell, format_table
 
 WORKERS = (1, 2, 4)
 CONNECTIONS = 32

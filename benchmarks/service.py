@@ -35,7 +35,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-from windvane._text_table import Cell, format_table
+from windvane._terminal.tables import Cell, format_table
 
 CONNECTIONS = (1, 32)
 PROBES = 200  # of the disk, before and after the service

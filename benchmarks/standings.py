@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.contestants import CONTESTANTS
 from benchmarks.games import Result
-from windvane._text_table import Cell, format_cell
+from windvane._terminal.tables import Cell, format_cell
 
 VOWPAL = ("vw-epsilon", "vw-squarecb")
 Titles = tuple[tuple[str, str], ...]  # titles and contestants

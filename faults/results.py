@@ -8,7 +8,7 @@ from typing import Any
 
 from faults.cases import Case, Kind, parse_case
 from faults.outcome import Outcome
-from windvane._text_table import Cell, format_table
+from windvane._terminal.tables import Cell, format_table
 
 Result = dict[str, Any]
 

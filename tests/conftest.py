@@ -16,7 +16,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # idle BLAS threads take tim
 
 from postgresql_server import INSTALL, create_database, run_postgresql
 from server_process import Nursery
-from windvane._compile_notice import SWITCH
+from windvane._numba.compile_notice import SWITCH
 from windvane.cli import main
 
 collect_ignore = ["service/clients"]  # programs that test_clients.py runs

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from windvane._jit import compiled, compiled_in_order
-from windvane._lanes import (
+from windvane._numba.compilation import compiled, compiled_in_order
+from windvane._numba.lanes import (
     LANES,
     load,
     load_four,

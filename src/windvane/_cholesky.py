@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from windvane._jit import compiled
+from windvane._numba.compilation import compiled
 from windvane.types import Floats
 
 

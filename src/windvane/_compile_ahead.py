@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from windvane import _compile_notice
-from windvane._jit import has_cache_folder, is_compiled
+from windvane._numba import compile_notice
+from windvane._numba.disk_cache import has_cache_folder, is_compiled
 
 LEAST_PROCESSORS = 2
 # The process ends soon: it searches for no garbage, and does not free its memory piece by piece.
@@ -29,7 +29,7 @@ def compiling_ahead(function: Callable[..., object], code: str, *arguments: str)
         yield
         return
     paths = os.pathsep.join(path for path in sys.path if path)
-    environment = os.environ | {"PYTHONPATH": paths, _compile_notice.SWITCH: "0"}
+    environment = os.environ | {"PYTHONPATH": paths, compile_notice.SWITCH: "0"}
     command = [sys.executable, "-P", "-c", RUN_AND_EXIT.format(code), *arguments]
     nothing = subprocess.DEVNULL
     try:

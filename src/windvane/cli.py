@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windvane._console import AsJson, print_json, print_message
-from windvane._text_table import Cell, format_table
+from windvane._terminal.console import AsJson, print_json, print_message
+from windvane._terminal.tables import Cell, format_table
 from windvane.errors import WindvaneError
 from windvane.evaluation_cli import EVALUATION_COMMANDS
 from windvane.lab.cli import LAB_COMMANDS

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windvane._console import AsJson, print_json, print_message
-from windvane._progress_bars import make_bars
-from windvane._text_table import format_table
+from windvane._terminal.console import AsJson, make_bars, print_json, print_message
+from windvane._terminal.tables import format_table
 from windvane.errors import SettingError
 
 if TYPE_CHECKING:
@@ -162,8 +161,8 @@ def _write(evaluation: "Evaluation", folder: Path, as_json: bool) -> None:
     """Write the numbers as JSON and the figure, and say where they are."""
     import json
 
-    from windvane._figure_style import save_figure
     from windvane._files import replace_file
+    from windvane._terminal.figures import save_figure
     from windvane.evaluation.figure import draw_evaluation
 
     folder.mkdir(parents=True, exist_ok=True)

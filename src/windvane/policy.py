@@ -234,7 +234,7 @@ ridge=0.01)
     def _choose_with_propensities(self) -> Callable[..., tuple[int, Floats]]:
         """The compiled part of `choose_with_propensities`, loaded at its first call."""
         from windvane import propensity
-        from windvane._jit import compile_for
+        from windvane._numba.compilation import compile_for
 
         return compile_for(
             propensity.choose_with_propensities, self._arrays, np.zeros((1, self.dim)), self.key, 0

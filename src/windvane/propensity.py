@@ -13,7 +13,6 @@ import numpy as np
 
 from windvane import _random, kernels
 from windvane._cholesky import factor_cholesky
-from windvane._jit import compiled
 from windvane._layout import (
     GAP,
     HALF_NORMAL,
@@ -26,6 +25,7 @@ from windvane._layout import (
     WIDTH,
     PolicyArrays,
 )
+from windvane._numba.compilation import compiled
 from windvane.belief import Belief
 from windvane.kernels.choosing import TIE_MARGIN
 from windvane.kernels.linalg import fill, multiply_matrices

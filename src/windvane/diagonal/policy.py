@@ -99,7 +99,7 @@ class DiagonalPolicy(Chooser):
         return weight_arrays
 
     def _bind_kernels(self) -> None:
-        from windvane._jit import compile_for
+        from windvane._numba.compilation import compile_for
         from windvane.kernels.diagonal_choosing import choose
         from windvane.kernels.diagonal_learning import learn
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import _random
-from windvane._jit import compiled
+from windvane._numba.compilation import compiled
 from windvane.types import Floats
 
 QUANTILE = 0.005  # q: the share of rows whose chance may exceed 1

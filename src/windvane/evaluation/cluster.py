@@ -7,13 +7,13 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 
-from windvane._ray_tasks import RayTask, check_installed, connect_to_ray, run_tasks, share
 from windvane.errors import SettingError
 from windvane.evaluation.candidates import Candidate, FixedCandidate
 from windvane.evaluation.evaluation_settings import Settings
 from windvane.evaluation.evaluator import Progress, run_evaluation
 from windvane.evaluation.kernel_loading import prepare_kernels
 from windvane.evaluation.log_batch import Log
+from windvane.evaluation.ray_tasks import RayTask, check_installed, connect_to_ray, run_tasks, share
 from windvane.evaluation.result import Evaluation
 
 LOCAL = "threads"

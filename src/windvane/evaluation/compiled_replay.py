@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import kernels
-from windvane._jit import compiled
 from windvane._layout import WIDTH, PolicyArrays
+from windvane._numba.compilation import compiled
 from windvane.errors import WindvaneError
 from windvane.evaluation.acceptance import (
     MOST_REPETITIONS,

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
-from windvane._figure_style import (
+from windvane._terminal.figures import (
     DPI,
     GRID_COLOUR,
     LINE_COLOUR,

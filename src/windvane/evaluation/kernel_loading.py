@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from windvane._jit import STAMP, cache_folder, cache_lock, has_cache_folder
+from windvane._numba.disk_cache import cache_folder, cache_lock, compute_stamp, has_cache_folder
 from windvane.evaluation.acceptance import count_repetitions
 from windvane.evaluation.candidate_text import read_candidate
 from windvane.evaluation.evaluation_settings import Settings
@@ -26,7 +26,7 @@ def prepare_kernels() -> None:
     """Compile in a child process if there is no compiled code, then load it."""
     if has_cache_folder(count_repetitions):
         folder = cache_folder(count_repetitions)
-        marker = folder / f"windvane.{STAMP[:16]}.evaluation"  # there once everything is compiled
+        marker = folder / f"windvane.{compute_stamp()[:16]}.evaluation"
         if not marker.exists():
             folder.mkdir(parents=True, exist_ok=True)
             with cache_lock(folder, "windvane.evaluation.lock"):

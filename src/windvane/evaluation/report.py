@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from windvane._text_table import Cell, format_table
+from windvane._terminal.tables import Cell, format_table
 from windvane.evaluation.result import Evaluation, PolicyResult
 from windvane.evaluation.tuning import Tuning
 

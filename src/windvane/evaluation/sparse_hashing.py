@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from windvane._jit import compiled_in_order
+from windvane._numba.compilation import compiled_in_order
 from windvane.features.hashing import cross_parts, weigh_parts
 from windvane.types import Floats, Places, UnsignedIntegers
 

@@ -18,7 +18,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from windvane._jit import compiled_in_order
+from windvane._numba.compilation import compiled_in_order
 from windvane._random import GOLDEN, scramble
 from windvane.errors import FeatureError
 from windvane.types import Floats, Places, UnsignedIntegers

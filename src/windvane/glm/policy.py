@@ -75,7 +75,7 @@ class GeneralizedPolicy(Chooser):
         return glm
 
     def _bind_kernels(self) -> None:
-        from windvane._jit import compile_for
+        from windvane._numba.compilation import compile_for
 
         rows = np.zeros((1, self.dim))
         self._choose = compile_for(

@@ -1,6 +1,6 @@
 """Compiled code: learn an observation, estimate θ, score the arms, choose.
 
-- `belief_block`: the parts of a belief; `linalg`: linear algebra; `matrix_views`: views
+- `belief_block`: the parts of a belief; `linalg`: linear algebra
 - `entry_points`: the two kernels of a pair
 - `learning`, and a file for each memory with kernels of its own: `window`, `half_life`, `kalman`,
   `detect`

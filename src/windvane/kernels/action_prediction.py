@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._cache_lines import load_ahead
-from windvane._jit import compiled_in_order
-from windvane._lanes import load_four, store_at
+from windvane._numba.cache_lines import load_ahead
+from windvane._numba.compilation import compiled_in_order
+from windvane._numba.lanes import load_four, store_at
 from windvane.kernels.belief_bank import CONSTANT_KEY, Bank, BankRules, compute_fade, cross_keys
 from windvane.kernels.diagonal import MOMENT, PRECISION
 from windvane.kernels.feature_parts import PackedSides, Parts, Scales, make_parts

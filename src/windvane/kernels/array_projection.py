@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from windvane._jit import compiled_in_order
+from windvane._numba.compilation import compiled_in_order
 from windvane._random import GOLDEN, scramble
 from windvane.kernels.feature_parts import PackedSides, cut
 from windvane.types import Floats

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._cache_lines import KEYS_PER_LINE, load_ahead
-from windvane._jit import compiled_in_order
-from windvane._lanes import load_four, load_like, load_two, store_at
+from windvane._numba.cache_lines import KEYS_PER_LINE, load_ahead
+from windvane._numba.compilation import compiled_in_order
+from windvane._numba.lanes import load_four, load_like, load_two, store_at
 from windvane.kernels.belief_bank import (
     ERRORS,
     LEAST_VARIANCE,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import _random
-from windvane._jit import compiled_in_order
+from windvane._numba.compilation import compiled_in_order
 from windvane.kernels.diagonal import MOMENT, PRECISION
 from windvane.kernels.feature_parts import PackedSides, Parts, Scales, make_key, make_parts
 from windvane.kernels.prior_precisions import CONSTANT_PRIOR, find_prior

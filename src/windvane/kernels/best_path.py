@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from windvane._jit import compiled
+from windvane._numba.compilation import compiled
 from windvane.types import Floats, Places
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._jit import compiled
+from windvane._numba.compilation import compiled
 from windvane.types import Floats
 
 BLOCK = 32  # rows of a block of a triangular root

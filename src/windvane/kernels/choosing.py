@@ -10,7 +10,6 @@ from collections.abc import Callable
 import numpy as np
 
 from windvane import _random
-from windvane._jit import compiled
 from windvane._layout import (
     GAP,
     HISTORY,
@@ -21,6 +20,7 @@ from windvane._layout import (
     WINDOW,
     PolicyArrays,
 )
+from windvane._numba.compilation import compiled
 from windvane.belief import State
 from windvane.kernels.belief_block import view_belief
 from windvane.kernels.kalman import sample_by_filter

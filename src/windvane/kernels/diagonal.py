@@ -16,7 +16,7 @@ The precisions and moments b of all weights fade by the same factor f, and the p
 
 import numpy as np
 
-from windvane._jit import compiled_in_order
+from windvane._numba.compilation import compiled_in_order
 from windvane.types import Floats, Places
 
 PRECISION, MOMENT = 0, 1  # the last axis of `sums`

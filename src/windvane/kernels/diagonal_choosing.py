@@ -9,8 +9,8 @@ import math
 import numpy as np
 
 from windvane import _random
-from windvane._jit import compiled_in_order
 from windvane._layout import SAMPLE, WIDTH, PolicyArrays
+from windvane._numba.compilation import compiled_in_order
 from windvane.kernels.choosing import choose_by_scores
 from windvane.kernels.diagonal_widths import read_slots
 from windvane.kernels.round_draws import FIRST_FREE_PLACE

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from windvane._jit import compiled_in_order
 from windvane._layout import DETECT, HALF_LIFE, NOISE, PolicyArrays
+from windvane._numba.compilation import compiled_in_order
 from windvane.kernels.belief_block import reset_counters
 from windvane.kernels.detect import add_to_cusum
 from windvane.kernels.diagonal import (

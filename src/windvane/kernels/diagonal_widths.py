@@ -6,8 +6,8 @@ variance of a weight is W̃/W². Else W̃ is W, and the variance is 1/W.
 
 import numpy as np
 
-from windvane._jit import compiled_in_order
 from windvane._layout import PolicyArrays
+from windvane._numba.compilation import compiled_in_order
 from windvane.kernels.diagonal import MOMENT, PRECISION
 from windvane.kernels.sparse_weights import Weights
 from windvane.kernels.weight_table import ABSENT

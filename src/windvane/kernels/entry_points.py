@@ -6,8 +6,8 @@ from importlib import import_module
 import numpy as np
 
 from windvane._compile_ahead import compiling_ahead
-from windvane._jit import compile_for
 from windvane._layout import RULES, TALLY, PolicyArrays
+from windvane._numba.compilation import compile_for
 from windvane.kernels.choosing import (
     ChooseKernel,
     choose_by_estimate,

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._jit import compiled_in_order
+from windvane._numba.compilation import compiled_in_order
 from windvane._random import GOLDEN, scramble
 from windvane.kernels.weight_table import ABSENT, claim_key, find_key
 from windvane.types import Floats, Places, UnsignedIntegers

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._jit import compiled
+from windvane._numba.compilation import compiled
 from windvane.types import Singles
 
 EIGENVECTORS_PER_RUNG = 4  # `add_rung` is written out for this number

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import _random
-from windvane._jit import compiled
 from windvane._layout import LARGEST
+from windvane._numba.compilation import compiled
 from windvane.glm import links
 from windvane.kernels.choosing import choose_best, score_linearly
 from windvane.kernels.glm_solver import (

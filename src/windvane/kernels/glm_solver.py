@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._jit import compiled
 from windvane._layout import LARGEST
+from windvane._numba.compilation import compiled
 from windvane.glm import links
 from windvane.glm.links import IDENTITY, LARGEST_SCORE, LOGISTIC
 from windvane.kernels.linalg import dot, invert, multiply_vector

@@ -4,8 +4,8 @@ The age of an observation is that of its choice. It counts from the newest choic
 whose time is the clock.
 """
 
-from windvane._jit import compiled
 from windvane._layout import PolicyArrays
+from windvane._numba.compilation import compiled
 
 
 @compiled

@@ -10,12 +10,12 @@ import numpy as np
 
 from windvane import _random
 from windvane._cholesky import factor_cholesky
-from windvane._jit import compiled
 from windvane._layout import HISTORY, NOISE, TALLY, PolicyArrays
+from windvane._numba.compilation import compiled
+from windvane._numba.matrix_views import view_matrix
 from windvane.belief import State
 from windvane.kernels.belief_block import reset_state, view_belief
 from windvane.kernels.linalg import copy_matrix, copy_vector, dot, multiply_vector
-from windvane.kernels.matrix_views import view_matrix
 from windvane.kernels.noise import add_error
 from windvane.kernels.round_draws import FIRST_FREE_PLACE, draw_pseudo_rewards
 from windvane.kernels.widths import RankOneStep, TrackedArms

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import _random
-from windvane._jit import compiled
 from windvane._layout import LARGEST, PolicyArrays
+from windvane._numba.compilation import compiled
 from windvane.kernels.belief_block import view_belief
 from windvane.kernels.choosing import (
     WIDTH_ROUNDING,

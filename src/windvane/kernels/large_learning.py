@@ -7,15 +7,15 @@ import math
 
 import numpy as np
 
-from windvane._jit import compiled
 from windvane._layout import HALF_LIFE, NOISE, PolicyArrays
+from windvane._numba.compilation import compiled
+from windvane._numba.matrix_views import view_matrix
 from windvane.belief import State
 from windvane.kernels.belief_block import view_belief
 from windvane.kernels.half_life import advance_clock, weigh_age
 from windvane.kernels.large_widths import compute_large_widths
 from windvane.kernels.learning import LEAST_FADE, LEAST_WEIGHT, check_observations
 from windvane.kernels.linalg import copy_vector, dot
-from windvane.kernels.matrix_views import view_matrix
 from windvane.kernels.noise import add_error
 from windvane.kernels.pending import (
     COUNT,

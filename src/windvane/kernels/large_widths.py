@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from windvane._jit import compiled
 from windvane._layout import PolicyArrays
+from windvane._numba.compilation import compiled
 from windvane.kernels.belief_block import view_belief
 from windvane.kernels.blocked_inverse import Span, add_row_products
 from windvane.kernels.float32_forms import compute_float32_forms

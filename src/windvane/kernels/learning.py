@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from windvane._jit import compiled
 from windvane._layout import (
     DETECT,
     HALF_LIFE,
@@ -21,6 +20,8 @@ from windvane._layout import (
     WINDOW,
     PolicyArrays,
 )
+from windvane._numba.compilation import compiled
+from windvane._numba.matrix_views import view_matrix
 from windvane.belief import State
 from windvane.kernels.belief_block import (
     ESTIMATE_TOLERANCE,
@@ -33,7 +34,6 @@ from windvane.kernels.detect import update_cusum
 from windvane.kernels.half_life import advance_clock, weigh_age
 from windvane.kernels.kalman import filter_observation, follow_filter
 from windvane.kernels.linalg import copy_vector, dot, multiply_vector, update_root
-from windvane.kernels.matrix_views import view_matrix
 from windvane.kernels.noise import add_error
 from windvane.kernels.widths import (
     RankOneStep,

@@ -5,8 +5,8 @@ alarms: they drop what was learned about θ, and the noise is a property of the 
 """
 
 from windvane import laws
-from windvane._jit import compiled
 from windvane._layout import PolicyArrays
+from windvane._numba.compilation import compiled
 
 estimate_noise = compiled(laws.estimate_noise)
 

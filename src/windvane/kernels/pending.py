@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._jit import compiled
 from windvane._layout import PENDING_COUNTERS, WIDTH, PolicyArrays
+from windvane._numba.compilation import compiled
+from windvane._numba.matrix_views import view_matrix
 from windvane.belief import State
 from windvane.kernels.belief_block import view_belief
 from windvane.kernels.blocked_inverse import (
@@ -26,7 +27,6 @@ from windvane.kernels.blocked_inverse import (
     is_positive_definite,
 )
 from windvane.kernels.linalg import copy_matrix, dot, fill
-from windvane.kernels.matrix_views import view_matrix
 from windvane.kernels.symmetric_products import (
     add_outer_products,
     find_non_zeros,

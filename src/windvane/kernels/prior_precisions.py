@@ -15,8 +15,8 @@ of its own.
 
 import numpy as np
 
-from windvane._jit import compiled_in_order
-from windvane._lanes import (
+from windvane._numba.compilation import compiled_in_order
+from windvane._numba.lanes import (
     load_four,
     load_like,
     load_two,

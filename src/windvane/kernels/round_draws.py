@@ -3,7 +3,7 @@
 import numpy as np
 
 from windvane import _random
-from windvane._jit import compiled
+from windvane._numba.compilation import compiled
 from windvane.types import Floats, Records
 
 MIX_PLACE = 0  # decides whether any arm is chosen uniformly at random

@@ -1,6 +1,6 @@
 """Checks of sparse rows, in one pass over their entries."""
 
-from windvane._jit import compiled_in_order
+from windvane._numba.compilation import compiled_in_order
 from windvane.types import Floats, Places
 from windvane.validation import LARGEST
 

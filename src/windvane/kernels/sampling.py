@@ -6,7 +6,6 @@ import numpy as np
 
 from windvane import _random, laws
 from windvane._cholesky import factor_cholesky
-from windvane._jit import compiled
 from windvane._layout import (
     GRID,
     HALF_LIFE,
@@ -20,6 +19,7 @@ from windvane._layout import (
     WINDOW,
     PolicyArrays,
 )
+from windvane._numba.compilation import compiled
 from windvane.belief import State
 from windvane.kernels.belief_block import COMPARISON_TOLERANCE, solve, view_belief
 from windvane.kernels.half_life import weigh_age

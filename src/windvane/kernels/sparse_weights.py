@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._jit import compiled_in_order
+from windvane._numba.compilation import compiled_in_order
 from windvane._random import scramble
 from windvane.kernels.diagonal import scale_sums
 from windvane.kernels.weight_table import ABSENT, EMPTY, claim_key, find_key

@@ -6,7 +6,7 @@ into the fast caches of a processor.
 
 import numpy as np
 
-from windvane._jit import compiled
+from windvane._numba.compilation import compiled
 from windvane.kernels.linalg import fill
 from windvane.types import Floats, Places
 

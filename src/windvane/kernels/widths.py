@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._jit import compiled
 from windvane._layout import KALMAN, PolicyArrays
+from windvane._numba.compilation import compiled
 from windvane.belief import State
 from windvane.kernels.belief_block import COMPARISON_TOLERANCE, solve
 from windvane.kernels.linalg import combine_rows, dot, multiply_matrices, multiply_vector

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from windvane._jit import compiled
 from windvane._layout import PolicyArrays
+from windvane._numba.compilation import compiled
 from windvane.belief import State
 from windvane.kernels.linalg import dot, multiply_matrices, multiply_vector
 from windvane.types import Floats

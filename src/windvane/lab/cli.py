@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windvane._console import AsJson, print_json, print_message
+from windvane._terminal.console import AsJson, print_json, print_message
 from windvane.errors import SettingError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from windvane._progress_bars import make_bars
+from windvane._terminal.console import make_bars
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import policy_file, validation
-from windvane._cache_lines import make_aligned_zeros
-from windvane._jit import call_directly
+from windvane._numba.cache_lines import make_aligned_zeros
+from windvane._numba.compilation import call_directly
 from windvane.kernels.action_prediction import copy_column, predict_means
 from windvane.kernels.bank_learning import amend_lesson, learn_lesson
 from windvane.kernels.belief_bank import (

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import _random
-from windvane._jit import compiled
 from windvane._layout import HALF_NORMAL
+from windvane._numba.compilation import compiled
 from windvane.kernels.action_prediction import predict_actions
 from windvane.kernels.belief_bank import Bank, BankRules, compute_noise
 from windvane.kernels.choosing import choose_best

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windvane._console import AsJson, print_json, print_message
-from windvane._text_table import Cell, format_table
+from windvane._terminal.console import AsJson, print_json, print_message
+from windvane._terminal.tables import Cell, format_table
 from windvane.errors import SettingError
 from windvane.service import setting_flags
 from windvane.service.cli_options import (

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from windvane._console import AsJson, print_json, print_message
-from windvane._progress_bars import make_bars
+from windvane._terminal.console import AsJson, make_bars, print_json, print_message
 from windvane.service.cli_options import (
     DEFAULT_DATA,
     Data,

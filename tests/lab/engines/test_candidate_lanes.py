@@ -5,8 +5,8 @@ import pytest
 
 import windvane as wv
 from game import play_round_by_round
-from windvane._lanes import LANES
 from windvane._layout import build_rules
+from windvane._numba.lanes import LANES
 from windvane.adaptive.policies import Adaptive
 from windvane.adaptive.selection import Adaptation, bandits, predictive
 from windvane.lab import worlds

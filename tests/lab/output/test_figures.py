@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from scipy.optimize import isotonic_regression
 
-from windvane._figure_style import NAMED_STYLES, assign_styles, save_figure
+from windvane._terminal.figures import NAMED_STYLES, assign_styles, save_figure
 from windvane.errors import SettingError
 from windvane.lab.output.coverage_figure import INVALID_COLOUR, VALID_COLOUR, draw_coverage
 from windvane.lab.output.panels import Panel

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import windvane as wv
-from windvane._ray_tasks import MAX_ATTEMPTS, TASKS_PER_CPU, _hide_worker_messages
 from windvane.errors import SettingError, WindvaneError
+from windvane.evaluation.ray_tasks import MAX_ATTEMPTS, TASKS_PER_CPU, _hide_worker_messages
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
 from windvane.lab.running.experiment import Chunk, Experiment, make_thread_runner, run_experiment

@@ -5,8 +5,6 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import _random
-from windvane._jit import compiled
-from windvane._lanes import LANES
 from windvane._layout import (
     TALLY,
     WIDTH,
@@ -16,6 +14,8 @@ from windvane._layout import (
     history_limit,
     history_width,
 )
+from windvane._numba.compilation import compiled
+from windvane._numba.lanes import LANES
 from windvane.adaptive import selection
 from windvane.adaptive.selection import SELECTION_KEY, Adaptation
 from windvane.kernels import (

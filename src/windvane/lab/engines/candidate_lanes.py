@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._jit import compiled
-from windvane._lanes import LANES, load, repeat, store
 from windvane._layout import HISTORY, NOISE, SAMPLE, WIDTH, PolicyArrays
+from windvane._numba.compilation import compiled
+from windvane._numba.lanes import LANES, load, repeat, store
 from windvane.adaptive.selection import Adaptation
 from windvane.belief import State
 from windvane.kernels.belief_block import compute_spread

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._jit import compiled
 from windvane._layout import HALF_NORMAL, NORMAL, WIDTH, PolicyArrays, build_rules
+from windvane._numba.compilation import compiled
 from windvane.errors import SettingError
 from windvane.kernels import learn_and_track, reset, score_linearly, view_belief
 from windvane.kernels.widths import track_no_arms

@@ -9,7 +9,7 @@ import numpy as np
 
 from windvane import text_form
 from windvane._compile_ahead import compiling_ahead
-from windvane._jit import is_compiled
+from windvane._numba.disk_cache import is_compiled
 from windvane.lab.engines import lane_samples, lane_widths, linear
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.perturbed import can_play_perturbed

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import _random
-from windvane._jit import allow_in_compiled_code, compiled
 from windvane._layout import TALLY, PolicyArrays, block_size, history_limit, history_width
+from windvane._numba.compilation import allow_in_compiled_code, compiled
 from windvane.adaptive.selection import Adaptation
 from windvane.exploration import Exploration
 from windvane.glm import links

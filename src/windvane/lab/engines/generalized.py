@@ -6,7 +6,7 @@ Under the identity link, an estimate is the solution of a linear equation, and t
 
 import numpy as np
 
-from windvane._jit import compiled
+from windvane._numba.compilation import compiled
 from windvane.errors import FitError
 from windvane.glm.links import IDENTITY
 from windvane.glm.policy import history_limit, make_blank, make_model

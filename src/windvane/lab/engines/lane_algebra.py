@@ -5,8 +5,8 @@ each: one array compiles much faster than many. A symmetric matrix (d, d) is pac
 half, row by row, and a root as its upper half: d(d+1)/2 rows of lanes. A vector (d,) has d rows.
 """
 
-from windvane._jit import compiled
-from windvane._lanes import load, repeat, select_if_less, store, take_root
+from windvane._numba.compilation import compiled
+from windvane._numba.lanes import load, repeat, select_if_less, store, take_root
 from windvane.types import Floats
 
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._jit import compiled
-from windvane._lanes import LANES, load, repeat, store, take_larger, take_root
 from windvane._layout import POINT, PolicyArrays
+from windvane._numba.compilation import compiled
+from windvane._numba.lanes import LANES, load, repeat, store, take_larger, take_root
 from windvane.kernels.sampling import compute_scale, draw_level
 from windvane.lab.engines.lane_algebra import (
     add_square,

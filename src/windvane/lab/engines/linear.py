@@ -6,8 +6,8 @@ If the arms stay the same, their widths follow each rank-one update instead of b
 import numpy as np
 
 from windvane import _random
-from windvane._jit import compiled
 from windvane._layout import WIDTH, PolicyArrays, build_rules
+from windvane._numba.compilation import compiled
 from windvane.kernels import (
     TrackedArms,
     choose_measured,

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import _random
-from windvane._jit import compiled
 from windvane._layout import PolicyArrays, build_rules, history_limit
+from windvane._numba.compilation import compiled
 from windvane.exploration import greedy
 from windvane.kernels import learn_and_track, reset, score_linearly, view_belief
 from windvane.kernels.choosing import choose_by_scores

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from windvane._lanes import LANES
 from windvane._layout import (
     DISCOUNT,
     MEAN,
@@ -20,6 +19,7 @@ from windvane._layout import (
     PolicyArrays,
     build_rules,
 )
+from windvane._numba.lanes import LANES
 from windvane.lab.engines.game import Player, accumulate_regret
 from windvane.lab.engines.lane_game import fill_rows, lay_out_rows, open_lane_game
 from windvane.lab.engines.lane_samples import lay_out_sample_rows, play_samples

@@ -7,7 +7,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from windvane._figure_style import (
+from windvane._terminal.figures import (
     DPI,
     GRID_COLOUR,
     HUES,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from windvane._figure_style import (
+from windvane._terminal.figures import (
     DPI,
     GRID_COLOUR,
     HUES,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from windvane._text_table import Cell
+from windvane._terminal.tables import Cell
 from windvane.lab.output.statistics import standard_error
 from windvane.lab.running.experiment import ExperimentResult
 

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from windvane import validation
-from windvane._figure_style import (
+from windvane._terminal.figures import (
     DPI,
     LINE_COLOUR,
     NORMAL_POINTS,

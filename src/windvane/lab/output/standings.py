@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from windvane._text_table import Cell
+from windvane._terminal.tables import Cell
 
 FIXED_COLUMNS = ("rank", "policy", "score %", "±")  # all others are worlds
 

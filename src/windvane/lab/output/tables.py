@@ -4,7 +4,7 @@ import html
 
 import polars as pl
 
-from windvane._text_table import Cell, format_cell, format_table
+from windvane._terminal.tables import Cell, format_cell, format_table
 
 
 def format_text(frame: pl.DataFrame) -> str:

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
 from windvane import validation
-from windvane._figure_style import (
+from windvane._terminal.figures import (
     DPI,
     LINE_COLOUR,
     NAMED_STYLES,

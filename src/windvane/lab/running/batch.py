@@ -68,7 +68,7 @@ def _open_runner(on: str, experiments: Iterable[Experiment]) -> Iterator[Runner]
         compile_engines(_name_engines(experiments))
         yield make_thread_runner()
         return
-    from windvane._ray_tasks import connect_to_ray
+    from windvane.evaluation.ray_tasks import connect_to_ray
     from windvane.lab.running.ray_runner import make_ray_runner
 
     runner = make_ray_runner()

@@ -18,7 +18,7 @@ import numpy as np
 
 from windvane import validation
 from windvane._files import replace_file
-from windvane._lanes import LANES
+from windvane._numba.lanes import LANES
 from windvane.lab.engines.action_set import replay_on
 from windvane.lab.engines.adaptive import replay_adaptive
 from windvane.lab.engines.game import Player

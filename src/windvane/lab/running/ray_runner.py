@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from windvane._ray_tasks import RayTask, check_installed, connect_to_ray, run_tasks, share
+from windvane.evaluation.ray_tasks import RayTask, check_installed, connect_to_ray, run_tasks, share
 from windvane.lab.running.experiment import Chunk, Runner, play_chunk
 from windvane.types import Floats
 

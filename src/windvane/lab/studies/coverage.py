@@ -21,7 +21,7 @@ import polars as pl
 
 from windvane import validation
 from windvane._files import replace_file
-from windvane._text_table import Cell
+from windvane._terminal.tables import Cell
 from windvane.errors import SettingError
 from windvane.lab.output.results import read_json, write_json
 from windvane.lab.output.statistics import standard_error

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy.special import stdtr
 
-from windvane._text_table import Cell
+from windvane._terminal.tables import Cell
 from windvane.errors import SettingError
 from windvane.exploration import optimism, randomized, thompson
 from windvane.lab import worlds

@@ -63,7 +63,7 @@ class StudyResult(ABC):
 
     def save_figure(self, folder: str | PathLike[str]) -> list[Path]:
         """Write the figure as PNG and as PDF to a folder, and return both paths."""
-        from windvane._figure_style import save_figure
+        from windvane._terminal.figures import save_figure
 
         return save_figure(self.figure(), Path(folder), self.picture)
 

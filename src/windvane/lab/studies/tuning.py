@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from windvane import text_form, validation
-from windvane._text_table import Cell
+from windvane._terminal.tables import Cell
 from windvane.adaptive.selection import Adaptation, bandits, predictive
 from windvane.errors import SettingError
 from windvane.exploration import Exploration

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import validation
-from windvane._jit import compiled
+from windvane._numba.compilation import compiled
 from windvane.errors import SettingError
 from windvane.types import Floats
 

@@ -12,9 +12,9 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
-from windvane import _compile_notice
-from windvane._jit import STAMP, cache_folder, cache_lock, has_cache_folder
 from windvane._layout import LARGE
+from windvane._numba import compile_notice
+from windvane._numba.disk_cache import cache_folder, cache_lock, compute_stamp, has_cache_folder
 from windvane.errors import SettingError
 from windvane.service.processes import build_command, build_environment
 
@@ -51,7 +51,7 @@ def compile_kernels(kernels: Kernels = LEARNER) -> None:
     if not has_cache_folder(package.refresh):
         raise SettingError(NO_FOLDER)
     folder = cache_folder(package.refresh)
-    marker = folder / f"windvane.{STAMP[:16]}.{kernels.name}"  # there once all are compiled
+    marker = folder / f"windvane.{compute_stamp()[:16]}.{kernels.name}"
     if marker.exists():
         return
     try:
@@ -60,7 +60,7 @@ def compile_kernels(kernels: Kernels = LEARNER) -> None:
         raise SettingError(f"{NO_FOLDER} ({error.strerror})") from None
     with cache_lock(folder, f"windvane.{kernels.name}.lock"):
         if not marker.exists():
-            if _compile_notice.is_wanted():
+            if compile_notice.is_wanted():
                 logger.warning("compiling for this processor, once for each version: 5 to 15 s")
             _run_in_children(kernels.parts)
             marker.touch()
@@ -68,7 +68,7 @@ def compile_kernels(kernels: Kernels = LEARNER) -> None:
 
 def _run_in_children(functions: tuple[str, ...]) -> None:
     """Run functions of this module in a process each, and wait for all of them."""
-    environment = build_environment() | {_compile_notice.SWITCH: "0"}
+    environment = build_environment() | {compile_notice.SWITCH: "0"}
     with ExitStack() as stack:
         children = []
         for name in functions:

@@ -6,7 +6,7 @@ machine code. The functions that it calls stay LLVM code, which is linked into t
 halves the time of the first use, and more.
 
 The names of numba in NEEDED are private, so pyproject.toml bounds numba's version. If one of them
-is gone, functions are compiled in numba's own way; `tests/test_jit.py` then says which.
+is gone, functions are compiled in numba's own way; `tests/test_numba.py` then says which.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +21,8 @@ from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler import Compiler, CompileResult
 from numba.core.cpu import CPUContext
 
-from windvane._compile_notice import compile_notice
 from windvane._interpreter import call_with_room, no_garbage_collection
+from windvane._numba.compile_notice import compile_notice
 
 NEEDED = {
     JITCodeLibrary: (

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from numba.core.caching import FunctionCache
 
-from windvane import _code_loading, _compile_notice, _jit, _linked_code, kernels
+from windvane import kernels
 from windvane._interpreter import no_garbage_collection
-from windvane._jit import call_directly, compiled
+from windvane._numba import compilation, compile_notice, disk_cache, linking
+from windvane._numba.compilation import call_directly, compiled
 
 MODULE = """
-from windvane._jit import compiled
+from windvane._numba.compilation import compiled
 
 @compiled
 def inner(x):
@@ -68,7 +69,7 @@ def test_processes_that_start_together_compile_a_function_once(tmp_path: Path) -
 
 LINKED_MODULE = """
 import numpy as np
-from windvane._jit import compiled
+from windvane._numba.compilation import compiled
 
 @compiled
 def divide(total, count):
@@ -82,11 +83,11 @@ def average(x, count):
 """
 LINKED_RUN = """
 import sys, numpy as np
-from windvane import _compile_notice, _jit
+from windvane._numba import compilation, compile_notice
 sys.path.insert(0, sys.argv[1])
-_compile_notice.NOTICE_AFTER_SECONDS = 0.0
+compile_notice.NOTICE_AFTER_SECONDS = 0.0
 if sys.argv[2] == "plain":
-    _jit.can_link = lambda: False
+    compilation.can_link = lambda: False
 import linked_code as code
 
 print(code.average(np.ones(4), 2), len(code.divide.overloads))
@@ -114,16 +115,16 @@ def test_a_called_function_is_linked_into_its_caller_and_python_can_still_call_i
 
     One line says that something is compiled, and nothing is said if all is loaded from disk.
     """
-    first = run_linked_code(tmp_path, "linked", **{_compile_notice.SWITCH: "1"})
+    first = run_linked_code(tmp_path, "linked", **{compile_notice.SWITCH: "1"})
     assert first.stdout == "2.0 0\n('count', -1)\n1.5 0\n"
-    assert first.stderr == f"{_compile_notice.NOTICE}\n"
-    again = run_linked_code(tmp_path, "linked", **{_compile_notice.SWITCH: "1"})
+    assert first.stderr == f"{compile_notice.NOTICE}\n"
+    again = run_linked_code(tmp_path, "linked", **{compile_notice.SWITCH: "1"})
     assert again.stdout == "2.0 0\n('count', -1)\n1.5 1\n"
     assert again.stderr == ""
 
 
 def test_without_the_private_names_functions_are_compiled_as_numba_does_it(tmp_path: Path) -> None:
-    done = run_linked_code(tmp_path, "plain", **{_compile_notice.SWITCH: "0"})
+    done = run_linked_code(tmp_path, "plain", **{compile_notice.SWITCH: "0"})
     assert done.stdout == "2.0 1\n('count', -1)\n1.5 0\n"
     assert done.stderr == ""
 
@@ -131,12 +132,12 @@ def test_without_the_private_names_functions_are_compiled_as_numba_does_it(tmp_p
 def test_the_private_numba_names_that_linking_needs_still_exist() -> None:
     missing = [
         f"{owner.__name__}.{name}"
-        for owner, names in _linked_code.NEEDED.items()
+        for owner, names in linking.NEEDED.items()
         for name in names
         if not hasattr(owner, name)
     ]
     assert not missing, (
-        f"numba has no {', '.join(missing)} any more: windvane._linked_code compiles in numba's "
+        f"numba has no {', '.join(missing)} any more: windvane._numba.linking compiles in numba's "
         "own way, which takes several times as long; adapt it and the bound in pyproject.toml"
     )
 
@@ -148,22 +149,22 @@ def test_the_private_numba_names_that_linking_needs_still_exist() -> None:
         *("_cache._cache_file._data_path", "_cache._index_key", "_cache.cache_path"),
     ],
 )
-def test_the_private_numba_attributes_that_jit_uses_still_exist(attributes: str) -> None:
-    assert _jit.has_cache_folder(kernels.refresh)
+def test_the_private_numba_attributes_that_the_disk_cache_uses_still_exist(attributes: str) -> None:
+    assert disk_cache.has_cache_folder(kernels.refresh)
     value: object = kernels.refresh
     for name in attributes.split("."):
         assert hasattr(value, name), (
-            f"numba's dispatcher has no {attributes} any more: windvane._jit sets the stamp of the "
-            "disk cache and finds its folder through it; adapt _jit and the bound in pyproject.toml"
+            f"numba's dispatcher has no {attributes} any more: windvane._numba.disk_cache sets "
+            "its stamp and finds its folder through it; adapt it and the bound in pyproject.toml"
         )
         value = getattr(value, name)
 
 
-@pytest.mark.parametrize("name", _code_loading.NEEDED)
+@pytest.mark.parametrize("name", disk_cache.NEEDED)
 def test_the_private_numba_names_that_loading_needs_still_exist(name: str) -> None:
     assert hasattr(FunctionCache, name), (
-        f"numba's cache has no {name} any more: windvane._code_loading leaves the cache as it is, "
-        "and loading takes twice as long; adapt it and the bound in pyproject.toml"
+        f"numba's cache has no {name} any more: windvane._numba.disk_cache leaves the cache "
+        "as it is, and loading takes twice as long; adapt it and the bound in pyproject.toml"
     )
 
 
@@ -171,14 +172,14 @@ ABSENT_FILE = """
 import os, pathlib
 os.environ["NUMBA_CACHE_DIR"] = {folder!r}
 import numba, numpy as np
-from windvane import _jit
+from windvane._numba import disk_cache
 from windvane.kernels.linalg import dot
 dot(np.ones(2), np.ones(2))
 signature = dot.signatures[0]
-before = _jit._is_on_disk(dot, signature)
+before = disk_cache.is_on_disk(dot, signature)
 for file in pathlib.Path({folder!r}).rglob("*.nbc"):
     file.unlink()
-print(before, _jit._is_on_disk(dot, signature))
+print(before, disk_cache.is_on_disk(dot, signature))
 """
 
 
@@ -190,37 +191,31 @@ def test_code_whose_file_is_missing_is_not_on_disk(tmp_path: Path) -> None:
 
 
 def test_a_compiled_function_carries_the_stamp_of_all_sources() -> None:
-    assert _jit.has_cache_folder(kernels.refresh)
+    assert disk_cache.has_cache_folder(kernels.refresh)
     cache = kernels.refresh._cache  # type: ignore[attr-defined]
-    assert cache._cache_file._source_stamp == _jit.STAMP
+    assert cache._cache_file._source_stamp == disk_cache.compute_stamp()
 
 
-def test_every_file_that_compiled_code_imports_from_is_part_of_the_stamp() -> None:
-    files = {f.relative_to(_jit.PACKAGE).as_posix(): f for f in _jit.PACKAGE.rglob("*.py")}
-    compiled = {name for name, file in files.items() if "\n@compiled" in file.read_text("utf-8")}
-    without_compiled_input = {
-        "errors.py",
-        "evaluation/candidates.py",
-        "evaluation/feature_blocks.py",
-        "evaluation/players.py",
-        "glm/policy.py",
-        "other packages",
-        "_jit.py",
-        "kernels/__init__.py",
-        "policy.py",
-        "validation.py",
-    }
-    for name in compiled:
-        tree = ast.parse(files[name].read_text("utf-8"))
-        for node in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)):
-            for alias in node.names:
-                module = f"{node.module}/{alias.name}".replace(".", "/").removeprefix("windvane/")
-                imported = next(
-                    (path for path in _candidates(module) if path in files), "other packages"
-                )
-                assert imported in compiled | set(_jit.SOURCES) | without_compiled_input, (
-                    f"{name} imports from {imported}: add it to windvane._jit.SOURCES"
-                )
+def test_every_file_that_compiled_code_imports_is_part_of_the_stamp() -> None:
+    """A parser of Python finds the same imports, also those inside functions."""
+    sources = disk_cache._read_sources()
+    stamped = disk_cache.find_compiled_sources(sources)
+    assert {name for name, text in sources.items() if b"\n@compiled" in text} <= stamped
+    for name in stamped:
+        for node in ast.walk(ast.parse(sources[name])):
+            if isinstance(node, ast.Import):
+                assert not any(each.name.startswith("windvane") for each in node.names), name
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("windvane"):
+                assert node.level == 0
+                for alias in node.names:
+                    module = f"{node.module}/{alias.name}".replace(".", "/")
+                    imported = {*_candidates(module.removeprefix("windvane/"))} & sources.keys()
+                    assert imported <= stamped, f"{name} imports {imported - stamped}"
+
+
+def test_what_compiled_code_does_not_import_is_no_part_of_the_stamp() -> None:
+    stamped = disk_cache.find_compiled_sources(disk_cache._read_sources())
+    assert not [name for name in stamped if name.startswith(("service/", "client/", "cli.py"))]
 
 
 def _candidates(module: str) -> tuple[str, ...]:
@@ -292,7 +287,8 @@ WITHOUT_FOLDER = """
 from numba.core import caching
 
 caching.CacheImpl._locator_classes = caching.CompileResultCacheImpl._locator_classes = []
-from windvane._jit import compiled, has_cache_folder
+from windvane._numba.compilation import compiled
+from windvane._numba.disk_cache import has_cache_folder
 from windvane.errors import SettingError
 from windvane.service.loops.warmup import compile_kernels
 
@@ -325,14 +321,14 @@ def test_a_direct_call_compiles_once_and_never_dispatches_again(
 ) -> None:
     double = call_directly(double_pair)
     assert double((1.5, 2)) == 6.0
-    monkeypatch.setattr(_jit, "compile_for", None)  # a second call of it would fail
+    monkeypatch.setattr(compilation, "compile_for", None)  # a second call of it would fail
     assert [double((0.5, 3)), double((-2.0, 1))] == [3.0, -4.0]
     assert len(double_pair.overloads) == 1  # type: ignore[attr-defined]
 
 
 def test_a_direct_call_works_without_the_compiler() -> None:
     code = (
-        "from windvane._jit import call_directly, compiled\n"
+        "from windvane._numba.compilation import call_directly, compiled\n"
         "print(call_directly(compiled(lambda x: x + 1))(2))"
     )
     ended = subprocess.run(
@@ -395,12 +391,6 @@ def test_objects_made_without_searches_for_garbage_are_old_afterwards(freezes: b
     gc.unfreeze()
 
 
-def test_folders_without_compiled_code_have_none() -> None:
-    for folder in _jit.WITHOUT_COMPILED_CODE:
-        for path in (_jit.PACKAGE / folder).rglob("*.py"):
-            assert "@compiled" not in path.read_text(), path
-
-
 def test_types_of_arguments_are_those_of_numba() -> None:
     from numba import typeof
 
@@ -409,4 +399,4 @@ def test_types_of_arguments_are_those_of_numba() -> None:
     record = np.zeros(1, np.dtype([("a", "f8"), ("b", "i8")]))
     arrays = (np.zeros((2, 3)), np.zeros((2, 3)).T, np.zeros(8)[::2], constant, record)
     for value in (*arrays, arrays, (1, 2.0), 7, 1.5, np.uint64(3), True):
-        assert _jit._find_type(value) == typeof(value)
+        assert compilation._find_type(value) == typeof(value)

@@ -1,9 +1,25 @@
-"""Progress bars for a terminal, which the lab and the service share."""
+"""What all commands share: the --json flag, results on stdout, messages and bars on stderr."""
 
-from typing import TYPE_CHECKING
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def print_json(value: object) -> None:
+    """Print a value as indented JSON on stdout."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_message(sentence: str) -> None:
+    """Print a sentence for people on stderr."""
+    print(f"windvane: {sentence}", file=sys.stderr, flush=True)
 
 
 def make_bars() -> "Progress":

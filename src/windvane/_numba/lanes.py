@@ -23,7 +23,7 @@ from numba.extending import (
     type_callable,
 )
 
-from windvane._array_types import is_contiguous
+from windvane._numba.cache_lines import is_contiguous
 from windvane.types import Floats
 
 LANES = 8

@@ -15,7 +15,7 @@ def view_matrix(numbers: Floats, start: int, rows: int, columns: int) -> Floats:
     return numbers[start : start + rows * columns].reshape(rows, columns)
 
 
-@type_callable(view_matrix)  # type: ignore[untyped-decorator]
+@type_callable(view_matrix)
 def _type_view(context: Any) -> Callable[..., Any]:
     def find_type(numbers: Any, start: Any, rows: Any, columns: Any) -> Any:
         is_vector = isinstance(numbers, types.Array) and numbers.ndim == 1 and numbers.layout == "C"
@@ -24,7 +24,7 @@ def _type_view(context: Any) -> Callable[..., Any]:
     return find_type
 
 
-@lower_builtin(view_matrix, types.Array, *(types.Integer,) * 3)  # type: ignore[untyped-decorator]
+@lower_builtin(view_matrix, types.Array, *(types.Integer,) * 3)
 def _lower_view(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     from numba.np.arrayobj import make_array, populate_array  # only compilation needs it
 

@@ -13,7 +13,6 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import lower_builtin, type_callable
 
-from windvane._array_types import is_contiguous
 from windvane.types import Floats, UnsignedIntegers
 
 KEYS_PER_LINE = 8  # of 64 bits, in a cache line of 64 bytes
@@ -45,6 +44,15 @@ def make_aligned_zeros(shape: tuple[int, ...], kind: type[Number]) -> npt.NDArra
     room = np.zeros(count + KEYS_PER_LINE, kind)
     first = -room.ctypes.data % LINE_BYTES // room.itemsize
     return room[first : first + count].reshape(shape)
+
+
+def is_contiguous(array: Any, number: Any, axes: int | None = None) -> bool:
+    """Whether a numba type is an array of these numbers in C order, with this number of axes."""
+    return (
+        isinstance(array, types.Array)
+        and (array.dtype, array.layout) == (number, "C")
+        and axes in (None, array.ndim)
+    )
 
 
 @type_callable(find_in_line)

@@ -1,0 +1,176 @@
+"""The machine code of compiled functions on disk: which sources it is made from, who makes it, and
+how it is loaded."""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache as run_once
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from llvmlite import binding
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.runtime import _nrt_python
+
+from windvane._numba.compile_notice import compile_notice
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+PACKAGE = Path(__file__).parent.parent
+IMPORT = re.compile(rb"^ *from windvane\.?([\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
+# Private names of numba's caches; without one of them, code is loaded in numba's way.
+NEEDED = ("load_overload", "_load_overload", "_guard_against_spurious_io_errors")
+
+
+@run_once
+def compute_stamp() -> str:
+    """Hash all files that compiled code may be made from.
+
+    A compiled function contains the functions that it calls, and the constants that it reads. A
+    change in one of these files discards what is cached for all of them.
+    """
+    sources = _read_sources()
+    used = find_compiled_sources(sources)
+    return hashlib.sha256(b"".join(sources[name] for name in sorted(used))).hexdigest()
+
+
+def _read_sources() -> dict[str, bytes]:
+    """Return all files of the package by their paths in it, such as `kernels/learning.py`."""
+    sources = {}
+    for folder, _, names in os.walk(PACKAGE):
+        place = os.path.relpath(folder, PACKAGE).replace(os.sep, "/") + "/"
+        for name in names:
+            if name.endswith(".py"):
+                with open(os.path.join(folder, name), "rb") as file:
+                    sources[(place + name).removeprefix("./")] = file.read()
+    return sources
+
+
+def find_compiled_sources(sources: dict[str, bytes]) -> set[str]:
+    """Return the files with compiled functions, and all that they import, directly or not."""
+    found = {name for name, text in sources.items() if b"\n@compiled" in text}
+    new = list(found)
+    while new:
+        for module, names in IMPORT.findall(sources[new.pop()]):
+            place = module.decode().replace(".", "/")
+            words = re.findall(r"\w+", names.decode())
+            parts = [place, *(f"{place}/{word}".removeprefix("/") for word in words)]
+            files = {file for part in parts for file in (f"{part}.py", f"{part}/__init__.py")}
+            imported = files & sources.keys() - found
+            found |= imported
+            new += imported
+    return found
+
+
+def has_cache_folder(function: Callable[..., object]) -> bool:
+    """Whether there is a folder that can hold the machine code of a compiled function."""
+    return _open_cache(function).cache_path is not None
+
+
+def cache_folder(function: Callable[..., object]) -> Path:
+    """Return the folder that holds the machine code of a compiled function."""
+    return Path(_open_cache(function).cache_path)
+
+
+def is_compiled(function: Callable[..., object]) -> bool:
+    """Whether this version of a function is loaded or on disk, for some signature."""
+    if getattr(function, "overloads", True):  # without them NUMBA_DISABLE_JIT is set
+        return True
+    return has_cache_folder(function) and bool(_open_cache(function)._cache_file._load_index())
+
+
+def is_on_disk(dispatcher: Any, signature: Any) -> bool:
+    """Whether the machine code for a signature is on disk: it is then loaded without a lock.
+
+    numba writes the index before the file that the index names.
+    """
+    cache = dispatcher._cache
+    file = cache._cache_file
+    name = file._load_index().get(cache._index_key(signature, dispatcher.targetctx.codegen()))
+    return name is not None and os.path.exists(file._data_path(name))
+
+
+def _open_cache(dispatcher: Any) -> Any:
+    """Return the disk cache of a function, opened at its first use.
+
+    Most functions are only linked into others and need none. Without a folder that can be written,
+    the cache is numba's empty one, and every process compiles.
+    """
+    if dispatcher._cache.cache_path is None:
+        with suppress(RuntimeError):
+            dispatcher.enable_caching()
+            dispatcher._cache._cache_file._source_stamp = compute_stamp()
+            _load_quickly(dispatcher._cache)
+    return dispatcher._cache
+
+
+def compile_once(dispatcher: Any) -> Callable[..., Any]:
+    """Compile in one process at a time; the other processes wait and load the same machine code.
+
+    Two processes that compile the same function may order its sums differently, and their beliefs
+    would then differ in the last bits.
+    """
+    compile_, function = dispatcher.compile, dispatcher.py_func
+    name = f"windvane.{function.__module__.rpartition('.')[2]}.{function.__qualname__}.lock"
+
+    def compile_alone(signature: Any) -> Any:
+        if not has_cache_folder(dispatcher) or is_on_disk(dispatcher, signature):
+            return compile_(signature)
+        with global_compiler_lock, _lock_for_compilation(cache_folder(dispatcher), name):
+            return compile_(signature)
+
+    return compile_alone
+
+
+@contextmanager
+def _lock_for_compilation(folder: Path, name: str) -> Iterator[None]:
+    """Hold the lock of one function; if the folder allows no writing or no locking, hold none."""
+    with ExitStack() as stack:
+        with suppress(OSError, NotImplementedError):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = cache_lock(folder, name)
+            try:
+                lock.acquire(blocking=False)
+            except TimeoutError:  # another process compiles the function
+                with compile_notice.watch():
+                    lock.acquire()
+            stack.callback(lock.release)
+        yield
+
+
+def cache_lock(folder: Path, name: str) -> "FileLock":
+    """Return a lock among processes, as a file in a cache folder."""
+    from filelock import FileLock  # imported late: it is needed only when code is compiled
+
+    return FileLock(folder / name)
+
+
+def _load_quickly(cache: Any) -> None:
+    """Let the disk cache of a function load it without registering what numba can compile.
+
+    numba first registers all functions that it can compile, and compiles its own runtime, which
+    takes longer than everything else in a process that only loads. Loaded code calls the runtime by
+    the addresses of its C functions, which are enough here: all else of the runtime was linked into
+    the code. Once a function is compiled, numba registers and compiles the rest by itself.
+    """
+    if all(hasattr(cache, name) for name in NEEDED):
+        cache.load_overload = partial(_load_overload, cache)
+
+
+def _load_overload(cache: Any, signature: Any, context: Any) -> Any:
+    """Return a function that was compiled for a signature, or None if it is not on disk."""
+    _register_runtime()
+    with cache._guard_against_spurious_io_errors():
+        return cache._load_overload(signature, context)
+    return None
+
+
+@run_once
+def _register_runtime() -> None:
+    """Let machine code find the C functions of numba's runtime by their names."""
+    for name, address in _nrt_python.c_helpers.items():
+        binding.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)

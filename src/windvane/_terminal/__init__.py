@@ -1,0 +1,1 @@
+"""What the command line shows: messages and progress (`console`), `tables` and `figures`."""
