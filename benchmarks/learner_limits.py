@@ -24,7 +24,7 @@ import msgspec
 
 import windvane as wv
 from windvane._terminal.tables import Cell, format_table
-from windvane.learner.bank import MAX_FILL, MAX_PLACES
+from windvane.beliefs.bank.bank import MAX_FILL, MAX_PLACES
 from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.offered_actions import parse_offer

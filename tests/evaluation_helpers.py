@@ -10,7 +10,7 @@ import numpy as np
 import windvane as wv
 from server_process import Client
 from store_helpers import SECOND
-from windvane.learner.lesson_codec import encode_lesson
+from windvane.beliefs.bank.lesson_codec import encode_lesson
 from windvane.service.loops.loop import cut_offer
 from windvane.service.loops.settings import Settings
 from windvane.service.store.admin_operations import PutLoop

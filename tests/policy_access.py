@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec.structs import replace
 
-from windvane.learner.learner import Learner
+from windvane.learner import Learner
 from windvane.policy import Policy
 from windvane.service.loops.full_model import FullModel
 from windvane.service.loops.learner_model import LearnerModel

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from policy_access import read_learner_bits
 from server_process import BASE, Client
-from windvane.learner.learner import Learner
+from windvane.learner import Learner
 from windvane.service.loops.model import Model
 from windvane.service.loops.snapshot import decode_snapshot
 

@@ -61,7 +61,7 @@ learner = wv.Learner(seed=1)
 for i in range(3):
     decision = learner.rank({"device": "phone", "size": i}, ["news", "match"], at=float(i))
     learner.reward(decision, 1.0)
-kernels = sys.modules["windvane.learner.ranking"], sys.modules["windvane.kernels.bank_learning"]
+kernels = [sys.modules[f"windvane.beliefs.bank.{name}"] for name in ("ranking", "learning")]
 rank, learn = kernels[0].rank_actions, kernels[1].learn_lesson
 print(*(sum(each.stats.cache_misses.values()) for each in (rank, learn)), decision.probabilities)
 """

@@ -12,7 +12,7 @@ import pytest
 
 import windvane as wv
 from grid import EXPLORATIONS, MEMORIES, Floats, every_exploration, every_memory
-from windvane.adaptive.selection import bandits, predictive
+from windvane.beliefs.adaptive.selection import bandits, predictive
 from windvane.errors import StoreError
 from windvane.lab import worlds
 

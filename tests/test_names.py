@@ -7,7 +7,7 @@ import pytest
 
 import windvane as wv
 from windvane import theory
-from windvane.adaptive.policies import Adaptive
+from windvane.beliefs.adaptive.policies import Adaptive
 from windvane.exploration import EXPLORATIONS
 from windvane.memory import MEMORIES
 from windvane.names import NAMES, find_name

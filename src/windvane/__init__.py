@@ -11,25 +11,14 @@ from typing import TYPE_CHECKING
 from windvane._interpreter import no_garbage_collection
 
 if TYPE_CHECKING:
-    from windvane.action_sets import (
-        ActionSet,
-        assignments,
-        ball,
-        box,
-        ellipsoid,
-        oracle,
-        paths,
-        polytope,
-        simplex,
-        subsets,
-    )
-    from windvane.adaptive.policies import Adaptive, BanditsOverBandits, PredictiveMemory
-    from windvane.adaptive.selection import Adaptation
     from windvane.belief import Belief
+    from windvane.beliefs.adaptive.policies import Adaptive, BanditsOverBandits, PredictiveMemory
+    from windvane.beliefs.adaptive.selection import Adaptation
+    from windvane.beliefs.diagonal.belief import DiagonalBelief
+    from windvane.beliefs.diagonal.policy import DiagonalPolicy
+    from windvane.beliefs.diagonal.sparse_rows import SparseRow, SparseRows
+    from windvane.beliefs.glm.policy import GeneralizedPolicy
     from windvane.chooser import Choice, Chooser
-    from windvane.diagonal.belief import DiagonalBelief
-    from windvane.diagonal.policy import DiagonalPolicy
-    from windvane.diagonal.sparse_rows import SparseRow, SparseRows
     from windvane.errors import (
         ArmsError,
         BeliefError,
@@ -42,13 +31,24 @@ if TYPE_CHECKING:
         WindvaneError,
     )
     from windvane.exploration import *  # noqa: F403
-    from windvane.glm.policy import GeneralizedPolicy
     from windvane.laws import *  # noqa: F403
-    from windvane.learner.learner import Decision, Learner
+    from windvane.learner import Decision, Learner
     from windvane.memory import *  # noqa: F403
     from windvane.names import named
     from windvane.policy import Policy
     from windvane.prepared_arms import Finite, finite
+    from windvane.sets import (
+        ActionSet,
+        assignments,
+        ball,
+        box,
+        ellipsoid,
+        oracle,
+        paths,
+        polytope,
+        simplex,
+        subsets,
+    )
 
     __all__ = [  # and the names of the registries
         "ActionSet",
@@ -91,18 +91,18 @@ if TYPE_CHECKING:
     ]
 
 _NAMES = {  # by module
-    "action_sets": "ActionSet assignments ball box ellipsoid oracle paths polytope simplex subsets",
-    "adaptive.policies": "Adaptive BanditsOverBandits PredictiveMemory",
-    "adaptive.selection": "Adaptation",
+    "sets": "ActionSet assignments ball box ellipsoid oracle paths polytope simplex subsets",
+    "beliefs.adaptive.policies": "Adaptive BanditsOverBandits PredictiveMemory",
+    "beliefs.adaptive.selection": "Adaptation",
     "belief": "Belief",
     "chooser": "Choice Chooser",
-    "diagonal.belief": "DiagonalBelief",
-    "diagonal.policy": "DiagonalPolicy",
-    "diagonal.sparse_rows": "SparseRow SparseRows",
+    "beliefs.diagonal.belief": "DiagonalBelief",
+    "beliefs.diagonal.policy": "DiagonalPolicy",
+    "beliefs.diagonal.sparse_rows": "SparseRow SparseRows",
     "errors": "ArmsError BeliefError ChoiceError FeatureError FileError FitError RewardError "
     "SettingError WindvaneError",
-    "glm.policy": "GeneralizedPolicy",
-    "learner.learner": "Decision Learner",
+    "beliefs.glm.policy": "GeneralizedPolicy",
+    "learner": "Decision Learner",
     "names": "named",
     "policy": "Policy",
     "prepared_arms": "Finite finite",

@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from windvane import validation
 from windvane._equality import are_equal
-from windvane.action_sets.base import ActionSet
 from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
 from windvane.memory import Memory
 from windvane.persistence import Persistent
 from windvane.prepared_arms import Finite
+from windvane.sets.base import ActionSet
 from windvane.types import Floats, Places
 from windvane.validation import LARGEST
 

@@ -11,8 +11,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from windvane import validation
-from windvane.adaptive.policies import Adaptive
-from windvane.adaptive.selection import Adaptation, bandits, predictive
+from windvane.beliefs.adaptive.policies import Adaptive
+from windvane.beliefs.adaptive.selection import Adaptation, bandits, predictive
+from windvane.beliefs.glm.policy import GeneralizedPolicy
 from windvane.chooser import Chooser
 from windvane.errors import SettingError
 from windvane.exploration import (
@@ -23,7 +24,6 @@ from windvane.exploration import (
     randomized,
     thompson,
 )
-from windvane.glm.policy import GeneralizedPolicy
 from windvane.laws import Confidence, confidence, half_normal
 from windvane.memory import Memory, detect, discount, kalman, keep, restart, restart_at, window
 from windvane.policy import Policy

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from windvane import _layout, policy_file, text_form, validation
 from windvane._layout import LARGEST, PolicyArrays
-from windvane.action_sets.base import ActionSet, Best
 from windvane.belief import Belief
 from windvane.belief_arrays import (
     check_belief,
@@ -30,6 +29,7 @@ from windvane.exploration import Exploration
 from windvane.memory import Memory, names_of
 from windvane.policy_checks import check_best_can_be_found, refuse_features
 from windvane.prepared_arms import Finite, screen
+from windvane.sets.base import ActionSet, Best
 from windvane.types import Floats, Records
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import windvane as wv
 from grid import SAMPLED, Floats, contents, every_memory
-from windvane.action_sets import ActionSet
+from windvane.sets import ActionSet
 
 Edges = list[tuple[int, int]]
 FREE = [wv.greedy(), *SAMPLED]  # explorations that need no widths

@@ -9,9 +9,9 @@ import pytest
 import windvane as wv
 from game import play_round_by_round
 from grid import EXPLORATIONS, Floats, contents, unit_rows
-from windvane.adaptive import selection
-from windvane.adaptive.policies import Adaptive
-from windvane.adaptive.selection import Adaptation, bandits, predictive
+from windvane.beliefs.adaptive import selection
+from windvane.beliefs.adaptive.policies import Adaptive
+from windvane.beliefs.adaptive.selection import Adaptation, bandits, predictive
 from windvane.lab import worlds
 from windvane.lab.engines.adaptive import replay_adaptive
 from windvane.lab.engines.game import Player

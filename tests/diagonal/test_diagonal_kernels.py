@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from windvane import memory
-from windvane.diagonal.weight_arrays import make_blank_weights, make_room
-from windvane.kernels.diagonal import (
+from windvane.beliefs.diagonal.formulas import (
     MOMENT,
     PRECISION,
     amend_entries,
@@ -15,7 +14,7 @@ from windvane.kernels.diagonal import (
     predict_entries,
     scale_sums,
 )
-from windvane.kernels.sparse_weights import (
+from windvane.beliefs.diagonal.sparse_weights import (
     LEAST_FADE,
     WEIGHTS,
     claim_slots,
@@ -23,7 +22,8 @@ from windvane.kernels.sparse_weights import (
     fade_weights,
     find_slots,
 )
-from windvane.kernels.weight_table import ABSENT
+from windvane.beliefs.diagonal.weight_arrays import make_blank_weights, make_room
+from windvane.beliefs.diagonal.weight_table import ABSENT
 
 RANDOM = np.random.default_rng(41)
 INDICES = np.array([4, 1, 6])

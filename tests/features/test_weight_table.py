@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from windvane.kernels.weight_table import (
+from windvane.beliefs.diagonal.weight_table import (
     ABSENT,
     EMPTY,
     claim_key,

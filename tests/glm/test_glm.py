@@ -15,7 +15,7 @@ from game import play_round_by_round
 from grid import Floats, contents, unit_rows
 from test_laws import assert_normal, list_starts
 from windvane import _random
-from windvane.kernels import glm as kernels
+from windvane.beliefs.glm import kernels as kernels
 from windvane.kernels.round_draws import FIRST_FREE_PLACE
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player

@@ -8,8 +8,8 @@ import pytest
 import windvane as wv
 from learner_helpers import HOUR, Offer, Stream
 from naive_learner import NaiveLearner, compute_probabilities
+from windvane.beliefs.bank.bank import EXPLORATION_SHARE, FIRST_PRIORS, HALF_LIVES
 from windvane.features.packed_features import pack_actions
-from windvane.learner.bank import EXPLORATION_SHARE, FIRST_PRIORS, HALF_LIVES
 
 TOLERANCE = 1e-9
 SETTINGS: list[tuple[dict[str, Any], list[float], list[tuple[str, str]]]] = [

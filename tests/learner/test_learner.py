@@ -15,8 +15,8 @@ import pytest
 import windvane as wv
 from learner_helpers import Offer, Stream, describe, play
 from windvane import policy_file
+from windvane.beliefs.bank import bank as bank_module
 from windvane.features.packed_features import pack_actions
-from windvane.learner import bank as bank_module
 
 YEAR = 365.25 * 86_400
 SETTINGS: list[dict[str, Any]] = [

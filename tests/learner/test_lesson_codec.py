@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from learner_helpers import Offer
+from windvane.beliefs.bank.feature_parts import PackedSides
+from windvane.beliefs.bank.lesson_codec import decode_lesson, encode_lesson, encode_packed_lesson
+from windvane.beliefs.bank.sides import join_request, pack_context
 from windvane.features.crossings import parse_crossings
 from windvane.features.packed_features import pack_actions
-from windvane.kernels.feature_parts import PackedSides
-from windvane.learner.lesson_codec import decode_lesson, encode_lesson, encode_packed_lesson
-from windvane.learner.sides import join_request, pack_context
 
 REQUESTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "nothing": ({}, {}),

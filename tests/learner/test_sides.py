@@ -7,12 +7,12 @@ import pytest
 
 import windvane as wv
 from learner_helpers import Offer
+from windvane.beliefs.bank.feature_parts import pick_action
+from windvane.beliefs.bank.sides import MAX_ROW_ENTRIES, join_lesson, join_request, pack_context
 from windvane.features.crossings import parse_crossings
 from windvane.features.hashing import hash_name
 from windvane.features.json_reader import FeatureList
 from windvane.features.packed_features import pack_actions, pack_field_features
-from windvane.kernels.feature_parts import pick_action
-from windvane.learner.sides import MAX_ROW_ENTRIES, join_lesson, join_request, pack_context
 
 CONTEXT: list[dict[str, Any]] = [{"device": "phone", "user": {"age": 30, "v": [1.0, 2.0, 3.0]}}]
 OFFERS = [

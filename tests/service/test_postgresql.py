@@ -17,7 +17,7 @@ from policy_access import read_learner_bits
 from server_process import BASE, Client, Nursery, Server, wait_for_health
 from windvane.cli import main
 from windvane.errors import StoreError
-from windvane.learner.learner import Learner
+from windvane.learner import Learner
 from windvane.service.loops.snapshot import decode_snapshot
 from windvane.service.store.database import resolve_url
 from windvane.service.store.log import Store

@@ -32,7 +32,7 @@ from windvane.client.transport import (
     judge_response,
     make_delivery_error,
 )
-from windvane.learner.request_reader import Features
+from windvane.features.request_reader import Features
 
 Result = TypeVar("Result")
 

@@ -22,7 +22,7 @@ from windvane.client.results import (
     make_id,
 )
 from windvane.errors import ChoiceError, FeatureError, RewardError, SettingError
-from windvane.learner.request_reader import (
+from windvane.features.request_reader import (
     Features,
     check_list,
     find_places,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from windvane import text_form, validation
-from windvane.adaptive.policies import PredictiveMemory
+from windvane.beliefs.adaptive.policies import PredictiveMemory
 from windvane.chooser import Chooser
 from windvane.durations import parse_half_life
 from windvane.errors import SettingError

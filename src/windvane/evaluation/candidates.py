@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from windvane import validation
-from windvane.adaptive.policies import Adaptive
+from windvane.beliefs.adaptive.policies import Adaptive
+from windvane.beliefs.diagonal.policy import DiagonalPolicy
+from windvane.beliefs.glm.policy import GeneralizedPolicy
 from windvane.chooser import Chooser
-from windvane.diagonal.policy import DiagonalPolicy
 from windvane.errors import SettingError
 from windvane.exploration import Exploration
-from windvane.glm.policy import GeneralizedPolicy
-from windvane.learner.learner import Learner
+from windvane.learner import Learner
 from windvane.learner_defaults import ALL_CROSSINGS, AUTO, EXPLORATION_PERCENTAGE
 from windvane.memory import Memory, half_life
 from windvane.names import find_name, named

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from windvane.beliefs.bank.feature_parts import PackedSides
 from windvane.errors import FeatureError
 from windvane.evaluation.log_batch import DecisionFeatures, LogBatch, LoggedAction
 from windvane.evaluation.sparse_hashing import hash_sparsely
 from windvane.features.encoder import Encoder
 from windvane.features.packed_features import PackedActions, join_sides, pack_actions
-from windvane.kernels.feature_parts import PackedSides
-from windvane.learner.learner import Learner
+from windvane.learner import Learner
 from windvane.types import Floats, Places
 
 MAX_BLOCK_ACTIONS = 4096  # of all rows of a block: 4 MiB if an action has 128 numbers

@@ -4,14 +4,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from windvane.adaptive.policies import Adaptive
+from windvane.beliefs.adaptive.policies import Adaptive
+from windvane.beliefs.bank.feature_parts import pick_action
+from windvane.beliefs.diagonal.policy import DiagonalPolicy
+from windvane.beliefs.diagonal.sparse_rows import SparseRow, SparseRows, read_arms
+from windvane.beliefs.glm.policy import GeneralizedPolicy
 from windvane.chooser import Choice, Chooser
-from windvane.diagonal.policy import DiagonalPolicy
-from windvane.diagonal.sparse_rows import SparseRow, SparseRows, read_arms
 from windvane.evaluation.feature_blocks import FeatureBlock
-from windvane.glm.policy import GeneralizedPolicy
-from windvane.kernels.feature_parts import pick_action
-from windvane.learner.learner import Learner
+from windvane.learner import Learner
 from windvane.policy import Policy
 from windvane.types import Floats
 

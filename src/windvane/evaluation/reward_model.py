@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from windvane.beliefs.bank.feature_parts import pick_action
 from windvane.evaluation.feature_blocks import FeatureBlock
-from windvane.kernels.feature_parts import pick_action
-from windvane.learner.learner import Learner
+from windvane.learner import Learner
 from windvane.types import Floats
 
 

@@ -7,12 +7,7 @@
 - `pending`, `large_learning`, `large_widths`, `large_choosing`, `symmetric_products`,
   `float32_forms`, `blocked_inverse`: the same for large dimensions
 - `choosing`, `widths`, `sampling`, `round_draws`, `noise`: explorations
-- `diagonal`, `diagonal_choosing`, `diagonal_learning`, `diagonal_widths`, `sparse_weights`,
-  `weight_table`, `row_checks`: the diagonal belief over sparse rows
-- `belief_bank`, `bank_learning`, `action_prediction`, `feature_parts`, `prior_precisions`,
-  `array_projection`: the learner
-- `glm`, `glm_solver`: generalized linear policies
-- `float32_bounds`: screening of prepared arms; `best_path`: the action set `paths`
+- `float32_bounds`: screening of prepared arms
 """
 
 from windvane.kernels.belief_block import refresh, reset, view_belief

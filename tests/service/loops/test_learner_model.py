@@ -10,9 +10,9 @@ import pytest
 
 from policy_access import learner_of, read_bits
 from service_helpers import make_service
-from windvane.kernels.belief_bank import LOSS
-from windvane.learner.bank import MAX_PLACES
-from windvane.learner.lesson_format import is_lesson
+from windvane.beliefs.bank.bank import MAX_PLACES
+from windvane.beliefs.bank.layout import LOSS
+from windvane.beliefs.bank.lesson_format import is_lesson
 from windvane.service.errors import RankRequestError
 from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.loop import FORGET, Loop

@@ -20,7 +20,7 @@ from policy_access import full_settings, policy_of, read_learner_bits
 from server_process import BASE, Client, Nursery, Server, wait_for_health
 from store_helpers import InProcessWriter, put_decision, put_reward
 from windvane.errors import StoreError
-from windvane.learner.learner import Learner
+from windvane.learner import Learner
 from windvane.service.app import create_app
 from windvane.service.clock import ServiceClock
 from windvane.service.loops.log_application import teach

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from windvane.action_sets import ActionSet
-from windvane.adaptive.policies import Adaptive
+from windvane.beliefs.adaptive.policies import Adaptive
+from windvane.beliefs.glm.policy import GeneralizedPolicy
 from windvane.errors import SettingError
-from windvane.glm.policy import GeneralizedPolicy
 from windvane.lab.engines.game import Player, accumulate_regret
 from windvane.lab.worlds.draw import Draw, Marks, compute_mean, realize_reward
 from windvane.policy import Policy
+from windvane.sets import ActionSet
 from windvane.types import Floats
 
 

@@ -16,8 +16,8 @@ from windvane._layout import (
 )
 from windvane._numba.compilation import compiled
 from windvane._numba.lanes import LANES
-from windvane.adaptive import selection
-from windvane.adaptive.selection import SELECTION_KEY, Adaptation
+from windvane.beliefs.adaptive import selection
+from windvane.beliefs.adaptive.selection import SELECTION_KEY, Adaptation
 from windvane.kernels import (
     TrackedArms,
     choose_measured,

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from windvane import names, text_form, validation
+from windvane.beliefs.glm.policy import make_model
 from windvane.errors import SettingError
 from windvane.exploration import Exploration
-from windvane.glm.policy import make_model
 from windvane.lab.engines.game import Player
 from windvane.lab.worlds import Reward, World
 from windvane.memory import Memory

@@ -10,7 +10,7 @@ import polars as pl
 
 from windvane import text_form, validation
 from windvane._terminal.tables import Cell
-from windvane.adaptive.selection import Adaptation, bandits, predictive
+from windvane.beliefs.adaptive.selection import Adaptation, bandits, predictive
 from windvane.errors import SettingError
 from windvane.exploration import Exploration
 from windvane.lab.engines.game import Player

@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from windvane import action_sets, validation
-from windvane.action_sets import ActionSet
+from windvane import sets, validation
 from windvane.errors import SettingError
 from windvane.lab.worlds.routes import make_routes
+from windvane.sets import ActionSet
 from windvane.types import Floats
 
 ROUTE_COST = 3.0  # in units of S/√d: only one street in a thousand has a positive reward
@@ -88,7 +88,7 @@ def ball(radius: float = 1.0) -> Actions:
     array([0., 0., 2.])
     """
     radius = validation.positive("ball", "radius", radius)
-    make_set = partial(action_sets.ball, radius=radius)
+    make_set = partial(sets.ball, radius=radius)
     return Actions(f"ball({radius!r})", drawn_each_round=False, make_set=make_set)
 
 

@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import validation
-from windvane.action_sets import ActionSet
+from windvane.beliefs.glm.links import LINKS
 from windvane.errors import SettingError
-from windvane.glm.links import LINKS
 from windvane.lab.worlds.actions import Actions, fresh
 from windvane.lab.worlds.arm_draws import draw_arms
 from windvane.lab.worlds.draw import Draw
@@ -33,6 +32,7 @@ from windvane.lab.worlds.drift import (
     stationary,
 )
 from windvane.lab.worlds.rewards import Reward, gaussian
+from windvane.sets import ActionSet
 
 MAX_POISSON_SCORE = 6.0  # the mean of a count is then at most 400
 

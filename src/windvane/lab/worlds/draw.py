@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from windvane.glm.links import IDENTITY, POISSON, mean
+from windvane.beliefs.glm.links import IDENTITY, POISSON, mean
 from windvane.lab.worlds.drift import Eras
 from windvane.types import Floats
 

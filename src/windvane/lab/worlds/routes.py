@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from windvane.action_sets import ActionSet, paths
 from windvane.errors import SettingError
+from windvane.sets import ActionSet, paths
 
 
 def make_routes(dim: int, rows: int, columns: int) -> ActionSet:

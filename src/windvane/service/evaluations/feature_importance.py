@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from windvane.evaluation.evaluator import evaluate
 from windvane.evaluation.log_batch import BadRow, DecisionFeatures, Log, LogBatch, LoggedAction
 from windvane.features.json_reader import JsonObjects
-from windvane.learner.learner import Learner
+from windvane.learner import Learner
 from windvane.service.evaluations.outcome import FeatureImportance
 from windvane.service.loops.settings import Settings
 

@@ -6,18 +6,17 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from windvane.beliefs.bank.feature_parts import pick_action
+from windvane.beliefs.bank.layout import LOSS
+from windvane.beliefs.bank.lesson_codec import decode_lesson, encode_lesson, encode_packed_lesson
+from windvane.beliefs.bank.lesson_format import is_lesson
+from windvane.beliefs.bank.sides import is_plain, join_packed, pack_context
+from windvane.beliefs.bank.transfer import compute_fades, transfer_beliefs
+from windvane.beliefs.diagonal.formulas import MOMENT, PRECISION
 from windvane.features.json_reader import JsonObjects
 from windvane.features.labels import Contribution
 from windvane.features.packed_features import Action, PackedActions, pack_actions
-from windvane.kernels.belief_bank import LOSS
-from windvane.kernels.diagonal import MOMENT, PRECISION
-from windvane.kernels.feature_parts import pick_action
-from windvane.learner.explanation import explain_action
-from windvane.learner.learner import Learner
-from windvane.learner.lesson_codec import decode_lesson, encode_lesson, encode_packed_lesson
-from windvane.learner.lesson_format import is_lesson
-from windvane.learner.sides import is_plain, join_packed, pack_context
-from windvane.learner.transfer import compute_fades, transfer_beliefs
+from windvane.learner import Learner
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.model import Choice, LearningState, Model, Moment, Summary
 from windvane.service.loops.settings import Settings
@@ -232,7 +231,7 @@ class LearnerModel(Model):
         self, context: JsonObjects, action: Action, with_category: bool
     ) -> list[Contribution]:
         now = self.learner.bank.now
-        return explain_action(self.learner, context, action, now, int(now), with_category)
+        return self.learner.explain_action(context, action, now, int(now), with_category)
 
     def _count_crossings(self, context: JsonObjects, actions: Sequence[Action]) -> int:
         sides = self.learner.join(context, pack_actions(actions))

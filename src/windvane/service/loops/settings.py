@@ -33,7 +33,7 @@ from windvane.service.loops.setting_values import describe_invalid_setting
 # Imported late, because the command line reads the settings without them: NumPy takes long to load.
 if TYPE_CHECKING:
     from windvane.exploration import Exploration
-    from windvane.learner.learner import Learner
+    from windvane.learner import Learner
     from windvane.memory import Memory
     from windvane.policy import Policy
 
@@ -348,7 +348,7 @@ class Settings(
 
     def build_learner(self) -> "Learner":
         """A learner of these settings, for a diagonal belief, that has learned nothing."""
-        from windvane.learner.learner import Learner
+        from windvane.learner import Learner
 
         return Learner(
             half_life=self.half_life,

@@ -137,9 +137,9 @@ def load_ranking() -> None:
 
 def load_lessons() -> None:
     """Load what a loop with a diagonal belief calls to learn, to explain and to be restored."""
+    from windvane.beliefs.bank.lesson_codec import encode_packed_lesson
+    from windvane.beliefs.bank.sides import pack_context
     from windvane.features.packed_features import pack_actions
-    from windvane.learner.lesson_codec import encode_packed_lesson
-    from windvane.learner.sides import pack_context
     from windvane.service.loops.model import Moment
 
     model, context, actions = _make_request()

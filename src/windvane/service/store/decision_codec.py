@@ -3,7 +3,7 @@
 The features of a full belief are hashed, so most of their numbers are zero and many of the others
 are equal. Packed features hold each distinct number once. They have a length that is no multiple of
 8, and plain float64 features always have one that is. Both forms unpack to the same bits. The
-features of a diagonal belief are stored as `windvane.learner.lesson_codec` encodes them.
+features of a diagonal belief are stored as `windvane.beliefs.bank.lesson_codec` encodes them.
 """
 
 import struct
@@ -12,8 +12,8 @@ from array import array
 import msgspec
 import numpy as np
 
+from windvane.beliefs.bank.lesson_format import is_lesson
 from windvane.errors import StoreError
-from windvane.learner.lesson_format import is_lesson
 from windvane.service.schemas import Ranked, RankResponse
 from windvane.service.store.rows import Decision
 

@@ -1,0 +1,1 @@
+"""What a policy has learned: one room for each kind of belief."""

@@ -1,0 +1,403 @@
+"""Adaptive policies, which find their memory while they run, for an unknown speed of drift.
+
+An adaptive policy consists of several base policies, one for each candidate memory. In each round
+one of them acts: its choice is the choice of the adaptive policy.
+
+- Bandits over bandits: EXP3 draws the base policy that acts for a block of rounds. The reward of
+  EXP3 is the sum of the rewards in the block. As in the paper, the base policy has learned nothing
+  when a block starts. If `warm`, all base policies learn from every observation.
+- Predictive memory: every observation shows how well each base policy predicts the reward. The base
+  policy that predicted best in the recent past acts; among equals, the one with the longest memory.
+"""
+
+from dataclasses import asdict
+from typing import ClassVar, NamedTuple, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from windvane import policy_file, text_form, validation
+from windvane.beliefs.adaptive.selection import (
+    Adaptation,
+    bandits,
+    block_key,
+    block_uniform,
+    draw_index,
+    exp3_chances,
+    predictive,
+    predictive_chances,
+    scale_block_reward,
+)
+from windvane.chooser import Choice, Chooser
+from windvane.errors import SettingError
+from windvane.exploration import Exploration
+from windvane.memory import Memory
+from windvane.policy import Policy
+from windvane.sets.base import ActionSet
+from windvane.types import Floats
+
+
+class Turn(NamedTuple):
+    """The base policy that acts in a round, and the scores of EXP3 in that round."""
+
+    acting: int  # index of the base policy
+    base: Policy
+    scores: Floats  # (N,)
+    chance: float  # the probability with which EXP3 drew it
+    block: int
+
+
+class Adaptive(Chooser):
+    """The base class of the policies that find their memory while they run.
+
+    >>> import windvane as wv
+    >>> policy = wv.PredictiveMemory(dim=2, exploration=wv.thompson(0.4), longest=80)
+    >>> isinstance(policy, wv.Adaptive)
+    True
+    >>> policy.candidates
+    (discount(0.95), discount(0.975), discount(0.9875), keep())
+    """
+
+    FILE_KIND = "Adaptive"
+    KINDS: ClassVar[tuple[str, ...]] = ("bandits", "warm", "predictive")
+
+    def __init__(
+        self,
+        dim: int,
+        adaptation: Adaptation,
+        exploration: Exploration | str,
+        ridge: float = 1.0,
+        seed: int | np.random.SeedSequence | None = None,
+        floor: float = 0.0,
+    ) -> None:
+        super().__init__(dim, seed)
+        self.adaptation = adaptation
+        self.exploration = text_form.as_exploration(type(self).__name__, exploration)
+        self.ridge = ridge
+        self.floor = floor
+        self._bases = [self._make_base(memory) for memory in adaptation.memories]
+        self._scores = np.zeros(len(self._bases))  # logarithms for EXP3, or faded squared errors
+        self._error_count = 0.0  # the faded number of errors in each of the scores
+        self._acting = len(self._bases) - 1
+        self._chance = 1.0  # the probability with which EXP3 drew the acting base policy
+        self._block = -1  # the current block; -1 before the first
+        self._block_reward = 0.0  # the rewards of the current block, summed
+
+    @classmethod
+    def from_adaptation(
+        cls,
+        dim: int,
+        adaptation: Adaptation,
+        exploration: Exploration | str,
+        ridge: float = 1.0,
+        seed: int | np.random.SeedSequence | None = None,
+        floor: float = 0.0,
+    ) -> Self:
+        """Make a policy from an adaptation; `Adaptive` itself makes one of the fitting class.
+
+        >>> import windvane as wv
+        >>> memories = (wv.window(20), wv.window(200))
+        >>> how = wv.Adaptation("predictive", memories, fade=0.99)
+        >>> wv.Adaptive.from_adaptation(3, how, wv.greedy()).memory
+        window(200)
+        """
+        if adaptation.kind not in cls.KINDS:
+            kinds = " or ".join(cls.KINDS)
+            raise SettingError(
+                f"{cls.__name__}: the kind of adaptation must be {kinds}, got {adaptation.kind!r}"
+            )
+        fitting = PredictiveMemory if adaptation.kind == "predictive" else BanditsOverBandits
+        kind: type[Adaptive] = fitting if cls is Adaptive else cls
+        policy = kind.__new__(kind)
+        Adaptive.__init__(policy, dim, adaptation, exploration, ridge, seed, floor)
+        return cast(Self, policy)
+
+    def __repr__(self) -> str:
+        maker = "Adaptive" if type(self) is Adaptive else f"{type(self).__name__}.from_adaptation"
+        floor = f", floor={self.floor!r}" if self.floor else ""
+        return (
+            f"{maker}(dim={self.dim}, adaptation={self.adaptation!r}, "
+            f"exploration={self.exploration!r}, ridge={self.ridge!r}{floor})"
+        )
+
+    @property
+    def candidates(self) -> tuple[Memory, ...]:
+        """The candidate memories, the shortest first."""
+        return self.adaptation.memories
+
+    @property
+    def chances(self) -> Floats:
+        """The weight of each candidate; the weights sum to 1."""
+        if self.adaptation.kind == "predictive":
+            return predictive_chances(self._scores, self._error_count)
+        return exp3_chances(self._scores, self.adaptation.rate)
+
+    @property
+    def memory(self) -> Memory:
+        """The candidate with the largest weight."""
+        return self.candidates[int(self.chances.argmax())]
+
+    @property
+    def theta(self) -> Floats:
+        """The estimate θ̂ of the base policy with the largest weight, (d,)."""
+        return self._bases[int(self.chances.argmax())].theta
+
+    @property
+    def estimated_noise(self) -> float:
+        """The estimate σ̂ of the noise by the base policy with the largest weight.
+
+        As in `Policy`, the exploration must have a scale such as posterior(0.5).
+        """
+        return self._bases[int(self.chances.argmax())].estimated_noise
+
+    def choose(self, arms: npt.ArrayLike | ActionSet) -> Choice:
+        """Choose one of the arms, rows of features (K, d), or the best action of an action set."""
+        turn = self._plan_turn()
+        if isinstance(arms, ActionSet):
+            best = turn.base.find_best(arms)
+            self._commit_turn(turn)
+            return self._record_choice(-1, best.features, best.action)
+        rows = self._read_arms(arms)
+        index = turn.base.pick_arm(rows, arms)
+        self._commit_turn(turn)
+        return self._record_choice(index, rows[index].copy())
+
+    def propensities(
+        self, arms: npt.ArrayLike, samples: int = 200, chosen: int | None = None
+    ) -> Floats:
+        """Return the probability with which `choose` would choose each arm now, (K,).
+
+        The probabilities of the base policies are exact or sampled as in `Policy.propensities`.
+        """
+        if not self._block_is_due():
+            return self._plan_turn().base.propensities(arms, samples, chosen)
+        bases = self._bases
+        if not self._is_warm:
+            bases = [self._make_base(memory) for memory in self.candidates]
+        by_base = np.array([base.propensities(arms, samples, chosen) for base in bases])  # (N, K)
+        chances = exp3_chances(self._compute_scores(), self.adaptation.rate)
+        mixture: Floats = chances @ by_base
+        return mixture
+
+    def export_settings(self) -> policy_file.Header:
+        """Return the settings as the header of a saved file holds them."""
+        memories = [repr(memory) for memory in self.candidates]
+        return {
+            "dim": self.dim,
+            "adaptation": {**asdict(self.adaptation), "memories": memories},
+            "exploration": repr(self.exploration),
+            "ridge": self.ridge,
+            "floor": self.floor,
+        }
+
+    @classmethod
+    def from_settings(cls, header: policy_file.Header, arrays: policy_file.Arrays) -> Self:
+        """Make a policy that has learned nothing from the settings in a saved header."""
+        fields = dict(header["adaptation"])
+        if fields["kind"] not in cls.KINDS:
+            raise ValueError(f"it holds {fields['kind']!r}, which is no {cls.__name__}")
+        fields["memories"] = tuple(text_form.read_memory(text) for text in fields["memories"])
+        return cls.from_adaptation(
+            header["dim"],
+            Adaptation(**fields),
+            text_form.read_exploration(header["exploration"]),
+            header["ridge"],
+            floor=header["floor"],
+        )
+
+    def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+        """Return everything beyond the settings, as a saved file holds it."""
+        states = [base.export_state() for base in self._bases]
+        header = {
+            "key": self.key,
+            "round": self.round,
+            "held": self._error_count,
+            "acting": self._acting,
+            "chance": self._chance,
+            "block": self._block,
+            "earned": self._block_reward,
+            # the keys of the base policies follow from the key of this policy
+            "bases": [{**base_header, "key": 0} for base_header, _ in states],
+        }
+        arrays = {
+            f"{j}-{name}": array
+            for j, (_, base_arrays) in enumerate(states)
+            for name, array in base_arrays.items()
+        }
+        return header, {**arrays, "scores": self._scores, "open": self._list_open_rounds()}
+
+    def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
+        """Take over a saved state if it fits the settings; raise ValueError if it does not."""
+        count = len(self._bases)
+        scores = arrays["scores"]
+        if scores.shape != (count,) or scores.dtype != np.float64 or len(header["bases"]) != count:
+            raise ValueError(f"it needs {count} scores and policies")
+        for j, base in enumerate(self._bases):
+            base_arrays = {name: arrays[f"{j}-{name}"] for name in ("block", "past", "open")}
+            base.restore_state(header["bases"][j], base_arrays)
+        self._restore_rounds(header, arrays["open"])
+        self._scores = np.array(scores)
+        self._error_count = validation.not_negative("load", "held", header["held"])
+        self._acting = validation.whole("load", "acting", header["acting"], least=0)
+        self._chance = validation.positive("load", "chance", header["chance"])
+        self._block = validation.whole("load", "block", header["block"], least=-1)
+        self._block_reward = validation.real("load", "earned", header["earned"])
+        if self._acting >= count or not np.isfinite(self._scores).all():
+            raise ValueError("its counters are out of bounds")
+
+    def _comparable_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+        header, arrays = self.export_state()
+        for j, base in enumerate(self._bases):
+            arrays[f"{j}-past"] = base._comparable_state()[1]["past"]
+        return header, arrays
+
+    def _bind_kernels(self) -> None:
+        """Load nothing: the base policies load their own compiled functions."""
+
+    @property
+    def _is_warm(self) -> bool:
+        """True if the base policies learn from every observation and outlive a block."""
+        return self.adaptation.kind != "bandits"
+
+    def _make_base(self, memory: Memory) -> Policy:
+        return Policy(self.dim, memory, self.exploration, self.ridge, 0, self.floor)
+
+    @property
+    def _block_start(self) -> int:
+        """The first round of the current block."""
+        return self._block * self.adaptation.span
+
+    def _block_is_due(self) -> bool:
+        predicts = self.adaptation.kind == "predictive"
+        return not predicts and self.round // self.adaptation.span != self._block
+
+    def _compute_scores(self) -> Floats:
+        """Return the scores of EXP3 with the reward of the current block added."""
+        scores = self._scores.copy()
+        if self._block >= 0:
+            gain = scale_block_reward(self._block_reward, self.adaptation.largest) / self._chance
+            scores[self._acting] += self.adaptation.rate / len(self._bases) * gain
+        return scores
+
+    def _plan_turn(self) -> Turn:
+        """Find the base policy that acts in this round, and change nothing yet."""
+        acting = self._acting
+        scores = self._scores
+        chance = self._chance
+        block = self._block
+        base = self._bases[acting]
+        if self.adaptation.kind == "predictive":
+            acting = int(self.chances.argmax())
+            base = self._bases[acting]
+        elif self._block_is_due():
+            block = self.round // self.adaptation.span
+            scores = self._compute_scores()
+            chances = exp3_chances(scores, self.adaptation.rate)
+            acting = draw_index(chances, block_uniform(self.key, block))
+            chance = float(chances[acting])
+            base = self._bases[acting]
+            if not self._is_warm:
+                base = self._make_base(self.candidates[acting])
+        base.key = self.key if self._is_warm else block_key(self.key, block)
+        return Turn(acting, base, scores, chance, block)
+
+    def _commit_turn(self, turn: Turn) -> None:
+        """Store a turn and start the next round of every base policy."""
+        if turn.block != self._block:
+            self._block_reward = 0.0
+        self._acting, base, self._scores, self._chance, self._block = turn
+        self._bases[self._acting] = base
+        base.round += 1
+        if self._is_warm:
+            for other in self._bases:
+                if other is not base:
+                    other.skip_round()
+
+    def learn_row(self, features: Floats, reward: float, round_: int, at: float) -> None:
+        """Learn one checked observation of a round, or raise and change nothing."""
+        for base in self._bases:
+            base.check_learnable(features[None])
+        if self.adaptation.kind == "predictive":
+            errors = [reward - float(features @ base.theta) for base in self._bases]
+            self._scores = self.adaptation.fade * self._scores + np.square(errors)
+            self._error_count = self.adaptation.fade * self._error_count + 1.0
+        elif self._block_start <= round_ < self.round:
+            self._block_reward += reward
+        if self._is_warm:
+            for base in self._bases:
+                base.learn_row(features, reward, round_, at)
+        elif round_ >= self._block_start:
+            self._bases[self._acting].learn_row(features, reward, round_ - self._block_start, at)
+
+    def learn_rows(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
+        """Learn checked observations in order, or raise and change nothing."""
+        for base in self._bases:
+            base.check_learnable(rows)
+        times = at.tolist()
+        for features, reward, round_, time in zip(rows, rewards, rounds, times, strict=True):
+            self.learn_row(features, float(reward), round_, time)
+
+
+class BanditsOverBandits(Adaptive):
+    """EXP3 over candidate memories, for an unknown drift, as in the appendix of the paper.
+
+    A block has H = ⌊d^{1/4}√T⌋ rounds. In each block EXP3 draws a critical window D from
+    J = {⌊H^{k/Δ}⌋ : k = 0, …, Δ}, Δ = ⌊ln H⌋. A new policy acts in the block, with a discount
+    γ = T^{−1/D}, a window of D, or a restart every D rounds. If `warm`, the policies keep what they
+    learned across blocks, and γ = 1 − 1/D.
+
+    >>> import windvane as wv
+    >>> bob = wv.BanditsOverBandits(dim=10, horizon=10_000, exploration=wv.thompson(0.4), seed=1)
+    >>> [round(memory.gamma, 4) for memory in bob.candidates]
+    [0.0001, 0.01, 0.2683, 0.6579, 0.862, 0.9493]
+    """
+
+    KINDS = ("bandits", "warm")
+
+    def __init__(
+        self,
+        dim: int,
+        horizon: int,
+        exploration: Exploration | str,
+        family: str = "discount",
+        *,
+        warm: bool = False,
+        noise: float = 1.0,
+        ridge: float = 1.0,
+        seed: int | np.random.SeedSequence | None = None,
+        floor: float = 0.0,
+    ) -> None:
+        adaptation = bandits(dim, horizon, family, noise, warm)
+        super().__init__(dim, adaptation, exploration, ridge, seed, floor)
+
+
+class PredictiveMemory(Adaptive):
+    """Acts with the memory that predicted rewards best in the recent past.
+
+    Memories of 20, 40, … 5120 observations and one that keeps everything all learn from every
+    observation. The weight of a memory is w ∝ e^{−L/2σ̂²−rank/2}, with L ← fading·L + (y − xᵀθ̂)².
+    The longest memory has rank 0. The memory with the largest weight acts.
+
+    >>> import windvane as wv
+    >>> policy = wv.PredictiveMemory(dim=3, exploration=wv.thompson(0.4), seed=1)
+    >>> policy.memory                                  # before anything is learned
+    keep()
+    """
+
+    KINDS = ("predictive",)
+
+    def __init__(
+        self,
+        dim: int,
+        exploration: Exploration | str,
+        family: str = "discount",
+        *,
+        shortest: int = 20,
+        longest: int = 5120,
+        fading: float = 0.995,
+        ridge: float = 1.0,
+        seed: int | np.random.SeedSequence | None = None,
+        floor: float = 0.0,
+    ) -> None:
+        adaptation = predictive(family, shortest, longest, fading)
+        super().__init__(dim, adaptation, exploration, ridge, seed, floor)

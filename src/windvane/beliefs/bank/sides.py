@@ -1,0 +1,123 @@
+"""Join the packed features of a context and of actions for the kernels of the bank."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from windvane.beliefs.bank.array_projection import project_arrays
+from windvane.beliefs.bank.feature_parts import PackedSides
+from windvane.errors import FeatureError
+from windvane.features.crossings import Crossing, build_masks, parse_crossings
+from windvane.features.json_reader import MAX_NUMBERS, FeatureList
+from windvane.features.packed_features import (
+    BYTES_PER_NUMBER,
+    PackedActions,
+    PackedFeatures,
+    check_crossings,
+    join_feature_counts,
+    pack_features,
+    pack_field_features,
+    pack_texts,
+)
+from windvane.learner_defaults import ALL_CROSSINGS
+from windvane.types import Places
+
+MAX_ROW_ENTRIES = 2**16  # of the row of one action: the hash table of a learner holds some more
+_ALL = parse_crossings(ALL_CROSSINGS)
+_ONLY_TEXTS = {str}
+_ONE_MASKS = np.ones(1024, np.int64)
+
+
+def join_request(
+    context: Sequence[Mapping[str, Any]],
+    actions: PackedActions,
+    crossings: tuple[Crossing, ...] = _ALL,
+    array_size: int = 0,
+) -> PackedSides:
+    """Join the features of a context with those of all actions.
+
+    Arrays of more than `array_size` numbers are projected to this size, unless it is 0.
+    """
+    return join_packed(pack_context(context, crossings), actions, crossings, array_size)
+
+
+def pack_context(
+    context: Sequence[Mapping[str, Any]], crossings: tuple[Crossing, ...] = _ALL
+) -> PackedFeatures:
+    """Pack the features of a context; only some crossings need its namespaces."""
+    if crossings != _ALL:
+        return pack_features(FeatureList("the context", context))
+    if len(context) == 1 and type(context[0]) is dict and len(context[0]) <= MAX_NUMBERS:
+        texts = context[0].values()
+        if set(map(type, texts)) == _ONLY_TEXTS:
+            return pack_texts(context[0], texts)
+    return pack_field_features(FeatureList("the context", context))
+
+
+def is_plain(crossings: tuple[Crossing, ...], array_size: int) -> bool:
+    """Whether joined sides hold the packed features as they are: none projected, all crossed."""
+    return not array_size and crossings == _ALL
+
+
+def join_packed(
+    packed: PackedFeatures,
+    actions: PackedActions,
+    crossings: tuple[Crossing, ...] = _ALL,
+    array_size: int = 0,
+) -> PackedSides:
+    """Join the packed features of a context with those of all actions."""
+    sides = _join_plainly(packed, actions, join_feature_counts(packed, actions))
+    context_numbers = len(packed.numbers) // BYTES_PER_NUMBER
+    if array_size and (sides.sizes > array_size).any():
+        sides = project_arrays(sides, array_size)
+        context_numbers = int(sides.sizes[: packed.feature_count].sum())
+    most_numbers = len(sides.numbers) - context_numbers
+    check_crossings(context_numbers * most_numbers)
+    if (1 + context_numbers) * (1 + most_numbers) > MAX_ROW_ENTRIES:
+        _check_rows(sides, context_numbers)
+    if crossings == _ALL:
+        return sides
+    namespaces = np.frombuffer(packed.namespaces + actions.namespaces, np.uint64)
+    return sides._replace(masks=build_masks(crossings, namespaces, packed.feature_count))
+
+
+def join_lesson(context: PackedFeatures, action: PackedFeatures) -> PackedSides:
+    """Join the packed features of a context and one action, if `is_plain` holds."""
+    counts = np.array((context.feature_count, action.feature_count), np.int64)
+    return _join_plainly(context, action, counts)
+
+
+def _join_plainly(
+    context: PackedFeatures, actions: PackedFeatures | PackedActions, counts: Places
+) -> PackedSides:
+    """Join packed features as they are; `counts` has the number of features of each side.
+
+    All arrays can be written, as those of a decoded lesson can, so that kernels are compiled once
+    for both.
+    """
+    hashes = np.frombuffer(bytearray(context.labels + actions.labels), np.uint64)
+    return PackedSides(
+        hashes=hashes,
+        numbers=np.frombuffer(bytearray(context.numbers + actions.numbers), np.float64),
+        sizes=np.frombuffer(bytearray(context.sizes + actions.sizes), np.int64),
+        feature_counts=counts,
+        masks=_make_masks(len(hashes)),
+    )
+
+
+def _make_masks(count: int) -> Places:
+    """The masks of features that are all crossed; callers must not write to them."""
+    return _ONE_MASKS[:count] if count <= len(_ONE_MASKS) else np.ones(count, np.int64)
+
+
+def _check_rows(sides: PackedSides, context_numbers: int) -> None:
+    """Refuse an action whose row has more entries than a learner can hold."""
+    ends = np.cumsum(sides.sizes)[np.cumsum(sides.feature_counts) - 1]
+    most = int(np.diff(ends).max())
+    entries = (1 + context_numbers) * (1 + most)
+    if entries > MAX_ROW_ENTRIES:
+        raise FeatureError(
+            f"features: the context and one action must have at most {MAX_ROW_ENTRIES} crossings, "
+            f"got {entries}"
+        )

@@ -1,0 +1,213 @@
+"""Combinatorial action sets: subsets of items, paths through a graph, assignments.
+
+An action is a choice of parts. Its features are the sum of the features of its parts, x = Σ f, so
+that its mean reward ⟨x, θ⟩ is the sum of the scores ⟨f, θ⟩ of its parts.
+
+| set                            | the best action for θ, argmax Σ ⟨f, θ⟩                       |
+|--------------------------------|--------------------------------------------------------------|
+| `subsets(items, size)`         | the `size` items with the largest scores                     |
+| `paths(edges, source, target)` | the path with the largest score (Bellman and Ford)           |
+| `assignments(pairs)`           | the heaviest matching of every row to a column of its own    |
+"""
+
+from collections.abc import Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
+from numbers import Integral
+
+import numpy as np
+import numpy.typing as npt
+
+from windvane import validation
+from windvane.errors import SettingError
+from windvane.sets.base import ActionSet, Best
+from windvane.types import Floats, Places
+
+
+class Parts(ActionSet):
+    """Sums of parts; without features, every part is an axis of its own."""
+
+    def __init__(self, count: int, features: Floats | None, text: str) -> None:
+        super().__init__(count if features is None else features.shape[1], text)
+        self._features = features  # (parts, d)
+
+    def _score_parts(self, theta: Floats) -> Floats:
+        """Return ⟨f, θ⟩ of each part, (parts,)."""
+        return theta if self._features is None else self._features @ theta
+
+    def _sum_features(self, parts: Places) -> Floats:
+        """Return the features of an action made of these parts, (d,)."""
+        if self._features is not None:
+            total: Floats = self._features[parts].sum(axis=0)
+            return total
+        features = np.zeros(self.dim)
+        features[parts] = 1.0
+        return features
+
+
+def subsets(items: npt.ArrayLike, size: int) -> ActionSet:
+    """Return the ways to choose exactly `size` of the items, given as rows of features (n, d).
+
+    >>> subsets([[1, 0], [0, 1], [1, 1]], 2).best([1.0, 0.5])
+    Best(features=array([2., 1.]), action=(0, 2))
+    """
+    rows = validation.check_numbers("subsets", "items", items, 2)
+    if validation.whole("subsets", "size", size) > len(rows):
+        raise SettingError(f"subsets: size must be at most {len(rows)}, got {size}")
+    return Subsets(rows, int(size))
+
+
+class Subsets(Parts):
+    """Subsets of `size` items; the action is their indices in rising order."""
+
+    def __init__(self, items: Floats, size: int) -> None:
+        super().__init__(len(items), items, f"subsets of {size} of {len(items)} items")
+        self._size = size
+
+    def _find_best(self, theta: Floats) -> Best:
+        scores = self._score_parts(theta)
+        items = np.sort(np.argpartition(scores, -self._size)[-self._size :])
+        return Best(self._sum_features(items), tuple(items.tolist()))
+
+
+def paths(
+    edges: Sequence[tuple[int, int]] | Places,
+    source: int,
+    target: int,
+    features: npt.ArrayLike | None = None,
+) -> ActionSet:
+    """Return the paths along directed edges (from, to) between nodes, which are whole numbers.
+
+    `features` has one row for each edge; without it, every edge is an axis of its own. The best
+    path is exact for any θ if the edges form no cycle. With cycles, scores are treated as costs: if
+    a cycle has a positive score, all scores are clipped to at most 0.
+
+    >>> paths([(0, 1), (1, 2), (0, 2)], source=0, target=2).best([-1.0, -1.0, -3.0])
+    Best(features=array([1., 1., 0.]), action=(0, 1))
+    """
+    try:
+        pairs = np.array(edges)
+    except ValueError:
+        pairs = np.empty(0)
+    if pairs.dtype.kind not in "iu" or pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise SettingError("paths: edges must be pairs of whole numbers (from, to), at least one")
+    rows = None if features is None else validation.check_numbers("paths", "features", features, 2)
+    if rows is not None and len(rows) != len(pairs):
+        raise SettingError(f"paths: features must have {len(pairs)} rows, got {len(rows)}")
+    start = _check_node("source", source)
+    end = _check_node("target", target)
+    if start == end:
+        raise SettingError(f"paths: source and target must differ, got {source} twice")
+    return Paths(pairs.astype(np.int64), start, end, rows)
+
+
+def _check_node(name: str, node: object) -> int:
+    if isinstance(node, bool) or not isinstance(node, Integral) or abs(int(node)) >= 2**63:
+        raise SettingError(f"paths: {name} must be a whole number, as in the edges, got {node!r}")
+    return int(node)
+
+
+class Paths(Parts):
+    """Paths from source to target; the action is the indices of the edges in walking order."""
+
+    def __init__(self, edges: Places, source: int, target: int, features: Floats | None) -> None:
+        super().__init__(
+            len(edges), features, f"paths from {source} to {target} along {len(edges)} edges"
+        )
+        useful = _select_edges_between(edges.tolist(), source, target)
+        order, self._sweeps = _order_nodes(edges[useful].tolist(), source, target)
+        position = {node: i for i, node in enumerate(order)}
+        useful.sort(key=lambda e: position[int(edges[e, 0])])
+        self._edges = np.array(useful, dtype=np.int64)
+        self._tails, self._heads = (
+            np.array([position[int(node)] for node in ends]) for ends in edges[useful].T
+        )
+        self._nodes = len(order)
+
+    def _find_best(self, theta: Floats) -> Best:
+        from windvane.sets.best_path import find_best_path
+
+        scores = self._score_parts(theta)[self._edges]
+        steps = find_best_path(self._tails, self._heads, scores, self._nodes, self._sweeps)
+        edges = self._edges[steps]
+        return Best(self._sum_features(edges), tuple(edges.tolist()))
+
+
+def assignments(pairs: npt.ArrayLike | tuple[int, int]) -> ActionSet:
+    """Return the ways to give each of n rows a column of its own out of m ≥ n columns.
+
+    `pairs` holds the features of each pair, (n, m, d). A tuple of sizes (n, m) instead makes every
+    pair an axis of its own, with d = n·m, row by row.
+
+    >>> assignments((2, 2)).best([5.0, 1.0, 4.0, 3.0])
+    Best(features=array([1., 0., 0., 1.]), action=(0, 1))
+    """
+    if isinstance(pairs, tuple) and len(pairs) == 2 and np.ndim(pairs) == 1:
+        rows, columns = (validation.whole("assignments", "a size", size) for size in pairs)
+        features = None
+    else:
+        try:
+            table = validation.check_numbers("assignments", "pairs", pairs, 3)
+        except SettingError:
+            raise SettingError(
+                "assignments: pairs must be finite features (n, m, d), or a tuple of sizes (n, m)"
+            ) from None
+        rows, columns = table.shape[:2]
+        features = table.reshape(rows * columns, -1)
+    if rows > columns:
+        raise SettingError(f"assignments: {rows} rows need as many columns, got {columns}")
+    return Assignments(rows, columns, features)
+
+
+class Assignments(Parts):
+    """A column for each row; the action is the columns, row by row."""
+
+    def __init__(self, rows: int, columns: int, features: Floats | None) -> None:
+        super().__init__(rows * columns, features, f"assignments of {rows} rows to {columns}")
+        self._shape = (rows, columns)
+
+    def _find_best(self, theta: Floats) -> Best:
+        from scipy.optimize import linear_sum_assignment  # imported late: it is slow to load
+
+        scores = self._score_parts(theta).reshape(self._shape)
+        rows, columns = linear_sum_assignment(scores, maximize=True)
+        return Best(self._sum_features(rows * self._shape[1] + columns), tuple(columns.tolist()))
+
+
+def _select_edges_between(edges: list[list[int]], source: int, target: int) -> list[int]:
+    """Return the indices of the edges that lie on a walk from the source to the target."""
+    inner = {e: (u, v) for e, (u, v) in enumerate(edges) if u not in (v, target) and v != source}
+    after = _find_reachable_nodes(inner.values(), source)
+    before = _find_reachable_nodes(((v, u) for u, v in inner.values()), target)
+    if target not in after:
+        raise SettingError(f"paths: no path leads from {source} to {target}")
+    return [e for e, (u, v) in inner.items() if u in after and v in before]
+
+
+def _find_reachable_nodes(edges: Iterable[tuple[int, int]], start: int) -> set[int]:
+    """Return the nodes to which edges lead from the start, the start included."""
+    successors: dict[int, list[int]] = {}
+    for u, v in edges:
+        successors.setdefault(u, []).append(v)
+    reachable = {start}
+    queue = [start]
+    while queue:
+        new = set(successors.get(queue.pop(), ())) - reachable
+        reachable |= new
+        queue.extend(new)
+    return reachable
+
+
+def _order_nodes(edges: list[list[int]], source: int, target: int) -> tuple[list[int], int]:
+    """Return the nodes in the order of the search, and how often it must sweep over the edges.
+
+    Without a cycle, nodes are in topological order and one sweep is enough.
+    """
+    predecessors: dict[int, set[int]] = {}
+    for u, v in edges:
+        predecessors.setdefault(v, set()).add(u)
+    inner = sorted({node for edge in edges for node in edge} - {source, target})
+    try:
+        order = list(TopologicalSorter(predecessors).static_order())
+    except CycleError:
+        return [source, *inner, target], len(inner) + 2
+    return order, 1
