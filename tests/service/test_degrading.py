@@ -309,10 +309,10 @@ import os, sys
 from windvane.service.store import writer_process
 from windvane.service.store.writer_process import Writer
 
-def send_outcomes(writer, outcomes, news):
+def send_outcomes(writer, outcomes):
     if os.path.exists(sys.argv[2]):
         os._exit(1)
-    return plain(writer, outcomes, news)
+    return plain(writer, outcomes)
 
 plain, Writer.send_outcomes = Writer.send_outcomes, send_outcomes
 writer_process.main()

@@ -13,8 +13,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from server_process import BASE, Client, read_answer
 from windvane.service.store.log import LogReader
 
@@ -106,12 +104,13 @@ def check_log(data: Path, visitors: list[Visitor]) -> None:
         assert set(visitor.events) <= events
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_readiness_goes_first_and_no_request_fails(workers: str, tmp_path: Path) -> None:
+def test_readiness_goes_first_and_no_request_fails(tmp_path: Path) -> None:
     """A load balancer that asks /readyz takes the server out before it stops listening."""
     is_out = threading.Event()
-    words = ("--drain-seconds", "3", "--workers", workers)
-    with run_server(tmp_path, *words) as server, closing(Client(server.port)) as probe:
+    with (
+        run_server(tmp_path, "--drain-seconds", "3") as server,
+        closing(Client(server.port)) as probe,
+    ):
         assert probe.call("GET", "/readyz").status == 200
         visitors = [
             Visitor(server.port, f"v{number}", is_out, True) for number in range(CLIENT_COUNT)

@@ -23,7 +23,7 @@ import polars as pl
 import pytest
 
 from windvane.errors import SettingError
-from windvane.service import app, cli, json_logging, server, worker
+from windvane.service import app, cli, json_logging, server
 from windvane.service.api.auth import create_key, is_valid
 from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
 from windvane.service.loops.setting_table import SETTINGS
@@ -408,10 +408,10 @@ def test_a_key_that_expires_now_has_expired_by_every_clock(
 def test_serve_hands_its_flags_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def create(where: str, believes_wall_clock: bool, edge: app.EdgeOptions, shared: None) -> None:
+    def create(where: str, believes_wall_clock: bool, edge: app.EdgeOptions) -> None:
         calls.append((believes_wall_clock, edge.trusted_proxies, edge.requests_per_second))
 
-    monkeypatch.setattr(worker, "create_app", create)
+    monkeypatch.setattr(app, "create_app", create)
     monkeypatch.setattr(json_logging, "log_to_stderr", MagicMock())
     drains = []
     monkeypatch.setattr(server, "run", lambda *_, drain_seconds: drains.append(drain_seconds))

@@ -179,8 +179,9 @@ def test_without_the_packages_the_sentence_names_the_extra(monkeypatch: pytest.M
 
 def test_nothing_is_imported_if_traces_are_not_wanted() -> None:
     code = (
-        "import sys; from windvane.service.worker import *;"
-        "build_app(WorkerOptions('unused', server.Address('localhost', 0)));"
+        "import sys; from windvane.service.app import EdgeOptions, create_app;"
+        "from windvane.service.tracing import open_tracing;"
+        "create_app('unused', edge=EdgeOptions(tracing=open_tracing()));"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     environment = {name: value for name, value in os.environ.items() if "OTEL" not in name}

@@ -87,11 +87,11 @@ import os, time
 from windvane.service.store import writer_process
 from windvane.service.store.writer_process import Writer
 
-def send_outcomes(writer, outcomes, news):
+def send_outcomes(writer, outcomes):
     names = [type(outcome.result).__name__ for outcome in outcomes]
     while "PutDecisionResult" in names and os.path.exists(FILE):
         time.sleep(0.01)
-    return plain(writer, outcomes, news)
+    return plain(writer, outcomes)
 
 plain, Writer.send_outcomes = Writer.send_outcomes, send_outcomes
 writer_process.main()

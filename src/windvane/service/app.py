@@ -33,7 +33,6 @@ from windvane.service.loops.sharing_tasks import leave, run_following, run_heart
 from windvane.service.loops.warmup import compile_kernels, load_kernels
 from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.monitoring.metrics import Metrics
-from windvane.service.shared_parts import SharedParts
 from windvane.service.store.database import resolve_url
 from windvane.service.store.log import LogReader
 from windvane.service.store.withdrawal_file import (
@@ -66,14 +65,12 @@ class StartOptions(NamedTuple):
     where: str  # a data directory or the URL of a database
     default_settings: Settings  # of the loop `default`, if the log has none
     believes_wall_clock: bool
-    shared: SharedParts | None  # with the other workers of the service
     build_service: Callable[..., Service]
 
     @property
     def shares_log(self) -> bool:
-        """Whether other processes or servers may write to the log."""
-        is_postgresql = resolve_url(self.where).get_backend_name() == "postgresql"
-        return is_postgresql or self.shared is not None
+        """Whether other servers may write to the log."""
+        return resolve_url(self.where).get_backend_name() == "postgresql"
 
 
 def create_app(
@@ -81,24 +78,20 @@ def create_app(
     default_settings: Settings | None = None,
     believes_wall_clock: bool = False,
     edge: EdgeOptions = DEFAULT_EDGE,
-    shared: SharedParts | None = None,
 ) -> RequestMiddleware:
     """The application over a log; if the log has no loop `default`, the start creates it.
 
     With `believes_wall_clock` service time starts at the wall clock, if that is ahead of the log.
-    `shared` is what this process shares with the other workers of the service.
     """
     tracing = edge.tracing
     build_service = Service if tracing is None else partial(TracedService, tracing)
-    start = StartOptions(
-        where, default_settings or Settings(), believes_wall_clock, shared, build_service
-    )
+    start = StartOptions(where, default_settings or Settings(), believes_wall_clock, build_service)
     open_service = partial(_open_service, start)
 
     @contextlib.asynccontextmanager
     async def run_service(app: RequestMiddleware) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
-            loading = asyncio.create_task(_load_state(app.state, open_service, shared, stack))
+            loading = asyncio.create_task(_load_state(app.state, open_service, stack))
             app.state.loading = loading
             if not edge.answers_while_loading:
                 await loading
@@ -121,21 +114,20 @@ def create_app(
 async def _load_state(
     state: LoadedState,
     open_service: Callable[[], contextlib.AbstractAsyncContextManager[Service]],
-    shared: SharedParts | None,
     stack: contextlib.AsyncExitStack,
 ) -> None:
     """Load all that requests need; `stack` ends it again. The error is one sentence."""
     try:
         service = await stack.enter_async_context(open_service())
         evaluations = Evaluations(service)
-        metrics = Metrics(service, evaluations, shared)
+        metrics = Metrics(service, evaluations)
         keyring = await asyncio.to_thread(Keyring, service.store, service.clock)
     except Exception as reason:
         raise _describe_failure(reason) from reason
     state.service = service
     state.metrics = metrics
     state.evaluations = evaluations
-    await stack.enter_async_context(_run_tasks(service, evaluations, keyring, metrics))
+    await stack.enter_async_context(_run_tasks(service, evaluations, keyring))
     gc.collect()
     gc.freeze()  # so that no collection scans the million objects of compiled code
     stack.callback(gc.unfreeze)
@@ -147,8 +139,7 @@ async def _load_state(
 @contextlib.asynccontextmanager
 async def _open_service(start: StartOptions) -> AsyncIterator[Service]:
     """The service over a log; its end stores every belief and ends the writer process."""
-    socket = None if start.shared is None else start.shared.writer_socket
-    writer = WriterClient(start.where, socket)
+    writer = WriterClient(start.where)
     with await asyncio.to_thread(LogReader, start.where) as store:
         service = await _load_service(store, writer, start)
         try:
@@ -161,13 +152,12 @@ async def _open_service(start: StartOptions) -> AsyncIterator[Service]:
 
 @contextlib.asynccontextmanager
 async def _run_tasks(
-    service: Service, evaluations: Evaluations, keyring: Keyring, metrics: Metrics
+    service: Service, evaluations: Evaluations, keyring: Keyring
 ) -> AsyncIterator[None]:
     """Run the background tasks of a service until the end."""
     tasks = [
         asyncio.create_task(run_heartbeats(service)),
         asyncio.create_task(run_following(service)),
-        asyncio.create_task(metrics.share_counts()),
         asyncio.create_task(run_sweeps(service)),
         asyncio.create_task(run_retention(service)),
         asyncio.create_task(run_reclaim(service)),

@@ -77,15 +77,6 @@ def serve(
             help="Requests that each key may send a second; default: without a limit.",
         ),
     ] = None,
-    workers: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=64,
-            envvar="WINDVANE_WORKERS",
-            help="Processes that decide; one more process writes for all of them.",
-        ),
-    ] = 1,
     drain_seconds: Annotated[
         float,
         typer.Option(
@@ -107,28 +98,24 @@ def serve(
         address = server.Address(host, port, certificate, key)
         where = locate(data, database)
         server.check_keys(where, address)
+        from windvane.service.app import EdgeOptions, create_app
         from windvane.service.json_logging import log_to_stderr
-        from windvane.service.supervisor import run_workers
-        from windvane.service.worker import WorkerOptions, run_alone
+        from windvane.service.tracing import open_tracing
 
-        options = WorkerOptions(
-            where=where,
-            address=address,
-            believes_wall_clock=believe_clock,
-            trusted_proxies=tuple(trusted_proxy or ()),
-            requests_per_second=requests_per_second,
-            drain_seconds=drain_seconds,
+        edge = EdgeOptions(
+            tuple(trusted_proxy or ()),
+            requests_per_second,
+            answers_while_loading=True,
+            tracing=open_tracing(),
         )
+        app = create_app(where, believes_wall_clock=believe_clock, edge=edge)
         messages = log_to_stderr()
 
         def announce(url: str) -> None:
             messages.write(f"windvane: serving on {url}")
 
         try:
-            if workers == 1:
-                run_alone(options, announce)
-            else:
-                run_workers(options, workers, announce)
+            server.run(app, address, announce, drain_seconds=drain_seconds)
             messages.write("windvane: stopped")
         finally:
             messages.flush()

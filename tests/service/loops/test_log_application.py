@@ -21,7 +21,7 @@ from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
 from windvane.service.store.log_news import LogNews
 from windvane.service.store.reward_operations import PutReward
-from windvane.service.store.rows import Lesson, LoopRow
+from windvane.service.store.rows import LoopRow
 
 HALF_LIVES = ("auto", "2 days", "3 hours", "never")
 
@@ -122,25 +122,3 @@ def test_a_server_whose_missing_lessons_were_deleted_loads_a_snapshot(where: str
         first, second = map(read_bits, duo.loops)
         assert first == second == fold(duo.row, store)
         assert duo.loops[1].model.observation_count == 7
-
-
-def test_lessons_that_come_as_news_are_learned_without_reading_the_log(where: str) -> None:
-    async def play(duo: Duo) -> None:
-        here, away = duo.loops
-        lessons: list[Lesson] = []
-        for number in range(5):
-            duo.rank(here, f"e{number}")
-            put = PutReward(here.id, f"e{number}", 0.5, here.clock.now_us(), here.terms)
-            result = duo.store.submit(put).result(20)
-            teach(here, result)
-            lessons += result.lessons
-        reads: list[int] = []
-        away.catch_up = lambda: reads.append(1)  # type: ignore[method-assign]
-        teach(away, LogNews(away.id, lessons[-1].id, 0, tuple(lessons)))
-        await wait(duo.loops)
-        assert reads == []
-
-    with Store(where) as store:
-        duo = Duo(store)
-        asyncio.run(play(duo))
-        assert read_bits(duo.loops[0]) == read_bits(duo.loops[1]) == fold(duo.row, store)

@@ -26,7 +26,7 @@ class ClockHealth(msgspec.Struct, rename="camel"):
 
 
 class SharingHealth(msgspec.Struct, rename="camel"):
-    """How this process shares its log with other servers and workers."""
+    """How this process shares its log with other servers."""
 
     servers: int  # that are alive, with this one
     is_leader: bool  # whether it closes decisions, stores snapshots and evaluates for all

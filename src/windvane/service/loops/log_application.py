@@ -37,9 +37,8 @@ def teach(loop: Loop, result: Any) -> None:
     if type(result) is PutDecisionResult and not lessons and not loop.must_restore:
         return  # nothing follows from most decisions
     is_long = (
-        isinstance(result, SettingsChange)
+        isinstance(result, (SettingsChange, LogNews))
         or loop.must_restore
-        or (isinstance(result, LogNews) and not (lessons and result.change == 0))
         or (bool(lessons) and (loop.has_missed(lessons[0]) or loop.is_long_lesson(lessons)))
     )
     loop.work.run(partial(_apply_result, loop, result), is_long)
@@ -85,7 +84,6 @@ def _apply_result(loop: Loop, result: Any) -> None:
     elif isinstance(result, RESULTS_WITH_LESSONS):
         _learn(loop, result.lessons)
     elif isinstance(result, LogNews):
-        _learn(loop, result.lessons)
         if loop.is_behind(result.lesson, result.change):
             _catch_up(loop)
     elif isinstance(result, SettingsChange):

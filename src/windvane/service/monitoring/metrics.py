@@ -4,17 +4,12 @@ The process counts requests and their times. Everything about decisions and rewa
 log when it has changed, and therefore survives a restart.
 """
 
-import asyncio
-import contextlib
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
-import msgspec
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from windvane._files import replace_file
 from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.json_logging import dropped_messages
 from windvane.service.loops.log_sharing import LAG_SECONDS_BUCKETS
@@ -23,7 +18,6 @@ from windvane.service.monitoring.log_follower import LogFollowers
 from windvane.service.monitoring.loop_metrics import LOOP_METRICS, LoopMetrics
 from windvane.service.monitoring.metric_info import MetricInfo
 from windvane.service.monitoring.request_metrics import REQUEST_SECONDS, REQUESTS, RequestMetrics
-from windvane.service.shared_parts import SharedParts
 
 LIMITED_REQUESTS = MetricInfo(
     "windvane_limited_requests_total",
@@ -81,7 +75,6 @@ LESSON_LAG = MetricInfo(
     (),
     "Seconds from a reward at another server until this process has learned from it.",
 )
-SHARE_INTERVAL_SECONDS = 1.0  # between two times that a worker leaves its counts for the others
 COMMITS = MetricInfo("windvane_commits_total", "counter", (), "Groups of operations committed.")
 
 
@@ -96,15 +89,8 @@ def list_metrics() -> list[MetricInfo]:
 class Metrics:
     """The metrics of one service."""
 
-    def __init__(
-        self,
-        service: Service,
-        evaluations: Evaluations | None = None,
-        shared: SharedParts | None = None,
-    ) -> None:
-        """`shared` is what this process shares with the other workers of the service."""
+    def __init__(self, service: Service, evaluations: Evaluations | None = None) -> None:
         self.service = service
-        self._shared = shared
         self.followers = LogFollowers()
         self.registry = CollectorRegistry()
         self._limited_requests = Counter(
@@ -116,8 +102,6 @@ class Metrics:
         self.registry.register(ServiceCollector(service, evaluations))
         self._requests = RequestMetrics()
         self._loops = LoopMetrics(service, self.followers)
-        if shared is not None:  # a worker goes on with the counts of the one that it replaces
-            _add_counts(self._requests, [shared.locate_counts(shared.number)])
 
     def count(self, operation: str, loop: str | None, status: int, seconds: float) -> None:
         """Count one request and, if it names a loop, its time.
@@ -137,27 +121,7 @@ class Metrics:
     def render(self) -> bytes:
         """Render all metrics in the text format; reads the log, so use a thread."""
         of_service = generate_latest(self.registry)
-        requests = self._requests
-        if self._shared is not None:
-            requests = RequestMetrics()
-            requests.add(self._requests.export())
-            _add_counts(requests, self._shared.list_counts())
-        return requests.render().encode() + of_service + self._loops.render().encode()
-
-    async def share_counts(self) -> None:
-        """Leave the counts of requests for the other workers, again and again, until cancelled."""
-        while self._shared is not None:
-            await asyncio.sleep(SHARE_INTERVAL_SECONDS)
-            path = self._shared.locate_counts(self._shared.number)
-            with contextlib.suppress(OSError), replace_file(path, private=True) as draft:
-                draft.write_bytes(self._requests.export())
-
-
-def _add_counts(requests: RequestMetrics, paths: Iterable[Path]) -> None:
-    """Add the counts that workers have left in files."""
-    for path in paths:
-        with contextlib.suppress(OSError, msgspec.DecodeError):
-            requests.add(path.read_bytes())
+        return self._requests.render().encode() + of_service + self._loops.render().encode()
 
 
 class ServiceCollector(Collector):

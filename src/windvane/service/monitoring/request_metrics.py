@@ -6,9 +6,6 @@ even if thousands of loops have samples.
 
 import time
 from bisect import bisect_left
-from typing import NamedTuple
-
-import msgspec
 
 from windvane.service.monitoring.metric_info import MetricInfo, format_value
 
@@ -84,11 +81,6 @@ class _RequestTimes(_Sample):
         self.seconds += seconds
         self.text = None
 
-    def add(self, counts: list[int], seconds: float) -> None:
-        self.counts = [own + more for own, more in zip(self.counts, counts, strict=True)]
-        self.seconds += seconds
-        self.text = None
-
     def compose(self) -> str:
         name, total, lines = REQUEST_SECONDS.name, 0, []
         for bound, count in zip(_BUCKET_LABELS, self.counts, strict=True):
@@ -98,17 +90,6 @@ class _RequestTimes(_Sample):
         lines.append(f"{name}_count{{{self.labels}}} {format_value(total)}\n")
         lines.append(f"{name}_sum{{{self.labels}}} {format_value(self.seconds)}\n")
         return "".join(lines)
-
-
-class ExportedCounts(NamedTuple):
-    """The counts of one process: operation, loop, status and count; and the same with times."""
-
-    counts: list[tuple[str, str, int, int]]
-    times: list[tuple[str, str, list[int], float]]  # with the counts of the buckets, and the sum
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(ExportedCounts).decode
 
 
 class RequestMetrics:
@@ -123,20 +104,6 @@ class RequestMetrics:
         self._find_count(operation, loop, status).increase()
         if seconds is not None:
             self._find_times(operation, loop).observe(seconds)
-
-    def export(self) -> bytes:
-        """All counts, as `add` reads them."""
-        counts = [(*key, sample.count) for key, sample in list(self._counts.items())]
-        times = [(*key, sample.counts, sample.seconds) for key, sample in list(self._times.items())]
-        return _encode(ExportedCounts(counts, times))
-
-    def add(self, exported: bytes) -> None:
-        """Add the counts of another process."""
-        counts, times = _decode(exported)
-        for operation, loop, status, count in counts:
-            self._find_count(operation, loop, status).increase(count)
-        for operation, loop, bucket_counts, seconds in times:
-            self._find_times(operation, loop).add(bucket_counts, seconds)
 
     def _find_count(self, operation: str, loop: str, status: int) -> _RequestCount:
         count = self._counts.get((operation, loop, status))

@@ -1,8 +1,8 @@
-"""News of the log: what was written to it, for the processes and servers that share it.
+"""News of the log: how far it has got, for the servers that share it.
 
-A writer process sends the lessons of each commit to all processes that it writes for. On PostgreSQL
-it also notifies the other servers how far the log of a loop has got, and they read the rest. News
-may be lost: every server also reads the positions of the log again and again.
+On PostgreSQL a writer process notifies the other servers how far the log of a loop has got, and
+they read the rest. News may be lost: every server also reads the positions of the log again and
+again.
 """
 
 import logging
@@ -19,7 +19,7 @@ from sqlalchemy import URL
 
 from windvane.service.store.database import make_engine
 from windvane.service.store.group_commit import Outcome, QueuedOperation
-from windvane.service.store.rows import Lesson, SettingsChange
+from windvane.service.store.rows import SettingsChange
 
 POSTGRESQL_CHANNEL = "windvane"
 RECONNECT_SECONDS = 0.5
@@ -33,28 +33,26 @@ class LogNews(NamedTuple):
     loop: int
     lesson: int  # 0: no lesson was written
     change: int  # 0: no change of settings was written
-    lessons: tuple[Lesson, ...] = ()  # what was written, in order; may be left out
 
 
 def collect_news(group: Sequence[QueuedOperation], outcomes: Sequence[Outcome]) -> list[LogNews]:
-    """List what a group has written to the log of each loop."""
+    """List how far a group has brought the log of each loop."""
     loops = {queued.ticket: queued.operation.loop_id for queued in group}
-    lessons: dict[int, list[Lesson]] = {}
+    lessons: dict[int, int] = {}
     changes: dict[int, int] = {}
     for ticket, result, error in outcomes:
         loop = loops.get(ticket)
         if error is not None or loop is None:
             continue
         if written := getattr(result, "lessons", ()):
-            lessons.setdefault(loop, []).extend(written)
+            newest = max(lesson.id for lesson in written)
+            lessons[loop] = max(newest, lessons.get(loop, 0))
         elif isinstance(result, SettingsChange):
             changes[loop] = result.id
-    news = []
-    for loop in sorted(lessons.keys() | changes.keys()):
-        in_order = sorted(lessons.get(loop, ()), key=lambda lesson: lesson.id)
-        last = in_order[-1].id if in_order else 0
-        news.append(LogNews(loop, last, changes.get(loop, 0), tuple(in_order)))
-    return news
+    return [
+        LogNews(loop, lessons.get(loop, 0), changes.get(loop, 0))
+        for loop in sorted(lessons.keys() | changes.keys())
+    ]
 
 
 class NotificationThread:

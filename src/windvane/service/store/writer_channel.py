@@ -1,6 +1,6 @@
-"""A channel of the writer process: the socket to one process that decides.
+"""The channel of the writer process: the socket to the service.
 
-Sending never blocks: a process that does not read must not keep the writer from the others.
+Sending never blocks: a service that does not read must not keep the writer from writing.
 """
 
 import socket
@@ -14,24 +14,17 @@ from windvane.service.store.writer_protocol import (
 )
 
 RECEIVE_BYTES = 1 << 20  # in one call
-_BUFFER = memoryview(bytearray(RECEIVE_BYTES))  # of all channels: one thread receives
-MAX_UNSENT_BYTES = 1 << 28  # beyond it, the process at the other end is given up
+_BUFFER = memoryview(bytearray(RECEIVE_BYTES))
+MAX_UNSENT_BYTES = 1 << 28  # beyond it, the service is given up
 
 
 class WriterChannel:
-    """Receives requests from one process, and sends it messages."""
+    """Receives requests from the service, and sends it messages."""
 
-    def __init__(
-        self,
-        connection: socket.socket,
-        splitter: MessageSplitter | None = None,
-        decides: bool = True,
-    ) -> None:
-        """`decides` is False for a process that only keeps the writer process alive."""
+    def __init__(self, connection: socket.socket, splitter: MessageSplitter) -> None:
         connection.setblocking(False)
-        self.decides = decides
         self.connection = connection
-        self._splitter = splitter or MessageSplitter()
+        self._splitter = splitter
         self._unsent = bytearray()
         self._is_broken = False  # nobody reads any more
 

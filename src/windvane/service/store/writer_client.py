@@ -1,7 +1,4 @@
-"""The service's end of the writer process: it starts, feeds, awaits and replaces that process.
-
-A process that shares the writer process with others connects to its socket instead.
-"""
+"""The service's end of the writer process: it starts, feeds, awaits and replaces that process."""
 
 import asyncio
 import logging
@@ -72,10 +69,8 @@ class WriterClient(asyncio.Protocol):
     If that process ends, the pending operations fail and a new process is started.
     """
 
-    def __init__(self, location: str, writer_socket: str | None = None) -> None:
-        """`writer_socket` is the path of the socket of a writer process that others share."""
+    def __init__(self, location: str) -> None:
         self._url = resolve_url(location).render_as_string(hide_password=False)
-        self._writer_socket = writer_socket
         self._splitter = MessageSplitter()
         self._process: subprocess.Popen[bytes] | None = None
         self._transport: asyncio.WriteTransport | None = None
@@ -108,11 +103,8 @@ class WriterClient(asyncio.Protocol):
         self._started: asyncio.Future[None] = loop.create_future()
         self._ended: asyncio.Future[None] = loop.create_future()
         self._splitter = MessageSplitter()
-        if self._writer_socket is not None:
-            transport, _ = await loop.create_unix_connection(lambda: self, self._writer_socket)
-        else:
-            own_end, self._process = start_writer_process(self._url)
-            transport, _ = await loop.create_unix_connection(lambda: self, sock=own_end)
+        own_end, self._process = start_writer_process(self._url)
+        transport, _ = await loop.create_unix_connection(lambda: self, sock=own_end)
         try:
             await asyncio.wait_for(asyncio.shield(self._started), START_TIMEOUT_SECONDS)
             if self._ended.done():  # it ended right after it had become ready
@@ -304,20 +296,13 @@ class WriterClient(asyncio.Protocol):
         self._transport = transport
 
 
-def start_writer_process(
-    url: str, listening: socket.socket | None = None
-) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
-    """Start a writer process; returns the service's end of its socket.
-
-    With a socket that listens, the processes that decide connect to that one.
-    """
+def start_writer_process(url: str) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
+    """Start a writer process; returns the service's end of its socket."""
     own_end, writer_end = socket.socketpair()
     with writer_end:
-        sockets = [writer_end, *([] if listening is None else [listening])]
-        numbers = [each.fileno() for each in sockets]
         process = subprocess.Popen(
-            build_command(WRITER_CODE, *map(str, numbers)),
-            pass_fds=numbers,
+            build_command(WRITER_CODE, str(writer_end.fileno())),
+            pass_fds=[writer_end.fileno()],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             env=build_environment(),
