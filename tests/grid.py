@@ -10,7 +10,8 @@ import pytest
 from hypothesis import settings
 
 import windvane as wv
-from windvane import kernels, text_form
+from windvane import text_form
+from windvane.beliefs.full.block import reset
 from windvane.exploration import EXPLORATIONS as EXPLORATION_KINDS
 from windvane.memory import MEMORIES as MEMORY_KINDS
 
@@ -51,7 +52,7 @@ def unit_rows(random: np.random.Generator, count: int, dim: int) -> Floats:
 def make_inversions_rare(policy: wv.Policy) -> wv.Policy:
     """The same policy, but it inverts so rarely that its inverse is wrong by up to a fifth."""
     policy._arrays.rules["refresh"] = min(64, int(0.4 / -math.log(policy.memory.gamma)))
-    kernels.reset(policy._arrays)
+    reset(policy._arrays)
     return policy
 
 

@@ -18,8 +18,16 @@ from grid import (
     same_every_time,
     unit_rows,
 )
-from windvane import kernels
-from windvane.kernels.widths import bound_width_error, read_width
+from windvane.beliefs.full import block
+from windvane.beliefs.full.block import reset, view_belief
+from windvane.beliefs.full.learning import learn_and_track
+from windvane.beliefs.full.widths import (
+    TrackedArms,
+    bound_width_error,
+    compute_exact_width,
+    measure_arms,
+    read_width,
+)
 
 GAMMAS = [0.05, 0.5, 0.9, 0.99, 0.999, 0.9999]
 
@@ -65,8 +73,8 @@ def slice_history(history: naive.History, start: int, stop: int) -> naive.Histor
 
 def compiled_widths(policy: wv.Policy, arms: Floats) -> Floats:
     """The widths as the compiled code of `choose` computes them."""
-    state = kernels.view_belief(policy._arrays)
-    return np.array([kernels.compute_exact_width(policy._arrays, state, x) for x in arms])
+    state = view_belief(policy._arrays)
+    return np.array([compute_exact_width(policy._arrays, state, x) for x in arms])
 
 
 @every_memory
@@ -190,12 +198,12 @@ def test_widths_of_fixed_arms_are_updated_with_each_observation(
     if memory.gamma < 1:
         make_inversions_rare(policy)
     policy._make_room(500)
-    state = kernels.view_belief(policy._arrays)
+    state = view_belief(policy._arrays)
     sizes = np.einsum("kd,kd->k", arms, arms)
-    tracked = kernels.TrackedArms(arms, sizes, np.empty(count), np.empty(count))
-    kernels.measure_arms(state, tracked)
+    tracked = TrackedArms(arms, sizes, np.empty(count), np.empty(count))
+    measure_arms(state, tracked)
     for t, x in enumerate(xs):
-        kernels.learn_and_track(policy._arrays, state, x, 1.0, float(t), tracked)
+        learn_and_track(policy._arrays, state, x, 1.0, float(t), tracked)
         fresh = np.einsum("kd,kd->k", arms @ state.spread, arms)
         np.testing.assert_allclose(tracked.squared_widths, fresh, rtol=1e-9)
         loose = bound_width_error(policy._arrays)
@@ -284,7 +292,7 @@ def test_a_policy_given_a_merged_belief_goes_on_as_if_it_had_learned_all(
     np.testing.assert_allclose(half.widths(xs), whole.widths(xs), rtol=0, atol=1e-11)
     np.testing.assert_allclose(compiled_widths(half, xs), whole.widths(xs), rtol=0, atol=1e-11)
     if exploration.name == "thompson":
-        root = kernels.view_belief(half._arrays).root
+        root = view_belief(half._arrays).root
         np.testing.assert_allclose(np.triu(root), root, rtol=0, atol=0)
         np.testing.assert_allclose(root.T @ root, whole.belief.noise_gram, rtol=0, atol=1e-9)
 
@@ -349,12 +357,12 @@ def test_a_blank_belief_has_the_bits_of_the_kernel(
     for dim, ridge in ((1, 1.0), (5, 0.3)):
         policy = wv.Policy(dim, memory, exploration, ridge)
         block, tally = policy._arrays.block.tobytes(), policy._arrays.tally.tobytes()
-        kernels.reset(policy._arrays)
+        reset(policy._arrays)
         assert policy._arrays.block.tobytes() == block
         assert policy._arrays.tally.tobytes() == tally
 
 
 def test_a_large_policy_is_made_without_an_inversion(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "reset", None)
+    monkeypatch.setattr(block, "reset", None)
     policy = wv.Policy(512, wv.half_life(60.0), wv.optimism(1.0))
     assert policy.belief.seen == 0

@@ -22,7 +22,8 @@ from grid import (
     make_inversions_rare,
     unit_rows,
 )
-from windvane import _random, kernels
+from windvane import _random
+from windvane.beliefs.full.sampling import compute_scale, draw_level
 
 
 def read_draws(policy: wv.Policy, history: naive.History) -> naive.Draws:
@@ -123,7 +124,7 @@ def check_that_the_best_of_fifty_is_played(policy: wv.Policy) -> None:
         widths = np.sqrt(np.einsum("kd,kd->k", arms @ now.V_inverse, arms))
         start = np.uint64(_random.start_round(np.uint64(policy.key), t))
         choice = policy.choose(arms)
-        z = kernels.draw_level(policy._arrays.rules, kernels.compute_scale(policy._arrays), start)
+        z = draw_level(policy._arrays.rules, compute_scale(policy._arrays), start)
         scores = arms @ now.theta + z * widths
         assert scores[choice.index] >= scores.max() - 1e-9 * (1 + abs(z))
         reward = float(arms[choice.index] @ theta + random.standard_normal())

@@ -10,13 +10,14 @@ import pytest
 
 import windvane as wv
 from compilation_runs import run_with_empty_cache
-from windvane.kernels import entry_points
+from windvane.beliefs.full import entry_points
 
 PAIR_RUN = """
 import sys, numpy as np, windvane as wv
 policy = wv.Policy(3, "keep()", "greedy()", seed=7)
 policy.learn(policy.choose(np.eye(3)), 1.0)
-kernels = sys.modules["windvane.kernels.learning"], sys.modules["windvane.kernels.choosing"]
+full = "windvane.beliefs.full."
+kernels = sys.modules[full + "learning"], sys.modules[full + "choosing"]
 learn, choose = kernels[0].learn_into_sums, kernels[1].choose_by_estimate
 print(*(sum(each.stats.cache_misses.values()) for each in (choose, learn)), policy.theta)
 """

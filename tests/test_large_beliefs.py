@@ -9,25 +9,28 @@ import pytest
 import naive
 import windvane as wv
 from grid import Floats, contents, make_inversions_rare, unit_rows
-from windvane import _layout, _random, kernels, propensity
-from windvane.belief_arrays import settle
-from windvane.kernels.blocked_inverse import (
+from windvane import _random
+from windvane.beliefs.full import layout, propensities
+from windvane.beliefs.full.belief_arrays import settle
+from windvane.beliefs.full.block import view_belief
+from windvane.beliefs.full.blocked_inverse import (
     Span,
     add_row_products,
     invert_in_blocks,
     is_positive_definite,
 )
-from windvane.kernels.float32_forms import compute_float32_forms
-from windvane.kernels.large_widths import bound_large_width_error
-from windvane.kernels.pending import RATIO, view_pending
-from windvane.kernels.symmetric_products import (
+from windvane.beliefs.full.float32_forms import compute_float32_forms
+from windvane.beliefs.full.large_widths import bound_large_width_error
+from windvane.beliefs.full.pending import RATIO, view_pending
+from windvane.beliefs.full.sampling import compute_scale, draw_level
+from windvane.beliefs.full.symmetric_products import (
     add_outer_products,
     compute_quadratic_forms,
     mirror_lower_half,
     multiply_rows_symmetric,
     multiply_symmetric_sparse,
 )
-from windvane.kernels.widths import bound_width_error
+from windvane.beliefs.full.widths import bound_width_error
 
 DIM = 131  # above LARGE, and a multiple of no block
 MEMORIES = [
@@ -58,14 +61,14 @@ def make_rows(random: np.random.Generator, count: int, share: float = 1.0) -> Fl
 def test_small_dimensions_and_other_pairs_let_nothing_wait() -> None:
     """Their bits stay those of release 0.1.0."""
     for dim, memory, exploration in [
-        (_layout.LARGE, wv.discount(0.9), wv.optimism(1.0)),
+        (layout.LARGE, wv.discount(0.9), wv.optimism(1.0)),
         (DIM, wv.window(50), wv.optimism(1.0)),
         (DIM, wv.kalman(0.01, 0.5), wv.optimism(1.0)),
         (DIM, wv.discount(0.9), wv.thompson(1.0)),
     ]:
         policy = wv.Policy(dim, memory, exploration, seed=0)
         assert not policy.is_large
-        assert policy._arrays.block.size == _layout.block_size(policy._arrays.rules)
+        assert policy._arrays.block.size == layout.block_size(policy._arrays.rules)
     assert wv.Policy(DIM, wv.discount(0.9), wv.optimism(1.0), seed=0).is_large
 
 
@@ -206,9 +209,9 @@ def test_a_large_belief_is_that_of_the_formulas(
         if policy.exploration.law is None:
             continue
         means, widths = arms @ now.theta, now.widths(arms)
-        expected = propensity.compute_exact_propensities(policy._arrays, means, widths)
+        expected = propensities.compute_exact_propensities(policy._arrays, means, widths)
         np.testing.assert_allclose(policy.propensities(arms), expected, rtol=0, atol=1e-7)
-        settled = kernels.view_belief(settle(policy._arrays))
+        settled = view_belief(settle(policy._arrays))
         counts = policy._arrays.tally[0]
         inverse = np.linalg.inv(now.W + (counts["ridge"] - 0.3) * np.eye(DIM))
         noise = now.W_noise + (counts["noise_ridge"] - 0.3) * np.eye(DIM)
@@ -257,7 +260,7 @@ def test_the_best_of_many_arms_is_played(
         now = running.estimate()
         widths = np.sqrt(np.einsum("kd,kd->k", arms @ now.V_inverse, arms))
         start = np.uint64(_random.start_round(np.uint64(policy.key), t))
-        z = kernels.draw_level(policy._arrays.rules, kernels.compute_scale(policy._arrays), start)
+        z = draw_level(policy._arrays.rules, compute_scale(policy._arrays), start)
         scores = arms @ now.theta + z * widths
         chances = policy.propensities(arms)
         choice, again = policy.choose_with_propensities(arms)
@@ -311,7 +314,7 @@ def test_a_large_belief_of_release_0_1_0_is_continued() -> None:
         policy.learn(rows[t], rewards[t])
     header, arrays = old.export_state()
     block = settle(old._arrays).block
-    short = block[: _layout.block_size(old._arrays.rules)]
+    short = block[: layout.block_size(old._arrays.rules)]
     blank.restore_state(header, {**arrays, "block": short})
     for t in range(20, 40):
         policy.learn(rows[t], rewards[t])

@@ -8,6 +8,7 @@ import pytest
 import naive
 import windvane as wv
 from grid import ARMS, MEMORIES, REWARDS, Floats, every_memory, make_inversions_rare, unit_rows
+from windvane.beliefs.full.sampling import compute_scale
 
 BY_WIDTH = wv.randomized(wv.half_normal(wv.posterior(0.5)))
 BY_SAMPLE = wv.thompson(wv.posterior(0.5))
@@ -195,5 +196,5 @@ def test_the_noise_of_a_kalman_filter_counts_in_units_of_its_own() -> None:
     xs = unit_rows(random, 4000, 2)
     policy.learn_many(xs, xs @ [0.5, -0.2] + 0.2 * random.standard_normal(4000))
     assert policy.estimated_noise == pytest.approx(0.2, rel=0.05)
-    scale = policy._kernels.compute_scale(policy._arrays)
+    scale = compute_scale(policy._arrays)
     assert scale == pytest.approx(policy.estimated_noise / 0.2, rel=1e-12)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from numba.core.caching import FunctionCache
 
-from windvane import kernels
 from windvane._interpreter import no_garbage_collection
 from windvane._numba import compilation, compile_notice, disk_cache, linking
 from windvane._numba.compilation import call_directly, compiled
+from windvane.beliefs.full.block import refresh
 
 MODULE = """
 from windvane._numba.compilation import compiled
@@ -150,8 +150,8 @@ def test_the_private_numba_names_that_linking_needs_still_exist() -> None:
     ],
 )
 def test_the_private_numba_attributes_that_the_disk_cache_uses_still_exist(attributes: str) -> None:
-    assert disk_cache.has_cache_folder(kernels.refresh)
-    value: object = kernels.refresh
+    assert disk_cache.has_cache_folder(refresh)
+    value: object = refresh
     for name in attributes.split("."):
         assert hasattr(value, name), (
             f"numba's dispatcher has no {attributes} any more: windvane._numba.disk_cache sets "
@@ -173,7 +173,7 @@ import os, pathlib
 os.environ["NUMBA_CACHE_DIR"] = {folder!r}
 import numba, numpy as np
 from windvane._numba import disk_cache
-from windvane.kernels.linalg import dot
+from windvane.beliefs.full.linalg import dot
 dot(np.ones(2), np.ones(2))
 signature = dot.signatures[0]
 before = disk_cache.is_on_disk(dot, signature)
@@ -191,8 +191,8 @@ def test_code_whose_file_is_missing_is_not_on_disk(tmp_path: Path) -> None:
 
 
 def test_a_compiled_function_carries_the_stamp_of_all_sources() -> None:
-    assert disk_cache.has_cache_folder(kernels.refresh)
-    cache = kernels.refresh._cache  # type: ignore[attr-defined]
+    assert disk_cache.has_cache_folder(refresh)
+    cache = refresh._cache  # type: ignore[attr-defined]
     assert cache._cache_file._source_stamp == disk_cache.compute_stamp()
 
 

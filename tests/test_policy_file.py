@@ -17,7 +17,7 @@ import pytest
 import windvane as wv
 from grid import contents, every_exploration, every_memory, play_with_late_rewards
 from windvane import policy_file
-from windvane._layout import COUNTERS_OF_ERRORS
+from windvane.beliefs.full.layout import COUNTERS_OF_ERRORS
 
 ARMS = np.random.default_rng(12).standard_normal((300, 5, 3))
 REWARDS = np.random.default_rng(13).random(300)

@@ -8,8 +8,8 @@ import pytest
 
 import windvane as wv
 from grid import Floats, contents, every_exploration, every_memory, make_inversions_rare, unit_rows
-from windvane import kernels, prepared_arms
-from windvane.kernels import float32_bounds
+from windvane.beliefs.full.block import view_belief
+from windvane.sets import finite, score_bounds
 
 DIM, COUNT = 6, 5000
 WIDE = wv.confidence(0.01, noise=0.4)
@@ -87,7 +87,7 @@ def test_splits_of_the_spectrum_leave_the_choice_as_it_is(
     law: wv.Law, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In more dimensions, several blocks and a rest."""
-    monkeypatch.setattr(prepared_arms, "BLOCK_ARMS", 1500)
+    monkeypatch.setattr(finite, "BLOCK_ARMS", 1500)
     for dim in (19, 22):
         rows = unit_rows(np.random.default_rng(6), 20_000, dim)
         one, two = (wv.Policy(dim, wv.discount(0.98), wv.randomized(law), seed=1) for _ in "12")
@@ -107,7 +107,7 @@ def test_the_screen_keeps_the_best_and_little_else(exploration: wv.Exploration) 
     rows = unit_rows(np.random.default_rng(7), 20_000, 10)
     policy = wv.Policy(10, wv.keep(), exploration, seed=0)
     policy.learn_many(rows[:500], rows[:500] @ np.ones(10))
-    places = prepared_arms.screen(wv.finite(rows), policy._arrays, policy.key, policy.round)
+    places = finite.screen(wv.finite(rows), policy._arrays, policy.key, policy.round)
     assert places is not None
     assert places.size < 200
     assert np.argmax(scores_of(policy, rows)) in places
@@ -121,8 +121,8 @@ def test_every_upper_bound_lies_above_the_score(sign: float) -> None:
     rows = uneven(random)
     policy = wv.Policy(DIM, wv.keep(), wv.optimism(1.0), seed=0)
     policy.learn_many(unit_rows(random, 8, DIM), random.random(8))
-    arms, state = wv.finite(rows), kernels.view_belief(policy._arrays)
-    bounds = prepared_arms.Bounds(arms, state, prepared_arms.Band(sign, sign, 0.0))
+    arms, state = wv.finite(rows), view_belief(policy._arrays)
+    bounds = finite.Bounds(arms, state, finite.Band(sign, sign, 0.0))
     scores = rows @ policy.theta + sign * policy.widths(rows)
     scores /= bounds.scale * arms.unit
     theta = (policy.theta / bounds.scale).astype(np.float32)
@@ -130,7 +130,7 @@ def test_every_upper_bound_lies_above_the_score(sign: float) -> None:
     given = (arms.table, arms.norms, theta, 0, -np.inf)  # nothing is out of the question
     spans = []
     for rungs in range(1, ladder.rests.size + 1):
-        upper = float32_bounds.compute_upper_bounds(
+        upper = score_bounds.compute_upper_bounds(
             ladder._replace(rests=ladder.rests[:rungs]), *given
         )
         assert np.all(upper >= scores)

@@ -17,8 +17,8 @@ from grid import (
     same_every_time,
     unit_rows,
 )
-from windvane import propensity
-from windvane._layout import LAWS as LAW_CODES
+from windvane.beliefs.full import propensities
+from windvane.beliefs.full.layout import LAWS as LAW_CODES
 
 ROUNDS = 20_000
 COUNTED = ("thompson", "perturbed_history")
@@ -192,7 +192,7 @@ def test_the_envelope_of_any_lines_is_where_each_is_on_top(
     """Between two crossings the top does not change, so its middle tells whose stretch it is."""
     means, widths = np.array(lines, dtype=np.float64).T / 4
     wanted = by_stretches(means, widths, law, scale)
-    found = propensity.compute_envelope_shares(means, widths, scale, LAW_CODES[law.name])
+    found = propensities.compute_envelope_shares(means, widths, scale, LAW_CODES[law.name])
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
 
 
@@ -215,7 +215,7 @@ def by_stretches(means: Floats, widths: Floats, law: wv.Law, scale: float) -> Fl
 def test_an_arm_in_the_far_tail_keeps_its_digits(law: wv.Law, gap: float) -> None:
     """Two lines that cross at z: P(Z > z) and no 1 − (1 − 1e-90)."""
     full = 1.0 if law.name == "normal" else 2.0
-    shares = propensity.compute_envelope_shares(
+    shares = propensities.compute_envelope_shares(
         np.array([gap, 0.0, -9 * gap]), np.array([1.0, 2.0, 2.5]), 1.0, LAW_CODES[law.name]
     )
     wanted = full * stats.norm.sf(gap)
@@ -227,7 +227,7 @@ def test_an_arm_in_the_far_tail_keeps_its_digits(law: wv.Law, gap: float) -> Non
 def test_an_arm_in_the_far_lower_tail_keeps_its_digits(gap: float) -> None:
     """Under the normal law a narrow arm wins where Z is far below 0."""
     means, widths = np.array([-gap, 0.0]), np.array([1.0, 2.0])
-    shares = propensity.compute_envelope_shares(means, widths, 1.0, LAW_CODES["normal"])
+    shares = propensities.compute_envelope_shares(means, widths, 1.0, LAW_CODES["normal"])
     assert shares[0] == pytest.approx(stats.norm.cdf(-gap), rel=1e-11, abs=0.0)
 
 
@@ -235,7 +235,7 @@ def test_an_arm_in_the_far_lower_tail_keeps_its_digits(gap: float) -> None:
 def test_a_narrow_stretch_in_the_tail_keeps_its_digits(low: float) -> None:
     """The middle of three lines is on top from z to z + 0.1 only."""
     means = np.array([0.0, -low, -2 * low - 0.1])
-    shares = propensity.compute_envelope_shares(
+    shares = propensities.compute_envelope_shares(
         means, np.array([1.0, 2.0, 3.0]), 1.0, LAW_CODES["normal"]
     )
     wanted = stats.norm.sf(low) - stats.norm.sf(low + 0.1)
@@ -283,7 +283,7 @@ def test_lines_of_the_same_slope_leave_all_to_the_highest() -> None:
     """Identical widths: the best mean wins at every Z, and equals share."""
     means, widths = np.array([0.1, 0.3, 0.2, 0.3]), np.full(4, 0.7)
     for law in ("normal", "half_normal"):
-        shares = propensity.compute_envelope_shares(means, widths, 1.0, LAW_CODES[law])
+        shares = propensities.compute_envelope_shares(means, widths, 1.0, LAW_CODES[law])
         assert shares.tolist() == pytest.approx([0.0, 0.5, 0.0, 0.5], abs=1e-15)
 
 

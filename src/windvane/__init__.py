@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from windvane._interpreter import no_garbage_collection
 
 if TYPE_CHECKING:
-    from windvane.belief import Belief
     from windvane.beliefs.adaptive.policies import Adaptive, BanditsOverBandits, PredictiveMemory
     from windvane.beliefs.adaptive.selection import Adaptation
     from windvane.beliefs.diagonal.belief import DiagonalBelief
     from windvane.beliefs.diagonal.policy import DiagonalPolicy
     from windvane.beliefs.diagonal.sparse_rows import SparseRow, SparseRows
+    from windvane.beliefs.full.belief import Belief
     from windvane.beliefs.glm.policy import GeneralizedPolicy
     from windvane.chooser import Choice, Chooser
     from windvane.errors import (
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from windvane.memory import *  # noqa: F403
     from windvane.names import named
     from windvane.policy import Policy
-    from windvane.prepared_arms import Finite, finite
     from windvane.sets import (
         ActionSet,
         assignments,
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
         simplex,
         subsets,
     )
+    from windvane.sets.finite import Finite, finite
 
     __all__ = [  # and the names of the registries
         "ActionSet",
@@ -94,7 +94,7 @@ _NAMES = {  # by module
     "sets": "ActionSet assignments ball box ellipsoid oracle paths polytope simplex subsets",
     "beliefs.adaptive.policies": "Adaptive BanditsOverBandits PredictiveMemory",
     "beliefs.adaptive.selection": "Adaptation",
-    "belief": "Belief",
+    "beliefs.full.belief": "Belief",
     "chooser": "Choice Chooser",
     "beliefs.diagonal.belief": "DiagonalBelief",
     "beliefs.diagonal.policy": "DiagonalPolicy",
@@ -105,7 +105,7 @@ _NAMES = {  # by module
     "learner": "Decision Learner",
     "names": "named",
     "policy": "Policy",
-    "prepared_arms": "Finite finite",
+    "sets.finite": "Finite finite",
 }
 _REGISTRIES = ("exploration", "laws", "memory")  # each of them lists its public names
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -14,6 +14,11 @@ from windvane.types import Floats
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 FIRST_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 SECOND_FACTOR = np.uint64(0x94D049BB133111EB)
+# The places of the stream of a round
+MIX_PLACE = 0  # decides whether any arm is chosen uniformly at random
+ANY_ARM_PLACE = 1  # decides which arm is then chosen
+TIE_PLACE = 2  # decides among arms with equal scores
+FIRST_FREE_PLACE = 3  # from here on: the draws of an exploration
 
 
 @compiled

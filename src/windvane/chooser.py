@@ -12,8 +12,8 @@ from windvane._equality import are_equal
 from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
 from windvane.memory import Memory
 from windvane.persistence import Persistent
-from windvane.prepared_arms import Finite
 from windvane.sets.base import ActionSet
+from windvane.sets.finite import Finite
 from windvane.types import Floats, Places
 from windvane.validation import LARGEST
 

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from types import ModuleType
-from typing import ClassVar, Self
+from typing import ClassVar, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from windvane import _layout, policy_file, text_form, validation
-from windvane._layout import LARGEST, PolicyArrays
-from windvane.belief import Belief
-from windvane.belief_arrays import (
+from windvane import policy_file, text_form, validation
+from windvane.beliefs.full import layout
+from windvane.beliefs.full.belief import Belief
+from windvane.beliefs.full.belief_arrays import (
     check_belief,
     export_counters,
     extend_block,
@@ -22,15 +21,32 @@ from windvane.belief_arrays import (
     write_belief,
     write_blank_belief,
 )
+from windvane.beliefs.full.layout import LARGEST, PolicyArrays
 from windvane.chooser import Choice, Chooser, compute_room
-from windvane.default_parts import DEFAULT_EXPLORATION, DEFAULT_RIDGE, make_default_memory
-from windvane.errors import BeliefError, SettingError
-from windvane.exploration import Exploration
-from windvane.memory import Memory, names_of
-from windvane.policy_checks import check_best_can_be_found, refuse_features
-from windvane.prepared_arms import Finite, screen
+from windvane.errors import ArmsError, BeliefError, SettingError
+from windvane.exploration import EXPLORATIONS, Exploration, randomized
+from windvane.laws import half_normal, posterior
+from windvane.memory import Memory, discount, names_of
 from windvane.sets.base import ActionSet, Best
+from windvane.sets.finite import Finite, screen
 from windvane.types import Floats, Records
+
+DEFAULT_EXPLORATION = randomized(half_normal(posterior(0.5)))
+DEFAULT_RIDGE = 0.01  # an arm of norm 1 about which nothing is known has a width of 10
+LEAST_DEFAULT_LENGTH = 100  # observations
+DEFAULT_LENGTH_PER_FEATURE = 10  # observations
+
+
+def make_default_memory(dim: int) -> Memory:
+    """The default memory holds about ten observations for each feature, and 100 at least.
+
+    discount(1 − 1/n) with n = max(100, 10·d)
+
+    >>> make_default_memory(3), make_default_memory(50)
+    (discount(0.99), discount(0.998))
+    """
+    length = max(LEAST_DEFAULT_LENGTH, DEFAULT_LENGTH_PER_FEATURE * dim)
+    return discount(1.0 - 1.0 / length)
 
 
 class Policy(Chooser):
@@ -57,7 +73,6 @@ ridge=0.01)
 
     FILE_KIND = "Policy"
     COMPILED: ClassVar[tuple[str, ...]] = (
-        "_kernels",
         "_choose",
         "_learn",
         "_choose_with_propensities",
@@ -83,26 +98,20 @@ ridge=0.01)
         if not 1.0 / LARGEST <= self.ridge <= LARGEST:
             raise SettingError(f"Policy: ridge must lie in [1e-100, 1e100], got {ridge!r}")
         self.floor = validation.share("Policy", "floor", floor)
-        self._limit = _layout.history_limit(memory, exploration)
-        rules = _layout.build_rules(self.dim, memory, exploration, self.ridge, self.floor)
-        rules["room"] = _layout.compute_room_for_pending(rules)
+        self._limit = layout.history_limit(memory, exploration)
+        rules = layout.build_rules(self.dim, memory, exploration, self.ridge, self.floor)
+        rules["room"] = layout.compute_room_for_pending(rules)
         self.is_large = bool(rules["room"][0] > 0)  # its matrices wait for several observations
-        past = np.zeros((0 if self._limit == 0 else 1, _layout.history_width(self.dim, memory)))
+        past = np.zeros((0 if self._limit == 0 else 1, layout.history_width(self.dim, memory)))
         self._arrays = self._make_blank(rules, past)
         self._raises_alarms = memory.kind.raises_alarms
         self._oldest_round = 0  # rewards for choices of earlier rounds are dropped
-        self._is_by_line = _layout.is_by_line(rules) and not self.is_large
+        self._is_by_line = layout.is_by_line(rules) and not self.is_large
         self._next_restart = memory.first_restart
         self._bind_kernels()
 
-    @cached_property
-    def _kernels(self) -> ModuleType:
-        from windvane import kernels  # imported late, because compiled code is slow to load
-
-        return kernels
-
     def _bind_kernels(self) -> None:
-        from windvane.kernels.entry_points import load_pair
+        from windvane.beliefs.full.entry_points import load_pair
 
         self._choose, self._learn = load_pair(self._arrays)
 
@@ -133,6 +142,8 @@ ridge=0.01)
         b ← b + w·x·more, for a reward that arrives in parts. Only keep and half_life know the
         weight w of an old observation, and only if the policy keeps no past observations.
         """
+        from windvane.beliefs.full.learning import select_amend
+
         if not self.memory.kind.amendable or self._limit != 0:
             names = " and ".join(names_of(lambda kind: kind.amendable))
             raise SettingError(
@@ -143,7 +154,7 @@ ridge=0.01)
         extra = validation.check_reward(more, "amend")
         when = float(self.round) if at is None else validation.real("amend", "at", at)
         validation.check_finite_arms(row[None])
-        self._kernels.select_amend(self._arrays.rules)(self._arrays, row, extra, when)
+        select_amend(self._arrays.rules)(self._arrays, row, extra, when)
 
     @property
     def theta(self) -> Floats:
@@ -161,12 +172,14 @@ ridge=0.01)
 
         Restarts and alarms do not change it. `amend` does not change it either.
         """
+        from windvane.beliefs.full.counters import compute_noise
+
         if not has_noise_estimate(self._arrays):
             raise SettingError(
                 "estimated_noise: a policy estimates its noise only if its exploration has a scale "
                 f"such as posterior(0.5), got {self.exploration!r}"
             )
-        return float(self._kernels.compute_noise(self._arrays))
+        return float(compute_noise(self._arrays))
 
     @property
     def belief(self) -> Belief:
@@ -195,20 +208,20 @@ ridge=0.01)
         The result is exact, except for thompson and perturbed_history: they count `samples` draws,
         and the `chosen` index counts as one more draw, so that its share is never 0.
         """
-        from windvane import propensity
+        from windvane.beliefs.full import propensities
 
         rows = self._check_propensity_arguments(arms, samples, chosen)
         arrays = self._current_arrays()
         if self.is_large:
-            return propensity.compute_large_propensities(arrays, rows)
+            return propensities.compute_large_propensities(arrays, rows)
         if self._is_by_line:
-            return propensity.compute_propensities_by_width(arrays, rows)
-        source = propensity.BeliefSource(
+            return propensities.compute_propensities_by_width(arrays, rows)
+        source = propensities.BeliefSource(
             arrays, partial(read_belief, arrays, self.memory, self.ridge)
         )
-        shares = propensity.compute_shares(source, rows, samples, self.key, self.round)
-        if propensity.is_counted(arrays.rules):
-            shares = propensity.add_chosen_draw(shares, samples, chosen)
+        shares = propensities.compute_shares(source, rows, samples, self.key, self.round)
+        if propensities.is_counted(arrays.rules):
+            shares = propensities.add_chosen_draw(shares, samples, chosen)
         mix = float(arrays.rules["mix"][0])
         return (1.0 - mix) * shares + mix / len(rows)
 
@@ -233,11 +246,15 @@ ridge=0.01)
     @cached_property
     def _choose_with_propensities(self) -> Callable[..., tuple[int, Floats]]:
         """The compiled part of `choose_with_propensities`, loaded at its first call."""
-        from windvane import propensity
         from windvane._numba.compilation import compile_for
+        from windvane.beliefs.full import propensities
 
         return compile_for(
-            propensity.choose_with_propensities, self._arrays, np.zeros((1, self.dim)), self.key, 0
+            propensities.choose_with_propensities,
+            self._arrays,
+            np.zeros((1, self.dim)),
+            self.key,
+            0,
         )
 
     def export_settings(self) -> policy_file.Header:
@@ -305,8 +322,8 @@ ridge=0.01)
 
     def _make_blank(self, rules: Records, past: Floats) -> PolicyArrays:
         """The arrays of a policy that has learned nothing."""
-        size = _layout.block_size(rules) + _layout.pending_size(rules)
-        tally, block = np.zeros(1, _layout.TALLY), np.zeros(size)
+        size = layout.block_size(rules) + layout.pending_size(rules)
+        tally, block = np.zeros(1, layout.TALLY), np.zeros(size)
         arrays = PolicyArrays(rules, tally, block, past)
         write_blank_belief(arrays)
         return arrays
@@ -315,7 +332,7 @@ ridge=0.01)
         """The arrays with which this round chooses: blank ones if a restart is due."""
         if self.round == self._next_restart:
             blank = self._make_blank(self._arrays.rules, self._arrays.past)
-            for name in _layout.COUNTERS_OF_ERRORS:  # a restart keeps the noise
+            for name in layout.COUNTERS_OF_ERRORS:  # a restart keeps the noise
                 blank.tally[name] = self._arrays.tally[name]
             return blank
         return self._arrays
@@ -353,16 +370,20 @@ ridge=0.01)
 
     def _restart(self) -> None:
         """Drop all observations of the rounds before this one."""
-        self._kernels.reset(self._arrays)
+        from windvane.beliefs.full.block import reset
+
+        reset(self._arrays)
         self._oldest_round = self.round
         self._next_restart = self.memory.next_restart(self.round)
 
     def find_best(self, actions: ActionSet) -> Best:
         """The best action for the θ of this round; if the set finds none, nothing changes."""
+        from windvane.beliefs.full.sampling import choose_parameter
+
         check_best_can_be_found(self.exploration, self.floor)
         self._check_dim(actions)
         due = self.round == self._next_restart
-        theta = self._kernels.choose_parameter(self._current_arrays(), self.key, self.round)
+        theta = choose_parameter(self._current_arrays(), self.key, self.round)
         best = actions.best(theta)
         validation.check_finite_arms(best.features[None])
         if due:
@@ -383,6 +404,8 @@ ridge=0.01)
             self._oldest_round = self.round
 
     def learn_rows(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
+        from windvane.beliefs.full.learning import learn_all
+
         is_kept = np.array(rounds, dtype=np.int64) >= self._oldest_round
         rows = rows[is_kept]
         self.check_learnable(rows)
@@ -397,11 +420,13 @@ ridge=0.01)
             for row, reward, when in zip(rows, rewards[is_kept], at[is_kept], strict=True):
                 self._learn(self._arrays, row, reward, when)
             return
-        self._kernels.learn_all(self._arrays, rows, rewards[is_kept], at[is_kept])
+        learn_all(self._arrays, rows, rewards[is_kept], at[is_kept])
 
     def check_learnable(self, rows: Floats) -> None:
         """Refuse features that are not finite, or so large that too few digits are left."""
-        refused = self._kernels.check_observations(self._arrays, rows)
+        from windvane.beliefs.full.learning import check_observations
+
+        refused = check_observations(self._arrays, rows)
         if refused:
             refuse_features(refused, self.ridge, self.memory)
 
@@ -414,3 +439,37 @@ ridge=0.01)
             grown = np.zeros((larger, past.shape[1]))
             grown[:room] = past
             self._arrays = self._arrays._replace(past=grown)
+
+
+def check_best_can_be_found(exploration: Exploration, floor: float) -> None:
+    """Refuse an exploration that needs a list of the actions."""
+    kind = exploration.kind
+    usable = ", ".join(each.symbols for each in EXPLORATIONS.values() if each.by_oracle)
+    hint = f"use one of {usable}, which need only the best action"
+    if exploration.chance or floor:
+        raise SettingError(
+            "choose: epsilon and a floor choose an action uniformly at random, which needs a "
+            f"list of the actions; {hint}, with floor=0"
+        )
+    if not kind.by_oracle:
+        needed = "the width" if kind.needs == "widths" else "the estimate"
+        raise SettingError(
+            f"choose: {exploration!r} needs {needed} of every action, and the actions of "
+            f"a set cannot be listed; {hint}"
+        )
+
+
+def refuse_features(refused: int, ridge: float, memory: Memory) -> NoReturn:
+    """Say why features cannot be learned, by the answer of the kernel that checks them."""
+    from windvane.beliefs.full.learning import LARGEST_CONDITION, NOT_FINITE
+
+    if refused == NOT_FINITE:
+        raise ArmsError(f"learn: features must be finite, with norm up to {LARGEST**0.5:g}")
+    unit = f"ridge ({ridge:g})"
+    if memory.kind.is_filter:
+        unit += f" and the variance ({memory.noise**2:g}) of the noise"
+    raise ArmsError(
+        f"learn: the squared features learned so far must sum to at most "
+        f"{LARGEST_CONDITION:g} times the {unit}, or too few digits are left; scale them "
+        f"to norm 1"
+    )

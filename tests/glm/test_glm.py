@@ -15,8 +15,8 @@ from game import play_round_by_round
 from grid import Floats, contents, unit_rows
 from test_laws import assert_normal, list_starts
 from windvane import _random
+from windvane._random import FIRST_FREE_PLACE
 from windvane.beliefs.glm import kernels as kernels
-from windvane.kernels.round_draws import FIRST_FREE_PLACE
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.generalized import replay_generalized

@@ -7,9 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane import kernels
-from windvane._layout import WIDTH, PolicyArrays
 from windvane._numba.compilation import compiled
+from windvane.beliefs.full.block import view_belief
+from windvane.beliefs.full.choosing import score_linearly
+from windvane.beliefs.full.layout import WIDTH, PolicyArrays
+from windvane.beliefs.full.learning import learn
+from windvane.beliefs.full.propensities import compute_exact_propensities
+from windvane.beliefs.full.widths import compute_widths
 from windvane.errors import WindvaneError
 from windvane.evaluation.acceptance import (
     MOST_REPETITIONS,
@@ -30,7 +34,6 @@ from windvane.evaluation.replay import (
     make_scores,
 )
 from windvane.policy import Policy
-from windvane.propensity import compute_exact_propensities
 from windvane.types import Floats, Places
 
 
@@ -120,15 +123,15 @@ def replay_rows(
 
     Return the place of the next row, the round, and 0 or the code of a refusal.
     """
-    state, no_widths = kernels.view_belief(arrays), np.empty(0)
+    state, no_widths = view_belief(arrays), np.empty(0)
     for i in range(first, rows.chosen.size):
         if 0 <= restart <= round_:
             return i, round_, 0
         arms = rows.arms[rows.starts[i] : rows.starts[i + 1]]
-        means = kernels.score_linearly(arms, state.theta)
+        means = score_linearly(arms, state.theta)
         widths = no_widths
         if arrays.rules[0].style == WIDTH:
-            widths = kernels.compute_widths(arrays, state, arms)
+            widths = compute_widths(arrays, state, arms)
         propensities = compute_exact_propensities(arrays, means, widths)
         value, unsupported = 0.0, 0.0
         for k in range(means.size):
@@ -149,7 +152,7 @@ def replay_rows(
         repetitions = count_repetitions(acceptance, weight, key, rows_before + i)
         for _ in range(repetitions):
             at = rows.times[i] if rows.times.size > 0 else float(round_)
-            refused = kernels.learn(arrays, arms[chosen], rows.rewards[i], at)
+            refused = learn(arrays, arms[chosen], rows.rewards[i], at)
             if refused != 0:
                 return i, round_, refused
             round_ += 1

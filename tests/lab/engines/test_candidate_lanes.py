@@ -5,10 +5,10 @@ import pytest
 
 import windvane as wv
 from game import play_round_by_round
-from windvane._layout import build_rules
 from windvane._numba.lanes import LANES
 from windvane.beliefs.adaptive.policies import Adaptive
 from windvane.beliefs.adaptive.selection import Adaptation, bandits, predictive
+from windvane.beliefs.full.layout import build_rules
 from windvane.lab import worlds
 from windvane.lab.engines.adaptive import make_candidates, replay_adaptive
 from windvane.lab.engines.candidate_lanes import (

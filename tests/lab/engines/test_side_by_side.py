@@ -8,8 +8,8 @@ import pytest
 import windvane as wv
 from game import play_round_by_round
 from grid import EXPLORATIONS, MEMORIES
-from windvane._layout import TALLY, PolicyArrays, build_rules
 from windvane._numba.lanes import LANES
+from windvane.beliefs.full.layout import TALLY, PolicyArrays, build_rules
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.lane_game import fill_rows, lay_out_rows, open_lane_game

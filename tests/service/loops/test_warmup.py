@@ -13,7 +13,7 @@ DIAGONAL = Settings()
 FULL = Settings.from_names({"belief": "full"})
 LARGE = Settings.from_names({"belief": "full", "dim": 129})
 LOADED = """
-from windvane import kernels
+from windvane.beliefs.full import block
 from windvane.features import hashing
 from windvane.beliefs.bank.ranking import rank_actions
 from windvane.service.loops import warmup
@@ -21,9 +21,9 @@ from windvane.service.loops import warmup
 warmup.compile_kernels()
 warmup.load_kernels()
 assert rank_actions.overloads
-assert not hashing.hash_rows.overloads and not kernels.refresh.overloads
+assert not hashing.hash_rows.overloads and not block.refresh.overloads
 warmup.prepare_full_model(128)
-assert hashing.hash_rows.overloads and kernels.refresh.overloads
+assert hashing.hash_rows.overloads and block.refresh.overloads
 """
 
 

@@ -6,14 +6,14 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import _random
-from windvane._layout import HALF_NORMAL
 from windvane._numba.compilation import compiled
+from windvane._random import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
 from windvane.beliefs.bank.feature_parts import PackedSides, Scales, make_parts
 from windvane.beliefs.bank.layout import Bank, BankRules, compute_noise
 from windvane.beliefs.bank.prediction import predict_actions
-from windvane.kernels.choosing import choose_best
-from windvane.kernels.round_draws import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
-from windvane.propensity import compute_envelope_shares, mix_evenly, score_at_level
+from windvane.beliefs.full.choosing import choose_best
+from windvane.beliefs.full.layout import HALF_NORMAL
+from windvane.beliefs.full.propensities import compute_envelope_shares, mix_evenly, score_at_level
 from windvane.types import Floats, Places
 
 

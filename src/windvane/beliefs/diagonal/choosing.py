@@ -9,13 +9,13 @@ import math
 import numpy as np
 
 from windvane import _random
-from windvane._layout import SAMPLE, WIDTH, PolicyArrays
 from windvane._numba.compilation import compiled_in_order
+from windvane._random import FIRST_FREE_PLACE
 from windvane.beliefs.diagonal.sparse_weights import Weights, find_slots
 from windvane.beliefs.diagonal.widths import read_slots
-from windvane.kernels.choosing import choose_by_scores
-from windvane.kernels.round_draws import FIRST_FREE_PLACE
-from windvane.kernels.sampling import compute_scale, draw_level
+from windvane.beliefs.full.choosing import choose_by_scores
+from windvane.beliefs.full.layout import SAMPLE, WIDTH, PolicyArrays
+from windvane.beliefs.full.sampling import compute_scale, draw_level
 from windvane.types import Floats, Places
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from windvane._layout import DETECT, HALF_LIFE, NOISE, PolicyArrays
 from windvane._numba.compilation import compiled_in_order
 from windvane.beliefs.diagonal.formulas import (
     PRECISION,
@@ -19,10 +18,9 @@ from windvane.beliefs.diagonal.sparse_weights import (
     fade_weights,
 )
 from windvane.beliefs.diagonal.widths import measure_entries
-from windvane.kernels.belief_block import reset_counters
-from windvane.kernels.detect import add_to_cusum
-from windvane.kernels.half_life import advance_clock, weigh_age
-from windvane.kernels.noise import add_error
+from windvane.beliefs.full.block import reset_counters
+from windvane.beliefs.full.counters import add_error, add_to_cusum, advance_clock, weigh_age
+from windvane.beliefs.full.layout import DETECT, HALF_LIFE, NOISE, PolicyArrays
 from windvane.types import Floats, Places
 
 

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from windvane import _layout, policy_file, text_form, validation
-from windvane._layout import LARGEST, PolicyArrays
-from windvane.belief_arrays import export_counters, restore_counters
+from windvane import policy_file, text_form, validation
 from windvane.beliefs.diagonal.belief import DiagonalBelief
 from windvane.beliefs.diagonal.sparse_rows import (
     Arms,
@@ -20,6 +18,9 @@ from windvane.beliefs.diagonal.sparse_rows import (
     read_arms,
     read_features,
 )
+from windvane.beliefs.full import layout
+from windvane.beliefs.full.belief_arrays import export_counters, restore_counters
+from windvane.beliefs.full.layout import LARGEST, PolicyArrays
 from windvane.chooser import Choice, Chooser
 from windvane.errors import ArmsError, BeliefError, SettingError
 from windvane.exploration import Exploration
@@ -84,8 +85,8 @@ class DiagonalPolicy(Chooser):
         if not 1.0 / LARGEST <= self.ridge <= LARGEST:
             raise SettingError(f"{who}: ridge must lie in [1e-100, 1e100], got {ridge!r}")
         self.floor = validation.share(who, "floor", floor)
-        rules = _layout.build_rules(self.dim, memory, exploration, self.ridge, self.floor)
-        tally = np.zeros(1, _layout.TALLY)
+        rules = layout.build_rules(self.dim, memory, exploration, self.ridge, self.floor)
+        tally = np.zeros(1, layout.TALLY)
         self._arrays = PolicyArrays(rules, tally, np.empty(0), np.empty((0, 0)))
         self._weights: Weights = self._storage.make_blank_weights(memory)
         self._oldest_round = 0  # rewards for choices of earlier rounds are dropped
@@ -140,12 +141,12 @@ class DiagonalPolicy(Chooser):
 
         Restarts and alarms do not change it. `amend` does not change it either.
         """
-        if self._arrays.rules["unit"][0] != _layout.NOISE:
+        if self._arrays.rules["unit"][0] != layout.NOISE:
             raise SettingError(
                 "estimated_noise: a policy estimates its noise only if its exploration has a scale "
                 f"such as posterior(0.5), got {self.exploration!r}"
             )
-        counters = (self._arrays.tally[name].item() for name in _layout.COUNTERS_OF_ERRORS)
+        counters = (self._arrays.tally[name].item() for name in layout.COUNTERS_OF_ERRORS)
         return estimate_noise(*counters)
 
     def choose(self, arms: Arms) -> Choice:
@@ -364,8 +365,8 @@ class DiagonalPolicy(Chooser):
         """The arrays with which this round chooses: blank ones if a restart is due."""
         if self.round != self._next_restart:
             return self._arrays, self._weights
-        blank = self._arrays._replace(tally=np.zeros(1, _layout.TALLY))
-        for name in _layout.COUNTERS_OF_ERRORS:  # a restart keeps the noise
+        blank = self._arrays._replace(tally=np.zeros(1, layout.TALLY))
+        for name in layout.COUNTERS_OF_ERRORS:  # a restart keeps the noise
             blank.tally[name] = self._arrays.tally[name]
         return blank, self._storage.make_blank_weights(self._memory)
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from windvane import _random, propensity
-from windvane._layout import PolicyArrays
+from windvane import _random
 from windvane.beliefs.diagonal.choosing import (
     choose,
     choose_measured,
@@ -12,6 +11,8 @@ from windvane.beliefs.diagonal.choosing import (
 )
 from windvane.beliefs.diagonal.sparse_rows import CheckedRows
 from windvane.beliefs.diagonal.sparse_weights import Weights
+from windvane.beliefs.full import propensities
+from windvane.beliefs.full.layout import PolicyArrays
 from windvane.types import Floats
 
 
@@ -29,12 +30,14 @@ def compute_propensities(
     They are exact, or counted in `samples` draws if the exploration draws a parameter. Draws that
     are counted have a key of their own, so that this call changes no choice.
     """
-    if not propensity.is_counted(arrays.rules):
-        return propensity.compute_exact_propensities(arrays, *measure_rows(arrays, weights, *rows))
-    start = _random.start_round(np.uint64(key ^ propensity.COUNTING_KEY), round_)
+    if not propensities.is_counted(arrays.rules):
+        return propensities.compute_exact_propensities(
+            arrays, *measure_rows(arrays, weights, *rows)
+        )
+    start = _random.start_round(np.uint64(key ^ propensities.COUNTING_KEY), round_)
     scores = sample_many_scores(arrays, weights, *rows, np.uint64(start), samples)
-    shares = propensity.add_chosen_draw(propensity.count_wins(scores), samples, chosen)
-    return propensity.mix_floor(arrays.rules, shares)
+    shares = propensities.add_chosen_draw(propensities.count_wins(scores), samples, chosen)
+    return propensities.mix_floor(arrays.rules, shares)
 
 
 def choose_with_propensities(
@@ -46,9 +49,9 @@ def choose_with_propensities(
     samples: int,
 ) -> tuple[int, Floats]:
     """Return the arm that `choose` chooses and the propensities; rows are measured once."""
-    if propensity.is_counted(arrays.rules):
+    if propensities.is_counted(arrays.rules):
         index = choose(arrays, weights, *rows, key, round_)
         return index, compute_propensities(arrays, weights, rows, key, round_, samples, index)
     means, widths = measure_rows(arrays, weights, *rows)
     index = choose_measured(arrays, means, widths, key, round_)
-    return index, propensity.compute_exact_propensities(arrays, means, widths)
+    return index, propensities.compute_exact_propensities(arrays, means, widths)

@@ -3,10 +3,10 @@
 import numpy as np
 
 from windvane import policy_file
-from windvane._layout import COUNTERS_OF_ERRORS, PolicyArrays
 from windvane.beliefs.diagonal.belief import DiagonalBelief
 from windvane.beliefs.diagonal.formulas import MOMENT, PRECISION
 from windvane.beliefs.diagonal.sparse_weights import LONG_ROWS, WEIGHTS, Weights, index_slots
+from windvane.beliefs.full.layout import COUNTERS_OF_ERRORS, PolicyArrays
 from windvane.memory import Memory
 
 LEAST_ROOM = 64  # weights for which a blank policy has room

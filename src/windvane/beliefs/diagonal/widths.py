@@ -6,11 +6,11 @@ variance of a weight is W̃/W². Else W̃ is W, and the variance is 1/W.
 
 import numpy as np
 
-from windvane._layout import PolicyArrays
 from windvane._numba.compilation import compiled_in_order
 from windvane.beliefs.diagonal.formulas import MOMENT, PRECISION
 from windvane.beliefs.diagonal.sparse_weights import Weights
 from windvane.beliefs.diagonal.weight_table import ABSENT
+from windvane.beliefs.full.layout import PolicyArrays
 from windvane.types import Floats, Places
 
 

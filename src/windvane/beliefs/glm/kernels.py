@@ -7,8 +7,13 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import _random
-from windvane._layout import LARGEST
 from windvane._numba.compilation import compiled
+from windvane._random import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
+from windvane.beliefs.full.choosing import choose_best, score_linearly
+from windvane.beliefs.full.layout import LARGEST
+from windvane.beliefs.full.learning import NOT_FINITE
+from windvane.beliefs.full.linalg import dot, multiply_vector
+from windvane.beliefs.full.widths import compute_squared_norms
 from windvane.beliefs.glm import links
 from windvane.beliefs.glm.solver import (
     ESTIMATE_TOLERANCE,
@@ -20,11 +25,6 @@ from windvane.beliefs.glm.solver import (
     find_root,
     sum_features,
 )
-from windvane.kernels.choosing import choose_best, score_linearly
-from windvane.kernels.learning import NOT_FINITE
-from windvane.kernels.linalg import dot, multiply_vector
-from windvane.kernels.round_draws import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
-from windvane.kernels.widths import compute_squared_norms
 from windvane.types import Floats
 
 UNSOLVED = -3  # the code with which a kernel reports that no root was reached

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import policy_file, text_form, validation
-from windvane._layout import LARGEST
+from windvane.beliefs.full.layout import LARGEST
 from windvane.beliefs.glm import links
 from windvane.chooser import Choice, Chooser, compute_room
 from windvane.errors import ArmsError, FitError, SettingError
@@ -161,17 +161,17 @@ class GeneralizedPolicy(Chooser):
         The `chosen` index counts as one draw more, so that its share is never 0. The draws have a
         key of their own, so that this call changes no choice.
         """
-        from windvane import propensity
+        from windvane.beliefs.full import propensities
 
         rows = self._check_propensity_arguments(arms, samples, chosen)
         thetas = np.empty((samples if self.scale > 0 else 1, self.dim))
         if not self._kernels.sample_parameters(
-            self._model, self._arrays, self.key ^ propensity.COUNTING_KEY, self.round, thetas
+            self._model, self._arrays, self.key ^ propensities.COUNTING_KEY, self.round, thetas
         ):
             refuse_fit("propensities", self.link)
-        shares = propensity.count_wins(thetas @ rows.T)
+        shares = propensities.count_wins(thetas @ rows.T)
         if self.scale > 0:
-            shares = propensity.add_chosen_draw(shares, samples, chosen)
+            shares = propensities.add_chosen_draw(shares, samples, chosen)
         return (1.0 - self.floor) * shares + self.floor / len(rows)
 
     def export_settings(self) -> policy_file.Header:

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._layout import LARGEST
 from windvane._numba.compilation import compiled
+from windvane.beliefs.full.layout import LARGEST
+from windvane.beliefs.full.linalg import dot, invert, multiply_vector
 from windvane.beliefs.glm import links
 from windvane.beliefs.glm.links import IDENTITY, LARGEST_SCORE, LOGISTIC
-from windvane.kernels.linalg import dot, invert, multiply_vector
 from windvane.types import Floats
 
 # Tolerances are the last step as a share of the root.

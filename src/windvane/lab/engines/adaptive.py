@@ -5,7 +5,14 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import _random
-from windvane._layout import (
+from windvane._numba.compilation import compiled
+from windvane._numba.lanes import LANES
+from windvane.beliefs.adaptive import selection
+from windvane.beliefs.adaptive.selection import SELECTION_KEY, Adaptation
+from windvane.beliefs.full.block import reset, view_belief
+from windvane.beliefs.full.choosing import choose_measured
+from windvane.beliefs.full.counters import forget_errors
+from windvane.beliefs.full.layout import (
     TALLY,
     WIDTH,
     PolicyArrays,
@@ -14,21 +21,9 @@ from windvane._layout import (
     history_limit,
     history_width,
 )
-from windvane._numba.compilation import compiled
-from windvane._numba.lanes import LANES
-from windvane.beliefs.adaptive import selection
-from windvane.beliefs.adaptive.selection import SELECTION_KEY, Adaptation
-from windvane.kernels import (
-    TrackedArms,
-    choose_measured,
-    forget_errors,
-    learn_and_track,
-    measure_arms,
-    reset,
-    view_belief,
-)
-from windvane.kernels.linalg import dot
-from windvane.kernels.widths import track_no_arms
+from windvane.beliefs.full.learning import learn_and_track
+from windvane.beliefs.full.linalg import dot
+from windvane.beliefs.full.widths import TrackedArms, measure_arms, track_no_arms
 from windvane.lab.engines.candidate_lanes import (
     CandidateRows,
     can_play_in_lanes,

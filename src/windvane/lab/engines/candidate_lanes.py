@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._layout import HISTORY, NOISE, SAMPLE, WIDTH, PolicyArrays
 from windvane._numba.compilation import compiled
 from windvane._numba.lanes import LANES, load, repeat, store
-from windvane.belief import State
 from windvane.beliefs.adaptive.selection import Adaptation
-from windvane.kernels.belief_block import compute_spread
+from windvane.beliefs.full.belief import State
+from windvane.beliefs.full.block import compute_spread
+from windvane.beliefs.full.layout import HISTORY, NOISE, SAMPLE, WIDTH, PolicyArrays
 from windvane.lab.engines.lane_algebra import invert_packed, multiply_packed, rotate_into_root
 from windvane.types import Floats, Records
 

@@ -8,11 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._layout import HALF_NORMAL, NORMAL, WIDTH, PolicyArrays, build_rules
 from windvane._numba.compilation import compiled
+from windvane.beliefs.full.block import reset, view_belief
+from windvane.beliefs.full.choosing import score_linearly
+from windvane.beliefs.full.layout import HALF_NORMAL, NORMAL, WIDTH, PolicyArrays, build_rules
+from windvane.beliefs.full.learning import learn_and_track
+from windvane.beliefs.full.propensities import choose_with_propensities
+from windvane.beliefs.full.widths import track_no_arms
 from windvane.errors import SettingError
-from windvane.kernels import learn_and_track, reset, score_linearly, view_belief
-from windvane.kernels.widths import track_no_arms
 from windvane.lab.engines.game import (
     Game,
     Player,
@@ -24,7 +27,6 @@ from windvane.lab.engines.game import (
 )
 from windvane.lab.engines.linear import list_restarts
 from windvane.lab.worlds.draw import Draw, Marks
-from windvane.propensity import choose_with_propensities
 from windvane.types import Floats, Places
 
 

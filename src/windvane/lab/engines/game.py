@@ -9,13 +9,19 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import _random
-from windvane._layout import TALLY, PolicyArrays, block_size, history_limit, history_width
 from windvane._numba.compilation import allow_in_compiled_code, compiled
+from windvane._random import ANY_ARM_PLACE
 from windvane.beliefs.adaptive.selection import Adaptation
+from windvane.beliefs.full.layout import (
+    TALLY,
+    PolicyArrays,
+    block_size,
+    history_limit,
+    history_width,
+)
+from windvane.beliefs.full.linalg import copy_vector, dot
 from windvane.beliefs.glm import links
 from windvane.exploration import Exploration
-from windvane.kernels.linalg import copy_vector, dot
-from windvane.kernels.round_draws import ANY_ARM_PLACE
 from windvane.lab.worlds import draw as draws
 from windvane.lab.worlds.draw import Draw, Marks
 from windvane.memory import Memory

@@ -7,12 +7,12 @@ Under the identity link, an estimate is the solution of a linear equation, and t
 import numpy as np
 
 from windvane._numba.compilation import compiled
+from windvane.beliefs.full.learning import LARGEST_CONDITION
 from windvane.beliefs.glm.kernels import GeneralizedArrays, choose, learn
 from windvane.beliefs.glm.links import IDENTITY
 from windvane.beliefs.glm.policy import history_limit, make_blank, make_model
 from windvane.beliefs.glm.solver import Model
 from windvane.errors import FitError
-from windvane.kernels import LARGEST_CONDITION
 from windvane.lab.engines.game import (
     Game,
     Player,

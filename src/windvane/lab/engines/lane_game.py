@@ -6,13 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import _random
-from windvane._cholesky import factor_cholesky, solve_with_root
-from windvane._layout import PolicyArrays
 from windvane._numba.compilation import compiled
 from windvane._numba.lanes import LANES, load, repeat, select_if_less, store
-from windvane.kernels import mix_uniformly
-from windvane.kernels.choosing import choose_best
-from windvane.kernels.round_draws import TIE_PLACE
+from windvane._random import TIE_PLACE
+from windvane.beliefs.full.cholesky import factor_cholesky, solve_with_root
+from windvane.beliefs.full.choosing import choose_best, mix_uniformly
+from windvane.beliefs.full.layout import PolicyArrays
 from windvane.lab.engines.game import (
     Offer,
     Player,

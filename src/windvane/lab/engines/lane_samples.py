@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import _random
-from windvane._layout import SAMPLE, PolicyArrays
 from windvane._numba.compilation import compiled
 from windvane._numba.lanes import LANES, load, repeat, store, take_larger, take_root
-from windvane.kernels.round_draws import FIRST_FREE_PLACE
-from windvane.kernels.sampling import compute_scale
+from windvane._random import FIRST_FREE_PLACE
+from windvane.beliefs.full.layout import SAMPLE, PolicyArrays
+from windvane.beliefs.full.sampling import compute_scale
 from windvane.lab.engines.lane_algebra import (
     add_root_product,
     clear_rows,

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._layout import POINT, PolicyArrays
 from windvane._numba.compilation import compiled
 from windvane._numba.lanes import LANES, load, repeat, store, take_larger, take_root
-from windvane.kernels.sampling import compute_scale, draw_level
+from windvane.beliefs.full.layout import POINT, PolicyArrays
+from windvane.beliefs.full.sampling import compute_scale, draw_level
 from windvane.lab.engines.lane_algebra import (
     add_square,
     clear_rows,

@@ -6,17 +6,12 @@ If the arms stay the same, their widths follow each rank-one update instead of b
 import numpy as np
 
 from windvane import _random
-from windvane._layout import WIDTH, PolicyArrays, build_rules
 from windvane._numba.compilation import compiled
-from windvane.kernels import (
-    TrackedArms,
-    choose_measured,
-    learn_and_track,
-    measure_arms,
-    reset,
-    view_belief,
-)
-from windvane.kernels.widths import track_no_arms
+from windvane.beliefs.full.block import reset, view_belief
+from windvane.beliefs.full.choosing import choose_measured
+from windvane.beliefs.full.layout import WIDTH, PolicyArrays, build_rules
+from windvane.beliefs.full.learning import learn_and_track
+from windvane.beliefs.full.widths import TrackedArms, measure_arms, track_no_arms
 from windvane.lab.engines.game import (
     Game,
     Player,

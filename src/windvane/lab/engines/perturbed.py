@@ -10,15 +10,15 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import _random
-from windvane._layout import PolicyArrays, build_rules, history_limit
 from windvane._numba.compilation import compiled
+from windvane.beliefs.full.block import reset, view_belief
+from windvane.beliefs.full.choosing import choose_by_scores, score_linearly
+from windvane.beliefs.full.layout import PolicyArrays, build_rules, history_limit
+from windvane.beliefs.full.learning import learn_and_track
+from windvane.beliefs.full.linalg import copy_vector, dot
+from windvane.beliefs.full.sampling import draw_pseudo_rewards, solve_from_estimate
+from windvane.beliefs.full.widths import track_no_arms
 from windvane.exploration import greedy
-from windvane.kernels import learn_and_track, reset, score_linearly, view_belief
-from windvane.kernels.choosing import choose_by_scores
-from windvane.kernels.linalg import copy_vector, dot
-from windvane.kernels.round_draws import draw_pseudo_rewards
-from windvane.kernels.sampling import solve_from_estimate
-from windvane.kernels.widths import track_no_arms
 from windvane.lab.engines.game import (
     Game,
     Player,

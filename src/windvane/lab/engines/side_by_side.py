@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from windvane._layout import (
+from windvane._numba.lanes import LANES
+from windvane.beliefs.full.layout import (
     DISCOUNT,
     MEAN,
     NOISE,
@@ -19,7 +20,6 @@ from windvane._layout import (
     PolicyArrays,
     build_rules,
 )
-from windvane._numba.lanes import LANES
 from windvane.lab.engines.game import Player, accumulate_regret
 from windvane.lab.engines.lane_game import fill_rows, lay_out_rows, open_lane_game
 from windvane.lab.engines.lane_samples import lay_out_sample_rows, play_samples

@@ -12,9 +12,9 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
-from windvane._layout import LARGE
 from windvane._numba import compile_notice
 from windvane._numba.disk_cache import cache_folder, cache_lock, compute_stamp, has_cache_folder
+from windvane.beliefs.full.layout import LARGE
 from windvane.errors import SettingError
 from windvane.service.processes import build_command, build_environment
 
@@ -46,11 +46,11 @@ _due: list[Kernels] = []  # after the learner was loaded: what is not loaded yet
 
 def compile_kernels(kernels: Kernels = LEARNER) -> None:
     """Compile functions in other processes, once for every version."""
-    from windvane import kernels as package
+    from windvane.beliefs.full.block import refresh
 
-    if not has_cache_folder(package.refresh):
+    if not has_cache_folder(refresh):
         raise SettingError(NO_FOLDER)
-    folder = cache_folder(package.refresh)
+    folder = cache_folder(refresh)
     marker = folder / f"windvane.{compute_stamp()[:16]}.{kernels.name}"
     if marker.exists():
         return

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from windvane._layout import PolicyArrays
 from windvane._numba.compilation import compiled
-from windvane.belief import State
-from windvane.kernels.linalg import dot, multiply_matrices, multiply_vector
+from windvane.beliefs.full.belief import State
+from windvane.beliefs.full.layout import PolicyArrays
+from windvane.beliefs.full.linalg import dot, multiply_matrices, multiply_vector
 from windvane.types import Floats
 
 LEAST_DIVISOR = 1e-2  # 1 − xᵀPx below this loses too many digits of P

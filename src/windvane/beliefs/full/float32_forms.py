@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._layout import HALF_ULP
 from windvane._numba.compilation import compiled
+from windvane.beliefs.full.layout import HALF_ULP
 from windvane.types import Floats, Places, Singles
 
 MORE_ROUNDINGS = 32  # of a term of a form, besides those of the sum over a row

@@ -6,26 +6,26 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import _random
-from windvane._layout import LARGEST, PolicyArrays
 from windvane._numba.compilation import compiled
-from windvane.kernels.belief_block import view_belief
-from windvane.kernels.choosing import (
+from windvane.beliefs.full.block import view_belief
+from windvane.beliefs.full.choosing import (
     WIDTH_ROUNDING,
     choose_by_scores,
     drop_beaten_arms,
     score_linearly,
 )
-from windvane.kernels.large_widths import (
+from windvane.beliefs.full.large_widths import (
     bound_large_width_error,
     compute_large_widths,
     measure_in_float32,
     measure_large,
     solve_widths,
 )
-from windvane.kernels.learning import NOT_FINITE
-from windvane.kernels.linalg import copy_vector
-from windvane.kernels.sampling import compute_scale, draw_level
-from windvane.kernels.widths import CLOSER_WIDTH_ROUNDING, compute_squared_norms
+from windvane.beliefs.full.layout import LARGEST, PolicyArrays
+from windvane.beliefs.full.learning import NOT_FINITE
+from windvane.beliefs.full.linalg import copy_vector
+from windvane.beliefs.full.sampling import compute_scale, draw_level
+from windvane.beliefs.full.widths import CLOSER_WIDTH_ROUNDING, compute_squared_norms
 from windvane.types import Floats, Places
 
 LEADERS_AT_ONCE = 2  # arms that are measured together

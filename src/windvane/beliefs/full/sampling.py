@@ -5,8 +5,15 @@ import math
 import numpy as np
 
 from windvane import _random, laws
-from windvane._cholesky import factor_cholesky
-from windvane._layout import (
+from windvane._numba.compilation import compiled
+from windvane._numba.matrix_views import view_matrix
+from windvane._random import FIRST_FREE_PLACE
+from windvane.beliefs.full.belief import State
+from windvane.beliefs.full.block import COMPARISON_TOLERANCE, reset_state, solve, view_belief
+from windvane.beliefs.full.cholesky import factor_cholesky
+from windvane.beliefs.full.counters import compute_noise, weigh_age
+from windvane.beliefs.full.kalman import filter_observation
+from windvane.beliefs.full.layout import (
     GRID,
     HALF_LIFE,
     HISTORY,
@@ -16,17 +23,11 @@ from windvane._layout import (
     NORMAL,
     POINT,
     RADIUS,
+    TALLY,
     WINDOW,
     PolicyArrays,
 )
-from windvane._numba.compilation import compiled
-from windvane.belief import State
-from windvane.kernels.belief_block import COMPARISON_TOLERANCE, solve, view_belief
-from windvane.kernels.half_life import weigh_age
-from windvane.kernels.kalman import sample_by_filter
-from windvane.kernels.linalg import copy_vector, multiply_vector
-from windvane.kernels.noise import compute_noise
-from windvane.kernels.round_draws import FIRST_FREE_PLACE, draw_pseudo_rewards
+from windvane.beliefs.full.linalg import copy_matrix, copy_vector, multiply_vector
 from windvane.types import Floats, Records
 
 mass = compiled(laws.mass)
@@ -192,3 +193,77 @@ def solve_from_estimate(arrays: PolicyArrays, state: State, right: Floats) -> Fl
     copy_vector(state.theta, sample)
     solve(arrays, state, right, sample, COMPARISON_TOLERANCE)
     return sample
+
+
+@compiled
+def sample_by_filter(arrays: PolicyArrays, state: State, scale: float, start: np.uint64) -> Floats:
+    """Draw θ̃ = μ + a·Σ^{½}z, (d,), a = `scale`, or replay the filter over a perturbed history."""
+    if arrays.rules[0].style == HISTORY:
+        return replay_filter(arrays, start)
+    d = arrays.rules[0].dim
+    z, noise, root = np.empty(d), np.empty(d), np.empty((d, d))
+    _random.fill_normals(start, FIRST_FREE_PLACE, z)
+    copy_matrix(state.inverse, root)
+    factor_cholesky(root)
+    multiply_vector(root, z, noise)
+    for i in range(d):
+        noise[i] = state.theta[i] + scale * noise[i]
+    return noise
+
+
+@compiled
+def replay_filter(arrays: PolicyArrays, start: np.uint64) -> Floats:
+    """The mean of a filter, (d,), that learns the history with pseudo-rewards.
+
+    The rewards, the first θ and every step of θ get noise of their own, so this mean is distributed
+    as N(μ, a²Σ).
+    """
+    rule, past, d = arrays.rules[0], arrays.past, arrays.rules[0].dim
+    count = min(arrays.tally[0].seen, past.shape[0])
+    z = np.empty((count + 1) * (d + 1))
+    draw_pseudo_rewards(arrays.rules, start, count, z)
+    if rule.coins == 0:
+        for i in range(count):
+            z[i] *= rule.scale * math.sqrt(rule.variance)
+        for i in range(count, z.size):
+            z[i] *= rule.scale / math.sqrt(rule.ridge)
+    steps = view_matrix(z, count, count + 1, d)
+    tally, block = np.zeros(1, TALLY), np.empty(arrays.block.size)
+    replayed = PolicyArrays(arrays.rules, tally, block, past)
+    views = view_belief(replayed)
+    reset_state(replayed, views)
+    copy_vector(steps[count], views.theta)
+    for age in range(count - 1, -1, -1):
+        slot = (arrays.tally[0].seen - 1 - age) % past.shape[0]
+        for i in range(d):  # divided by ρ, because the filter multiplies the mean by ρ
+            views.theta[i] += math.sqrt(1.0 - rule.rho * rule.rho) / rule.rho * steps[age, i]
+        filter_observation(replayed, views, past[slot, :d], past[slot, d] + z[age])
+    if rule.coins > 0:
+        for i in range(d):
+            views.theta[i] /= rule.coins + 1.0
+    return views.theta
+
+
+@compiled
+def draw_pseudo_rewards(rules: Records, start: np.uint64, observations: int, z: Floats) -> None:
+    """Fill `z` with draws for perturbed_history, those of the past observations first.
+
+    Coins give the number of heads of each observation and 0 for the rest, else all are N(0, 1).
+    """
+    coins = rules[0].coins
+    if coins > 0:
+        for i in range(observations):
+            z[i] = count_heads(_random.draw_word(start, FIRST_FREE_PLACE + i), coins)
+        for i in range(observations, z.size):
+            z[i] = 0.0
+    else:
+        _random.fill_normals(start, FIRST_FREE_PLACE, z)
+
+
+@compiled
+def count_heads(bits: np.uint64, coins: int) -> float:
+    """Count the ones among the first `coins` bits."""
+    count = 0.0
+    for k in range(coins):
+        count += np.float64((bits >> np.uint64(k)) & np.uint64(1))
+    return count

@@ -79,12 +79,14 @@ class Belief(EqualByContents):
 
     def solve(self, right: Floats) -> Floats:
         """W⁻¹ times a vector or the columns of a matrix."""
-        from windvane import _cholesky  # imported late, because compiled code is slow to load
+        from windvane.beliefs.full import (
+            cholesky,  # imported late, because compiled code is slow to load
+        )
 
         root = self.precision
-        _cholesky.factor_cholesky(root)
+        cholesky.factor_cholesky(root)
         solution = np.array(right, dtype=np.float64, order="C")
-        _cholesky.solve_with_root(root, solution.reshape(self.dim, -1))
+        cholesky.solve_with_root(root, solution.reshape(self.dim, -1))
         return solution
 
     def widths(self, arms: Floats) -> Floats:

@@ -15,19 +15,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._layout import PENDING_COUNTERS, WIDTH, PolicyArrays
 from windvane._numba.compilation import compiled
 from windvane._numba.matrix_views import view_matrix
-from windvane.belief import State
-from windvane.kernels.belief_block import view_belief
-from windvane.kernels.blocked_inverse import (
+from windvane.beliefs.full.belief import State
+from windvane.beliefs.full.block import view_belief
+from windvane.beliefs.full.blocked_inverse import (
     Span,
     add_row_products,
     invert_in_blocks,
     is_positive_definite,
 )
-from windvane.kernels.linalg import copy_matrix, dot, fill
-from windvane.kernels.symmetric_products import (
+from windvane.beliefs.full.layout import PENDING_COUNTERS, WIDTH, PolicyArrays
+from windvane.beliefs.full.linalg import copy_matrix, dot, fill
+from windvane.beliefs.full.symmetric_products import (
     add_outer_products,
     find_non_zeros,
     is_sparse,

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from windvane._layout import (
+from windvane.beliefs.full.belief import Belief
+from windvane.beliefs.full.layout import (
     COUNTERS_OF_ERRORS,
     KALMAN,
     NOISE,
@@ -14,7 +15,6 @@ from windvane._layout import (
     block_size,
     pending_size,
 )
-from windvane.belief import Belief
 from windvane.errors import BeliefError
 from windvane.exploration import Exploration
 from windvane.memory import Memory, names_of
@@ -28,10 +28,12 @@ def has_noise_estimate(arrays: PolicyArrays) -> bool:
 
 def read_belief(arrays: PolicyArrays, memory: Memory, ridge: float) -> Belief:
     """The belief in the arrays, as copies."""
-    from windvane import kernels  # imported late, because compiled code is slow to load
-    from windvane.kernels.linalg import invert, multiply_vector
+    from windvane.beliefs.full.block import (
+        view_belief,  # imported late, because compiled code is slow to load
+    )
+    from windvane.beliefs.full.linalg import invert, multiply_vector
 
-    tally, state = arrays.tally, kernels.view_belief(arrays)
+    tally, state = arrays.tally, view_belief(arrays)
     seen = tally["seen"].item()
     errors = [tally[name].item() for name in COUNTERS_OF_ERRORS]
     if memory.kind.is_filter:
@@ -43,8 +45,8 @@ def read_belief(arrays: PolicyArrays, memory: Memory, ridge: float) -> Belief:
         return Belief(memory, ridge, seen, gram, gram, moment, 0.0, 0.0, *errors)
     sums = state.gram.copy(), state.noise.copy(), state.moment.copy()
     if arrays.rules["room"][0] > 0:
-        from windvane.kernels.pending import add_pending_sums
-        from windvane.kernels.symmetric_products import mirror_lower_half
+        from windvane.beliefs.full.pending import add_pending_sums
+        from windvane.beliefs.full.symmetric_products import mirror_lower_half
 
         add_pending_sums(arrays, *sums[:2])
         if not arrays.rules["twin"][0]:
@@ -56,11 +58,11 @@ def read_belief(arrays: PolicyArrays, memory: Memory, ridge: float) -> Belief:
 
 def write_belief(arrays: PolicyArrays, belief: Belief, exploration: Exploration) -> None:
     """Replace the belief in the arrays, once `check_belief` has accepted it."""
-    from windvane import kernels
-    from windvane._cholesky import factor_semidefinite
-    from windvane.kernels.linalg import update_root
+    from windvane.beliefs.full.block import refresh, view_belief
+    from windvane.beliefs.full.cholesky import factor_semidefinite
+    from windvane.beliefs.full.linalg import update_root
 
-    tally, state = arrays.tally, kernels.view_belief(arrays)
+    tally, state = arrays.tally, view_belief(arrays)
     arrays.block[block_size(arrays.rules) :] = 0.0
     state.gram[:] = belief.gram
     state.noise[:] = belief.noise_gram
@@ -77,7 +79,7 @@ def write_belief(arrays: PolicyArrays, belief: Belief, exploration: Exploration)
     if has_noise_estimate(arrays):
         for name in COUNTERS_OF_ERRORS:
             tally[name] = getattr(belief, name)
-    kernels.refresh(arrays, state)
+    refresh(arrays, state)
 
 
 def write_blank_belief(arrays: PolicyArrays) -> None:
@@ -86,9 +88,9 @@ def write_blank_belief(arrays: PolicyArrays) -> None:
     The bits are those of the kernel `reset`, which inverts W: W is diagonal here, so each number
     of its inverse is one division, and d² steps suffice instead of d³.
     """
-    from windvane import kernels
+    from windvane.beliefs.full.block import view_belief
 
-    rule, tally, state = arrays.rules[0], arrays.tally, kernels.view_belief(arrays)
+    rule, tally, state = arrays.rules[0], arrays.tally, view_belief(arrays)
     tally["ridge"] = rule["ridge"] * rule["lead"]
     lead = rule["lead"] * rule["lead"] if rule["twin"] else rule["lead"]
     tally["noise_ridge"] = rule["ridge"] * lead
@@ -120,7 +122,7 @@ def settle(arrays: PolicyArrays) -> PolicyArrays:
     """
     if arrays.rules["room"][0] == 0:
         return arrays
-    from windvane.kernels.pending import change_all_matrices
+    from windvane.beliefs.full.pending import change_all_matrices
 
     settled = arrays._replace(block=arrays.block.copy())
     change_all_matrices(settled)

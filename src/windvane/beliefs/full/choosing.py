@@ -10,7 +10,11 @@ from collections.abc import Callable
 import numpy as np
 
 from windvane import _random
-from windvane._layout import (
+from windvane._numba.compilation import compiled
+from windvane._random import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
+from windvane.beliefs.full.belief import State
+from windvane.beliefs.full.block import view_belief
+from windvane.beliefs.full.layout import (
     GAP,
     HISTORY,
     KALMAN,
@@ -20,22 +24,18 @@ from windvane._layout import (
     WINDOW,
     PolicyArrays,
 )
-from windvane._numba.compilation import compiled
-from windvane.belief import State
-from windvane.kernels.belief_block import view_belief
-from windvane.kernels.kalman import sample_by_filter
-from windvane.kernels.learning import NOT_FINITE
-from windvane.kernels.linalg import dot, multiply_vector
-from windvane.kernels.round_draws import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
-from windvane.kernels.sampling import (
+from windvane.beliefs.full.learning import NOT_FINITE
+from windvane.beliefs.full.linalg import dot, multiply_vector
+from windvane.beliefs.full.sampling import (
     compute_scale,
     draw_level,
+    sample_by_filter,
     sample_from_history,
     sample_from_sums,
     sample_from_window,
     sample_parameter,
 )
-from windvane.kernels.widths import (
+from windvane.beliefs.full.widths import (
     TrackedArms,
     bound_width_error,
     compute_closer_width,
@@ -59,7 +59,7 @@ def select_choose(rules: Records) -> ChooseKernel:
     if style in (MEAN, GAP):
         return choose_by_estimate
     if rules["room"][0] > 0:
-        from windvane.kernels.large_choosing import choose_by_large_widths
+        from windvane.beliefs.full.large_choosing import choose_by_large_widths
 
         return choose_by_large_widths
     if style == WIDTH:

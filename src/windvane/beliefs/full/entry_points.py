@@ -6,9 +6,8 @@ from importlib import import_module
 import numpy as np
 
 from windvane._compile_ahead import compiling_ahead
-from windvane._layout import RULES, TALLY, PolicyArrays
 from windvane._numba.compilation import compile_for
-from windvane.kernels.choosing import (
+from windvane.beliefs.full.choosing import (
     ChooseKernel,
     choose_by_estimate,
     choose_by_history,
@@ -16,9 +15,10 @@ from windvane.kernels.choosing import (
     choose_by_sample_of_window,
     select_choose,
 )
-from windvane.kernels.learning import LearnKernel, select_learn
+from windvane.beliefs.full.layout import RULES, TALLY, PolicyArrays
+from windvane.beliefs.full.learning import LearnKernel, select_learn
 
-COMPILE_KERNEL = "from windvane.kernels.entry_points import main; main()"
+COMPILE_KERNEL = "from windvane.beliefs.full.entry_points import main; main()"
 QUICK_CHOICES = (  # kernels that compile faster than those that learn
     choose_by_estimate,
     choose_by_sample,

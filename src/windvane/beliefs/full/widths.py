@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._layout import KALMAN, PolicyArrays
 from windvane._numba.compilation import compiled
-from windvane.belief import State
-from windvane.kernels.belief_block import COMPARISON_TOLERANCE, solve
-from windvane.kernels.linalg import combine_rows, dot, multiply_matrices, multiply_vector
+from windvane.beliefs.full.belief import State
+from windvane.beliefs.full.block import COMPARISON_TOLERANCE, solve
+from windvane.beliefs.full.layout import KALMAN, PolicyArrays
+from windvane.beliefs.full.linalg import combine_rows, dot, multiply_matrices, multiply_vector
 from windvane.types import Floats
 
 WIDTH_TOLERANCE = 1e-8  # relative error of the widths behind propensities

@@ -11,9 +11,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane import _random, kernels
-from windvane._cholesky import factor_cholesky
-from windvane._layout import (
+from windvane import _random
+from windvane._numba.compilation import compiled
+from windvane.beliefs.full.belief import Belief
+from windvane.beliefs.full.block import view_belief
+from windvane.beliefs.full.cholesky import factor_cholesky
+from windvane.beliefs.full.choosing import (
+    TIE_MARGIN,
+    choose_by_widths,
+    mix_uniformly,
+    score_linearly,
+)
+from windvane.beliefs.full.layout import (
     GAP,
     HALF_NORMAL,
     HISTORY,
@@ -25,10 +34,15 @@ from windvane._layout import (
     WIDTH,
     PolicyArrays,
 )
-from windvane._numba.compilation import compiled
-from windvane.belief import Belief
-from windvane.kernels.choosing import TIE_MARGIN
-from windvane.kernels.linalg import fill, multiply_matrices
+from windvane.beliefs.full.learning import NOT_FINITE
+from windvane.beliefs.full.linalg import fill, multiply_matrices
+from windvane.beliefs.full.sampling import (
+    compute_grid_weights,
+    compute_scale,
+    draw_level,
+    sample_parameter,
+)
+from windvane.beliefs.full.widths import compute_squared_norms, compute_widths
 from windvane.types import Floats, Places, Records
 
 CLEAR_LEAD = 1e-6  # relative distance of the best score from the next that rounding cannot reverse
@@ -167,19 +181,19 @@ def compute_envelope_shares(means: Floats, widths: Floats, scale: float, law: in
 @compiled
 def compute_propensities_by_width(arrays: PolicyArrays, arms: Floats) -> Floats:
     """Return the propensities for a normal or half-normal level, floor included, (K,)."""
-    rules, state = arrays.rules, kernels.view_belief(arrays)
-    means = kernels.score_linearly(arms, state.theta)
-    widths = kernels.compute_widths(arrays, state, arms)
+    rules, state = arrays.rules, view_belief(arrays)
+    means = score_linearly(arms, state.theta)
+    widths = compute_widths(arrays, state, arms)
     return mix_floor(
-        rules, compute_envelope_shares(means, widths, kernels.compute_scale(arrays), rules[0].law)
+        rules, compute_envelope_shares(means, widths, compute_scale(arrays), rules[0].law)
     )
 
 
 def compute_large_propensities(arrays: PolicyArrays, arms: Floats) -> Floats:
     """Return the propensities for a large belief, floor included, (K,)."""
-    from windvane.kernels.large_widths import PROPENSITY_TOLERANCE, compute_large_widths
+    from windvane.beliefs.full.large_widths import PROPENSITY_TOLERANCE, compute_large_widths
 
-    means, widths = kernels.score_linearly(arms, kernels.view_belief(arrays).theta), np.empty(0)
+    means, widths = score_linearly(arms, view_belief(arrays).theta), np.empty(0)
     if arrays.rules["style"][0] == WIDTH:
         widths = compute_large_widths(arrays, arms, PROPENSITY_TOLERANCE)
     return compute_exact_propensities(arrays, means, widths)
@@ -200,17 +214,17 @@ def choose_with_propensities(
     Widths are exact to a relative error of 1e-8. They show which arm is the best, unless two scores
     are closer than CLEAR_LEAD; then `choose` decides.
     """
-    rules, state, nothing = arrays.rules, kernels.view_belief(arrays), np.empty(0)
-    norms = kernels.compute_squared_norms(arms)
+    rules, state, nothing = arrays.rules, view_belief(arrays), np.empty(0)
+    norms = compute_squared_norms(arms)
     for k in range(norms.size):
         if not norms[k] <= LARGEST:
-            return kernels.NOT_FINITE, nothing
-    means = kernels.score_linearly(arms, state.theta)
-    widths = kernels.compute_widths(arrays, state, arms)
-    scale = kernels.compute_scale(arrays)
+            return NOT_FINITE, nothing
+    means = score_linearly(arms, state.theta)
+    widths = compute_widths(arrays, state, arms)
+    scale = compute_scale(arrays)
     shares = mix_floor(rules, compute_envelope_shares(means, widths, scale, rules[0].law))
     start = _random.start_round(np.uint64(key), round_)
-    z = kernels.draw_level(rules, scale, start)
+    z = draw_level(rules, scale, start)
     scores, top = score_at_level(means, z, widths), 0
     for k in range(scores.size):
         if scores[k] > scores[top]:
@@ -218,8 +232,8 @@ def choose_with_propensities(
     near = scores[top] - CLEAR_LEAD * (find_largest_size(means) + abs(z) * find_largest(widths))
     for k in range(scores.size):
         if k != top and scores[k] >= near:
-            return kernels.choose_by_widths(arrays, arms, key, round_), shares
-    return kernels.mix_uniformly(rules, top, scores.size, start), shares
+            return choose_by_widths(arrays, arms, key, round_), shares
+    return mix_uniformly(rules, top, scores.size, start), shares
 
 
 @compiled
@@ -295,11 +309,11 @@ def compute_shares(
     rule = source.arrays.rules[0]
     if is_counted(source.arrays.rules):
         return count_wins(draw_parameters(source, samples, key, round_) @ arms.T)
-    state = kernels.view_belief(source.arrays)
-    means = kernels.score_linearly(arms, state.theta)  # the same numbers as in `choose`
+    state = view_belief(source.arrays)
+    means = score_linearly(arms, state.theta)  # the same numbers as in `choose`
     if rule["style"] in (MEAN, GAP):
         return compute_estimate_shares(source.arrays.rules, means)
-    widths = kernels.compute_widths(source.arrays, state, arms)
+    widths = compute_widths(source.arrays, state, arms)
     return compute_level_shares(source.arrays, means, widths)
 
 
@@ -315,10 +329,10 @@ def compute_estimate_shares(rules: Records, means: Floats) -> Floats:
 @compiled
 def compute_level_shares(arrays: PolicyArrays, means: Floats, widths: Floats) -> Floats:
     """Return the probability of each arm for a level that is fixed or on a grid, (K,)."""
-    scale = kernels.compute_scale(arrays)
+    scale = compute_scale(arrays)
     if arrays.rules[0].law == POINT:
         return compute_grid_shares(means + scale * widths, np.zeros(means.size), 0.0, np.ones(1))
-    return compute_grid_shares(means, widths, scale, kernels.compute_grid_weights(arrays.rules))
+    return compute_grid_shares(means, widths, scale, compute_grid_weights(arrays.rules))
 
 
 @compiled
@@ -332,7 +346,7 @@ def compute_exact_propensities(arrays: PolicyArrays, means: Floats, widths: Floa
     if rule.style != WIDTH:
         shares = compute_estimate_shares(arrays.rules, means)
     elif rule.law == NORMAL or rule.law == HALF_NORMAL:
-        shares = compute_envelope_shares(means, widths, kernels.compute_scale(arrays), rule.law)
+        shares = compute_envelope_shares(means, widths, compute_scale(arrays), rule.law)
     else:
         shares = compute_level_shares(arrays, means, widths)
     return mix_floor(arrays.rules, shares)
@@ -343,9 +357,9 @@ def draw_parameters(source: BeliefSource, samples: int, key: int, round_: int) -
     start = np.uint64(_random.start_round(np.uint64(key ^ COUNTING_KEY), round_))
     rule = source.arrays.rules[0]
     if rule["coins"]:
-        state = kernels.view_belief(source.arrays)
+        state = view_belief(source.arrays)
         starts = [np.uint64(_random.draw_word(start, i)) for i in range(samples)]
-        return np.array([kernels.sample_parameter(source.arrays, state, s) for s in starts])
+        return np.array([sample_parameter(source.arrays, state, s) for s in starts])
     belief = source.read_belief()
     z = np.empty(samples * belief.dim)
     _random.fill_normals(start, 0, z)
@@ -354,4 +368,4 @@ def draw_parameters(source: BeliefSource, samples: int, key: int, round_: int) -
     half = belief.solve(root)  # (d, d), half·halfᵀ = V⁻¹
     draws = np.empty((samples, belief.dim))
     multiply_matrices(z.reshape(samples, -1), np.ascontiguousarray(half.T), draws)
-    return belief.theta + kernels.compute_scale(source.arrays) * draws
+    return belief.theta + compute_scale(source.arrays) * draws

@@ -9,7 +9,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from windvane._layout import (
+from windvane._numba.compilation import compiled
+from windvane._numba.matrix_views import view_matrix
+from windvane.beliefs.full.belief import State
+from windvane.beliefs.full.block import ESTIMATE_TOLERANCE, refresh, reset_state, solve, view_belief
+from windvane.beliefs.full.counters import add_error, advance_clock, update_cusum, weigh_age
+from windvane.beliefs.full.kalman import filter_observation, follow_filter
+from windvane.beliefs.full.layout import (
     DETECT,
     HALF_LIFE,
     KALMAN,
@@ -20,29 +26,15 @@ from windvane._layout import (
     WINDOW,
     PolicyArrays,
 )
-from windvane._numba.compilation import compiled
-from windvane._numba.matrix_views import view_matrix
-from windvane.belief import State
-from windvane.kernels.belief_block import (
-    ESTIMATE_TOLERANCE,
-    refresh,
-    reset_state,
-    solve,
-    view_belief,
-)
-from windvane.kernels.detect import update_cusum
-from windvane.kernels.half_life import advance_clock, weigh_age
-from windvane.kernels.kalman import filter_observation, follow_filter
-from windvane.kernels.linalg import copy_vector, dot, multiply_vector, update_root
-from windvane.kernels.noise import add_error
-from windvane.kernels.widths import (
+from windvane.beliefs.full.linalg import copy_vector, dot, multiply_vector, update_root
+from windvane.beliefs.full.widths import (
     RankOneStep,
     TrackedArms,
     compute_exact_width,
     follow_step,
     measure_arms,
 )
-from windvane.kernels.window import slide_window
+from windvane.beliefs.full.window import slide_window
 from windvane.types import Floats, Records
 
 LARGEST_CONDITION = 1e13  # trace(S)/λ beyond this would leave too few digits in W⁻¹
@@ -58,7 +50,7 @@ AmendKernel = Callable[[PolicyArrays, Floats, float, float], None]
 def select_learn(rules: Records) -> LearnKernel:
     """Return the kernel with which a policy learns; the others need not be compiled."""
     if rules["room"][0] > 0:
-        from windvane.kernels.large_learning import learn_into_large_sums
+        from windvane.beliefs.full.large_learning import learn_into_large_sums
 
         return learn_into_large_sums
     kernels = {KALMAN: learn_by_filter, WINDOW: learn_into_window, DETECT: learn_and_detect}
@@ -68,7 +60,7 @@ def select_learn(rules: Records) -> LearnKernel:
 def select_amend(rules: Records) -> AmendKernel:
     """Return the kernel that adds to the reward of a learned observation."""
     if rules["room"][0] > 0:
-        from windvane.kernels.large_learning import amend_large
+        from windvane.beliefs.full.large_learning import amend_large
 
         return amend_large
     return amend

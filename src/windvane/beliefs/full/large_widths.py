@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 
-from windvane._layout import PolicyArrays
 from windvane._numba.compilation import compiled
-from windvane.kernels.belief_block import view_belief
-from windvane.kernels.blocked_inverse import Span, add_row_products
-from windvane.kernels.float32_forms import compute_float32_forms
-from windvane.kernels.linalg import copy_vector, dot
-from windvane.kernels.pending import (
+from windvane.beliefs.full.block import view_belief
+from windvane.beliefs.full.blocked_inverse import Span, add_row_products
+from windvane.beliefs.full.float32_forms import compute_float32_forms
+from windvane.beliefs.full.layout import PolicyArrays
+from windvane.beliefs.full.linalg import copy_vector, dot
+from windvane.beliefs.full.pending import (
     COUNT,
     RATIO,
     get_fade,
@@ -18,8 +18,8 @@ from windvane.kernels.pending import (
     solve_rows,
     view_pending,
 )
-from windvane.kernels.symmetric_products import compute_quadratic_forms, compute_sparse_forms
-from windvane.kernels.widths import bound_width_error
+from windvane.beliefs.full.symmetric_products import compute_quadratic_forms, compute_sparse_forms
+from windvane.beliefs.full.widths import bound_width_error
 from windvane.types import Floats
 
 PROPENSITY_TOLERANCE = 1e-9  # error of the widths behind propensities, for ‖x‖/√λ = 1

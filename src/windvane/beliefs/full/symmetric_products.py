@@ -7,7 +7,7 @@ into the fast caches of a processor.
 import numpy as np
 
 from windvane._numba.compilation import compiled
-from windvane.kernels.linalg import fill
+from windvane.beliefs.full.linalg import fill
 from windvane.types import Floats, Places
 
 COLUMNS_AT_ONCE = 512  # of the rows that `add_outer_products` adds, so that they stay in the cache

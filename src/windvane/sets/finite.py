@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import validation
-from windvane._layout import GAP, HALF_ULP, MEAN, WIDTH, PolicyArrays
-from windvane.belief import State
+from windvane.beliefs.full.belief import State
+from windvane.beliefs.full.layout import GAP, HALF_ULP, MEAN, WIDTH, PolicyArrays
 from windvane.types import Floats, Places, Singles
 
 if TYPE_CHECKING:
-    from windvane.kernels.float32_bounds import Ladder
+    from windvane.sets.score_bounds import Ladder
 
 SCREEN_ABOVE_ARMS = 4096  # up to this number of arms, scoring all of them is as fast
 SAMPLE_ARMS = 2048  # arms scored first, to see how many arms the bounds can exclude
@@ -90,8 +90,10 @@ def screen(arms: Finite, arrays: PolicyArrays, key: int, round_: int) -> Places 
 
     The excluded arms change neither the best score nor the set of scores that count as equal to it.
     """
-    from windvane import _random, kernels
-    from windvane.kernels.round_draws import ANY_ARM_PLACE, MIX_PLACE
+    from windvane import _random
+    from windvane._random import ANY_ARM_PLACE, MIX_PLACE
+    from windvane.beliefs.full.block import view_belief
+    from windvane.beliefs.full.sampling import compute_scale, draw_level, sample_parameter
 
     start = np.uint64(_random.start_round(np.uint64(key), round_))
     rule = arrays.rules[0]
@@ -99,13 +101,13 @@ def screen(arms: Finite, arrays: PolicyArrays, key: int, round_: int) -> Places 
         return np.array([int(_random.uniform(start, ANY_ARM_PLACE) * len(arms))])
     if len(arms) <= SCREEN_ABOVE_ARMS or rule["style"] == GAP:  # the gap of every arm counts
         return None
-    state = kernels.view_belief(arrays)
+    state = view_belief(arrays)
     if rule["style"] == MEAN:
         return find_leaders(arms, state.theta)
     if rule["style"] == WIDTH:
-        z = kernels.draw_level(arrays.rules, kernels.compute_scale(arrays), start)
+        z = draw_level(arrays.rules, compute_scale(arrays), start)
         return find_rivals(arms, state, compute_band(arrays, z))
-    return find_leaders(arms, kernels.sample_parameter(arrays, state, start))
+    return find_leaders(arms, sample_parameter(arrays, state, start))
 
 
 def find_leaders(arms: Finite, direction: Floats) -> Places | None:
@@ -143,8 +145,8 @@ class Band(NamedTuple):
 
 def compute_band(arrays: PolicyArrays, z: float) -> Band:
     """Return the interval in which `choose` first places a score."""
-    from windvane.kernels.choosing import WIDTH_ROUNDING
-    from windvane.kernels.widths import bound_width_error
+    from windvane.beliefs.full.choosing import WIDTH_ROUNDING
+    from windvane.beliefs.full.widths import bound_width_error
 
     loose = abs(z) * bound_width_error(arrays)
     return Band(
@@ -177,7 +179,8 @@ class Bounds:
 
     def bound_tightly(self, places: Places) -> tuple[Floats, Floats]:
         """Return upper and lower bounds in float64, the same numbers as in `choose`."""
-        from windvane.kernels import compute_squared_widths, score_linearly
+        from windvane.beliefs.full.choosing import score_linearly
+        from windvane.beliefs.full.widths import compute_squared_widths
 
         rows = self.arms.rows[places]
         size = self.scale * self.arms.unit
@@ -195,7 +198,7 @@ class Bounds:
         which the mean of the bound, Σ λ(xᵀv)² over both ends and rest·Σ(xᵀv)² in between, comes
         closest to the mean of w².
         """
-        from windvane.kernels.float32_bounds import EIGENVECTORS_PER_RUNG, Ladder
+        from windvane.sets.score_bounds import EIGENVECTORS_PER_RUNG, Ladder
 
         dim = self.arms.dim
         values = np.append(self.values, self.values[-1])
@@ -234,7 +237,7 @@ def find_rivals(arms: Finite, state: State, band: Band) -> Places | None:
 
     The best lower bound rises from block to block, so that ever fewer arms can reach it.
     """
-    from windvane.kernels.float32_bounds import compute_upper_bounds
+    from windvane.sets.score_bounds import compute_upper_bounds
 
     bounds = Bounds(arms, state, band)
     if not 1e-150 < bounds.scale < 1e150 or arms.unit < 1e-150:

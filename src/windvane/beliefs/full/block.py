@@ -7,11 +7,17 @@ approximation: solutions are refined against W itself.
 
 import numpy as np
 
-from windvane._layout import KALMAN, SAMPLE, WIDTH, WINDOW, PolicyArrays
 from windvane._numba.compilation import allow_in_compiled_code, compiled
 from windvane._numba.matrix_views import view_matrix
-from windvane.belief import State
-from windvane.kernels.linalg import copy_matrix, fill, invert, multiply_matrices, multiply_vector
+from windvane.beliefs.full.belief import State
+from windvane.beliefs.full.layout import KALMAN, SAMPLE, WIDTH, WINDOW, PolicyArrays
+from windvane.beliefs.full.linalg import (
+    copy_matrix,
+    fill,
+    invert,
+    multiply_matrices,
+    multiply_vector,
+)
 from windvane.types import Floats
 
 ESTIMATE_TOLERANCE = 1e-12  # relative error of θ̂

@@ -7,17 +7,16 @@ import math
 
 import numpy as np
 
-from windvane._layout import HALF_LIFE, NOISE, PolicyArrays
 from windvane._numba.compilation import compiled
 from windvane._numba.matrix_views import view_matrix
-from windvane.belief import State
-from windvane.kernels.belief_block import view_belief
-from windvane.kernels.half_life import advance_clock, weigh_age
-from windvane.kernels.large_widths import compute_large_widths
-from windvane.kernels.learning import LEAST_FADE, LEAST_WEIGHT, check_observations
-from windvane.kernels.linalg import copy_vector, dot
-from windvane.kernels.noise import add_error
-from windvane.kernels.pending import (
+from windvane.beliefs.full.belief import State
+from windvane.beliefs.full.block import view_belief
+from windvane.beliefs.full.counters import add_error, advance_clock, weigh_age
+from windvane.beliefs.full.large_widths import compute_large_widths
+from windvane.beliefs.full.layout import HALF_LIFE, NOISE, PolicyArrays
+from windvane.beliefs.full.learning import LEAST_FADE, LEAST_WEIGHT, check_observations
+from windvane.beliefs.full.linalg import copy_vector, dot
+from windvane.beliefs.full.pending import (
     COUNT,
     FADE,
     RATIO,
@@ -33,7 +32,7 @@ from windvane.kernels.pending import (
     solve_rows,
     view_pending,
 )
-from windvane.kernels.symmetric_products import multiply_symmetric, multiply_symmetric_twice
+from windvane.beliefs.full.symmetric_products import multiply_symmetric, multiply_symmetric_twice
 from windvane.types import Floats
 
 ESTIMATE_TOLERANCE = 1e-9  # relative error of θ̂
