@@ -19,10 +19,10 @@ from windvane.service.loops.loop import Loop
 from windvane.service.loops.offered_actions import parse_offer
 from windvane.service.loops.settings import Settings
 from windvane.service.schemas import RawRankRequest
-from windvane.service.store.admin_operations import PutLoop
-from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
-from windvane.service.store.reward_operations import PutReward
+from windvane.service.store.writer.decision_operations import PutDecision
+from windvane.service.store.writer.loop_operations import PutLoop
+from windvane.service.store.writer.reward_operations import PutReward
 
 GROUP = 32
 BODY = runpy.run_path(str(Path(__file__).with_name("service.py")))["BODY"]

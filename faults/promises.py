@@ -17,9 +17,9 @@ from faults.stage import Site
 from faults.traffic import LOOPS, EventKey, Visitor
 from server_process import BASE, Client, Server
 from windvane.service.store.database import resolve_url
+from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import LogReader
 from windvane.service.store.rows import Decision, Lesson, Reward, SettingsChange
-from windvane.service.store.service_lock import hold_service_lock
 
 DURABLE = "acknowledged is durable"
 ONCE = "learned once"

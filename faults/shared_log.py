@@ -26,7 +26,7 @@ from faults.traffic import Visitor, create_loops, run_visitors
 from server_process import Server
 from tcp_proxy import TcpProxy
 from windvane.service.store.database import resolve_url
-from windvane.service.store.service_lock import hold_service_lock
+from windvane.service.store.files.service_lock import hold_service_lock
 
 SERVERS = 3
 VISITORS = 5

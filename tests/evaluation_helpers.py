@@ -13,13 +13,13 @@ from store_helpers import SECOND
 from windvane.beliefs.bank.lesson_codec import encode_lesson
 from windvane.service.loops.loop import cut_offer
 from windvane.service.loops.settings import Settings
-from windvane.service.store.admin_operations import PutLoop
-from windvane.service.store.clock_operations import PutClock
-from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
-from windvane.service.store.reward_matching import RewardTerms
-from windvane.service.store.reward_operations import PutReward
 from windvane.service.store.rows import Decision
+from windvane.service.store.writer.decision_operations import PutDecision
+from windvane.service.store.writer.loop_operations import PutLoop
+from windvane.service.store.writer.reward_matching import RewardTerms
+from windvane.service.store.writer.reward_operations import PutReward
+from windvane.service.store.writer.server_operations import PutClock
 
 TERMS = RewardTerms(600 * SECOND)
 START = 1_790_000_000  # seconds since 1970, the first decision

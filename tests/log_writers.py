@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from windvane.service.store.parquet_export import EXPORT_SCHEMA_VERSION, SCHEMA
+from windvane.service.store.files.parquet_export import EXPORT_SCHEMA_VERSION, SCHEMA
 from windvane.types import Floats, Places
 
 IDS = ("red", "green", "blue")

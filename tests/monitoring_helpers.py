@@ -7,9 +7,9 @@ from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.settings import Settings
 from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import Action, RankRequest
-from windvane.service.store.admin_operations import PutLoop
-from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
+from windvane.service.store.writer.decision_operations import PutDecision
+from windvane.service.store.writer.loop_operations import PutLoop
 
 
 class ChangedLoop(NamedTuple):

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from windvane.service.store.database import LOCK_FILE, resolve_url
-from windvane.service.store.service_lock import hold_service_lock
+from windvane.service.store.files.service_lock import hold_service_lock
 
 BASE = "/personalizer/v1.0"
 

@@ -9,7 +9,7 @@ from windvane.errors import StoreError
 from windvane.service.loops.offered_actions import parse_offer
 from windvane.service.loops.service import Service
 from windvane.service.store.log import Store
-from windvane.service.store.write_failures import WriteFailures
+from windvane.service.store.writer.writer_client import WriteFailures
 
 OFFER = parse_offer(b'[{"id": "tea", "features": []}, {"id": "soup", "features": []}]')
 

@@ -13,15 +13,15 @@ from sqlalchemy import func, select
 from windvane.errors import StoreError
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.loop import cut_offer
-from windvane.service.store.admin_operations import PutLoop
-from windvane.service.store.decision_operations import PutDecision
-from windvane.service.store.group_commit import Operation, Result, Transaction
 from windvane.service.store.log import Store
-from windvane.service.store.reward_matching import RewardTerms
-from windvane.service.store.reward_operations import PutReward
 from windvane.service.store.rows import Decision, Funnel
 from windvane.service.store.schema import decisions, lessons, rewards
-from windvane.service.store.writer_client import WriterClient
+from windvane.service.store.writer.decision_operations import PutDecision
+from windvane.service.store.writer.group_commit import Operation, Result, Transaction
+from windvane.service.store.writer.loop_operations import PutLoop
+from windvane.service.store.writer.reward_matching import RewardTerms
+from windvane.service.store.writer.reward_operations import PutReward
+from windvane.service.store.writer.writer_client import WriterClient
 
 SECOND = MICROSECONDS_PER_SECOND
 TERMS = RewardTerms(wait_us=600 * SECOND)

@@ -13,7 +13,7 @@ from windvane.cli import app
 from windvane.service.api.routes import SERVICE_ENDPOINTS
 from windvane.service.app import FINAL_SNAPSHOTS_SECONDS
 from windvane.service.server import LINGER_SECONDS, SHUTDOWN_SECONDS
-from windvane.service.store.writer_client import CLOSE_TIMEOUT_SECONDS
+from windvane.service.store.writer.writer_client import CLOSE_TIMEOUT_SECONDS
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 OPTIONS = {

@@ -14,8 +14,8 @@ import pytest
 from npm_packages import install_packages
 from server_process import Nursery, Server
 from windvane.service.loops.settings import Settings
-from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.log import Store
+from windvane.service.store.writer.loop_operations import PutLoop
 
 HERE = Path(__file__).parent / "clients"
 EVENTS = ["plain", "with/two/slashes", "a space", "ångström ☂", "50%/of?it#all", "reward/reward"]

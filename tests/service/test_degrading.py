@@ -21,10 +21,10 @@ from windvane.learner import Learner
 from windvane.service import app
 from windvane.service.app import create_app
 from windvane.service.loops import maintenance, service
-from windvane.service.store import writer_client
-from windvane.service.store.decision_operations import PutDecision, Withdraw
 from windvane.service.store.log import Store
 from windvane.service.store.rows import Lesson
+from windvane.service.store.writer import writer_client
+from windvane.service.store.writer.decision_operations import PutDecision, Withdraw
 
 ACTIONS = [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea", "soup")]
 BODY = {"actions": ACTIONS, "excludedActions": ["ice"]}
@@ -306,8 +306,8 @@ def test_a_decision_outlives_a_repetition_that_waited_too_long(
 
 DIES = """
 import os, sys
-from windvane.service.store import writer_process
-from windvane.service.store.writer_process import Writer
+from windvane.service.store.writer import writer_process
+from windvane.service.store.writer.writer_process import Writer
 
 def send_outcomes(writer, outcomes):
     if os.path.exists(sys.argv[2]):

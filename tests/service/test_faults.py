@@ -20,9 +20,9 @@ from faults.traffic import LOOPS, AcknowledgedRank, AcknowledgedReward, Visitor
 from server_process import Nursery
 from store_helpers import make_decision, put_decision, put_reward
 from windvane.service.loops.settings import Settings
-from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.database import DATABASE_FILE
 from windvane.service.store.log import Store
+from windvane.service.store.writer.loop_operations import PutLoop
 
 CASES = (
     "kill-sqlite-0-10",

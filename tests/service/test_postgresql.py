@@ -20,8 +20,8 @@ from windvane.errors import StoreError
 from windvane.learner import Learner
 from windvane.service.loops.snapshot import decode_snapshot
 from windvane.service.store.database import resolve_url
+from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
-from windvane.service.store.service_lock import hold_service_lock
 
 ARMS = ("ice", "tea", "soup")
 BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ARMS]}

@@ -28,8 +28,8 @@ from windvane.service.api.auth import create_key, is_valid
 from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
 from windvane.service.loops.setting_table import SETTINGS
 from windvane.service.loops.settings import Settings
-from windvane.service.store.clock_operations import PutClock
 from windvane.service.store.log import Store
+from windvane.service.store.writer.server_operations import PutClock
 
 RunHere = Callable[..., subprocess.CompletedProcess[str]]
 MAIN = [sys.executable, "-c", "from windvane.cli import main; main()"]

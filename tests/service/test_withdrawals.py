@@ -16,15 +16,15 @@ from store_helpers import make_decision
 from windvane.errors import StoreError
 from windvane.service.app import create_app
 from windvane.service.loops import maintenance, service
-from windvane.service.store import writer_client
-from windvane.service.store.log import Store
-from windvane.service.store.rows import Decision
-from windvane.service.store.withdrawal_file import (
+from windvane.service.store.files.withdrawal_file import (
     SLOT_BYTES,
     SLOT_COUNT,
     WithdrawalFile,
     WithdrawalRecord,
 )
+from windvane.service.store.log import Store
+from windvane.service.store.rows import Decision
+from windvane.service.store.writer import writer_client
 
 ACTIONS = [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea", "soup")]
 BODY = {"actions": ACTIONS}
@@ -84,8 +84,8 @@ def test_a_degraded_answer_is_not_learned_from_after_a_kill(
 
 HANGS = """
 import os, time
-from windvane.service.store import writer_process
-from windvane.service.store.writer_process import Writer
+from windvane.service.store.writer import writer_process
+from windvane.service.store.writer.writer_process import Writer
 
 def send_outcomes(writer, outcomes):
     names = [type(outcome.result).__name__ for outcome in outcomes]

@@ -34,13 +34,13 @@ from windvane.service.loops.warmup import compile_kernels, load_kernels
 from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.monitoring.metrics import Metrics
 from windvane.service.store.database import resolve_url
-from windvane.service.store.log import LogReader
-from windvane.service.store.withdrawal_file import (
+from windvane.service.store.files.withdrawal_file import (
     open_abandoned_withdrawal_files,
     open_free_withdrawal_file,
     open_withdrawal_file,
 )
-from windvane.service.store.writer_client import WriterClient
+from windvane.service.store.log import LogReader
+from windvane.service.store.writer.writer_client import WriterClient
 from windvane.service.tracing import TracedService, Tracing
 
 NEW_OBJECTS_BEFORE_COLLECTION = 20_000  # a rank makes some fifty

@@ -133,7 +133,7 @@ def create_loop(
     """Create a loop; a service that runs on the same log has it at once."""
     with open_store(data, database, create=True) as store:
         from windvane.service.loops.settings import Settings, check_loop_name, check_new_settings
-        from windvane.service.store.admin_operations import PutLoop
+        from windvane.service.store.writer.loop_operations import PutLoop
 
         checked = check_new_settings(Settings.from_names(settings)).to_json()
         put = PutLoop(check_loop_name(name), checked, _read_latest_us(store), "command line")
@@ -228,7 +228,7 @@ def expire_key(
     """Let a key expire, now or later; with a delay, an old key and a new one overlap."""
     with open_store(data, database) as store:
         from windvane.durations import parse_seconds
-        from windvane.service.store.admin_operations import ExpireKey
+        from windvane.service.store.writer.loop_operations import ExpireKey
 
         if delay is None:  # expired by service time and by any wall clock, now and later
             until = min(read_wall_us(), store.find_newest_time() or read_wall_us())

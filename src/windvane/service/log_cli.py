@@ -36,7 +36,7 @@ def restore(
 ) -> None:
     """Restore a backup to a directory without a log."""
     with needs_extra("serve"):
-        from windvane.service.store.backup import restore_backup
+        from windvane.service.store.files.backup import restore_backup
     restore_backup(path, locate(data, database))
     print_message(f"{database or data} holds the log of {path}")
 
@@ -44,7 +44,7 @@ def restore(
 def compact(data: Data = DEFAULT_DATA, database: Database = None) -> None:
     """Shrink the file of a log that no service uses; later deletions shrink it by themselves."""
     with needs_extra("serve"):
-        from windvane.service.store.space import compact_database
+        from windvane.service.store.files.backup import compact_database
     with open_store(data, database):
         pass  # the log must exist
     sizes = compact_database(locate(data, database))
@@ -59,7 +59,7 @@ def export(
 ) -> None:
     """Write every decision of a loop with its probabilities and reward, for offline evaluation."""
     with needs_extra("lab"):
-        from windvane.service.store.parquet_export import export_log
+        from windvane.service.store.files.parquet_export import export_log
     with open_store(data, database) as store, make_bars() as bars:
         task = bars.add_task("export", total=None, unit="decisions")
         rows = export_log(
@@ -138,7 +138,7 @@ def migrate(
     require_posix("migrate")
     with needs_extra("serve"):
         from windvane.service.store.database import resolve_url
-        from windvane.service.store.log_copy import copy_log
+        from windvane.service.store.files.log_copy import copy_log
     with make_bars() as bars:
         task = bars.add_task("migrate", total=None, unit="rows")
         is_new = True

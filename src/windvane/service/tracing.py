@@ -17,8 +17,8 @@ from windvane.service.loops.loop import Loop
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.service import Service
 from windvane.service.schemas import RankOptions
-from windvane.service.store.group_commit import Operation
 from windvane.service.store.rows import Decision
+from windvane.service.store.writer.group_commit import Operation
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -17,9 +17,9 @@ from windvane.service.api import auth
 from windvane.service.api.errors import ApiError
 from windvane.service.app import create_app
 from windvane.service.clock import ServiceClock, read_wall_us
-from windvane.service.store.admin_operations import ExpireKey
-from windvane.service.store.clock_operations import PutClock
 from windvane.service.store.log import Store
+from windvane.service.store.writer.loop_operations import ExpireKey
+from windvane.service.store.writer.server_operations import PutClock
 
 BASE = "/personalizer/v1.0"
 ACTIONS = {"actions": [{"id": "a", "features": [{"x": 1}]}, {"id": "b", "features": [{"y": 1}]}]}

@@ -20,10 +20,10 @@ from windvane.service.errors import TooManyRequestsError
 from windvane.service.loops import decision_stream
 from windvane.service.loops.decision_stream import DecisionStream, StreamQuery
 from windvane.service.loops.settings import Settings
-from windvane.service.store.decision_operations import PutDecision
-from windvane.service.store.decision_stream import StreamRow
 from windvane.service.store.log import Store
-from windvane.service.store.reward_matching import RewardTerms
+from windvane.service.store.queries.decision_queries import StreamRow
+from windvane.service.store.writer.decision_operations import PutDecision
+from windvane.service.store.writer.reward_matching import RewardTerms
 
 
 def read(loop: LoopClient, query: str = "") -> dict[str, Any]:

@@ -16,8 +16,8 @@ from windvane.service.app import create_app
 from windvane.service.clock import read_wall_us
 from windvane.service.json_logging import JsonFormatter
 from windvane.service.loops import service
-from windvane.service.store.clock_operations import PutClock
 from windvane.service.store.log import Store
+from windvane.service.store.writer.server_operations import PutClock
 
 BASE = "/personalizer/v1.0"
 ACTIONS = {"actions": [{"id": "a", "features": [{"x": 1}]}, {"id": "b", "features": [{"y": 1}]}]}

@@ -18,13 +18,13 @@ from store_helpers import SECOND
 from windvane.policy import Policy
 from windvane.service.clock import read_wall_us
 from windvane.service.loops.snapshot import decode_snapshot
-from windvane.service.store.admin_operations import PutLoop
-from windvane.service.store.clock_operations import PutClock
-from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
-from windvane.service.store.reward_matching import RewardTerms
-from windvane.service.store.reward_operations import PutReward
 from windvane.service.store.rows import Decision
+from windvane.service.store.writer.decision_operations import PutDecision
+from windvane.service.store.writer.loop_operations import PutLoop
+from windvane.service.store.writer.reward_matching import RewardTerms
+from windvane.service.store.writer.reward_operations import PutReward
+from windvane.service.store.writer.server_operations import PutClock
 
 DAY = 86_400 * SECOND
 

@@ -16,8 +16,8 @@ from windvane.service.errors import TooManyRequestsError
 from windvane.service.loops import service as service_module
 from windvane.service.loops.settings import Settings
 from windvane.service.store.log import Store
-from windvane.service.store.reward_batches import RewardEntry
 from windvane.service.store.rows import Funnel
+from windvane.service.store.writer.reward_operations import RewardEntry
 
 
 def send(loop: LoopClient, *entries: object) -> list[dict[str, Any]]:

@@ -18,8 +18,8 @@ from windvane.service.evaluations.contract import Job
 from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.evaluations.outcome import EvaluationOutcome, IpsSums, PolicyOutcome, encode
 from windvane.service.evaluations.worker import find_optimal
-from windvane.service.store.evaluation_operations import MAX_AUTO_EVALUATIONS_PER_LOOP
 from windvane.service.store.log import Store
+from windvane.service.store.writer.evaluation_operations import MAX_AUTO_EVALUATIONS_PER_LOOP
 
 DAY = 86_400 * SECOND
 

@@ -16,10 +16,10 @@ from windvane.service.evaluations.log_import import import_log
 from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import Settings
+from windvane.service.store.files.parquet_export import export_log
+from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
-from windvane.service.store.logged_decisions import LoggedDecisions
-from windvane.service.store.parquet_export import export_log
-from windvane.service.store.service_lock import hold_service_lock
+from windvane.service.store.queries.logged_decisions import LoggedDecisions
 
 ROWS = 200
 

@@ -11,10 +11,10 @@ from windvane.service.loops.loop import Loop
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import Action, RankRequest
-from windvane.service.store.admin_operations import PutLoop, PutSettings, PutSnapshot
-from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
-from windvane.service.store.reward_operations import PutReward
+from windvane.service.store.writer.decision_operations import PutDecision
+from windvane.service.store.writer.loop_operations import PutLoop, PutSettings, PutSnapshot
+from windvane.service.store.writer.reward_operations import PutReward
 
 REQUEST = RankRequest(actions=[Action(name, [{"name": name}]) for name in ("ice", "tea")])
 OFFER = Offer(REQUEST.actions)

@@ -20,16 +20,16 @@ from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.settings import Settings
 from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import Action, RankRequest
-from windvane.service.store.admin_operations import (
+from windvane.service.store.log import Store
+from windvane.service.store.rows import Decision
+from windvane.service.store.writer.decision_operations import PutDecision
+from windvane.service.store.writer.loop_operations import (
     PutHalfLifeChange,
     PutLoop,
     PutSettings,
     PutSnapshot,
 )
-from windvane.service.store.decision_operations import PutDecision
-from windvane.service.store.log import Store
-from windvane.service.store.reward_operations import PutReward
-from windvane.service.store.rows import Decision
+from windvane.service.store.writer.reward_operations import PutReward
 
 HOUR_US = 3_600_000_000
 DAY = 86_400.0

@@ -11,17 +11,17 @@ from windvane.service.loops.log_application import teach
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import Settings
 from windvane.service.schemas import RankOptions
-from windvane.service.store.admin_operations import (
+from windvane.service.store.log import Store
+from windvane.service.store.rows import LoopRow
+from windvane.service.store.writer.decision_operations import PutDecision
+from windvane.service.store.writer.log_news import LogNews
+from windvane.service.store.writer.loop_operations import (
     DeleteLogs,
     PutLoop,
     PutSettings,
     PutSnapshot,
 )
-from windvane.service.store.decision_operations import PutDecision
-from windvane.service.store.log import Store
-from windvane.service.store.log_news import LogNews
-from windvane.service.store.reward_operations import PutReward
-from windvane.service.store.rows import LoopRow
+from windvane.service.store.writer.reward_operations import PutReward
 
 HALF_LIVES = ("auto", "2 days", "3 hours", "never")
 

@@ -6,7 +6,7 @@ import pytest
 
 from windvane.service.loops.log_sharing import LessonLags, LogSharing
 from windvane.service.store.rows import Lesson
-from windvane.service.store.server_operations import LEASE_SECONDS, HeartbeatResult
+from windvane.service.store.writer.server_operations import LEASE_SECONDS, HeartbeatResult
 
 MILLISECOND = 1000
 

@@ -12,8 +12,8 @@ from windvane import Learner, Policy
 from windvane.features.encoder import Encoder
 from windvane.service.loops.settings import Settings
 from windvane.service.schemas import Action
-from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.log import Store
+from windvane.service.store.writer.loop_operations import PutLoop
 
 ALIKE = full_settings(dim=24, half_life="60 rounds", seed=5, exploration_percentage=0.2, width=0.7)
 SETTINGS = {

@@ -17,10 +17,10 @@ from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import Service
 from windvane.service.loops.settings import Settings
 from windvane.service.schemas import RankOptions
-from windvane.service.store.admin_operations import PutSnapshotPart
 from windvane.service.store.log import Store
 from windvane.service.store.schema import SNAPSHOT_PART_BYTES, snapshot_parts
-from windvane.service.store.writer_protocol import encode
+from windvane.service.store.writer.loop_operations import PutSnapshotPart
+from windvane.service.store.writer.writer_protocol import encode
 
 
 @pytest.fixture

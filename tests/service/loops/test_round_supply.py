@@ -12,10 +12,10 @@ from windvane.service.loops.round_supply import (
     MAX_BLOCK_ROUNDS,
     RoundSupply,
 )
-from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
-from windvane.service.store.reward_matching import RewardTerms
-from windvane.service.store.server_operations import ReturnRounds, RoundRange, TakeRounds
+from windvane.service.store.writer.decision_operations import PutDecision
+from windvane.service.store.writer.reward_matching import RewardTerms
+from windvane.service.store.writer.server_operations import ReturnRounds, RoundRange, TakeRounds
 
 
 def take_from(store: Store, loop: int) -> Callable[[int], Awaitable[RoundRange]]:

@@ -21,12 +21,12 @@ from windvane.service.loops.maintenance import (
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.service import Service
 from windvane.service.schemas import Action, RankOptions
-from windvane.service.store.admin_operations import PutLoop
-from windvane.service.store.clock_operations import PutClock, StepClock
-from windvane.service.store.decision_operations import Activate, PutDecision
 from windvane.service.store.log import Store
-from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.schema import decisions, waiting
+from windvane.service.store.writer.decision_operations import Activate, PutDecision
+from windvane.service.store.writer.loop_operations import PutLoop
+from windvane.service.store.writer.reward_matching import RewardTerms
+from windvane.service.store.writer.server_operations import PutClock, StepClock
 
 OFFER = Offer([Action(name, [{"name": name}]) for name in ("ice", "tea")])
 SETTINGS = full_settings(dim=2, half_life="7 days")  # a wait of 10 minutes, 90 days in the log

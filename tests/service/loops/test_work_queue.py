@@ -17,8 +17,8 @@ from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import MAX_NEW_DIM, Settings
 from windvane.service.loops.work_queue import WorkQueue
 from windvane.service.schemas import RankOptions
-from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.log import Store
+from windvane.service.store.writer.loop_operations import PutLoop
 
 DEADLINE_SECONDS = 30.0  # a guard against hanging
 

@@ -10,9 +10,9 @@ from policy_access import full_settings
 from store_helpers import SECOND, TERMS
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.schemas import Action, RankRequest
-from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
-from windvane.service.store.reward_operations import PutReward
+from windvane.service.store.writer.decision_operations import PutDecision
+from windvane.service.store.writer.reward_operations import PutReward
 
 
 @pytest.fixture(scope="package")

@@ -21,10 +21,10 @@ from windvane.service.monitoring.panels import (
     read_recent_requests,
 )
 from windvane.service.schemas import Action, RankRequest
-from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
-from windvane.service.store.reward_operations import PutReward
 from windvane.service.store.rows import SettingsChange
+from windvane.service.store.writer.decision_operations import PutDecision
+from windvane.service.store.writer.reward_operations import PutReward
 
 
 def test_follower_dashboard_and_report_agree_with_the_played_loop(tmp_path: Path) -> None:

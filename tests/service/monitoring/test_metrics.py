@@ -25,8 +25,8 @@ from windvane.service.monitoring.request_metrics import (
     REQUESTS,
     RequestMetrics,
 )
-from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.log import LogReader, Store
+from windvane.service.store.writer.loop_operations import PutLoop
 
 OUTPUT_NAMES = [
     ("windvane_request_seconds", "histogram"),

@@ -21,20 +21,20 @@ from store_helpers import (
     put_reward,
     put_summed_reward,
 )
-from windvane.service.store import reward_matching, reward_operations
-from windvane.service.store.admin_operations import PutSettings
-from windvane.service.store.decision_operations import (
+from windvane.service.store.log import Store
+from windvane.service.store.rows import Funnel
+from windvane.service.store.writer import reward_matching, reward_operations
+from windvane.service.store.writer.decision_operations import (
     Activate,
     ActivateResult,
     Expire,
     PutDecision,
     PutDecisionResult,
 )
-from windvane.service.store.group_commit import Operation, Result
-from windvane.service.store.log import Store
-from windvane.service.store.reward_matching import RewardTerms
-from windvane.service.store.reward_operations import PutReward, PutRewardResult
-from windvane.service.store.rows import Funnel
+from windvane.service.store.writer.group_commit import Operation, Result
+from windvane.service.store.writer.loop_operations import PutSettings
+from windvane.service.store.writer.reward_matching import RewardTerms
+from windvane.service.store.writer.reward_operations import PutReward, PutRewardResult
 
 WAIT = TERMS.wait_us
 

@@ -14,10 +14,10 @@ from store_helpers import (
     put_reward,
     put_summed_reward,
 )
-from windvane.service.store import decision_stream
-from windvane.service.store.decision_operations import Expire, PutDecision
-from windvane.service.store.decision_stream import StreamRow, read_stream_page
 from windvane.service.store.log import Store
+from windvane.service.store.queries import decision_queries
+from windvane.service.store.queries.decision_queries import StreamRow, read_stream_page
+from windvane.service.store.writer.decision_operations import Expire, PutDecision
 
 
 def read_all(store: Store, loop: int, limit: int) -> list[StreamRow]:
@@ -75,9 +75,9 @@ def test_a_page_of_large_decisions_is_short(where: str, monkeypatch: pytest.Monk
         loop = create_loop(store)
         for number in range(6):
             store.submit(put_decision(loop, f"e{number}")).result(20)
-        row_bytes = decision_stream.ROW_BYTES + len('["a", "b"]') + 5 * 16
+        row_bytes = decision_queries.ROW_BYTES + len('["a", "b"]') + 5 * 16
         for page_bytes, count in ((1, 1), (3 * row_bytes - 1, 2), (3 * row_bytes, 3)):
-            monkeypatch.setattr(decision_stream, "PAGE_BYTES", page_bytes)
+            monkeypatch.setattr(decision_queries, "PAGE_BYTES", page_bytes)
             assert len(read_stream_page(store, loop, 0, 100)) == count
             assert len(read_all(store, loop, 100)) == 6
 

@@ -19,16 +19,16 @@ from store_helpers import (
     put_reward,
 )
 from windvane.errors import StoreError
-from windvane.service.store.admin_operations import PutKey, PutLoop, PutSettings
 from windvane.service.store.database import open_for_writing
-from windvane.service.store.group_commit import (
+from windvane.service.store.log import Store
+from windvane.service.store.writer.group_commit import (
     MAX_WAITING_OPERATIONS,
     Operation,
     QueuedOperation,
     Transaction,
     commit_group,
 )
-from windvane.service.store.log import Store
+from windvane.service.store.writer.loop_operations import PutKey, PutLoop, PutSettings
 
 
 def test_all_waiting_operations_share_one_commit(where: str) -> None:

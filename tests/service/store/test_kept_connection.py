@@ -8,7 +8,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
 from windvane.service.store.database import make_engine, resolve_url
-from windvane.service.store.kept_connection import KeptConnection
+from windvane.service.store.writer.writer_process import KeptConnection
 
 
 @pytest.fixture

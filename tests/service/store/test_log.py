@@ -22,18 +22,18 @@ from store_helpers import (
     put_summed_reward,
 )
 from windvane.errors import StoreError
-from windvane.service.store.admin_operations import (
+from windvane.service.store.files.backup import restore_backup
+from windvane.service.store.log import Store, TimeSpan
+from windvane.service.store.rows import Lesson
+from windvane.service.store.schema import SCHEMA_VERSION
+from windvane.service.store.writer.decision_operations import Expire
+from windvane.service.store.writer.loop_operations import (
     DeleteLogs,
     ExpireKey,
     PutKey,
     PutSettings,
     PutSnapshot,
 )
-from windvane.service.store.backup import restore_backup
-from windvane.service.store.decision_operations import Expire
-from windvane.service.store.log import Store, TimeSpan
-from windvane.service.store.rows import Lesson
-from windvane.service.store.schema import SCHEMA_VERSION
 
 AFTER_ALL = 2**62  # later than every decision
 WRITE_AND_PRINT = """

@@ -16,12 +16,18 @@ from sqlalchemy import insert, select
 from old_schemas import make_old_log
 from store_helpers import create_loop, put_decision, put_reward
 from windvane.errors import StoreError
-from windvane.service.store import log_copy
-from windvane.service.store.admin_operations import ExpireKey
 from windvane.service.store.database import make_engine, resolve_url
-from windvane.service.store.id_sequences import read_last_ids, set_last_ids
+from windvane.service.store.files import log_copy
+from windvane.service.store.files.log_copy import (
+    COPIED_TABLES,
+    TABLES_OF_SERVERS,
+    copy_log,
+    read_last_ids,
+    set_last_ids,
+)
+from windvane.service.store.files.service_lock import hold_service_lock
+from windvane.service.store.files.withdrawal_file import WithdrawalRecord, open_withdrawal_file
 from windvane.service.store.log import LogReader, Store
-from windvane.service.store.log_copy import COPIED_TABLES, TABLES_OF_SERVERS, copy_log
 from windvane.service.store.schema import (
     SCHEMA_VERSION,
     decisions,
@@ -30,12 +36,11 @@ from windvane.service.store.schema import (
     schema_version,
     snapshot_parts,
 )
-from windvane.service.store.service_lock import hold_service_lock
-from windvane.service.store.withdrawal_file import WithdrawalRecord, open_withdrawal_file
+from windvane.service.store.writer.loop_operations import ExpireKey
 
 KILLED_COPY = """
 import os, signal, sys
-from windvane.service.store import log_copy
+from windvane.service.store.files import log_copy
 source, target, batches = sys.argv[1], sys.argv[2], int(sys.argv[3])
 log_copy.BATCH_ROWS = 3
 def report(table, done, total):

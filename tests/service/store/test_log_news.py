@@ -7,11 +7,11 @@ from typing import Any
 
 from store_helpers import create_loop, hold_writer, put_decision, put_reward
 from windvane.errors import StoreError
-from windvane.service.store.admin_operations import PutSettings
 from windvane.service.store.database import resolve_url
-from windvane.service.store.group_commit import Operation, Outcome, QueuedOperation
 from windvane.service.store.log import Store
-from windvane.service.store.log_news import LogNews, NotificationThread, collect_news
+from windvane.service.store.writer.group_commit import Operation, Outcome, QueuedOperation
+from windvane.service.store.writer.log_news import LogNews, NotificationThread, collect_news
+from windvane.service.store.writer.loop_operations import PutSettings
 
 PATIENCE_SECONDS = 30.0
 

@@ -11,10 +11,10 @@ import pytest
 from store_helpers import create_loop, put_decision, put_reward
 from windvane.errors import StoreError
 from windvane.service.api.auth import create_key
-from windvane.service.store.backup import restore_backup
+from windvane.service.store.files.backup import restore_backup
+from windvane.service.store.files.data_directory import get_progress_path
+from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
-from windvane.service.store.log_progress import get_progress_path
-from windvane.service.store.service_lock import hold_service_lock
 
 
 def fill_log(data: Path) -> Path:

@@ -12,13 +12,13 @@ from windvane.cli import app
 from windvane.errors import SettingError
 from windvane.evaluation.log_batch import LogBatch
 from windvane.evaluation.readers import open_log
-from windvane.service.store import decision_columns
-from windvane.service.store.decision_operations import Expire, PutDecision
+from windvane.service.store.files.parquet_export import export_log
 from windvane.service.store.log import Store
-from windvane.service.store.logged_decisions import LoggedDecisions
-from windvane.service.store.parquet_export import export_log
-from windvane.service.store.reward_matching import RewardTerms
-from windvane.service.store.reward_operations import PutReward
+from windvane.service.store.queries import decision_queries
+from windvane.service.store.queries.logged_decisions import LoggedDecisions
+from windvane.service.store.writer.decision_operations import Expire, PutDecision
+from windvane.service.store.writer.reward_matching import RewardTerms
+from windvane.service.store.writer.reward_operations import PutReward
 
 TERMS = RewardTerms(10 * SECOND)
 OFFERS = {
@@ -71,7 +71,7 @@ def test_the_database_and_its_export_are_the_same_log(
         expected = join(list(open_log([tmp_path / "log.parquet"]).iterate_batches()))
         assert np.isnan(expected["rewards"]).any()
         for batch_rows in (4, 1000):
-            monkeypatch.setattr(decision_columns, "BATCH_ROWS", batch_rows)
+            monkeypatch.setattr(decision_queries, "BATCH_ROWS", batch_rows)
             log = LoggedDecisions(store, "home")
             found = join(list(log.iterate_batches()))
             np.testing.assert_equal(found, expected)

@@ -10,8 +10,8 @@ from old_data.steps import extract
 from old_schemas import make_old_log
 from store_helpers import create_loop, put_decision, put_reward
 from windvane.errors import StoreError
-from windvane.service.store import migrations
-from windvane.service.store.backup import restore_backup
+from windvane.service.store import database
+from windvane.service.store.files.backup import restore_backup
 from windvane.service.store.log import LogReader, Store
 from windvane.service.store.schema import SCHEMA_VERSION, clock, schema_version
 
@@ -54,7 +54,7 @@ def test_a_migration_that_fails_leaves_the_log_as_it_was(
         raise RuntimeError("halfway")
 
     with monkeypatch.context() as patch:
-        patch.setitem(migrations.MIGRATIONS, 1, fail)
+        patch.setitem(database.MIGRATIONS, 1, fail)
         with pytest.raises(StoreError, match="halfway"):
             Store(old_log)
     with LogReader(old_log) as reader:

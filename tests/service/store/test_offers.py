@@ -3,18 +3,21 @@
 from sqlalchemy import func, select
 
 from store_helpers import TERMS, create_loop, hold_writer, make_decision
-from windvane.service.store.admin_operations import DeleteLogs
 from windvane.service.store.decision_codec import rebuild_answer
-from windvane.service.store.decision_operations import PutDecision, Withdraw
 from windvane.service.store.log import Store
-from windvane.service.store.monitoring_queries import (
+from windvane.service.store.queries.monitoring_queries import (
     find_request,
     list_decision_summaries,
     list_recent_requests,
 )
-from windvane.service.store.offers import USE_RESOLUTION_US
 from windvane.service.store.rows import Decision
 from windvane.service.store.schema import offers
+from windvane.service.store.writer.decision_operations import (
+    USE_RESOLUTION_US,
+    PutDecision,
+    Withdraw,
+)
+from windvane.service.store.writer.loop_operations import DeleteLogs
 
 HOUR = USE_RESOLUTION_US
 ACTIONS = '[{"id": "a", "features": []}, {"id": "b", "features": [{"é": 1}]}]'

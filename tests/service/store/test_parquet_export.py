@@ -7,10 +7,10 @@ import pytest
 
 from old_data.steps import extract
 from store_helpers import TERMS, create_loop, make_decision, make_requested, put_summed_reward
-from windvane.service.store import decision_columns
-from windvane.service.store.decision_operations import Expire, PutDecision
+from windvane.service.store.files.parquet_export import SCHEMA, export_log
 from windvane.service.store.log import Store
-from windvane.service.store.parquet_export import SCHEMA, export_log
+from windvane.service.store.queries import decision_queries
+from windvane.service.store.writer.decision_operations import Expire, PutDecision
 
 ACTIONS = '[{"id": "a", "features": []}, {"id": "b", "features": [{"é": 1}]}]'
 ONE_ACTION = '[{"id":"only","features":[]}]'
@@ -43,7 +43,7 @@ def test_an_export_has_what_the_client_sent(
     path = tmp_path / "log.parquet"
     reports: list[tuple[int, int]] = []
     for batch_rows in (2, 1000):
-        monkeypatch.setattr(decision_columns, "BATCH_ROWS", batch_rows)
+        monkeypatch.setattr(decision_queries, "BATCH_ROWS", batch_rows)
         with Store(where) as store:
             if store.find_loop("home") is None:
                 write_log(store)

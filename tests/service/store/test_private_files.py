@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from store_helpers import create_loop, put_decision
-from windvane.service.store.backup import restore_backup
 from windvane.service.store.database import LOCK_FILE
+from windvane.service.store.files.backup import restore_backup
+from windvane.service.store.files.parquet_export import export_log
+from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
-from windvane.service.store.parquet_export import export_log
-from windvane.service.store.service_lock import hold_service_lock
 
 
 def read_mode(path: Path) -> int:

@@ -8,19 +8,19 @@ import pytest
 from sqlalchemy import event
 
 from store_helpers import SECOND, create_loop, put_decision, put_reward
-from windvane.service.store import decision_columns
-from windvane.service.store.admin_operations import DeleteLogs, PutSnapshot
-from windvane.service.store.decision_operations import Activate, Expire
-from windvane.service.store.decision_stream import read_stream_page
-from windvane.service.store.group_commit import Operation
 from windvane.service.store.log import Store
-from windvane.service.store.monitoring_queries import (
+from windvane.service.store.queries import decision_queries
+from windvane.service.store.queries.decision_queries import read_stream_page
+from windvane.service.store.queries.monitoring_queries import (
     count_observations,
     find_first_decision,
     list_decision_summaries,
     list_recent_requests,
 )
-from windvane.service.store.reward_matching import RewardTerms
+from windvane.service.store.writer.decision_operations import Activate, Expire
+from windvane.service.store.writer.group_commit import Operation
+from windvane.service.store.writer.loop_operations import DeleteLogs, PutSnapshot
+from windvane.service.store.writer.reward_matching import RewardTerms
 
 ROW_COUNT = 20_000
 MAX_STEPS = ROW_COUNT  # of SQLite's virtual machine: a scan takes several steps for each row
@@ -130,8 +130,8 @@ def test_queries_read_few_rows_of_many(where: str, monkeypatch: pytest.MonkeyPat
                 store.iterate_decisions(loop, END - 9000, with_payloads=False)
             ),
         }
-        monkeypatch.setattr(decision_columns, "BATCH_ROWS", 10)
-        queries["export"] = lambda: next(decision_columns.iterate_batches(store, loop))
+        monkeypatch.setattr(decision_queries, "BATCH_ROWS", 10)
+        queries["export"] = lambda: next(decision_queries.iterate_batches(store, loop))
         for name, query in queries.items():
             with counter.expect_little(name):
                 query()

@@ -5,13 +5,17 @@ import random
 import pytest
 
 from store_helpers import SECOND, SUMMING_TERMS, TERMS, create_loop, hold_writer, put_decision
-from windvane.service.store import reward_batches
-from windvane.service.store.group_commit import Operation
 from windvane.service.store.log import Store
-from windvane.service.store.reward_batches import PutRewards, PutRewardsResult, RewardEntry
-from windvane.service.store.reward_matching import MAX_REWARDS_PER_EVENT, RewardTerms
-from windvane.service.store.reward_operations import PutReward
 from windvane.service.store.rows import Lesson
+from windvane.service.store.writer import reward_operations
+from windvane.service.store.writer.group_commit import Operation
+from windvane.service.store.writer.reward_matching import MAX_REWARDS_PER_EVENT, RewardTerms
+from windvane.service.store.writer.reward_operations import (
+    PutReward,
+    PutRewards,
+    PutRewardsResult,
+    RewardEntry,
+)
 
 
 def draw_entries(seed: int, count: int) -> list[RewardEntry]:
@@ -94,7 +98,7 @@ def test_an_event_with_too_many_rewards_refuses_its_own_only(where: str) -> None
 def test_a_group_of_large_batches_is_split_into_statements(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reward_batches, "REWARDS_PER_STATEMENT", 4)
+    monkeypatch.setattr(reward_operations, "REWARDS_PER_STATEMENT", 4)
     with Store(where) as store:
         loop = create_loop(store)
         store.submit(put_decision(loop, "e")).result(20)

@@ -19,23 +19,22 @@ from old_schemas import (
     set_version,
 )
 from windvane.errors import StoreError
-from windvane.service.store.database import make_engine, resolve_url
+from windvane.service.store.database import MIGRATIONS, make_engine, resolve_url
 from windvane.service.store.log import Store
-from windvane.service.store.migrations import MIGRATIONS
 from windvane.service.store.schema import SCHEMA_VERSION
 
 OLD_VERSIONS = range(1, SCHEMA_VERSION)
 each_version = pytest.mark.parametrize("version", OLD_VERSIONS)
 KILLED_OPENING = """
 import os, signal, sys
-from windvane.service.store import migrations
+from windvane.service.store import database
 from windvane.service.store.log import Store
 where, step = sys.argv[1], int(sys.argv[2])
-migrate = migrations.MIGRATIONS[step]
+migrate = database.MIGRATIONS[step]
 def migrate_and_die(connection):
     migrate(connection)
     os.kill(os.getpid(), signal.SIGKILL)
-migrations.MIGRATIONS[step] = migrate_and_die
+database.MIGRATIONS[step] = migrate_and_die
 Store(where)
 """
 

@@ -3,9 +3,9 @@
 import pytest
 
 from windvane.service.clock import MICROSECONDS_PER_SECOND
-from windvane.service.store import server_operations
 from windvane.service.store.log import Store
-from windvane.service.store.server_operations import (
+from windvane.service.store.writer import server_operations
+from windvane.service.store.writer.server_operations import (
     LEASE_SECONDS,
     LOST_AFTER_SECONDS,
     Heartbeat,

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from windvane.errors import StoreError
-from windvane.service.store.admin_operations import PutLoop
 from windvane.service.store.database import LOCK_FILE, resolve_url
-from windvane.service.store.group_commit import QueuedOperation, commit_group
-from windvane.service.store.service_lock import hold_service_lock, open_as_service
+from windvane.service.store.files.service_lock import hold_service_lock, open_as_service
+from windvane.service.store.writer.group_commit import QueuedOperation, commit_group
+from windvane.service.store.writer.loop_operations import PutLoop
 
 SERVICE = """
 import os, sys, time
 from windvane.service.store.database import resolve_url
-from windvane.service.store.service_lock import hold_service_lock
+from windvane.service.store.files.service_lock import hold_service_lock
 
 if os.fork() == 0:  # the writer
     with hold_service_lock(resolve_url(sys.argv[1]), 20.0):

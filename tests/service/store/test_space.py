@@ -9,11 +9,11 @@ from sqlalchemy import text
 from old_data.steps import extract
 from store_helpers import create_loop, put_decision, put_reward
 from windvane.errors import StoreError
-from windvane.service.store.admin_operations import DeleteLogs, PutSnapshot
 from windvane.service.store.database import resolve_url
+from windvane.service.store.files.backup import compact_database
+from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
-from windvane.service.store.service_lock import hold_service_lock
-from windvane.service.store.space import ReclaimSpace, compact_database
+from windvane.service.store.writer.loop_operations import DeleteLogs, PutSnapshot, ReclaimSpace
 
 LAST = 2**62
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from windvane.service.store.write_deadlines import WriteDeadlines
+from windvane.service.store.writer.writer_client import WriteDeadlines
 
 
 def test_operations_time_out_in_the_order_of_their_deadlines() -> None:

@@ -4,7 +4,11 @@ import time
 
 import pytest
 
-from windvane.service.store.write_failures import QUIET_SECONDS, UNTRIED_SECONDS, WriteFailures
+from windvane.service.store.writer.writer_client import (
+    QUIET_SECONDS,
+    UNTRIED_SECONDS,
+    WriteFailures,
+)
 
 
 @pytest.fixture

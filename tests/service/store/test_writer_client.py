@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from windvane.service.store import writer_client
-from windvane.service.store.admin_operations import PutLoop
-from windvane.service.store.writer_client import ENOUGH_OPERATIONS, WriterClient
-from windvane.service.store.writer_protocol import MessageSplitter
+from windvane.service.store.writer import writer_client
+from windvane.service.store.writer.loop_operations import PutLoop
+from windvane.service.store.writer.writer_client import ENOUGH_OPERATIONS, WriterClient
+from windvane.service.store.writer.writer_protocol import MessageSplitter
 
 
 @pytest.fixture(autouse=True)

@@ -28,13 +28,13 @@ from windvane.service.loops.loop import FORGET, Loop
 from windvane.service.loops.maintenance import expire_decisions
 from windvane.service.loops.service import Service
 from windvane.service.loops.snapshot import decode_snapshot
-from windvane.service.store import writer_client
-from windvane.service.store.admin_operations import PutLoop, PutSettings
-from windvane.service.store.decision_operations import PutDecision
 from windvane.service.store.log import Store
-from windvane.service.store.reward_operations import PutReward
 from windvane.service.store.rows import Funnel, LoopRow
-from windvane.service.store.writer_client import WriterClient
+from windvane.service.store.writer import writer_client
+from windvane.service.store.writer.decision_operations import PutDecision
+from windvane.service.store.writer.loop_operations import PutLoop, PutSettings
+from windvane.service.store.writer.reward_operations import PutReward
+from windvane.service.store.writer.writer_client import WriterClient
 
 BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea")]}
 SETTINGS = {"halfLife": "50 rounds", "rewardAggregation": "sum"}
@@ -285,7 +285,7 @@ def test_loops_read_the_log_again_before_a_new_writer_writes(
 
 
 def test_the_writer_process_starts_without_the_compiler() -> None:
-    code = "import sys, windvane.service.store.writer_process; print('numba' in sys.modules)"
+    code = "import sys, windvane.service.store.writer.writer_process; print('numba' in sys.modules)"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

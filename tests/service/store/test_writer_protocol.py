@@ -6,12 +6,12 @@ from typing import Any, get_args
 import msgspec
 
 from store_helpers import make_decision, put_reward
-from windvane.service.store.decision_operations import PutDecision
-from windvane.service.store.group_commit import Operation
-from windvane.service.store.reward_matching import RewardTerms
-from windvane.service.store.reward_operations import PutRewardResult
 from windvane.service.store.rows import Lesson
-from windvane.service.store.writer_protocol import (
+from windvane.service.store.writer.decision_operations import PutDecision
+from windvane.service.store.writer.group_commit import Operation
+from windvane.service.store.writer.reward_matching import RewardTerms
+from windvane.service.store.writer.reward_operations import PutRewardResult
+from windvane.service.store.writer.writer_protocol import (
     OPERATION_TYPES,
     TYPE_CODES,
     MessageSplitter,

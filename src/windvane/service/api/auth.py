@@ -28,9 +28,9 @@ from windvane.service.api.errors import ApiError
 from windvane.service.api.keyless_mode import check_is_local
 from windvane.service.api.requests import get_header
 from windvane.service.clock import ServiceClock
-from windvane.service.store.admin_operations import PutKey
 from windvane.service.store.log import LogReader
 from windvane.service.store.rows import Key
+from windvane.service.store.writer.loop_operations import PutKey
 
 ROLES = get_args(Role)
 KEYS_INTERVAL_SECONDS = 0.5  # between two reads of the keys in the log

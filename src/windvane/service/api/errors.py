@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 
 from windvane.errors import StoreError, WindvaneError
 from windvane.service import errors
-from windvane.service.store.database_errors import SENTENCES
+from windvane.service.store.database import SENTENCES
 
 RENDERINGS: dict[type[errors.ServiceError], tuple[int, str]] = {  # status and code
     errors.UnknownLoopError: (404, "ResourceNotFound"),

@@ -37,8 +37,8 @@ from windvane.service.evaluations.series_points import (
     list_rolling,
     select_period,
 )
-from windvane.service.store.evaluation_operations import RUNNING
 from windvane.service.store.rows import EvaluationRow
+from windvane.service.store.writer.evaluation_operations import RUNNING
 
 V1_STATUS = {  # by status of the log, which has the words of 2022
     "Running": "pending",

@@ -14,7 +14,7 @@ from windvane.service.api.evaluation_schemas import Generation
 from windvane.service.api.requests import WholeNumbers, read_whole_number
 from windvane.service.dates import parse_date
 from windvane.service.errors import EvaluationError
-from windvane.service.store.evaluation_queries import Kind
+from windvane.service.store.queries.evaluation_queries import Kind
 from windvane.service.store.rows import EvaluationRow
 
 COUNTS = WholeNumbers(0, 2**31 - 1)

@@ -36,9 +36,9 @@ from windvane.service.api.responses import json_response
 from windvane.service.errors import EvaluationError
 from windvane.service.evaluations.contract import EvaluationContract, decode_contract
 from windvane.service.evaluations.evaluations import Evaluations
-from windvane.service.store.evaluation_operations import RUNNING
-from windvane.service.store.evaluation_queries import Kind
+from windvane.service.store.queries.evaluation_queries import Kind
 from windvane.service.store.rows import EvaluationRow
+from windvane.service.store.writer.evaluation_operations import RUNNING
 
 MANUAL = "Manual"
 BY_HTTP = "http"

@@ -20,7 +20,7 @@ from windvane.service.evaluations.contract import EvaluationContract, decode_con
 from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import Service
-from windvane.service.store.evaluation_operations import AUTO, RUNNING
+from windvane.service.store.writer.evaluation_operations import AUTO, RUNNING
 
 CHECK_INTERVAL_SECONDS = 60.0  # between two looks at which loops are due
 EVALUATED_DAYS = 14

@@ -10,7 +10,7 @@ from windvane.service.evaluations.contract import Job
 from windvane.service.evaluations.job_messages import FAILURE, OUTCOME, PROGRESS, SERIES
 from windvane.service.evaluations.outcome import encode
 from windvane.service.processes import build_command, build_environment
-from windvane.service.store.writer_protocol import MessageSplitter
+from windvane.service.store.writer.writer_protocol import MessageSplitter
 
 EVALUATION_CODE = "from windvane.service.evaluations.worker import main; main()"
 READ_BYTES = 1 << 16

@@ -34,16 +34,8 @@ from windvane.service.evaluations.outcome import (
 )
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import WRITE_TIMEOUT_SECONDS, Service
-from windvane.service.store.decision_columns import count_decisions
-from windvane.service.store.evaluation_operations import (
-    AUTO,
-    RUNNING,
-    DeleteEvaluation,
-    EndEvaluation,
-    PutEvaluation,
-    split_result,
-)
-from windvane.service.store.evaluation_queries import (
+from windvane.service.store.queries.decision_queries import count_decisions
+from windvane.service.store.queries.evaluation_queries import (
     Kind,
     find_evaluation,
     list_evaluations,
@@ -51,6 +43,14 @@ from windvane.service.store.evaluation_queries import (
     read_result,
 )
 from windvane.service.store.rows import EvaluationRow
+from windvane.service.store.writer.evaluation_operations import (
+    AUTO,
+    RUNNING,
+    DeleteEvaluation,
+    EndEvaluation,
+    PutEvaluation,
+    split_result,
+)
 
 SUCCEEDED, FAILED, TIMEOUT, CANCELED = "Succeeded", "Failed", "Timeout", "Canceled"
 APPLIED, RETAINED = "OptimalPolicyApplied", "OnlinePolicyRetained"

@@ -1,6 +1,6 @@
 """What the process of an evaluation sends to the service: the first byte of a message is its kind.
 
-Every message is preceded by its size, as `store/writer_protocol.py` has it.
+Every message is preceded by its size, as `store/writer/writer_protocol.py` has it.
 """
 
 PROGRESS = b"p"  # the share that is done, as text

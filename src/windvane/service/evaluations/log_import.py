@@ -25,14 +25,14 @@ from windvane.service.loops.loop import cut_offer
 from windvane.service.loops.model import Model
 from windvane.service.loops.model_factory import build_model
 from windvane.service.loops.settings import Settings, check_loop_name
-from windvane.service.store.admin_operations import PutLoop
-from windvane.service.store.clock_operations import PutClock
-from windvane.service.store.decision_operations import PutDecision
+from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
-from windvane.service.store.reward_matching import RewardTerms
-from windvane.service.store.reward_operations import PutReward
 from windvane.service.store.rows import Decision, LoopRow
-from windvane.service.store.service_lock import hold_service_lock
+from windvane.service.store.writer.decision_operations import PutDecision
+from windvane.service.store.writer.loop_operations import PutLoop
+from windvane.service.store.writer.reward_matching import RewardTerms
+from windvane.service.store.writer.reward_operations import PutReward
+from windvane.service.store.writer.server_operations import PutClock
 
 ROWS_PER_COMMIT = 500
 REQUEST_ID = "import"  # of imported rewards: the second import of a row changes nothing

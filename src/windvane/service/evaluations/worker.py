@@ -33,8 +33,8 @@ from windvane.service.evaluations.outcome import (
 )
 from windvane.service.loops.settings import Settings
 from windvane.service.store.log import LogReader
-from windvane.service.store.logged_decisions import LoggedDecisions
-from windvane.service.store.writer_protocol import add_size
+from windvane.service.store.queries.logged_decisions import LoggedDecisions
+from windvane.service.store.writer.writer_protocol import add_size
 
 ALPHA = 0.05  # the chance that any of the compared policies is wrongly called better or worse
 MAX_POINTS = 50_000  # of the time series of all policies

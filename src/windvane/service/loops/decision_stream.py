@@ -14,8 +14,8 @@ from windvane.service.errors import TooManyRequestsError
 from windvane.service.loops.loop import Loop
 from windvane.service.schemas import DecisionPage, Ranked, StreamedDecision, to_datetime
 from windvane.service.store.decision_codec import decode_action_ids
-from windvane.service.store.decision_stream import StreamRow, read_stream_page
-from windvane.service.store.reward_matching import RewardTerms
+from windvane.service.store.queries.decision_queries import StreamRow, read_stream_page
+from windvane.service.store.writer.reward_matching import RewardTerms
 
 MAX_PAGE_DECISIONS = 1000
 MAX_WAIT_SECONDS = 30

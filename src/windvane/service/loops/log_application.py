@@ -11,16 +11,15 @@ from typing import Any
 
 from windvane.errors import StoreError
 from windvane.service.loops.loop import Loop
-from windvane.service.store.database_errors import is_database_failure
-from windvane.service.store.decision_operations import (
+from windvane.service.store.database import is_database_failure
+from windvane.service.store.rows import Lesson, SettingsChange
+from windvane.service.store.writer.decision_operations import (
     ActivateResult,
     ExpireResult,
     PutDecisionResult,
 )
-from windvane.service.store.log_news import LogNews
-from windvane.service.store.reward_batches import PutRewardsResult
-from windvane.service.store.reward_operations import PutRewardResult
-from windvane.service.store.rows import Lesson, SettingsChange
+from windvane.service.store.writer.log_news import LogNews
+from windvane.service.store.writer.reward_operations import PutRewardResult, PutRewardsResult
 
 RESULTS_WITH_LESSONS = (
     PutDecisionResult,

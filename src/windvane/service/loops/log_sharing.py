@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from uuid import uuid4
 
 from windvane.service.store.rows import Lesson
-from windvane.service.store.server_operations import LEASE_SECONDS, HeartbeatResult
+from windvane.service.store.writer.server_operations import LEASE_SECONDS, HeartbeatResult
 
 MICROSECONDS = 1e-6  # in seconds
 LAG_SECONDS_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)

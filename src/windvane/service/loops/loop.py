@@ -30,7 +30,6 @@ from windvane.service.loops.work_queue import WorkQueue
 from windvane.service.schemas import RankOptions
 from windvane.service.store.decision_codec import render_answer
 from windvane.service.store.log import LogReader
-from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.rows import (
     Decision,
     HalfLifeChange,
@@ -39,6 +38,7 @@ from windvane.service.store.rows import (
     LoopRow,
     SettingsChange,
 )
+from windvane.service.store.writer.reward_matching import RewardTerms
 
 FORGET = "forget"  # author of a change of settings that also deletes the belief
 # Beyond one of these, work takes more than some milliseconds, and is done in a thread.

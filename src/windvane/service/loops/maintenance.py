@@ -12,9 +12,9 @@ from windvane.errors import StoreError
 from windvane.service.clock import MICROSECONDS_PER_DAY
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import Service
-from windvane.service.store.clock_operations import PutClock, StepClock
-from windvane.service.store.decision_operations import Expire
-from windvane.service.store.space import ReclaimSpace
+from windvane.service.store.writer.decision_operations import Expire
+from windvane.service.store.writer.loop_operations import ReclaimSpace
+from windvane.service.store.writer.server_operations import PutClock, StepClock
 
 SWEEP_INTERVAL_SECONDS = 0.5  # between two searches for decisions whose wait is over
 RETENTION_INTERVAL_SECONDS = 3600.0  # between two searches for decisions that are too old

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from windvane.service.store.server_operations import RoundRange
+from windvane.service.store.writer.server_operations import RoundRange
 
 FIRST_BLOCK_ROUNDS = 16  # a loop with little traffic leaves few rounds unused
 MAX_BLOCK_ROUNDS = 1024

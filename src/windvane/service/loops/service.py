@@ -38,7 +38,12 @@ from windvane.service.loops.round_supply import RoundSupply
 from windvane.service.loops.settings import Settings, check_loop_name, check_new_settings
 from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.schemas import RankOptions
-from windvane.service.store.admin_operations import (
+from windvane.service.store.log import LogReader
+from windvane.service.store.rows import Decision
+from windvane.service.store.writer.decision_operations import Activate, PutDecision
+from windvane.service.store.writer.group_commit import Operation
+from windvane.service.store.writer.log_news import LogNews
+from windvane.service.store.writer.loop_operations import (
     SNAPSHOTS_BEFORE_DELETION,
     DeleteLogs,
     PutHalfLifeChange,
@@ -47,17 +52,15 @@ from windvane.service.store.admin_operations import (
     PutSnapshot,
     split_snapshot,
 )
-from windvane.service.store.decision_operations import Activate, PutDecision
-from windvane.service.store.group_commit import Operation
-from windvane.service.store.log import LogReader
-from windvane.service.store.log_news import LogNews
-from windvane.service.store.reward_batches import PutRewards, RewardEntry
-from windvane.service.store.reward_matching import MAX_REWARDS_PER_EVENT
-from windvane.service.store.reward_operations import REFUSED, PutReward
-from windvane.service.store.rows import Decision
-from windvane.service.store.server_operations import RoundRange, TakeRounds
-from windvane.service.store.write_failures import TOO_LONG
-from windvane.service.store.writer_client import WriterClient
+from windvane.service.store.writer.reward_matching import MAX_REWARDS_PER_EVENT
+from windvane.service.store.writer.reward_operations import (
+    REFUSED,
+    PutReward,
+    PutRewards,
+    RewardEntry,
+)
+from windvane.service.store.writer.server_operations import RoundRange, TakeRounds
+from windvane.service.store.writer.writer_client import TOO_LONG, WriterClient
 
 WRITE_TIMEOUT_SECONDS = 2.0  # for which a request waits for the log
 DEGRADED_WRITE_TIMEOUT_SECONDS = 0.2  # for which a rank request waits while the log fails

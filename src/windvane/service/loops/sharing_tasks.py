@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from windvane.errors import StoreError
 from windvane.service.loops.service import WRITE_TIMEOUT_SECONDS, Service
-from windvane.service.store.log_news import LogNews
-from windvane.service.store.server_operations import Heartbeat, Leave, ReturnRounds
+from windvane.service.store.writer.log_news import LogNews
+from windvane.service.store.writer.server_operations import Heartbeat, Leave, ReturnRounds
 
 HEARTBEAT_INTERVAL_SECONDS = 1.5
 FOLLOW_INTERVAL_SECONDS = 0.5  # between two reads of the positions

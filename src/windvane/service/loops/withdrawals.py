@@ -12,14 +12,18 @@ import msgspec
 import numpy as np
 
 from windvane.errors import StoreError
-from windvane.service.store.database_errors import is_database_failure
+from windvane.service.store.database import is_database_failure
 from windvane.service.store.decision_codec import decode_action_ids
-from windvane.service.store.decision_operations import Withdraw
+from windvane.service.store.files.withdrawal_file import (
+    RECORD_BYTES,
+    WithdrawalFile,
+    WithdrawalRecord,
+)
 from windvane.service.store.log import LogReader
-from windvane.service.store.reward_matching import RewardTerms
 from windvane.service.store.rows import Decision
-from windvane.service.store.withdrawal_file import RECORD_BYTES, WithdrawalFile, WithdrawalRecord
-from windvane.service.store.writer_client import WriterClient
+from windvane.service.store.writer.decision_operations import Withdraw
+from windvane.service.store.writer.reward_matching import RewardTerms
+from windvane.service.store.writer.writer_client import WriterClient
 
 NUMBERS_BYTES = 64  # for all but the event id and the actions in a record
 REPLAY_TERMS = RewardTerms(wait_us=0)  # nothing is learned, so the wait time does not matter

@@ -26,9 +26,9 @@ from windvane.service.monitoring.evaluation_sentences import (
     name_policy,
 )
 from windvane.service.monitoring.panel_schemas import PageStruct
-from windvane.service.store.evaluation_operations import AUTO, RUNNING
-from windvane.service.store.evaluation_queries import EvaluationHeading
+from windvane.service.store.queries.evaluation_queries import EvaluationHeading
 from windvane.service.store.rows import EvaluationRow, SettingsChange
+from windvane.service.store.writer.evaluation_operations import AUTO, RUNNING
 
 SHOWN_EVALUATIONS = 20  # the newest ones, of which one can be chosen
 STATUS_WORDS = {  # by status of the log

@@ -36,9 +36,9 @@ from windvane.service.monitoring.estimates import (
     Parameter,
     compute_distance,
 )
-from windvane.service.store import monitoring_queries
 from windvane.service.store.decision_codec import decode_action_ids
-from windvane.service.store.monitoring_queries import DecisionSummary, WindowStart
+from windvane.service.store.queries import monitoring_queries
+from windvane.service.store.queries.monitoring_queries import DecisionSummary, WindowStart
 from windvane.service.store.rows import Lesson
 
 MAX_DECISIONS = 20_000  # that are followed

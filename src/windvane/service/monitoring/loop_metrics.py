@@ -20,7 +20,7 @@ from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import Service
 from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
 from windvane.service.monitoring.metric_info import MetricInfo, format_value
-from windvane.service.store.monitoring_queries import find_last_lesson_times, read_funnels
+from windvane.service.store.queries.monitoring_queries import find_last_lesson_times, read_funnels
 from windvane.service.store.rows import Funnel
 
 SCRAPE_BUDGET_SECONDS = 0.1  # for the loops that have changed, in one scrape

@@ -1,47 +1,69 @@
-"""The database of a log: its URL, its engines and its creation."""
+"""The database of a log: its URL, its engines, its creation and migration, and its errors."""
 
+import errno
 import os
 import sqlite3
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import (
     URL,
+    Column,
     Connection,
     Engine,
+    Table,
     create_engine,
     event,
     func,
     insert,
     inspect,
+    literal,
     make_url,
     select,
+    update,
 )
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoConnectionError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from windvane.errors import StoreError
-from windvane.service.store.database_errors import map_error
-from windvane.service.store.log_progress import (
+from windvane.service.store.files.data_directory import (
     PROGRESS_SUFFIX,
     check_file,
     check_progress,
-    save_progress,
-)
-from windvane.service.store.migrations import OLDEST_VERSION, migrate
-from windvane.service.store.private_files import (
     make_private_directory,
     narrow_permissions,
     open_private_file,
+    save_progress,
 )
-from windvane.service.store.schema import SCHEMA_VERSION, metadata, schema_version
+from windvane.service.store.schema import (
+    SCHEMA_VERSION,
+    clock,
+    decisions,
+    evaluation_parts,
+    evaluations,
+    half_life_changes,
+    lease,
+    lessons,
+    loops,
+    metadata,
+    offers,
+    positions,
+    schema_version,
+    servers,
+    settings_log,
+    snapshot_parts,
+    waiting,
+)
 
 DATABASE_FILE = "windvane.db"
 WITHDRAWALS_SUFFIX = "-withdrawals"  # after the name of the database
-LOCK_FILE = "serving.lock"  # of the service that runs on the log; see service_lock.py
+LOCK_FILE = "serving.lock"  # of the service that runs on the log
 FILE_SUFFIXES = ("", "-wal", "-shm", "-journal", PROGRESS_SUFFIX, WITHDRAWALS_SUFFIX)
-UNFINISHED_COPY = -1  # the schema version of a log while it is copied; see log_copy.py
+UNFINISHED_COPY = -1  # the schema version of a log while it is copied
 LOCK_TIMEOUT_MS = 500  # to wait for a lock that another connection holds
 POSTGRESQL_OPTIONS = (
     f"-c lock_timeout={LOCK_TIMEOUT_MS} -c statement_timeout=30000 -c synchronous_commit=on "
@@ -211,15 +233,14 @@ def _pool_settings(writes: bool) -> dict[str, int]:
 def _set_pragmas(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA page_count")
-    if cursor.fetchone() == (
-        0,
-    ):  # later it changes nothing, but writes and waits for other writers
+    (page_count,) = cursor.fetchone()
+    if not page_count:  # later it changes nothing, but writes and waits for other writers
         cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")
     for pragma in (
         "journal_mode = WAL",
         "synchronous = FULL",  # a commit returns when it is on disk
         "foreign_keys = ON",
-        # Pages. The thread of wal_checkpoint.py has copied most of them by then, but only a writer
+        # Pages. The writer's `CheckpointThread` has copied most of them by then, but only a writer
         # can start the file again under steady traffic; a larger file could fill a small disk.
         "wal_autocheckpoint = 1000",
     ):
@@ -232,3 +253,133 @@ def _begin_immediate(connection: Connection) -> None:
     driver: sqlite3.Connection | None = connection.connection.driver_connection
     assert driver is not None
     driver.execute("BEGIN IMMEDIATE")  # SQLAlchemy would take longer than SQLite for it
+
+
+def migrate(connection: Connection) -> None:
+    """Apply every migration that the database lacks, inside the caller's transaction."""
+    # The row lock lets a second process wait here, and then find nothing left to do.
+    version = connection.scalar(select(schema_version.c.version).with_for_update()) or 0
+    for source in range(version, SCHEMA_VERSION):
+        MIGRATIONS[source](connection)
+        connection.execute(update(schema_version).values(version=source + 1))
+
+
+def _migrate_1_to_2(connection: Connection) -> None:
+    clock.create(connection)
+    for index in waiting.indexes:
+        index.create(connection)
+    offers.create(connection)
+    snapshot_parts.create(connection)
+    _add_columns(connection, decisions.c.offer, decisions.c.offer_at)
+
+
+def _migrate_2_to_3(connection: Connection) -> None:
+    half_life_changes.create(connection)
+
+
+def _migrate_3_to_4(connection: Connection) -> None:
+    evaluations.create(connection)
+    evaluation_parts.create(connection)
+
+
+def _migrate_4_to_5(connection: Connection) -> None:
+    for table in (positions, servers, lease):
+        table.create(connection)
+    last = (_select_last_id(lessons), _select_last_id(settings_log))
+    zeros = (literal(0), literal(0))  # the next round follows from the decisions, see TakeRounds
+    rows = select(loops.c.id, *last, *zeros)
+    connection.execute(insert(positions).from_select(list(positions.c.keys()), rows))
+
+
+def _select_last_id(table: Table) -> Any:
+    """The last id of a table for each loop; 0 if the loop has no row there."""
+    query = select(func.max(table.c.id)).where(table.c.loop == loops.c.id)
+    return func.coalesce(query.correlate(loops).scalar_subquery(), 0)
+
+
+def _add_columns(connection: Connection, *columns: Column[Any]) -> None:
+    """Add columns that may be NULL, which changes no row."""
+    for column in columns:
+        type_ = column.type.compile(connection.dialect)
+        table = column.table.description
+        connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {column.name} {type_}")
+
+
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {  # by the version before
+    1: _migrate_1_to_2,
+    2: _migrate_2_to_3,
+    3: _migrate_3_to_4,
+    4: _migrate_4_to_5,
+}
+OLDEST_VERSION = min(MIGRATIONS)  # of a log that can be opened
+
+
+SENTENCES = {  # by kind; other kinds are not failures of the database
+    "locked": "another connection has locked the database",
+    "full": "the disk is full",
+    "disk": "reading or writing the disk failed",
+    "readonly": "the database is read-only",
+    "unreachable": "the database cannot be reached",
+    "broken": "the file is damaged or not a database",
+}
+
+SQLITE_KINDS = {  # by primary result code
+    5: "locked",
+    6: "locked",
+    8: "readonly",
+    10: "disk",
+    11: "broken",
+    13: "full",
+    14: "unreachable",
+    23: "unreachable",
+    26: "broken",
+}
+
+POSTGRESQL_KINDS = {  # by SQLSTATE, or by its first two characters, its class
+    "53100": "full",
+    "53": "unreachable",
+    "55P03": "locked",
+    "40": "locked",
+    "57014": "locked",  # statement_timeout
+    "57": "unreachable",
+    "58": "disk",
+    "XX": "broken",
+    "25006": "readonly",
+    "08": "unreachable",
+    "28": "unreachable",
+    "3D": "unreachable",
+}
+
+
+def map_error(error: Exception) -> StoreError:
+    """Make a StoreError of any error; its kind is `refused` if the database did not fail."""
+    if isinstance(error, StoreError):
+        return error
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    kind = _find_kind(error, cause)
+    reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+    sentence = SENTENCES.get(kind, "the operation failed")
+    store_error = StoreError(f"store: {sentence} ({reason})", kind)
+    store_error.__cause__ = error
+    return store_error
+
+
+def is_database_failure(error: StoreError) -> bool:
+    """Whether the database failed, and not a single operation."""
+    return error.kind in SENTENCES
+
+
+def _find_kind(error: Exception, cause: BaseException | None) -> str:
+    if isinstance(cause, sqlite3.Error):
+        return SQLITE_KINDS.get(getattr(cause, "sqlite_errorcode", 0) & 0xFF, "refused")
+    if isinstance(cause, OSError):
+        return "full" if cause.errno == errno.ENOSPC else "disk"
+    if isinstance(error, NoConnectionError):
+        return "locked"
+    if not isinstance(error, SQLAlchemyError):
+        return "refused"
+    state = getattr(cause, "sqlstate", None)
+    if state:
+        return POSTGRESQL_KINDS.get(state) or POSTGRESQL_KINDS.get(state[:2], "refused")
+    is_lost = isinstance(error, DBAPIError) and error.connection_invalidated
+    return "unreachable" if is_lost or type(cause).__name__ == "OperationalError" else "refused"

@@ -2,7 +2,7 @@
 
 `LogReader` reads: every method queries the database at once, in the thread of the caller, which may
 be any. `Store` also writes, by a thread of its own process; the commands use it. The service
-writes through another process (`writer_client`). Both ways, writes are operations in group commits.
+writes through another process (`WriterClient`). Both ways, writes are operations in group commits.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,28 +13,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from sqlalchemy import Executable, func, select
+from sqlalchemy import Executable, Select, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from windvane.errors import StoreError
 from windvane.service.clock import MICROSECONDS_PER_SECOND
-from windvane.service.store.backup import copy_database
 from windvane.service.store.database import (
     explain_old_version,
     make_engine,
+    map_error,
     open_for_writing,
     resolve_url,
 )
-from windvane.service.store.database_errors import map_error
-from windvane.service.store.decision_codec import unpack_features
-from windvane.service.store.decision_queries import (
-    select_decisions,
-    select_logged_decisions,
-    to_decision,
-    to_logged_decision,
-)
-from windvane.service.store.group_commit import Operation, Result, WriterThread
-from windvane.service.store.log_progress import save_progress
+from windvane.service.store.decision_codec import get_answer, unpack_features
+from windvane.service.store.files.backup import copy_database
+from windvane.service.store.files.data_directory import save_progress
 from windvane.service.store.rows import (
     Decision,
     Funnel,
@@ -49,6 +42,8 @@ from windvane.service.store.rows import (
     Snapshot,
 )
 from windvane.service.store.schema import (
+    ACTION_IDS,
+    DECISIONS_WITH_OFFERS,
     SNAPSHOT_PART_BYTES,
     clock,
     counters,
@@ -57,6 +52,7 @@ from windvane.service.store.schema import (
     keys,
     lessons,
     loops,
+    offers,
     positions,
     rewards,
     settings_log,
@@ -64,6 +60,7 @@ from windvane.service.store.schema import (
     snapshots,
     waiting,
 )
+from windvane.service.store.writer.group_commit import Operation, Result, WriterThread
 
 BATCH_ROWS = 1000
 
@@ -363,3 +360,55 @@ class Store(LogReader):
 def _to_lesson(row: Sequence[Any]) -> Lesson:
     lesson = Lesson(*row)
     return lesson._replace(features=unpack_features(lesson.features))
+
+
+# The large columns of a decision, and what a decision that is read without them has instead.
+PAYLOAD_COLUMNS: dict[str, str | bytes | None] = {
+    "actions": "",
+    "answer": b"",
+    "request": "",
+    "offer": None,
+    "offer_at": None,
+}
+LIGHT_COLUMNS = [name for name in Decision._fields if name not in PAYLOAD_COLUMNS]
+
+
+def select_logged_decisions(with_payloads: bool) -> Select[Any]:
+    """Select decisions, the sum of their lessons, and whether that is the default reward."""
+    of_decision = lessons.c.decision == decisions.c.id
+    return select_decisions(Decision._fields if with_payloads else LIGHT_COLUMNS).add_columns(
+        select(func.sum(lessons.c.value)).where(of_decision).scalar_subquery(),
+        select(func.min(lessons.c.kind)).where(of_decision).scalar_subquery(),
+    )
+
+
+def select_decisions(names: Sequence[str]) -> Select[Any]:
+    """Select fields of decisions; the payloads of a decision with an offer are in the offer."""
+    if not set(names) & set(PAYLOAD_COLUMNS):
+        return select(*decisions.c[tuple(names)])
+    of_offer = {"actions": ACTION_IDS, "offer": offers.c.actions}
+    columns = [of_offer[name] if name in of_offer else decisions.c[name] for name in names]
+    return select(*columns).select_from(DECISIONS_WITH_OFFERS)
+
+
+def to_logged_decision(row: Sequence[Any], with_payloads: bool) -> LoggedDecision:
+    """The decision of a row of `select_logged_decisions`, with its reward."""
+    *columns, reward, first_kind = row
+    if with_payloads:
+        decision = to_decision(columns)
+    else:
+        fields: dict[str, Any] = dict(zip(LIGHT_COLUMNS, columns, strict=True))
+        decision = _unpack_decision(Decision(**(PAYLOAD_COLUMNS | fields)))
+    return LoggedDecision(decision, reward=reward, defaulted=first_kind == "default")
+
+
+def to_decision(columns: Sequence[Any]) -> Decision:
+    """The decision of all its columns, in the order of its fields."""
+    decision = _unpack_decision(Decision(*columns))
+    return decision._replace(answer=get_answer(decision))
+
+
+def _unpack_decision(decision: Decision) -> Decision:
+    if decision.features is None:
+        return decision
+    return decision._replace(features=unpack_features(decision.features))

@@ -94,7 +94,7 @@ offers = Table(
     Column("id", Id, primary_key=True),
     _make_loop_column(),
     Column("hash", LargeBinary, nullable=False),  # of the actions
-    _make_time_column("last_used"),  # to the hour, see offers.py
+    _make_time_column("last_used"),  # to the hour, see PutDecision
     Column("ids", Text, nullable=False),  # JSON list of action ids
     Column("actions", Text, nullable=False),  # JSON, as the client sent it
     UniqueConstraint("loop", "hash"),

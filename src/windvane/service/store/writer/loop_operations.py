@@ -3,11 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from sqlalchemy import and_, delete, exists, func, insert, select, update
+from sqlalchemy import Connection, and_, delete, exists, func, insert, select, update
 
 from windvane.errors import StoreError
-from windvane.service.store.group_commit import Operation, Transaction
-from windvane.service.store.offers import delete_unused_offers
 from windvane.service.store.rows import Funnel, Key, LogPosition, LoopRow, SettingsChange
 from windvane.service.store.schema import (
     SNAPSHOT_PART_BYTES,
@@ -24,8 +22,13 @@ from windvane.service.store.schema import (
     snapshots,
     waiting,
 )
+from windvane.service.store.writer.decision_operations import delete_unused_offers
+from windvane.service.store.writer.group_commit import Operation, Transaction
 
 SNAPSHOTS_BEFORE_DELETION = 2  # that contain all that is deleted
+INCREMENTAL = 2  # the value of the pragma auto_vacuum
+STEP_PAGES = 64  # 256 kB: a step takes a few milliseconds
+USED_PAGES_PER_SPARE_PAGE = 20  # spare pages are kept, so that a steady log does not move pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +222,41 @@ class DeleteLogs(Operation[int]):
         position = transaction.positions[self.loop]
         if deleted > position.deleted_lesson:
             transaction.positions[self.loop] = position._replace(deleted_lesson=deleted)
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimSpace(Operation[bool]):
+    """Give some free pages back to the file system; returns whether more are left to give.
+
+    SQLite keeps the pages of deleted rows for new ones, and gives them back in small steps beside
+    the traffic; the file itself becomes smaller at the next checkpoint that no commit overtakes.
+    PostgreSQL uses the space again by itself (autovacuum).
+    """
+
+    result: ClassVar[type] = bool
+
+    limit: int = STEP_PAGES
+
+    def run(self, transaction: Transaction) -> bool:
+        connection = transaction.connection
+        if connection.dialect.name != "sqlite":
+            return False
+        if _read_pragma(connection, "auto_vacuum") != INCREMENTAL:
+            return False
+        free_pages = _read_pragma(connection, "freelist_count")
+        used_pages = _read_pragma(connection, "page_count") - free_pages
+        excess = free_pages - used_pages // USED_PAGES_PER_SPARE_PAGE
+        if excess <= 0:
+            return False
+        cursor = connection.connection.cursor()
+        for _ in range(min(excess, self.limit)):  # Python's driver stops after the first page
+            cursor.execute("PRAGMA incremental_vacuum(1)")
+        cursor.close()
+        return excess > self.limit
+
+
+def _read_pragma(connection: Connection, name: str) -> int:
+    return int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one())
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,10 @@ from windvane.service.store.database import (
     LOCK_FILE,
     create_or_migrate_tables,
     make_engine,
+    map_error,
     open_for_writing,
 )
-from windvane.service.store.database_errors import map_error
-from windvane.service.store.private_files import make_private_directory, open_private_file
+from windvane.service.store.files.data_directory import make_private_directory, open_private_file
 
 ADVISORY_LOCK_KEY = 0x57494E44564E45  # the PostgreSQL lock of the services on a database
 LOCK_RETRY_SECONDS = 0.02

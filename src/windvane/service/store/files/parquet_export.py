@@ -15,13 +15,13 @@ import polars as pl
 from windvane._files import replace_file
 from windvane.errors import FileError, SettingError
 from windvane.service.store.decision_codec import decode_action_ids
-from windvane.service.store.decision_columns import (
+from windvane.service.store.log import LogReader
+from windvane.service.store.queries.decision_queries import (
     DecisionColumns,
     Requests,
     count_decisions,
     iterate_batches,
 )
-from windvane.service.store.log import LogReader
 
 EXPORT_SCHEMA_VERSION = 2
 ROW_GROUP_ROWS = 30_000  # of the file; larger ones take more memory

@@ -12,32 +12,37 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from windvane.service.store.admin_operations import (
+from windvane.service.store.writer.decision_operations import (
+    Activate,
+    Expire,
+    PutDecision,
+    Withdraw,
+)
+from windvane.service.store.writer.evaluation_operations import (
+    DeleteEvaluation,
+    EndEvaluation,
+    PutEvaluation,
+    PutEvaluationPart,
+)
+from windvane.service.store.writer.group_commit import Operation
+from windvane.service.store.writer.loop_operations import (
     DeleteLogs,
     PutHalfLifeChange,
     PutLoop,
     PutSettings,
     PutSnapshot,
     PutSnapshotPart,
+    ReclaimSpace,
 )
-from windvane.service.store.clock_operations import PutClock, StepClock
-from windvane.service.store.decision_operations import Activate, Expire, PutDecision, Withdraw
-from windvane.service.store.evaluation_operations import (
-    DeleteEvaluation,
-    EndEvaluation,
-    PutEvaluation,
-    PutEvaluationPart,
-)
-from windvane.service.store.group_commit import Operation
-from windvane.service.store.reward_batches import PutRewards
-from windvane.service.store.reward_operations import PutReward
-from windvane.service.store.server_operations import (
+from windvane.service.store.writer.reward_operations import PutReward, PutRewards
+from windvane.service.store.writer.server_operations import (
     Heartbeat,
     Leave,
+    PutClock,
     ReturnRounds,
+    StepClock,
     TakeRounds,
 )
-from windvane.service.store.space import ReclaimSpace
 
 OPERATION_TYPES: tuple[type[Operation[Any]], ...] = (
     PutDecision,

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from sqlalchemy import and_, delete, func, insert, select, update
 
-from windvane.service.store.group_commit import Operation, Transaction
 from windvane.service.store.schema import EVALUATION_PART_BYTES, evaluation_parts, evaluations
+from windvane.service.store.writer.group_commit import Operation, Transaction
 
 RUNNING = "Running"
 AUTO = "Auto"

@@ -1,19 +1,28 @@
-"""Backup and restore of a log on SQLite, while others read and write it."""
+"""Backup, restore and compaction of a log on SQLite.
+
+A backup is taken while others read and write the log.
+"""
 
 import sqlite3
 from contextlib import closing
 from os import PathLike
 from pathlib import Path
+from typing import NamedTuple
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from windvane._files import replace_file
 from windvane.errors import StoreError
-from windvane.service.store.database import check_version, make_engine, resolve_url
-from windvane.service.store.database_errors import map_error
-from windvane.service.store.log_progress import reset_progress
+from windvane.service.store.database import (
+    check_version,
+    make_engine,
+    map_error,
+    open_for_writing,
+    resolve_url,
+)
+from windvane.service.store.files.data_directory import reset_progress
+from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.schema import schema_version
-from windvane.service.store.service_lock import hold_service_lock
 
 SIDE_FILES = ("wal", "journal")  # SQLite would apply one that is left over to a new database
 
@@ -87,3 +96,36 @@ def _check_backup(path: Path) -> None:
 
 def _open_read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+
+
+class FileSizes(NamedTuple):
+    """The size of a file in bytes, before and after."""
+
+    before: int
+    after: int
+
+
+def compact_database(location: str | PathLike[str]) -> FileSizes:
+    """Rewrite the file of a log without free pages, and let it shrink by itself from then on.
+
+    No service may run on the log. The disk needs room for a second copy of what is in use.
+    """
+    url = resolve_url(location)
+    if url.get_backend_name() != "sqlite":
+        message = "store: PostgreSQL uses free space again by itself; VACUUM FULL gives it back"
+        raise StoreError(message, "unsupported")
+    path = Path(url.database or "")
+    with hold_service_lock(url, timeout_seconds=0.0):
+        open_for_writing(url).dispose()
+        before = path.stat().st_size
+        engine = make_engine(url, writes=False)
+        try:
+            with engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA auto_vacuum = INCREMENTAL")
+                connection.exec_driver_sql("VACUUM")
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").all()
+        except Exception as error:
+            raise map_error(error) from None
+        finally:
+            engine.dispose()
+        return FileSizes(before, path.stat().st_size)

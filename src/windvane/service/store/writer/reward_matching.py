@@ -14,9 +14,9 @@ from sqlalchemy import bindparam, select, update
 
 from windvane.errors import StoreError
 from windvane.service.store.decision_codec import unpack_features
-from windvane.service.store.group_commit import Transaction, list_marks
 from windvane.service.store.rows import Lesson
 from windvane.service.store.schema import rewards
+from windvane.service.store.writer.group_commit import Transaction, list_marks
 
 MAX_REWARDS_PER_EVENT = 1000  # that the log keeps, and that one decision can match when it comes
 LESSON_KIND = {"learned": "observe", "summed": "amend"}  # by status of the reward; others: none

@@ -10,39 +10,45 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import msgspec
-from sqlalchemy import URL, Engine, make_url
+from sqlalchemy import URL, Connection, Engine, make_url
+from sqlalchemy.exc import SQLAlchemyError
 
 from windvane.errors import StoreError
 from windvane.service.store.database import make_engine
-from windvane.service.store.group_commit import (
+from windvane.service.store.files.data_directory import save_progress
+from windvane.service.store.files.service_lock import open_as_service
+from windvane.service.store.writer.group_commit import (
     MAX_GROUP_OPERATIONS,
     Outcome,
     QueuedOperation,
     commit_group,
 )
-from windvane.service.store.kept_connection import KeptConnection
-from windvane.service.store.log_news import LogNews, NotificationThread, collect_news
-from windvane.service.store.service_lock import open_as_service
-from windvane.service.store.wal_checkpoint import CheckpointThread
-from windvane.service.store.writer_channel import RECEIVE_BYTES, WriterChannel
-from windvane.service.store.writer_protocol import (
+from windvane.service.store.writer.log_news import LogNews, NotificationThread, collect_news
+from windvane.service.store.writer.writer_protocol import (
     MessageSplitter,
     WriteReply,
     WriteRequest,
     WriterMessage,
     add_size,
     decode_operation,
+    decode_request,
     encode,
 )
 
 LOCK_TIMEOUT_SECONDS = 5.0  # for the writer of a previous service to end
 NO_NEWS = msgspec.Raw(encode([]))
 READY = add_size(encode(None))  # the first message to the service
+RECEIVE_BYTES = 1 << 20  # in one call
+_BUFFER = memoryview(bytearray(RECEIVE_BYTES))
+MAX_UNSENT_BYTES = 1 << 28  # beyond it, the service is given up
+CHECKPOINT_DELAY_SECONDS = 0.1  # after a commit
+PROGRESS_INTERVAL_SECONDS = 10.0  # between two saves of the progress
 
 
 def main() -> None:
@@ -92,6 +98,146 @@ def run_checkpoints(url: URL, committed: threading.Event) -> Iterator[None]:
     finally:
         thread.close()
         engine.dispose()
+
+
+class WriterChannel:
+    """Receives requests from the service, and sends it messages.
+
+    Sending never blocks: a service that does not read must not keep the writer from writing.
+    """
+
+    def __init__(self, connection: socket.socket, splitter: MessageSplitter) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self._splitter = splitter
+        self._unsent = bytearray()
+        self._is_broken = False  # nobody reads any more
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether a part of a message waits until the other end reads."""
+        return bool(self._unsent)
+
+    def receive(self) -> list[WriteRequest] | None:
+        """The requests that have arrived; None at the end of the stream."""
+        try:
+            data = self._receive_bytes()
+        except ConnectionResetError:  # reported once if the other end closed with unread replies
+            with suppress(ConnectionResetError):
+                return self._split(self._receive_bytes())
+            return None
+        except BlockingIOError:
+            return []
+        return self._split(data)
+
+    def _receive_bytes(self) -> bytes:
+        """Receive what has arrived, without a new buffer of the largest size for every call."""
+        size = self.connection.recv_into(_BUFFER)
+        return bytes(_BUFFER[:size])
+
+    def _split(self, data: bytes) -> list[WriteRequest] | None:
+        if not data:
+            return None
+        return [decode_request(message) for message in self._splitter.feed(data)]
+
+    def send(self, message: bytes) -> None:
+        """Send a message, now or as soon as the other end reads."""
+        if not self._is_broken:
+            self._unsent += add_size(message)
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, as far as the other end reads."""
+        try:
+            while self._unsent:
+                del self._unsent[: self.connection.send(self._unsent)]
+        except BlockingIOError:
+            if len(self._unsent) > MAX_UNSENT_BYTES:
+                self.close()
+        except (BrokenPipeError, ConnectionResetError):
+            self._is_broken = True
+            self._unsent.clear()
+
+    def close(self) -> None:
+        """Close the socket; what was received before is written all the same."""
+        self._is_broken = True
+        self._unsent.clear()
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+
+class KeptConnection:
+    """Begins transactions on a connection that is opened once, and again after a failure.
+
+    To check a connection out of SQLAlchemy's pool and in again costs as much as several decisions.
+
+    Another database than SQLite gets a connection from the pool each time: the pool finds out
+    whether the database still answers.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._is_kept = engine.dialect.name == "sqlite"
+        self._connection: Connection | None = None
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """Run a transaction: it is committed at the end, or rolled back after an error."""
+        if not self._is_kept:
+            with self._engine.begin() as connection:
+                yield connection
+            return
+        if self._connection is None:
+            self._connection = self._engine.connect()
+        try:
+            with self._connection.begin():
+                yield self._connection
+        except BaseException:
+            self.close()  # the pool resets it: a commit that has failed may leave it open
+            raise
+
+    def close(self) -> None:
+        """Give the connection back to the pool."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class CheckpointThread:
+    """Copies committed pages from the write-ahead log into the database soon after a commit.
+
+    If the writer made these checkpoints, some commits would take tens of milliseconds longer, and
+    all requests that wait for them too. The thread also saves how far the log has got.
+    """
+
+    def __init__(self, engine: Engine, committed: threading.Event) -> None:
+        self._engine = engine
+        self._committed = committed
+        self._closing = threading.Event()
+        self._thread = threading.Thread(
+            target=self._checkpoint_after_commits, name="windvane checkpoint", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread, wait until it has ended, and save the progress."""
+        self._closing.set()
+        self._committed.set()
+        self._thread.join()
+        save_progress(self._engine)
+
+    def _checkpoint_after_commits(self) -> None:
+        saved_at = time.monotonic()
+        while self._committed.wait() and not self._closing.wait(CHECKPOINT_DELAY_SECONDS):
+            self._committed.clear()
+            try:
+                with self._engine.connect() as connection:
+                    connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)").all()
+            except SQLAlchemyError:  # the writer gets the same error and can report it
+                continue
+            if time.monotonic() - saved_at >= PROGRESS_INTERVAL_SECONDS:
+                save_progress(self._engine)
+                saved_at = time.monotonic()
 
 
 class Writer:

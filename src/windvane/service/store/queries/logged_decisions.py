@@ -18,14 +18,14 @@ from windvane.evaluation.readers.row_report import NEVER_ACTIVATED, RowReport
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.schemas import Action
 from windvane.service.store.decision_codec import decode_action_ids
-from windvane.service.store.decision_columns import (
+from windvane.service.store.log import LogReader
+from windvane.service.store.queries.decision_queries import (
     DecisionColumns,
     Requests,
     count_decisions,
     find_time_of_newest,
     iterate_batches,
 )
-from windvane.service.store.log import LogReader
 from windvane.types import Booleans, Places
 
 BYTES_PER_PROBABILITY = 8

@@ -1,7 +1,4 @@
-"""The operations of servers that share a log: rounds, heartbeats and the lease of the leader.
-
-Servers compare times by the clock of the database, never by their own clocks.
-"""
+"""The operations of servers that share a log: rounds, heartbeats, the lease and service time."""
 
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -10,8 +7,8 @@ from sqlalchemy import Connection, delete, func, insert, select, text, update
 
 from windvane.errors import StoreError
 from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
-from windvane.service.store.group_commit import Operation, Transaction
-from windvane.service.store.schema import decisions, lease, servers
+from windvane.service.store.schema import clock, decisions, lease, servers, waiting
+from windvane.service.store.writer.group_commit import Operation, Transaction
 
 LEASE_SECONDS = 6.0  # after which another server may take the lease
 LOST_AFTER_SECONDS = 10.0  # without a heartbeat, a server no longer counts
@@ -144,3 +141,39 @@ def read_database_us(connection: Connection) -> int:
     if connection.dialect.name == "sqlite":
         return read_wall_us()
     return int(connection.scalar(_READ_POSTGRESQL_US) or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PutClock(Operation[None]):
+    """Store service time, so that the next start of the service knows it; it never goes back."""
+
+    result: ClassVar[type] = type(None)
+
+    at: int
+
+    def run(self, transaction: Transaction) -> None:
+        stored = transaction.connection.scalar(select(clock.c.at))
+        if stored is None:
+            transaction.connection.execute(insert(clock), {"at": self.at})
+        elif stored < self.at:
+            transaction.connection.execute(update(clock).values(at=self.at))
+
+
+@dataclass(frozen=True, slots=True)
+class StepClock(Operation[None]):
+    """Record a step of service time, and let no decision wait for less time because of it.
+
+    Only the time from which a decision waits moves with the step; the time of the decision itself
+    stays. Decisions made after the step are not moved, so a repetition of this operation has no
+    further effect.
+    """
+
+    result: ClassVar[type] = type(None)
+
+    before: int  # service time just before the step
+    length: int  # microseconds
+
+    def run(self, transaction: Transaction) -> None:
+        moved = update(waiting).where(waiting.c.at <= self.before)
+        transaction.connection.execute(moved.values(at=waiting.c.at + self.length))
+        PutClock(self.before + self.length).run(transaction)

@@ -1,19 +1,39 @@
-"""The operations that write, activate, withdraw and close decisions.
+"""The operations that write, activate, withdraw and close decisions, and their offers.
 
 A batch has the same effect as its operations one by one in the same order.
+
+An offer is the actions of rank requests, stored once for each loop and not in every decision. It
+records when it was last used, to the hour. No decision is therefore more than an hour newer than
+the last use of its offer, and an offer whose last use is more than an hour older than the oldest
+decision of its loop belongs to no decision.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
-from sqlalchemy import and_, bindparam, exists, select, update
+from sqlalchemy import and_, bindparam, delete, exists, func, select, update
 
 from windvane.service.store.decision_codec import get_answer, pack_features, rebuild_answer
-from windvane.service.store.group_commit import BatchKey, Operation, Phase, Transaction
-from windvane.service.store.offers import put_offers
-from windvane.service.store.reward_matching import (
+from windvane.service.store.rows import Decision, Lesson
+from windvane.service.store.schema import (
+    ACTION_IDS,
+    DECISIONS_WITH_OFFERS,
+    decisions,
+    lessons,
+    offers,
+    waiting,
+)
+from windvane.service.store.writer.group_commit import (
+    BatchKey,
+    Operation,
+    Phase,
+    Transaction,
+    list_marks,
+)
+from windvane.service.store.writer.reward_matching import (
     DecisionState,
     LessonDraft,
     MatchTime,
@@ -22,14 +42,6 @@ from windvane.service.store.reward_matching import (
     match_early_rewards,
     read_decision_states,
     write_lessons,
-)
-from windvane.service.store.rows import Decision, Lesson
-from windvane.service.store.schema import (
-    ACTION_IDS,
-    DECISIONS_WITH_OFFERS,
-    decisions,
-    lessons,
-    waiting,
 )
 
 
@@ -319,3 +331,76 @@ class Expire(Operation[ExpireResult]):
         close_decisions(transaction, self.loop, unactivated)
         drafts = [LessonDraft(state, "default", self.default, self.at) for state in activated]
         return ExpireResult(len(expired), tuple(write_lessons(transaction, self.loop, drafts)))
+
+
+USE_RESOLUTION_US = 3_600_000_000  # an hour
+HASH_BYTES = 16
+
+_PUT_OFFER = """
+INSERT INTO offers (loop, hash, last_used, ids, actions) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (loop, hash) DO UPDATE SET last_used = excluded.last_used
+"""
+
+
+def put_offers(
+    transaction: Transaction, loop: int, new: Sequence[Decision]
+) -> dict[str | None, int | None]:
+    """Write the offers of new decisions that the log lacks; returns the ids of all, by offer."""
+    last_uses: dict[str, Decision] = {}
+    for decision in new:
+        if decision.offer is not None:
+            last = last_uses.setdefault(decision.offer, decision)
+            if decision.at > last.at:
+                last_uses[decision.offer] = decision
+    ids: dict[str | None, int | None] = {None: None}
+    by_hash = {
+        blake2b(offer.encode(), digest_size=HASH_BYTES).digest(): offer for offer in last_uses
+    }
+    stored = _read_offers(transaction, loop, list(by_hash))
+    rows = []
+    for digest, offer in by_hash.items():
+        decision = last_uses[offer]
+        if digest not in stored or stored[digest].is_outdated(decision.at):
+            rows.append((loop, digest, decision.at, decision.actions, offer))
+    if rows:
+        transaction.execute_many(_PUT_OFFER, rows)
+        stored |= _read_offers(transaction, loop, [digest for _, digest, *_ in rows])
+    for digest, offer in by_hash.items():
+        ids[offer] = stored[digest].id
+    return ids
+
+
+class _StoredOffer(NamedTuple):
+    """An offer of the log."""
+
+    id: int
+    last_used: int
+
+    def is_outdated(self, at: int) -> bool:
+        """Whether a use at a time has to be recorded."""
+        return self.last_used < at - USE_RESOLUTION_US
+
+
+def _read_offers(
+    transaction: Transaction, loop: int, hashes: Sequence[bytes]
+) -> dict[bytes, _StoredOffer]:
+    """Read the offers of a loop with these hashes, by their hash."""
+    if not hashes:
+        return {}
+    query = f"""
+SELECT hash, id, last_used FROM offers WHERE loop = ? AND hash IN ({list_marks(hashes)})
+"""
+    rows = transaction.fetch_all(query, (loop, *hashes))
+    return {bytes(digest): _StoredOffer(id_, last_used) for digest, id_, last_used in rows}
+
+
+def delete_unused_offers(transaction: Transaction, loop: int, limit: int) -> None:
+    """Delete offers of a loop that belong to no decision, the longest unused first."""
+    oldest = transaction.connection.scalar(
+        select(func.min(decisions.c.at)).where(decisions.c.loop == loop)
+    )
+    unused = select(offers.c.id).where(offers.c.loop == loop)
+    if oldest is not None:
+        unused = unused.where(offers.c.last_used < oldest - USE_RESOLUTION_US)
+    unused = unused.order_by(offers.c.last_used).limit(limit)
+    transaction.connection.execute(delete(offers).where(offers.c.id.in_(unused)))

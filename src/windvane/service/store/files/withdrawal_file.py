@@ -19,8 +19,8 @@ from sqlalchemy import URL
 
 from windvane.errors import StoreError
 from windvane.service.store.database import WITHDRAWALS_SUFFIX
-from windvane.service.store.private_files import make_private_directory, open_private_file
-from windvane.service.store.service_lock import try_lock_file, wait_for_lock
+from windvane.service.store.files.data_directory import make_private_directory, open_private_file
+from windvane.service.store.files.service_lock import try_lock_file, wait_for_lock
 
 SLOT_BYTES = 512  # for one record
 SLOT_COUNT = 4096

@@ -6,10 +6,10 @@ from typing import Literal, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, select
 
-from windvane.service.store.evaluation_operations import RUNNING
 from windvane.service.store.log import LogReader
 from windvane.service.store.rows import EvaluationRow
 from windvane.service.store.schema import evaluation_parts, evaluations
+from windvane.service.store.writer.evaluation_operations import RUNNING
 
 Kind = Literal["evaluation", "importance"]
 

@@ -23,14 +23,14 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 from sqlalchemy import Connection, Engine
 
 from windvane.errors import StoreError
-from windvane.service.store.database_errors import is_database_failure, map_error
+from windvane.service.store.database import is_database_failure, map_error
 from windvane.service.store.rows import LogPosition
-from windvane.service.store.write_failures import TOO_LONG
 
 Result = TypeVar("Result")
 
 MAX_WAITING_OPERATIONS = 4096
 MAX_GROUP_OPERATIONS = 512  # in one transaction
+TOO_LONG = "the log takes too long"
 
 
 class Transaction(NamedTuple):

@@ -6,6 +6,7 @@ import math
 import socket
 import subprocess
 import time
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,16 +15,15 @@ import msgspec
 from windvane.errors import StoreError
 from windvane.service.processes import build_command, build_environment
 from windvane.service.store.database import resolve_url
-from windvane.service.store.group_commit import (
+from windvane.service.store.writer.group_commit import (
     MAX_WAITING_OPERATIONS,
+    TOO_LONG,
     Operation,
     make_busy_error,
     make_closed_error,
 )
-from windvane.service.store.log_news import LogNews
-from windvane.service.store.write_deadlines import WriteDeadlines
-from windvane.service.store.write_failures import TOO_LONG, WriteFailures
-from windvane.service.store.writer_protocol import (
+from windvane.service.store.writer.log_news import LogNews
+from windvane.service.store.writer.writer_protocol import (
     OPERATION_TYPES,
     TYPE_CODES,
     MessageSplitter,
@@ -37,7 +37,7 @@ from windvane.service.store.writer_protocol import (
 )
 
 Result = TypeVar("Result")
-WRITER_CODE = "from windvane.service.store.writer_process import main; main()"
+WRITER_CODE = "from windvane.service.store.writer.writer_process import main; main()"
 START_TIMEOUT_SECONDS = 30.0
 CLOSE_TIMEOUT_SECONDS = 10.0  # for the writer to write all that it received
 RESTART_INTERVAL_SECONDS = 1.0  # between two attempts to replace a writer that ended
@@ -47,6 +47,8 @@ MAX_GATHERING_SECONDS = 0.004  # in which operations are gathered for one messag
 DEADLINE_SHARE = 0.75  # of the timeout, so that the reply comes before the timeout
 NOT_FAILURES = ("refused", "closed")  # errors of one operation, and of the end of the service
 START = "start"  # the kind of failure of a writer process that cannot start
+QUIET_SECONDS = 10.0  # after the last failure of a kind that has worked since
+UNTRIED_SECONDS = 60.0  # after the last failure of a kind that nobody has tried since
 ENDED = "store: the writer process has ended"
 VAGUE_REASONS = (ENDED, f"store: {TOO_LONG}")
 _decode_news = msgspec.msgpack.Decoder(list[LogNews]).decode
@@ -329,3 +331,86 @@ def _fail(pending: PendingOperation, error: StoreError) -> None:
     if not pending.future.done():
         pending.future.set_exception(error)
         pending.future.exception()  # marks it as retrieved: often it is no longer awaited
+
+
+class WriteDeadlines:
+    """Calls a function with the number of each operation whose time is over.
+
+    There is one timer for all of them: a timer for each would take as long as encoding the
+    operation. The numbers of operations that were done before are passed too.
+    """
+
+    def __init__(self, time_out: Callable[[int], None]) -> None:
+        self._time_out = time_out
+        self._queues: dict[float, deque[tuple[float, int]]] = {}  # by length, in order of time
+        self._timers: dict[float, asyncio.TimerHandle] = {}  # by length
+
+    def add(self, seconds: float, number: int) -> None:
+        """Let the time of an operation be over in so many seconds."""
+        queue = self._queues.get(seconds)
+        if queue is None:
+            self._loop = asyncio.get_running_loop()
+            queue = self._queues[seconds] = deque()
+        loop = self._loop
+        at = loop.time() + seconds
+        queue.append((at, number))
+        if len(queue) == 1:
+            self._timers[seconds] = loop.call_at(at, self._run, seconds)
+
+    def _run(self, seconds: float) -> None:
+        loop = self._loop
+        queue = self._queues[seconds]
+        now = loop.time()
+        while queue and queue[0][0] <= now:
+            self._time_out(queue.popleft()[1])
+        if queue:
+            self._timers[seconds] = loop.call_at(queue[0][0], self._run, seconds)
+
+    def close(self) -> None:
+        """Forget all operations."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._queues.clear()
+        self._timers.clear()
+
+
+class WriteFailures:
+    """The kinds of operations that failed lately, by the name of the operation.
+
+    A disk that fails now and then lets most writes through. Therefore one write that works does
+    not end the report: every kind of write that failed must have worked again, and the last failure
+    must be some time ago.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()  # all failures, by kind
+        self.is_log_failing = False  # whether the last write of any kind failed
+        self._reason = ""
+        self._failed_at: dict[str, float] = {}  # kinds that have not worked since
+        self._last_failure = 0.0
+
+    def add(self, kind: str, reason: str, is_vague: bool = False) -> None:
+        """Note that a write failed; a vague reason does not replace that of an earlier failure."""
+        self.counts[kind] += 1
+        self.is_log_failing = True
+        if not (is_vague and self._reason):
+            self._reason = reason
+        self._last_failure = self._failed_at[kind] = time.monotonic()
+
+    def note_success(self, kind: str) -> None:
+        """Note that a write worked."""
+        self.is_log_failing = False
+        self._failed_at.pop(kind, None)
+
+    def describe(self) -> str | None:
+        """The reason of the last failure; None if all writes work."""
+        if not self._reason:
+            return None
+        now = time.monotonic()
+        if now - self._last_failure < QUIET_SECONDS:
+            return self._reason
+        if any(now - failed_at < UNTRIED_SECONDS for failed_at in self._failed_at.values()):
+            return self._reason
+        self._reason = ""
+        self._failed_at.clear()
+        return None

@@ -6,7 +6,7 @@ target has the schema version `UNFINISHED_COPY`, so that no service starts on it
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -25,6 +25,7 @@ from sqlalchemy import (
     insert,
     inspect,
     select,
+    text,
     tuple_,
     update,
 )
@@ -35,13 +36,14 @@ from windvane.service.store.database import (
     check_version,
     create_or_migrate_tables,
     make_engine,
+    map_error,
     open_for_writing,
     prepare_file,
     resolve_url,
 )
-from windvane.service.store.database_errors import map_error
-from windvane.service.store.id_sequences import read_last_ids, set_last_ids
-from windvane.service.store.log_progress import check_file, reset_progress
+from windvane.service.store.files.data_directory import check_file, reset_progress
+from windvane.service.store.files.service_lock import hold_service_lock
+from windvane.service.store.files.withdrawal_file import open_abandoned_withdrawal_files
 from windvane.service.store.schema import (
     SCHEMA_VERSION,
     clock,
@@ -54,8 +56,6 @@ from windvane.service.store.schema import (
     schema_version,
     servers,
 )
-from windvane.service.store.service_lock import hold_service_lock
-from windvane.service.store.withdrawal_file import open_abandoned_withdrawal_files
 
 BATCH_ROWS = 1000  # of one transaction
 BATCH_BYTES = 4 << 20  # of texts and blobs in one transaction
@@ -312,3 +312,59 @@ def _read_batches(
             rows, size = [], 0
     if rows:
         yield rows
+
+
+_SEQUENCE_NAME = text("SELECT pg_get_serial_sequence(:name, :column)")
+_SET_SEQUENCE = text("SELECT setval(CAST(:sequence AS regclass), :value, :is_used)")
+
+
+def read_last_ids(connection: Connection, tables: Iterable[Table]) -> dict[str, int]:
+    """Read the last id that every table has given to a row, also if the row was deleted since.
+
+    A snapshot names the last lesson that it contains by its id. A copy therefore has to go on after
+    the last id of its source, not after the last row.
+    """
+    if connection.dialect.name == "sqlite":
+        rows = connection.exec_driver_sql("SELECT name, seq FROM sqlite_sequence").all()
+        counted = {str(name): int(last_id) for name, last_id in rows}
+    else:
+        counted = {}
+        for table, sequence in _find_sequences(connection, tables):
+            query = f"SELECT last_value, is_called FROM {sequence}"
+            value, is_used = connection.exec_driver_sql(query).one()
+            counted[table.name] = int(value) if is_used else int(value) - 1
+    return {
+        table.name: max(
+            counted.get(table.name, 0), connection.scalar(select(func.max(column))) or 0
+        )
+        for table in tables
+        if (column := table.autoincrement_column) is not None
+    }
+
+
+def set_last_ids(connection: Connection, tables: Iterable[Table], last_ids: dict[str, int]) -> None:
+    """Let every table go on after its last id."""
+    if connection.dialect.name == "sqlite":
+        for table in tables:
+            if table.name in last_ids and table.dialect_options["sqlite"]["autoincrement"]:
+                name, last_id = table.name, last_ids[table.name]
+                connection.exec_driver_sql("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
+                insert = "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)"
+                connection.exec_driver_sql(insert, (name, last_id))
+        return
+    for table, sequence in _find_sequences(connection, tables):
+        last_id = last_ids.get(table.name, 0)
+        values = {"sequence": sequence, "value": max(last_id, 1), "is_used": last_id > 0}
+        connection.execute(_SET_SEQUENCE, values)
+
+
+def _find_sequences(connection: Connection, tables: Iterable[Table]) -> Iterator[tuple[Table, str]]:
+    """Every table with the name of its sequence in PostgreSQL."""
+    for table in tables:
+        column = table.autoincrement_column
+        if column is None:
+            continue
+        names = {"name": table.name, "column": column.name}
+        sequence = connection.scalar(_SEQUENCE_NAME, names)
+        if sequence is not None:
+            yield table, sequence

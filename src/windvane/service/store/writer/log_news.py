@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import URL
 
 from windvane.service.store.database import make_engine
-from windvane.service.store.group_commit import Outcome, QueuedOperation
 from windvane.service.store.rows import SettingsChange
+from windvane.service.store.writer.group_commit import Outcome, QueuedOperation
 
 POSTGRESQL_CHANNEL = "windvane"
 RECONNECT_SECONDS = 0.5

@@ -1,0 +1,1 @@
+"""Files of the log: the data directory, locks, backups, copies and exports."""

@@ -1,0 +1,1 @@
+"""The queries that read the log, beyond those of `LogReader`."""
