@@ -19,7 +19,7 @@ from server_process import BASE, Client, Server
 from windvane.service.store.database import resolve_url
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import LogReader
-from windvane.service.store.rows import Decision, Lesson, Reward, SettingsChange
+from windvane.service.store.rows import DecisionRow, Lesson, RewardRow, SettingsChange
 
 DURABLE = "acknowledged is durable"
 ONCE = "learned once"
@@ -46,9 +46,9 @@ MAX_REPEATED_RANKS = 200  # requests that are sent again in the end, of each vis
 class LoopLog(NamedTuple):
     """All rows of one loop."""
 
-    decisions: dict[str, Decision]  # by event id
+    decisions: dict[str, DecisionRow]  # by event id
     lessons: dict[int, list[Lesson]]  # by decision
-    rewards: dict[str, list[Reward]]  # by event id
+    rewards: dict[str, list[RewardRow]]  # by event id
 
 
 def check_promises(

@@ -14,7 +14,7 @@ from windvane.beliefs.bank.lesson_codec import encode_lesson
 from windvane.service.loops.loop import cut_offer
 from windvane.service.loops.settings import Settings
 from windvane.service.store.log import Store
-from windvane.service.store.rows import Decision
+from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.loop_operations import PutLoop
 from windvane.service.store.writer.reward_matching import RewardTerms
@@ -61,7 +61,7 @@ def write_log(
         request = json.dumps({"contextFeatures": [context], "actions": json.loads(OFFER)})
         rest, offer_at = cut_offer(request, OFFER)
         assert rest is not None
-        row = Decision(
+        row = DecisionRow(
             loop=loop,
             event_id=f"e{k}",
             round=k,

@@ -14,7 +14,7 @@ from windvane.errors import StoreError
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.loop import cut_offer
 from windvane.service.store.log import Store
-from windvane.service.store.rows import Decision, Funnel
+from windvane.service.store.rows import DecisionRow, Funnel
 from windvane.service.store.schema import decisions, lessons, rewards
 from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.group_commit import Operation, Result, Transaction
@@ -32,9 +32,9 @@ def create_loop(store: Store, name: str = "home") -> int:
     return store.submit(PutLoop(name, '{"dim": 2}', 0, "test")).result(20).id
 
 
-def make_decision(loop: int, event: str, at: int = 0, deferred: bool = False) -> Decision:
+def make_decision(loop: int, event: str, at: int = 0, deferred: bool = False) -> DecisionRow:
     number = sum(event.encode())
-    return Decision(
+    return DecisionRow(
         loop=loop,
         event_id=event,
         round=number,
@@ -53,7 +53,7 @@ def make_decision(loop: int, event: str, at: int = 0, deferred: bool = False) ->
 
 def make_requested(
     loop: int, event: str, at: int, request: str, offer: str, ids: list[str]
-) -> Decision:
+) -> DecisionRow:
     """A decision of a request; `offer` is the text of its actions."""
     rest, offer_at = cut_offer(request, offer)
     assert rest is not None

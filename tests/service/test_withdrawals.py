@@ -23,7 +23,7 @@ from windvane.service.store.files.withdrawal_file import (
     WithdrawalRecord,
 )
 from windvane.service.store.log import Store
-from windvane.service.store.rows import Decision
+from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer import writer_client
 
 ACTIONS = [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea", "soup")]
@@ -49,7 +49,7 @@ def rank_while_the_writer_is_stopped(server: Server, event: str) -> dict[str, An
     return answer
 
 
-def read_lessons(where: str | Path, event: str) -> tuple[Decision | None, int, list[str]]:
+def read_lessons(where: str | Path, event: str) -> tuple[DecisionRow | None, int, list[str]]:
     """The decision of an event, how many lessons there are, and what became of its rewards."""
     with Store(where) as store:
         decision = store.find_decision(1, event)

@@ -17,7 +17,7 @@ from windvane.service.loops.loop import Loop
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.service import Service
 from windvane.service.schemas import RankOptions
-from windvane.service.store.rows import Decision
+from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer.group_commit import Operation
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class TracedService(Service):
 
     def _decide(
         self, loop: Loop, request: RankOptions, offer: Offer, text: str, round_: int | None = None
-    ) -> Decision:
+    ) -> DecisionRow:
         context = self._contexts.get(id(request))
         if context is None:
             return super()._decide(loop, request, offer, text, round_)

@@ -19,7 +19,7 @@ from windvane.policy import Policy
 from windvane.service.clock import read_wall_us
 from windvane.service.loops.snapshot import decode_snapshot
 from windvane.service.store.log import Store
-from windvane.service.store.rows import Decision
+from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.loop_operations import PutLoop
 from windvane.service.store.writer.reward_matching import RewardTerms
@@ -121,9 +121,9 @@ def test_deleted_logs_keep_the_belief_and_the_round(
     assert one.funnel().ranked == count
 
 
-def build_decision(loop: int, event: str, at: int) -> Decision:
+def build_decision(loop: int, event: str, at: int) -> DecisionRow:
     answer = json.dumps({"eventId": event}).encode()
-    return Decision(
+    return DecisionRow(
         *(loop, event, sum(event.encode()), at, "Online", False, False, 0),
         *(np.ones(128).tobytes(), np.ones(1).tobytes(), '["ice"]', answer, "{}"),
     )

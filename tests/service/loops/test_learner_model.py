@@ -21,7 +21,7 @@ from windvane.service.loops.settings import Settings
 from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import Action, RankRequest
 from windvane.service.store.log import Store
-from windvane.service.store.rows import Decision
+from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.loop_operations import (
     PutHalfLifeChange,
@@ -55,7 +55,7 @@ def make_request(number: int, **options: object) -> RankRequest:
     return RankRequest(context_features=context, actions=actions, **options)  # type: ignore[arg-type]
 
 
-def decide(store: Store, loop: Loop, number: int, **options: object) -> Decision:
+def decide(store: Store, loop: Loop, number: int, **options: object) -> DecisionRow:
     request = make_request(number, event_id=f"e{number}", **options)
     decision = loop.decide(request, Offer(request.actions))
     decision = decision._replace(at=number * HOUR_US)

@@ -9,7 +9,7 @@ from store_helpers import create_loop, hold_writer, put_decision, put_reward
 from windvane.errors import StoreError
 from windvane.service.store.database import resolve_url
 from windvane.service.store.log import Store
-from windvane.service.store.writer.group_commit import Operation, Outcome, QueuedOperation
+from windvane.service.store.writer.group_commit import Operation, QueuedOperation, WriteOutcome
 from windvane.service.store.writer.log_news import LogNews, NotificationThread, collect_news
 from windvane.service.store.writer.loop_operations import PutSettings
 
@@ -32,8 +32,8 @@ def test_the_news_of_a_group_name_the_newest_lesson_and_change_of_each_loop(wher
             futures = [store.submit(operation) for operation in operations]
         results = [future.result(20) for future in futures]
     group = [QueuedOperation(operation, ticket) for ticket, operation in enumerate(operations)]
-    outcomes = [Outcome(ticket, result, None) for ticket, result in enumerate(results)]
-    failed = Outcome(9, None, StoreError("store: no", "refused"))
+    outcomes = [WriteOutcome(ticket, result, None) for ticket, result in enumerate(results)]
+    failed = WriteOutcome(9, None, StoreError("store: no", "refused"))
     news = {each.loop: each for each in collect_news(group, [*outcomes, failed])}
     assert news.keys() == {one, other}
     newest = [max(lesson.id for lesson in results[number].lessons) for number in range(3)]

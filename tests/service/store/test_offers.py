@@ -10,7 +10,7 @@ from windvane.service.store.queries.monitoring_queries import (
     list_decision_summaries,
     list_recent_requests,
 )
-from windvane.service.store.rows import Decision
+from windvane.service.store.rows import DecisionRow
 from windvane.service.store.schema import offers
 from windvane.service.store.writer.decision_operations import (
     USE_RESOLUTION_US,
@@ -23,7 +23,7 @@ HOUR = USE_RESOLUTION_US
 ACTIONS = '[{"id": "a", "features": []}, {"id": "b", "features": [{"é": 1}]}]'
 
 
-def make_offered(loop: int, event: str, at: int = 0, offer: str = ACTIONS) -> Decision:
+def make_offered(loop: int, event: str, at: int = 0, offer: str = ACTIONS) -> DecisionRow:
     """A decision as the service writes it: the offer is cut out, and the answer is not given."""
     decision = make_decision(loop, event, at)
     return decision._replace(
@@ -39,7 +39,7 @@ def count_offers(store: Store) -> int:
     return int(count)
 
 
-def put(store: Store, decision: Decision) -> None:
+def put(store: Store, decision: DecisionRow) -> None:
     assert store.submit(PutDecision(decision, TERMS)).result(20).is_new
 
 

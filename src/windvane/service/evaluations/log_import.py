@@ -27,7 +27,7 @@ from windvane.service.loops.model_factory import build_model
 from windvane.service.loops.settings import Settings, check_loop_name
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
-from windvane.service.store.rows import Decision, LoopRow
+from windvane.service.store.rows import DecisionRow, LoopRow
 from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.loop_operations import PutLoop
 from windvane.service.store.writer.reward_matching import RewardTerms
@@ -142,7 +142,7 @@ class LogImporter:
             return f"its event id must have at most {MAX_EVENT_ID_LENGTH} characters and no NUL"
         return None
 
-    def _make_decision(self, batch: LogBatch, row: int, features: DecisionFeatures) -> Decision:
+    def _make_decision(self, batch: LogBatch, row: int, features: DecisionFeatures) -> DecisionRow:
         """The decision of a row, as a loop that had made it would have written it."""
         context, actions = features
         chosen = int(batch.chosen[row])
@@ -160,7 +160,7 @@ class LogImporter:
             }
         )
         rest, offer_at = cut_offer(request.decode(), offer.decode())
-        decision = Decision(
+        decision = DecisionRow(
             loop=self._loop,
             event_id=batch.event_ids[row] or _name_event(batch, row),
             round=self._round,
@@ -180,7 +180,7 @@ class LogImporter:
         self._round += 1
         return decision
 
-    def _write(self, batch: LogBatch, decisions: list[tuple[Decision, int]]) -> None:
+    def _write(self, batch: LogBatch, decisions: list[tuple[DecisionRow, int]]) -> None:
         """Write decisions with their rewards, and wait until they are on disk."""
         for put, reward in self._submit(batch, decisions):
             self._imported += put.result().is_new
@@ -188,7 +188,7 @@ class LogImporter:
             reward.result()
 
     def _submit(
-        self, batch: LogBatch, decisions: list[tuple[Decision, int]]
+        self, batch: LogBatch, decisions: list[tuple[DecisionRow, int]]
     ) -> Iterator[tuple[Future[Any], Future[Any]]]:
         puts = [self._store.submit(PutDecision(each, self._terms)) for each, _ in decisions]
         rewards = [

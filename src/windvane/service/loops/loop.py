@@ -31,7 +31,7 @@ from windvane.service.schemas import RankOptions
 from windvane.service.store.decision_codec import render_answer
 from windvane.service.store.log import LogReader
 from windvane.service.store.rows import (
-    Decision,
+    DecisionRow,
     HalfLifeChange,
     Lesson,
     LogPosition,
@@ -68,7 +68,7 @@ def cut_offer(
     return text[:offer_at] + text[offer_at + len(offer_text) :], offer_at
 
 
-def render(decision: Decision, offer: Offer) -> bytes:
+def render(decision: DecisionRow, offer: Offer) -> bytes:
     """The answer to the rank request of a decision."""
     probabilities = np.frombuffer(decision.probabilities).tolist()
     return render_answer(
@@ -241,7 +241,7 @@ class Loop:
         text: str | None = None,
         degraded: bool = False,
         round_: int | None = None,
-    ) -> Decision:
+    ) -> DecisionRow:
         """A decision, ready for the store; a degraded one takes the first action, unlearned.
 
         `text` is the request as it came, for the log. `round_` is the round of the decision if
@@ -272,7 +272,7 @@ class Loop:
             features = None if mode == "LoggingOnly" else choice.features
         rest, offer_at = cut_offer(text, offer.text, offer.last_start)
         offer.last_start = offer_at or 0
-        return Decision(
+        return DecisionRow(
             loop=self.id,
             event_id=event_id,
             round=round_,

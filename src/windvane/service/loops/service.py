@@ -39,9 +39,9 @@ from windvane.service.loops.settings import Settings, check_loop_name, check_new
 from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.schemas import RankOptions
 from windvane.service.store.log import LogReader
-from windvane.service.store.rows import Decision
+from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer.decision_operations import Activate, PutDecision
-from windvane.service.store.writer.group_commit import Operation
+from windvane.service.store.writer.group_commit import TOO_LONG, Operation
 from windvane.service.store.writer.log_news import LogNews
 from windvane.service.store.writer.loop_operations import (
     SNAPSHOTS_BEFORE_DELETION,
@@ -60,7 +60,7 @@ from windvane.service.store.writer.reward_operations import (
     RewardEntry,
 )
 from windvane.service.store.writer.server_operations import RoundRange, TakeRounds
-from windvane.service.store.writer.writer_client import TOO_LONG, WriterClient
+from windvane.service.store.writer.writer_client import WriterClient
 
 WRITE_TIMEOUT_SECONDS = 2.0  # for which a request waits for the log
 DEGRADED_WRITE_TIMEOUT_SECONDS = 0.2  # for which a rank request waits while the log fails
@@ -218,7 +218,7 @@ class Service:
 
     def _decide(
         self, loop: Loop, request: RankOptions, offer: Offer, text: str, round_: int | None = None
-    ) -> Decision:
+    ) -> DecisionRow:
         """A decision; a degraded one if a defect keeps the loop from choosing."""
         try:
             return loop.decide(request, offer, text, round_=round_)
@@ -231,7 +231,7 @@ class Service:
 
     def _degrade(
         self, loop: Loop, request: RankOptions, offer: Offer, text: str, reason: str
-    ) -> Decision:
+    ) -> DecisionRow:
         """The decision of a degraded answer, because the log cannot take another one."""
         self._log_degraded(reason)
         return loop.decide(request, offer, text, degraded=True)

@@ -20,7 +20,7 @@ from windvane.service.store.files.withdrawal_file import (
     WithdrawalRecord,
 )
 from windvane.service.store.log import LogReader
-from windvane.service.store.rows import Decision
+from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer.decision_operations import Withdraw
 from windvane.service.store.writer.reward_matching import RewardTerms
 from windvane.service.store.writer.writer_client import WriterClient
@@ -44,11 +44,11 @@ class Withdrawals:
         """Whether one more decision could be withdrawn, if it came to that."""
         return self._file is None or len(self._undecided) < self._file.free_count
 
-    def begin_decision(self, decision: Decision) -> None:
+    def begin_decision(self, decision: DecisionRow) -> None:
         """Keep room for a decision that is submitted now."""
         self._undecided[id(decision)] = decision.at
 
-    def end_decision(self, decision: Decision) -> None:
+    def end_decision(self, decision: DecisionRow) -> None:
         """Give the room back: the decision is in the log, or was recorded, or cannot be there."""
         del self._undecided[id(decision)]
 
@@ -61,7 +61,7 @@ class Withdrawals:
             before_us = min(before_us, next(iter(times.values()), before_us))
         return before_us
 
-    def add(self, decision: Decision, replacement: Decision, terms: RewardTerms) -> None:
+    def add(self, decision: DecisionRow, replacement: DecisionRow, terms: RewardTerms) -> None:
         """Record that a decision is to be withdrawn, then withdraw it as soon as the log works.
 
         Raises a StoreError if the record cannot be written: then the degraded answer must not go
@@ -118,7 +118,7 @@ class Withdrawals:
             self._file.remove(slot)
 
 
-def _find_decision(store: LogReader, record: WithdrawalRecord) -> Decision | None:
+def _find_decision(store: LogReader, record: WithdrawalRecord) -> DecisionRow | None:
     """Find the decision to withdraw; None if the log has none, or one that cannot be read."""
     try:
         return store.find_decision(record.loop, record.event_id)
@@ -128,7 +128,7 @@ def _find_decision(store: LogReader, record: WithdrawalRecord) -> Decision | Non
         return None
 
 
-def _make_record(decision: Decision, replacement: Decision) -> WithdrawalRecord:
+def _make_record(decision: DecisionRow, replacement: DecisionRow) -> WithdrawalRecord:
     """Make a record that fits into a slot, with fewer action ids if need be."""
     room = RECORD_BYTES - NUMBERS_BYTES - len(decision.event_id.encode())
     actions = replacement.actions
@@ -151,7 +151,7 @@ def _make_record(decision: Decision, replacement: Decision) -> WithdrawalRecord:
     )
 
 
-def _restore_withdrawal(record: WithdrawalRecord, stored: Decision | None) -> Withdraw:
+def _restore_withdrawal(record: WithdrawalRecord, stored: DecisionRow | None) -> Withdraw:
     """Make the operation again; the answer of the replacement is the one that the client got."""
     actions, chosen = record.actions, record.chosen
     if stored is not None and stored.round == record.round:
@@ -161,7 +161,7 @@ def _restore_withdrawal(record: WithdrawalRecord, stored: Decision | None) -> Wi
     action_ids = decode_action_ids(actions)
     probabilities = np.zeros(len(action_ids))
     probabilities[chosen] = 1.0
-    replacement = Decision(
+    replacement = DecisionRow(
         loop=record.loop,
         event_id=record.event_id,
         round=record.round,

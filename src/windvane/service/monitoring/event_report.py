@@ -7,7 +7,7 @@ from windvane.service.loops.loop import Loop
 from windvane.service.monitoring.panel_schemas import FeatureWeight, PageStruct
 from windvane.service.schemas import decode_rank_request
 from windvane.service.store.decision_codec import decode_action_ids
-from windvane.service.store.rows import Decision, Reward
+from windvane.service.store.rows import DecisionRow, RewardRow
 from windvane.types import Floats
 
 SHOWN_REASONS = 12
@@ -57,7 +57,7 @@ def report_event(loop: Loop, event: str) -> EventReport | None:
     return _build_report(loop, decision, loop.store.list_rewards(loop.id, event))
 
 
-def _build_report(loop: Loop, decision: Decision, rewards: list[Reward]) -> EventReport:
+def _build_report(loop: Loop, decision: DecisionRow, rewards: list[RewardRow]) -> EventReport:
     names = decode_action_ids(decision.actions)
     probabilities = np.frombuffer(decision.probabilities)
     chosen = decision.chosen
@@ -89,7 +89,7 @@ def _build_report(loop: Loop, decision: Decision, rewards: list[Reward]) -> Even
     )
 
 
-def _estimate_actions(loop: Loop, decision: Decision) -> tuple[list[float], list[FeatureWeight]]:
+def _estimate_actions(loop: Loop, decision: DecisionRow) -> tuple[list[float], list[FeatureWeight]]:
     """Compute the current estimate of each action, and the parts of the chosen one's."""
     request = decode_rank_request(decision.whole_request)
     context, actions = request.context_features, request.actions
@@ -102,7 +102,7 @@ def _estimate_actions(loop: Loop, decision: Decision) -> tuple[list[float], list
     return values, reasons
 
 
-def _explain_choice(decision: Decision, names: list[str], probabilities: Floats) -> str:
+def _explain_choice(decision: DecisionRow, names: list[str], probabilities: Floats) -> str:
     """Say in a sentence or two why this action was chosen."""
     probability = float(probabilities[decision.chosen])
     likeliest = int(probabilities.argmax())

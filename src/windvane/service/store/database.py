@@ -233,8 +233,8 @@ def _pool_settings(writes: bool) -> dict[str, int]:
 def _set_pragmas(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA page_count")
-    (page_count,) = cursor.fetchone()
-    if not page_count:  # later it changes nothing, but writes and waits for other writers
+    is_new = cursor.fetchone() == (0,)
+    if is_new:  # later it changes nothing, but writes and waits for other writers
         cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")
     for pragma in (
         "journal_mode = WAL",

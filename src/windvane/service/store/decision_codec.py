@@ -15,7 +15,7 @@ import numpy as np
 from windvane.beliefs.bank.lesson_format import is_lesson
 from windvane.errors import StoreError
 from windvane.service.schemas import Ranked, RankResponse
-from windvane.service.store.rows import Decision
+from windvane.service.store.rows import DecisionRow
 
 MAX_PACKED_DIM = 2**16 - 1
 MAX_DISTINCT_NUMBERS = 128  # the codes of which have 7 bits
@@ -103,7 +103,7 @@ def render_answer(
     return _encode_json(RankResponse(ranking, event_id, action_ids[chosen], degraded))
 
 
-def get_answer(decision: Decision) -> bytes:
+def get_answer(decision: DecisionRow) -> bytes:
     """The answer of a decision; an empty one is rebuilt from the other fields."""
     return decision.answer or rebuild_answer(
         decision.event_id,

@@ -29,15 +29,15 @@ from windvane.service.store.decision_codec import get_answer, unpack_features
 from windvane.service.store.files.backup import copy_database
 from windvane.service.store.files.data_directory import save_progress
 from windvane.service.store.rows import (
-    Decision,
+    DecisionRow,
     Funnel,
     HalfLifeChange,
     Key,
     Lesson,
-    LoggedDecision,
     LogPosition,
     LoopRow,
-    Reward,
+    RewardedDecision,
+    RewardRow,
     SettingsChange,
     Snapshot,
 )
@@ -143,21 +143,21 @@ class LogReader:
         query = select(*counters.c[Funnel._fields]).where(counters.c.loop == loop)
         return next((Funnel(*row) for row in self.fetch_all(query)), Funnel())
 
-    def find_decision(self, loop: int, event_id: str) -> Decision | None:
+    def find_decision(self, loop: int, event_id: str) -> DecisionRow | None:
         """Find the decision of an event; returns None if there is none."""
-        query = select_decisions(Decision._fields).where(
+        query = select_decisions(DecisionRow._fields).where(
             decisions.c.loop == loop, decisions.c.event_id == event_id
         )
         return next((to_decision(row) for row in self.fetch_all(query)), None)
 
-    def list_rewards(self, loop: int, event_id: str) -> list[Reward]:
+    def list_rewards(self, loop: int, event_id: str) -> list[RewardRow]:
         """List all rewards of an event, of any status, oldest first."""
         query = (
-            select(*rewards.c[Reward._fields])
+            select(*rewards.c[RewardRow._fields])
             .where(rewards.c.loop == loop, rewards.c.event_id == event_id)
             .order_by(rewards.c.id)
         )
-        return [Reward(*row) for row in self.fetch_all(query)]
+        return [RewardRow(*row) for row in self.fetch_all(query)]
 
     def find_last_round(self, loop: int) -> int | None:
         """Find the round of the last decision in the log; returns None if there is none."""
@@ -221,7 +221,7 @@ class LogReader:
         until: int | None = None,
         with_payloads: bool = True,
         batch: int = BATCH_ROWS,
-    ) -> Iterator[list[LoggedDecision]]:
+    ) -> Iterator[list[RewardedDecision]]:
         """Iterate over the decisions made in [since, until), in batches, ordered by id.
 
         Without payloads, the action ids, the answer and the request are left empty, which is much
@@ -243,7 +243,7 @@ class LogReader:
             yield [to_logged_decision(row, with_payloads) for row in rows]
             after = rows[-1].id
 
-    def list_recent_decisions(self, loop: int, limit: int) -> list[LoggedDecision]:
+    def list_recent_decisions(self, loop: int, limit: int) -> list[RewardedDecision]:
         """List the last decisions, newest first, without payloads."""
         query = select_logged_decisions(with_payloads=False).where(decisions.c.loop == loop)
         rows = self.fetch_all(query.order_by(decisions.c.id.desc()).limit(limit))
@@ -370,13 +370,13 @@ PAYLOAD_COLUMNS: dict[str, str | bytes | None] = {
     "offer": None,
     "offer_at": None,
 }
-LIGHT_COLUMNS = [name for name in Decision._fields if name not in PAYLOAD_COLUMNS]
+LIGHT_COLUMNS = [name for name in DecisionRow._fields if name not in PAYLOAD_COLUMNS]
 
 
 def select_logged_decisions(with_payloads: bool) -> Select[Any]:
     """Select decisions, the sum of their lessons, and whether that is the default reward."""
     of_decision = lessons.c.decision == decisions.c.id
-    return select_decisions(Decision._fields if with_payloads else LIGHT_COLUMNS).add_columns(
+    return select_decisions(DecisionRow._fields if with_payloads else LIGHT_COLUMNS).add_columns(
         select(func.sum(lessons.c.value)).where(of_decision).scalar_subquery(),
         select(func.min(lessons.c.kind)).where(of_decision).scalar_subquery(),
     )
@@ -391,24 +391,24 @@ def select_decisions(names: Sequence[str]) -> Select[Any]:
     return select(*columns).select_from(DECISIONS_WITH_OFFERS)
 
 
-def to_logged_decision(row: Sequence[Any], with_payloads: bool) -> LoggedDecision:
+def to_logged_decision(row: Sequence[Any], with_payloads: bool) -> RewardedDecision:
     """The decision of a row of `select_logged_decisions`, with its reward."""
     *columns, reward, first_kind = row
     if with_payloads:
         decision = to_decision(columns)
     else:
         fields: dict[str, Any] = dict(zip(LIGHT_COLUMNS, columns, strict=True))
-        decision = _unpack_decision(Decision(**(PAYLOAD_COLUMNS | fields)))
-    return LoggedDecision(decision, reward=reward, defaulted=first_kind == "default")
+        decision = _unpack_decision(DecisionRow(**(PAYLOAD_COLUMNS | fields)))
+    return RewardedDecision(decision, reward=reward, defaulted=first_kind == "default")
 
 
-def to_decision(columns: Sequence[Any]) -> Decision:
+def to_decision(columns: Sequence[Any]) -> DecisionRow:
     """The decision of all its columns, in the order of its fields."""
-    decision = _unpack_decision(Decision(*columns))
+    decision = _unpack_decision(DecisionRow(*columns))
     return decision._replace(answer=get_answer(decision))
 
 
-def _unpack_decision(decision: Decision) -> Decision:
+def _unpack_decision(decision: DecisionRow) -> DecisionRow:
     if decision.features is None:
         return decision
     return decision._replace(features=unpack_features(decision.features))

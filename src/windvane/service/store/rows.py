@@ -26,7 +26,7 @@ class SettingsChange(NamedTuple):
     previous: int = 0  # id of the change of settings before this one, if the writer adds it
 
 
-class Decision(NamedTuple):
+class DecisionRow(NamedTuple):
     """A rank request and its answer; the store sets `id` and `activated_at`.
 
     An empty answer is rebuilt from the other fields when the log is read.
@@ -63,15 +63,15 @@ def join_request(request: str, offer: str | None, offer_at: int | None) -> str:
     return f"{request[:offer_at]}{offer}{request[offer_at:]}"
 
 
-class LoggedDecision(NamedTuple):
+class RewardedDecision(NamedTuple):
     """A decision with the reward that was learned for it; None while the decision waits."""
 
-    decision: Decision
+    decision: DecisionRow
     reward: float | None
     defaulted: bool
 
 
-class Reward(NamedTuple):
+class RewardRow(NamedTuple):
     """A reward as the client sent it; `status` is the name of a reward count of `Funnel`."""
 
     id: int

@@ -17,7 +17,7 @@ import msgspec
 from sqlalchemy import and_, bindparam, delete, exists, func, select, update
 
 from windvane.service.store.decision_codec import get_answer, pack_features, rebuild_answer
-from windvane.service.store.rows import Decision, Lesson
+from windvane.service.store.rows import DecisionRow, Lesson
 from windvane.service.store.schema import (
     ACTION_IDS,
     DECISIONS_WITH_OFFERS,
@@ -93,7 +93,7 @@ class PutDecision(msgspec.Struct, Operation[PutDecisionResult], frozen=True, arr
 
     result: ClassVar[type] = PutDecisionResult
 
-    decision: Decision
+    decision: DecisionRow
     terms: RewardTerms
     has_generated_id: bool = False  # then no stored decision or reward can have this event id
 
@@ -152,7 +152,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
-def _insert_decisions(transaction: Transaction, loop: int, new: list[Decision]) -> None:
+def _insert_decisions(transaction: Transaction, loop: int, new: list[DecisionRow]) -> None:
     """Insert decisions; those with features wait for their reward from now on."""
     offer_ids = put_offers(transaction, loop, new)
     rows = [
@@ -256,8 +256,8 @@ class Withdraw(Operation[None]):
 
     result: ClassVar[type] = type(None)
 
-    withdrawn: Decision
-    replacement: Decision
+    withdrawn: DecisionRow
+    replacement: DecisionRow
     terms: RewardTerms
 
     @property
@@ -343,10 +343,10 @@ ON CONFLICT (loop, hash) DO UPDATE SET last_used = excluded.last_used
 
 
 def put_offers(
-    transaction: Transaction, loop: int, new: Sequence[Decision]
+    transaction: Transaction, loop: int, new: Sequence[DecisionRow]
 ) -> dict[str | None, int | None]:
     """Write the offers of new decisions that the log lacks; returns the ids of all, by offer."""
-    last_uses: dict[str, Decision] = {}
+    last_uses: dict[str, DecisionRow] = {}
     for decision in new:
         if decision.offer is not None:
             last = last_uses.setdefault(decision.offer, decision)

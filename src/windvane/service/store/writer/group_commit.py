@@ -123,7 +123,7 @@ Batch = list[QueuedOperation]
 Begin = Callable[[], AbstractContextManager[Connection]]  # begins a transaction, and ends it
 
 
-class Outcome(NamedTuple):
+class WriteOutcome(NamedTuple):
     """The result of the operation with this ticket, or its error."""
 
     ticket: Any
@@ -205,14 +205,14 @@ class _DeadlinePassedError(Exception):
     """The deadline of an operation passed while its transaction was open."""
 
 
-def commit_group(begin: Begin, group: list[QueuedOperation]) -> list[Outcome]:
+def commit_group(begin: Begin, group: list[QueuedOperation]) -> list[WriteOutcome]:
     """Write a group in one transaction.
 
     If an operation fails, the group is rolled back and written again with a savepoint for each
     operation, so that only the faulty ones fail. If the database itself fails, all fail. Operations
     whose deadline passes before the commit are not written.
     """
-    late: list[Outcome] = []
+    late: list[WriteOutcome] = []
     while True:
         now = time.monotonic()
         late += [_make_late_outcome(queued) for queued in group if queued.deadline < now]
@@ -225,7 +225,7 @@ def commit_group(begin: Begin, group: list[QueuedOperation]) -> list[Outcome]:
             continue
 
 
-def _commit_or_fail(begin: Begin, group: list[QueuedOperation]) -> list[Outcome]:
+def _commit_or_fail(begin: Begin, group: list[QueuedOperation]) -> list[WriteOutcome]:
     batches = _split_into_batches(group)
     deadline = min(queued.deadline for queued in group)
     try:
@@ -240,11 +240,11 @@ def _commit_or_fail(begin: Begin, group: list[QueuedOperation]) -> list[Outcome]
     except _DeadlinePassedError:
         raise
     except Exception as error:
-        return [Outcome(queued.ticket, None, map_error(error)) for queued in group]
+        return [WriteOutcome(queued.ticket, None, map_error(error)) for queued in group]
 
 
-def _make_late_outcome(queued: QueuedOperation) -> Outcome:
-    return Outcome(queued.ticket, None, StoreError(f"store: {TOO_LONG}", "locked"))
+def _make_late_outcome(queued: QueuedOperation) -> WriteOutcome:
+    return WriteOutcome(queued.ticket, None, StoreError(f"store: {TOO_LONG}", "locked"))
 
 
 def _split_into_batches(group: list[QueuedOperation]) -> list[Batch]:
@@ -270,9 +270,9 @@ def _split_into_batches(group: list[QueuedOperation]) -> list[Batch]:
 def _commit(
     begin: Begin,
     batches: list[Batch],
-    run: Callable[[Transaction, Batch], Iterator[Outcome]],
+    run: Callable[[Transaction, Batch], Iterator[WriteOutcome]],
     deadline: float,
-) -> list[Outcome]:
+) -> list[WriteOutcome]:
     with begin() as connection:
         transaction = Transaction(connection, _get_sqlite_driver(connection), Counter(), {})
         before = _lock_positions(transaction, batches)
@@ -285,15 +285,15 @@ def _commit(
     return outcomes
 
 
-def _run_together(transaction: Transaction, batch: Batch) -> Iterator[Outcome]:
+def _run_together(transaction: Transaction, batch: Batch) -> Iterator[WriteOutcome]:
     """Write a batch as a whole; an error spoils the whole transaction."""
     operations = [queued.operation for queued in batch]
     results = operations[0].run_batch(transaction, operations)
     for queued, result in zip(batch, results, strict=True):
-        yield Outcome(queued.ticket, result, None)
+        yield WriteOutcome(queued.ticket, result, None)
 
 
-def _run_one_by_one(transaction: Transaction, batch: Batch) -> Iterator[Outcome]:
+def _run_one_by_one(transaction: Transaction, batch: Batch) -> Iterator[WriteOutcome]:
     """Write each operation in a savepoint of its own; an error fails that operation alone."""
     for operation, ticket, _ in batch:
         counts_before = transaction.counter_changes.copy()
@@ -301,7 +301,7 @@ def _run_one_by_one(transaction: Transaction, batch: Batch) -> Iterator[Outcome]
         try:
             with transaction.connection.begin_nested():
                 (result,) = operation.run_batch(transaction, [operation])
-            yield Outcome(ticket, result, None)
+            yield WriteOutcome(ticket, result, None)
         except Exception as error:
             store_error = map_error(error)
             if is_database_failure(store_error):
@@ -310,7 +310,7 @@ def _run_one_by_one(transaction: Transaction, batch: Batch) -> Iterator[Outcome]
             transaction.counter_changes.update(counts_before)
             transaction.positions.clear()
             transaction.positions.update(positions_before)
-            yield Outcome(ticket, None, store_error)
+            yield WriteOutcome(ticket, None, store_error)
 
 
 _POSITION_COLUMNS = ", ".join(LogPosition._fields)

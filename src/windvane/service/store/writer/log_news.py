@@ -19,7 +19,7 @@ from sqlalchemy import URL
 
 from windvane.service.store.database import make_engine
 from windvane.service.store.rows import SettingsChange
-from windvane.service.store.writer.group_commit import Outcome, QueuedOperation
+from windvane.service.store.writer.group_commit import QueuedOperation, WriteOutcome
 
 POSTGRESQL_CHANNEL = "windvane"
 RECONNECT_SECONDS = 0.5
@@ -35,7 +35,9 @@ class LogNews(NamedTuple):
     change: int  # 0: no change of settings was written
 
 
-def collect_news(group: Sequence[QueuedOperation], outcomes: Sequence[Outcome]) -> list[LogNews]:
+def collect_news(
+    group: Sequence[QueuedOperation], outcomes: Sequence[WriteOutcome]
+) -> list[LogNews]:
     """List how far a group has brought the log of each loop."""
     loops = {queued.ticket: queued.operation.loop_id for queued in group}
     lessons: dict[int, int] = {}

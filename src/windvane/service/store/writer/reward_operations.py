@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 from sqlalchemy import bindparam, func, select, tuple_
 
-from windvane.service.store.rows import Lesson, Reward
+from windvane.service.store.rows import Lesson, RewardRow
 from windvane.service.store.schema import rewards
 from windvane.service.store.writer.group_commit import BatchKey, Operation, Phase, Transaction
 from windvane.service.store.writer.reward_matching import (
@@ -95,7 +95,7 @@ class PutReward(msgspec.Struct, Operation[PutRewardResult], frozen=True, array_l
             if status in LESSON_KIND:
                 state = states[put.event_id]
                 drafts.append(LessonDraft(state, LESSON_KIND[status], put.value, put.at))
-        transaction.insert_many("rewards", ("loop", *Reward._fields[1:]), rows)
+        transaction.insert_many("rewards", ("loop", *RewardRow._fields[1:]), rows)
         learned = iter(write_lessons(transaction, loop, drafts))
         return [
             PutRewardResult(status, (next(learned),) if status in LESSON_KIND else ())

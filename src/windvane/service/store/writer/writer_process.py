@@ -25,8 +25,8 @@ from windvane.service.store.files.data_directory import save_progress
 from windvane.service.store.files.service_lock import open_as_service
 from windvane.service.store.writer.group_commit import (
     MAX_GROUP_OPERATIONS,
-    Outcome,
     QueuedOperation,
+    WriteOutcome,
     commit_group,
 )
 from windvane.service.store.writer.log_news import LogNews, NotificationThread, collect_news
@@ -309,7 +309,7 @@ class Writer:
             return []
         return [_queue_operation(request) for request in requests]
 
-    def send_outcomes(self, outcomes: Sequence[Outcome]) -> None:
+    def send_outcomes(self, outcomes: Sequence[WriteOutcome]) -> None:
         """Send the outcomes of a group; the replies have all lessons."""
         self._send(encode(WriterMessage(NO_NEWS, [_make_reply(outcome) for outcome in outcomes])))
 
@@ -341,6 +341,6 @@ def _queue_operation(request: WriteRequest) -> QueuedOperation:
     return QueuedOperation(operation, request.number, request.deadline)
 
 
-def _make_reply(outcome: Outcome) -> WriteReply:
+def _make_reply(outcome: WriteOutcome) -> WriteReply:
     error = None if outcome.error is None else (str(outcome.error), outcome.error.kind)
     return WriteReply(outcome.ticket, outcome.result, error)
