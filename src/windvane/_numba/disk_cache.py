@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from filelock import FileLock
 
 PACKAGE = Path(__file__).parent.parent
-IMPORT = re.compile(rb"^ *from windvane\.?([\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
+IMPORT = re.compile(rb"from windvane\.?([\w.]*) import (\([^)]*\)|.*)")
 # Private names of numba's caches; without one of them, code is loaded in numba's way.
 NEEDED = ("load_overload", "_load_overload", "_guard_against_spurious_io_errors")
 
