@@ -1,7 +1,6 @@
 """`@compiled`: each function is compiled once, and all processes run the same machine code."""
 
 import ast
-import gc
 import os
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from numba.core.caching import FunctionCache
 
-from windvane._interpreter import no_garbage_collection
 from windvane._numba import compilation, compile_notice, disk_cache, linking
 from windvane._numba.compilation import call_directly, compiled
 from windvane.beliefs.full.block import refresh
@@ -338,57 +336,6 @@ def test_a_direct_call_works_without_the_compiler() -> None:
         text=True,
     )
     assert ended.stdout == "3\n", ended.stderr
-
-
-ROOM_RUN = """
-import sys
-from windvane._interpreter import call_with_room
-
-def count_frames(depth):
-    return 1 if depth == 0 else 1 + count_frames(depth - 1)
-
-print(call_with_room(count_frames, 600), call_with_room.__code__.co_stacksize)
-try:
-    call_with_room(int, "x")
-except ValueError as error:
-    print(error)
-"""
-
-
-def test_a_call_with_room_calls_and_raises_as_any_other() -> None:
-    command = [sys.executable, "-c", ROOM_RUN]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.splitlines() == [
-        "601 131072",
-        "invalid literal for int() with base 10: 'x'",
-    ]
-
-
-def test_garbage_is_collected_again_after_a_compilation_that_fails() -> None:
-    is_enabled = []
-
-    def fail() -> None:
-        is_enabled.append(gc.isenabled())
-        raise ValueError("stop")
-
-    with pytest.raises(ValueError, match="stop"), no_garbage_collection():
-        fail()
-    assert [*is_enabled, gc.isenabled()] == [False, True]
-
-
-@pytest.mark.parametrize("freezes", [False, True])
-def test_objects_made_without_searches_for_garbage_are_old_afterwards(freezes: bool) -> None:
-    """What a program has frozen stays frozen."""
-    gc.collect()
-    if freezes:
-        gc.freeze()
-    frozen = gc.get_freeze_count()
-    with no_garbage_collection():
-        made = [[number] for number in range(1000)]
-        new = gc.get_count()[0]
-    is_old = any(each is made[0] for each in gc.get_objects(generation=2))
-    assert (new >= 1000, is_old, gc.get_freeze_count()) == (True, not freezes, frozen)
-    gc.unfreeze()
 
 
 def test_types_of_arguments_are_those_of_numba() -> None:

@@ -1,6 +1,5 @@
 """The package as a whole: its public names and what loading them loads."""
 
-import gc
 import subprocess
 import sys
 
@@ -29,8 +28,24 @@ def test_names_are_loaded_when_they_are_used() -> None:
         getattr(wv, name)
 
 
-def test_a_name_is_loaded_without_a_search_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wv, "_load", lambda name: gc.isenabled())
-    assert wv.__getattr__("some_name") is False
-    monkeypatch.delattr(wv, "some_name")
-    assert gc.isenabled()
+FIRST_USE = """
+import gc, numpy as np, sys
+def read_state():
+    return gc.get_threshold(), gc.isenabled(), gc.get_freeze_count(), sys.getrecursionlimit()
+before, events = read_state(), []
+sys.addaudithook(lambda name, _: events.append(name))
+import windvane as wv
+policy = wv.Policy(3, "keep()", "greedy()")
+policy.learn(policy.choose(np.eye(3)), 1.0)
+learner = wv.Learner(seed=1)
+learner.reward(learner.rank({}, ["news", "match"]), 1.0)
+assert "import" in events
+print([name for name in events if name in {"subprocess.Popen", "os.fork", "os.posix_spawn"}])
+print(read_state() == before)
+"""
+
+
+def test_a_first_use_starts_no_process_and_leaves_the_interpreter_as_it_is() -> None:
+    command = [sys.executable, "-c", FIRST_USE]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.stdout == "[]\nTrue\n", ended.stderr

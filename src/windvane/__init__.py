@@ -8,8 +8,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from windvane._interpreter import no_garbage_collection
-
 if TYPE_CHECKING:
     from windvane.beliefs.adaptive.policies import Adaptive, BanditsOverBandits, PredictiveMemory
     from windvane.beliefs.adaptive.selection import Adaptation
@@ -113,8 +111,7 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names.s
 
 def __getattr__(name: str) -> object:
     """Load a public name, a public module, or `__all__`."""
-    with no_garbage_collection():
-        globals()[name] = value = _load(name)
+    globals()[name] = value = _load(name)
     return value
 
 

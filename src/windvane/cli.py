@@ -1,6 +1,5 @@
 """The command line: one command a task, results on stdout, messages on stderr."""
 
-import gc
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -18,8 +17,6 @@ from windvane.service.log_cli import import_log
 
 if TYPE_CHECKING:
     from windvane.names import Name
-
-NEW_OBJECTS_BEFORE_COLLECTION = 100_000  # imports make several times as many, and keep them
 
 app = typer.Typer(
     add_completion=False,
@@ -112,7 +109,6 @@ def _print_tables(tables: Mapping[str, Sequence[Mapping[str, Cell]]], as_json: b
 
 def main() -> None:
     """Run the command line; a user's mistake prints one line on stderr and exits with code 2."""
-    gc.set_threshold(NEW_OBJECTS_BEFORE_COLLECTION)
     try:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):

@@ -109,7 +109,6 @@ class Learner(Persistent):
     """
 
     FILE_KIND = "Learner"
-    _has_kernels = False  # whether this process has loaded what all learners call
 
     def __init__(
         self,
@@ -175,8 +174,6 @@ class Learner(Persistent):
         ids, offered, features = read_offer(check_list("actions", actions))
         places = find_places(ids, exclude)
         when = time.time() if at is None else validation.real("rank", "at", at)
-        if not Learner._has_kernels:
-            self._load_kernels()
         ranking, packed = self.rank_packed(contexts, offered, places, when, self.round)
         index = places[ranking.chosen]
         probabilities = ranking.probabilities
@@ -198,14 +195,6 @@ class Learner(Persistent):
             features={**features[index]},
             packed=packed,
         )
-
-    @staticmethod
-    def _load_kernels() -> None:
-        """Load or compile what learners call, in two processes if that is faster."""
-        from windvane.beliefs.bank.entry_points import load_ranking
-
-        load_ranking()
-        Learner._has_kernels = True
 
     def rank_packed(
         self,

@@ -111,9 +111,13 @@ ridge=0.01)
         self._bind_kernels()
 
     def _bind_kernels(self) -> None:
-        from windvane.beliefs.full.entry_points import load_pair
+        from windvane._numba.compilation import compile_for  # imported late: it loads numba
+        from windvane.beliefs.full.choosing import select_choose
+        from windvane.beliefs.full.learning import select_learn
 
-        self._choose, self._learn = load_pair(self._arrays)
+        choose, learn = select_choose(self._arrays.rules), select_learn(self._arrays.rules)
+        self._choose = compile_for(choose, self._arrays, np.zeros((1, 1)), 0, 0)
+        self._learn = compile_for(learn, self._arrays, np.zeros(1), 0.0, 0.0)
 
     def __repr__(self) -> str:
         floor = f", floor={self.floor!r}" if self.floor else ""

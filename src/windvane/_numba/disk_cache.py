@@ -76,13 +76,6 @@ def cache_folder(function: Callable[..., object]) -> Path:
     return Path(_open_cache(function).cache_path)
 
 
-def is_compiled(function: Callable[..., object]) -> bool:
-    """Whether this version of a function is loaded or on disk, for some signature."""
-    if getattr(function, "overloads", True):  # without them NUMBA_DISABLE_JIT is set
-        return True
-    return has_cache_folder(function) and bool(_open_cache(function)._cache_file._load_index())
-
-
 def is_on_disk(dispatcher: Any, signature: Any) -> bool:
     """Whether the machine code for a signature is on disk: it is then loaded without a lock.
 

@@ -21,7 +21,6 @@ from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler import Compiler, CompileResult
 from numba.core.cpu import CPUContext
 
-from windvane._interpreter import call_with_room, no_garbage_collection
 from windvane._numba.compile_notice import compile_notice
 
 NEEDED = {
@@ -177,13 +176,12 @@ class EntryCompiler(Compiler):  # type: ignore[misc]
         self.state.library.enable_object_caching()
         with ExitStack() as stack:
             stack.enter_context(compile_notice.watch())
-            stack.enter_context(no_garbage_collection())
             # Every library that is created in the meantime is a linked one, and numba makes no
             # functions that C could call, as it does of every function that it calls itself.
             context = self.state.targetctx
             stack.enter_context(_replacing(codegen, "_library_class", LinkedLibrary))
             stack.enter_context(_replacing(context, "create_cfunc_wrapper", _do_nothing))
-            result = call_with_room(super().compile_extra, function)
+            result = super().compile_extra(function)
         result = EntryResult(*result)
         for environment in result._find_referenced_environments():
             codegen.set_env(environment.env_name, environment)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,6 @@ from windvane.errors import SettingError
 if TYPE_CHECKING:
     from windvane.lab.studies.result import StudyResult
 
-DRAWING_MODULES = ("windvane.lab.output.regret_figure", "matplotlib.backends.backend_pdf")
 Replications = Annotated[int, typer.Option(min=1, help="Number of replications.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
 Out = Annotated[Path, typer.Option(help="Folder for the pictures and the numbers.")]
@@ -55,7 +53,7 @@ def reproduce(
     """Play the paper's experiment and draw its figure. Print its numbers, judge its claims."""
     from windvane import lab
 
-    with _explain_interruption(out), _compiling_largest_engine(on):
+    with _explain_interruption(out):
         result = lab.reproduce(
             protocol,
             replications,
@@ -231,23 +229,6 @@ def _explain_interruption(out: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         print_message(f"stopped; the same command goes on from what {out} keeps")
         raise
-
-
-@contextmanager
-def _compiling_largest_engine(on: str) -> Iterator[None]:
-    """Let another process compile what takes longest, while this one imports and compiles the rest.
-
-    That process takes longer, so the import of what draws the result costs no time here.
-    """
-    if on != "threads":
-        yield
-        return
-    from windvane.lab.engines.entry_points import compiling_engine
-
-    with compiling_engine("widths"):
-        for name in DRAWING_MODULES:
-            import_module(name)
-        yield
 
 
 def _print(result: "StudyResult", out: Path, as_json: bool) -> None:

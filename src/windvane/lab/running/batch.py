@@ -1,12 +1,11 @@
 """Run several experiments on threads or on Ray."""
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
-from windvane.lab.engines.entry_points import compile_engines, name_engine
 from windvane.lab.progress import Report, TaskProgress
 from windvane.lab.running.experiment import (
     Experiment,
@@ -32,7 +31,7 @@ def run_all(
     folder = None if checkpoint is None else Path(checkpoint)
     for name, experiment in experiments.items():
         report(TaskProgress(name, 0, experiment.replications, "replications"))
-    with _open_runner(on, experiments.values()) as runner:
+    with _open_runner(on) as runner:
         results = run_experiments(experiments, runner, _Counter(experiments, report).add, folder)
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
@@ -52,20 +51,10 @@ class _Counter:
         self._report(TaskProgress(name, self._done[name], self._totals[name], "replications"))
 
 
-def _name_engines(experiments: Iterable[Experiment]) -> Iterator[str | None]:
-    """Name the engines that play experiments, as one draw of each world tells."""
-    for experiment in experiments:
-        if not experiment.world.action_set:
-            draw = experiment.world.draw(experiment.seed)
-            for player in experiment.players:
-                yield name_engine(player, draw)
-
-
 @contextmanager
-def _open_runner(on: str, experiments: Iterable[Experiment]) -> Iterator[Runner]:
+def _open_runner(on: str) -> Iterator[Runner]:
     """Open the runner that `on` names; all experiments share one connection to Ray."""
     if on == "threads":
-        compile_engines(_name_engines(experiments))
         yield make_thread_runner()
         return
     from windvane.evaluation.ray_tasks import connect_to_ray
