@@ -13,9 +13,16 @@ import numpy as np
 
 from windvane import policy_file, validation
 from windvane.beliefs.bank.bank import HALF_LIVES, BeliefBank
+from windvane.beliefs.bank.choosing import Ranking
 from windvane.beliefs.bank.feature_parts import PackedSides, pick_action
 from windvane.beliefs.bank.layout import explain_lesson
-from windvane.beliefs.bank.ranking import Ranking
+from windvane.beliefs.bank.settings import (
+    AUTO,
+    EXPLORATION,
+    MAX_ARRAY_SIZE,
+    HalfLife,
+    parse_half_life,
+)
 from windvane.beliefs.bank.sides import (
     is_plain,
     join_lesson,
@@ -23,11 +30,9 @@ from windvane.beliefs.bank.sides import (
     join_request,
     pack_context,
 )
-from windvane.durations import HalfLife, parse_half_life
 from windvane.errors import ChoiceError, SettingError
-from windvane.features.crossings import parse_crossings
-from windvane.features.json_reader import FeatureList
-from windvane.features.labels import Contribution, label_parts, name_crossing
+from windvane.features.crossings import ALL_CROSSINGS, parse_crossings
+from windvane.features.json_reader import Contribution, FeatureList, label_parts, name_crossing
 from windvane.features.offer_reader import read_offer
 from windvane.features.packed_features import (
     Action,
@@ -43,12 +48,6 @@ from windvane.features.request_reader import (
     find_places,
     list_places,
     read_context,
-)
-from windvane.learner_defaults import (
-    ALL_CROSSINGS,
-    AUTO,
-    EXPLORATION_PERCENTAGE,
-    MAX_ARRAY_SIZE,
 )
 from windvane.persistence import Persistent
 from windvane.types import Floats
@@ -93,7 +92,7 @@ class Learner(Persistent):
 
     The half-life of what it has learned, the noise of the rewards and the scale of each number are
     found from the data. `half_life` may be fixed, such as "7 days", "500 rounds" or "never". With
-    the probability `exploration_percentage` an action is chosen uniformly at random. `crossings`
+    the probability `exploration` an action is chosen uniformly at random. `crossings`
     lists which namespaces of the context are crossed with which of the action. Arrays of more than
     `array_size` numbers, such as long embeddings, are projected to this size; 0 keeps them.
 
@@ -114,7 +113,7 @@ class Learner(Persistent):
         self,
         *,
         half_life: str = AUTO,
-        exploration_percentage: float = EXPLORATION_PERCENTAGE,
+        exploration: float = EXPLORATION,
         crossings: str = ALL_CROSSINGS,
         array_size: int = 0,
         seed: int | np.random.SeedSequence | None = None,
@@ -127,9 +126,7 @@ class Learner(Persistent):
                 f"{who}: half_life must be a text such as '7 days', got {half_life!r}"
             )
         self.half_life = half_life
-        self.exploration_percentage = validation.share(
-            who, "exploration_percentage", exploration_percentage
-        )
+        self.exploration = validation.share(who, "exploration", exploration)
         self.crossings = validation.of_kind(who, "crossings", crossings, str)
         self.parsed_crossings = parse_crossings(self.crossings)
         self.array_size = validation.whole(who, "array_size", array_size, least=0)
@@ -149,12 +146,12 @@ class Learner(Persistent):
             parsed = _parse_half_life(self.half_life)
             half_lives = (math.inf if parsed is None else parsed.length,)
             self.ages_in_rounds = parsed is not None and parsed.in_rounds
-        return BeliefBank(half_lives, self.exploration_percentage)
+        return BeliefBank(half_lives, self.exploration)
 
     def __repr__(self) -> str:
         return (
             f"Learner(half_life={self.half_life!r}, "
-            f"exploration_percentage={self.exploration_percentage!r}, "
+            f"exploration={self.exploration!r}, "
             f"crossings={self.crossings!r}, array_size={self.array_size})"
         )
 
@@ -309,7 +306,7 @@ class Learner(Persistent):
     def export_settings(self) -> policy_file.Header:
         return {
             "half_life": self.half_life,
-            "exploration_percentage": self.exploration_percentage,
+            "exploration": self.exploration,
             "crossings": self.crossings,
             "array_size": self.array_size,
         }
@@ -326,7 +323,7 @@ class Learner(Persistent):
     def from_settings(cls, header: policy_file.Header, arrays: policy_file.Arrays) -> Self:
         return cls(
             half_life=header["half_life"],
-            exploration_percentage=header["exploration_percentage"],
+            exploration=header["exploration"],
             crossings=header["crossings"],
             array_size=header.get("array_size", 0),
             seed=0,

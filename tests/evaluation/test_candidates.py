@@ -40,8 +40,7 @@ def test_settings_of_a_loop_make_its_learner() -> None:
     candidate = read_candidate("halfLife=2 days, explorationPercentage=0.05 crossings=user*action")
     assert isinstance(candidate, LearnerCandidate)
     expected = (
-        "Learner(half_life='2 days', exploration_percentage=0.05, crossings='user*action', "
-        "array_size=0)"
+        "Learner(half_life='2 days', exploration=0.05, crossings='user*action', array_size=0)"
     )
     assert repr(candidate.build(1)) == expected
     assert candidate.clock == "time"

@@ -109,7 +109,7 @@ def test_a_draw_is_the_estimate_from_perturbed_rewards(link: str, memory: wv.Mem
     held = min(120, room)
     for start in list_starts(policy.key, 5):
         drawn, z = np.empty(4), np.empty(held + 4)
-        assert kernels.sample_parameter(policy._model, policy._arrays, start, drawn)
+        assert kernels.sample_parameter(policy._rules, policy._arrays, start, drawn)
         _random.fill_normals(start, FIRST_FREE_PLACE, z)
         pseudo = 0.8 * np.array([z[i % room] if i >= 120 - room else 0.0 for i in range(120)])
         wanted = naive.generalized(link, memory, RIDGE, history, pseudo, 0.8 * z[held:])
@@ -125,7 +125,7 @@ def test_under_the_identity_link_draws_have_the_law_of_thompson(memory: wv.Memor
     now = naive.estimate(memory, 1.5, history)
     np.testing.assert_allclose(policy.theta, now.theta, atol=1e-9)
     drawn = np.empty((20_000, 4))
-    assert kernels.sample_parameters(policy._model, policy._arrays, policy.key, 0, drawn)
+    assert kernels.sample_parameters(policy._rules, policy._arrays, policy.key, 0, drawn)
     assert_normal(drawn, now.theta, 0.49 * now.V_inverse)
 
 
@@ -133,7 +133,7 @@ def test_under_the_identity_link_draws_have_the_law_of_thompson(memory: wv.Memor
 def test_propensities_are_the_shares_of_choices(link: str) -> None:
     policy = learned(link, wv.discount(0.95), observed(link, 7), scale=2.0)
     policy.floor = 0.1
-    policy._model = policy._model._replace(mix=0.1)
+    policy._rules = policy._rules._replace(mix=0.1)
     arms = unit_rows(np.random.default_rng(3), 5, 4)
     shares = policy.propensities(arms, samples=4000)
     counts = np.bincount([policy.choose(arms).index for _ in range(4000)], minlength=5)

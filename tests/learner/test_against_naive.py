@@ -31,7 +31,7 @@ SETTINGS: list[tuple[dict[str, Any], list[float], list[tuple[str, str]]]] = [
 def test_every_ranking_is_that_of_the_formulas(
     settings: dict[str, Any], half_lives: list[float], crossings: list[tuple[str, str]]
 ) -> None:
-    learner = wv.Learner(seed=7, exploration_percentage=0.1, **settings)
+    learner = wv.Learner(seed=7, exploration=0.1, **settings)
     naive = NaiveLearner(half_lives, FIRST_PRIORS, crossings)
     stream, waiting, leaders = Stream(13), [], set()
     for round_ in range(90):

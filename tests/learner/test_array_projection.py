@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import windvane as wv
-from windvane.beliefs.bank.array_projection import project
+from windvane.beliefs.bank.sides import project
 from windvane.types import Floats
 
 MASK = 2**64 - 1

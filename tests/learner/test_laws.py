@@ -36,7 +36,7 @@ def assert_close(one: list[wv.Decision], other: list[wv.Decision]) -> None:
 
 @pytest.mark.parametrize("percentage", [0.0, 0.02, 0.3, 1.0])
 def test_probabilities_sum_to_one_and_none_is_below_the_floor(percentage: float) -> None:
-    decisions = play(wv.Learner(seed=1, exploration_percentage=percentage), 150)
+    decisions = play(wv.Learner(seed=1, exploration=percentage), 150)
     for decision in decisions:
         chances = decision.probabilities
         assert chances.sum() == pytest.approx(1.0, abs=1e-9)
@@ -50,7 +50,7 @@ def test_probabilities_sum_to_one_and_none_is_below_the_floor(percentage: float)
 @pytest.mark.parametrize("lessons", [3, 40])
 def test_probabilities_match_the_frequencies_of_choices(lessons: int) -> None:
     """3000 choices: each frequency is within five standard errors of its probability."""
-    learner = wv.Learner(seed=5, exploration_percentage=0.1)
+    learner = wv.Learner(seed=5, exploration=0.1)
     now = play(learner, lessons, seed=3)[-1].at
     stream, chances = Stream(8), np.ones(1)
     while np.sort(chances)[-2:].min() < 0.2 or chances.max() > 0.8:  # two actions are near by

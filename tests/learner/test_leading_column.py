@@ -6,9 +6,9 @@ import pytest
 import windvane as wv
 from learner_helpers import HOUR, Stream
 from windvane.beliefs.bank.bank import MAX_FILL, NO_LEADER_COPY, BeliefBank, Lead
+from windvane.beliefs.bank.choosing import copy_column
 from windvane.beliefs.bank.feature_parts import make_parts
 from windvane.beliefs.bank.layout import build_row, compute_contributions
-from windvane.beliefs.bank.prediction import copy_column
 from windvane.beliefs.bank.sides import join_request
 from windvane.features.packed_features import pack_actions
 from windvane.features.request_reader import read_offered_action

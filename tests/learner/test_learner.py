@@ -24,7 +24,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"half_life": "7 days"},
     {"half_life": "200 rounds"},
     {"half_life": "never", "crossings": "none"},
-    {"crossings": "user*action, context*action", "exploration_percentage": 0.3},
+    {"crossings": "user*action, context*action", "exploration": 0.3},
 ]
 
 

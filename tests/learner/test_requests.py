@@ -294,8 +294,8 @@ def test_a_bad_request_is_refused_and_changes_nothing(
         ),
         ({"half_life": 7}, "Learner: half_life must be a text such as '7 days', got 7"),
         (
-            {"exploration_percentage": 2},
-            "Learner: exploration_percentage must lie in [0, 1], got 2",
+            {"exploration": 2},
+            "Learner: exploration must lie in [0, 1], got 2",
         ),
         ({"crossings": None}, "Learner: crossings must be a str, got None"),
         ({"seed": "a"}, "Learner: seed must be a whole number >= 0, got 'a'"),

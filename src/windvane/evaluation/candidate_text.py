@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from windvane import text_form, validation
 from windvane.beliefs.adaptive.policies import PredictiveMemory
+from windvane.beliefs.bank.settings import parse_half_life
 from windvane.chooser import Chooser
-from windvane.durations import parse_half_life
 from windvane.errors import SettingError
 from windvane.evaluation.candidates import (
     FULL_DIM,

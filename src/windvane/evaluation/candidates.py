@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from windvane import validation
 from windvane.beliefs.adaptive.policies import Adaptive
+from windvane.beliefs.bank.settings import AUTO, EXPLORATION
 from windvane.beliefs.diagonal.policy import DiagonalPolicy
 from windvane.beliefs.glm.policy import GeneralizedPolicy
 from windvane.chooser import Chooser
 from windvane.errors import SettingError
 from windvane.exploration import Exploration
+from windvane.features.crossings import ALL_CROSSINGS
 from windvane.learner import Learner
-from windvane.learner_defaults import ALL_CROSSINGS, AUTO, EXPLORATION_PERCENTAGE
 from windvane.memory import Memory, half_life
 from windvane.names import find_name, named
 from windvane.policy import Policy
@@ -59,7 +60,7 @@ class LearnerCandidate:
     name: str
     text: str
     half_life: str = AUTO
-    exploration_percentage: float = EXPLORATION_PERCENTAGE
+    exploration_percentage: float = EXPLORATION
     crossings: str = ALL_CROSSINGS
     array_size: int = 0
     learner: Learner | None = None
@@ -72,7 +73,7 @@ class LearnerCandidate:
             return copy.copy(self.learner)
         return Learner(
             half_life=self.half_life,
-            exploration_percentage=self.exploration_percentage,
+            exploration=self.exploration_percentage,
             crossings=self.crossings,
             array_size=self.array_size,
             seed=seed,
@@ -164,7 +165,7 @@ def make_fixed(rule: Rule, action: str = "") -> FixedCandidate:
 
 def make_learner(
     half_life: str = AUTO,
-    exploration_percentage: float = EXPLORATION_PERCENTAGE,
+    exploration_percentage: float = EXPLORATION,
     crossings: str = ALL_CROSSINGS,
     array_size: int = 0,
     text: str = "",
@@ -172,7 +173,7 @@ def make_learner(
     """Make a candidate of the settings of a learner; they are checked at once."""
     learner = Learner(
         half_life=half_life,
-        exploration_percentage=exploration_percentage,
+        exploration=exploration_percentage,
         crossings=crossings,
         array_size=array_size,
         seed=0,
@@ -180,7 +181,7 @@ def make_learner(
     settings = []
     if half_life != AUTO:
         settings.append(f"halfLife={half_life}")
-    if exploration_percentage != EXPLORATION_PERCENTAGE:
+    if exploration_percentage != EXPLORATION:
         settings.append(f"explorationPercentage={exploration_percentage:g}")
     if crossings != ALL_CROSSINGS:
         settings.append(f"crossings={crossings}")
@@ -252,7 +253,7 @@ def wrap_object(policy: object) -> Candidate:
             text,
             text,
             policy.half_life,
-            policy.exploration_percentage,
+            policy.exploration,
             policy.crossings,
             policy.array_size,
             learner=policy,

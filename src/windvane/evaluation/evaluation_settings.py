@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import validation
-from windvane.durations import HalfLife, parse_half_life
+from windvane.beliefs.bank.settings import HalfLife, parse_half_life
 from windvane.errors import SettingError
 from windvane.evaluation.policy_record import DEFAULT_HALF_LIFE
 from windvane.evaluation.usable_rows import Period

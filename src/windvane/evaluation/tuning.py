@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windvane.durations import parse_half_life
+from windvane.beliefs.bank.settings import parse_half_life
 from windvane.errors import SettingError
 from windvane.evaluation.candidates import Candidate, LearnerCandidate, make_fixed, make_learner
 from windvane.evaluation.cluster import LOCAL, evaluate_on

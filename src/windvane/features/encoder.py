@@ -16,8 +16,13 @@ import numpy.typing as npt
 from windvane import validation
 from windvane.errors import SettingError
 from windvane.features.hashing import cross_parts, hash_rows, weigh_parts
-from windvane.features.json_reader import FeatureList, JsonObjects
-from windvane.features.labels import Contribution, label_parts, name_crossing
+from windvane.features.json_reader import (
+    Contribution,
+    FeatureList,
+    JsonObjects,
+    label_parts,
+    name_crossing,
+)
 from windvane.features.packed_features import (
     BYTES_PER_NUMBER,
     MAX_CROSSINGS,

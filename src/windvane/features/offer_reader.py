@@ -33,7 +33,7 @@ _decode = msgspec.msgpack.Decoder().decode
 _ONLY_DICTS, _ONLY_TEXTS = {dict}, {str}
 
 
-class Offer(NamedTuple):
+class PackedOffer(NamedTuple):
     """The actions of one request."""
 
     ids: list[str]
@@ -41,10 +41,10 @@ class Offer(NamedTuple):
     features: list[Features]  # of each action; they may be shared with other requests
 
 
-def read_offer(actions: Sequence[str | Features]) -> Offer:
+def read_offer(actions: Sequence[str | Features]) -> PackedOffer:
     """Read and pack the actions of a request."""
     offered = _find_texts(actions) or [_read_and_pack(action) for action in actions]
-    return Offer(
+    return PackedOffer(
         [each.id for each in offered],
         PackedActions([each.packed for each in offered]),
         [each.features for each in offered],

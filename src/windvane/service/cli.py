@@ -227,7 +227,7 @@ def expire_key(
 ) -> None:
     """Let a key expire, now or later; with a delay, an old key and a new one overlap."""
     with open_store(data, database) as store:
-        from windvane.durations import parse_seconds
+        from windvane.beliefs.bank.settings import parse_seconds
         from windvane.service.store.writer.loop_operations import ExpireKey
 
         if delay is None:  # expired by service time and by any wall clock, now and later

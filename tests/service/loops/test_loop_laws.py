@@ -73,7 +73,7 @@ def test_choices_over_http_are_those_of_the_policy(client: Client) -> None:
 
 
 def test_choices_over_http_are_those_of_the_learner(client: Client) -> None:
-    learner = Learner(half_life="60 rounds", exploration_percentage=0.2, seed=5)
+    learner = Learner(half_life="60 rounds", exploration=0.2, seed=5)
     draw = np.random.default_rng(3)
     seen = set()
     for _ in range(120):

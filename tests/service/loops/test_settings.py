@@ -169,8 +169,6 @@ def test_the_learner_of_settings_is_the_one_that_they_describe() -> None:
     )
     learner = settings.build_learner()
     assert repr(learner) == repr(
-        Learner(
-            half_life="2 days", exploration_percentage=0.2, crossings="user*action", array_size=8
-        )
+        Learner(half_life="2 days", exploration=0.2, crossings="user*action", array_size=8)
     )
     assert learner.key == Learner(seed=0).key

@@ -15,7 +15,7 @@ LARGE = Settings.from_names({"belief": "full", "dim": 129})
 LOADED = """
 from windvane.beliefs.full import block
 from windvane.features import hashing
-from windvane.beliefs.bank.ranking import rank_actions
+from windvane.beliefs.bank.choosing import rank_actions
 from windvane.service.loops import warmup
 
 warmup.compile_kernels()

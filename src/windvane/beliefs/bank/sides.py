@@ -1,14 +1,25 @@
-"""Join the packed features of a context and of actions for the kernels of the bank."""
+"""Join the packed features of a context and of actions for the kernels of the bank.
 
+Long arrays of numbers are projected to a given size by fixed random signs. An array x with more
+than m numbers becomes the m numbers
+
+    y_r = Σ_i s_ri x_i / √m,   s_ri = ±1
+
+Inner products of arrays stay the same on average, with errors of about 1/√m of their lengths. The
+signs are bits of a hash of r and i, the same for all arrays and on every machine.
+"""
+
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from windvane.beliefs.bank.array_projection import project_arrays
-from windvane.beliefs.bank.feature_parts import PackedSides
+from windvane._numba.compilation import compiled_in_order
+from windvane._random import GOLDEN, scramble
+from windvane.beliefs.bank.feature_parts import PackedSides, cut
 from windvane.errors import FeatureError
-from windvane.features.crossings import Crossing, build_masks, parse_crossings
+from windvane.features.crossings import ALL_CROSSINGS, Crossing, build_masks, parse_crossings
 from windvane.features.json_reader import MAX_NUMBERS, FeatureList
 from windvane.features.packed_features import (
     BYTES_PER_NUMBER,
@@ -20,10 +31,11 @@ from windvane.features.packed_features import (
     pack_field_features,
     pack_texts,
 )
-from windvane.learner_defaults import ALL_CROSSINGS
-from windvane.types import Places
+from windvane.types import Floats, Places
 
 MAX_ROW_ENTRIES = 2**16  # of the row of one action: the hash table of a learner holds some more
+SIGNS_PER_HASH = 64
+BLOCK_SALT = np.uint64(0xD1B54A32D192ED03)
 _ALL = parse_crossings(ALL_CROSSINGS)
 _ONLY_TEXTS = {str}
 _ONE_MASKS = np.ones(1024, np.int64)
@@ -121,3 +133,36 @@ def _check_rows(sides: PackedSides, context_numbers: int) -> None:
             f"features: the context and one action must have at most {MAX_ROW_ENTRIES} crossings, "
             f"got {entries}"
         )
+
+
+@compiled_in_order
+def project_arrays(sides: PackedSides, size: int) -> PackedSides:
+    """Replace every array of more than `size` numbers by `size` numbers."""
+    sizes = np.minimum(sides.sizes, size)
+    numbers = np.empty(sizes.sum())
+    start, end = 0, 0
+    for feature in range(sizes.size):
+        array = sides.numbers[start : start + sides.sizes[feature]]
+        projected = numbers[end : end + sizes[feature]]
+        if array.size > size:
+            project(array, projected)
+        else:
+            projected[:] = array
+        start += array.size
+        end += projected.size
+    return PackedSides(sides.hashes, numbers, sizes, sides.feature_counts, sides.masks)
+
+
+@compiled_in_order
+def project(array: Floats, projected: Floats) -> None:
+    """Write the projection of one array."""
+    projected[:] = 0.0
+    for i in range(array.size):
+        number = cut(array[i])
+        for first in range(0, projected.size, SIGNS_PER_HASH):
+            bits = scramble(GOLDEN * np.uint64(i + 1) + BLOCK_SALT * np.uint64(first))
+            for r in range(first, min(first + SIGNS_PER_HASH, projected.size)):
+                projected[r] += number if bits & np.uint64(1) else -number
+                bits >>= np.uint64(1)
+    for r in range(projected.size):
+        projected[r] /= math.sqrt(projected.size)

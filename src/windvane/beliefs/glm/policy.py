@@ -18,8 +18,7 @@ from windvane.sets.base import ActionSet, Best
 from windvane.types import Floats
 
 if TYPE_CHECKING:
-    from windvane.beliefs.glm.kernels import GeneralizedArrays
-    from windvane.beliefs.glm.solver import Model
+    from windvane.beliefs.glm.kernels import GeneralizedArrays, GeneralizedRules
 
 LEAST_WEIGHT = 1e-12  # an observation with a smaller weight is dropped
 MOST_OBSERVATIONS_PER_INVERSION = 32  # the curvature is inverted at least this often
@@ -58,12 +57,12 @@ class GeneralizedPolicy(Chooser):
     ) -> None:
         super().__init__(dim, seed)
         memory = text_form.as_memory("GeneralizedPolicy", memory)
-        self._model = make_model(link, memory, scale, ridge, floor)
+        self._rules = build_rules(link, memory, scale, ridge, floor)
         self.link = link
         self._memory = memory
-        self.scale = self._model.scale
-        self.ridge = self._model.ridge
-        self.floor = self._model.mix
+        self.scale = self._rules.scale
+        self.ridge = self._rules.ridge
+        self.floor = self._rules.mix
         self._limit = history_limit(memory)
         self._arrays = make_blank(self.dim, self.ridge, 1)
         self._bind_kernels()
@@ -81,9 +80,9 @@ class GeneralizedPolicy(Chooser):
 
         rows = np.zeros((1, self.dim))
         self._choose = compile_for(
-            self._kernels.choose, self._model, self._arrays, rows, self.key, 0
+            self._kernels.choose, self._rules, self._arrays, rows, self.key, 0
         )
-        self._learn = compile_for(self._kernels.learn, self._model, self._arrays, rows, np.zeros(1))
+        self._learn = compile_for(self._kernels.learn, self._rules, self._arrays, rows, np.zeros(1))
 
     def __repr__(self) -> str:
         floor = f", floor={self.floor!r}" if self.floor else ""
@@ -103,7 +102,7 @@ class GeneralizedPolicy(Chooser):
             best = self.find_best(arms)
             return self._record_choice(-1, best.features, best.action)
         rows = self._read_arms(arms)
-        index = self._choose(self._model, self._arrays, rows, self.key, self.round)
+        index = self._choose(self._rules, self._arrays, rows, self.key, self.round)
         if index == self._kernels.UNSOLVED:
             refuse_fit("choose", self.link)
         if index < 0:
@@ -132,7 +131,7 @@ class GeneralizedPolicy(Chooser):
         self._check_dim(actions)
         theta = np.empty(self.dim)
         start = np.uint64(_random.start_round(np.uint64(self.key), self.round))
-        if not self._kernels.sample_parameter(self._model, self._arrays, start, theta):
+        if not self._kernels.sample_parameter(self._rules, self._arrays, start, theta):
             refuse_fit("choose", self.link)
         best = actions.best(theta)
         validation.check_finite_arms(best.features[None])
@@ -151,7 +150,7 @@ class GeneralizedPolicy(Chooser):
     def mean(self, arms: npt.ArrayLike) -> Floats:
         """Return the estimated mean reward of each arm, μ(xᵀθ̂), (K,)."""
         scores = validation.check_finite_arms(self._read_arms(arms)) @ self._arrays.theta
-        return np.array([links.mean(self._model.link, score) for score in scores.tolist()])
+        return np.array([links.mean(self._rules.link, score) for score in scores.tolist()])
 
     def propensities(
         self, arms: npt.ArrayLike, samples: int = 200, chosen: int | None = None
@@ -166,7 +165,7 @@ class GeneralizedPolicy(Chooser):
         rows = self._check_propensity_arguments(arms, samples, chosen)
         thetas = np.empty((samples if self.scale > 0 else 1, self.dim))
         if not self._kernels.sample_parameters(
-            self._model, self._arrays, self.key ^ propensities.COUNTING_KEY, self.round, thetas
+            self._rules, self._arrays, self.key ^ propensities.COUNTING_KEY, self.round, thetas
         ):
             refuse_fit("propensities", self.link)
         shares = propensities.count_wins(thetas @ rows.T)
@@ -244,7 +243,7 @@ class GeneralizedPolicy(Chooser):
         if not (np.einsum("nd,nd->n", rows, rows) <= LARGEST).all():
             raise ArmsError(f"{who}: features must be finite, with norm up to {LARGEST**0.5:g}")
         arrays = self._make_room(len(rows))
-        if not self._learn(self._model, arrays, rows, np.array(rewards)):
+        if not self._learn(self._rules, arrays, rows, np.array(rewards)):
             refuse_fit(who, self.link)
         self._arrays = arrays
 
@@ -260,9 +259,11 @@ class GeneralizedPolicy(Chooser):
         return self._arrays._replace(past=grown)
 
 
-def make_model(link: str, memory: Memory, scale: float, ridge: float, floor: float) -> "Model":
+def build_rules(
+    link: str, memory: Memory, scale: float, ridge: float, floor: float
+) -> "GeneralizedRules":
     """Check the settings of a generalised policy and return them as compiled code reads them."""
-    from windvane.beliefs.glm.solver import Model
+    from windvane.beliefs.glm.kernels import GeneralizedRules
 
     who = "GeneralizedPolicy"
     code = links.check_link(who, link)
@@ -273,7 +274,7 @@ def make_model(link: str, memory: Memory, scale: float, ridge: float, floor: flo
         raise SettingError(f"{who}: memory must be a discount that is not single, got {memory!r}")
     if not 1.0 / LARGEST <= validation.positive(who, "ridge", ridge) <= LARGEST:
         raise SettingError(f"{who}: ridge must lie in [1e-100, 1e100], got {ridge!r}")
-    return Model(
+    return GeneralizedRules(
         code,
         memory.gamma,
         float(ridge),

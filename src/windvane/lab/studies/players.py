@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from windvane import names, text_form, validation
-from windvane.beliefs.glm.policy import make_model
+from windvane.beliefs.glm.policy import build_rules
 from windvane.errors import SettingError
 from windvane.exploration import Exploration
 from windvane.lab.engines.game import Player
@@ -64,7 +64,7 @@ def make_player(
 
 def _check_link(name: str, link: str, memory: Memory, exploration: Exploration) -> None:
     """Raise SettingError if the link does not go with the memory or with the exploration."""
-    make_model(link, memory, exploration.factor, 1.0, 0.0)
+    build_rules(link, memory, exploration.factor, 1.0, 0.0)
     if not exploration.kind.works_with_link or exploration.pseudo != "normal":
         raise SettingError(
             f"simulate: {name} has a link, so its exploration must be perturbed_history(scale), "

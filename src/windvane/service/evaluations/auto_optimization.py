@@ -11,7 +11,7 @@ import asyncio
 import logging
 from uuid import uuid4
 
-from windvane.durations import parse_seconds
+from windvane.beliefs.bank.settings import parse_seconds
 from windvane.errors import StoreError
 from windvane.service.clock import MICROSECONDS_PER_DAY, MICROSECONDS_PER_SECOND
 from windvane.service.dates import format_date, parse_date

@@ -9,8 +9,7 @@ import numpy as np
 
 from windvane.errors import FeatureError
 from windvane.features.encoder import Encoder
-from windvane.features.json_reader import JsonObjects
-from windvane.features.labels import Contribution
+from windvane.features.json_reader import Contribution, JsonObjects
 from windvane.features.packed_features import Action, PackedActions
 from windvane.policy import Policy
 from windvane.service.clock import MICROSECONDS_PER_SECOND

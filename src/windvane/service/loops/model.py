@@ -11,8 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from windvane.features.json_reader import JsonObjects
-from windvane.features.labels import Contribution
+from windvane.features.json_reader import Contribution, JsonObjects
 from windvane.features.packed_features import Action, PackedActions
 from windvane.service.loops.settings import Settings
 from windvane.types import Floats

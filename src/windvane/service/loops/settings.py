@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 import msgspec
 
-from windvane.durations import parse_half_life, parse_seconds
-from windvane.errors import SettingError
-from windvane.learner_defaults import (
-    ALL_CROSSINGS,
+from windvane.beliefs.bank.settings import (
     AUTO,
-    EXPLORATION_PERCENTAGE,
+    EXPLORATION,
     MAX_ARRAY_SIZE,
+    parse_half_life,
+    parse_seconds,
 )
+from windvane.errors import SettingError
+from windvane.features.crossings import ALL_CROSSINGS
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.dates import parse_date
 from windvane.service.errors import LoopNameError, LoopSettingsError
@@ -79,7 +80,7 @@ class Settings(
             ge=0.0,
             le=1.0,
         ),
-    ] = EXPLORATION_PERCENTAGE
+    ] = EXPLORATION
     learning_mode: Annotated[
         Mode,
         _setting(
@@ -352,7 +353,7 @@ class Settings(
 
         return Learner(
             half_life=self.half_life,
-            exploration_percentage=self.exploration_percentage,
+            exploration=self.exploration_percentage,
             crossings=self.crossings,
             array_size=self.array_size,
             seed=self.seed,

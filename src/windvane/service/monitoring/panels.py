@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane.durations import format_half_life
+from windvane.beliefs.bank.settings import format_half_life
 from windvane.errors import FeatureError
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.model import LearningState

@@ -1,4 +1,4 @@
-"""Predict the rewards of all actions of a request by one belief of a bank.
+"""Choose among the actions of a request: predict each by one belief of a bank, and explore.
 
 Only the column of that belief is read. It is therefore kept in an array of its own, `copy_column`,
 which takes a fourteenth of the memory of all columns and mostly stays in the cache of the
@@ -7,15 +7,25 @@ share, such as a topic, are crossed with the context once. What each entry adds 
 order of the entries of an action's row, so the bits of a prediction do not depend on this.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
+from windvane import _random
 from windvane._numba.cache_lines import load_ahead
-from windvane._numba.compilation import compiled_in_order
+from windvane._numba.compilation import compiled, compiled_in_order
 from windvane._numba.lanes import load_four, store_at
+from windvane._random import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
 from windvane.beliefs.bank.feature_parts import PackedSides, Parts, Scales, make_parts
-from windvane.beliefs.bank.layout import CONSTANT_KEY, Bank, BankRules, compute_fade, cross_keys
+from windvane.beliefs.bank.layout import (
+    CONSTANT_KEY,
+    Bank,
+    BankRules,
+    compute_fade,
+    compute_noise,
+    cross_keys,
+)
 from windvane.beliefs.bank.prior_precisions import (
     CONSTANT_PRIOR,
     DETERMINED,
@@ -31,6 +41,9 @@ from windvane.beliefs.diagonal.weight_table import (
     find_group,
     find_place,
 )
+from windvane.beliefs.full.choosing import choose_best
+from windvane.beliefs.full.layout import HALF_NORMAL
+from windvane.beliefs.full.propensities import compute_envelope_shares, mix_evenly, score_at_level
 from windvane.types import Floats, Places, UnsignedIntegers
 
 AT_ONCE = 4  # parts of actions for which there is room while they are worked on; three are needed
@@ -368,3 +381,50 @@ def sum_entries(
                     variance += own.variances[row, j]
                 means[k], variances[k] = mean, variance
     return means, variances
+
+
+class Ranking(NamedTuple):
+    """The chosen one of some actions, and what is known of each of them."""
+
+    chosen: int  # its place among these actions
+    probabilities: Floats  # (K,) with which each is chosen
+    means: Floats  # (K,) the predicted rewards
+    deviations: Floats  # (K,) the standard deviations of the predictions
+
+
+@compiled
+def rank_actions(
+    rules: BankRules,
+    bank: Bank,
+    leader_sums: Floats,
+    scales: Scales,
+    sides: PackedSides,
+    places: Places,
+    leader: int,
+    at: float,
+    key: int,
+    round_: int,
+) -> Ranking:
+    """Choose among the actions at `places`, by the belief that leads; `leader_sums` is its column.
+
+    The score of an action is its mean plus Z times its deviation, with one level Z for all actions:
+    the absolute value of a normal draw, times `share`. With the probability `floor` an action is
+    chosen uniformly at random.
+    """
+    parts = make_parts(sides, scales)
+    all_means, all_variances = predict_actions(rules, bank, leader_sums, leader, at, parts)
+    noise = compute_noise(bank, leader)
+    means, deviations = np.empty(places.size), np.empty(places.size)
+    for k in range(places.size):
+        means[k] = all_means[places[k]]
+        deviations[k] = noise * math.sqrt(all_variances[places[k]])
+    shares = compute_envelope_shares(means, deviations, rules.share, HALF_NORMAL)
+    probabilities = mix_evenly(shares, rules.floor)
+    start = _random.start_round(np.uint64(key), round_)
+    draw = np.empty(1)
+    _random.fill_normals(start, FIRST_FREE_PLACE, draw)
+    scores = score_at_level(means, rules.share * abs(draw[0]), deviations)
+    chosen = choose_best(scores, _random.uniform(start, TIE_PLACE))
+    if _random.uniform(start, MIX_PLACE) < rules.floor:
+        chosen = int(_random.uniform(start, ANY_ARM_PLACE) * scores.size)
+    return Ranking(chosen, probabilities, means, deviations)

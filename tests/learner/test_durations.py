@@ -2,7 +2,12 @@
 
 import pytest
 
-from windvane.durations import HalfLife, format_half_life, parse_half_life, parse_seconds
+from windvane.beliefs.bank.settings import (
+    HalfLife,
+    format_half_life,
+    parse_half_life,
+    parse_seconds,
+)
 from windvane.errors import SettingError
 
 

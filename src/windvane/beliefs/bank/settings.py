@@ -1,9 +1,17 @@
-"""Durations as clients write them: ISO 8601, a clock, or a number and a unit."""
+"""The settings of a learner as clients write them: defaults, half-lives and other durations.
+
+A duration is a text in ISO 8601, a clock, or a number and a unit. This module loads no NumPy, so
+that a command line shows the defaults at once.
+"""
 
 import re
 from typing import NamedTuple
 
 from windvane.errors import SettingError
+
+AUTO = "auto"  # the half-life that the learner finds by itself
+EXPLORATION = 0.02  # the share of decisions that are uniformly random
+MAX_ARRAY_SIZE = 4096
 
 MAX_SECONDS = 10 * 366 * 86_400
 SECONDS_PER_UNIT = {
