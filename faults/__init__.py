@@ -8,4 +8,4 @@ tests.
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))

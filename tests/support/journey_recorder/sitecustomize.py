@@ -1,0 +1,45 @@
+"""Record which functions of Windvane a process calls, if WINDVANE_RECORDING names a folder.
+
+Python imports this module at the start of every process whose PYTHONPATH has its folder. A line of
+the recording has the time in nanoseconds, the phase, the file below src/windvane and the name of a
+function, once for each process and phase. The phase is the size of the file `phase` in the folder.
+"""
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from types import CodeType, FrameType
+
+FOLDER = os.environ.get("WINDVANE_RECORDING")
+
+
+def record(folder: Path) -> None:
+    phase_file = str(folder / "phase")
+    lines = open(folder / f"{os.getpid()}.calls", "a", buffering=1, encoding="utf-8")  # noqa: SIM115
+    marker = f"{os.sep}src{os.sep}windvane{os.sep}"
+    places: dict[CodeType, str] = {}  # of functions of Windvane; "" for all others
+    seen: set[tuple[CodeType, int]] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event != "call":
+            return
+        code = frame.f_code
+        place = places.get(code)
+        if place is None:
+            _, found, file = code.co_filename.rpartition(marker)
+            is_named = bool(found) and not code.co_name.startswith("<")
+            place = places[code] = f"{file}\t{code.co_name}" if is_named else ""
+        if place:
+            key = (code, os.stat(phase_file).st_size)
+            if key not in seen:
+                seen.add(key)
+                lines.write(f"{time.monotonic_ns()}\t{key[1]}\t{place}\n")
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+
+
+if FOLDER:
+    record(Path(FOLDER))
