@@ -19,9 +19,7 @@ from windvane.evaluation.bounded_model import ActionModel
 from windvane.types import Floats
 
 N = 3000
-ESTIMATES = {
-    *("ips", "snips", "dm", "dr", "sndr", "clipped_ips", "switch_dr", "dros", "cressie_read")
-}
+ESTIMATES = {"ips", "snips", "dm", "dr", "sndr", "cressie_read"}
 
 
 def draw_columns(low: float = 0.0) -> tuple[Floats, ...]:

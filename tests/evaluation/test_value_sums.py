@@ -1,6 +1,5 @@
 """Sums over decisions and the estimates from them, against the formulas as written."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 
 from naive_estimators import mean_and_error
 from windvane.evaluation.estimators import estimate_gain, estimate_values
-from windvane.evaluation.shrinkage import GRIDS, ShrinkageSums
 from windvane.evaluation.value_sums import ValueSums
 from windvane.types import Floats
 
@@ -59,23 +57,6 @@ def test_estimates_and_errors_match_the_formulas(columns: Columns) -> None:
     assert estimate_values("sndr", sums) == pytest.approx((value, error), rel=1e-9)
 
 
-def test_limited_weights_match_the_formulas_for_every_limit(columns: Columns) -> None:
-    r, w, m, q, b = columns
-    limited: dict[str, Callable[[float], Floats]] = {
-        "clipped_ips": lambda limit: np.minimum(w, limit) * r,
-        "switch_dr": lambda limit: m + np.where(w <= limit, w, 0) * (r - q),
-        "dros": lambda limit: m + limit * w / (w**2 + limit) * (r - q),
-    }
-    sums = ValueSums.from_rows(*columns)
-    parts = [ShrinkageSums(), ShrinkageSums()]
-    for part, place in zip(parts, (slice(0, 150), slice(150, N)), strict=True):
-        part.add(*(column[place] for column in columns))
-    parts[0].merge(parts[1])
-    for name in GRIDS:
-        for limit, found in parts[0].estimate_all(name, sums)[1:]:
-            assert found == pytest.approx(mean_and_error(limited[name](limit), b), rel=1e-9)
-
-
 def test_sums_of_groups_add_up_to_the_sums_of_all(columns: Columns) -> None:
     whole = ValueSums.from_rows(*columns)
     groups = ValueSums.from_rows(*columns, starts=np.array([0, 1, 100, 399]))
@@ -95,18 +76,3 @@ def test_without_a_model_the_model_terms_are_those_of_no_prediction() -> None:
     zero = ValueSums.from_rows(r, w, np.zeros(50), np.zeros(50), np.ones(50))
     assert plain.moments == pytest.approx(zero.moments, rel=1e-12)
     assert plain.products == pytest.approx(zero.products, rel=1e-12)
-
-
-def test_shrunk_estimates_of_many_logs_are_those_of_each(columns: Columns) -> None:
-    logs = [columns, Columns(*(column[::-1] ** 2 for column in columns))]
-    stacked = [np.stack(pair) for pair in zip(*logs, strict=True)]
-    together = ShrinkageSums()
-    together.add(*stacked)
-    sums = ValueSums.from_rows(*stacked)
-    for name in GRIDS:
-        found = together.choose(name, sums, quantile=2.0)
-        for place, log in enumerate(logs):
-            alone = ShrinkageSums()
-            alone.add(*log)
-            expected = alone.choose(name, ValueSums.from_rows(*log), quantile=2.0)
-            assert [column[place] for column in found] == pytest.approx(list(expected), rel=1e-9)

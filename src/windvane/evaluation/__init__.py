@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from windvane.evaluation.confidence_sequence import ConfidenceSequence, RewardRange
     from windvane.evaluation.cressie_read import WeightRange
     from windvane.evaluation.evaluator import EvaluationProgress, evaluate
-    from windvane.evaluation.future_value import FutureValue, predict_value
     from windvane.evaluation.log_check import CheckReport, check
     from windvane.evaluation.policy_record import PolicyRecord
     from windvane.evaluation.readers import open_log
@@ -35,7 +34,6 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "EvaluationProgress",
-    "FutureValue",
     "Gain",
     "Interval",
     "PolicyRecord",
@@ -51,7 +49,6 @@ __all__ = [
     "check",
     "evaluate",
     "open_log",
-    "predict_value",
     "read_candidate",
 ]
 
@@ -63,7 +60,6 @@ MODULES = {  # imported at first use: scipy takes longer than the rest
     "Estimate": "result",
     "Evaluation": "result",
     "EvaluationProgress": "evaluator",
-    "FutureValue": "future_value",
     "Gain": "result",
     "Interval": "result",
     "PolicyRecord": "policy_record",
@@ -79,7 +75,6 @@ MODULES = {  # imported at first use: scipy takes longer than the rest
     "check": "log_check",
     "evaluate": "evaluator",
     "open_log": "readers",
-    "predict_value": "future_value",
     "read_candidate": "candidate_text",
 }
 

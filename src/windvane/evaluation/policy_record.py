@@ -44,7 +44,6 @@ from windvane.evaluation.result import (
     RecentValue,
     Replay,
 )
-from windvane.evaluation.shrinkage import CLIPPED_IPS, DROS, SWITCH_DR, ShrinkageSums
 from windvane.evaluation.value_series import SeriesBuilder, number_or_none
 from windvane.evaluation.value_sums import ValueSums
 from windvane.types import Booleans, Floats
@@ -121,7 +120,6 @@ class PolicyRecord:
             make_sequence(rewards, bound) for bound in MODEL_BOUNDS
         ]
         self._recent = None if half_life is None else RecentSums(half_life, self._sequence.range)
-        self._shrinkage = ShrinkageSums()
         self._series = SeriesBuilder()
         self._trust = TrustSums()
 
@@ -193,7 +191,6 @@ class PolicyRecord:
         self._sequence.update(rewards, weights, repeats)
         if self._recent is not None:
             self._recent.update(times, rewards, weights, scale)
-        self._shrinkage.add(rewards, weights, model_values, model_chosen, scale)
         self._series.add(times, rewards, weights, model_values, model_chosen, scale)
 
     def _add_to_model_sequences(
@@ -241,7 +238,6 @@ class PolicyRecord:
             recent = copy(other._recent)
             recent.widen(self._sequence.range)
             self._recent.merge(recent)
-        self._shrinkage.merge(other._shrinkage)
         self._series.merge(other._series)
         self._trust.merge(other._trust)
 
@@ -282,11 +278,6 @@ class PolicyRecord:
             value, error = number_or_none(values.value), number_or_none(values.error)
             if value is not None:
                 estimates.append(make_estimate(name, value, error, quantile))
-        for name in (CLIPPED_IPS, *((SWITCH_DR, DROS) if sums.has_model else ())):
-            chosen = self._shrinkage.choose(name, sums, quantile)
-            error = number_or_none(chosen.error)
-            setting = number_or_none(chosen.setting)
-            estimates.append(make_estimate(name, float(chosen.value), error, quantile, setting))
         weights = WeightRange(
             self._weight_range.low, max(self._weight_range.high, float(sums.largest_weight))
         )
@@ -353,11 +344,9 @@ class PolicyRecord:
                 self._recent.widen(self._sequence.range)
 
 
-def make_estimate(
-    name: str, value: float, error: float | None, quantile: float, setting: float | None = None
-) -> Estimate:
+def make_estimate(name: str, value: float, error: float | None, quantile: float) -> Estimate:
     """An estimate with the interval value ± quantile · error."""
     interval = None
     if error is not None:
         interval = Interval(value - quantile * error, value + quantile * error)
-    return Estimate(name, value, interval, error, setting)
+    return Estimate(name, value, interval, error)

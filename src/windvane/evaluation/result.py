@@ -28,7 +28,6 @@ class Estimate:
     value: float
     interval: Interval | None  # None with fewer than two decisions
     error: float | None = None  # standard error; None if the interval has no such form
-    setting: float | None = None  # λ of an estimator that clips or shrinks weights
 
 
 @dataclass(frozen=True)

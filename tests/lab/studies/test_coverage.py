@@ -47,9 +47,7 @@ def test_a_gaussian_interval_that_is_read_often_fails(result: lab.Coverage) -> N
         assert 0.85 < rows["last look"].to_numpy().mean() < 0.97
 
 
-def test_only_estimates_that_limit_weights_or_trust_a_model_are_biased(
-    result: lab.Coverage,
-) -> None:
+def test_an_estimate_is_unbiased_unless_it_trusts_its_model(result: lab.Coverage) -> None:
     """Replications are independent; the drifts and policies of a replication share their noise."""
     errors = (
         result.intervals.filter(look=1000)
@@ -61,7 +59,8 @@ def test_only_estimates_that_limit_weights_or_trust_a_model_are_biased(
     z = dict(table.iter_rows())
     assert abs(z["IPS"]) < ERRORS
     assert abs(z["DR"]) < ERRORS
-    assert z["clipped IPS"] < -2 * ERRORS
+    trusting = result.summary.filter(estimator="DM")  # the biases of two policies may cancel
+    assert (trusting["last look"] + ERRORS * trusting["standard error"] < 0.9).all(), trusting
 
 
 def test_the_summary_counts_the_intervals(result: lab.Coverage) -> None:

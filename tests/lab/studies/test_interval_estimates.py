@@ -29,13 +29,10 @@ FLOOR = 0.25
 LOOKS = space_looks(100, ROUNDS, 3)
 RECORD_NAMES = {
     "IPS": "ips",
-    "clipped IPS": "clipped_ips",
     "SNIPS": "snips",
     "DM": "dm",
     "DR": "dr",
     "SNDR": "sndr",
-    "Switch-DR": "switch_dr",
-    "DRos": "dros",
     "Cressie-Read": "cressie_read",
 }
 

@@ -27,29 +27,24 @@ from windvane.evaluation.estimators import (
     IPS,
     SNDR,
     SNIPS,
-    Values,
     estimate_values,
     normal_quantile,
 )
 from windvane.evaluation.joint_bounds import bound_gain, bound_value
 from windvane.evaluation.recent_value import RecentSums
-from windvane.evaluation.shrinkage import CLIPPED_IPS, DROS, SWITCH_DR, ShrinkageSums
 from windvane.evaluation.value_sums import ValueSums
 from windvane.lab.engines.decision_log import DecisionLog
 from windvane.types import Floats, Places
 
 NORMAL_NAMES = {IPS: "IPS", SNIPS: "SNIPS", DM: "DM", DR: "DR", SNDR: "SNDR"}
-SHRUNK_NAMES = {CLIPPED_IPS: "clipped IPS", SWITCH_DR: "Switch-DR", DROS: "DRos"}
 CRESSIE_READ = "Cressie-Read"
 SEQUENCE = "sequence"
 MODEL_SEQUENCE = "sequence with model"
 GAIN_SEQUENCE = "sequence of gain"
 RECENT = "recent value"
 ESTIMATORS = (
-    *(NORMAL_NAMES[IPS], SHRUNK_NAMES[CLIPPED_IPS], NORMAL_NAMES[SNIPS]),
-    *(NORMAL_NAMES[DM], NORMAL_NAMES[DR], NORMAL_NAMES[SNDR]),
-    *(SHRUNK_NAMES[SWITCH_DR], SHRUNK_NAMES[DROS], CRESSIE_READ),
-    *(RECENT, SEQUENCE, MODEL_SEQUENCE, GAIN_SEQUENCE),
+    *NORMAL_NAMES.values(),
+    *(CRESSIE_READ, RECENT, SEQUENCE, MODEL_SEQUENCE, GAIN_SEQUENCE),
 )
 HALF_LIVES = 5  # of the recent value, from the first decision to the last
 TRUTH, VALUE, LOW, HIGH = range(4)  # the numbers of one look
@@ -99,7 +94,6 @@ def estimate_at_looks(
     numbers = np.full((len(ESTIMATORS), *rows.weights.shape[:2], len(looks), 4), np.nan)
     numbers[..., TRUTH] = _find_truth(judged, looks, half_life)
     sums = ValueSums.make_empty(rows.weights.shape[:2])
-    shrinkage = ShrinkageSums()
     recent = RecentSums(half_life)
     sequence = ConfidenceSequence()
     model_sequences = [make_sequence(UNIT_RANGE, bound) for bound in MODEL_BOUNDS]
@@ -109,7 +103,6 @@ def estimate_at_looks(
     for place, look in enumerate(looks.tolist()):
         part = rows.cut(start, look)
         sums = sums.merge(ValueSums.from_rows(*part))
-        shrinkage.add(*part, coefficients=None)
         recent.update(np.arange(start, look, dtype=np.float64), part.rewards, part.weights)
         sequence.update(part.rewards, part.weights)
         for each, model in zip(model_sequences, models, strict=True):
@@ -118,9 +111,6 @@ def estimate_at_looks(
         start = look
 
         normal = {title: estimate_values(name, sums) for name, title in NORMAL_NAMES.items()}
-        for name, title in SHRUNK_NAMES.items():
-            shrunk = shrinkage.choose(name, sums, quantile)
-            normal[title] = Values(shrunk.value, shrunk.error)
         estimates: dict[str, tuple[Floats | float, Floats, Floats]] = {
             title: (value, value - quantile * error, value + quantile * error)
             for title, (value, error) in normal.items()
