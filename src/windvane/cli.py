@@ -10,7 +10,7 @@ import typer
 from windvane._terminal.console import AsJson, print_json, print_message
 from windvane._terminal.tables import Cell, format_table
 from windvane.errors import WindvaneError
-from windvane.evaluation_cli import EVALUATION_COMMANDS
+from windvane.evaluation.cli import EVALUATION_COMMANDS
 from windvane.lab.cli import LAB_COMMANDS
 from windvane.service.cli import SERVICE_COMMANDS, key_commands, loop_commands
 from windvane.service.log_cli import import_log

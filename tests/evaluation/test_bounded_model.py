@@ -5,18 +5,18 @@ import pytest
 
 from naive_estimators import joint_lower_bound
 from windvane.errors import SettingError
-from windvane.evaluation.bounded_model import (
+from windvane.evaluation.estimates.bounded_model import (
     ActionModel,
     bound_model,
     make_sequence,
     update_with_model,
 )
-from windvane.evaluation.confidence_sequence import (
+from windvane.evaluation.estimates.confidence_sequence import (
     UNIT_RANGE,
     ConfidenceSequence,
     RewardRange,
 )
-from windvane.evaluation.joint_bounds import bound_gain, bound_value
+from windvane.evaluation.estimates.joint_bounds import bound_gain, bound_value
 
 ACTIONS = 4
 BOUNDS = (0.3, 1.0, 2.0, 25.0)

@@ -3,8 +3,9 @@
 import pytest
 
 from windvane.errors import SettingError
-from windvane.evaluation.candidate_text import read_candidate
-from windvane.evaluation.candidates import LearnerCandidate, LogFacts, PolicyCandidate
+from windvane.evaluation.learners.candidates import LearnerCandidate, PolicyCandidate
+from windvane.evaluation.learners.policy_text import read_candidate
+from windvane.evaluation.log_batch import LogFacts
 from windvane.memory import half_life, keep
 
 FACTS = LogFacts(5000, 4, 0.3)

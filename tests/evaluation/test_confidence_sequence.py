@@ -7,7 +7,7 @@ import pytest
 
 from logged_worlds import ACTIONS, LoggedRuns, draw_runs
 from naive_estimators import gain_interval, value_interval
-from windvane.evaluation.bounded_model import (
+from windvane.evaluation.estimates.bounded_model import (
     MODEL_BOUNDS,
     ActionModel,
     BoundedModel,
@@ -16,7 +16,7 @@ from windvane.evaluation.bounded_model import (
     make_sequence,
     update_with_model,
 )
-from windvane.evaluation.confidence_sequence import (
+from windvane.evaluation.estimates.confidence_sequence import (
     ABOVE,
     BELOW,
     HIGH,
@@ -25,8 +25,7 @@ from windvane.evaluation.confidence_sequence import (
     ConfidenceSequence,
     RewardRange,
 )
-from windvane.evaluation.deployment_gate import judge_gain
-from windvane.evaluation.joint_bounds import bound_value, compute_log_wealth
+from windvane.evaluation.estimates.joint_bounds import bound_value, compute_log_wealth, judge_gain
 from windvane.types import Booleans, Floats
 
 RUNS = 600

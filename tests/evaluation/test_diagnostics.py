@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from windvane.evaluation.diagnostics import TrustSums, diagnose, warn
-from windvane.evaluation.result import Diagnostics
-from windvane.evaluation.value_sums import ValueSums
+from windvane.evaluation.estimates.diagnostics import TrustSums, diagnose, warn
+from windvane.evaluation.estimates.estimators import ValueSums
+from windvane.evaluation.estimates.result import Diagnostics
 from windvane.types import Floats
 
 

@@ -11,12 +11,15 @@ from scipy.stats import chi2_contingency
 
 from log_writers import Decisions, simulate_decisions, write_dsjson, write_export
 from windvane import cli
-from windvane.evaluation.checks.drift import DriftCheck
-from windvane.evaluation.checks.event_ids import EventIdCheck
-from windvane.evaluation.checks.finding import Finding
-from windvane.evaluation.checks.probabilities import ProbabilityCheck
 from windvane.evaluation.log_batch import BadRow, LogBatch
-from windvane.evaluation.log_check import CheckReport, check
+from windvane.evaluation.readers.log_check import (
+    CheckReport,
+    DriftCheck,
+    EventIdCheck,
+    Finding,
+    ProbabilityCheck,
+    check,
+)
 
 
 def make_batch(decisions: Decisions, **changes: Any) -> LogBatch:

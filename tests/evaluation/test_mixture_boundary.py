@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from naive_estimators import log_wealth_by_integral
-from windvane.evaluation.mixture_boundary import find_boundary, log_wealth
+from windvane.evaluation.estimates.confidence_sequence import find_boundary, log_wealth
 
 
 @pytest.mark.parametrize("variance", [0.0, 0.3, 20.0, 3e3, 1e6, 1e9])

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from windvane.evaluation import PolicyRecord, open_log
-from windvane.evaluation.result import PolicyResult
+from windvane.evaluation.estimates.result import PolicyResult
 from windvane.types import Floats
 
 

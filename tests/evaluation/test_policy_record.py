@@ -8,14 +8,8 @@ import numpy as np
 import pytest
 
 from windvane.errors import FileError, RewardError, SettingError
-from windvane.evaluation import (
-    Evaluation,
-    PolicyRecord,
-    PolicyResult,
-    policy_record,
-    value_series,
-)
-from windvane.evaluation.bounded_model import ActionModel
+from windvane.evaluation import ActionModel, Evaluation, PolicyRecord, PolicyResult
+from windvane.evaluation.estimates import policy_record, value_series
 from windvane.types import Floats
 
 N = 3000

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from naive_estimators import recent_interval
-from windvane.evaluation.confidence_sequence import ConfidenceSequence, RewardRange
-from windvane.evaluation.recent_value import RecentSums
+from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence, RewardRange
+from windvane.evaluation.estimates.recent_value import RecentSums
 
 
 def test_value_and_interval_match_the_formulas() -> None:

@@ -6,15 +6,20 @@ import pytest
 import windvane as wv
 from simulated_log import SECONDS_PER_ROW, MemoryLog, simulate_log
 from windvane import _random
-from windvane.evaluation.acceptance import ACCEPTANCE_KEY, MOST_REPETITIONS
-from windvane.evaluation.candidate_text import read_candidate
-from windvane.evaluation.candidates import Clock, LogFacts, PolicyCandidate
-from windvane.evaluation.compiled_replay import CompiledReplayer
 from windvane.evaluation.evaluator import evaluate
-from windvane.evaluation.feature_blocks import split_blocks
-from windvane.evaluation.players import make_chooser_player
-from windvane.evaluation.replay import Replayer, RowReplayer, ScoredRows
-from windvane.evaluation.replayers import make_replayer
+from windvane.evaluation.learners.candidates import Clock, PolicyCandidate
+from windvane.evaluation.learners.feature_blocks import split_blocks
+from windvane.evaluation.learners.policy_text import read_candidate
+from windvane.evaluation.learners.replay import (
+    ACCEPTANCE_KEY,
+    MOST_REPETITIONS,
+    Replayer,
+    RowReplayer,
+    ScoredRows,
+)
+from windvane.evaluation.learners.replayed_policies import make_replayed_chooser
+from windvane.evaluation.learners.replayers import CompiledReplayer, make_replayer
+from windvane.evaluation.log_batch import LogFacts
 from windvane.features.encoder import Encoder
 
 SEED = 5
@@ -51,7 +56,7 @@ def test_compiled_replay_equals_replay_row_by_row(text: str) -> None:
     log = simulate_log(900, seed=1, change=450)
     policy, clock = build_policy(text)
     compiled = CompiledReplayer(policy, clock, SEED)
-    by_row = RowReplayer(make_chooser_player(build_policy(text)[0]), clock, SEED)
+    by_row = RowReplayer(make_replayed_chooser(build_policy(text)[0]), clock, SEED)
     for mine, expected in zip(score_log(compiled, log), score_log(by_row, log), strict=True):
         np.testing.assert_allclose(mine, expected, rtol=1e-9, atol=1e-9)
     assert compiled.count() == by_row.count()

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from naive_estimators import mean_and_error
-from windvane.evaluation.estimators import estimate_gain, estimate_values
-from windvane.evaluation.value_sums import ValueSums
+from windvane.evaluation.estimates.estimators import ValueSums, estimate_gain, estimate_values
 from windvane.types import Floats
 
 N = 400

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 from estimators.bandits import cressieread, cs, ips, snips
 
-from windvane.evaluation.confidence_sequence import ConfidenceSequence, RewardRange
-from windvane.evaluation.cressie_read import (
+from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence, RewardRange
+from windvane.evaluation.estimates.cressie_read import (
     CressieReadSums,
     WeightRange,
     bound_cressie_read,
     estimate_cressie_read,
 )
-from windvane.evaluation.estimators import estimate_values
-from windvane.evaluation.value_sums import ValueSums
+from windvane.evaluation.estimates.estimators import ValueSums, estimate_values
 from windvane.types import Floats
 
 

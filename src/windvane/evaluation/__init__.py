@@ -4,16 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from windvane.evaluation.bounded_model import ActionModel
-    from windvane.evaluation.candidate_text import read_candidate
-    from windvane.evaluation.confidence_sequence import ConfidenceSequence, RewardRange
-    from windvane.evaluation.cressie_read import WeightRange
-    from windvane.evaluation.evaluator import EvaluationProgress, evaluate
-    from windvane.evaluation.log_check import CheckReport, check
-    from windvane.evaluation.policy_record import PolicyRecord
-    from windvane.evaluation.readers import open_log
-    from windvane.evaluation.recent_value import RecentSums
-    from windvane.evaluation.result import (
+    from windvane.evaluation.estimates.bounded_model import ActionModel
+    from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence, RewardRange
+    from windvane.evaluation.estimates.cressie_read import WeightRange
+    from windvane.evaluation.estimates.estimators import ValueSums
+    from windvane.evaluation.estimates.policy_record import PolicyRecord
+    from windvane.evaluation.estimates.recent_value import RecentSums
+    from windvane.evaluation.estimates.result import (
         Diagnostics,
         Estimate,
         Evaluation,
@@ -23,8 +20,11 @@ if TYPE_CHECKING:
         RecentValue,
         Replay,
     )
-    from windvane.evaluation.value_series import SeriesPoint, ValueSeries
-    from windvane.evaluation.value_sums import ValueSums
+    from windvane.evaluation.estimates.value_series import SeriesPoint, ValueSeries
+    from windvane.evaluation.evaluator import EvaluationProgress, evaluate
+    from windvane.evaluation.learners.policy_text import read_candidate
+    from windvane.evaluation.readers import open_log
+    from windvane.evaluation.readers.log_check import CheckReport, check
 
 __all__ = [
     "ActionModel",
@@ -53,29 +53,29 @@ __all__ = [
 ]
 
 MODULES = {  # imported at first use: scipy takes longer than the rest
-    "ActionModel": "bounded_model",
-    "CheckReport": "log_check",
-    "ConfidenceSequence": "confidence_sequence",
-    "Diagnostics": "result",
-    "Estimate": "result",
-    "Evaluation": "result",
+    "ActionModel": "estimates.bounded_model",
+    "CheckReport": "readers.log_check",
+    "ConfidenceSequence": "estimates.confidence_sequence",
+    "Diagnostics": "estimates.result",
+    "Estimate": "estimates.result",
+    "Evaluation": "estimates.result",
     "EvaluationProgress": "evaluator",
-    "Gain": "result",
-    "Interval": "result",
-    "PolicyRecord": "policy_record",
-    "PolicyResult": "result",
-    "RecentSums": "recent_value",
-    "RecentValue": "result",
-    "Replay": "result",
-    "RewardRange": "confidence_sequence",
-    "SeriesPoint": "value_series",
-    "ValueSeries": "value_series",
-    "ValueSums": "value_sums",
-    "WeightRange": "cressie_read",
-    "check": "log_check",
+    "Gain": "estimates.result",
+    "Interval": "estimates.result",
+    "PolicyRecord": "estimates.policy_record",
+    "PolicyResult": "estimates.result",
+    "RecentSums": "estimates.recent_value",
+    "RecentValue": "estimates.result",
+    "Replay": "estimates.result",
+    "RewardRange": "estimates.confidence_sequence",
+    "SeriesPoint": "estimates.value_series",
+    "ValueSeries": "estimates.value_series",
+    "ValueSums": "estimates.estimators",
+    "WeightRange": "estimates.cressie_read",
+    "check": "readers.log_check",
     "evaluate": "evaluator",
     "open_log": "readers",
-    "read_candidate": "candidate_text",
+    "read_candidate": "learners.policy_text",
 }
 
 

@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from windvane.errors import SettingError
-from windvane.evaluation.candidates import Candidate, FixedCandidate
-from windvane.evaluation.evaluation_settings import Settings
-from windvane.evaluation.evaluator import Progress, run_evaluation
-from windvane.evaluation.kernel_loading import prepare_kernels
+from windvane.evaluation.estimates.result import Evaluation
+from windvane.evaluation.evaluator import EvaluationSettings, Progress, run_evaluation
+from windvane.evaluation.learners.candidates import Candidate, FixedCandidate
 from windvane.evaluation.log_batch import Log
 from windvane.evaluation.ray_tasks import RayTask, check_installed, connect_to_ray, run_tasks, share
-from windvane.evaluation.result import Evaluation
 
 LOCAL = "threads"
 CANDIDATES_PER_TASK = 4  # that learn; they share one pass over the log
@@ -24,11 +22,10 @@ def evaluate_on(
     on: str,
     log: Log,
     candidates: Sequence[Candidate],
-    settings: Settings,
+    settings: EvaluationSettings,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Evaluate in this process ("threads"), on a new Ray ("ray"), or on the Ray at an address."""
-    prepare_kernels()
     if on == LOCAL:
         return run_evaluation(log, candidates, settings, progress)
     check_installed()
@@ -70,6 +67,5 @@ def merge_evaluations(groups: Sequence[Sequence[int]], parts: Sequence[Evaluatio
 
 
 def _evaluate_pickled(shared: bytes, group: Sequence[int]) -> Evaluation:
-    prepare_kernels()
     log, candidates, settings = pickle.loads(shared)
     return run_evaluation(log, [candidates[place] for place in group], settings)

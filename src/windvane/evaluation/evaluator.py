@@ -2,33 +2,125 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import NamedTuple
 
+import numpy as np
+
+from windvane import validation
+from windvane.beliefs.bank.settings import HalfLife, parse_half_life
 from windvane.errors import SettingError
-from windvane.evaluation.bounded_model import ActionModel
-from windvane.evaluation.candidate_text import list_candidates
-from windvane.evaluation.candidates import Candidate, FixedCandidate, LogFacts, PolicyCandidate
-from windvane.evaluation.evaluation_settings import Moment, Settings, make_settings
-from windvane.evaluation.feature_blocks import FeatureBlock, split_blocks
-from windvane.evaluation.fixed_policies import (
+from windvane.evaluation.estimates.bounded_model import ActionModel
+from windvane.evaluation.estimates.policy_record import DEFAULT_HALF_LIFE, PolicyRecord
+from windvane.evaluation.estimates.result import Evaluation, PolicyResult, Replay
+from windvane.evaluation.learners.candidates import (
+    Candidate,
+    Clock,
+    FixedCandidate,
+    PolicyCandidate,
+)
+from windvane.evaluation.learners.feature_blocks import FeatureBlock, split_blocks
+from windvane.evaluation.learners.fixed_policies import (
     PredictedRows,
+    RewardModel,
     compute_weights,
     find_unsupported,
     join_blocks,
     make_action_model,
 )
-from windvane.evaluation.log_batch import Log, LogBatch
-from windvane.evaluation.policy_record import PolicyRecord
-from windvane.evaluation.replay import Replayer
-from windvane.evaluation.replay_notes import describe_replay, list_log_warnings
-from windvane.evaluation.replayers import make_replayer, score_block
-from windvane.evaluation.result import Evaluation, PolicyResult
-from windvane.evaluation.reward_model import RewardModel
-from windvane.evaluation.usable_rows import RowCounts, Survey, find_usable_rows, survey_log
+from windvane.evaluation.learners.policy_text import list_candidates
+from windvane.evaluation.learners.replay import ReplayCounts, Replayer
+from windvane.evaluation.learners.replayed_policies import SAMPLES
+from windvane.evaluation.learners.replayers import make_replayer, score_block
+from windvane.evaluation.log_batch import (
+    Log,
+    LogBatch,
+    LogFacts,
+    Period,
+    RowCounts,
+    Survey,
+    find_usable_rows,
+    survey_log,
+)
+from windvane.evaluation.readers.file_log import NO_TIMES_WARNING, HasNotes
 from windvane.types import Floats, Places
 
+Moment = float | str | datetime | None
 MOST_ROWS_WITH_MODEL = 200_000  # beyond, a reward model must be asked for
 SOURCES = {"logged": "Online", "first": "Baseline", "random": "Random"}
+FEW_ACCEPTED = 100  # with fewer learned rows a policy has hardly begun
+CLOCK_NAMES: dict[Clock, str] = {
+    "none": "none: it forgets nothing",
+    "rounds": "rounds: its memory fades with each accepted row",
+    "time": "time: its memory fades by the times of the log",
+    "rows": "time: its memory fades with each row of the log",
+}
+
+
+class EvaluationSettings(NamedTuple):
+    """How an evaluation is made."""
+
+    half_life: float | None = DEFAULT_HALF_LIFE  # seconds, of the recent value
+    reward_model: bool | None = None
+    level: float = 0.05
+    seed: int = 0
+    period: Period = Period()
+    reward_range: tuple[float, float] | None = None
+    scored_since: float = -np.inf  # rows before are learned from, and not scored
+
+
+def make_settings(
+    half_life: str | None = None,
+    reward_model: bool | None = None,
+    level: float = 0.05,
+    seed: int = 0,
+    since: Moment = None,
+    until: Moment = None,
+    reward_range: tuple[float, float] | None = None,
+) -> EvaluationSettings:
+    """Check the arguments of `evaluate`."""
+    return EvaluationSettings(
+        half_life=parse_recent_half_life(half_life),
+        reward_model=reward_model,
+        level=validation.inside("evaluate", "level", level),
+        seed=validation.whole("evaluate", "seed", seed, least=0),
+        period=Period(_read_moment("since", since, -np.inf), _read_moment("until", until, np.inf)),
+        reward_range=reward_range,
+    )
+
+
+def parse_recent_half_life(text: str | None) -> float | None:
+    """Seconds of a half-life such as "7 days"; None for "never"."""
+    if text is None:
+        return DEFAULT_HALF_LIFE
+    try:
+        parsed = parse_half_life(text)
+    except SettingError:
+        parsed = HalfLife(0.0, in_rounds=True)
+    if parsed is not None and parsed.in_rounds:
+        raise SettingError(
+            f"evaluate: half_life must be never, or a time such as 7 days or PT12H, got {text!r}"
+        )
+    return None if parsed is None else parsed.length
+
+
+def _read_moment(name: str, moment: Moment, default: float) -> float:
+    """Seconds since 1970 of a number, a datetime or a text in ISO 8601; UTC if no zone is given."""
+    if moment is None:
+        return default
+    if isinstance(moment, str):
+        try:
+            moment = datetime.fromisoformat(moment)
+        except ValueError:
+            raise SettingError(
+                f"evaluate: {name} must be a time such as 2026-01-31 or 2026-01-31T12:00, "
+                f"got {moment!r}"
+            ) from None
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return moment.timestamp()
+    return validation.real("evaluate", name, moment)
 
 
 class EvaluationProgress(NamedTuple):
@@ -67,7 +159,10 @@ def evaluate(
 
 
 def run_evaluation(
-    log: Log, candidates: Sequence[Candidate], settings: Settings, progress: Progress | None = None
+    log: Log,
+    candidates: Sequence[Candidate],
+    settings: EvaluationSettings,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Evaluate candidates in one pass, after a look through the log if one is needed."""
     survey = None
@@ -100,7 +195,7 @@ class Evaluator:
     def __init__(
         self,
         candidates: Sequence[Candidate],
-        settings: Settings,
+        settings: EvaluationSettings,
         with_model: bool,
         survey: Survey | None = None,
     ) -> None:
@@ -213,7 +308,7 @@ class Evaluator:
         )
 
 
-def _make_record(candidate: Candidate, settings: Settings) -> PolicyRecord:
+def _make_record(candidate: Candidate, settings: EvaluationSettings) -> PolicyRecord:
     source = "Custom"
     if isinstance(candidate, FixedCandidate):
         source = SOURCES.get(candidate.rule, source)
@@ -241,3 +336,74 @@ def _has_features(log: Log) -> bool:
     for batch in log.iterate_batches():
         return batch.read_features is not None
     return False
+
+
+def describe_replay(clock: Clock, counts: ReplayCounts) -> tuple[Replay, list[str]]:
+    """Return the report of a replay, and what its reader must know."""
+    replay = Replay(
+        accepted=counts.accepted,
+        violations=counts.violations,
+        final_coefficient=counts.multiplier,
+        clock=CLOCK_NAMES[clock],
+        rows=counts.rows,
+        is_sampled=counts.is_sampled,
+    )
+    rate = replay.acceptance_rate
+    sentences = []
+    if counts.accepted < FEW_ACCEPTED:
+        sentences.append(
+            f"only {counts.accepted} of {counts.rows} rows were accepted: the policy has hardly "
+            "learned anything, and its value is close to that of a policy that has just begun"
+        )
+    elif clock == "rounds" and rate < 1.0:
+        sentences.append(
+            f"the policy learned {rate:.1%} of the rows and forgets by rounds: in the time of the "
+            f"log it forgets {1 / rate:.3g} times as slowly as it would in use"
+        )
+    elif clock in ("time", "rows") and rate < 1.0:
+        sentences.append(
+            f"the policy learned {rate:.1%} of the rows and forgets by time: it remembers "
+            f"{rate:.1%} of the data that it would have in use"
+        )
+    elif rate < 1.0:
+        sentences.append(f"the policy learned {rate:.1%} of the rows")
+    if counts.is_sampled:
+        sentences.append(f"its probabilities are counted in {SAMPLES} draws for each row")
+    return replay, sentences
+
+
+def list_log_warnings(log: Log, counts: RowCounts, has_replays: bool) -> list[str]:
+    """What the reader of an evaluation must know of its log."""
+    sentences = []
+    if log.has_fitted_probabilities:
+        sentences.append(
+            "the log has no probabilities: they were estimated from it, and all numbers here are "
+            "only as good as they are"
+        )
+    for count, what in (
+        (counts.degraded, "because the service had answered without deciding"),
+        (counts.unrewarded, "because the reward is not known"),
+        (
+            counts.without_probability,
+            "because the chosen action has the probability 0, or none",
+        ),
+    ):
+        if count:
+            rows = "1 row was" if count == 1 else f"{count} rows were"
+            sentences.append(f"{rows} left out, {what}")
+    if log.bad_row_count:
+        sentences.append(f"rows of the log that could not be read: {log.bad_row_count}")
+    if isinstance(log, HasNotes):
+        sentences += [f"{count} {what}" for what, count in log.notes.items()]
+        if not log.has_times:
+            sentences.append(NO_TIMES_WARNING)
+    if has_replays and counts.without_features:
+        sentences.append(
+            "the log has no features: policies that learn tell actions apart by their place only"
+        )
+    if has_replays:
+        sentences.append(
+            "policies that learn were replayed: under drift no replay is exact, so trust the order "
+            "of these policies more than their values"
+        )
+    return sentences

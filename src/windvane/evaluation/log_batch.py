@@ -1,11 +1,14 @@
-"""Logged decisions as columns, and the interface of a log that can be evaluated.
+"""Logged decisions as columns, the interface of a log, and which of its rows are evaluated.
 
 A log gives its decisions in batches, so that a log of any size needs little memory. The features of
 a decision are parsed only if somebody asks for them: a policy without features needs numbers only.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+import numpy as np
 
 from windvane.features.json_reader import JsonObjects
 from windvane.types import Booleans, Floats, Places
@@ -88,3 +91,82 @@ class Log(Protocol):
 
     def iterate_batches(self) -> Iterator[LogBatch]:
         """Read the decisions in the order of the log."""
+
+
+class Period(NamedTuple):
+    """Times in seconds since 1970; the first is included, the last is not."""
+
+    since: float = -np.inf
+    until: float = np.inf
+
+
+@dataclass
+class RowCounts:
+    """How many rows were evaluated, and why others were not."""
+
+    used: int = 0
+    unrewarded: int = 0
+    degraded: int = 0
+    without_probability: int = 0  # of the chosen action
+    defaulted: int = 0  # among those used
+    without_features: int = 0  # among those used
+    first_time: float | None = None
+    last_time: float | None = None
+
+
+def find_usable_rows(batch: LogBatch, period: Period, counts: RowCounts) -> Places:
+    """Return the places of the rows that can be evaluated, and count all rows of the period.
+
+    A row needs a reward, a probability above 0 of its chosen action, and a service that decided.
+    """
+    is_inside = (batch.times >= period.since) & (batch.times < period.until)
+    is_rewarded = np.isfinite(batch.rewards)
+    probabilities = batch.chosen_probabilities
+    is_likely = np.isfinite(probabilities) & (probabilities > 0.0)
+    is_used = is_inside & ~batch.is_degraded & is_rewarded & is_likely
+    counts.degraded += int(np.count_nonzero(is_inside & batch.is_degraded))
+    is_decided = is_inside & ~batch.is_degraded
+    counts.unrewarded += int(np.count_nonzero(is_decided & ~is_rewarded))
+    counts.without_probability += int(np.count_nonzero(is_decided & is_rewarded & ~is_likely))
+    rows = np.flatnonzero(is_used)
+    counts.used += rows.size
+    if rows.size:
+        counts.without_features += rows.size if batch.read_features is None else 0
+        counts.defaulted += int(np.count_nonzero(batch.is_defaulted[rows]))
+        first, last = float(batch.times[rows].min()), float(batch.times[rows].max())
+        counts.first_time = first if counts.first_time is None else min(first, counts.first_time)
+        counts.last_time = last if counts.last_time is None else max(last, counts.last_time)
+    return rows
+
+
+class LogFacts(NamedTuple):
+    """What a candidate may know of a log beforehand."""
+
+    rows: int
+    most_actions: int
+    reward_deviation: float
+
+
+class Survey(NamedTuple):
+    """What one look through a log finds."""
+
+    facts: LogFacts
+    counts: RowCounts
+    has_features: bool
+
+
+def survey_log(log: Log, period: Period) -> Survey:
+    """Read a log once, without features: how many rows, actions, and how rewards vary."""
+    counts = RowCounts()
+    most, total, squares, has_features = 0, 0.0, 0.0, True
+    for batch in log.iterate_batches():
+        rows = find_usable_rows(batch, period, counts)
+        has_features = has_features and batch.read_features is not None
+        if rows.size:
+            rewards = batch.rewards[rows]
+            most = max(most, int(batch.action_counts[rows].max()))
+            total += float(rewards.sum())
+            squares += float(np.square(rewards).sum())
+    size = max(counts.used, 1)
+    variance = max(squares / size - (total / size) ** 2, 0.0)
+    return Survey(LogFacts(counts.used, most, variance**0.5), counts, has_features)

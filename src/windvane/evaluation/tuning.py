@@ -10,13 +10,16 @@ from typing import Any
 
 from windvane.beliefs.bank.settings import parse_half_life
 from windvane.errors import SettingError
-from windvane.evaluation.candidates import Candidate, LearnerCandidate, make_fixed, make_learner
 from windvane.evaluation.cluster import LOCAL, evaluate_on
-from windvane.evaluation.evaluation_settings import Settings
-from windvane.evaluation.evaluator import EvaluationProgress
-from windvane.evaluation.log_batch import Log
-from windvane.evaluation.result import Evaluation, PolicyResult
-from windvane.evaluation.usable_rows import Period, survey_log
+from windvane.evaluation.estimates.result import Evaluation, PolicyResult
+from windvane.evaluation.evaluator import EvaluationProgress, EvaluationSettings
+from windvane.evaluation.learners.candidates import (
+    Candidate,
+    LearnerCandidate,
+    make_fixed,
+    make_learner,
+)
+from windvane.evaluation.log_batch import Log, Period, survey_log
 
 HALF_LIVES = ("1 hour", "6 hours", "1 day", "4 days", "14 days", "90 days", "never", "auto")
 EXPLORATION_PERCENTAGES = (0.02, 0.1)
@@ -75,7 +78,7 @@ class Tuning:
 
 def tune(
     log: Log,
-    settings: Settings | None = None,
+    settings: EvaluationSettings | None = None,
     *,
     half_lives: Sequence[str] = HALF_LIVES,
     exploration_percentages: Sequence[float] = EXPLORATION_PERCENTAGES,
@@ -83,7 +86,7 @@ def tune(
     progress: Callable[[EvaluationProgress], None] | None = None,
 ) -> Tuning:
     """Find the half-life and the share of exploration that would have earned most."""
-    settings = settings or Settings()
+    settings = settings or EvaluationSettings()
     counts = survey_log(log, settings.period).counts
     if counts.used < FEWEST_ROWS or counts.first_time is None or counts.last_time is None:
         raise SettingError(

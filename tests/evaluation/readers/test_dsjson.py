@@ -12,7 +12,7 @@ from windvane.errors import FileError
 from windvane.evaluation.log_batch import DecisionFeatures, LogBatch
 from windvane.evaluation.readers import open_log
 from windvane.evaluation.readers.file_log import FileLog
-from windvane.evaluation.readers.row_report import (
+from windvane.evaluation.readers.rows import (
     APPRENTICE,
     NEVER_ACTIVATED,
     ORPHAN_REWARDS,

@@ -6,7 +6,7 @@ import pytest
 
 from windvane.errors import FileError
 from windvane.evaluation.readers import open_log
-from windvane.evaluation.readers.vw_features import parse_namespaces
+from windvane.evaluation.readers.vw_text import parse_namespaces
 
 EVENT = """shared |User user=Anna time=morning
 |Action article=politics

@@ -9,7 +9,7 @@ import pytest
 from old_data.steps import extract
 from windvane.errors import FileError
 from windvane.evaluation.readers import file_log, open_log
-from windvane.evaluation.readers.row_report import NEVER_ACTIVATED
+from windvane.evaluation.readers.rows import NEVER_ACTIVATED
 from windvane.evaluation.readers.windvane_parquet import NEWEST_SCHEMA_VERSION
 from windvane.service.store.files.parquet_export import EXPORT_SCHEMA_VERSION, SCHEMA
 

@@ -9,7 +9,7 @@ import pytest
 from evaluation_helpers import START, STEP, write_log
 from service_helpers import make_service
 from store_helpers import SECOND
-from windvane.evaluation.result import Diagnostics, Gain, Interval
+from windvane.evaluation.estimates.result import Diagnostics, Gain, Interval
 from windvane.service.clock import ServiceClock
 from windvane.service.evaluations import evaluations as evaluations_module
 from windvane.service.evaluations.auto_optimization import optimize_if_due

@@ -4,7 +4,7 @@ import pytest
 
 from policy_access import full_settings
 from windvane.errors import SettingError, WindvaneError
-from windvane.evaluation.candidates import LearnerCandidate
+from windvane.evaluation.learners.candidates import LearnerCandidate
 from windvane.service.evaluations.compared_policies import iterate_grid, read_custom_policy
 from windvane.service.evaluations.contract import CustomPolicy
 from windvane.service.evaluations.policy_text import format_policy, read_policy, reset_policy

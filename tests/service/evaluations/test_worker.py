@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from windvane.evaluation.policy_record import PolicyRecord
-from windvane.evaluation.result import PolicyResult
+from windvane.evaluation.estimates.policy_record import PolicyRecord
+from windvane.evaluation.estimates.result import PolicyResult
 from windvane.service.evaluations.worker import find_doubt, find_optimal, list_problems
 
 ROWS = 4000

@@ -9,9 +9,19 @@ if the logged action is the baseline and 0 if not, and `_original_label_cost` is
 the costs differ, the line is of Apprentice mode. If they are equal and are not what the imitation
 would have earned, the line is not. A line that fits both is of the same mode as the line before.
 In Apprentice mode the reward belongs to the baseline, which had probability 1.
+
+The features are read in the form in which the learner and the encoder read them:
+
+| dsjson | becomes |
+|---|---|
+| `"FromUrl": [{…}, {…}]`, and `"j": [{…}]` of an action | the objects, as the client sent them |
+| another object, or list of objects, under a key | a namespace with the name of the key |
+| a number, text, boolean or list under a key | a feature |
+| objects in a namespace | features with a dot in their names: `a.b` |
+| action `"i"`, and keys that start with `_` | nothing: they hold the id, labels and tags |
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,22 +29,27 @@ from pathlib import Path
 import msgspec
 
 from windvane.errors import FileError
-from windvane.evaluation.log_batch import DecisionFeatures
-from windvane.evaluation.readers.batch_builder import BatchBuilder, DecisionRow
-from windvane.evaluation.readers.dsjson_features import read_decision_features
+from windvane.evaluation.log_batch import DecisionFeatures, LoggedAction
 from windvane.evaluation.readers.file_log import FilePart
-from windvane.evaluation.readers.line_stream import Line, LineStream
-from windvane.evaluation.readers.row_report import (
-    APPRENTICE,
-    NEVER_ACTIVATED,
-    ORPHAN_REWARDS,
-    RowReport,
+from windvane.evaluation.readers.rows import APPRENTICE, NEVER_ACTIVATED, ORPHAN_REWARDS, RowReport
+from windvane.evaluation.readers.text_files import (
+    BatchBuilder,
+    DecisionRow,
+    Line,
+    LineStream,
+    parse_time,
 )
-from windvane.evaluation.readers.times import parse_time
 
 COST_TOLERANCE = 1e-6  # costs are 32-bit floats
 PROBABILITY_TOLERANCE = 1e-3
 NAN = float("nan")
+_decode_object = msgspec.json.Decoder(dict[str, object]).decode
+SENT_CONTEXT = "FromUrl"  # holds the context features of a rank request
+SENT_FEATURES = "j"  # holds the features of an action of a rank request
+ACTION_ID = "i"
+SLOT_FEATURES = "sj"
+SLOT = "slot"  # the namespace of a slot's id and features
+JsonObject = dict[str, object]
 
 
 class ActionHead(msgspec.Struct):
@@ -97,7 +112,6 @@ class Event(msgspec.Struct):
 
 _decode_event = msgspec.json.Decoder(Event).decode
 _decode_request = msgspec.json.Decoder(Request).decode
-_decode_object = msgspec.json.Decoder(dict[str, object]).decode
 
 
 class BadLineError(ValueError):
@@ -331,3 +345,70 @@ def _parse_time(text: str) -> float:
 
 def _shorten(error: Exception) -> str:
     return str(error).split("\n", 1)[0][:200]
+
+
+def read_decision_features(
+    context: Mapping[str, object], ids: Sequence[str], slot: Mapping[str, object] | None = None
+) -> DecisionFeatures:
+    """The features of a line's `c`, with those of one slot if the line has slots."""
+    objects = read_objects(context, SENT_CONTEXT)
+    if slot is not None:
+        features = {SLOT_FEATURES: slot.get(SLOT_FEATURES)}
+        merged: JsonObject = {"id": str(slot.get("_id", ""))}
+        for each in read_objects(features, SLOT_FEATURES):
+            merged.update(_flatten(each))
+        objects.append({SLOT: merged})
+    actions = context.get("_multi")
+    assert isinstance(actions, list)  # the reader has counted them
+    return DecisionFeatures(
+        objects,
+        [
+            LoggedAction(id_, read_objects(action, SENT_FEATURES))
+            for id_, action in zip(ids, actions, strict=True)
+        ],
+    )
+
+
+def read_objects(features: Mapping[str, object], sent: str) -> list[JsonObject]:
+    """Objects with at most one level of namespaces; `sent` is the key of what a client sent."""
+    objects: list[JsonObject] = []
+    for key, value in features.items():
+        if key.startswith("_") or key == ACTION_ID:
+            continue
+        parts = value if isinstance(value, list) and _has_objects(value) else [value]
+        if key == sent:
+            objects += [_limit_depth(part) for part in parts if isinstance(part, dict)]
+            parts = [part for part in parts if not isinstance(part, dict)]
+        for part in parts:
+            if isinstance(part, dict):
+                objects.append({key: _flatten(part)})
+            elif part is not None:
+                objects.append({key: part})
+    return objects
+
+
+def _has_objects(values: list[object]) -> bool:
+    return any(isinstance(value, dict) for value in values)
+
+
+def _limit_depth(features: JsonObject) -> JsonObject:
+    """An object whose namespaces hold no further objects."""
+    return {
+        name: _flatten(value) if isinstance(value, dict) else value
+        for name, value in features.items()
+    }
+
+
+def _flatten(features: JsonObject, prefix: str = "") -> JsonObject:
+    """The features of an object and of all objects in it, under names joined by dots."""
+    flat: JsonObject = {}
+    for name, value in features.items():
+        if name.startswith("_"):
+            continue
+        parts = value if isinstance(value, list) and _has_objects(value) else [value]
+        for part in parts:
+            if isinstance(part, dict):
+                flat |= _flatten(part, f"{prefix}{name}.")
+            else:
+                flat[f"{prefix}{name}"] = part
+    return flat

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from windvane.errors import SettingError
 from windvane.evaluation.log_batch import DecisionFeatures, LoggedAction
 from windvane.evaluation.readers.column_mapping import ColumnMapping, map_columns
-from windvane.evaluation.readers.table import FeatureReader, TableFeatures, TableReader
-from windvane.evaluation.readers.table_offers import Offers
+from windvane.evaluation.readers.table import FeatureReader, Offers, TableFeatures, TableReader
 
 if TYPE_CHECKING:
     import polars as pl

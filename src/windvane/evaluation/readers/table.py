@@ -18,25 +18,334 @@ from windvane.errors import FeatureError, SettingError
 from windvane.evaluation.log_batch import DecisionFeatures, LogBatch, LoggedAction
 from windvane.evaluation.readers.column_mapping import ColumnMapping, map_columns
 from windvane.evaluation.readers.file_log import FilePart
-from windvane.evaluation.readers.frame_columns import to_booleans, to_floats
-from windvane.evaluation.readers.row_report import RowReport
-from windvane.evaluation.readers.table_files import iterate_frames, read_columns
-from windvane.evaluation.readers.table_offers import (
-    Offers,
-    find_eligible,
-    find_offers,
-    find_probabilities,
+from windvane.evaluation.readers.frames import (
+    flatten_lists,
+    iterate_frames,
+    read_columns,
+    to_booleans,
+    to_floats,
 )
-from windvane.evaluation.readers.table_types import TableRows, convert_columns
+from windvane.evaluation.readers.rows import RowReport
+from windvane.evaluation.readers.text_files import parse_time
+from windvane.types import Booleans, Floats, Places
 
 if TYPE_CHECKING:
     import polars as pl
 
+NULL_NUMBERS = ("NA", "null", "NULL", "None", "NaN", "nan")
+TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_decode_texts = msgspec.json.Decoder(list[str | int]).decode
+_decode_numbers = msgspec.json.Decoder(list[float]).decode
+MAX_ACTIONS_PER_ROW = 100_000
 FIRST_PASS_ROWS = 20_000
 MAX_SEEN_ACTIONS = 10_000
 MAX_BATCH_ACTIONS = 2_000_000  # of all rows of a batch
-
 FeatureReader = Callable[[int], DecisionFeatures]
+
+
+class TableRows:
+    """Rows of a table that get the types of a log column by column."""
+
+    def __init__(self, path: Path, frame: "pl.DataFrame", lines: Places, report: RowReport) -> None:
+        self.path = path
+        self.frame = frame
+        self.lines = lines
+        self.report = report
+
+    def refuse(self, is_bad: "pl.Series", describe: Callable[[int], str]) -> None:
+        """Report rows and leave them out; `describe` gives the reason for a row."""
+        marks = is_bad.fill_null(False).to_numpy()
+        if not marks.any():
+            return
+        for row in np.flatnonzero(marks).tolist():
+            self.report.refuse(str(self.path), int(self.lines[row]), describe(row))
+        self.frame = self.frame.filter(~is_bad.fill_null(False))
+        self.lines = self.lines[~marks]
+
+    def replace(self, key: str, name: str, column: "pl.Series", demand: str) -> None:
+        """Put a converted column in its place; rows in which only it is null are refused."""
+        before = self.frame[name]
+        self.frame = self.frame.with_columns(column.alias(name))
+        self.refuse(
+            column.is_null() & before.is_not_null(),
+            lambda row: f"{key} must be {demand}, got {str(before[row])[:60]!r} in column {name}",
+        )
+
+    def convert_numbers(self, key: str, name: str, is_required: bool = False) -> None:
+        """Convert a column to 64-bit floats; NaN becomes null."""
+        import polars as pl
+
+        column = self.frame[name]
+        if column.dtype == pl.String:
+            column = column.str.strip_chars()
+            column = column.set(column.is_in(list(NULL_NUMBERS)), None)
+            self.frame = self.frame.with_columns(column.alias(name))
+        numbers = column.cast(pl.Float64, strict=False).fill_nan(None)
+        if column.dtype != pl.String:
+            self.frame = self.frame.with_columns(numbers.alias(name))  # NaN is no mistake
+        self.replace(key, name, numbers, "a number")
+        if is_required:
+            self.require(key, name)
+
+    def require(self, key: str, name: str) -> None:
+        """Refuse the rows in which a column is null."""
+        self.refuse(
+            self.frame[name].is_null(), lambda row: f"{key} must be known, got nothing in {name}"
+        )
+
+    def convert_texts(self, key: str, name: str) -> None:
+        """Convert a column to texts."""
+        import polars as pl
+
+        self.replace(key, name, self.frame[name].cast(pl.String, strict=False), "a text")
+
+    def convert_booleans(self, key: str, name: str) -> None:
+        """Convert a column to booleans."""
+        import polars as pl
+
+        column = self.frame[name]
+        if column.dtype == pl.String:
+            lower = column.str.to_lowercase()
+            column = lower.replace_strict(TRUTHS, default=None, return_dtype=pl.Boolean)
+        else:
+            column = column.cast(pl.Boolean, strict=False)
+        self.replace(key, name, column, "true or false")
+
+    def convert_times(self, name: str, seconds_per_unit: float) -> None:
+        """Convert a column to seconds since 1970."""
+        import polars as pl
+
+        column = self.frame[name]
+        if column.dtype == pl.Date:
+            column = column.cast(pl.Datetime("us"))
+        if isinstance(column.dtype, pl.Datetime):
+            seconds = column.dt.timestamp("us") / 1e6
+        elif column.dtype == pl.String:
+            numbers = column.str.strip_chars().cast(pl.Float64, strict=False) * seconds_per_unit
+            texts = column.to_list()
+            if numbers.null_count():
+                values = numbers.to_list()
+                for row, value in enumerate(values):
+                    if value is None:
+                        values[row] = _parse_time(texts[row])
+                numbers = pl.Series(values, dtype=pl.Float64)
+            seconds = numbers
+        else:
+            seconds = column.cast(pl.Float64, strict=False) * seconds_per_unit
+        self.replace("time", name, seconds, "a time in ISO 8601 or a number")
+        self.require("time", name)
+
+    def convert_lists(self, key: str, name: str, are_numbers: bool) -> None:
+        """Convert a column to lists of numbers, or of texts; a text is read as JSON."""
+        import polars as pl
+
+        inner = pl.Float64() if are_numbers else pl.String()
+        column = self.frame[name]
+        if column.dtype == pl.String:
+            decode = _decode_numbers if are_numbers else _decode_texts
+            lists = [_decode_list(decode, text) for text in column.to_list()]
+            if not are_numbers:
+                lists = [None if each is None else list(map(str, each)) for each in lists]
+            column = pl.Series(lists, dtype=pl.List(inner))
+        else:
+            column = column.cast(pl.List(inner), strict=False)
+        self.replace(key, name, column, "a list")
+        self.require(key, name)
+
+
+def convert_columns(
+    rows: TableRows, mapping: ColumnMapping, kinds: "Mapping[str, pl.DataType]"
+) -> None:
+    """Convert all mapped columns; `kinds` are the types of the columns with features."""
+    rows.convert_texts("action", mapping.action)
+    rows.require("action", mapping.action)
+    rows.convert_numbers("reward", mapping.reward)
+    if mapping.probability:
+        rows.convert_numbers("probability", mapping.probability, is_required=True)
+    for name in mapping.probability_columns:
+        rows.convert_numbers("probabilities", name)
+    if mapping.probabilities:
+        rows.convert_lists("probabilities", mapping.probabilities, are_numbers=True)
+    if mapping.count:
+        rows.convert_numbers("count", mapping.count, is_required=True)
+    if mapping.actions:
+        rows.convert_lists("actions", mapping.actions, are_numbers=False)
+    if mapping.excluded:
+        rows.convert_lists("excluded", mapping.excluded, are_numbers=False)
+    if mapping.time:
+        rows.convert_times(mapping.time, mapping.seconds_per_unit)
+    if mapping.event_id:
+        rows.convert_texts("event_id", mapping.event_id)
+    if mapping.multiplicity:
+        rows.convert_numbers("multiplicity", mapping.multiplicity, is_required=True)
+    if mapping.defaulted:
+        rows.convert_booleans("defaulted", mapping.defaulted)
+    for name in mapping.context:
+        _convert_feature(rows, name, kinds[name])
+
+
+def _convert_feature(rows: TableRows, name: str, kind: "pl.DataType") -> None:
+    if kind.is_numeric():
+        rows.convert_numbers("context", name)
+    elif kind.is_(_boolean()):
+        rows.convert_booleans("context", name)
+    elif not kind.is_nested():
+        rows.convert_texts("context", name)
+
+
+def _boolean() -> "pl.DataType":
+    import polars as pl
+
+    return pl.Boolean()
+
+
+def _parse_time(text: str | None) -> float | None:
+    try:
+        return None if text is None else parse_time(text.strip())
+    except ValueError:
+        return None
+
+
+def _decode_list(
+    decode: Callable[[str], Sequence[object]], text: str | None
+) -> Sequence[object] | None:
+    try:
+        return None if text is None else decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+class Offers(NamedTuple):
+    """The offered actions of all rows."""
+
+    starts: Places  # (n + 1,)
+    chosen: Places  # (n,)
+    flat_ids: "pl.Series"  # of all actions of all rows
+
+    def list_ids(self, row: int) -> list[str]:
+        """The ids of the actions of a row."""
+        ids: list[str] = self.flat_ids[self.starts[row] : self.starts[row + 1]].to_list()
+        return ids
+
+
+def find_offers(rows: TableRows, mapping: ColumnMapping, ids: Sequence[str]) -> Offers:
+    """Find the offered actions; `ids` are those of every row, if no column has them.
+
+    Rows whose chosen action was not offered are refused.
+    """
+    if not ids:
+        _refuse_wrong_sizes(rows, mapping)
+    counts, flat_ids = _list_offers(rows, mapping, ids)
+    chosen = _find_chosen(rows.frame[mapping.action], counts, flat_ids)
+    is_missing = chosen < 0
+    if is_missing.any():
+        import polars as pl
+
+        actions = rows.frame[mapping.action]
+        rows.refuse(
+            pl.Series(is_missing),
+            lambda row: f"action must be one of those offered, got {str(actions[row])[:60]!r}",
+        )
+        counts, flat_ids = _list_offers(rows, mapping, ids)
+        chosen = chosen[~is_missing]
+    return Offers(np.concatenate([[0], np.cumsum(counts)]), chosen, flat_ids)
+
+
+def _refuse_wrong_sizes(rows: TableRows, mapping: ColumnMapping) -> None:
+    """Refuse rows whose lists have different lengths, or whose count is no whole number."""
+    if mapping.count:
+        counts = rows.frame[mapping.count]
+        rows.refuse(
+            (counts != counts.round()) | (counts < 1) | (counts > MAX_ACTIONS_PER_ROW),
+            lambda row: f"count must be a whole number >= 1, got {counts[row]:g}",
+        )
+    if mapping.probabilities:
+        sizes = rows.frame[mapping.probabilities].list.len()
+        expected = _count_offers(rows.frame, mapping)
+        rows.refuse(
+            sizes != expected,
+            lambda row: f"probabilities must be {expected[row]} numbers, got {sizes[row]}",
+        )
+
+
+def _count_offers(frame: "pl.DataFrame", mapping: ColumnMapping) -> "pl.Series":
+    import polars as pl
+
+    if mapping.actions:
+        return frame[mapping.actions].list.len()
+    if mapping.count:
+        return frame[mapping.count].cast(pl.UInt32)
+    assert mapping.probabilities is not None
+    return frame[mapping.probabilities].list.len()
+
+
+def _list_offers(
+    rows: TableRows, mapping: ColumnMapping, ids: Sequence[str]
+) -> tuple[Places, "pl.Series"]:
+    """How many actions each row offers, and the ids of all of them."""
+    import polars as pl
+
+    frame = rows.frame
+    if ids:
+        places = np.tile(np.arange(len(ids)), len(frame))
+        return np.full(len(frame), len(ids)), pl.Series(ids, dtype=pl.String())[places]
+    counts = _count_offers(frame, mapping).to_numpy().astype(np.int64)
+    if mapping.actions:
+        lists = frame[mapping.actions]
+        return counts, lists.filter(lists.list.len() > 0).explode()
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    places = np.arange(starts[-1]) - np.repeat(starts[:-1], counts)
+    return counts, pl.Series(places).cast(pl.String())
+
+
+def _find_chosen(actions: "pl.Series", counts: Places, flat_ids: "pl.Series") -> Places:
+    """The place of each row's action among those offered; −1: it was not offered."""
+    rows = np.repeat(np.arange(len(counts)), counts)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    matches = np.flatnonzero((flat_ids == actions.gather(rows)).fill_null(False).to_numpy())
+    chosen = np.full(len(counts), -1)
+    matched = rows[matches][::-1]
+    chosen[matched] = (matches[::-1]) - starts[matched]  # the first match is written last
+    return chosen
+
+
+def find_probabilities(
+    frame: "pl.DataFrame", mapping: ColumnMapping, offers: Offers, rates: Mapping[str, float]
+) -> Floats:
+    """The probabilities of all actions of all rows; NaN: not logged.
+
+    If the table has none, they are π(a) = rate(a) / Σ_b rate(b) over the offered actions b.
+    """
+    if mapping.probabilities:
+        return flatten_lists(frame[mapping.probabilities])[0]
+    if mapping.probability_columns:
+        table = [to_floats(frame[name]) for name in mapping.probability_columns]
+        return np.column_stack(table).reshape(-1)
+    if mapping.probability:
+        probabilities = np.full(offers.starts[-1], np.nan)
+        probabilities[offers.starts[:-1] + offers.chosen] = to_floats(frame[mapping.probability])
+        return probabilities
+    import polars as pl
+
+    flat = offers.flat_ids.replace_strict(
+        dict(rates) or {"": 0.0}, default=0.0, return_dtype=pl.Float64()
+    ).to_numpy()
+    sums = np.add.reduceat(flat, offers.starts[:-1]) if len(flat) else flat
+    shares: Floats = flat / np.repeat(sums, np.diff(offers.starts))
+    return shares
+
+
+def find_eligible(frame: "pl.DataFrame", mapping: ColumnMapping, offers: Offers) -> Booleans:
+    """Which of all actions of all rows were not excluded."""
+    is_eligible = np.ones(offers.starts[-1], np.bool_)
+    if mapping.excluded:
+        lists = frame[mapping.excluded]
+        for row in np.flatnonzero((lists.list.len() > 0).to_numpy()).tolist():
+            excluded = set(lists[row])
+            first = offers.starts[row]
+            for place, id_ in enumerate(offers.list_ids(row)):
+                is_eligible[first + place] = id_ not in excluded
+    return is_eligible
 
 
 class ActionCounts(NamedTuple):

@@ -5,21 +5,36 @@ line for each action, of which the chosen one starts with `0:COST:PROBABILITY`. 
 is its tag, or else the text of its features. In cb an event is one line, `ACTION:COST:PROBABILITY |
 context`, with actions that count from 1 to the largest number in the files. Only the probability of
 the chosen action is known in both.
+
+Features:
+
+| text | becomes |
+|---|---|
+| `\\| age:25` | the number `age` |
+| `\\|User age:25` | the number `age` in the namespace `User` |
+| `\\|User device=phone` | the category `device=phone` in the namespace |
+| `\\|User new` | the number `new` = 1 |
+| `\\|User tag=a tag=b` | the categories `tag=a` and `tag=b` |
+| `\\|User:2 age:25` | numbers times 2 |
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from windvane.errors import FileError
 from windvane.evaluation.log_batch import DecisionFeatures, LoggedAction
-from windvane.evaluation.readers.batch_builder import BatchBuilder, DecisionRow
 from windvane.evaluation.readers.file_log import FilePart
-from windvane.evaluation.readers.line_stream import Line, LineStream, read_start
-from windvane.evaluation.readers.row_report import RowReport
-from windvane.evaluation.readers.vw_features import parse_namespaces
+from windvane.evaluation.readers.rows import RowReport
+from windvane.evaluation.readers.text_files import (
+    BatchBuilder,
+    DecisionRow,
+    Line,
+    LineStream,
+    read_start,
+)
 
 NAN = float("nan")
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -27,6 +42,7 @@ LABEL = re.compile(rf"(?P<action>\d+):(?P<cost>{NUMBER}):(?P<probability>{NUMBER
 SHARED = "shared"
 OTHER_PROBLEMS = ("ccb", "slates")
 MAX_ACTIONS = 100_000
+JsonObject = dict[str, object]
 
 
 class Example(NamedTuple):
@@ -240,3 +256,36 @@ def _refuse_other_problems(path: Path, line: int, text: str) -> None:
     if first in OTHER_PROBLEMS:
         message = f"text of {first} is not supported, only of cb and cb_adf"
         raise FileError(f"{path}:{line}: {message}")
+
+
+def parse_namespaces(text: str) -> list[JsonObject]:
+    """Parse what stands after the first bar of a line; raises ValueError."""
+    top: JsonObject = {}
+    namespaces: dict[str, JsonObject] = {}
+    for part in text.split("|"):
+        head, *tokens = part.split() if part[:1].strip() else ["", *part.split()]
+        name, scale = _split_number(head, 1.0)
+        features = namespaces.setdefault(name, {}) if name else top
+        for token in tokens:
+            _add_feature(features, token, scale)
+    objects: list[JsonObject] = [{name: each} for name, each in namespaces.items() if each]
+    return [top, *objects] if top else objects
+
+
+def _add_feature(features: JsonObject, token: str, scale: float) -> None:
+    name, equals, value = token.partition("=")
+    if equals and ":" not in value:
+        earlier = features.get(name)
+        if earlier is None:
+            features[name] = value
+        else:
+            texts = earlier if isinstance(earlier, list) else [earlier]
+            features[name] = [*map(str, cast(list[object], texts)), value]
+        return
+    name, number = _split_number(token, 1.0)
+    features[name] = number * scale
+
+
+def _split_number(token: str, default: float) -> tuple[str, float]:
+    name, colon, number = token.rpartition(":")
+    return (name, float(number)) if colon else (token, default)

@@ -15,7 +15,7 @@ import numpy as np
 from windvane.errors import FeatureError, FileError
 from windvane.evaluation.log_batch import DecisionFeatures, LogBatch, LoggedAction
 from windvane.evaluation.readers.file_log import FilePart
-from windvane.evaluation.readers.frame_columns import (
+from windvane.evaluation.readers.frames import (
     count_parquet_rows,
     explain_polars_errors,
     flatten_lists,
@@ -25,8 +25,7 @@ from windvane.evaluation.readers.frame_columns import (
     to_floats,
     to_seconds,
 )
-from windvane.evaluation.readers.row_checks import select_rows
-from windvane.evaluation.readers.row_report import NEVER_ACTIVATED, RowReport
+from windvane.evaluation.readers.rows import NEVER_ACTIVATED, RowReport, select_rows
 from windvane.types import Booleans, Places
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane.evaluation.bounded_model import (
+from windvane.evaluation.estimates.bounded_model import (
     MODEL_BOUNDS,
     ActionModel,
     BoundedModel,
@@ -14,25 +14,25 @@ from windvane.evaluation.bounded_model import (
     make_sequence,
     update_with_model,
 )
-from windvane.evaluation.confidence_sequence import UNIT_RANGE, ConfidenceSequence
-from windvane.evaluation.cressie_read import (
+from windvane.evaluation.estimates.confidence_sequence import UNIT_RANGE, ConfidenceSequence
+from windvane.evaluation.estimates.cressie_read import (
     CressieReadSums,
     WeightRange,
     bound_cressie_read,
     estimate_cressie_read,
 )
-from windvane.evaluation.estimators import (
+from windvane.evaluation.estimates.estimators import (
     DM,
     DR,
     IPS,
     SNDR,
     SNIPS,
+    ValueSums,
     estimate_values,
     normal_quantile,
 )
-from windvane.evaluation.joint_bounds import bound_gain, bound_value
-from windvane.evaluation.recent_value import RecentSums
-from windvane.evaluation.value_sums import ValueSums
+from windvane.evaluation.estimates.joint_bounds import bound_gain, bound_value
+from windvane.evaluation.estimates.recent_value import RecentSums
 from windvane.lab.engines.decision_log import DecisionLog
 from windvane.types import Floats, Places
 

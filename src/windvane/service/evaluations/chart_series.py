@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from windvane.evaluation.value_series import ValueSeries
-from windvane.evaluation.value_sums import WEIGHT
+from windvane.evaluation.estimates.estimators import WEIGHT
+from windvane.evaluation.estimates.value_series import ValueSeries
 from windvane.service.evaluations.outcome import ChartSeries
 
 MAX_STEPS = 60  # and one more if the first step begins before the first decision

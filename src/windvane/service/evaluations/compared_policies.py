@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from windvane.errors import SettingError
-from windvane.evaluation.candidate_text import read_candidate
-from windvane.evaluation.candidates import Candidate, FixedCandidate, wrap_object
+from windvane.evaluation.learners.candidates import Candidate, FixedCandidate, wrap_object
+from windvane.evaluation.learners.policy_text import read_candidate
 from windvane.service.errors import EvaluationError, LoopSettingsError
 from windvane.service.evaluations.contract import CustomPolicy, EvaluationContract
 from windvane.service.evaluations.policy_text import format_policy, read_policy

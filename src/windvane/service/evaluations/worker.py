@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from windvane.errors import WindvaneError
-from windvane.evaluation.diagnostics import Z_LIMIT, warn
+from windvane.evaluation.estimates.diagnostics import Z_LIMIT, warn
+from windvane.evaluation.estimates.result import PolicyResult
+from windvane.evaluation.estimates.value_series import INTERVAL_MINUTES, ValueSeries
 from windvane.evaluation.evaluator import EvaluationProgress, evaluate
-from windvane.evaluation.result import PolicyResult
-from windvane.evaluation.value_series import INTERVAL_MINUTES, ValueSeries
 from windvane.service.evaluations.chart_series import choose_step, make_chart_series
 from windvane.service.evaluations.compared_policies import ComparedPolicy, list_policies
 from windvane.service.evaluations.contract import Job, decode_job

@@ -13,8 +13,7 @@ import numpy as np
 
 from windvane.errors import SettingError
 from windvane.evaluation.log_batch import BadRow, DecisionFeatures, LogBatch, LoggedAction
-from windvane.evaluation.readers.row_checks import check_rows, select_rows
-from windvane.evaluation.readers.row_report import NEVER_ACTIVATED, RowReport
+from windvane.evaluation.readers.rows import NEVER_ACTIVATED, RowReport, check_rows, select_rows
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.schemas import Action
 from windvane.service.store.decision_codec import decode_action_ids

@@ -1,1 +1,0 @@
-"""Checks: what can be wrong with a log, one file a subject."""

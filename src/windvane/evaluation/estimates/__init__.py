@@ -1,0 +1,1 @@
+"""Estimates: sums over logged decisions, and what they say about the value of a policy."""

@@ -1,0 +1,282 @@
+"""Sums over logged decisions, and the estimates of the value of a policy that follow from them.
+
+A decision with reward r and weight w = π(a)/p(a), where p is the logged probability of the chosen
+action a and π its probability under the policy to be judged, has six terms:
+
+    z = (1, r, w, w·r, m, u),   m = Σ_a π(a) q̂(a),   u = w (r − q̂(a))
+
+q̂ is a reward model that has not seen the decision; without a model m = 0 and u = w·r. A decision
+counts with a coefficient b, mostly 1. The sums are Σ b z and Σ b² z zᵀ. They add: over batches,
+days and machines. Every estimator is a ratio of linear forms of the first sums, with E the mean
+over the decisions, and the second sums have its standard error by the delta method:
+
+| name     | estimate                      |
+|----------|-------------------------------|
+| `logged` | E[r]                          |
+| `ips`    | E[w r]                        |
+| `snips`  | E[w r] / E[w]                 |
+| `dm`     | E[m]                          |
+| `dr`     | E[m + u]                      |
+| `sndr`   | E[m] + E[u] / E[w]            |
+
+The interval is value ± z·error for the normal quantile z. These intervals hold for one look at many
+decisions, not for repeated looks and not for few decisions: `cressie_read.py` and
+`confidence_sequence.py` have intervals for these cases.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+from scipy.special import ndtri
+
+from windvane.types import Floats, Places
+
+TERMS = ("one", "reward", "weight", "weighted_reward", "model", "correction")
+ONE, REWARD, WEIGHT, WEIGHTED_REWARD, MODEL, CORRECTION = range(6)
+PAIRS = [(i, j) for i in range(6) for j in range(i, 6)]  # of terms, in the order of `products`
+PAIR_PLACES = np.zeros((6, 6), dtype=np.int64)  # from two terms to their place in `products`
+for _place, (_i, _j) in enumerate(PAIRS):
+    PAIR_PLACES[_i, _j] = PAIR_PLACES[_j, _i] = _place
+MODEL_FREE_TERMS = 4  # the first four: one, reward, weight, weighted_reward
+LOGGED, IPS, SNIPS, DM, DR, SNDR = "logged", "ips", "snips", "dm", "dr", "sndr"
+MODEL_FREE_NAMES = (IPS, SNIPS)
+MODEL_NAMES = (DM, DR, SNDR)
+
+
+@dataclass(frozen=True, eq=False)
+class ValueSums:
+    """The sums of one policy, or of many groups of decisions; the arrays begin with the groups."""
+
+    rows: Floats  # (...,) how many decisions
+    positive: Floats  # (...,) how many of them have a weight above 0
+    largest_weight: Floats  # (...,) 0 without decisions
+    moments: Floats  # (..., 6) Σ b z
+    products: Floats  # (..., 21) Σ b² z_i z_j for the pairs i ≤ j of PAIRS
+    has_model: bool  # whether m and u come from a reward model
+
+    @classmethod
+    def from_rows(
+        cls,
+        rewards: Floats,  # (..., n)
+        weights: Floats,  # (..., n)
+        model_values: Floats | None = None,  # (..., n) m
+        model_chosen: Floats | None = None,  # (..., n) q̂ of the chosen action
+        coefficients: Floats | None = None,  # (..., n) b; 1 if None
+        starts: Places | None = None,  # (k,) where each group begins; one group if None
+    ) -> Self:
+        """Sum over the last axis, or over each of its groups.
+
+        >>> sums = ValueSums.from_rows(np.array([1.0, 0.0]), np.array([2.0, 1.0]))
+        >>> sums.moments.tolist()
+        [2.0, 1.0, 3.0, 2.0, 0.0, 2.0]
+        """
+        has_model = model_values is not None and model_chosen is not None
+
+        def add_up(values: Floats) -> Floats:
+            if starts is None:
+                total: Floats = np.sum(values, axis=-1)
+            else:
+                total = np.add.reduceat(values, starts, axis=-1)
+            return total
+
+        ones = np.ones(np.broadcast_shapes(rewards.shape, weights.shape))
+        scale = ones if coefficients is None else ones * coefficients
+        rewards, weights = ones * rewards, ones * weights
+        terms = [scale, scale * rewards, scale * weights, scale * weights * rewards]  # b z
+        if model_values is not None and model_chosen is not None:
+            terms += [scale * model_values, scale * weights * (rewards - model_chosen)]
+        moments = [add_up(term) for term in terms]
+        products = {}
+        for i, first in enumerate(terms):
+            for j in range(i, len(terms)):
+                # products of a term with the term "one" are needed for every coefficient b
+                if i == ONE and coefficients is None:
+                    products[i, j] = moments[j]
+                else:
+                    products[i, j] = add_up(first * terms[j])
+        if not has_model:
+            _complete_without_model(moments, products)
+        largest = weights.max(axis=-1, initial=0) if starts is None else None
+        if starts is not None:
+            largest = np.maximum.reduceat(weights, starts, axis=-1)
+        return cls(
+            rows=add_up(ones),
+            positive=add_up((weights > 0).astype(np.float64)),
+            largest_weight=np.asarray(largest, dtype=np.float64),
+            moments=np.stack(moments, axis=-1),
+            products=np.stack([products[pair] for pair in PAIRS], axis=-1),
+            has_model=has_model,
+        )
+
+    @classmethod
+    def make_empty(cls, groups: tuple[int, ...] = ()) -> Self:
+        """Sums without decisions."""
+        zeros = np.zeros(groups)
+        return cls(
+            zeros, zeros, zeros, np.zeros((*groups, 6)), np.zeros((*groups, len(PAIRS))), False
+        )
+
+    def merge(self, other: "ValueSums") -> "ValueSums":
+        """Add the sums of other decisions, group by group."""
+        return ValueSums(
+            self.rows + other.rows,
+            self.positive + other.positive,
+            np.maximum(self.largest_weight, other.largest_weight),
+            self.moments + other.moments,
+            self.products + other.products,
+            self.has_model or other.has_model,
+        )
+
+    def concatenate(self, other: "ValueSums") -> "ValueSums":
+        """Append the groups of other sums to the first axis."""
+        return ValueSums(
+            np.concatenate([self.rows, other.rows]),
+            np.concatenate([self.positive, other.positive]),
+            np.concatenate([self.largest_weight, other.largest_weight]),
+            np.concatenate([self.moments, other.moments]),
+            np.concatenate([self.products, other.products]),
+            self.has_model or other.has_model,
+        )
+
+    def add_groups(self, order: Places, starts: Places) -> "ValueSums":
+        """Reorder the groups of the first axis, and add those from each start to the next."""
+        return ValueSums(
+            np.add.reduceat(self.rows[order], starts),
+            np.add.reduceat(self.positive[order], starts),
+            np.maximum.reduceat(self.largest_weight[order], starts),
+            np.add.reduceat(self.moments[order], starts),
+            np.add.reduceat(self.products[order], starts),
+            self.has_model,
+        )
+
+    def accumulate(self) -> "ValueSums":
+        """Replace each group of the first axis by the sum of all groups up to it."""
+        return ValueSums(
+            np.cumsum(self.rows),
+            np.cumsum(self.positive),
+            np.maximum.accumulate(self.largest_weight),
+            np.cumsum(self.moments, axis=0),
+            np.cumsum(self.products, axis=0),
+            self.has_model,
+        )
+
+    def total(self) -> "ValueSums":
+        """Add all groups of the first axis."""
+        if len(self.rows) == 0:
+            return ValueSums.make_empty()
+        return self.add_groups(np.arange(len(self.rows)), np.zeros(1, dtype=np.int64)).select(0)
+
+    def select(self, place: int) -> "ValueSums":
+        """The sums of one group of the first axis."""
+        return ValueSums(
+            self.rows[place],
+            self.positive[place],
+            self.largest_weight[place],
+            self.moments[place],
+            self.products[place],
+            self.has_model,
+        )
+
+    @property
+    def mass(self) -> Floats:
+        """Σ b, (...,)."""
+        mass: Floats = self.moments[..., ONE]
+        return mass
+
+    def product(self, first: int, second: int) -> Floats:
+        """Σ b² z_i z_j of two terms, (...,)."""
+        product: Floats = self.products[..., PAIR_PLACES[first, second]]
+        return product
+
+    def standard_error(self, influence: dict[int, Floats | float]) -> Floats:
+        """The standard error of an estimate whose decisions have the influence c·z, with mean 0.
+
+        √( n/(n−1) · cᵀ(Σ b² z zᵀ)c ) / Σ b;  NaN with fewer than two decisions
+        """
+        square: Floats = np.zeros(np.shape(self.rows))
+        for i, first in influence.items():
+            for j, second in influence.items():
+                square = square + first * second * self.product(i, j)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            correction = np.where(self.rows > 1, self.rows / (self.rows - 1), np.nan)
+            error: Floats = np.sqrt(np.maximum(square, 0) * correction) / self.mass
+        return error
+
+
+def _complete_without_model(moments: list[Floats], products: dict[tuple[int, int], Floats]) -> None:
+    """Add the terms m = 0 and u = w·r."""
+    zero = np.zeros_like(moments[ONE])
+    moments += [zero, moments[WEIGHTED_REWARD]]
+    for i in range(MODEL_FREE_TERMS):
+        products[i, MODEL] = zero
+        products[i, CORRECTION] = products[min(i, WEIGHTED_REWARD), WEIGHTED_REWARD]
+    products[MODEL, MODEL] = products[MODEL, CORRECTION] = zero
+    products[CORRECTION, CORRECTION] = products[WEIGHTED_REWARD, WEIGHTED_REWARD]
+
+
+class Values(NamedTuple):
+    """An estimate for each group of decisions; NaN if a group has too few."""
+
+    value: Floats  # (...,)
+    error: Floats  # (...,) standard error
+
+
+def estimate_values(name: str, sums: ValueSums) -> Values:
+    """Estimate the value of a policy by the name of an estimator, for each group of the sums.
+
+    >>> sums = ValueSums.from_rows(np.array([1.0, 0.0]), np.array([2.0, 1.0]))
+    >>> float(estimate_values("ips", sums).value), float(estimate_values("snips", sums).value)
+    (1.0, 0.6666666666666666)
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = sums.moments / sums.moments[..., ONE, None]  # E[z]
+        if name == SNIPS:
+            value = mean[..., WEIGHTED_REWARD] / mean[..., WEIGHT]
+            scale = 1 / mean[..., WEIGHT]
+            return Values(
+                value,
+                sums.standard_error({WEIGHTED_REWARD: scale, WEIGHT: -value * scale}),
+            )
+        if name == SNDR:
+            scale = 1 / mean[..., WEIGHT]
+            correction = mean[..., CORRECTION] * scale
+            return Values(
+                mean[..., MODEL] + correction,
+                sums.standard_error(
+                    {
+                        MODEL: 1.0,
+                        ONE: -mean[..., MODEL],
+                        CORRECTION: scale,
+                        WEIGHT: -correction * scale,
+                    }
+                ),
+            )
+        terms = {
+            LOGGED: [REWARD],
+            IPS: [WEIGHTED_REWARD],
+            DM: [MODEL],
+            DR: [MODEL, CORRECTION],
+        }[name]
+        value = mean[..., terms].sum(axis=-1)
+        influence: dict[int, Floats | float] = dict.fromkeys(terms, 1.0)
+        return Values(value, sums.standard_error({**influence, ONE: -value}))
+
+
+def estimate_gain(sums: ValueSums) -> Values:
+    """Estimate how much more than the logged policy a policy earns, E[m + u − r]."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = sums.moments / sums.moments[..., ONE, None]
+    value = mean[..., MODEL] + mean[..., CORRECTION] - mean[..., REWARD]
+    return Values(
+        value, sums.standard_error({MODEL: 1.0, CORRECTION: 1.0, REWARD: -1.0, ONE: -value})
+    )
+
+
+def normal_quantile(alpha: float) -> float:
+    """The number of standard errors on each side of an interval that misses with chance alpha.
+
+    >>> round(normal_quantile(0.05), 4)
+    1.96
+    """
+    return float(ndtri(1 - alpha / 2))

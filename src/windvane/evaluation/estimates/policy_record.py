@@ -1,0 +1,395 @@
+"""All that accumulates about one policy while a log is read, and its summary."""
+
+import math
+from collections.abc import Mapping, Sequence
+from copy import copy
+
+import numpy as np
+
+from windvane.errors import RewardError, SettingError
+from windvane.evaluation.estimates.bounded_model import (
+    MODEL_BOUNDS,
+    ActionModel,
+    bound_model,
+    make_sequence,
+    update_with_model,
+)
+from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence, RewardRange
+from windvane.evaluation.estimates.cressie_read import (
+    CressieReadSums,
+    WeightRange,
+    bound_cressie_read,
+    estimate_cressie_read,
+)
+from windvane.evaluation.estimates.diagnostics import TrustSums, diagnose, warn
+from windvane.evaluation.estimates.estimators import (
+    DR,
+    MODEL_FREE_NAMES,
+    MODEL_NAMES,
+    ValueSums,
+    estimate_gain,
+    estimate_values,
+    normal_quantile,
+)
+from windvane.evaluation.estimates.joint_bounds import bound_value, judge_gain
+from windvane.evaluation.estimates.recent_value import RecentSums
+from windvane.evaluation.estimates.result import (
+    Estimate,
+    Interval,
+    PolicyResult,
+    RecentValue,
+    Replay,
+)
+from windvane.evaluation.estimates.value_series import SeriesBuilder, number_or_none
+from windvane.types import Booleans, Floats
+from windvane.validation import inside, positive
+
+DEFAULT_RANGES = (RewardRange(0.0, 1.0), RewardRange(-1.0, 1.0))
+DEFAULT_HALF_LIFE = 7 * 86_400.0  # seconds
+CRESSIE_READ = "cressie_read"
+CHUNK_ROWS = 16_384  # whose columns fit into the cache of a core
+
+
+class PolicyRecord:
+    """Adds logged decisions batch by batch, and summarises what a policy would have earned.
+
+    `weights` are π(a)/p(a): the probability of the logged action under the policy, divided by its
+    logged probability. With a reward model q̂ that has not seen the decision, `model_values` are
+    Σ_a π(a) q̂(a) and `model_chosen` are q̂ of the logged action; `action_model` has the predictions
+    and probabilities of all actions, and makes the confidence sequences narrower. `counts` say how
+    many decisions a row stands for, and `coefficients` are those of a replay (Σ c R / Σ c); both
+    multiply. The confidence sequences of value and gain weigh all decisions of a replay equally:
+    its first coefficients may be several times the others, and would make intervals much wider.
+
+    Without `reward_range`, the range is [0, 1] if all rewards lie in it, else [−1, 1], else that
+    of the rewards seen.
+
+    >>> import numpy as np
+    >>> record = PolicyRecord("second action")
+    >>> rng = np.random.default_rng(1)
+    >>> logged = rng.integers(2, size=4000)
+    >>> rewards = (rng.random(4000) < np.where(logged == 1, 0.7, 0.4)).astype(float)
+    >>> record.add(np.arange(4000.0), rewards, 2.0 * (logged == 1))
+    >>> result = record.summarize()
+    >>> round(result.estimates["snips"].value, 2), result.gain.verdict
+    (0.69, 'better')
+    """
+
+    def __init__(
+        self,
+        name: str,
+        text: str = "",
+        source: str = "Custom",
+        *,
+        reward_range: tuple[float, float] | None = None,
+        weight_range: tuple[float, float] = (0.0, math.inf),
+        half_life: float | None = DEFAULT_HALF_LIFE,
+        alpha: float = 0.05,
+    ) -> None:
+        if (
+            reward_range is not None
+            and not -math.inf < reward_range[0] < reward_range[1] < math.inf
+        ):
+            raise SettingError(
+                f"PolicyRecord: reward_range must be two increasing numbers, got {reward_range!r}"
+            )
+        if not 0 <= weight_range[0] < 1 < weight_range[1]:
+            raise SettingError(
+                f"PolicyRecord: weight_range must be low < 1 < high, got {weight_range!r}"
+            )
+        alpha = inside("PolicyRecord", "alpha", alpha)
+        if half_life is not None:
+            half_life = positive("PolicyRecord", "half_life", half_life)
+        self.name = name
+        self.text = text
+        self.source = source
+        self.alpha = alpha
+        self._given_range = None if reward_range is None else RewardRange(*reward_range)
+        self._weight_range = WeightRange(*weight_range)
+        self._settings = (reward_range, weight_range, half_life)
+        self._has_model: bool | None = None  # None without decisions
+        self._seen: RewardRange | None = None  # the smallest and largest reward so far
+        rewards = self._given_range or DEFAULT_RANGES[0]
+        self._sequence = ConfidenceSequence(rewards)
+        self._model_sequences = [  # empty if a row had no model of all actions
+            make_sequence(rewards, bound) for bound in MODEL_BOUNDS
+        ]
+        self._recent = None if half_life is None else RecentSums(half_life, self._sequence.range)
+        self._series = SeriesBuilder()
+        self._trust = TrustSums()
+
+    def add(
+        self,
+        times: Floats,  # (n,) seconds since 1970, in the order of the log
+        rewards: Floats,  # (n,)
+        weights: Floats,  # (n,)
+        model_values: Floats | None = None,  # (n,)
+        model_chosen: Floats | None = None,  # (n,)
+        counts: Floats | None = None,  # (n,) 1/(1 − pdrop)
+        *,
+        action_model: ActionModel | None = None,
+        coefficients: Floats | None = None,  # (n,) c of DR-ns
+        unsupported: Floats | None = None,  # (n,) Σ π(a) over the actions with p(a) = 0
+        is_defaulted: Booleans | None = None,
+        is_degraded: Booleans | None = None,
+    ) -> None:
+        """Add decisions with known rewards."""
+        if len(times) == 0:
+            return
+        who = "PolicyRecord.add"
+        if (model_values is None) != (model_chosen is None):
+            raise SettingError(f"{who}: model_values and model_chosen belong together")
+        columns = {
+            "times": times,
+            "rewards": rewards,
+            "weights": weights,
+            "model_values": model_values,
+            "model_chosen": model_chosen,
+            "counts": counts,
+            "coefficients": coefficients,
+            "unsupported": unsupported,
+        }
+        check_columns(who, columns)
+        check_weights(who, weights)
+        if self._given_range is not None:
+            check_rewards(who, rewards, self._given_range)
+        scale = multiply_coefficients(who, counts, coefficients)
+        if action_model is not None:
+            action_model.check(who, len(times))
+        self._has_model = self._check_model(who, model_values is not None)
+        self._widen_range(RewardRange(float(rewards.min()), float(rewards.max())))
+        self._trust.add(scale, unsupported, is_defaulted, is_degraded)
+        repeats = multiply_coefficients(who, counts, None)
+        self._add_to_model_sequences(rewards, weights, action_model, repeats)
+        for start in range(0, len(times), CHUNK_ROWS):
+            part = slice(start, start + CHUNK_ROWS)
+            self._add_chunk(
+                times[part],
+                rewards[part],
+                weights[part],
+                None if model_values is None else model_values[part],
+                None if model_chosen is None else model_chosen[part],
+                None if scale is None else scale[part],
+                None if repeats is None else repeats[part],
+            )
+
+    def _add_chunk(
+        self,
+        times: Floats,
+        rewards: Floats,
+        weights: Floats,
+        model_values: Floats | None,
+        model_chosen: Floats | None,
+        scale: Floats | None,
+        repeats: Floats | None,
+    ) -> None:
+        self._sequence.update(rewards, weights, repeats)
+        if self._recent is not None:
+            self._recent.update(times, rewards, weights, scale)
+        self._series.add(times, rewards, weights, model_values, model_chosen, scale)
+
+    def _add_to_model_sequences(
+        self,
+        rewards: Floats,
+        weights: Floats,
+        action_model: ActionModel | None,
+        repeats: Floats | None,
+    ) -> None:
+        if action_model is None:
+            self._model_sequences = []
+            return
+        for sequence, bound in zip(self._model_sequences, MODEL_BOUNDS, strict=False):
+            model = bound_model(action_model, sequence.range, bound)
+            for start in range(0, len(rewards), CHUNK_ROWS):
+                part = slice(start, start + CHUNK_ROWS)
+                update_with_model(
+                    sequence,
+                    rewards[part],
+                    weights[part],
+                    model.select(part),
+                    None if repeats is None else repeats[part],
+                )
+
+    def merge(self, other: "PolicyRecord") -> None:
+        """Add what another record has of other decisions of the same policy."""
+        if self._settings != other._settings:
+            raise SettingError(
+                "PolicyRecord.merge: both records must have the same ranges and half-life"
+            )
+        if other._seen is None or other._has_model is None:
+            return
+        self._has_model = self._check_model("PolicyRecord.merge", other._has_model)
+        self._widen_range(other._seen)
+        theirs = copy(other._sequence)  # `widen` and `fade` replace arrays, never change them
+        theirs.widen(self._sequence.range)
+        self._sequence.merge(theirs)
+        if not other._model_sequences:
+            self._model_sequences = []
+        for mine, its in zip(self._model_sequences, other._model_sequences, strict=False):
+            widened = copy(its)
+            widened.widen(mine.range)
+            mine.merge(widened)
+        if self._recent is not None and other._recent is not None:
+            recent = copy(other._recent)
+            recent.widen(self._sequence.range)
+            self._recent.merge(recent)
+        self._series.merge(other._series)
+        self._trust.merge(other._trust)
+
+    def summarize(self, replay: Replay | None = None) -> PolicyResult:
+        """Compute all estimates, intervals and diagnostics from the sums so far."""
+        if self._seen is None:
+            raise SettingError(f"summarize: {self.name} must have at least one decision, got none")
+        series = self._series.build()
+        sums = series.sums.total()
+        diagnostics = diagnose(sums, self._trust)
+        estimates = {estimate.name: estimate for estimate in self._estimate(sums)}
+        sequences = [self._sequence, *self._model_sequences]
+        low, high = bound_value(sequences, self.alpha)
+        return PolicyResult(
+            name=self.name,
+            text=self.text,
+            source=self.source,
+            rows=int(sums.rows),
+            reward_range=Interval(*self._sequence.range),
+            alpha=self.alpha,
+            estimates=estimates,
+            headline=DR if sums.has_model else CRESSIE_READ,
+            sequence=Interval(float(low), float(high)),
+            sequence_kind="dr" if self._model_sequences else "ips",
+            gain=judge_gain(sequences, float(estimate_gain(sums).value), self.alpha),
+            recent=self._summarize_recent(),
+            diagnostics=diagnostics,
+            series=series,
+            warnings=[*warn(diagnostics), *self._warn_about_ranges(float(sums.largest_weight))],
+            replay=replay,
+        )
+
+    def _estimate(self, sums: ValueSums) -> Sequence[Estimate]:
+        quantile = normal_quantile(self.alpha)
+        estimates = []
+        for name in (*MODEL_FREE_NAMES, *(MODEL_NAMES if sums.has_model else ())):
+            values = estimate_values(name, sums)
+            value, error = number_or_none(values.value), number_or_none(values.error)
+            if value is not None:
+                estimates.append(make_estimate(name, value, error, quantile))
+        weights = WeightRange(
+            self._weight_range.low, max(self._weight_range.high, float(sums.largest_weight))
+        )
+        cressie_read = CressieReadSums.from_value_sums(sums)
+        estimates.append(
+            Estimate(
+                CRESSIE_READ,
+                estimate_cressie_read(cressie_read, weights),
+                Interval(
+                    *bound_cressie_read(cressie_read, self._sequence.range, weights, self.alpha)
+                ),
+            )
+        )
+        return estimates
+
+    def _summarize_recent(self) -> RecentValue | None:
+        if self._recent is None or self._recent.weight <= 0:
+            return None
+        low, high = self._recent.bound_value(self.alpha)
+        return RecentValue(
+            half_life=self._recent.half_life,
+            at=self._recent.at,
+            rows=self._recent.plain_mass,
+            value=float(self._recent.estimate_value()),
+            interval=Interval(float(low), float(high)),
+        )
+
+    def _warn_about_ranges(self, largest_weight: float) -> list[str]:
+        sentences = []
+        rewards = self._sequence.range
+        low, high = self._sequence.bound_value(self.alpha)
+        if low > high:
+            sentences.append(
+                "the ends of the confidence sequence cross: the logged probabilities are wrong"
+            )
+        if self._given_range is None and rewards not in DEFAULT_RANGES:
+            sentences.append(
+                f"rewards lie outside [-1, 1]: their range was taken from the log, "
+                f"[{rewards.low:g}, {rewards.high:g}], and intervals hold only if no reward can "
+                "lie outside"
+            )
+        if largest_weight > self._weight_range.high:
+            sentences.append(
+                f"a weight of {largest_weight:.3g} is above the bound of "
+                f"{self._weight_range.high:.3g} that was given"
+            )
+        return sentences
+
+    def _check_model(self, who: str, has_model: bool) -> bool:
+        if self._has_model is not None and self._has_model != has_model:
+            raise SettingError(f"{who}: all decisions must have model values, or none of them")
+        return has_model
+
+    def _widen_range(self, rewards: RewardRange) -> None:
+        """Take a range that contains all rewards so far, unless the range was given."""
+        seen = self._seen or rewards
+        self._seen = RewardRange(min(seen.low, rewards.low), max(seen.high, rewards.high))
+        if self._given_range is None:
+            fitting = [chosen for chosen in DEFAULT_RANGES if chosen.contains(self._seen)]
+            union = RewardRange(min(self._seen.low, -1.0), max(self._seen.high, 1.0))
+            for sequence in (self._sequence, *self._model_sequences):
+                sequence.widen(fitting[0] if fitting else union)
+            if self._recent is not None:
+                self._recent.widen(self._sequence.range)
+
+
+def make_estimate(name: str, value: float, error: float | None, quantile: float) -> Estimate:
+    """An estimate with the interval value ± quantile · error."""
+    interval = None
+    if error is not None:
+        interval = Interval(value - quantile * error, value + quantile * error)
+    return Estimate(name, value, interval, error)
+
+
+def check_columns(who: str, columns: Mapping[str, Floats | None]) -> None:
+    """Refuse columns of different lengths, and numbers that are not finite."""
+    shapes = [column.shape for column in columns.values() if column is not None]
+    for name, column in columns.items():
+        if column is None:
+            continue
+        if column.shape != shapes[0] or column.ndim != 1:
+            raise SettingError(f"{who}: {name} must have shape {shapes[0]}, got {column.shape}")
+        is_finite = np.isfinite(column)
+        if not is_finite.all():
+            row = int(np.argmin(is_finite))
+            raise RewardError(f"{who}: {name} must be finite, got {column[row]} in row {row}")
+
+
+def check_weights(who: str, weights: Floats) -> None:
+    """Refuse a weight below 0."""
+    row = int(np.argmin(weights))
+    if weights[row] < 0:
+        raise SettingError(f"{who}: weights must be at least 0, got {weights[row]} in row {row}")
+
+
+def check_rewards(who: str, rewards: Floats, allowed: RewardRange) -> None:
+    """Refuse a reward outside a range that was given."""
+    is_outside = (rewards < allowed.low) | (rewards > allowed.high)
+    if is_outside.any():
+        row = int(np.argmax(is_outside))
+        raise RewardError(
+            f"{who}: rewards must lie in [{allowed.low:g}, {allowed.high:g}], "
+            f"got {rewards[row]:g} in row {row}"
+        )
+
+
+def multiply_coefficients(
+    who: str, counts: Floats | None, coefficients: Floats | None
+) -> Floats | None:
+    """The product of counts and coefficients, which must be above 0; None if all are 1."""
+    if counts is None or coefficients is None:
+        product = coefficients if counts is None else counts
+    else:
+        product = counts * coefficients
+    if product is not None and product.size and product.min() <= 0:
+        row = int(np.argmin(product))
+        raise SettingError(
+            f"{who}: counts and coefficients must be above 0, got {product[row]} in row {row}"
+        )
+    return None if product is None or (product == 1).all() else product

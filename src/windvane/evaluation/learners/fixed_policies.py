@@ -1,0 +1,145 @@
+"""Fixed policies: the probabilities of a rule that never learns, and a model of the rewards."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from windvane.beliefs.bank.feature_parts import pick_action
+from windvane.errors import SettingError
+from windvane.evaluation.estimates.bounded_model import ActionModel
+from windvane.evaluation.learners.candidates import FixedCandidate
+from windvane.evaluation.learners.feature_blocks import FeatureBlock
+from windvane.evaluation.log_batch import LogBatch
+from windvane.learner import Learner
+from windvane.types import Booleans, Floats, Places
+
+
+class PredictedRows(NamedTuple):
+    """The predictions of a reward model for the rows of a batch, without excluded actions."""
+
+    predictions: Floats  # (actions,)
+    places: Places  # (actions,) in the flat columns of the batch
+    starts: Places  # (n + 1,)
+    chosen: Places  # (n,)
+
+
+def join_blocks(blocks: Sequence[FeatureBlock], predictions: Sequence[Floats]) -> PredictedRows:
+    """Join the predictions for all blocks of a batch."""
+    counts = np.concatenate([np.diff(block.starts) for block in blocks])
+    return PredictedRows(
+        np.concatenate(predictions),
+        np.concatenate([block.places for block in blocks]),
+        np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        np.concatenate([block.chosen for block in blocks]),
+    )
+
+
+def make_action_model(
+    candidate: FixedCandidate, batch: LogBatch, rows: PredictedRows
+) -> ActionModel:
+    """What a fixed policy and a reward model say of all actions."""
+    return ActionModel(
+        rows.predictions,
+        compute_probabilities(candidate, batch)[rows.places],
+        batch.probabilities[rows.places],
+        rows.starts,
+        rows.chosen,
+    )
+
+
+def compute_probabilities(candidate: FixedCandidate, batch: LogBatch) -> Floats:
+    """The probability of every action of every row under a fixed policy, (all actions,).
+
+    If no action of a row can be chosen by the rule, the probabilities of the row are 0.
+    """
+    if candidate.rule == "logged":
+        return batch.probabilities
+    if candidate.rule == "random":
+        counts = np.add.reduceat(batch.is_eligible, batch.starts[:-1]).astype(np.float64)
+        shares = np.divide(1.0, counts, out=np.zeros_like(counts), where=counts > 0)
+        spread: Floats = np.repeat(shares, batch.action_counts) * batch.is_eligible
+        return spread
+    probabilities = np.zeros(batch.is_eligible.size)
+    if candidate.rule == "first":
+        probabilities[_find_first_eligible(batch)] = 1.0
+    else:
+        probabilities[_find_action(batch, candidate.action)] = 1.0
+    return probabilities
+
+
+def compute_weights(candidate: FixedCandidate, batch: LogBatch, rows: Places) -> Floats:
+    """π(a)/p of the logged action of some rows, (n,); `logged` needs no probabilities."""
+    if candidate.rule == "logged":
+        return np.ones(rows.size)
+    places = batch.starts[:-1][rows] + batch.chosen[rows]
+    if candidate.rule == "first":
+        first = np.zeros(batch.is_eligible.size, np.bool_)
+        first[_find_first_eligible(batch)] = True
+        own = first[places].astype(np.float64)
+    else:
+        own = compute_probabilities(candidate, batch)[places]
+    weights: Floats = own / batch.probabilities[places]
+    return weights
+
+
+def find_unsupported(
+    candidate: FixedCandidate, batch: LogBatch, rows: Places, impossible: Booleans
+) -> Floats:
+    """The probability of actions that were logged with probability 0, for some rows, (n,)."""
+    if candidate.rule == "logged":
+        return np.zeros(rows.size)
+    probabilities = compute_probabilities(candidate, batch)
+    sums = np.add.reduceat(probabilities * impossible, batch.starts[:-1])
+    unsupported: Floats = sums[rows]
+    return unsupported
+
+
+def _find_first_eligible(batch: LogBatch) -> Places:
+    """The places of the first action of each row that was not excluded."""
+    if batch.is_eligible.all():
+        return batch.starts[:-1]
+    eligible = np.flatnonzero(batch.is_eligible)
+    following = np.searchsorted(eligible, batch.starts[:-1])
+    candidates = eligible[np.minimum(following, eligible.size - 1)] if eligible.size else eligible
+    inside = (following < eligible.size) & (candidates < batch.starts[1:])
+    return candidates[inside]
+
+
+def _find_action(batch: LogBatch, action: str) -> Places:
+    """The places of the action with an id, in the rows that offered it."""
+    if batch.read_features is None:
+        raise SettingError(
+            f"action={action}: {batch.source} has no ids of actions; use first, random or logged"
+        )
+    places = []
+    for row, start in enumerate(batch.starts[:-1].tolist()):
+        for place, offered in enumerate(batch.read_features(row).actions, start):
+            if offered.id == action and batch.is_eligible[place]:
+                places.append(place)
+                break
+    return np.array(places, np.int64)
+
+
+class RewardModel:
+    """Predicts the reward of every action from the rows before, which any policy may log."""
+
+    def __init__(self, seed: int) -> None:
+        self._learner = Learner(seed=seed)
+
+    def predict_and_learn(self, block: FeatureBlock) -> Floats:
+        """Predict the rewards of all actions of a block, (actions,), each row before its lesson."""
+        bank = self._learner.bank
+        predictions = np.empty(int(block.starts[-1]))
+        starts = block.starts.tolist()
+        rows = zip(
+            block.get_sides(self._learner),
+            *(block.chosen.tolist(), block.rewards.tolist(), block.times.tolist()),
+            strict=True,
+        )
+        for row, (sides, chosen, reward, time) in enumerate(rows):
+            bank.prepare()
+            predictions[starts[row] : starts[row + 1]] = bank.predict(sides, time)
+            if chosen >= 0:
+                bank.learn(pick_action(sides, chosen), reward, time)
+        return predictions

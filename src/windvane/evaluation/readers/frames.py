@@ -1,0 +1,312 @@
+"""Frames of CSV and Parquet files, a bounded number of rows at a time, and their columns as arrays.
+
+The fields of a CSV file are separated by commas, tabs or semicolons, whichever the header has most.
+A field in quotes may hold separators and line breaks.
+"""
+
+import csv
+import io
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from windvane.errors import FileError, SettingError
+from windvane.evaluation.readers.rows import RowReport
+from windvane.evaluation.readers.text_files import Line, LineStream, read_start
+from windvane.types import Booleans, Floats, Places
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MICROSECONDS_PER_SECOND = 1e6
+SEPARATORS = ",\t;"
+MAX_RECORD_LINES = 100  # of a field with line breaks; a longer one has a quote that is not closed
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+PARQUET_MAGIC = b"PAR1"
+TYPES_FROM_ROWS = 10_000  # of a CSV file
+NEARLY_ALL = 0.99  # of the values of a column; the rows of the others are bad
+
+
+@contextmanager
+def explain_polars_errors(path: Path) -> Iterator[None]:
+    """Raise what polars finds wrong with a file as a FileError of one line."""
+    import polars as pl
+
+    try:
+        yield
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).split("\n", 1)[0][:200]
+        raise FileError(f"{path}: the file cannot be read ({reason})") from None
+
+
+def read_parquet_schema(path: Path) -> "pl.Schema":
+    """Read the names and types of the columns of a file."""
+    import polars as pl
+
+    with explain_polars_errors(path):
+        return pl.scan_parquet(path).collect_schema()
+
+
+def count_parquet_rows(path: Path) -> int:
+    """Count the rows of a file, from its metadata."""
+    import polars as pl
+
+    with explain_polars_errors(path):
+        return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+
+
+def read_parquet_slice(path: Path, names: Sequence[str], first: int, count: int) -> "pl.DataFrame":
+    """Read some rows of some columns; only the row groups concerned are read."""
+    import polars as pl
+
+    with explain_polars_errors(path):
+        return pl.scan_parquet(path).slice(first, count).select(names).collect()
+
+
+def to_floats(column: "pl.Series") -> Floats:
+    """A column of numbers; null is NaN."""
+    import polars as pl
+
+    return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+
+
+def to_seconds(column: "pl.Series") -> Floats:
+    """A column of times as seconds since 1970; null is NaN."""
+    import polars as pl
+
+    microseconds = column.dt.timestamp("us").cast(pl.Float64)
+    return to_floats(microseconds / MICROSECONDS_PER_SECOND)
+
+
+def to_booleans(frame: "pl.DataFrame", name: str | None) -> Booleans:
+    """A column of booleans; null is false, and so is a column that does not exist."""
+    import polars as pl
+
+    if name is None or name not in frame.columns:
+        return np.zeros(len(frame), np.bool_)
+    return frame[name].cast(pl.Boolean).fill_null(False).to_numpy()
+
+
+def flatten_lists(column: "pl.Series") -> tuple[Floats, Places]:
+    """All numbers of a column of lists, and how many each row has; null is NaN, or no numbers."""
+    counts = column.list.len().fill_null(0).to_numpy().astype(np.int64)
+    flat = column.filter(column.list.len() > 0).explode()
+    return to_floats(flat), counts
+
+
+class CsvFrame(NamedTuple):
+    """Rows of a file."""
+
+    frame: "pl.DataFrame"  # texts only
+    lines: list[int]  # the line of each row
+    share: float  # of the file, read so far
+
+
+class Header(NamedTuple):
+    """The first line of a file."""
+
+    names: list[str]
+    separator: str
+
+
+class Record(NamedTuple):
+    """A row as it stands in a file: one line, or more if a field has line breaks."""
+
+    line: int
+    text: bytes
+
+
+def parse_header(path: Path, text: bytes) -> Header:
+    """Parse the names of the columns."""
+    line = text.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace")
+    separator = max(SEPARATORS, key=line.count)
+    names = next(csv.reader([line], delimiter=separator), [])
+    if not names:
+        raise FileError(f"{path}: the first line must name the columns, got nothing")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise FileError(f"{path}: the names of the columns must differ, got {twice!r} twice")
+    return Header(names, separator)
+
+
+def iterate_csv_frames(path: Path, report: RowReport, batch_rows: int) -> Iterator[CsvFrame]:
+    """Read a file; a row with too few or too many fields is reported and left out."""
+    stream = LineStream(path, report)
+    lines = iter(stream)
+    first = next(lines, None)
+    header = parse_header(path, b"" if first is None else first.text)
+    records: list[Record] = []
+    for record in _join_lines(path, lines, report):
+        records.append(record)
+        if len(records) >= batch_rows:
+            yield _make_frame(path, header, records, report, stream.share)
+            records = []
+    yield _make_frame(path, header, records, report, 1.0)
+
+
+def _join_lines(path: Path, lines: Iterator[Line], report: RowReport) -> Iterator[Record]:
+    """Join lines until every quote is closed; empty lines are left out."""
+    again: deque[Line] = deque()  # lines after one whose quote is not closed
+    open_lines: list[Line] = []
+    while True:
+        line = again.popleft() if again else next(lines, None)
+        if line is not None:
+            if not open_lines and b'"' not in line.text:
+                if line.text:
+                    yield Record(*line)
+                continue
+            open_lines.append(line)
+            text = b"\n".join(each.text for each in open_lines)
+            if text.count(b'"') % 2 == 0:
+                yield Record(open_lines[0].number, text)
+                open_lines = []
+        if open_lines and (line is None or len(open_lines) > MAX_RECORD_LINES):
+            report.refuse(str(path), open_lines[0].number, "a quote must be closed")
+            again.extendleft(reversed(open_lines[1:]))
+            open_lines = []
+        elif line is None:
+            return
+
+
+def _make_frame(
+    path: Path, header: Header, records: Sequence[Record], report: RowReport, share: float
+) -> CsvFrame:
+    has_quotes = any(b'"' in record.text for record in records)
+    parse = _parse_quoted if has_quotes else _parse_plain
+    frame, lines = parse(path, header, records, report)
+    return CsvFrame(frame, lines, share)
+
+
+def _parse_plain(
+    path: Path, header: Header, records: Sequence[Record], report: RowReport
+) -> tuple["pl.DataFrame", list[int]]:
+    """Parse rows without quotes."""
+    import polars as pl
+
+    separator = header.separator.encode()
+    expected = len(header.names) - 1
+    good = []
+    for record in records:
+        count = record.text.count(separator)
+        if count != expected:
+            _refuse_count(path, header, record, count + 1, report)
+        elif not _is_text(record.text):
+            report.refuse(str(path), record.line, "the line must be text in UTF-8")
+        else:
+            good.append(record)
+    schema = dict.fromkeys(header.names, pl.String())
+    if not good:
+        return pl.DataFrame(schema=schema), []
+    text = b"\n".join(record.text for record in good)
+    frame = pl.read_csv(
+        io.BytesIO(text),
+        has_header=False,
+        separator=header.separator,
+        quote_char=None,
+        schema=schema,
+    )
+    return frame, [record.line for record in good]
+
+
+def _parse_quoted(
+    path: Path, header: Header, records: Sequence[Record], report: RowReport
+) -> tuple["pl.DataFrame", list[int]]:
+    """Parse rows of which some have quotes."""
+    import polars as pl
+
+    rows, lines = [], []
+    for record in records:
+        try:
+            text = record.text.decode("utf-8")
+            row = next(csv.reader(io.StringIO(text), delimiter=header.separator, strict=True))
+        except UnicodeDecodeError:
+            report.refuse(str(path), record.line, "the line must be text in UTF-8")
+            continue
+        except csv.Error as error:
+            report.refuse(str(path), record.line, f"the quotes cannot be read ({error})")
+            continue
+        if len(row) != len(header.names):
+            _refuse_count(path, header, record, len(row), report)
+            continue
+        rows.append([field or None for field in row])
+        lines.append(record.line)
+    schema = dict.fromkeys(header.names, pl.String())
+    return pl.DataFrame(rows, schema=schema, orient="row"), lines
+
+
+def _refuse_count(
+    path: Path, header: Header, record: Record, count: int, report: RowReport
+) -> None:
+    reason = f"a row must have {len(header.names)} fields, got {count}"
+    report.refuse(str(path), record.line, reason)
+
+
+def _is_text(line: bytes) -> bool:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class TableFrame(NamedTuple):
+    """Rows of a file."""
+
+    frame: "pl.DataFrame"
+    lines: Places
+    share: float  # of the file, read so far
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is a Parquet file."""
+    return read_start(path, len(PARQUET_MAGIC)) == PARQUET_MAGIC
+
+
+def read_columns(path: Path) -> "dict[str, pl.DataType]":
+    """Read the names and types of the columns; those of a CSV file follow from its first rows."""
+
+    if is_parquet(path):
+        return dict(read_parquet_schema(path))
+    first = next(iterate_csv_frames(path, RowReport(), TYPES_FROM_ROWS))
+    return {name: _find_type(first.frame[name]) for name in first.frame.columns}
+
+
+def _find_type(column: "pl.Series") -> "pl.DataType":
+    """The type of a column of texts: numbers or booleans if nearly all of its values are."""
+    import polars as pl
+
+    texts = column.drop_nulls().str.strip_chars()
+    least = NEARLY_ALL * len(texts)
+    if not len(texts):
+        return pl.String()
+    if texts.cast(pl.Float64, strict=False).count() >= least:
+        return pl.Float64()
+    if texts.str.to_lowercase().is_in(["true", "false"]).sum() >= least:
+        return pl.Boolean()
+    return pl.String()
+
+
+def iterate_frames(
+    path: Path, names: Sequence[str], report: RowReport, batch_rows: int
+) -> Iterator[TableFrame]:
+    """Read some columns of a file, some rows at a time; the texts of CSV are not converted."""
+    if not is_parquet(path):
+        for frame, lines, share in iterate_csv_frames(path, report, batch_rows):
+            _require_columns(path, names, frame.columns)
+            yield TableFrame(frame.select(names), np.array(lines, np.int64), share)
+        return
+    _require_columns(path, names, read_parquet_schema(path).names())
+    total = count_parquet_rows(path)
+    for first in range(0, total, batch_rows):
+        frame = read_parquet_slice(path, names, first, batch_rows)
+        numbers = np.arange(first + 1, first + 1 + len(frame))
+        yield TableFrame(frame, numbers, (first + len(frame)) / total)
+
+
+def _require_columns(path: Path, names: Sequence[str], present: Sequence[str]) -> None:
+    if missing := [name for name in names if name not in present]:
+        raise SettingError(f"columns: {path} must have the column {missing[0]!r}")

@@ -1,0 +1,176 @@
+"""What must hold for every logged decision, whatever its format, and the report of bad rows."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from windvane.errors import FileError
+from windvane.evaluation.log_batch import BadRow, DecisionFeatures, LogBatch
+from windvane.types import Booleans, Floats, Places
+
+MAX_LISTED_BAD_ROWS = 100  # later ones are only counted
+
+NEVER_ACTIVATED = "decisions that were never activated, left out"
+RENORMALIZED = "decisions whose probabilities were divided by their sum"
+APPRENTICE = "decisions of Apprentice mode, credited to the baseline action"
+ORPHAN_REWARDS = "rewards without a decision, left out"
+ROUNDING = 1e-6  # a sum of probabilities so near to 1 is 1 up to the rounding of 32-bit floats
+SUM_TOLERANCE = 1e-3  # a sum so near to 1 is divided out; a row with another sum is bad
+Describe = Callable[[int], str]  # the reason why a row is bad
+
+
+class RowReport:
+    """Bad rows and counts of one pass over a log."""
+
+    def __init__(self, strict: bool = False) -> None:
+        self.strict = strict
+        self.bad_rows: list[BadRow] = []
+        self.bad_row_count = 0
+        self.notes: dict[str, int] = {}  # how many rows, by what was done with them
+
+    def refuse(self, source: str, line: int, reason: str) -> None:
+        """Record a row that cannot be used; raise a FileError if the report is strict."""
+        if self.strict:
+            raise FileError(f"{source}:{line}: {reason}")
+        self.bad_row_count += 1
+        if len(self.bad_rows) < MAX_LISTED_BAD_ROWS:
+            self.bad_rows.append(BadRow(source, line, reason))
+
+    def note(self, text: str, count: int = 1) -> None:
+        """Count rows that were read in a special way."""
+        if count:
+            self.notes[text] = self.notes.get(text, 0) + count
+
+
+def check_rows(batch: LogBatch, report: RowReport) -> LogBatch:
+    """Keep the rows that can be used and report the others; divide probabilities by their sum.
+
+    A row has finite numbers, a chosen action among the eligible ones, and probabilities in [0, 1]
+    that sum to 1 within `SUM_TOLERANCE`. A reward or a probability may be NaN: it was not logged.
+    """
+    batch = _check_chosen_places(batch, report)
+    if not batch.size:
+        return batch
+    first = batch.starts[:-1]
+    is_known = ~np.isnan(batch.probabilities)
+    sums = np.add.reduceat(np.where(is_known, batch.probabilities, 0.0), first)
+    is_complete = np.logical_and.reduceat(is_known, first)
+    batch, kept = _check_numbers(batch, report, sums, is_complete)
+    sums, is_complete = sums[kept], is_complete[kept]
+    is_off = is_complete & (np.abs(sums - 1.0) > ROUNDING)
+    if not is_off.any():
+        return batch
+    report.note(RENORMALIZED, int(is_off.sum()))
+    divisors = np.repeat(np.where(is_off, sums, 1.0), batch.action_counts)
+    return batch._replace(probabilities=batch.probabilities / divisors)
+
+
+def select_rows(batch: LogBatch, kept: Places) -> LogBatch:
+    """Select rows of a batch, in the given order."""
+    counts = batch.action_counts[kept]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    flat = np.repeat(batch.starts[kept] - starts[:-1], counts) + np.arange(starts[-1])
+    places = kept.tolist()
+    read = batch.read_features
+
+    def read_kept(row: int) -> DecisionFeatures:
+        assert read is not None
+        return read(places[row])
+
+    return LogBatch(
+        event_ids=[batch.event_ids[place] for place in places],
+        times=batch.times[kept],
+        rewards=batch.rewards[kept],
+        chosen=batch.chosen[kept],
+        starts=starts,
+        probabilities=batch.probabilities[flat],
+        is_eligible=batch.is_eligible[flat],
+        multiplicities=batch.multiplicities[kept],
+        is_defaulted=batch.is_defaulted[kept],
+        is_degraded=batch.is_degraded[kept],
+        lines=batch.lines[kept],
+        source=batch.source,
+        read_features=None if read is None else read_kept,
+    )
+
+
+def _check_chosen_places(batch: LogBatch, report: RowReport) -> LogBatch:
+    counts = batch.action_counts
+    is_bad = (batch.chosen < 0) | (batch.chosen >= counts)
+
+    def describe(row: int) -> str:
+        if not counts[row]:
+            return "at least one action must be offered"
+        return (
+            f"the place of the chosen action must lie in 0 to {counts[row] - 1}, "
+            f"got {batch.chosen[row]}"
+        )
+
+    return _refuse_rows(batch, report, [(is_bad, describe)])[0]
+
+
+def _check_numbers(
+    batch: LogBatch, report: RowReport, sums: Floats, is_complete: Booleans
+) -> tuple[LogBatch, Places]:
+    """Refuse rows with impossible numbers; every row has a chosen action."""
+    first = batch.starts[:-1]
+    chosen = batch.chosen_probabilities
+    eligible_chosen = batch.is_eligible[first + batch.chosen]
+    probabilities = batch.probabilities
+    is_outside = (probabilities < 0.0) | (probabilities > 1.0 + SUM_TOLERANCE)
+    is_excluded = ~batch.is_eligible & (probabilities > 0.0)
+    off = np.where(is_complete, np.abs(sums - 1.0), sums - 1.0)
+    return _refuse_rows(
+        batch,
+        report,
+        [
+            (~np.isfinite(batch.times), lambda row: "the time must be a known, finite number"),
+            (
+                np.isinf(batch.rewards),
+                lambda row: f"the reward must be a finite number, got {batch.rewards[row]}",
+            ),
+            (
+                np.logical_or.reduceat(is_outside, first),
+                lambda row: "every probability must lie in [0, 1]",
+            ),
+            (
+                ~eligible_chosen,
+                lambda row: "the chosen action must not be one of the excluded ones",
+            ),
+            (
+                np.logical_or.reduceat(is_excluded, first),
+                lambda row: "an excluded action must have probability 0",
+            ),
+            (
+                ~(chosen > 0.0),
+                lambda row: f"the probability of the chosen action must be > 0, got {chosen[row]}",
+            ),
+            (
+                off > SUM_TOLERANCE,
+                lambda row: f"the probabilities must sum to 1 within 0.001, got {sums[row]:.6g}",
+            ),
+            (
+                ~((batch.multiplicities >= 1.0) & np.isfinite(batch.multiplicities)),
+                lambda row: (
+                    "the number of decisions that a row stands for must be finite and >= 1, "
+                    f"got {batch.multiplicities[row]:g}"
+                ),
+            ),
+        ],
+    )
+
+
+def _refuse_rows(
+    batch: LogBatch, report: RowReport, checks: list[tuple[Booleans, Describe]]
+) -> tuple[LogBatch, Places]:
+    """Report the rows that any check marks, with its reason; returns the other rows."""
+    is_bad = np.zeros(batch.size, np.bool_)
+    for marks, _ in checks:
+        is_bad |= marks
+    if not is_bad.any():
+        return batch, np.arange(batch.size)
+    for row in np.flatnonzero(is_bad).tolist():
+        describe = next(describe for marks, describe in checks if marks[row])
+        report.refuse(batch.source, int(batch.lines[row]), describe(row))
+    kept = np.flatnonzero(~is_bad)
+    return select_rows(batch, kept), kept

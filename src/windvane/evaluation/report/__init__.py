@@ -1,0 +1,1 @@
+"""Report: an evaluation as tables, sentences and a figure."""
