@@ -29,7 +29,7 @@ from windvane._terminal.tables import Cell, format_table
 PAUSE_SECONDS = 0.002  # between two innocent ranks
 QUIET_SECONDS = 5.0
 REST_MILLISECONDS = 100.0  # less than a scrape takes while loops are left to follow
-LARGE_DIM = 1024
+WIDE_FEATURES = 900  # of a context, crossed with three of each action
 MANY_ACTIONS = 10_000
 BASE = "personalizer/v1.0"
 BODY = {
@@ -124,19 +124,16 @@ def run_scenarios(port: int) -> list[dict[str, Cell]]:
         assert status < 300 or status == 429, (status, answer[:300])
         return answer
 
-    def create(name: str, dim: int, **settings: object) -> None:
-        call("POST", "/loops", {"name": name, "settings": {"dim": dim, **settings}})
-
-    create("innocent", 128)
-    create("small", 128)
+    for name in ("innocent", "small", "large"):
+        call("POST", "/loops", {"name": name})
     large, small = f"/loops/large/{BASE}", f"/loops/small/{BASE}"
     many = {"actions": make_actions(MANY_ACTIONS)}
-    wide = [{f"f{k}": k for k in range(900)}]
+    wide = [{f"f{k}": k for k in range(WIDE_FEATURES)}]
     wide_body = {"contextFeatures": wide, "actions": make_actions(100)}
 
     def learn(count: int) -> None:
         for k in range(count):
-            call("POST", f"{large}/rank", {**BODY, "eventId": f"e{k}"})
+            call("POST", f"{large}/rank", {**wide_body, "eventId": f"e{k}"})
             call("POST", f"{large}/events/e{k}/reward", {"value": 0.5})
 
     def reward_one_event(count: int) -> None:
@@ -149,21 +146,19 @@ def run_scenarios(port: int) -> list[dict[str, Cell]]:
 
     works: list[tuple[str, Callable[[], object]]] = [
         ("nothing", lambda: time.sleep(QUIET_SECONDS)),
-        (f"a loop of dim {LARGE_DIM} is made", lambda: create("large", LARGE_DIM)),
-        (f"100 lessons at dim {LARGE_DIM}", lambda: learn(100)),
-        (f"a snapshot at dim {LARGE_DIM}", lambda: call("DELETE", f"{large}/logs")),
-        (f"{MANY_ACTIONS} actions at dim 128", lambda: call("POST", f"{small}/rank", many)),
-        (f"{MANY_ACTIONS} actions at dim {LARGE_DIM}", lambda: call("POST", f"{large}/rank", many)),
+        (f"100 lessons with {WIDE_FEATURES} features", lambda: learn(100)),
+        ("a snapshot after them", lambda: call("DELETE", f"{large}/logs")),
+        (f"{MANY_ACTIONS} actions", lambda: call("POST", f"{small}/rank", many)),
         ("3000 early rewards of one event", lambda: reward_one_event(3000)),
         (
             "their decision comes",
             lambda: call("POST", f"{small}/rank", {**BODY, "eventId": "one"}),
         ),
-        ("50 ranks with 900 features", rank_wide),
+        (f"50 ranks with {WIDE_FEATURES} features", rank_wide),
         ("the dashboard after them", lambda: call("GET", "/board/small.json")),
         (
-            f"settings change at dim {LARGE_DIM}",
-            lambda: call("PUT", f"{large}/configurations/service", {"noise": 0.4}),
+            "a change of the half-life",
+            lambda: call("PUT", f"{large}/configurations/service", {"halfLife": "1 day"}),
         ),
     ]
     rows = []

@@ -28,7 +28,7 @@ from windvane.beliefs.bank.bank import MAX_FILL, MAX_PLACES
 from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.offered_actions import parse_offer
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import RawRankRequest
 from windvane.service.store.log import Store
 from windvane.service.store.writer.decision_operations import PutDecision
@@ -87,7 +87,7 @@ def measure_cpu(run: Callable[[], Any]) -> tuple[Any, float]:
 def measure_memory() -> list[Row]:
     """Megabytes of a learner whose table of weights is full, and of the model that monitors it."""
     draw = random.Random(2)
-    learner, shadow = wv.Learner(seed=1), LearnerModel(Settings())
+    learner, shadow = wv.Learner(seed=1), LearnerModel(LoopSettings())
     shadow.limit_memory()
     learner.reward(learner.rank({"a": "b"}, ["x", "y"], at=0.0), 1.0)  # loads compiled code
     gc.collect()
@@ -126,7 +126,7 @@ def read_resident_bytes() -> int:
 
 def write_log(store: Store, count: int) -> Loop:
     """Write decisions with rewards; a few hundred are made by the loop, then they are repeated."""
-    settings = Settings(log_retention_days=-1)
+    settings = LoopSettings(log_retention_days=-1)
     loop = Loop(
         store.submit(PutLoop("default", settings.to_json(), 0, "benchmark")).result(60), store
     )

@@ -17,7 +17,7 @@ import msgspec
 from windvane._terminal.tables import Cell, format_table
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.offered_actions import parse_offer
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import RawRankRequest
 from windvane.service.store.log import Store
 from windvane.service.store.writer.decision_operations import PutDecision
@@ -31,7 +31,7 @@ decode_request = msgspec.json.Decoder(RawRankRequest).decode
 
 def write_decisions(store: Store, count: int) -> None:
     """Write decisions as the service does, each with a reward, in groups."""
-    settings = Settings()
+    settings = LoopSettings()
     row = store.submit(PutLoop("default", settings.to_json(), 0, "benchmark")).result(60)
     loop = Loop(row, store)
     draw = random.Random(1)

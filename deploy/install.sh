@@ -6,4 +6,4 @@ wheel=$1
 folder=$2
 "${PYTHON:-python3}" -m venv "$folder"
 "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir "$wheel[serve,otel]"
-"$folder/bin/python" -c "from windvane.service.loops.warmup import compile_kernels; compile_kernels()"
+"$folder/bin/python" -c "from windvane.service.loops.learner_model import compile_kernels; compile_kernels()"

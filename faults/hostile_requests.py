@@ -20,7 +20,7 @@ from server_process import Server
 
 INCOMPLETE_SECONDS = 0.02  # to wait for the answer to a request that is not complete
 CONNECTIONS = 40  # incomplete requests that are left open, to be closed by the service or later
-VICTIM = {"name": "victim", "settings": {"dim": 16}}
+VICTIM = {"name": "victim", "settings": {"arraySize": 16}}
 
 
 def run_hostile_requests(stage: Stage, case: Case) -> Outcome:
@@ -43,7 +43,7 @@ def run_hostile_requests(stage: Stage, case: Case) -> Outcome:
                     break
         for connection in left_open:
             connection.close()
-        check_promises(outcome, site, server, stage.fold, visitors)
+        check_promises(outcome, site, server, visitors)
         degraded = outcome.counts["degraded"]
         sentence = f"{degraded} innocent rank requests were degraded"
         outcome.check(LATENCY, degraded <= 5 + outcome.counts["rank"] // 20, sentence)

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from choice_frequencies import compare_choices
-from faults.belief_fold import BeliefFold
+from faults.belief_fold import read_beliefs
 from faults.outcome import Outcome
 from faults.stage import Site
 from faults.traffic import LOOPS, EventKey, Visitor
@@ -52,7 +52,7 @@ class LoopLog(NamedTuple):
 
 
 def check_promises(
-    outcome: Outcome, site: Site, server: Server, fold: BeliefFold, visitors: Sequence[Visitor]
+    outcome: Outcome, site: Site, server: Server, visitors: Sequence[Visitor]
 ) -> None:
     """Check all promises after the faults have ended; in the end the service is stopped."""
     check_answers(outcome, visitors)
@@ -60,7 +60,7 @@ def check_promises(
         return
     with closing(server.client()) as client:
         check_repeated_ranks(outcome, client, visitors)
-    check_beliefs(outcome, site, server, fold)
+    check_beliefs(outcome, site, server)
     outcome.check(NO_ERROR, "Traceback" not in server.log, f"a traceback in {server.data}.log")
     server.stop()
     with hold_service_lock(resolve_url(site.location), WRITER_END_SECONDS):
@@ -125,7 +125,7 @@ def check_repeated_ranks(outcome: Outcome, client: Client, visitors: Sequence[Vi
             outcome.check(ONE_DECISION, again.body == body, sentence)
 
 
-def check_beliefs(outcome: Outcome, site: Site, server: Server, fold: BeliefFold) -> None:
+def check_beliefs(outcome: Outcome, site: Site, server: Server) -> None:
     """Check that every live belief has the bits of a fold over its log.
 
     The log still grows by default rewards for a moment, so that a difference counts if it stays.
@@ -134,7 +134,7 @@ def check_beliefs(outcome: Outcome, site: Site, server: Server, fold: BeliefFold
     while True:
         with closing(server.client()) as client:
             models = {loop: client.call("GET", f"/loops/{loop}{BASE}/model").body for loop in LOOPS}
-        beliefs = fold.read_beliefs(site.location, models)
+        beliefs = read_beliefs(site.location, models)
         differing = {
             loop: parts
             for loop, parts in beliefs.items()

@@ -107,7 +107,7 @@ def _run_cluster(
         with closing(servers[0].client()) as client:
             check_repeated_ranks(outcome, client, visitors)
         for server in servers:
-            check_beliefs(outcome, site, server, stage.fold)
+            check_beliefs(outcome, site, server)
             sentence = f"a traceback in {server.data}.log"
             outcome.check(NO_ERROR, "Traceback" not in server.log, sentence)
         for server in servers:

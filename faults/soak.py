@@ -73,7 +73,7 @@ def run_soak(stage: Stage, case: Case) -> Outcome:
         outcome.counts["soak requests a second"] = round(rate / 2)
         for name, sizes in samples.items():
             check_memory(outcome, name, sizes)
-        check_promises(outcome, site, server, stage.fold, visitors)
+        check_promises(outcome, site, server, visitors)
     return outcome
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from faults.belief_fold import BeliefFold
 from postgresql_server import create_database, run_postgresql
 from server_process import Nursery
 
@@ -52,13 +51,6 @@ class Stage:
         nursery = Nursery()
         self._stack.callback(nursery.close)
         return nursery
-
-    @cached_property
-    def fold(self) -> BeliefFold:
-        """Folds logs to beliefs."""
-        fold = BeliefFold()
-        self._stack.callback(fold.close)
-        return fold
 
     @cached_property
     def postgresql(self) -> str:

@@ -17,10 +17,10 @@ from server_process import BASE, Answer, Client
 # Loop `purged` has its log deleted now and then; loop `sums` has its model deleted.
 PATIENT: dict[str, object] = {"rewardWaitTime": "PT6H"}
 LOOPS: dict[str, dict[str, object]] = {
-    "plain": {"dim": 16, "halfLife": "200 rounds", **PATIENT},
-    "sums": {"dim": 16, "halfLife": "10 minutes", "rewardAggregation": "sum", **PATIENT},
-    "hasty": {"dim": 8, "halfLife": "40 rounds", "rewardWaitTime": "PT0.2S", "defaultReward": 0.25},
-    "purged": {"dim": 16, "halfLife": "2 days", **PATIENT},
+    "plain": {"halfLife": "200 rounds", **PATIENT},
+    "sums": {"halfLife": "10 minutes", "rewardAggregation": "sum", **PATIENT},
+    "hasty": {"halfLife": "40 rounds", "rewardWaitTime": "PT0.2S", "defaultReward": 0.25},
+    "purged": {"halfLife": "2 days", **PATIENT},
     "learner": PATIENT,  # all that decides has its default
 }
 HALF_LIVES = ("100 rounds", "200 rounds", "5 minutes", "1 day", "never")

@@ -43,5 +43,5 @@ def run_under_traffic(
         with run_visitors(server.port, visitor_count, case.seed) as visitors:
             draw = random.Random(case.seed)
             cause_faults(Scene(case, site, server, visitors, draw, outcome))
-        check_promises(outcome, site, server, stage.fold, visitors)
+        check_promises(outcome, site, server, visitors)
     return outcome

@@ -131,9 +131,8 @@ SETTING_VALUES: dict[str, tuple[object, ...]] = {
     "rewardAggregation": ("sum", "earliest", "SUM", 1),
     "learningMode": ("Online", "Apprentice", "LoggingOnly", "online", None),
     "logRetentionDays": (1, 0, -1, 10**9, 0.5),
-    "dim": (16, 0, -1, 10**9, "16"),
-    "width": (0.5, 0.0, -1.0, 1e308),
-    "noise": (0.5, 0.0, -1.0, 1e-308),
+    "arraySize": (16, 0, -1, 10**9, "16"),
+    "modelRetrainDays": (0, 1, -1, 1e308),
 }
 
 

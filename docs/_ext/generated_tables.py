@@ -164,7 +164,7 @@ def escape_stars(text: str) -> str:
 
 def write_loop_settings() -> str:
     """Every setting of a loop, from the fields that define them."""
-    from windvane.service.loops.setting_table import document_settings
+    from windvane.service.loops.settings import document_settings
 
     return format_table(
         [

@@ -17,7 +17,7 @@ from windvane.cli import app
 from windvane.exploration import EXPLORATIONS
 from windvane.memory import MEMORIES
 from windvane.service.api.routes import ENDPOINTS
-from windvane.service.loops.setting_table import SETTINGS
+from windvane.service.loops.settings import SETTINGS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in page.parts]

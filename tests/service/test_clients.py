@@ -13,7 +13,7 @@ import pytest
 
 from npm_packages import install_packages
 from server_process import Nursery, Server
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.log import Store
 from windvane.service.store.writer.loop_operations import PutLoop
 
@@ -29,7 +29,7 @@ def server(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     data = tmp_path_factory.mktemp("clients") / "data"
     with Store(data) as store:
         for name in ("home", "preview"):
-            store.submit(PutLoop(name, Settings().to_json(), 0, "test")).result()
+            store.submit(PutLoop(name, LoopSettings().to_json(), 0, "test")).result()
     with Server(nursery, data) as server:
         yield server
 

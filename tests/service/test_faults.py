@@ -19,7 +19,7 @@ from faults.stage import Site, Stage
 from faults.traffic import LOOPS, AcknowledgedRank, AcknowledgedReward, Visitor
 from server_process import Nursery
 from store_helpers import make_decision, put_decision, put_reward
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.database import DATABASE_FILE
 from windvane.service.store.log import Store
 from windvane.service.store.writer.loop_operations import PutLoop
@@ -57,7 +57,7 @@ def test_broken_promises_are_seen(tmp_path: Path) -> None:
     site = Site(tmp_path / "data", None)
     with Store(site.data) as store:
         ids = {
-            name: store.submit(PutLoop(name, Settings().to_json(), 0, "test")).result(20).id
+            name: store.submit(PutLoop(name, LoopSettings().to_json(), 0, "test")).result(20).id
             for name in LOOPS
         }
         for event in ("kept", "degraded", "twice"):

@@ -2,14 +2,14 @@
 
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from faults.belief_fold import BeliefFold
+from faults.belief_fold import read_beliefs
 from server_process import BASE, Client, Nursery, Server
 from windvane.cli import main
 from windvane.service.store.log import LogReader
@@ -18,7 +18,7 @@ ARMS = ("ice", "tea", "soup")
 BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ARMS]}
 LOOPS = {
     "": {},
-    "/loops/shop": {"belief": "full", "dim": 16, "rewardAggregation": "sum"},
+    "/loops/shop": {"arraySize": 16, "rewardAggregation": "sum"},
     "/loops/brief": {"halfLife": "50 rounds"},
 }
 
@@ -47,9 +47,9 @@ def read_models(client: Client) -> dict[str, bytes]:
     }
 
 
-def check_beliefs(folding: BeliefFold, where: str, models: dict[str, bytes]) -> dict[str, str]:
+def check_beliefs(where: str, models: dict[str, bytes]) -> dict[str, str]:
     """The digest of every belief, which is that of a fold over all lessons of a log."""
-    beliefs = folding.read_beliefs(where, models)
+    beliefs = read_beliefs(where, models)
     for name, belief in beliefs.items():
         assert belief.lessons > 0, name
         assert belief.live == belief.restored == belief.folded, name
@@ -75,16 +75,8 @@ def migrate(monkeypatch: pytest.MonkeyPatch, source: str, target: str) -> None:
     assert ended.value.code == 0
 
 
-@pytest.fixture
-def folding() -> Iterator[BeliefFold]:
-    folding = BeliefFold()
-    yield folding
-    folding.close()
-
-
 def test_a_migrated_service_believes_the_same_to_the_bit_and_goes_on(
     nursery: Nursery,
-    folding: BeliefFold,
     postgresql: Callable[[], str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -100,7 +92,7 @@ def test_a_migrated_service_believes_the_same_to_the_bit_and_goes_on(
             play(client, range(40))
             before, models = read_answers(client), read_models(client)
         server.stop()
-    played = check_beliefs(folding, str(first), models)
+    played = check_beliefs(str(first), models)
     with LogReader(first) as log:
         snapshots = [log.find_snapshot(row.id) for row in log.list_loops()]
         funnels = [log.read_funnel(row.id) for row in log.list_loops()]
@@ -115,15 +107,15 @@ def test_a_migrated_service_believes_the_same_to_the_bit_and_goes_on(
     with Server(nursery, tmp_path / "moved", database) as server:
         with closing(server.client()) as client:
             models = read_models(client)
-            assert check_beliefs(folding, str(first), models) == played  # a fold of the source
-            assert check_beliefs(folding, database, models) == played
+            assert check_beliefs(str(first), models) == played  # a fold of the source
+            assert check_beliefs(database, models) == played
             assert read_answers(client) == before
             play(client, range(40, 60))
             before, models = read_answers(client), read_models(client)
         server.stop()
-    played = check_beliefs(folding, database, models)
+    played = check_beliefs(database, models)
 
     migrate(monkeypatch, database, str(last))
     with Server(nursery, last) as server, closing(server.client()) as client:
-        assert check_beliefs(folding, str(last), read_models(client)) == played
+        assert check_beliefs(str(last), read_models(client)) == played
         assert read_answers(client) == before

@@ -26,8 +26,7 @@ from windvane.errors import SettingError
 from windvane.service import app, cli, json_logging, server
 from windvane.service.api.auth import create_key, is_valid
 from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
-from windvane.service.loops.setting_table import SETTINGS
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import SETTINGS, LoopSettings
 from windvane.service.store.log import Store
 from windvane.service.store.writer.server_operations import PutClock
 
@@ -330,9 +329,8 @@ def test_every_setting_has_a_flag(tmp_path: Path) -> None:
     values = {
         "--wait": "PT20M", "--default-reward": "-0.5", "--aggregation": "sum",
         "--exploration": "0.2", "--mode": "Apprentice", "--log-retention-days": "7",
-        "--model-export-frequency": "PT1M", "--half-life": "500 rounds", "--dim": "64",
-        "--ridge": "2.0", "--noise": "0.25", "--width": "0.75", "--seed": "9",
-        "--belief": "full", "--crossings": "user*action", "--array-size": "64",
+        "--model-export-frequency": "PT1M", "--half-life": "500 rounds", "--seed": "9",
+        "--crossings": "user*action", "--array-size": "64",
         "--auto-optimize": "True", "--auto-optimize-every": "P3D", "--explain": "True",
         "--auto-optimize-from": "2026-01-02T03:04:05Z", "--model-retrain-days": "3",
     }  # fmt: skip
@@ -342,7 +340,7 @@ def test_every_setting_has_a_flag(tmp_path: Path) -> None:
     flag_of = {setting.name: setting.flag for setting in SETTINGS}
     assert {flag_of[name]: str(value) for name, value in settings.items()} == values
     result = run("loop", "create", "plain", "--json", "--data", tmp_path)
-    assert json.loads(result.stdout)["settings"] == json.loads(Settings().to_json())
+    assert json.loads(result.stdout)["settings"] == json.loads(LoopSettings().to_json())
 
 
 @pytest.mark.parametrize("command", [cli.serve, cli.demo, cli.list_loops, cli.list_keys])

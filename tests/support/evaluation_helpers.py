@@ -12,7 +12,7 @@ from server_process import Client
 from store_helpers import SECOND
 from windvane.beliefs.bank.lesson_codec import encode_lesson
 from windvane.service.loops.loop import cut_offer
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.log import Store
 from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer.decision_operations import PutDecision
@@ -47,7 +47,7 @@ def write_log(
     **settings: Any,
 ) -> tuple[int, wv.Learner]:
     """Write decisions of a learner and their rewards; returns the loop and the learner."""
-    parsed = Settings(exploration_percentage=exploration, **settings)
+    parsed = LoopSettings(exploration_percentage=exploration, **settings)
     loop = store.submit(PutLoop(name, parsed.to_json(), start * SECOND, "test")).result(20).id
     learner = parsed.build_learner()
     draws = np.random.default_rng(1)

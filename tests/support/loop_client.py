@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from server_process import BASE, Answer, Client, Server
-from windvane.policy import Policy
+from windvane.learner import Learner
 from windvane.service.loops.snapshot import decode_snapshot
 from windvane.service.store.log import Store
 from windvane.service.store.rows import Funnel
@@ -16,7 +16,7 @@ from windvane.types import Floats
 BODY: dict[str, Any] = {
     "actions": [{"id": name, "features": []} for name in ("ice", "tea", "soup")]
 }
-CALM = {"belief": "full", "halfLife": "never", "explorationPercentage": 0.0, "width": 0.05}
+CALM = {"halfLife": "never", "explorationPercentage": 0.0}
 
 
 class LoopClient:
@@ -44,8 +44,12 @@ class LoopClient:
     def call(self, method: str, path: str, body: object = None) -> Answer:
         return self.client.call(method, f"{self.path}{BASE}{path}", body)
 
-    def policy(self) -> Policy:
-        return Policy.load(io.BytesIO(decode_snapshot(self.call("GET", "/model").body).policy))
+    def learner(self) -> Learner:
+        return Learner.load(io.BytesIO(decode_snapshot(self.call("GET", "/model").body).policy))
+
+    def lessons(self) -> int:
+        """How many rewards the loop has learned."""
+        return self.learner().bank.lessons
 
     def metric(self, name: str) -> float:
         """A metric of this loop."""
@@ -53,9 +57,11 @@ class LoopClient:
         [value] = re.findall(rf'^{name}{{loop="{self.name}"}} (\S+)$', text, re.MULTILINE)
         return float(value)
 
-    def moment(self) -> Floats:
-        """b, the sum of features times rewards, which depends on their order."""
-        return self.policy().belief.moment
+    def weights(self) -> Floats:
+        """The sums of every weight by key; they depend on the order of rewards."""
+        _, arrays = self.learner().bank.export_state()
+        weights: Floats = arrays["weight_sums"][arrays["weight_keys"].argsort()]
+        return weights
 
     def funnel(self) -> Funnel:
         with Store(self.server.data) as store:

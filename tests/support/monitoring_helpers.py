@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.offered_actions import Offer
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import Action, RankRequest
 from windvane.service.store.log import Store
@@ -20,7 +20,7 @@ class ChangedLoop(NamedTuple):
     end_at: int
 
 
-def create_loop(store: Store, settings: Settings) -> Loop:
+def create_loop(store: Store, settings: LoopSettings) -> Loop:
     """Create the loop `home`."""
     row = store.submit(PutLoop("home", settings.to_json(), 0, "test")).result(20)
     return Loop(row, store)

@@ -28,10 +28,9 @@ import os, signal, socket, sys
 import uvicorn
 
 from windvane.service.app import create_app
-from windvane.service.loops.warmup import compile_kernels, load_kernels
+from windvane.service.loops.learner_model import compile_kernels
 
 compile_kernels()
-load_kernels()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the dead
 orders = socket.socket(fileno=int(sys.argv[1]))
 while True:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from policy_access import read_learner_bits
 from server_process import BASE, Client
 from windvane.learner import Learner
-from windvane.service.loops.model import Model
+from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.snapshot import decode_snapshot
 
 ACTIONS = [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea", "soup")]
@@ -31,7 +31,7 @@ def read_bits(client: Client, loop: str = "") -> tuple[int, dict[str, bytes]]:
     return learner.bank.lessons, read_learner_bits(learner)
 
 
-def fold(model: Model) -> tuple[int, dict[str, bytes]]:
+def fold(model: LearnerModel) -> tuple[int, dict[str, bytes]]:
     """The same of a model that has learned all lessons of the log."""
     learner = Learner.load(io.BytesIO(model.save()))
     return learner.bank.lessons, read_learner_bits(learner)

@@ -10,9 +10,13 @@ from contextlib import contextmanager
 import numpy as np
 from sqlalchemy import func, select
 
+from windvane.beliefs.bank.lesson_codec import encode_packed_lesson
+from windvane.beliefs.bank.sides import pack_context
 from windvane.errors import StoreError
+from windvane.features.packed_features import pack_actions
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.loop import cut_offer
+from windvane.service.schemas import Action
 from windvane.service.store.log import Store
 from windvane.service.store.rows import DecisionRow, Funnel
 from windvane.service.store.schema import decisions, lessons, rewards
@@ -29,7 +33,13 @@ SUMMING_TERMS = RewardTerms(wait_us=600 * SECOND, sums_rewards=True)
 
 
 def create_loop(store: Store, name: str = "home") -> int:
-    return store.submit(PutLoop(name, '{"dim": 2}', 0, "test")).result(20).id
+    return store.submit(PutLoop(name, "{}", 0, "test")).result(20).id
+
+
+def make_features(number: float) -> bytes:
+    """The features of a decision, as a loop writes them."""
+    action = pack_actions([Action("b", [])]).single[0]
+    return encode_packed_lesson(pack_context([{"size": number / 7}]), action)
 
 
 def make_decision(loop: int, event: str, at: int = 0, deferred: bool = False) -> DecisionRow:
@@ -43,7 +53,7 @@ def make_decision(loop: int, event: str, at: int = 0, deferred: bool = False) ->
         deferred=deferred,
         degraded=False,
         chosen=1,
-        features=np.array([1.0, number / 7]).tobytes(),
+        features=make_features(number),
         probabilities=np.array([0.1, 0.9]).tobytes(),
         actions='["a", "b"]',
         answer=f'{{"eventId": "{event}"}}'.encode(),

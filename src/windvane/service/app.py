@@ -19,6 +19,7 @@ from windvane.service.clock import ServiceClock
 from windvane.service.errors import LoopExistsError
 from windvane.service.evaluations.auto_optimization import run_auto_optimization
 from windvane.service.evaluations.evaluations import Evaluations
+from windvane.service.loops.learner_model import compile_kernels
 from windvane.service.loops.log_sharing import LogSharing
 from windvane.service.loops.maintenance import (
     run_clock,
@@ -28,9 +29,8 @@ from windvane.service.loops.maintenance import (
     store_clock,
 )
 from windvane.service.loops.service import Service
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.loops.sharing_tasks import leave, run_following, run_heartbeats
-from windvane.service.loops.warmup import compile_kernels, load_kernels
 from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.monitoring.metrics import Metrics
 from windvane.service.store.database import resolve_url
@@ -63,7 +63,7 @@ class StartOptions(NamedTuple):
     """How the service opens its log."""
 
     where: str  # a data directory or the URL of a database
-    default_settings: Settings  # of the loop `default`, if the log has none
+    default_settings: LoopSettings  # of the loop `default`, if the log has none
     believes_wall_clock: bool
     build_service: Callable[..., Service]
 
@@ -75,7 +75,7 @@ class StartOptions(NamedTuple):
 
 def create_app(
     where: str,
-    default_settings: Settings | None = None,
+    default_settings: LoopSettings | None = None,
     believes_wall_clock: bool = False,
     edge: EdgeOptions = DEFAULT_EDGE,
 ) -> RequestMiddleware:
@@ -85,7 +85,9 @@ def create_app(
     """
     tracing = edge.tracing
     build_service = Service if tracing is None else partial(TracedService, tracing)
-    start = StartOptions(where, default_settings or Settings(), believes_wall_clock, build_service)
+    start = StartOptions(
+        where, default_settings or LoopSettings(), believes_wall_clock, build_service
+    )
     open_service = partial(_open_service, start)
 
     @contextlib.asynccontextmanager
@@ -178,9 +180,8 @@ async def _load_service(store: LogReader, writer: WriterClient, start: StartOpti
     """All loops of a log, with the loop `default`, and a process that writes for them."""
     starting = asyncio.create_task(writer.start())  # while this process compiles and loads
     try:
-        # In threads, so that the event loop goes on answering that the loops are not loaded yet.
+        # In a thread, so that the event loop goes on answering that the loops are not loaded yet.
         await asyncio.to_thread(compile_kernels)
-        await asyncio.to_thread(load_kernels)
         await starting
         open_file = open_free_withdrawal_file if start.shares_log else open_withdrawal_file
         file = await asyncio.to_thread(open_file, store.url)

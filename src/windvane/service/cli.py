@@ -132,10 +132,10 @@ def create_loop(
 ) -> None:
     """Create a loop; a service that runs on the same log has it at once."""
     with open_store(data, database, create=True) as store:
-        from windvane.service.loops.settings import Settings, check_loop_name, check_new_settings
+        from windvane.service.loops.settings import LoopSettings, check_loop_name
         from windvane.service.store.writer.loop_operations import PutLoop
 
-        checked = check_new_settings(Settings.from_names(settings)).to_json()
+        checked = LoopSettings.from_names(settings).to_json()
         put = PutLoop(check_loop_name(name), checked, _read_latest_us(store), "command line")
         row = store.submit(put).result()
     if as_json:
@@ -150,11 +150,11 @@ def list_loops(
 ) -> None:
     """List the loops, and how many of their decisions were rewarded."""
     with open_store(data, database) as store:
-        from windvane.service.loops.settings import Settings
+        from windvane.service.loops.settings import LoopSettings
 
         rows: list[dict[str, Cell]] = []
         for row in store.list_loops():
-            settings = Settings.from_json(row.settings)
+            settings = LoopSettings.from_json(row.settings)
             funnel = store.read_funnel(row.id)
             rows.append(
                 {

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from windvane.service.app import EdgeOptions, create_app
 from windvane.service.json_logging import log_to_stderr
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.server import Address, run
 
 TOPICS = ("politics", "sports", "music", "science", "food")
@@ -21,7 +21,7 @@ CHANGE_SECONDS = 60.0  # between two changes of taste
 REPORT_SECONDS = 5.0  # between two lines of output
 PAUSE_SECONDS = 0.02  # between two visitors
 LATE_SECONDS = 12.0  # after which a late reward is sent: later than the wait of DEMO_SETTINGS
-DEMO_SETTINGS = Settings(
+DEMO_SETTINGS = LoopSettings(
     half_life="30 seconds", reward_wait_time="PT10S", exploration_percentage=0.05
 )
 CLICK_IF_LIKED = 0.7  # probabilities of a click

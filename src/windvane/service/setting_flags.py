@@ -1,4 +1,4 @@
-"""Command-line flags for a loop's settings, one for each field of `Settings`."""
+"""Command-line flags for a loop's settings, one for each field of `LoopSettings`."""
 
 import inspect
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 try:
-    from windvane.service.loops.setting_table import SETTINGS
+    from windvane.service.loops.settings import SETTINGS
 except ModuleNotFoundError as missing:  # the extra `serve` is not installed
     if (missing.name or "").startswith("windvane"):
         raise

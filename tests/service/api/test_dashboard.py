@@ -20,7 +20,7 @@ from browser_pages import open_page
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Route
 
-    from windvane.service.loops.settings import Settings
+    from windvane.service.loops.settings import LoopSettings
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 EVENTS = 300
@@ -35,7 +35,7 @@ def find_free_port() -> int:
 
 
 @contextmanager
-def run_service(data: Path) -> "Iterator[tuple[str, Callable[[str, Settings], None]]]":
+def run_service(data: Path) -> "Iterator[tuple[str, Callable[[str, LoopSettings], None]]]":
     """Run the service over a folder; yields its URL and a function that creates a loop."""
     uvicorn = pytest.importorskip("uvicorn", reason="pip install 'windvane[serve]'")
     from windvane.service.app import create_app
@@ -46,7 +46,7 @@ def run_service(data: Path) -> "Iterator[tuple[str, Callable[[str, Settings], No
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
     thread.start()
 
-    def create_loop(name: str, settings: "Settings") -> None:
+    def create_loop(name: str, settings: "LoopSettings") -> None:
         [event_loop] = {server.servers[0].get_loop()}
         creation = app.state.service.create_loop(name, settings, "test")
         asyncio.run_coroutine_threadsafe(creation, event_loop).result(60)
@@ -63,11 +63,11 @@ def run_service(data: Path) -> "Iterator[tuple[str, Callable[[str, Settings], No
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a running service with three loops."""
-    from windvane.service.loops.settings import Settings
+    from windvane.service.loops.settings import LoopSettings
 
     with run_service(tmp_path_factory.mktemp("data")) as (url, create_loop):
-        create_loop("empty", Settings())
-        create_loop("turned", Settings(half_life="300 rounds"))
+        create_loop("empty", LoopSettings())
+        create_loop("turned", LoopSettings(half_life="300 rounds"))
         yield url
 
 

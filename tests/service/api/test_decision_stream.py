@@ -19,7 +19,7 @@ from store_helpers import make_decision
 from windvane.service.errors import TooManyRequestsError
 from windvane.service.loops import decision_stream
 from windvane.service.loops.decision_stream import DecisionStream, StreamQuery
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.log import Store
 from windvane.service.store.queries.decision_queries import StreamRow
 from windvane.service.store.writer.decision_operations import PutDecision
@@ -171,7 +171,7 @@ def test_waits_are_bounded_and_end_with_the_reader_and_the_service(
     async def play() -> None:
         with Store(tmp_path / "data") as store:
             service, _ = make_service(store)
-            loop = await service.create_loop("home", Settings(), "test")
+            loop = await service.create_loop("home", LoopSettings(), "test")
             stream = DecisionStream()
             query = StreamQuery(wait_seconds=60.0)
 
@@ -197,7 +197,7 @@ def test_a_damaged_decision_is_left_out_and_does_not_stop_the_reader(tmp_path: P
     async def play() -> None:
         with Store(tmp_path / "data") as store:
             service, _ = make_service(store)
-            loop = await service.create_loop("home", Settings(), "test")
+            loop = await service.create_loop("home", LoopSettings(), "test")
             for event, actions in (("a", '["x", "y"]'), ("b", "damaged"), ("c", '["x"]')):
                 decision = make_decision(loop.id, event)._replace(actions=actions)
                 store.submit(PutDecision(decision, loop.terms)).result(20)

@@ -134,8 +134,8 @@ def test_settings_out_of_bounds_are_refused(client: Client) -> None:
         ("rewardWaitTime", "P999999999999D"), ("halfLife", "0 rounds"), ("halfLife", "9" * 400),
         ("halfLife", "9" * 400 + " days"), ("halfLife", "1" + "0" * 400 + " rounds"),
         ("defaultReward", 2), ("defaultReward", "x"), ("explorationPercentage", -0.1),
-        ("logRetentionDays", -2), ("logRetentionDays", 2**70), ("noise", 0), ("width", -1),
-        ("noise", 1e308), ("width", 1e308), ("dim", 7), ("seed", -1), ("learningMode", "Asleep"),
+        ("logRetentionDays", -2), ("logRetentionDays", 2**70), ("arraySize", 7),
+        ("modelRetrainDays", 1e308), ("seed", -1), ("learningMode", "Asleep"),
     ]:  # fmt: skip
         refused(client.call("PUT", f"{BASE}/configurations/service", {name: value}))
     ranks(client)

@@ -14,7 +14,7 @@ from loop_client import LoopClient, check_refusal
 from service_helpers import make_service
 from windvane.service.errors import TooManyRequestsError
 from windvane.service.loops import service as service_module
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.log import Store
 from windvane.service.store.rows import Funnel
 from windvane.service.store.writer.reward_operations import RewardEntry
@@ -46,7 +46,7 @@ def test_a_batch_teaches_the_same_as_its_rewards_one_by_one(
         {"eventId": f"e{number}", "status": "learned", "reason": None} for number in range(20)
     ]
     assert {each["status"] for each in send(many, *batch)} == {"duplicate"}
-    assert np.array_equal(many.moment(), single.moment())
+    assert np.array_equal(many.weights(), single.weights())
     assert many.funnel() == single.funnel()._replace(duplicate=20)
 
 
@@ -139,7 +139,7 @@ def test_a_batch_is_one_write_and_too_many_that_wait_are_refused(
     async def play() -> None:
         with Store(tmp_path / "data") as store:
             service, writer = make_service(store)
-            await service.create_loop("home", Settings(), "test")
+            await service.create_loop("home", LoopSettings(), "test")
             entries = [RewardEntry(f"e{number}", 0.5, "r") for number in range(1000)]
             assert set(await service.put_rewards("home", entries)) == {"orphan"}
             assert writer.counts["PutRewards"] == 1

@@ -15,7 +15,7 @@ from windvane.evaluation.readers import open_log
 from windvane.service.evaluations.log_import import import_log
 from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.files.parquet_export import export_log
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
@@ -44,7 +44,7 @@ def load_learner(store: Store, name: str) -> wv.Learner:
 def test_the_belief_is_that_of_a_learner_of_the_same_rows(tmp_path: Path) -> None:
     path, learner = make_export(tmp_path)
     log = open_log([path])
-    settings = Settings(exploration_percentage=0.3)
+    settings = LoopSettings(exploration_percentage=0.3)
     with Store(tmp_path / "target") as store:
         counts = import_log(store, log, "warm", settings)
         assert (counts.imported, counts.known, counts.left_out) == (ROWS, 0, {})
@@ -68,7 +68,7 @@ def test_the_belief_is_that_of_a_learner_of_the_same_rows(tmp_path: Path) -> Non
 def test_old_decisions_are_faded_by_their_age(tmp_path: Path) -> None:
     path, _ = make_export(tmp_path)
     with Store(tmp_path / "target") as store:
-        import_log(store, open_log([path]), "warm", Settings(half_life="1 day"))
+        import_log(store, open_log([path]), "warm", LoopSettings(half_life="1 day"))
         learner = load_learner(store, "warm")
     context, actions = {"device": "phone", "noise": "0"}, [{"id": "match", "topic": "sports"}]
 

@@ -14,7 +14,7 @@ import pytest
 from evaluation_helpers import wait_for_end, write_log
 from server_process import Nursery, Server
 from windvane.service.evaluations.outcome import EvaluationOutcome, decode_outcome
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.log import Store
 from windvane.service.store.queries.evaluation_queries import list_evaluations
 from windvane.service.store.rows import EvaluationRow
@@ -32,7 +32,7 @@ class Optimized(NamedTuple):
 
     row: EvaluationRow
     outcome: EvaluationOutcome
-    settings: Settings
+    settings: LoopSettings
     authors: list[str]  # of the settings, the oldest first
     policy: str  # as GET configurations/policy writes it
 
@@ -88,7 +88,7 @@ def optimized(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> dic
             found[name] = Optimized(
                 row,
                 decode_outcome(row.outcome),
-                Settings.from_json(loop.settings),
+                LoopSettings.from_json(loop.settings),
                 [change.by for change in sorted(changes, key=lambda each: each.id)],
                 policies[name],
             )

@@ -1,4 +1,4 @@
-"""Loops whose belief is diagonal: a learner with a durable log."""
+"""A loop is a learner with a durable log."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,16 +8,16 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from policy_access import learner_of, read_bits
+from policy_access import read_bits
 from service_helpers import make_service
 from windvane.beliefs.bank.bank import MAX_PLACES
 from windvane.beliefs.bank.layout import LOSS
 from windvane.beliefs.bank.lesson_format import is_lesson
 from windvane.service.errors import RankRequestError
-from windvane.service.loops.learner_model import LearnerModel
+from windvane.service.loops.learner_model import SUMMARY_SIZE
 from windvane.service.loops.loop import FORGET, Loop
 from windvane.service.loops.offered_actions import Offer
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import Action, RankRequest
 from windvane.service.store.log import Store
@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def create_loop(store: Store, settings: Settings) -> Loop:
+def create_loop(store: Store, settings: LoopSettings) -> Loop:
     row = store.submit(PutLoop("home", settings.to_json(), 0, "test")).result(20)
     return Loop(row, store)
 
@@ -117,7 +117,7 @@ def check_restores(store: Store, loop: Loop) -> None:
 
 
 def test_a_snapshot_and_the_later_lessons_have_the_bits_of_all_lessons(store: Store) -> None:
-    loop = create_loop(store, Settings(seed=1))
+    loop = create_loop(store, LoopSettings(seed=1))
     play(store, loop, range(60), period=20)
     save_snapshot(store, loop)
     play(store, loop, range(60, 90), period=20)
@@ -125,7 +125,7 @@ def test_a_snapshot_and_the_later_lessons_have_the_bits_of_all_lessons(store: St
 
 
 def test_sums_and_late_rewards_are_restored_to_the_bit(store: Store) -> None:
-    loop = create_loop(store, Settings(reward_aggregation="sum", reward_wait_time="7 days"))
+    loop = create_loop(store, LoopSettings(reward_aggregation="sum", reward_wait_time="7 days"))
     for number in range(30):
         decide(store, loop, number)
     save_snapshot(store, loop)  # of a belief that has learned nothing
@@ -152,7 +152,7 @@ def test_sums_and_late_rewards_are_restored_to_the_bit(store: Store) -> None:
 def test_changes_of_settings_are_restored_to_the_bit(
     store: Store, changes: list[dict[str, object]]
 ) -> None:
-    loop = create_loop(store, Settings(seed=1))
+    loop = create_loop(store, LoopSettings(seed=1))
     play(store, loop, range(30))
     save_snapshot(store, loop)
     for change in changes:
@@ -163,7 +163,7 @@ def test_changes_of_settings_are_restored_to_the_bit(
 
 
 def test_a_reset_is_restored_to_the_bit(store: Store) -> None:
-    loop = create_loop(store, Settings(seed=1))
+    loop = create_loop(store, LoopSettings(seed=1))
     play(store, loop, range(30))
     save_snapshot(store, loop)
     change_settings(store, loop, {}, by=FORGET)
@@ -179,25 +179,25 @@ def estimate(loop: Loop) -> list[float]:
 
 
 def test_a_fixed_half_life_starts_from_the_nearest_one(store: Store) -> None:
-    loop = create_loop(store, Settings())
+    loop = create_loop(store, LoopSettings())
     play(store, loop, range(100), period=30)
-    bank = learner_of(loop).bank
+    bank = loop.model.learner.bank
     column = bank.rules.half_lives.tolist().index(4 * DAY)
     bank.lead = bank.lead._replace(column=column)
     expected = estimate(loop)
     change_settings(store, loop, {"halfLife": "5 days"})
-    assert set(learner_of(loop).bank.rules.half_lives.tolist()) == {5 * DAY}
+    assert set(loop.model.learner.bank.rules.half_lives.tolist()) == {5 * DAY}
     assert estimate(loop) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("fixed", ["1 day", "never", "200 rounds"])
 def test_all_half_lives_start_from_a_fixed_one(store: Store, fixed: str) -> None:
-    loop = create_loop(store, Settings(half_life=fixed))
+    loop = create_loop(store, LoopSettings(half_life=fixed))
     play(store, loop, range(100), period=30)
     expected = estimate(loop)
     assert max(map(abs, expected)) > 0.05
     change_settings(store, loop, {"halfLife": "auto"})
-    bank = learner_of(loop).bank
+    bank = loop.model.learner.bank
     assert bank.leader_half_life == {"1 day": DAY}.get(fixed, np.inf)
     assert not bank.bank.judgements[:, LOSS].any()
     prior = bank.rules.first_priors[bank.lead.column]
@@ -207,7 +207,7 @@ def test_all_half_lives_start_from_a_fixed_one(store: Store, fixed: str) -> None
 
 
 def test_other_settings_leave_the_model_as_it_is(store: Store) -> None:
-    loop = create_loop(store, Settings())
+    loop = create_loop(store, LoopSettings())
     play(store, loop, range(10))
     model = loop.model
     change_settings(store, loop, {"rewardWaitTime": "PT1H"})
@@ -216,7 +216,7 @@ def test_other_settings_leave_the_model_as_it_is(store: Store) -> None:
 
 
 def test_the_log_keeps_the_features_of_the_chosen_action(store: Store) -> None:
-    loop = create_loop(store, Settings())
+    loop = create_loop(store, LoopSettings())
     decision = decide(store, loop, 1)
     stored = store.find_decision(loop.id, "e1")
     assert stored is not None
@@ -228,7 +228,7 @@ def test_the_log_keeps_the_features_of_the_chosen_action(store: Store) -> None:
 
 
 def test_excluded_actions_are_never_chosen(store: Store) -> None:
-    loop = create_loop(store, Settings(exploration_percentage=1.0))
+    loop = create_loop(store, LoopSettings(exploration_percentage=1.0))
     for number in range(20):
         decision = decide(store, loop, number, excluded_actions=["tea"])
         probabilities = np.frombuffer(decision.probabilities)
@@ -237,7 +237,7 @@ def test_excluded_actions_are_never_chosen(store: Store) -> None:
 
 
 def test_an_apprentice_takes_the_first_action_and_learns_of_it(store: Store) -> None:
-    loop = create_loop(store, Settings(learning_mode="Apprentice", exploration_percentage=1.0))
+    loop = create_loop(store, LoopSettings(learning_mode="Apprentice", exploration_percentage=1.0))
     for number in range(20):
         decision = decide(store, loop, number)
         assert decision.chosen == 0
@@ -248,14 +248,14 @@ def test_an_apprentice_takes_the_first_action_and_learns_of_it(store: Store) -> 
 
 
 def test_a_loop_that_only_logs_learns_nothing(store: Store) -> None:
-    loop = create_loop(store, Settings(learning_mode="LoggingOnly"))
+    loop = create_loop(store, LoopSettings(learning_mode="LoggingOnly"))
     assert decide(store, loop, 1).features is None
     reward(store, loop, 1, 1.0)
     assert loop.model.observation_count == 0
 
 
 def test_a_row_with_too_many_crossings_is_refused(store: Store) -> None:
-    loop = create_loop(store, Settings())
+    loop = create_loop(store, LoopSettings())
     many = {f"f{k}": 1.0 for k in range(300)}
     request = RankRequest(context_features=[many], actions=[Action("a", [many])])
     with pytest.raises(RankRequestError, match="at most 65536 crossings, got"):
@@ -264,7 +264,7 @@ def test_a_row_with_too_many_crossings_is_refused(store: Store) -> None:
 
 
 def test_lessons_are_long_by_their_entries(store: Store) -> None:
-    model = create_loop(store, Settings()).model
+    model = create_loop(store, LoopSettings()).model
     feature = bytes(9)  # its kind and its hash
     assert not model.is_long_lesson([31 * feature])
     assert model.is_long_lesson([400 * feature])
@@ -272,7 +272,7 @@ def test_lessons_are_long_by_their_entries(store: Store) -> None:
 
 
 def test_an_estimate_is_the_sum_of_its_explanation(store: Store) -> None:
-    loop = create_loop(store, Settings())
+    loop = create_loop(store, LoopSettings())
     play(store, loop, range(60), period=20)
     request = make_request(3)
     context, actions = request.context_features, request.actions
@@ -290,17 +290,17 @@ def test_an_estimate_is_the_sum_of_its_explanation(store: Store) -> None:
 
 
 def test_summaries_have_about_the_distance_of_the_weights(store: Store) -> None:
-    loop = create_loop(store, Settings())
+    loop = create_loop(store, LoopSettings())
     assert not loop.model.summarize().any()
     play(store, loop, range(60), period=20)
     summary = loop.model.summarize()
-    assert len(summary) == loop.model.summary_size
+    assert len(summary) == SUMMARY_SIZE
     assert np.linalg.norm(summary) == pytest.approx(loop.model.compute_norm(), rel=0.3)
 
 
 def test_a_change_of_the_leading_half_life_is_in_the_log_once(store: Store) -> None:
     async def run() -> None:
-        loop = create_loop(store, Settings(seed=1))
+        loop = create_loop(store, LoopSettings(seed=1))
         play(store, loop, range(400), period=48)
         changes = list(loop.unwritten_changes)
         assert changes
@@ -323,7 +323,7 @@ def test_a_change_of_the_leading_half_life_is_in_the_log_once(store: Store) -> N
 
 
 def test_never_is_a_half_life_without_seconds(store: Store) -> None:
-    loop = create_loop(store, Settings())
+    loop = create_loop(store, LoopSettings())
     store.submit(PutHalfLifeChange(loop.id, 7, 9, None)).result(20)
     assert store.list_half_life_changes(loop.id) == [(7, 9, None)]
 
@@ -335,8 +335,8 @@ class Size(NamedTuple):
 
 @pytest.mark.parametrize("size", [Size(10, 1000), Size(90_000, 5097)])
 def test_a_large_belief_is_stored_less_often(store: Store, size: Size) -> None:
-    loop = create_loop(store, Settings())
-    learner_of(loop).bank.weight_count = size.weights
+    loop = create_loop(store, LoopSettings())
+    loop.model.learner.bank.weight_count = size.weights
     loop.lessons_since_snapshot = size.lessons - 1
     assert not loop.needs_snapshot
     loop.lessons_since_snapshot = size.lessons
@@ -346,17 +346,16 @@ def test_a_large_belief_is_stored_less_often(store: Store, size: Size) -> None:
 def test_a_shadow_with_limited_memory_takes_an_eighth_and_keeps_the_limit_when_settings_change(
     store: Store,
 ) -> None:
-    loop = create_loop(store, Settings())
+    loop = create_loop(store, LoopSettings())
     follower = LogFollower(loop)
-    assert learner_of(loop).bank.max_places == MAX_PLACES
+    assert loop.model.learner.bank.max_places == MAX_PLACES
     play(store, loop, range(3))
     follower.advance(60)
     change_settings(store, loop, {"halfLife": "3 days"})
     play(store, loop, range(3, 5))
     follower.advance(60)
     shadow = follower.shadow
-    assert isinstance(shadow, LearnerModel)
     assert shadow.learner.half_life == "3 days"
     assert shadow.observation_count == 5
     assert shadow.learner.bank.max_places == MAX_PLACES // 8
-    assert learner_of(loop).bank.max_places == MAX_PLACES
+    assert loop.model.learner.bank.max_places == MAX_PLACES

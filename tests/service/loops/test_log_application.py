@@ -4,12 +4,11 @@ import asyncio
 import random
 from typing import Any
 
-from policy_access import read_learner_bits
+from policy_access import read_bits
 from service_helpers import OFFER
-from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.log_application import teach
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import RankOptions
 from windvane.service.store.log import Store
 from windvane.service.store.rows import LoopRow
@@ -26,11 +25,6 @@ from windvane.service.store.writer.reward_operations import PutReward
 HALF_LIVES = ("auto", "2 days", "3 hours", "never")
 
 
-def read_bits(loop: Loop) -> dict[str, bytes]:
-    assert isinstance(loop.model, LearnerModel)
-    return read_learner_bits(loop.model.learner)
-
-
 def fold(row: LoopRow, store: Store) -> dict[str, bytes]:
     """The belief of a loop that has just read the whole log."""
     return read_bits(Loop(row, store))
@@ -41,7 +35,7 @@ class Duo:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        put = PutLoop("home", Settings().to_json(), 0, "test")
+        put = PutLoop("home", LoopSettings().to_json(), 0, "test")
         self.row = store.submit(put).result(20)
         self.loops = [Loop(self.row, store) for _ in range(2)]
         self.round = 0

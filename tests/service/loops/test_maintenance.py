@@ -1,6 +1,7 @@
 """Maintenance: idle loops cost no writes, and each loop has its own schedule of snapshots."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +10,14 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from policy_access import full_settings, policy_of
+from policy_access import read_bits
 from service_helpers import OFFER, make_service
 from windvane.service.loops import loop as loop_module
 from windvane.service.loops import maintenance
 from windvane.service.loops.loop import Loop
+from windvane.service.loops.offered_actions import parse_offer
 from windvane.service.loops.service import Service
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import RankOptions
 from windvane.service.store.log import Store
 from windvane.service.store.schema import SNAPSHOT_PART_BYTES, snapshot_parts
@@ -44,8 +46,10 @@ def test_loops_without_waiting_decisions_are_not_searched(
     async def run() -> None:
         service, writer = make_service(store)
         for number in range(3):
-            await service.create_loop(f"loop-{number}", Settings(reward_wait_time="PT1S"), "test")
-        await service.create_loop("patient", Settings(reward_wait_time="PT10M"), "test")
+            await service.create_loop(
+                f"loop-{number}", LoopSettings(reward_wait_time="PT1S"), "test"
+            )
+        await service.create_loop("patient", LoopSettings(reward_wait_time="PT10M"), "test")
         await service.rank("patient", RankOptions(), OFFER, "{}")
         writer.counts.clear()
         await sweep(service, monkeypatch)
@@ -59,7 +63,7 @@ def test_a_decision_expires_also_if_an_earlier_process_made_it(
 ) -> None:
     async def run() -> None:
         service, _ = make_service(store)
-        await service.create_loop("home", Settings(reward_wait_time="PT10M"), "test")
+        await service.create_loop("home", LoopSettings(reward_wait_time="PT10M"), "test")
         await service.rank("home", RankOptions(), OFFER, "{}")
         service, writer = make_service(store)
         await service.change_settings("home", {"rewardWaitTime": "PT0.000001S"}, "test")
@@ -85,7 +89,7 @@ def test_a_snapshot_is_due_after_lessons_of_the_loop_itself(
         monkeypatch.setattr(loop_module, "SNAPSHOT_EVERY_LESSONS", 4)
         service, writer = make_service(store)
         for name in ("busy", "quiet"):
-            await service.create_loop(name, Settings(), "test")
+            await service.create_loop(name, LoopSettings(), "test")
         for number in range(4):
             for name in ("busy", "quiet"):
                 if name == "busy" or number % 2 == 0:  # two lessons of the quiet loop
@@ -106,13 +110,19 @@ def test_a_large_snapshot_is_written_in_parts_and_read_as_one(
 
     async def run() -> None:
         service, writer = make_service(store)
-        loop = await service.create_loop("large", full_settings(dim=300), "test")
+        loop = await service.create_loop("large", LoopSettings(), "test")
         submit = writer.submit
 
         def note_size(operation: Any, *arguments: Any) -> Any:
             sizes.append(len(encode(operation)))
             return submit(operation, *arguments)
 
+        context = [{f"f{k}": "x" for k in range(130)}]
+        actions = [{"id": "a", "features": [{f"g{k}": "x" for k in range(130)}]}]
+        offer = parse_offer(json.dumps(actions).encode())
+        await service.rank("large", RankOptions(context_features=context, event_id="e"), offer, "")
+        await service.reward("large", "e", 1.0)
+        await loop.work.wait()
         monkeypatch.setattr(writer, "submit", note_size)
         for _ in range(5):  # all but three are deleted
             await service.save_snapshot(loop)
@@ -124,7 +134,7 @@ def test_a_large_snapshot_is_written_in_parts_and_read_as_one(
         assert store.fetch_all(count) == [(3 * (len(snapshot.blob) // SNAPSHOT_PART_BYTES),)]
         row = store.find_loop("large")
         assert row is not None
-        assert policy_of(Loop(row, store)) == policy_of(loop)
+        assert read_bits(Loop(row, store)) == read_bits(loop)
 
     asyncio.run(run())
     assert max(sizes) < SNAPSHOT_PART_BYTES + 1000
@@ -133,7 +143,7 @@ def test_a_large_snapshot_is_written_in_parts_and_read_as_one(
 def test_parts_of_a_snapshot_that_was_not_finished_are_deleted(store: Store) -> None:
     async def run() -> None:
         service, _ = make_service(store)
-        loop = await service.create_loop("home", Settings(), "test")
+        loop = await service.create_loop("home", LoopSettings(), "test")
         await service.write(PutSnapshotPart(loop.id, 5, 1, b"lost"))
         await service.save_snapshot(loop)
         assert store.fetch_all(select(snapshot_parts)) == []
@@ -147,7 +157,7 @@ def test_a_loop_expires_while_another_one_works_long(
     async def run() -> None:
         service, _ = make_service(store)
         for name in ("slow", "quick"):
-            await service.create_loop(name, Settings(reward_wait_time="PT0.000001S"), "test")
+            await service.create_loop(name, LoopSettings(reward_wait_time="PT0.000001S"), "test")
             await service.rank(name, RankOptions(), OFFER, "{}")
         released = threading.Event()
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from policy_access import policy_of
+from policy_access import read_bits
 from store_helpers import create_loop, put_decision, put_reward
 from windvane.errors import StoreError
 from windvane.service.loops.loop import Loop
@@ -26,17 +26,17 @@ def test_a_log_that_cannot_be_read_leaves_the_loop_as_it_was(
         row = store.find_loop("home")
         assert row is not None
         loop = Loop(row, store)
-        policy_of(loop).round = 500
-        belief, last_lesson = policy_of(loop).belief, loop.last_lesson
+        loop.model.round = 500
+        belief, last_lesson = read_bits(loop), loop.last_lesson
         loop.must_restore = True
         with monkeypatch.context() as patch:
             patch.setattr(store, failing, fail)
             with pytest.raises(StoreError):
                 loop.restore()
-        assert policy_of(loop).round == 500
-        assert policy_of(loop).belief == belief
+        assert loop.model.round == 500
+        assert read_bits(loop) == belief
         assert (loop.last_lesson, loop.must_restore) == (last_lesson, True)
         loop.restore()
-        assert policy_of(loop).round == 500
-        assert policy_of(loop).belief == belief
+        assert loop.model.round == 500
+        assert read_bits(loop) == belief
         assert not loop.must_restore

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from clock_helpers import DAY, HOUR, MINUTE, SECOND, TODAY, YEAR, FakeMachine
-from policy_access import full_settings, policy_of
+from policy_access import read_bits
 from store_helpers import InProcessWriter, make_decision, put_decision
 from windvane.errors import StoreError
 from windvane.service.loops.loop import Loop
@@ -20,6 +20,7 @@ from windvane.service.loops.maintenance import (
 )
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.service import Service
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import Action, RankOptions
 from windvane.service.store.log import Store
 from windvane.service.store.schema import decisions, waiting
@@ -29,7 +30,7 @@ from windvane.service.store.writer.reward_matching import RewardTerms
 from windvane.service.store.writer.server_operations import PutClock, StepClock
 
 OFFER = Offer([Action(name, [{"name": name}]) for name in ("ice", "tea")])
-SETTINGS = full_settings(dim=2, half_life="7 days")  # a wait of 10 minutes, 90 days in the log
+SETTINGS = LoopSettings(half_life="7 days")  # a wait of 10 minutes, 90 days in the log
 WAIT_MINUTES = 10
 TICK = 6 * SECOND  # between two rounds of background work
 
@@ -81,13 +82,6 @@ class Rig:
     @property
     def times(self) -> list[int]:
         return [row.at for row in self.store.fetch_all(select(decisions.c.at))]
-
-
-def read_bits(loop: Loop) -> tuple[object, ...]:
-    """Everything that a loop has learned, to the bit."""
-    belief = policy_of(loop).belief
-    sums = (belief.gram, belief.noise_gram, belief.moment, policy_of(loop).theta)
-    return (*(part.tobytes() for part in sums), belief.seen, belief.clock, belief.held, loop.newest)
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from monitoring_helpers import ChangedLoop, create_loop
-from policy_access import full_settings
 from store_helpers import SECOND, TERMS
 from windvane.service.loops.offered_actions import Offer
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import Action, RankRequest
 from windvane.service.store.log import Store
 from windvane.service.store.writer.decision_operations import PutDecision
@@ -20,7 +20,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChangedLoop]:
     """A loop with one decision every second of 1970, whose visitors change from a to b."""
     change, rounds = 300, 450
     with Store(tmp_path_factory.mktemp("data")) as store:
-        loop = create_loop(store, full_settings(dim=8, half_life="200 rounds"))
+        loop = create_loop(store, LoopSettings(half_life="200 rounds"))
         random, names = np.random.default_rng(1), ["a", "b"]
         for k in range(rounds):
             actions = [Action(name, []) for name in names]

@@ -5,9 +5,11 @@ import random
 import numpy as np
 import pytest
 
-from policy_access import full_settings
-from windvane.features.encoder import Encoder
-from windvane.policy import Policy
+from windvane.features.json_reader import JsonObjects
+from windvane.features.packed_features import pack_actions
+from windvane.service.clock import MICROSECONDS_PER_SECOND
+from windvane.service.loops.learner_model import LearnerModel, Moment
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring.drift_alarm import (
     CALIBRATION_LESSONS,
     GROUP_LESSONS,
@@ -24,21 +26,20 @@ TURN = 1500  # round of the change of taste
 
 def play_loop(seed: int, turn: int) -> Floats:
     """Prediction errors of a loop whose visitors change to other drinks at a round."""
-    settings, generator = full_settings(half_life="1000 rounds", seed=seed), random.Random(seed)
-    memory, exploration = settings.build_memory(), settings.build_exploration()
-    policy = Policy(settings.dim, memory, exploration, seed=seed, floor=0.1)
-    actions = [Action(name, [{"kind": name}]) for name in DRINKS]
-    encoder = Encoder(settings.dim)
-    rows = [encoder.encode([{"time": time}], actions) for time in ("morning", "evening")]
+    model, generator = (
+        LearnerModel(LoopSettings(seed=seed, exploration_percentage=0.1)),
+        random.Random(seed),
+    )
+    actions = pack_actions([Action(name, [{"kind": name}]) for name in DRINKS])
+    contexts: list[JsonObjects] = [[{"time": time}] for time in ("morning", "evening")]
     errors = np.empty(ROUNDS)
     for k in range(ROUNDS):
-        time = generator.randrange(2)
-        choice = policy.choose(rows[time])
-        policy.dismiss(choice)
-        row, good = rows[time][choice.index], time + (2 if k >= turn else 0)
-        value = float(generator.random() < (0.7 if choice.index == good else 0.1))
-        errors[k] = value - row @ policy.theta
-        policy.learn(row, value, float(k))
+        time, moment = generator.randrange(2), Moment(k, k * MICROSECONDS_PER_SECOND)
+        choice = model.rank(contexts[time], actions, range(len(DRINKS)), moment.at_us)
+        good = time + (2 if k >= turn else 0)
+        value = float(generator.random() < (0.7 if choice.chosen == good else 0.1))
+        errors[k] = value - model.predict(choice.features, moment)
+        model.learn(choice.features, value, moment)
     return errors
 
 

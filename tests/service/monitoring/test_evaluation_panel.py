@@ -14,7 +14,7 @@ from windvane.service.evaluations.outcome import (
     PolicyOutcome,
     encode,
 )
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring.evaluation_panel import (
     EvaluationPanel,
     EvaluationRecord,
@@ -23,7 +23,7 @@ from windvane.service.monitoring.evaluation_panel import (
 from windvane.service.store.queries.evaluation_queries import EvaluationHeading
 from windvane.service.store.rows import EvaluationRow, SettingsChange
 
-SETTINGS = Settings(half_life="7 days", exploration_percentage=0.1)
+SETTINGS = LoopSettings(half_life="7 days", exploration_percentage=0.1)
 LOOP_VALUE = 0.4
 HOUR = 3600 * 10**6
 CHART = ChartSeries(60, [5], [0.25], [0.1], [10.0])
@@ -175,7 +175,7 @@ def test_a_policy_shows_which_settings_it_would_change() -> None:
 def test_the_last_change_of_the_policy_is_found_in_the_log() -> None:
     other_wait = structs.replace(SETTINGS, reward_wait_time="PT1M")
     history = [
-        SettingsChange(1, 10, Settings(half_life="auto").to_json(), "cli", 0),
+        SettingsChange(1, 10, LoopSettings(half_life="auto").to_json(), "cli", 0),
         SettingsChange(2, 20, SETTINGS.to_json(), "http", 0),
         SettingsChange(3, 30, other_wait.to_json(), "http", 0),  # the policy stays
     ]

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from monitoring_helpers import ChangedLoop, create_loop, follow, put_one_decision
-from policy_access import full_settings, policy_of, policy_of_model
+from policy_access import read_bits, read_learner_bits
 from store_helpers import TERMS
-from windvane.features.encoder import Encoder
+from windvane.service.loops.learner_model import Moment
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.offered_actions import Offer
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring.event_report import report_event
 from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
 from windvane.service.monitoring.panels import (
@@ -29,7 +30,7 @@ from windvane.service.store.writer.reward_operations import PutReward
 
 def test_follower_dashboard_and_report_agree_with_the_played_loop(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        loop = create_loop(store, full_settings(dim=8, half_life="50 rounds"))
+        loop = create_loop(store, LoopSettings(half_life="50 rounds"))
         assert build_dashboard(LogFollower(loop), RecentRequests([], [])).decisions == 0
         errors: list[float] = []
         baseline: list[float] = []
@@ -47,8 +48,8 @@ def test_follower_dashboard_and_report_agree_with_the_played_loop(tmp_path: Path
             decision = loop.decide(request, Offer(request.actions))
             store.submit(PutDecision(decision, loop.terms)).result(20)
             value = float(names[decision.chosen] == "a")
-            row = np.frombuffer(decision.features or b"")
-            errors.append(value - float(row @ policy_of(loop).theta))
+            moment = Moment(decision.round, decision.at)
+            errors.append(value - loop.model.predict(decision.features or b"", moment))
             put = PutReward(loop.id, f"e{k}", value, decision.at + 1, TERMS)
             loop.learn(store.submit(put).result(20).lessons)
             probabilities = np.frombuffer(decision.probabilities)
@@ -68,7 +69,7 @@ def test_follower_dashboard_and_report_agree_with_the_played_loop(tmp_path: Path
         assert decisions.uniform == pytest.approx(np.array(uniform))
         assert lessons.error == pytest.approx(np.array(errors))
         assert decisions.reward.sum() == total
-        assert (policy_of_model(follower.shadow).theta == policy_of(loop).theta).all()
+        assert read_learner_bits(follower.shadow.learner) == read_bits(loop)
         alarms, click_alarms, error, movement = follower.measure_drift(20)
         thetas = [theta for _, theta in follower.path]
         assert alarms == click_alarms == 0
@@ -96,7 +97,7 @@ def test_follower_dashboard_and_report_agree_with_the_played_loop(tmp_path: Path
         assert dashboard.arrived.waiting == 0
 
         actions = [Action(name, []) for name in names]
-        estimates = Encoder(8).encode([], actions) @ policy_of(loop).theta
+        estimates = loop.model.estimate_actions([], actions)
         report = report_event(loop, "e59")
         assert report is not None
         assert report.rewards[0].status == "learned"
@@ -130,12 +131,12 @@ def test_new_settings_make_the_usual_error_unknown(changed: ChangedLoop) -> None
     follower = follow(loop)
     follower.alarm.usual = follower.alarm.usual._replace(size=1000)
     clicks = follower.clicks
-    settings = full_settings(dim=8, half_life="20 rounds")
+    settings = LoopSettings(half_life="20 rounds")
     loop.change_settings(SettingsChange(2, 0, settings.to_json(), "test", loop.last_lesson))
     follower.advance(budget=60)
     assert follower.alarm.usual.size == 0
     assert follower.clicks is not clicks
-    assert (policy_of_model(follower.shadow).theta == policy_of(loop).theta).all()
+    assert read_learner_bits(follower.shadow.learner) == read_bits(loop)
 
 
 def test_a_changed_share_of_clicks_is_found_once_no_earlier_decision_waits(tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_a_changed_share_of_clicks_is_found_once_no_earlier_decision_waits(tmp_p
     rates = np.repeat([0.5, 0.1], [change, rounds - change])
     rewards = (np.random.default_rng(5).random(rounds) < rates).astype(float)
     with Store(tmp_path) as store:
-        loop = create_loop(store, full_settings(dim=8, half_life="never"))
+        loop = create_loop(store, LoopSettings(half_life="never"))
         request = RankRequest(actions=[Action("a", []), Action("b", [])])
         offer = Offer(request.actions)
         for k, reward in enumerate(rewards):
@@ -174,7 +175,7 @@ def test_a_changed_share_of_clicks_is_found_once_no_earlier_decision_waits(tmp_p
 
 def test_followers_follow_a_loop_once_and_read_new_entries(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        loop, followers = create_loop(store, full_settings(dim=8)), LogFollowers()
+        loop, followers = create_loop(store, LoopSettings()), LogFollowers()
         follower = followers.follow(loop)
         assert followers.follow(loop) is follower
         put_one_decision(store, loop, "a")
@@ -189,7 +190,7 @@ def test_followers_follow_a_loop_once_and_read_new_entries(tmp_path: Path) -> No
 
 def test_decisions_that_are_deleted_from_the_log_are_dropped(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        loop = create_loop(store, full_settings(dim=8))
+        loop = create_loop(store, LoopSettings())
         put_one_decision(store, loop, "a")
         follower = follow(loop)
         assert len(follower.decisions) == 1

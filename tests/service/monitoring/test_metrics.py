@@ -14,7 +14,7 @@ from monitoring_helpers import ChangedLoop, put_one_decision
 from windvane.errors import StoreError
 from windvane.service.loops.log_sharing import LogSharing
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring import loop_metrics
 from windvane.service.monitoring.log_follower import LogFollowers
 from windvane.service.monitoring.loop_metrics import LoopMetrics
@@ -167,7 +167,7 @@ def test_loops_at_rest_cost_one_query_together(
     with Store(tmp_path) as store:
         loops = {}
         for k in range(30):
-            row = store.submit(PutLoop(f"loop-{k}", Settings().to_json(), 0, "test")).result(20)
+            row = store.submit(PutLoop(f"loop-{k}", LoopSettings().to_json(), 0, "test")).result(20)
             loops[row.name] = Loop(row, store)
         put_one_decision(store, loops["loop-7"], "tea", "soup")
         writer = SimpleNamespace(waiting_count=0, commit_count=0)

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from monitoring_helpers import ChangedLoop, create_loop, follow, put_one_decision
-from policy_access import full_settings
 from store_helpers import SECOND
-from windvane.service.loops.settings import Mode
+from windvane.service.loops.settings import LoopSettings, Mode
 from windvane.service.monitoring.panels import RecentRequests, build_dashboard
 from windvane.service.store.log import Store
 
@@ -45,7 +44,7 @@ def test_decisions_that_can_get_no_reward_any_more_do_not_wait(changed: ChangedL
 @pytest.mark.parametrize(("mode", "word"), [("Apprentice", "apprentice"), ("LoggingOnly", "logs")])
 def test_a_loop_that_is_not_online_says_so(tmp_path: Path, mode: Mode, word: str) -> None:
     with Store(tmp_path) as store:
-        loop = create_loop(store, full_settings(dim=8, learning_mode=mode))
+        loop = create_loop(store, LoopSettings(learning_mode=mode))
         put_one_decision(store, loop, "a", "b")
         learning = build_dashboard(follow(loop), NO_REQUESTS).learning
         assert word in learning.answer

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from policy_access import full_settings, policy_of, read_learner_bits
+from policy_access import read_learner_bits
 from server_process import BASE, Client, Nursery, Server, wait_for_health
 from store_helpers import InProcessWriter, put_decision, put_reward
 from windvane.errors import StoreError
@@ -27,6 +27,7 @@ from windvane.service.loops.log_application import teach
 from windvane.service.loops.loop import FORGET, Loop
 from windvane.service.loops.maintenance import expire_decisions
 from windvane.service.loops.service import Service
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.loops.snapshot import decode_snapshot
 from windvane.service.store.log import Store
 from windvane.service.store.rows import Funnel, LoopRow
@@ -146,7 +147,7 @@ def test_the_service_stops_while_the_log_fails(nursery: Nursery, tmp_path: Path)
 
 
 def test_lessons_read_from_the_log_are_not_learned_again_from_their_results(tmp_path: Path) -> None:
-    settings = full_settings(dim=2, half_life="never").to_json()
+    settings = LoopSettings(half_life="never").to_json()
     with Store(tmp_path) as store:
         row = store.submit(PutLoop("home", settings, 0, "test")).result(20)
         loop = Loop(row, store)
@@ -159,12 +160,12 @@ def test_lessons_read_from_the_log_are_not_learned_again_from_their_results(tmp_
 
         async def teach_all() -> None:
             teach(loop, one)
-            assert policy_of(loop).belief.seen == 1
+            assert loop.model.observation_count == 1
             teach(loop, StoreError("gone", "unreachable"))
             for result in (two, forget, three):  # the first one makes the loop read the whole log
                 teach(loop, result)
                 await loop.work.wait()
-                assert policy_of(loop).belief.seen == 1
+                assert loop.model.observation_count == 1
 
         asyncio.run(teach_all())
         assert loop.last_lesson == three.lessons[0].id
@@ -172,7 +173,7 @@ def test_lessons_read_from_the_log_are_not_learned_again_from_their_results(tmp_
 
 def test_one_sweep_closes_all_expired_decisions(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        settings = full_settings(dim=2, half_life="never").to_json()
+        settings = LoopSettings(half_life="never").to_json()
         row = store.submit(PutLoop("home", settings, 0, "test")).result(20)
         puts = [put_decision(row.id, f"e{k}", deferred=k % 3 > 0) for k in range(900)]
         for put in [store.submit(put) for put in puts]:
@@ -180,7 +181,7 @@ def test_one_sweep_closes_all_expired_decisions(tmp_path: Path) -> None:
         service = Service(store, InProcessWriter(store), ServiceClock())
         asyncio.run(expire_decisions(service, service.loops["home"]))
         assert store.read_funnel(row.id) == Funnel(900, 300, unactivated=600, default=300)
-        assert policy_of(service.loops["home"]).belief.seen == 300
+        assert service.loops["home"].model.observation_count == 300
 
 
 class KilledAtStart(WriterClient):

@@ -2,13 +2,12 @@
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from windvane import text_form, validation
 from windvane.beliefs.adaptive.policies import PredictiveMemory
-from windvane.beliefs.bank.settings import parse_half_life
 from windvane.chooser import Chooser
 from windvane.errors import SettingError
 from windvane.evaluation.learners.candidates import (
@@ -23,10 +22,6 @@ from windvane.evaluation.learners.candidates import (
     wrap_object,
 )
 from windvane.evaluation.log_batch import LogFacts
-from windvane.exploration import randomized
-from windvane.laws import confidence, half_normal
-from windvane.memory import half_life as make_half_life
-from windvane.memory import keep
 from windvane.names import NAMES
 
 ACCEPTED = (
@@ -35,17 +30,7 @@ ACCEPTED = (
     "predictive(EXPLORATION), logistic(...), poisson(...), or a name that `windvane policies` lists"
 )
 SETTING_NAME = re.compile(r"(?:^|(?<=[\s,;]))([A-Za-z]+)=")
-SETTINGS_OF_LEARNER = ("belief", "halfLife", "explorationPercentage", "crossings", "arraySize")
-SETTINGS_OF_FULL = ("dim", "ridge", "noise", "width")
-DEFAULTS_OF_FULL = {
-    "halfLife": "7 days",
-    "explorationPercentage": "0.1",
-    "dim": "128",
-    "ridge": "1",
-    "noise": "0.5",
-    "width": "0.4",
-}
-RADIUS_DELTA = 0.01  # chance that a confidence radius of the service's full belief fails
+SETTINGS_OF_LEARNER = ("halfLife", "explorationPercentage", "crossings", "arraySize")
 Result = TypeVar("Result")
 CALLS = ("learner", "full", "diagonal", "predictive", "logistic", "poisson")
 
@@ -125,15 +110,11 @@ def _read_settings(text: str) -> Candidate:
         if place[1] in settings:
             raise SettingError(f"policy: the setting {place[1]} is given twice in {text!r}")
         settings[place[1]] = text[place.end() : end].strip().rstrip(",;").strip()
-    names = (*SETTINGS_OF_LEARNER, *SETTINGS_OF_FULL)
+    names = SETTINGS_OF_LEARNER
     for name in settings:
         if name not in names:
             hint = validation.suggest(name, names, f"; settings of a policy are {', '.join(names)}")
             raise SettingError(f"policy: there is no setting {name!r}{hint}")
-    if settings.get("belief", "diagonal") not in ("diagonal", "full"):
-        raise SettingError(f"policy: belief must be diagonal or full, got {settings['belief']!r}")
-    if settings.get("belief") == "full" or any(name in settings for name in SETTINGS_OF_FULL):
-        return _make_full(text, DEFAULTS_OF_FULL | settings)
     return _call(
         text,
         make_learner,
@@ -142,27 +123,6 @@ def _read_settings(text: str) -> Candidate:
         crossings=settings.get("crossings", "context*action"),
         array_size=_read_whole(settings.get("arraySize", "0"), text),
         text=text,
-    )
-
-
-def _make_full(text: str, settings: Mapping[str, str]) -> Candidate:
-    """The policy of a loop with a full belief, as the service builds it."""
-    parsed = parse_half_life(settings["halfLife"])
-    numbers = {
-        name: _read_number(settings[name], text)
-        for name in ("ridge", "noise", "width", "explorationPercentage")
-    }
-    radius = confidence(RADIUS_DELTA, numbers["noise"])
-    return _call(
-        text,
-        make_policy,
-        keep() if parsed is None else make_half_life(parsed.length),
-        randomized(half_normal(numbers["width"] * radius)),
-        dim=_read_whole(settings["dim"], text),
-        ridge=numbers["ridge"],
-        floor=numbers["explorationPercentage"],
-        text=text,
-        clock="rounds" if parsed is not None and parsed.in_rounds else None,
     )
 
 

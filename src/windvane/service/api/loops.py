@@ -12,7 +12,7 @@ from windvane.errors import SettingError
 from windvane.service.api.requests import get_service, parse_body, read_body
 from windvane.service.api.responses import json_response
 from windvane.service.errors import LoopSettingsError
-from windvane.service.loops.settings import LOOP_NAME, Settings
+from windvane.service.loops.settings import LOOP_NAME, LoopSettings
 from windvane.service.schemas import to_datetime
 
 LoopName = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{LOOP_NAME.pattern}$"})]
@@ -22,7 +22,7 @@ class NewLoop(msgspec.Struct, forbid_unknown_fields=True):
     """A loop to create, as the API documents it."""
 
     name: LoopName
-    settings: Settings = Settings()
+    settings: LoopSettings = LoopSettings()
 
 
 class NewLoopBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -37,7 +37,7 @@ class LoopInfo(msgspec.Struct):
 
     name: str
     created: datetime
-    settings: Settings
+    settings: LoopSettings
 
 
 _decode_new_loop = msgspec.json.Decoder(NewLoopBody).decode
@@ -48,7 +48,7 @@ async def list_loops(request: Request) -> Response:
     rows = await asyncio.to_thread(get_service(request).store.list_loops)
     return json_response(
         [
-            LoopInfo(row.name, to_datetime(row.created), Settings.from_json(row.settings))
+            LoopInfo(row.name, to_datetime(row.created), LoopSettings.from_json(row.settings))
             for row in rows
         ]
     )
@@ -59,7 +59,7 @@ async def create_loop(request: Request) -> Response:
     body = await read_body(request.receive)
     new = parse_body(_decode_new_loop, body, "InvalidServiceConfiguration")
     try:
-        settings = Settings.from_names(new.settings)
+        settings = LoopSettings.from_names(new.settings)
     except SettingError as reason:
         raise LoopSettingsError(str(reason), "settings") from None
     loop = await get_service(request).create_loop(new.name, settings, "http")

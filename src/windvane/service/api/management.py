@@ -15,7 +15,7 @@ from windvane.service.api.responses import json_response
 from windvane.service.errors import LoopSettingsError
 from windvane.service.evaluations.policy_text import format_policy, read_policy, reset_policy
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import (
     DateRange,
     LogsProperties,
@@ -29,7 +29,7 @@ POLICY_CODE = "InvalidPolicyContract"
 _decode_policy = msgspec.json.Decoder(PolicyConfiguration).decode
 
 
-class ServiceConfiguration(Settings, frozen=True, kw_only=True, rename="camel"):
+class ServiceConfiguration(LoopSettings, frozen=True, kw_only=True, rename="camel"):
     """The settings of a loop, and when they were changed last."""
 
     last_configuration_edit_date: datetime
@@ -67,7 +67,7 @@ async def get_policy(request: Request) -> Response:
     return json_response(_describe_policy((await _get_loop(request)).settings))
 
 
-def _describe_policy(settings: Settings, name: str = POLICY_NAME) -> PolicyConfiguration:
+def _describe_policy(settings: LoopSettings, name: str = POLICY_NAME) -> PolicyConfiguration:
     return PolicyConfiguration(name, format_policy(settings))
 
 
@@ -88,7 +88,9 @@ async def delete_policy(request: Request) -> Response:
     return await _change_policy(request, loop, reset_policy(loop.settings), POLICY_NAME)
 
 
-async def _change_policy(request: Request, loop: Loop, settings: Settings, name: str) -> Response:
+async def _change_policy(
+    request: Request, loop: Loop, settings: LoopSettings, name: str
+) -> Response:
     if settings != loop.settings:
         changes = msgspec.to_builtins(settings)
         loop = await get_service(request).change_settings(loop.name, changes, "http")

@@ -33,7 +33,7 @@ from windvane.service.api.endpoint import (
     Role,
 )
 from windvane.service.api.evaluation_routes import EVALUATION_ENDPOINTS
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import (
     DecisionPage,
     ExplainedRankResponse,
@@ -103,7 +103,7 @@ LOOP_ENDPOINTS = (
         "PUT", "/configurations/service", management.put_settings, "admin",
         document=Documentation(
             "Change settings", 200, management.ServiceConfiguration,
-            openapi.describe_changes(Settings),
+            openapi.describe_changes(LoopSettings),
         ),
         is_costly=True,
     ),

@@ -10,13 +10,11 @@ from windvane.evaluation.learners.policy_text import read_candidate
 from windvane.service.errors import EvaluationError, LoopSettingsError
 from windvane.service.evaluations.contract import CustomPolicy, EvaluationContract
 from windvane.service.evaluations.policy_text import format_policy, read_policy
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 
 # With optimisation, every pair is tried, except the one that the loop has.
-HALF_LIVES_OF_DIAGONAL = ("auto", "1 day", "7 days", "30 days", "never")
-HALF_LIVES_OF_FULL = ("1 day", "7 days", "30 days", "never")
+HALF_LIVES = ("auto", "1 day", "7 days", "30 days", "never")
 EXPLORATION_PERCENTAGES = (0.02, 0.1)
-CHANGEABLE = ("halfLife", "explorationPercentage", "width", "noise")
 
 
 class ComparedPolicy(NamedTuple):
@@ -29,7 +27,7 @@ class ComparedPolicy(NamedTuple):
     changes: dict[str, Any] | None  # settings that make it; None: a loop cannot run it
 
 
-def list_policies(contract: EvaluationContract, settings: Settings) -> list[ComparedPolicy]:
+def list_policies(contract: EvaluationContract, settings: LoopSettings) -> list[ComparedPolicy]:
     """List the policies that are compared, those of the service first."""
     policies = [
         _make_fixed("online", "Online", "logged", changes={}),
@@ -52,7 +50,7 @@ def list_policies(contract: EvaluationContract, settings: Settings) -> list[Comp
     return policies
 
 
-def read_custom_policy(custom: CustomPolicy, settings: Settings) -> ComparedPolicy:
+def read_custom_policy(custom: CustomPolicy, settings: LoopSettings) -> ComparedPolicy:
     """The policy of a client; one that a loop cannot run can still be evaluated."""
     name, arguments = custom.name, custom.arguments
     try:
@@ -69,36 +67,27 @@ def read_custom_policy(custom: CustomPolicy, settings: Settings) -> ComparedPoli
         raise EvaluationError("policy", str(reason), "policies") from None
 
 
-def make_candidate(name: str, settings: Settings) -> Candidate:
+def make_candidate(name: str, settings: LoopSettings) -> Candidate:
     """The candidate of a loop with these settings, which has learned nothing."""
-    is_full = settings.belief == "full"
-    model = settings.build_policy() if is_full else settings.build_learner()
-    candidate = replace(wrap_object(model), name=name, text=format_policy(settings))
-    if settings.ages_in_rounds and not isinstance(candidate, FixedCandidate):
-        candidate = replace(candidate, clock="rounds")
-    return candidate
+    candidate = wrap_object(settings.build_learner())
+    return replace(candidate, name=name, text=format_policy(settings))
 
 
-def iterate_grid(settings: Settings) -> Iterator[Settings]:
+def iterate_grid(settings: LoopSettings) -> Iterator[LoopSettings]:
     """Other settings of a loop: half-lives × exploration percentages."""
-    is_full = settings.belief == "full"
-    for half_life in HALF_LIVES_OF_FULL if is_full else HALF_LIVES_OF_DIAGONAL:
+    for half_life in HALF_LIVES:
         for share in EXPLORATION_PERCENTAGES:
             other = settings.merge({"halfLife": half_life, "explorationPercentage": share})
             if other != settings:
                 yield other
 
 
-def _list_changes(settings: Settings) -> dict[str, Any]:
+def _list_changes(settings: LoopSettings) -> dict[str, Any]:
     """The settings that make a policy, by wire name."""
-    names = CHANGEABLE if settings.belief == "full" else CHANGEABLE[:2]
-    values = (
-        settings.half_life,
-        settings.exploration_percentage,
-        settings.width,
-        settings.noise,
-    )
-    return dict(zip(names, values, strict=False))
+    return {
+        "halfLife": settings.half_life,
+        "explorationPercentage": settings.exploration_percentage,
+    }
 
 
 def _make_fixed(

@@ -17,7 +17,7 @@ from windvane.evaluation.log_batch import BadRow, DecisionFeatures, Log, LogBatc
 from windvane.features.json_reader import JsonObjects
 from windvane.learner import Learner
 from windvane.service.evaluations.outcome import FeatureImportance
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 
 MAX_FEATURES = 50  # that are left out in turn: those that most decisions have
 CONTEXT_NAMESPACE = "FromUrl"  # of features of the context that are in no namespace
@@ -41,10 +41,12 @@ class Feature(NamedTuple):
         return self.namespace or default[self.side]
 
 
-def measure_importances(log: Log, settings: Settings, report: Report) -> list[FeatureImportance]:
+def measure_importances(
+    log: Log, settings: LoopSettings, report: Report
+) -> list[FeatureImportance]:
     """Score the features of a log, the most important first."""
     features = find_features(log)
-    learner = settings.build_learner()  # of a full belief, too: it needs no dimension
+    learner = settings.build_learner()
     value = _estimate_value(log, learner)
     losses = {}
     for place, feature in enumerate(features, 1):

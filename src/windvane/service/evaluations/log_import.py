@@ -21,10 +21,9 @@ from windvane.evaluation.log_batch import DecisionFeatures, Log, LogBatch
 from windvane.features.packed_features import pack_actions
 from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
 from windvane.service.loops.event_ids import MAX_EVENT_ID_LENGTH
+from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.loop import cut_offer
-from windvane.service.loops.model import Model
-from windvane.service.loops.model_factory import build_model
-from windvane.service.loops.settings import Settings, check_loop_name
+from windvane.service.loops.settings import LoopSettings, check_loop_name
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
 from windvane.service.store.rows import DecisionRow, LoopRow
@@ -56,7 +55,7 @@ def import_log(
     store: Store,
     log: Log,
     loop_name: str,
-    settings: Settings | None = None,
+    settings: LoopSettings | None = None,
     report: Report | None = None,
 ) -> ImportCounts:
     """Import the decisions of a log into a loop; the loop is created if there is none."""
@@ -73,12 +72,14 @@ def import_log(
         return importer.finish()
 
 
-def _find_or_create_loop(store: Store, name: str, settings: Settings | None, at: int) -> LoopRow:
+def _find_or_create_loop(
+    store: Store, name: str, settings: LoopSettings | None, at: int
+) -> LoopRow:
     loop = store.find_loop(check_loop_name(name))
     if loop is not None and settings is not None:
         raise SettingError(f"import: the loop {name!r} exists and keeps its settings")
     if loop is None:
-        chosen = (settings or Settings()).to_json()
+        chosen = (settings or LoopSettings()).to_json()
         loop = store.submit(PutLoop(name, chosen, at, BY_IMPORT)).result()
     return loop
 
@@ -90,8 +91,8 @@ class LogImporter:
         self._store = store
         self._loop = loop.id
         self._now = now
-        settings = Settings.from_json(loop.settings)
-        self._model: Model = build_model(settings)
+        settings = LoopSettings.from_json(loop.settings)
+        self._model = LearnerModel(settings)
         self._terms = RewardTerms(settings.reward_wait_us, settings.sums_rewards)
         last_round = store.find_last_round(loop.id)
         self._round = 0 if last_round is None else last_round + 1

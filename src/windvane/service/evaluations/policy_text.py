@@ -6,24 +6,14 @@ would change the learner is refused, because there is nothing here that it could
 
 import ast
 import re
-from collections.abc import Mapping
 
 from windvane.errors import SettingError
-from windvane.service.loops.settings import DEFAULTS_OF_FULL, Settings
+from windvane.service.loops.settings import LoopSettings
 
 SETTING_NAME = re.compile(r"(?:^|(?<=[\s,;]))([A-Za-z]+)=")
-POLICY_NAMES_OF_DIAGONAL = ("halfLife", "explorationPercentage", "crossings", "arraySize")
-POLICY_NAMES_OF_FULL = (
-    "halfLife",
-    "explorationPercentage",
-    "width",
-    "noise",
-    "dim",
-    "ridge",
-    "belief",
-)
-NUMBERS = ("explorationPercentage", "width", "noise", "dim", "ridge", "arraySize")
-WHOLE_NUMBERS = ("dim", "arraySize")
+POLICY_NAMES = ("halfLife", "explorationPercentage", "crossings", "arraySize")
+NUMBERS = ("explorationPercentage", "arraySize")
+WHOLE_NUMBERS = ("arraySize",)
 NAMES_OF_LEARNER = {  # on the wire, by keyword of `Learner`
     "half_life": "halfLife",
     "exploration_percentage": "explorationPercentage",
@@ -37,27 +27,18 @@ ACCEPTED = (
 )
 
 
-def format_policy(settings: Settings) -> str:
+def format_policy(settings: LoopSettings) -> str:
     """The settings of a loop that make its policy, as `read_policy` reads them."""
     values = {
         "halfLife": settings.half_life,
         "explorationPercentage": settings.exploration_percentage,
         "crossings": settings.crossings,
         "arraySize": settings.array_size,
-        "width": settings.width,
-        "noise": settings.noise,
-        "dim": settings.dim,
-        "ridge": settings.ridge,
-        "belief": settings.belief,
     }
-    return " ".join(f"{name}={values[name]}" for name in _list_names(settings))
+    return " ".join(f"{name}={values[name]}" for name in POLICY_NAMES)
 
 
-def _list_names(settings: Settings) -> tuple[str, ...]:
-    return POLICY_NAMES_OF_FULL if settings.belief == "full" else POLICY_NAMES_OF_DIAGONAL
-
-
-def read_policy(text: str, settings: Settings) -> Settings:
+def read_policy(text: str, settings: LoopSettings) -> LoopSettings:
     """The settings of a loop after a policy has been put; those not named stay as they are."""
     stripped = text.strip()
     if stripped.startswith("-"):
@@ -67,24 +48,17 @@ def read_policy(text: str, settings: Settings) -> Settings:
     else:
         changes = _read_learner(stripped)
     for name in changes:
-        if name not in _list_names(settings):
-            raise SettingError(
-                f"policy: a loop with a {settings.belief} belief takes "
-                f"{', '.join(_list_names(settings))}, got {name}"
-            )
+        if name not in POLICY_NAMES:
+            raise SettingError(f"policy: a loop takes {', '.join(POLICY_NAMES)}, got {name}")
     return settings.merge(changes)
 
 
-def reset_policy(settings: Settings) -> Settings:
-    """The settings of a loop with the policy of a new loop of the same belief."""
-    new = Settings()
-    changes: Mapping[str, object] = {
-        "halfLife": new.half_life,
-        "explorationPercentage": new.exploration_percentage,
-    }
-    if settings.belief == "full":
-        changes = DEFAULTS_OF_FULL | {"width": new.width, "noise": new.noise}
-    return settings.merge(changes)
+def reset_policy(settings: LoopSettings) -> LoopSettings:
+    """The settings of a loop with the policy of a new loop."""
+    new = LoopSettings()
+    return settings.merge(
+        {"halfLife": new.half_life, "explorationPercentage": new.exploration_percentage}
+    )
 
 
 def _read_flags(text: str) -> dict[str, object]:

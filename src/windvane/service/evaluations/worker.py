@@ -31,7 +31,7 @@ from windvane.service.evaluations.outcome import (
     PolicySeries,
     encode,
 )
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.log import LogReader
 from windvane.service.store.queries.logged_decisions import LoggedDecisions
 from windvane.service.store.writer.writer_protocol import add_size
@@ -94,7 +94,7 @@ def _end_with_service() -> None:
 
 def run_job(job: Job, send: Send) -> None:
     """Evaluate, or measure feature importances, and send what was found."""
-    settings = Settings.from_names(job.settings)
+    settings = LoopSettings.from_names(job.settings)
     contract = job.contract
     with LogReader(job.where) as reader:
         log = LoggedDecisions(reader, job.loop, contract.since, contract.until)

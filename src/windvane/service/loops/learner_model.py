@@ -1,10 +1,18 @@
-"""The model with a diagonal belief: a learner, which finds its half-life and its scale itself."""
+"""The model of a loop: a learner, which finds its half-life and its scale itself.
+
+A loop and its monitoring use the learner only through `LearnerModel`. The features of a decision
+are bytes that the model makes and that only the model reads; the log keeps them. A model changes by
+lessons and by changes of settings alone. Its arithmetic is compiled in the order in which it is
+written (`@compiled_in_order`), so the log gives the same bits again in every process.
+"""
 
 import io
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from windvane.beliefs.bank.bank import compute_fades, transfer_beliefs
 from windvane.beliefs.bank.feature_parts import pick_action
@@ -17,38 +25,71 @@ from windvane.features.json_reader import Contribution, JsonObjects
 from windvane.features.packed_features import Action, PackedActions, pack_actions
 from windvane.learner import Learner
 from windvane.service.clock import MICROSECONDS_PER_SECOND
-from windvane.service.loops.model import Choice, LearningState, Model, Moment, Summary
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
+from windvane.service.schemas import Action as OfferedAction
 from windvane.types import Floats, UnsignedIntegers
 
 BYTES_PER_NUMBER = 8  # also of the hash of a feature
 MAX_SHORT_LESSON_ENTRIES = 1 << 13  # of all rows that are learned; beyond, it takes milliseconds
 LIMITED_PLACES = 1 << 14  # of a table of weights with limited memory: an eighth of all
-SUMMARY_SIZE = 128  # as many numbers as a full belief of the default dimension has
+SUMMARY_SIZE = 128  # numbers of a summary
 SUMMARY_PRIOR = 1.0  # precision by which a summary shrinks a weight without much data
 _SIGN_SHIFT = np.uint64(63)
 _PLACE_SHIFT = np.uint64(53)  # leaves the highest 11 bits: the sign and the place in a summary
 
 
-class LearnerModel(Model):
-    """A learner without a log of its own."""
+Summary = npt.NDArray[np.float32]  # of what a model has learned, for comparisons
 
-    def __init__(self, settings: Settings, learner: Learner | None = None) -> None:
+
+class Moment(NamedTuple):
+    """The round and the time of a decision."""
+
+    round: int
+    at_us: int
+
+
+class Choice(NamedTuple):
+    """The choice among some actions."""
+
+    chosen: int  # its place among these actions
+    probabilities: Floats  # (K,) with which each of these actions is chosen
+    features: bytes  # of the chosen one, for the log
+
+
+class LearningState(NamedTuple):
+    """What a model has found about half-life and noise."""
+
+    half_lives: tuple[float, ...]  # that are compared; infinity stands for never
+    losses: tuple[float, ...]  # of each: nats by which it predicted worse than the best, lately
+    leader: int  # the place of the half-life in force
+    in_rounds: bool  # whether half-lives count in rounds; otherwise in seconds
+    lead_lesson: int  # how many rewards had been learned when it took the lead
+    lead_at: float  # the newest decision then, on the clock of the half-life
+    noise: float  # the standard deviation of rewards around their predictions
+    share: float  # of the noise: the scale of exploration
+
+
+class LearnerModel:
+    """What a loop has learned: a learner without a log of its own."""
+
+    def __init__(self, settings: LoopSettings, learner: Learner | None = None) -> None:
         self._settings = settings
         self.learner = learner or settings.build_learner()
         self._has_plain_sides = is_plain(self.learner.parsed_crossings, self.learner.array_size)
 
     @classmethod
-    def load(cls, settings: Settings, saved: bytes) -> "LearnerModel":
+    def load(cls, settings: LoopSettings, saved: bytes) -> "LearnerModel":
         """Load a saved model."""
         return cls(settings, Learner.load(io.BytesIO(saved)))
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> LoopSettings:
+        """The settings that the model follows."""
         return self._settings
 
     @property
     def round(self) -> int:
+        """The round of the next decision."""
         return self.learner.round
 
     @round.setter
@@ -57,6 +98,7 @@ class LearnerModel(Model):
 
     @property
     def key(self) -> int:
+        """The key of the random numbers."""
         return self.learner.key
 
     @key.setter
@@ -65,30 +107,31 @@ class LearnerModel(Model):
 
     @property
     def observation_count(self) -> int:
+        """How many rewards were learned."""
         return self.learner.bank.lessons
 
     @property
     def half_life(self) -> float:
+        """The half-life in force, in rounds or seconds; infinity stands for never."""
         return self.learner.bank.leader_half_life
 
     @property
     def size_bytes(self) -> int:
+        """About how many bytes a snapshot has."""
         bank = self.learner.bank
         return BYTES_PER_NUMBER * (1 + 2 * len(bank.rules.half_lives)) * bank.weight_count
-
-    @property
-    def summary_size(self) -> int:
-        return SUMMARY_SIZE
 
     def __repr__(self) -> str:
         return repr(self.learner)
 
     def clock_of(self, moment: Moment) -> float:
+        """The time of a decision on the clock of the half-life: rounds or seconds."""
         return self.learner.clock_of(moment.round, moment.at_us / MICROSECONDS_PER_SECOND)
 
     def rank(
         self, context: JsonObjects, actions: PackedActions, places: Sequence[int], at_us: int
     ) -> Choice:
+        """Choose among the actions at `places`; the next decision has another round."""
         learner = self.learner
         packed = pack_context(context, learner.parsed_crossings)
         sides = join_packed(packed, actions, learner.parsed_crossings, learner.array_size)
@@ -102,27 +145,33 @@ class LearnerModel(Model):
         return Choice(ranking.chosen, ranking.probabilities, lesson)
 
     def encode_action(self, context: JsonObjects, actions: PackedActions, place: int) -> bytes:
+        """The features of one action, for the log."""
         sides = self.learner.join(context, actions)
         return encode_lesson(pick_action(sides, place))
 
     def can_learn(self, features: bytes) -> bool:
+        """Whether these features are such that a model can have made them."""
         return is_lesson(features)
 
     def learn(self, features: bytes, reward: float, moment: Moment) -> bool:
+        """Learn the reward of a decision; returns whether another half-life leads now."""
         seconds = moment.at_us / MICROSECONDS_PER_SECOND
         return self.learner.learn(decode_lesson(features), reward, seconds, moment.round)
 
     def amend(self, features: bytes, more: float, moment: Moment) -> None:
+        """Add to a reward that was learned before."""
         seconds = moment.at_us / MICROSECONDS_PER_SECOND
         self.learner.amend(decode_lesson(features), more, seconds, moment.round)
 
     def predict(self, features: bytes, moment: Moment) -> float:
+        """The reward that is expected of a decision."""
         bank = self.learner.bank
         sides = decode_lesson(features)
         bank.prepare()
         return float(bank.predict(sides, self.clock_of(moment))[0])
 
     def estimate_actions(self, context: JsonObjects, actions: Sequence[Action]) -> list[float]:
+        """The reward that is expected of each action now."""
         bank = self.learner.bank
         sides = self.learner.join(context, pack_actions(actions))
         estimates: list[float] = bank.predict(sides, bank.now).tolist()
@@ -131,6 +180,7 @@ class LearnerModel(Model):
     def explain(
         self, context: JsonObjects, actions: Sequence[Action], index: int
     ) -> list[Contribution]:
+        """List what the features of an action add to its estimate, the largest first."""
         return self._explain_action(context, actions[index], with_category=True)
 
     def measure_importance(
@@ -160,6 +210,7 @@ class LearnerModel(Model):
         return sorted(importances, key=lambda contribution: -contribution.amount)
 
     def limit_memory(self) -> None:
+        """Take a fraction of the memory of a loop's model; what was learned least is dropped."""
         self.learner.bank.max_places = LIMITED_PLACES
 
     def summarize(self) -> Summary:
@@ -174,9 +225,11 @@ class LearnerModel(Model):
         return np.bincount(places, signs * weights, SUMMARY_SIZE).astype(np.float32)
 
     def compute_norm(self) -> float:
+        """The Euclidean norm of the estimated parameter."""
         return float(np.linalg.norm(self._list_weights()[1]))
 
     def describe_learning(self) -> LearningState:
+        """The half-lives that are compared, which of them leads, and the noise."""
         bank = self.learner.bank
         half_lives = sorted(set(bank.rules.half_lives.tolist()))
         losses = bank.bank.judgements[:, LOSS]
@@ -192,11 +245,16 @@ class LearnerModel(Model):
         )
 
     def save(self) -> bytes:
+        """The model as a snapshot keeps it."""
         file = io.BytesIO()
         self.learner.save(file)
         return file.getvalue()
 
-    def carry(self, settings: Settings, newest: Moment) -> Model:
+    def carry(self, settings: LoopSettings, newest: Moment) -> "LearnerModel":
+        """A model of other settings that has learned the same.
+
+        `newest` is the newest decision that was learned.
+        """
         learner = settings.build_learner()
         if repr(learner) == repr(self.learner):
             self._settings = settings
@@ -209,22 +267,17 @@ class LearnerModel(Model):
             transfer_beliefs(self.learner.bank, learner.bank, model.clock_of(newest), same_clock)
         return model
 
-    def renew(self, settings: Settings) -> Model:
+    def renew(self, settings: LoopSettings) -> "LearnerModel":
+        """A model of these settings that has learned nothing, with this round and key."""
         model = LearnerModel(settings)
         model.key = self.key
         model.round = self.round
         return model
 
-    def is_long_rank(self, action_count: int) -> bool:
-        return False  # the loop judges by the crossings
-
     def is_long_lesson(self, features: Sequence[bytes]) -> bool:
         """Whether lessons take long, by how many entries their rows have at most."""
         parts = [len(each) // BYTES_PER_NUMBER for each in features]
         return sum((1 + count / 2) ** 2 for count in parts) > MAX_SHORT_LESSON_ENTRIES
-
-    def check_offer(self, action_count: int) -> None:
-        """Any number of actions can be ranked: the crossings are limited, not the actions."""
 
     def _explain_action(
         self, context: JsonObjects, action: Action, with_category: bool
@@ -245,3 +298,18 @@ class LearnerModel(Model):
         fade = compute_fades(bank)[bank.lead.column]
         weights = fade * sums[:, MOMENT] / (fade * sums[:, PRECISION] + SUMMARY_PRIOR)
         return bank.bank.keys[is_taken], weights
+
+
+def compile_kernels() -> None:
+    """Compile, or load, what ranks and lessons need, so that no request waits for a compiler."""
+    context: JsonObjects = [{"size": 1.0, "place": [1.0, 2.0]}]
+    actions = [OfferedAction("nothing", [])]
+    packed = pack_actions(actions)
+    model = LearnerModel(LoopSettings())
+    features = model.rank(context, packed, [0], 0).features
+    model.encode_action(context, packed, 0)
+    model.estimate_actions(context, actions)
+    model.learn(features, 0.0, Moment(0, 0))
+    model.amend(features, 0.0, Moment(0, 0))
+    model.explain(context, actions, 0)
+    model.load(model.settings, model.save())

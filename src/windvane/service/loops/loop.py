@@ -18,12 +18,11 @@ from windvane.service.clock import ServiceClock
 from windvane.service.errors import RankRequestError
 from windvane.service.loops.event_ids import make_event_id
 from windvane.service.loops.expiry_schedule import ExpirySchedule
+from windvane.service.loops.learner_model import Choice, LearnerModel, Moment
 from windvane.service.loops.log_sharing import LessonLags
-from windvane.service.loops.model import Choice, Moment
-from windvane.service.loops.model_factory import build_model
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.round_supply import RoundSupply
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.loops.snapshot import SnapshotContent, compute_checksum
 from windvane.service.loops.snapshot_loading import list_changes_before, load_newest_snapshot
 from windvane.service.loops.work_queue import WorkQueue
@@ -85,8 +84,8 @@ class Loop:
         self.created = row.created
         self.store = store
         self.clock = clock or ServiceClock(store.find_newest_time())
-        self.settings = Settings.from_json(row.settings)
-        self.model = build_model(self.settings)
+        self.settings = LoopSettings.from_json(row.settings)
+        self.model = LearnerModel(self.settings)
         self.last_lesson = 0  # id of the last lesson learned
         self.last_change = 0  # id of the last change of settings
         self.changed_at = row.created  # when the settings were changed last
@@ -106,12 +105,12 @@ class Loop:
         self.restore()
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> LoopSettings:
         """The settings that decisions follow now."""
         return self._settings
 
     @settings.setter
-    def settings(self, settings: Settings) -> None:
+    def settings(self, settings: LoopSettings) -> None:
         self._settings = settings
         self.terms = RewardTerms(settings.reward_wait_us, settings.sums_rewards)
 
@@ -140,8 +139,8 @@ class Loop:
         if snapshot is not None:
             self.settings, self.model, self.newest, self.last_lesson = snapshot
         else:
-            self.settings = Settings.from_json(changes[0].settings)
-            self.model = build_model(self.settings)
+            self.settings = LoopSettings.from_json(changes[0].settings)
+            self.model = LearnerModel(self.settings)
             self.newest = Moment(0, 0)
             self.last_lesson = 0
         self.lessons_since_snapshot = 0
@@ -228,7 +227,7 @@ class Loop:
             return
         self.last_change = change.id
         self.changed_at = change.at
-        self.settings = Settings.from_json(change.settings)
+        self.settings = LoopSettings.from_json(change.settings)
         if change.by == FORGET:
             self.model = self.model.renew(self.settings)
         else:
@@ -292,10 +291,8 @@ class Loop:
 
     def is_long_rank(self, offer: Offer, text_size: int) -> bool:
         """Whether a rank takes so long that other loops must not wait for it."""
-        if text_size > MAX_SHORT_TEXT or self.model.is_long_rank(len(offer.ids)):
-            return True
         crossings = (text_size - offer.text_size) * offer.text_size // CHARACTERS_PER_NUMBER**2
-        return crossings > MAX_SHORT_CROSSINGS
+        return text_size > MAX_SHORT_TEXT or crossings > MAX_SHORT_CROSSINGS
 
     def is_long_lesson(self, lessons: Sequence[Lesson]) -> bool:
         """Whether lessons take so long to learn that other loops must not wait for them."""
@@ -303,10 +300,6 @@ class Loop:
 
     def _choose(self, request: RankOptions, offer: Offer, places: Sequence[int], at: int) -> Choice:
         """Choose among `places`, by the model or, in mode Apprentice, the first of them."""
-        try:
-            self.model.check_offer(len(offer.ids))
-        except FeatureError as reason:
-            raise RankRequestError(str(reason), "actions") from None
         try:
             context, actions = request.context_features, offer.packed_actions
             choice = self.model.rank(context, actions, places, at)

@@ -35,7 +35,7 @@ from windvane.service.loops.loop import FORGET, Loop, render
 from windvane.service.loops.loop_registry import LoopRegistry
 from windvane.service.loops.offered_actions import Offer
 from windvane.service.loops.round_supply import RoundSupply
-from windvane.service.loops.settings import Settings, check_loop_name, check_new_settings
+from windvane.service.loops.settings import LoopSettings, check_loop_name
 from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.schemas import RankOptions
 from windvane.service.store.log import LogReader
@@ -141,9 +141,8 @@ class Service:
         take = TakeRounds(loop.id, count, loop.model.round)
         return await self.write(take, timeout=WRITE_TIMEOUT_SECONDS)
 
-    async def create_loop(self, name: str, settings: Settings, by: str) -> Loop:
+    async def create_loop(self, name: str, settings: LoopSettings, by: str) -> Loop:
         """Create a loop; `by` says in the log who did."""
-        check_new_settings(settings)
         put = PutLoop(check_loop_name(name), settings.to_json(), self.clock.now_us(), by)
         try:
             await self.write(put, timeout=WRITE_TIMEOUT_SECONDS)

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from windvane.errors import FileError, StoreError
-from windvane.service.loops.model import Model, Moment
-from windvane.service.loops.model_factory import load_model
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.learner_model import LearnerModel, Moment
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.loops.snapshot import compute_checksum, decode_snapshot
 from windvane.service.store.log import LogReader, SnapshotKey
 from windvane.service.store.rows import SettingsChange
@@ -21,8 +20,8 @@ NOT_DAMAGES = ("locked", "full", "unreachable", "readonly")  # of a snapshot: tr
 class LoadedSnapshot(NamedTuple):
     """A loop as it was after a lesson."""
 
-    settings: Settings
-    model: Model
+    settings: LoopSettings
+    model: LearnerModel
     newest: Moment  # of the newest decision that was learned
     lesson: int  # id of the last lesson that was learned
 
@@ -35,7 +34,7 @@ class LoadedBelief(NamedTuple):
     changes: list[SettingsChange]  # of settings: at least all that came before the snapshot
 
 
-def load_newest_snapshot(store: LogReader, loop: int, settings: Settings) -> LoadedBelief:
+def load_newest_snapshot(store: LogReader, loop: int, settings: LoopSettings) -> LoadedBelief:
     """Load the newest snapshot of a loop (id) that is not damaged.
 
     `settings` are those of a snapshot that is older than all changes of settings. Raises a
@@ -48,7 +47,7 @@ def load_newest_snapshot(store: LogReader, loop: int, settings: Settings) -> Loa
     for key in keys:
         applied = list_changes_before(changes, key.lesson)
         try:
-            own = Settings.from_json(applied[-1].settings) if applied else settings
+            own = LoopSettings.from_json(applied[-1].settings) if applied else settings
             snapshot = _load(store, loop, key, own)
         except Exception as reason:
             if isinstance(reason, StoreError) and reason.kind in NOT_DAMAGES:
@@ -69,14 +68,13 @@ def list_changes_before(changes: Sequence[SettingsChange], lesson: int) -> list[
     return [change for change in changes if change.lesson < lesson]
 
 
-def _load(store: LogReader, loop: int, key: SnapshotKey, settings: Settings) -> LoadedSnapshot:
+def _load(store: LogReader, loop: int, key: SnapshotKey, settings: LoopSettings) -> LoadedSnapshot:
     content = decode_snapshot(store.read_snapshot(loop, key).blob)
     checksum = compute_checksum(content.policy, content.newest, loop, key.lesson)
     if content.checksum not in (None, checksum):
         raise FileError("its checksum does not fit")
-    newest = Moment(*content.newest)
-    model = load_model(settings, content.policy, newest)
-    return LoadedSnapshot(settings, model, newest, key.lesson)
+    model = LearnerModel.load(settings, content.policy)
+    return LoadedSnapshot(settings, model, Moment(*content.newest), key.lesson)
 
 
 def _has_deleted_lessons(store: LogReader, loop: int) -> bool:

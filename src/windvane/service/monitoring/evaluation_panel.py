@@ -13,11 +13,11 @@ from windvane.service.evaluations.outcome import (
     PolicyOutcome,
     decode_outcome,
 )
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring.estimates import NAN, RewardRange, Series, widen_error
 from windvane.service.monitoring.evaluation_sentences import (
-    POLICY_SETTINGS,
     VERDICTS,
+    WORDS_OF_SETTINGS,
     capitalize,
     describe_gain,
     describe_settings,
@@ -134,7 +134,7 @@ class EvaluationRecord(NamedTuple):
 
 
 def build_evaluation_panel(
-    settings: Settings,
+    settings: LoopSettings,
     changes: Sequence[SettingsChange],
     headings: Sequence[EvaluationHeading],
     record: EvaluationRecord | None,
@@ -159,7 +159,7 @@ def _find_last_change(changes: Sequence[SettingsChange]) -> AppliedChange | None
     """Find the newest change of the settings that make the policy."""
     for old, new in reversed([*pairwise(changes)]):
         before, after = (
-            msgspec.to_builtins(Settings.from_json(each.settings)) for each in (old, new)
+            msgspec.to_builtins(LoopSettings.from_json(each.settings)) for each in (old, new)
         )
         if differences := list_changes(before, after):
             return AppliedChange(new.at, new.by, differences)
@@ -170,7 +170,7 @@ def list_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Ch
     """List the settings of a policy that differ, in words; `after` may name only some."""
     return [
         Change(words, format_setting(name, before[name]), format_setting(name, after[name]))
-        for name, words in POLICY_SETTINGS.items()
+        for name, words in WORDS_OF_SETTINGS.items()
         if name in after and after[name] != before[name]
     ]
 

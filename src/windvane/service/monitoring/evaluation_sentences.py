@@ -17,7 +17,6 @@ NAMES_BY_SOURCE = {
     "Random": "a random action",
 }
 WORDS_OF_SETTINGS = {"halfLife": "half-life", "explorationPercentage": "exploration"}
-POLICY_SETTINGS = WORDS_OF_SETTINGS | {"width": "width", "noise": "noise"}
 VERDICTS = {"better": "surely better", "worse": "surely worse", "not yet": "not known yet"}
 
 

@@ -23,9 +23,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from windvane.service.loops.learner_model import SUMMARY_SIZE, LearnerModel, Moment
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.model import Moment
-from windvane.service.loops.model_factory import build_model
 from windvane.service.monitoring.click_alarm import RateChange
 from windvane.service.monitoring.click_monitor import ClickMonitor
 from windvane.service.monitoring.drift_alarm import DriftAlarm
@@ -104,13 +103,11 @@ class LogFollower:
         self.rate_changes: deque[RateChange] = deque()
         self.observation_times: deque[float] = deque(maxlen=max_decisions)  # as in the memory
         self.observation_count = 0
-        self.observations_per_estimate = -(
-            -max_decisions * loop.model.summary_size // MAX_PATH_NUMBERS
-        )
+        self.observations_per_estimate = -(-max_decisions * SUMMARY_SIZE // MAX_PATH_NUMBERS)
         self.path: deque[tuple[int, Parameter]] = deque(
             maxlen=max_decisions // self.observations_per_estimate + 1
         )
-        self.shadow = build_model(loop.settings)
+        self.shadow = LearnerModel(loop.settings)
         self.shadow.limit_memory()
         self._decisions_by_id: dict[int, FollowedDecision] = {}
         self._followed_model = loop.model  # whose settings the shadow has
@@ -235,7 +232,7 @@ class LogFollower:
         if model is self._followed_model:
             return
         if model.observation_count == 0:
-            self.shadow = build_model(model.settings)
+            self.shadow = LearnerModel(model.settings)
         else:
             self.shadow = self.shadow.carry(model.settings, self._newest)
         self.shadow.limit_memory()

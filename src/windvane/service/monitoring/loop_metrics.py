@@ -61,10 +61,7 @@ _GAUGE_MEANINGS = {
     "windvane_half_life_seconds": (
         "Half-life that leads; +Inf for never, and no sample if it counts in rounds."
     ),
-    "windvane_noise": (
-        "Standard deviation of rewards around their predictions: estimated, or the setting of a "
-        "full belief."
-    ),
+    "windvane_noise": "Estimated standard deviation of rewards around their predictions.",
     "windvane_drift_alarms": (
         "Drift alarms in the followed part of the log: predictions became worse than usual."
     ),

@@ -7,9 +7,9 @@ import numpy as np
 
 from windvane.beliefs.bank.settings import format_half_life
 from windvane.errors import FeatureError
+from windvane.service.loops.learner_model import LearningState
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.model import LearningState
-from windvane.service.loops.settings import Settings
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring import estimates
 from windvane.service.monitoring.estimates import (
     BAND_STANDARD_ERRORS,
@@ -103,7 +103,7 @@ def build_dashboard(
 
 
 def _build_learning_panel(
-    bins: Bins, decisions: DecisionArrays, settings: Settings, now: int
+    bins: Bins, decisions: DecisionArrays, settings: LoopSettings, now: int
 ) -> LearningPanel:
     """Compare the rewards with those of always the first action and of a random action."""
     rewards = decisions.reward
