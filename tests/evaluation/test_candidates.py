@@ -23,11 +23,6 @@ FACTS = LogFacts(5000, 4, 0.3)
         ),
         ("D-LinUCB(dim=8, drift=2)", "Policy(dim=8, memory=discount("),
         ("FPL-GLM(dim=8, link='logistic')", "GeneralizedPolicy(dim=8, link='logistic', memory=kee"),
-        (
-            "halfLife=2 days width=0.2",
-            "Policy(dim=128, memory=half_life(172800.0), exploration=randomized(half_normal(0.2 * "
-            "confidence(0.01, 0.5, 1.0, 1.0))), ridge=1.0, floor=0.1)",
-        ),
     ],
 )
 def test_a_text_makes_the_policy_that_it_names(text: str, expected: str) -> None:
@@ -71,7 +66,7 @@ def test_a_discount_on_the_clock_of_the_log_halves_after_as_many_rows() -> None:
         ("discout(0.9) * greedy()", "'discout' is unknown; did you mean 'discount'?"),
         ("diagonal(window(9) * greedy())", "DiagonalPolicy"),
         ("FPL-GLM", "FPL-GLM needs a link"),
-        ("dim=x", "'x' must be a whole number"),
+        ("arraySize=x", "'x' must be a whole number"),
     ],
 )
 def test_a_text_that_cannot_be_read_gets_one_sentence(text: str, sentence: str) -> None:

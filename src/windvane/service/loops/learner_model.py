@@ -3,7 +3,7 @@
 A loop and its monitoring use the learner only through `LearnerModel`. The features of a decision
 are bytes that the model makes and that only the model reads; the log keeps them. A model changes by
 lessons and by changes of settings alone. Its arithmetic is compiled in the order in which it is
-written (`@compiled_in_order`), so the log gives the same bits again in every process.
+written (`compiled_in_order`), so the log gives the same bits again in every process.
 """
 
 import io
