@@ -16,7 +16,7 @@ NUMBERS = ("explorationPercentage", "arraySize")
 WHOLE_NUMBERS = ("arraySize",)
 NAMES_OF_LEARNER = {  # on the wire, by keyword of `Learner`
     "half_life": "halfLife",
-    "exploration_percentage": "explorationPercentage",
+    "exploration": "explorationPercentage",
     "crossings": "crossings",
     "array_size": "arraySize",
 }
@@ -91,7 +91,7 @@ def _read_settings(text: str) -> dict[str, object]:
 
 
 def _read_learner(text: str) -> dict[str, object]:
-    """Read `learner(half_life="2 days", exploration_percentage=0.05)`, which is never run."""
+    """Read `learner(half_life="2 days", exploration=0.05)`, which is never run."""
     error = SettingError(f"policy: {text[:80]!r} cannot be read; accepted are {ACCEPTED}")
     if text in ("learner", "Learner"):
         return {}
