@@ -11,11 +11,8 @@ from windvane.evaluation.estimates.bounded_model import (
     make_sequence,
     update_with_model,
 )
-from windvane.evaluation.estimates.confidence_sequence import (
-    UNIT_RANGE,
-    ConfidenceSequence,
-    RewardRange,
-)
+from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence
+from windvane.evaluation.estimates.estimators import UNIT_RANGE, RewardRange
 from windvane.evaluation.estimates.joint_bounds import bound_gain, bound_value
 
 ACTIONS = 4

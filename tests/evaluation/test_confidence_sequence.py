@@ -21,10 +21,9 @@ from windvane.evaluation.estimates.confidence_sequence import (
     BELOW,
     HIGH,
     LOW,
-    UNIT_RANGE,
     ConfidenceSequence,
-    RewardRange,
 )
+from windvane.evaluation.estimates.estimators import UNIT_RANGE, RewardRange
 from windvane.evaluation.estimates.joint_bounds import bound_value, compute_log_wealth, judge_gain
 from windvane.types import Booleans, Floats
 

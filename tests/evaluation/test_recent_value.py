@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from naive_estimators import recent_interval
-from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence, RewardRange
+from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence
+from windvane.evaluation.estimates.estimators import RewardRange
 from windvane.evaluation.estimates.recent_value import RecentSums
 
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from estimators.bandits import cressieread, cs, ips, snips
 
-from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence, RewardRange
+from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence
 from windvane.evaluation.estimates.cressie_read import (
     CressieReadSums,
     WeightRange,
     bound_cressie_read,
     estimate_cressie_read,
 )
-from windvane.evaluation.estimates.estimators import ValueSums, estimate_values
+from windvane.evaluation.estimates.estimators import RewardRange, ValueSums, estimate_values
 from windvane.types import Floats
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.integrate import quad
 
-from windvane.evaluation.estimates.confidence_sequence import RewardRange
+from windvane.evaluation.estimates.estimators import RewardRange
 from windvane.types import Floats
 
 

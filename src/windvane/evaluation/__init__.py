@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from windvane.evaluation.estimates.bounded_model import ActionModel
-    from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence, RewardRange
+    from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence
     from windvane.evaluation.estimates.cressie_read import WeightRange
-    from windvane.evaluation.estimates.estimators import ValueSums
+    from windvane.evaluation.estimates.estimators import RewardRange, ValueSums
     from windvane.evaluation.estimates.policy_record import PolicyRecord
     from windvane.evaluation.estimates.recent_value import RecentSums
     from windvane.evaluation.estimates.result import (
@@ -67,7 +67,7 @@ MODULES = {  # imported at first use: scipy takes longer than the rest
     "RecentSums": "estimates.recent_value",
     "RecentValue": "estimates.result",
     "Replay": "estimates.result",
-    "RewardRange": "estimates.confidence_sequence",
+    "RewardRange": "estimates.estimators",
     "SeriesPoint": "estimates.value_series",
     "ValueSeries": "estimates.value_series",
     "ValueSums": "estimates.estimators",

@@ -23,7 +23,8 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from windvane.errors import SettingError
-from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence, RewardRange
+from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence
+from windvane.evaluation.estimates.estimators import RewardRange
 from windvane.types import Booleans, Floats, Places
 
 MODEL_BOUNDS = (1.0, 5.0, 50.0)  # each k beside 0: narrowest for few, more and many decisions

@@ -44,13 +44,13 @@ sequences".
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import gammainc, gammaln
 
 from windvane.errors import FitError
+from windvane.evaluation.estimates.estimators import UNIT_RANGE, RewardRange
 from windvane.types import Floats
 
 LOW, HIGH, ABOVE, BELOW = range(4)  # the sides
@@ -62,25 +62,6 @@ STIRLING_FROM = 16.0  # the series of the log-gamma function has all digits from
 MAX_NEWTON_STEPS = 100
 BOUNDARY_TOLERANCE = 1e-13  # of the boundary, relative
 LOG_GAMMA_RHO = float(np.log(gammainc(RHO, RHO)) + gammaln(RHO))  # log γ(ρ, ρ)
-
-
-class RewardRange(NamedTuple):
-    """The smallest and the largest reward that is possible."""
-
-    low: float
-    high: float
-
-    @property
-    def width(self) -> float:
-        """The distance between the ends."""
-        return self.high - self.low
-
-    def contains(self, other: "RewardRange") -> bool:
-        """Whether another range lies inside this one."""
-        return self.low <= other.low and other.high <= self.high
-
-
-UNIT_RANGE = RewardRange(0.0, 1.0)
 
 
 @dataclass(eq=False)

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from scipy.special import fdtri
 
-from windvane.evaluation.estimates.confidence_sequence import RewardRange
 from windvane.evaluation.estimates.estimators import (
     ONE,
     REWARD,
     WEIGHT,
     WEIGHTED_REWARD,
+    RewardRange,
     ValueSums,
 )
 

@@ -64,12 +64,11 @@ def diagnose(sums: ValueSums, trust: TrustSums) -> Diagnostics:
         z = None  # one decision, or equal weights
     else:
         z = distance / error
-    squares = float(sums.product(WEIGHT, WEIGHT))
     return Diagnostics(
         rows=rows,
         mean_weight=mean,
         mean_weight_z=z,
-        effective_rows=float(sums.moments[WEIGHT]) ** 2 / squares if squares > 0 else 0.0,
+        effective_rows=float(sums.effective_rows),
         largest_weight=float(sums.largest_weight),
         positive_share=float(sums.positive) / rows,
         unsupported=unsupported,

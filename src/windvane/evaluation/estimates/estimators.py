@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
-from scipy.special import ndtri
 
 from windvane.types import Floats, Places
 
@@ -42,6 +41,25 @@ MODEL_FREE_TERMS = 4  # the first four: one, reward, weight, weighted_reward
 LOGGED, IPS, SNIPS, DM, DR, SNDR = "logged", "ips", "snips", "dm", "dr", "sndr"
 MODEL_FREE_NAMES = (IPS, SNIPS)
 MODEL_NAMES = (DM, DR, SNDR)
+
+
+class RewardRange(NamedTuple):
+    """The smallest and the largest reward that is possible."""
+
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        """The distance between the ends."""
+        return self.high - self.low
+
+    def contains(self, other: "RewardRange") -> bool:
+        """Whether another range lies inside this one."""
+        return self.low <= other.low and other.high <= self.high
+
+
+UNIT_RANGE = RewardRange(0.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,6 +202,14 @@ class ValueSums:
         mass: Floats = self.moments[..., ONE]
         return mass
 
+    @property
+    def effective_rows(self) -> Floats:
+        """How many decisions with equal weights tell as much, (Σ b w)²/Σ (b w)², (...,)."""
+        squares = self.product(WEIGHT, WEIGHT)
+        weight: Floats = self.moments[..., WEIGHT]
+        rows: Floats = np.divide(weight**2, squares, out=np.zeros_like(squares), where=squares > 0)
+        return rows
+
     def product(self, first: int, second: int) -> Floats:
         """Σ b² z_i z_j of two terms, (...,)."""
         product: Floats = self.products[..., PAIR_PLACES[first, second]]
@@ -230,47 +256,40 @@ def estimate_values(name: str, sums: ValueSums) -> Values:
     (1.0, 0.6666666666666666)
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = sums.moments / sums.moments[..., ONE, None]  # E[z]
-        if name == SNIPS:
-            value = mean[..., WEIGHTED_REWARD] / mean[..., WEIGHT]
-            scale = 1 / mean[..., WEIGHT]
-            return Values(
-                value,
-                sums.standard_error({WEIGHTED_REWARD: scale, WEIGHT: -value * scale}),
-            )
-        if name == SNDR:
-            scale = 1 / mean[..., WEIGHT]
-            correction = mean[..., CORRECTION] * scale
-            return Values(
-                mean[..., MODEL] + correction,
-                sums.standard_error(
-                    {
-                        MODEL: 1.0,
-                        ONE: -mean[..., MODEL],
-                        CORRECTION: scale,
-                        WEIGHT: -correction * scale,
-                    }
-                ),
-            )
-        terms = {
-            LOGGED: [REWARD],
-            IPS: [WEIGHTED_REWARD],
-            DM: [MODEL],
-            DR: [MODEL, CORRECTION],
-        }[name]
-        value = mean[..., terms].sum(axis=-1)
-        influence: dict[int, Floats | float] = dict.fromkeys(terms, 1.0)
-        return Values(value, sums.standard_error({**influence, ONE: -value}))
+        value, influence = _linearize(name, sums)
+        return Values(value, sums.standard_error(influence))
 
 
-def estimate_gain(sums: ValueSums) -> Values:
-    """Estimate how much more than the logged policy a policy earns, E[m + u − r]."""
+def estimate_gain(sums: ValueSums, name: str = DR) -> Values:
+    """Estimate how much more than the logged policy a policy earns; by default E[m + u − r]."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = sums.moments / sums.moments[..., ONE, None]
-    value = mean[..., MODEL] + mean[..., CORRECTION] - mean[..., REWARD]
-    return Values(
-        value, sums.standard_error({MODEL: 1.0, CORRECTION: 1.0, REWARD: -1.0, ONE: -value})
-    )
+        value, influence = _linearize(name, sums)
+        logged, other = _linearize(LOGGED, sums)
+        difference = {
+            term: influence.get(term, 0.0) - other.get(term, 0.0) for term in {**influence, **other}
+        }
+        return Values(value - logged, sums.standard_error(difference))
+
+
+def _linearize(name: str, sums: ValueSums) -> tuple[Floats, dict[int, Floats | float]]:
+    """An estimate, and its influence c: a decision moves it by c·z/Σ b, which has the mean 0."""
+    mean = sums.moments / sums.moments[..., ONE, None]  # E[z]
+    if name == SNIPS:
+        value = mean[..., WEIGHTED_REWARD] / mean[..., WEIGHT]
+        scale = 1 / mean[..., WEIGHT]
+        return value, {WEIGHTED_REWARD: scale, WEIGHT: -value * scale}
+    if name == SNDR:
+        scale = 1 / mean[..., WEIGHT]
+        correction = mean[..., CORRECTION] * scale
+        return mean[..., MODEL] + correction, {
+            MODEL: 1.0,
+            ONE: -mean[..., MODEL],
+            CORRECTION: scale,
+            WEIGHT: -correction * scale,
+        }
+    terms = {LOGGED: [REWARD], IPS: [WEIGHTED_REWARD], DM: [MODEL], DR: [MODEL, CORRECTION]}[name]
+    value = mean[..., terms].sum(axis=-1)
+    return value, {**dict.fromkeys(terms, 1.0), ONE: -value}
 
 
 def normal_quantile(alpha: float) -> float:
@@ -279,4 +298,6 @@ def normal_quantile(alpha: float) -> float:
     >>> round(normal_quantile(0.05), 4)
     1.96
     """
+    from scipy.special import ndtri
+
     return float(ndtri(1 - alpha / 2))

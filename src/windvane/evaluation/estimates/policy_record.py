@@ -14,7 +14,7 @@ from windvane.evaluation.estimates.bounded_model import (
     make_sequence,
     update_with_model,
 )
-from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence, RewardRange
+from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence
 from windvane.evaluation.estimates.cressie_read import (
     CressieReadSums,
     WeightRange,
@@ -26,6 +26,7 @@ from windvane.evaluation.estimates.estimators import (
     DR,
     MODEL_FREE_NAMES,
     MODEL_NAMES,
+    RewardRange,
     ValueSums,
     estimate_gain,
     estimate_values,

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from windvane.evaluation.estimates.confidence_sequence import UNIT_RANGE, RewardRange
+from windvane.evaluation.estimates.estimators import UNIT_RANGE, RewardRange
 from windvane.types import Floats
 
 LAST_POWER = 8  # of the series of ψ

@@ -14,7 +14,7 @@ from windvane.evaluation.estimates.bounded_model import (
     make_sequence,
     update_with_model,
 )
-from windvane.evaluation.estimates.confidence_sequence import UNIT_RANGE, ConfidenceSequence
+from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence
 from windvane.evaluation.estimates.cressie_read import (
     CressieReadSums,
     WeightRange,
@@ -27,6 +27,7 @@ from windvane.evaluation.estimates.estimators import (
     IPS,
     SNDR,
     SNIPS,
+    UNIT_RANGE,
     ValueSums,
     estimate_values,
     normal_quantile,

@@ -1,8 +1,5 @@
 """The value of a policy over time in few steps, as the chart of the dashboard shows it."""
 
-import numpy as np
-
-from windvane.evaluation.estimates.estimators import WEIGHT
 from windvane.evaluation.estimates.value_series import ValueSeries
 from windvane.service.evaluations.outcome import ChartSeries
 
@@ -33,13 +30,10 @@ def make_chart_series(series: ValueSeries, minutes: int) -> ChartSeries:
     """
     coarse = series.coarsen(minutes)
     points = coarse.roll(minutes)
-    weight = coarse.sums.moments[:, WEIGHT]
-    squares = coarse.sums.product(WEIGHT, WEIGHT)
-    size = np.divide(weight**2, squares, out=np.zeros_like(weight), where=squares > 0)
     return ChartSeries(
         minutes=minutes,
         starts=coarse.starts.tolist(),
         value=[each.value for each in points],
         error=[each.error for each in points],
-        size=size.tolist(),
+        size=coarse.sums.effective_rows.tolist(),
     )

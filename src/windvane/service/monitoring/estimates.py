@@ -1,14 +1,10 @@
 """Statistics of a loop's log: pure functions of columns with one entry per decision or lesson.
 
-The value of another policy is estimated from the rewards of the chosen actions. Each reward y has
-the weight w = π(a)/p(a), with the probability p(a) of the action a when it was chosen and its
-probability π(a) under the other policy:
-
-    V̂ = Σwy / Σw,   with the standard error   e = √(n/(n−1) · Σw²(y − V̂)²) / Σw
-
-over the n weights above 0. With few or equal rewards e is too small. Therefore two pseudo-rewards
-are added to the error, one at each end of the range [l, h] of all rewards: the error becomes
-√(e² + ((V̂ − l)² + (h − V̂)²)/m²), at most (h − l)/2, with the effective size m = (Σw)²/Σw².
+The value of another policy is estimated by SNIPS, and the gain over it by the difference from the
+mean reward: both with the standard error e of `evaluation.estimates.estimators`. With few or equal
+rewards e is too small. Therefore two pseudo-rewards are added to the error, one at each end of the
+range [l, h] of all rewards: the error becomes √(e² + ((V̂ − l)² + (h − V̂)²)/m²), at most
+(h − l)/2, with the effective size m = (Σw)²/Σw² of the weights w.
 """
 
 from collections.abc import Sequence
@@ -19,6 +15,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from windvane.evaluation.estimates import estimators
+from windvane.evaluation.estimates.estimators import (
+    SNIPS,
+    UNIT_RANGE,
+    RewardRange,
+    Values,
+    ValueSums,
+)
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.monitoring.click_alarm import RateChange
 from windvane.types import Floats
@@ -89,8 +93,8 @@ class LessonArrays(NamedTuple):
         )
 
 
-class Estimate(msgspec.Struct, frozen=True):
-    """The mean reward of a policy: `value` is Σwy / Σw with a standard error, `plain` Σwy / n."""
+class MeanReward(msgspec.Struct, frozen=True):
+    """The mean reward of a policy: `value` is SNIPS with a standard error, `plain` IPS."""
 
     value: float
     error: float
@@ -98,7 +102,7 @@ class Estimate(msgspec.Struct, frozen=True):
     count: int
 
 
-class Gain(msgspec.Struct, frozen=True):
+class RewardGain(msgspec.Struct, frozen=True):
     """How much more a decision earned than under another policy, with a standard error."""
 
     value: float
@@ -145,63 +149,56 @@ def choose_bins(since: int, until: int, count: int) -> Bins:
     return Bins(start, width, (until - start) // width + 1)
 
 
-class RewardRange(NamedTuple):
-    """The range [low, high] of rewards."""
-
-    low: float
-    high: float
-
-
 def find_range(rewards: Floats) -> RewardRange:
     """Find the range of the known rewards; if they are all equal, the range includes 0 and 1."""
     known = rewards[~np.isnan(rewards)]
     if not len(known):
-        return RewardRange(0.0, 1.0)
+        return UNIT_RANGE
     low, high = float(known.min()), float(known.max())
     return RewardRange(low, high) if low < high else RewardRange(min(low, 0.0), max(high, 1.0))
 
 
-def compute_effective_size(weights: Floats) -> float:
-    """Compute the number of equal weights with the same variance, m = (Σw)² / Σw²."""
-    return float(weights.sum() ** 2 / np.sum(weights**2))
-
-
-def widen_error(error: float, value: float, range_: RewardRange, weight: float) -> float:
+def widen_error(
+    error: Floats | float, value: Floats | float, range_: RewardRange, weight: Floats | float
+) -> Floats:
     """Add to a standard error two pseudo-rewards at the ends of the range, of this weight each."""
     pseudo = weight**2 * ((value - range_.low) ** 2 + (range_.high - value) ** 2)
-    widest = (range_.high - range_.low) / BAND_STANDARD_ERRORS
-    return min(float(np.sqrt(error**2 + pseudo)), widest)
+    widened: Floats = np.minimum(np.sqrt(error**2 + pseudo), range_.width / BAND_STANDARD_ERRORS)
+    return widened
 
 
-def estimate_value(rewards: Floats, weights: Floats, range_: RewardRange | None = None) -> Estimate:
-    """Estimate the mean reward of a policy, V̂ = Σwy / Σw, from known rewards and weights."""
-    total, count = float(weights.sum()), len(rewards)
-    if total == 0.0:
-        return Estimate(NAN, NAN, NAN, count)
-    value = float(weights @ rewards) / total
-    used = int(np.count_nonzero(weights))
-    spread = float(np.sum((weights * (rewards - value)) ** 2))
-    error = (used / max(used - 1, 1) * spread) ** 0.5 / total
-    pseudo_weight = 1.0 / compute_effective_size(weights)
-    error = widen_error(error, value, range_ or find_range(rewards), pseudo_weight)
-    return Estimate(value, error, float(weights @ rewards) / count, count)
+def _estimate(sums: ValueSums, range_: RewardRange) -> Values:
+    """Estimate the mean reward of each group; NaN if a group has no weight."""
+    value, error = estimators.estimate_values(SNIPS, sums)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        widened = widen_error(
+            np.where(sums.rows > 1, error, 0.0), value, range_, 1.0 / sums.effective_rows
+        )
+    return Values(value, np.where(np.isnan(value), NAN, widened))
 
 
-def estimate_gain(rewards: Floats, weights: Floats) -> Gain:
-    """Estimate the gain ȳ − V̂ over another policy.
+def estimate_value(
+    rewards: Floats, weights: Floats, range_: RewardRange | None = None
+) -> MeanReward:
+    """Estimate the mean reward of a policy from known rewards and weights."""
+    sums = ValueSums.from_rows(rewards, weights)
+    value, error = map(float, _estimate(sums, range_ or find_range(rewards)))
+    plain = float(estimators.estimate_values(estimators.IPS, sums).value)
+    return MeanReward(value, error, NAN if np.isnan(value) else plain, len(rewards))
 
-    Its error is that of the mean of (y − ȳ) − w(y − V̂)/w̄, because both terms share the same
-    rewards. They share the pseudo-rewards too, which therefore count 1/m − 1/n.
+
+def estimate_gain(rewards: Floats, weights: Floats) -> RewardGain:
+    """Estimate the gain over another policy, the mean reward minus the value of that policy.
+
+    Both share the pseudo-rewards, which therefore count 1/m − 1/n.
     """
-    other = estimate_value(rewards, weights)
-    if len(rewards) < 2 or np.isnan(other.value):
-        return Gain(NAN, NAN)
-    mean = float(rewards.mean())
-    terms = (rewards - mean) - weights * (rewards - other.value) / weights.mean()
-    error = float(np.sqrt(np.sum(terms**2) / (len(terms) * (len(terms) - 1))))
-    pseudo_weight = max(1.0 / compute_effective_size(weights) - 1.0 / len(rewards), 0.0)
-    widened = widen_error(error, other.value, find_range(rewards), pseudo_weight)
-    return Gain(mean - other.value, widened)
+    sums = ValueSums.from_rows(rewards, weights)
+    other = float(estimators.estimate_values(SNIPS, sums).value)
+    if len(rewards) < 2 or np.isnan(other):
+        return RewardGain(NAN, NAN)
+    loss, error = map(float, estimators.estimate_gain(sums, SNIPS))
+    pseudo_weight = max(1.0 / float(sums.effective_rows) - 1.0 / len(rewards), 0.0)
+    return RewardGain(-loss, float(widen_error(error, other, find_range(rewards), pseudo_weight)))
 
 
 def select_known(rewards: Floats, weights: Floats) -> tuple[Floats, Floats]:
@@ -214,28 +211,45 @@ def estimate_per_bin(
     bins: Bins, decisions: DecisionArrays, weights: Floats, smoothing: int = 0
 ) -> Series:
     """Estimate the value in each bin with decisions, from it and `smoothing` bins on each side."""
-    known = ~(np.isnan(decisions.reward) | np.isnan(weights))
-    places = bins.find(decisions.at[known])
-    rewards, weights = decisions.reward[known], weights[known]
-    range_ = find_range(decisions.reward)
-    distance = np.abs(places - np.arange(bins.size)[:, None])  # (bins, n)
-    has_decisions = (distance == 0).any(1, keepdims=True)
-    used = np.where(has_decisions, distance <= smoothing, False)
-    values = [estimate_value(rewards[row], weights[row], range_) for row in used]
-    return Series([each.value for each in values], [each.error for each in values])
+    rewards, range_ = decisions.reward, find_range(decisions.reward)
+    value, error = _estimate_bins(bins, decisions.at, rewards, weights, range_, smoothing)
+    return Series(value.tolist(), error.tolist())
 
 
 def compute_prediction_errors(bins: Bins, lessons: LessonArrays) -> Series:
     """Compute the root mean square prediction error of each bin, √m ± (√(m + 2e) − √m)."""
-    known = ~np.isnan(lessons.error)
-    places, squares = bins.find(lessons.at[known]), lessons.error[known] ** 2
-    range_ = find_range(squares)
-    by_bin = [squares[places == k] for k in range(bins.size)]
-    means = [estimate_value(group, np.ones(len(group)), range_) for group in by_bin]
-    roots = [mean.value**0.5 for mean in means]
-    upper = [(mean.value + BAND_STANDARD_ERRORS * mean.error) ** 0.5 for mean in means]
-    errors = [(high - root) / BAND_STANDARD_ERRORS for high, root in zip(upper, roots, strict=True)]
-    return Series(roots, errors)
+    squares = lessons.error**2
+    mean, error = _estimate_bins(
+        bins, lessons.at, squares, np.ones(len(squares)), find_range(squares)
+    )
+    roots, upper = np.sqrt(mean), np.sqrt(mean + BAND_STANDARD_ERRORS * error)
+    return Series(roots.tolist(), ((upper - roots) / BAND_STANDARD_ERRORS).tolist())
+
+
+def _estimate_bins(
+    bins: Bins,
+    at: Integers,
+    rewards: Floats,
+    weights: Floats,
+    range_: RewardRange,
+    smoothing: int = 0,
+) -> Values:
+    """Estimate the mean reward of each bin, (bins,); NaN in bins without known entries."""
+    values, errors = np.full(bins.size, NAN), np.full(bins.size, NAN)
+    known = np.flatnonzero(~(np.isnan(rewards) | np.isnan(weights)))
+    if not len(known):
+        return Values(values, errors)
+    places = bins.find(at[known])
+    order = np.argsort(places, kind="stable")
+    known = known[order]
+    used, starts = np.unique(places[order], return_index=True)
+    sums = ValueSums.from_rows(rewards[known], weights[known], starts=starts)
+    first = np.searchsorted(used, used - smoothing)
+    sizes = np.searchsorted(used, used + smoothing, "right") - first
+    ends = np.cumsum(sizes)
+    near = np.arange(ends[-1]) + np.repeat(first - (ends - sizes), sizes)  # places of used bins
+    values[used], errors[used] = _estimate(sums.add_groups(near, ends - sizes), range_)
+    return Values(values, errors)
 
 
 def find_alarm_bins(bins: Bins, lessons: LessonArrays) -> list[int]:

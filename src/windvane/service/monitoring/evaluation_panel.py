@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from windvane.evaluation.estimates.estimators import RewardRange
 from windvane.service.clock import MICROSECONDS_PER_MINUTE, MICROSECONDS_PER_SECOND
 from windvane.service.evaluations.outcome import (
     ChartSeries,
@@ -14,7 +15,7 @@ from windvane.service.evaluations.outcome import (
     decode_outcome,
 )
 from windvane.service.loops.settings import LoopSettings
-from windvane.service.monitoring.estimates import NAN, RewardRange, Series, widen_error
+from windvane.service.monitoring.estimates import NAN, Series, widen_error
 from windvane.service.monitoring.evaluation_sentences import (
     VERDICTS,
     WORDS_OF_SETTINGS,
@@ -320,7 +321,7 @@ def _place_in_steps(policy: PolicyOutcome, chart: ChartSeries, steps: Steps) -> 
         if value is not None and size > 0:
             place = start - steps.starts[0]
             values[place] = value
-            errors[place] = widen_error(error or 0.0, value, range_, 1.0 / size)
+            errors[place] = float(widen_error(error or 0.0, value, range_, 1.0 / size))
     return Series(values, errors)
 
 

@@ -4,11 +4,11 @@ from typing import Literal
 
 import msgspec
 
+from windvane.evaluation.estimates.estimators import RewardRange
 from windvane.service.monitoring.estimates import (
     ActionShare,
-    Estimate,
-    Gain,
-    RewardRange,
+    MeanReward,
+    RewardGain,
     Series,
 )
 
@@ -24,11 +24,11 @@ class LearningPanel(PageStruct, frozen=True):
 
     answer: str
     state: State
-    mean: Estimate
-    baseline: Estimate
-    uniform: Estimate
-    over_baseline: Gain
-    over_uniform: Gain
+    mean: MeanReward
+    baseline: MeanReward
+    uniform: MeanReward
+    over_baseline: RewardGain
+    over_uniform: RewardGain
     reward: Series
     reward_baseline: Series
     reward_uniform: Series

@@ -16,9 +16,9 @@ from windvane.service.monitoring.estimates import (
     SMOOTHING_BINS,
     Bins,
     DecisionArrays,
-    Estimate,
-    Gain,
     LessonArrays,
+    MeanReward,
+    RewardGain,
 )
 from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.monitoring.panel_schemas import (
@@ -136,11 +136,11 @@ def _build_learning_panel(
 class _Comparison(NamedTuple):
     """The mean reward, its estimate under two other policies, and the gains over them."""
 
-    mean: Estimate
-    baseline: Estimate
-    uniform: Estimate
-    over_baseline: Gain
-    over_uniform: Gain
+    mean: MeanReward
+    baseline: MeanReward
+    uniform: MeanReward
+    over_baseline: RewardGain
+    over_uniform: RewardGain
 
 
 def _judge_learning(comparison: _Comparison) -> tuple[str, State]:
