@@ -144,7 +144,7 @@ def test_tuning_finds_the_half_life_of_a_world_that_changes() -> None:
     held_out = tuning.held_out["logged"]
     assert held_out.rows == pytest.approx(0.3 * rows, abs=1)
     assert read_candidate(tuning.best.text).text == tuning.best.text
-    assert "surely better" in tuning.sentence
+    assert "which is better with 97.5 % confidence than" in tuning.sentence
 
 
 def test_candidates_are_grouped_for_a_cluster() -> None:

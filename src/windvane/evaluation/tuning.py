@@ -41,7 +41,7 @@ class Tuning:
 
     @property
     def is_better(self) -> bool:
-        """Whether the best learner is surely better than what was logged."""
+        """Whether the best learner is better than what was logged, at the level of its interval."""
         return self.best.gain.verdict == "better"
 
     def to_json(self) -> dict[str, Any]:
@@ -58,10 +58,11 @@ class Tuning:
     @property
     def sentence(self) -> str:
         """What to do, in one sentence."""
+        verdict = self.best.describe_verdict()
         if self.is_better:
-            return f"recommended: {self.best.text}: surely better than what was logged"
+            return f"recommended: {self.best.text}, which is {verdict} than what was logged"
         if self.best.gain.verdict == "worse":
-            return "recommended: keep what was logged; the best learner found is surely worse"
+            return f"recommended: keep what was logged; the best learner found is {verdict}"
         more = self.best.gain.rows_needed
         needed = "" if more is None else f"; about {more:,} more rows would tell"
         return (

@@ -101,7 +101,7 @@ def test_each_slot_is_a_decision_without_the_actions_of_earlier_slots(tmp_path: 
 
 
 def test_in_apprentice_mode_the_reward_belongs_to_the_baseline(tmp_path: Path) -> None:
-    """The third line fits both modes and follows the second; the last is surely not Apprentice."""
+    """The third line fits both modes and follows the second; the last cannot be Apprentice."""
     log = open_lines(
         tmp_path,
         change(LATTE, _label_cost=0.0, _original_label_cost=0.0),

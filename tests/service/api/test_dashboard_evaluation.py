@@ -90,7 +90,7 @@ def test_an_evaluation_is_started_read_and_applied_on_the_page(
     assert line["verdict"] == "better", line
     answer = page.locator("#evaluate .answer").first.inner_text()
     assert answer.startswith("Yes. ")
-    assert "surely better" in answer
+    assert "better with 95 % confidence" in answer
 
     page.locator(".policy", has_text="window(100)").click()
     assert "A loop cannot run this policy" in page.locator("#policy-apply").inner_text()

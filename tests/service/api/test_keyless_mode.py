@@ -1,4 +1,4 @@
-"""Without keys: only a request that surely comes from localhost is served."""
+"""Without keys: only a request that definitely comes from localhost is served."""
 
 import pytest
 

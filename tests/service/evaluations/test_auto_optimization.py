@@ -1,4 +1,4 @@
-"""Auto-optimisation: a candidate is applied only if it is surely better, and all is in the log."""
+"""Auto-optimisation: a candidate is applied only if its gain is above 0, and all is in the log."""
 
 import asyncio
 from pathlib import Path

@@ -127,6 +127,6 @@ def test_settings_stay_if_nothing_is_surely_better_and_the_refusal_has_its_evide
     assert "explorationPercentage=0.02" in policy
     assert authors == ["test"]
     assert outcome.evidence == (
-        f"none of {len(candidates)} candidates surely earns more than the loop did, over "
-        f"{ROWS['thrifty']} decisions"
+        f"none of {len(candidates)} candidates earns more than the loop did with 95 % confidence, "
+        f"over {ROWS['thrifty']} decisions"
     )

@@ -114,13 +114,13 @@ def test_the_loop_comes_first_and_the_others_by_their_gain() -> None:
     assert panel.shown.best == "Hyper1"
     sentence = (
         "Half-life 1 day, exploration 2 % would have earned 0.031 more a decision "
-        "(0.012 to 0.050): surely better."
+        "(0.012 to 0.050): better with 95 % confidence."
     )
     assert panel.answer == f"Yes. {sentence}"
     assert get_sentence(panel, "Hyper1") == sentence
     assert get_sentence(panel, "baseline1") == (
         "Always the first action would have earned 0.250 less a decision (0.200 to 0.300): "
-        "surely worse."
+        "worse with 95 % confidence."
     )
     # 86 400 decisions in 10 days, so 12 345 in 1.43 days, which is 34 hours
     assert get_sentence(panel, "mine") == (
@@ -132,8 +132,8 @@ def test_the_loop_comes_first_and_the_others_by_their_gain() -> None:
 
 def test_the_answer_depends_on_the_verdicts() -> None:
     other = structs.replace(SHORT, name="Hyper2")
-    assert build(ONLINE, SHORT, other).answer.endswith("surely better. So would another one.")
-    assert build(ONLINE, FIRST).answer.startswith("No. The other policy would surely have earned")
+    assert build(ONLINE, SHORT, other).answer.endswith("confidence. So would another one.")
+    assert build(ONLINE, FIRST).answer.startswith("No. The other policy would have earned less")
     assert build(ONLINE, FIRST, UNSURE).answer.startswith("Perhaps. “mine” would have earned 0.010")
     near = make_policy("near", "Custom", -0.05, 0.02, None)
     assert build(ONLINE, FIRST, near).answer.startswith("Nothing hints at it")

@@ -109,6 +109,10 @@ class PolicyResult:
         """The headline estimate."""
         return self.estimates[self.headline]
 
+    def describe_verdict(self) -> str:
+        """The verdict on the gain with its confidence, such as "better with 95 % confidence"."""
+        return f"{self.gain.verdict} with {100 * (1 - self.alpha):.3g} % confidence"
+
     def to_json(self) -> dict[str, Any]:
         """The result as dicts, lists, texts and numbers."""
         return _to_json(self)

@@ -7,8 +7,6 @@ from windvane._terminal.tables import Cell, format_table
 from windvane.evaluation.estimates.result import Evaluation, PolicyResult
 from windvane.evaluation.tuning import Tuning
 
-VERDICTS = {"better": "surely better", "worse": "surely worse"}
-
 
 def format_evaluation(evaluation: Evaluation) -> str:
     """The table of the policies, below a line that says which rows it is about."""
@@ -55,11 +53,10 @@ def describe_verdict(policy: PolicyResult) -> str:
     """Whether a policy is better than what was logged, in words."""
     if policy.source == "Online":
         return "what was logged"
-    verdict = VERDICTS.get(policy.gain.verdict)
-    if verdict:
-        return verdict
+    if policy.gain.verdict != "not yet":
+        return policy.describe_verdict()
     more = policy.gain.rows_needed
-    return "not sure yet" if more is None else f"not sure; {more:,} more rows"
+    return "not known yet" if more is None else f"not known yet; {more:,} more rows"
 
 
 def _describe(policy: PolicyResult) -> dict[str, Cell]:

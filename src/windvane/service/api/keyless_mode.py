@@ -1,4 +1,4 @@
-"""Keyless mode: while the log has no key, only requests that surely come from localhost are served.
+"""Keyless mode: without a key in the log, only requests definitely from localhost are served.
 
 Without keys everyone who can connect has every role. A browser connects on behalf of any page that
 it shows, and a proxy connects on behalf of any client. A request is served only if all of this is
@@ -41,7 +41,7 @@ def check_is_local(scope: Scope) -> None:
     """Refuse a request that may come from another host, or from a page of another site."""
     client = scope.get("client")
     if client is None or scope.get(IS_PROXIED) or not _is_loopback(client[0]):
-        raise _refuse("the client is not surely localhost")
+        raise _refuse("the client may be another host than localhost")
     hosts: list[bytes] = []
     origins: list[bytes] = []
     is_other_site = is_navigation = False

@@ -1,4 +1,4 @@
-"""Auto-optimisation: other settings are evaluated at a frequency, and applied if surely better.
+"""Auto-optimisation: other settings are evaluated at a frequency, and applied if better.
 
 The candidates are evaluated over the last two weeks. One of them replaces the settings of the loop
 only if the confidence sequence of its gain over what was logged lies above 0. Run k with m policies

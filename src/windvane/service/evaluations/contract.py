@@ -9,6 +9,8 @@ import msgspec
 from windvane.service.errors import EvaluationError
 from windvane.service.schemas import MAX_ARGUMENTS_LENGTH
 
+ALPHA = 0.05  # the chance that any of the compared policies is wrongly called better or worse
+CONFIDENCE = f"{100 * (1 - ALPHA):g} % confidence"
 RESERVED_NAME = re.compile(r"online|baseline1|baselineRand|Hyper\d+")
 MAX_NAME_LENGTH = 256
 MAX_CUSTOM_POLICIES = 20

@@ -18,6 +18,7 @@ from windvane.errors import StoreError
 from windvane.service.errors import EvaluationError
 from windvane.service.evaluations.child_process import JobError, JobResult, run_child
 from windvane.service.evaluations.contract import (
+    CONFIDENCE,
     MAX_EVALUATED_DECISIONS,
     EvaluationContract,
     Job,
@@ -317,6 +318,6 @@ def describe_evidence(outcome: EvaluationOutcome) -> str:
             )
     count = sum(policy.source == "OfflineExperimentation" for policy in outcome.policies)
     return (
-        f"none of {count} candidates surely earns more than the loop did, over {outcome.rows} "
-        "decisions"
+        f"none of {count} candidates earns more than the loop did with {CONFIDENCE}, over "
+        f"{outcome.rows} decisions"
     )

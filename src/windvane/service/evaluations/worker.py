@@ -20,7 +20,7 @@ from windvane.evaluation.estimates.value_series import INTERVAL_MINUTES, ValueSe
 from windvane.evaluation.evaluator import EvaluationProgress, evaluate
 from windvane.service.evaluations.chart_series import choose_step, make_chart_series
 from windvane.service.evaluations.compared_policies import ComparedPolicy, list_policies
-from windvane.service.evaluations.contract import Job, decode_job
+from windvane.service.evaluations.contract import ALPHA, Job, decode_job
 from windvane.service.evaluations.feature_importance import measure_importances
 from windvane.service.evaluations.job_messages import FAILURE, OUTCOME, PROGRESS, SERIES
 from windvane.service.evaluations.outcome import (
@@ -36,7 +36,6 @@ from windvane.service.store.log import LogReader
 from windvane.service.store.queries.logged_decisions import LoggedDecisions
 from windvane.service.store.writer.writer_protocol import add_size
 
-ALPHA = 0.05  # the chance that any of the compared policies is wrongly called better or worse
 MAX_POINTS = 50_000  # of the time series of all policies
 LOWEST_PRIORITY = 19
 STDIN = 0
@@ -148,10 +147,10 @@ def compute_level(run: int, policies: int) -> float:
 
 
 def find_optimal(results: Sequence[PolicyResult]) -> str:
-    """The policy that surely earns most more than the loop did, or the loop's own.
+    """The policy whose gain over the loop has the highest lower end, or the loop's own.
 
-    Sure is what the confidence sequence of the gain says, at any time and for all policies at once,
-    if nothing speaks against the numbers.
+    The lower end of the confidence sequence must be above 0, which holds at any time and for all
+    policies at once, and nothing may speak against the numbers.
     """
     better = [
         result

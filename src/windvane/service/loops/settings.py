@@ -138,7 +138,7 @@ class LoopSettings(
         _setting(
             "--auto-optimize",
             "Whether other half-lives and exploration percentages are evaluated again and again, "
-            "and one that is definitely better replaces the present ones.",
+            "and one that is better with 95 % confidence replaces the present ones.",
         ),
     ] = False
     auto_optimization_frequency: Annotated[

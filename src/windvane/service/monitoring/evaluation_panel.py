@@ -8,6 +8,7 @@ import msgspec
 
 from windvane.evaluation.estimates.estimators import RewardRange
 from windvane.service.clock import MICROSECONDS_PER_MINUTE, MICROSECONDS_PER_SECOND
+from windvane.service.evaluations.contract import CONFIDENCE
 from windvane.service.evaluations.outcome import (
     ChartSeries,
     EvaluationOutcome,
@@ -258,7 +259,7 @@ def _make_sentences(clauses: Iterable[str]) -> list[str]:
 
 
 def _find_best(others: Sequence[PolicyLine], optimal: str) -> PolicyLine | None:
-    """Find the policy to show first: the surely best one, or the one with the largest gain."""
+    """Find the policy to show first: the optimal one, or the one with the largest gain."""
     trusted = [line for line in others if line.verdict != "untrusted"]
     for line in trusted:
         if line.id == optimal:
@@ -290,7 +291,7 @@ def _answer(
         return f"Yes. {best.sentence}{rest}"
     if all(line.verdict == "worse" for line in others):
         which = "The other policy" if len(others) == 1 else f"All {len(others)} other policies"
-        return f"No. {which} would surely have earned less than this loop."
+        return f"No. {which} would have earned less than this loop, with {CONFIDENCE}."
     if best.gain > 0:
         return f"Perhaps. {best.sentence}"
     return "Nothing hints at it: no other policy would have earned more than this loop."

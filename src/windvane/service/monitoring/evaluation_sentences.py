@@ -1,12 +1,14 @@
 """What an evaluation found, in sentences: is it better, by how much, how sure, and what is missing.
 
-The interval of a gain holds at every moment and for all compared policies at once. "Surely" is said
-if that interval does not contain 0.
+The interval of a gain holds at every moment and for all compared policies at once. A policy is
+called better or worse, with the confidence of the interval, if the interval does not contain 0.
 """
 
 import math
 from collections.abc import Mapping
 from typing import Any
+
+from windvane.service.evaluations.contract import CONFIDENCE
 
 MIN_DECIMALS = 3
 MAX_DECIMALS = 6
@@ -17,7 +19,7 @@ NAMES_BY_SOURCE = {
     "Random": "a random action",
 }
 WORDS_OF_SETTINGS = {"halfLife": "half-life", "explorationPercentage": "exploration"}
-VERDICTS = {"better": "surely better", "worse": "surely worse", "not yet": "not known yet"}
+VERDICTS = {"better": "better", "worse": "worse", "not yet": "not known yet"}
 
 
 def name_policy(source: str, name: str, text: str, changes: Mapping[str, Any] | None) -> str:
@@ -92,9 +94,9 @@ def describe_gain(
 ) -> str:
     """Say how much more or less than the loop a policy would have earned, and how sure this is.
 
-    >>> describe_gain("half-life 1 day", {
+    >>> describe_gain("it", {
     ...     "value": 0.031, "interval": [0.012, 0.05], "verdict": "better", "rows_needed": 0})
-    'Half-life 1 day would have earned 0.031 more a decision (0.012 to 0.050): surely better.'
+    'It would have earned 0.031 more a decision (0.012 to 0.050): better with 95 % confidence.'
     """
     low, high = gain["interval"]
     decimals = choose_decimals(low, high)
@@ -103,11 +105,11 @@ def describe_gain(
     shown, least, most = (format_number(each, decimals) for each in numbers)
     sentence = (
         f"{capitalize(name)} would have earned {shown} {'less' if is_less else 'more'} a decision "
-        f"({least} to {most}): {VERDICTS[gain['verdict']]}."
+        f"({least} to {most}): {VERDICTS[gain['verdict']]}"
     )
     if gain["verdict"] != "not yet":
-        return sentence
-    return f"{sentence} {describe_rows_needed(gain['rows_needed'], decisions_per_second)}"
+        return f"{sentence} with {CONFIDENCE}."
+    return f"{sentence}. {describe_rows_needed(gain['rows_needed'], decisions_per_second)}"
 
 
 def describe_rows_needed(rows: int | None, decisions_per_second: float | None) -> str:
