@@ -51,187 +51,56 @@ _encode_json = msgspec.json.Encoder().encode
 logger = logging.getLogger("windvane.service")
 
 
-def cut_offer(
-    text: str | None, offer_text: str | None, likely_at: int = 0
-) -> tuple[str | None, int | None]:
-    """Cut the offered actions out of a request: the rest, and how long it is before the gap.
+class ExpirySchedule:
+    """The seconds in which a loop made decisions that may still wait for their reward.
 
-    The place is None if the text of the actions is not in the request. `likely_at` is tried first.
+    A decision that got its reward stays in the schedule until its wait is over: a search for
+    expired decisions that finds none is harmless. One entry stands for all decisions of a second.
     """
-    if text is None or offer_text is None:
-        return text, None
-    is_likely = text.startswith(offer_text, likely_at)
-    offer_at = likely_at if is_likely else text.find(offer_text)
-    if offer_at < 0:
-        return text, None
-    return text[:offer_at] + text[offer_at + len(offer_text) :], offer_at
+
+    def __init__(self) -> None:
+        self._seconds: set[int] = set()
+        self._queue: list[int] = []  # a heap of the same seconds
+        self._last_added = -1
+
+    def add(self, at_us: int) -> None:
+        """Add a decision that was made at a time and waits for its reward."""
+        second = at_us // MICROSECONDS_PER_SECOND
+        if second != self._last_added:
+            self._last_added = second
+            if second not in self._seconds:
+                self._seconds.add(second)
+                heapq.heappush(self._queue, second)
+
+    def is_due(self, before_us: int) -> bool:
+        """Whether a decision made before a time may wait for its reward."""
+        return bool(self._queue) and self._queue[0] * MICROSECONDS_PER_SECOND < before_us
+
+    def step(self, step: ClockStep) -> None:
+        """Add the times to which a step of service time moves the waits of earlier decisions."""
+        for second in list(self._seconds):
+            first = second * MICROSECONDS_PER_SECOND
+            if first <= step.before_us:
+                self.add(first + step.length_us)
+                self.add(first + step.length_us + MICROSECONDS_PER_SECOND - 1)
+
+    def remove_before(self, before_us: int) -> None:
+        """Remove the decisions made before a time, once none of them waits any more."""
+        while self._queue and (self._queue[0] + 1) * MICROSECONDS_PER_SECOND <= before_us:
+            self._seconds.discard(heapq.heappop(self._queue))
+            self._last_added = -1
 
 
-def render(decision: DecisionRow, offer: Offer) -> bytes:
-    """The answer to the rank request of a decision."""
-    probabilities = np.frombuffer(decision.probabilities).tolist()
-    return render_answer(
-        decision.event_id, offer.ids, probabilities, decision.chosen, decision.degraded
-    )
-
-
-class Loop:
+class Loop(LogFold):
     """One loop in memory. It decides and learns; the store makes its decisions durable."""
 
     def __init__(self, row: LoopRow, store: LogReader, clock: ServiceClock | None = None) -> None:
-        self.id = row.id
-        self.name = row.name
-        self.created = row.created
-        self.store = store
-        self.clock = clock or ServiceClock(store.find_newest_time())
-        self.settings = LoopSettings.from_json(row.settings)
-        self.model = LearnerModel(self.settings)
-        self.last_lesson = 0  # id of the last lesson learned
-        self.last_change = 0  # id of the last change of settings
-        self.changed_at = row.created  # when the settings were changed last
-        self.newest = Moment(0, 0)  # of the newest decision that was learned
-        self.lessons_since_snapshot = 0
-        self.unwritten_changes: list[HalfLifeChange] = []  # of the half-life, for the log
+        super().__init__(row, store, clock or ServiceClock(store.find_newest_time()))
         self.expiries = ExpirySchedule()
-        self.work = WorkQueue()
         self.changing = asyncio.Lock()  # one change of settings at a time: each reads the last
         self.saving = asyncio.Lock()  # one snapshot at a time: each deletes the parts of others
-        self.damage: str | None = None  # which snapshots could not be read, and what was done
-        self.must_restore = False  # whether the log may hold more than this loop was sent
-        self.rounds: RoundSupply | None = None  # None: no other server decides in this loop
-        self.lags: LessonLags | None = None  # of lessons that other servers have written
         self._apprentice_decisions = 0
         self._apprentice_agreements = 0  # decisions whose first action was the model's choice
-        self.restore()
-
-    @property
-    def settings(self) -> LoopSettings:
-        """The settings that decisions follow now."""
-        return self._settings
-
-    @settings.setter
-    def settings(self, settings: LoopSettings) -> None:
-        self._settings = settings
-        self.terms = RewardTerms(settings.reward_wait_us, settings.sums_rewards)
-
-    def restore(self) -> None:
-        """Load the last snapshot and apply the lessons and changes of settings after it.
-
-        If the log cannot be read, the loop stays as it was: a loop that had forgotten its round
-        would decide in rounds that others had.
-        """
-        before = (self.settings, self.model, self.newest, self.last_lesson, self.last_change)
-        changed_before = self.changed_at
-        lessons_before = self.lessons_since_snapshot
-        try:
-            self._fold_log()
-        except BaseException:
-            self.settings, self.model, self.newest, self.last_lesson, self.last_change = before
-            self.lessons_since_snapshot = lessons_before
-            self.changed_at = changed_before
-            raise
-        self.must_restore = False
-
-    def _fold_log(self) -> None:
-        round_before = self.model.round
-        snapshot, damage, changes = load_newest_snapshot(self.store, self.id, self.settings)
-        self._note_damage(damage)
-        if snapshot is not None:
-            self.settings, self.model, self.newest, self.last_lesson = snapshot
-        else:
-            self.settings = LoopSettings.from_json(changes[0].settings)
-            self.model = LearnerModel(self.settings)
-            self.newest = Moment(0, 0)
-            self.last_lesson = 0
-        self.lessons_since_snapshot = 0
-        applied = list_changes_before(changes, self.last_lesson)
-        self.last_change = applied[-1].id if applied else 0
-        self.changed_at = applied[-1].at if applied else self.created
-        for lessons in self.store.iterate_lessons(self.id, self.last_lesson):
-            self._apply(lessons, self._list_due_changes())
-        self._apply([], self._list_due_changes())
-        last_round = self.store.find_last_round(self.id)
-        next_round = 0 if last_round is None else last_round + 1
-        position = self.store.read_positions(self.id).get(self.id, LogPosition())
-        taken = position.next_round if self.rounds is None else 0  # by servers before this one
-        self.model.round = max(round_before, self.model.round, next_round, taken)
-
-    def _note_damage(self, damage: str | None) -> None:
-        self.damage = f"loop {self.name}: {damage}" if damage else None
-        if self.damage:
-            logger.warning(self.damage)
-
-    def _list_due_changes(self) -> list[SettingsChange]:
-        """List the changes of settings that are not applied yet.
-
-        If they are read after some lessons, all that were written before one of these lessons are
-        among them, also if another server writes at the same time.
-        """
-        changes = self.store.list_settings_changes(self.id)
-        return [change for change in changes if change.id > self.last_change]
-
-    def _apply(self, lessons: Iterable[Lesson], due: list[SettingsChange]) -> None:
-        """Learn lessons, with the changes of settings that are due between and after them."""
-        for lesson in lessons:
-            while due and due[0].lesson < lesson.id:
-                self.change_settings(due.pop(0))
-            self.learn([lesson])
-        while due and due[0].lesson <= self.last_lesson:
-            self.change_settings(due.pop(0))
-
-    def catch_up(self) -> None:
-        """Apply what other servers have written to the log since the last lesson and change."""
-        while True:
-            batches = self.store.iterate_lessons(self.id, self.last_lesson, CATCH_UP_LESSONS)
-            batch = next(batches, [])
-            due = self._list_due_changes()
-            position = self.store.read_positions(self.id).get(self.id, LogPosition())
-            if position.deleted_lesson > self.last_lesson:
-                self.restore()  # lessons that this loop lacks are only in a snapshot
-                return
-            self._apply(batch, due)
-            if self.lags is not None:
-                self.lags.observe(batch, self.clock.now_us())
-            if len(batch) < CATCH_UP_LESSONS:
-                return
-
-    def has_missed(self, lesson: Lesson) -> bool:
-        """Whether the log has something before a lesson that this loop has not applied."""
-        return lesson.id > self.last_lesson and (
-            lesson.previous > self.last_lesson or lesson.change > self.last_change
-        )
-
-    def has_missed_change(self, change: SettingsChange) -> bool:
-        """Whether the log has something before a change of settings that is not applied."""
-        return change.id > self.last_change and (
-            change.previous > self.last_change or change.lesson > self.last_lesson
-        )
-
-    def is_behind(self, lesson: int, change: int) -> bool:
-        """Whether the log has got further than this loop, by the ids of its last rows."""
-        return lesson > self.last_lesson or change > self.last_change
-
-    def is_outdated(self) -> bool:
-        """Whether the log has lessons, settings or rounds that this loop has not."""
-        changes = self.store.list_settings_changes(self.id)
-        last_round = self.store.find_last_round(self.id)
-        return (
-            (last_round is not None and last_round >= self.model.round)
-            or any(change.id > self.last_change for change in changes)
-            or next(self.store.iterate_lessons(self.id, self.last_lesson, 1), None) is not None
-        )
-
-    def change_settings(self, change: SettingsChange) -> None:
-        """Take over new settings; the belief stays, unless the change is by `FORGET`."""
-        if change.id <= self.last_change:  # a restore has read the change from the log already
-            return
-        self.last_change = change.id
-        self.changed_at = change.at
-        self.settings = LoopSettings.from_json(change.settings)
-        if change.by == FORGET:
-            self.model = self.model.renew(self.settings)
-        else:
-            self.model = self.model.carry(self.settings, self.newest)
 
     def decide(
         self,
@@ -294,10 +163,6 @@ class Loop:
         crossings = (text_size - offer.text_size) * offer.text_size // CHARACTERS_PER_NUMBER**2
         return text_size > MAX_SHORT_TEXT or crossings > MAX_SHORT_CROSSINGS
 
-    def is_long_lesson(self, lessons: Sequence[Lesson]) -> bool:
-        """Whether lessons take so long to learn that other loops must not wait for them."""
-        return self.model.is_long_lesson([lesson.features for lesson in lessons])
-
     def _choose(self, request: RankOptions, offer: Offer, places: Sequence[int], at: int) -> Choice:
         """Choose among `places`, by the model or, in mode Apprentice, the first of them."""
         try:
@@ -315,12 +180,6 @@ class Loop:
         return Choice(0, baseline, features)
 
     @property
-    def needs_snapshot(self) -> bool:
-        """Whether the lessons since the last snapshot are worth the bytes of a new one."""
-        lessons = self.model.size_bytes // SNAPSHOT_BYTES_PER_LESSON
-        return self.lessons_since_snapshot >= max(SNAPSHOT_EVERY_LESSONS, lessons)
-
-    @property
     def agreement(self) -> float:
         """Share of decisions in mode Apprentice whose first action was the model's choice.
 
@@ -329,25 +188,3 @@ class Loop:
         if not self._apprentice_decisions:
             return math.nan
         return self._apprentice_agreements / self._apprentice_decisions
-
-    def learn(self, lessons: Iterable[Lesson]) -> None:
-        """Learn lessons in the order of the log; lessons learned before are skipped."""
-        for lesson in lessons:
-            if lesson.id <= self.last_lesson:
-                continue
-            moment = Moment(lesson.round, lesson.ranked_at)
-            if lesson.kind == "amend":
-                self.model.amend(lesson.features, lesson.value, moment)
-            elif self.model.learn(lesson.features, lesson.value, moment):
-                half_life = self.model.half_life
-                seconds = half_life if math.isfinite(half_life) else None
-                self.unwritten_changes.append(HalfLifeChange(lesson.id, lesson.at, seconds))
-            self.newest = max(self.newest, moment)
-            self.last_lesson = lesson.id
-            self.lessons_since_snapshot += 1
-
-    def encode_snapshot(self) -> bytes:
-        """The belief as the store keeps it."""
-        model = self.model.save()
-        checksum = compute_checksum(model, self.newest, self.id, self.last_lesson)
-        return msgspec.msgpack.encode(SnapshotContent(model, self.newest, checksum))

@@ -1,20 +1,44 @@
-"""Load the belief of a loop from the newest snapshot of the log that is not damaged.
+"""Snapshots: the belief of a loop after a lesson, as the log keeps it, with a checksum.
 
 The belief is a fold over the lessons, so an older snapshot leads to the same bits, and so do all
 lessons without a snapshot.
 """
 
+import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from windvane.errors import FileError, StoreError
 from windvane.service.loops.learner_model import LearnerModel, Moment
 from windvane.service.loops.settings import LoopSettings
-from windvane.service.loops.snapshot import compute_checksum, decode_snapshot
 from windvane.service.store.log import LogReader, SnapshotKey
 from windvane.service.store.rows import SettingsChange
 
 NOT_DAMAGES = ("locked", "full", "unreachable", "readonly")  # of a snapshot: try again later
+
+
+class SnapshotContent(msgspec.Struct, frozen=True):
+    """A stored belief: the model, and round and time of the newest decision that it learned."""
+
+    model: bytes
+    newest: tuple[int, int]
+    checksum: int
+
+
+decode_snapshot = msgspec.msgpack.Decoder(SnapshotContent).decode
+
+
+def encode_snapshot(model: LearnerModel, newest: Moment, loop: int, lesson: int) -> bytes:
+    """A model of a loop (id) after a lesson (id), as the log keeps it."""
+    saved = model.save()
+    checksum = _compute_checksum(saved, newest, loop, lesson)
+    return msgspec.msgpack.encode(SnapshotContent(saved, newest, checksum))
+
+
+def _compute_checksum(model: bytes, newest: tuple[int, int], loop: int, lesson: int) -> int:
+    return zlib.crc32(model, zlib.crc32(repr((*newest, loop, lesson)).encode()))
 
 
 class LoadedSnapshot(NamedTuple):
@@ -70,10 +94,10 @@ def list_changes_before(changes: Sequence[SettingsChange], lesson: int) -> list[
 
 def _load(store: LogReader, loop: int, key: SnapshotKey, settings: LoopSettings) -> LoadedSnapshot:
     content = decode_snapshot(store.read_snapshot(loop, key).blob)
-    checksum = compute_checksum(content.policy, content.newest, loop, key.lesson)
-    if content.checksum not in (None, checksum):
+    checksum = _compute_checksum(content.model, content.newest, loop, key.lesson)
+    if content.checksum != checksum:
         raise FileError("its checksum does not fit")
-    model = LearnerModel.load(settings, content.policy)
+    model = LearnerModel.load(settings, content.model)
     return LoadedSnapshot(settings, model, Moment(*content.newest), key.lesson)
 
 

@@ -1,0 +1,165 @@
+"""Rank requests and their answers: event ids, offered actions, explanations."""
+
+import os
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+
+import msgspec
+import numpy as np
+
+from windvane.errors import FeatureError
+from windvane.features.packed_features import PackedActions, pack_actions
+from windvane.service.errors import EventIdError, RankRequestError
+from windvane.service.loops.learner_model import LearnerModel
+from windvane.service.schemas import (
+    Action,
+    ActionExplanation,
+    Actions,
+    ExplainedRankResponse,
+    FeatureScore,
+    RankOptions,
+    RankResponse,
+)
+from windvane.service.store.decision_codec import render_answer
+from windvane.service.store.rows import DecisionRow
+
+MAX_EVENT_ID_LENGTH = 256
+MAX_CACHED_BYTES = 1 << 14  # of JSON; parsed actions take many times as much memory
+CACHED_OFFERS = 256
+MAX_EXPLAINED_ACTIONS = 50  # the first ones of a request
+MAX_EXPLAINED_FEATURES = 100  # of an action, those that add most
+_RANDOM_BYTES_PER_EVENT = 9  # a multiple of 3, of which base64 makes whole letters
+_EVENTS_PER_SYSTEM_CALL = 256
+_random_suffixes: list[str] = []
+_encode_json = msgspec.json.Encoder().encode
+_decode_actions = msgspec.json.Decoder(Actions).decode
+_decode_answer = msgspec.json.Decoder(RankResponse).decode
+
+
+def make_event_id(at_us: int) -> str:
+    """An event id that nobody can guess, of 25 letters.
+
+    Ids sort by time, which keeps a database index compact.
+    """
+    if not _random_suffixes:
+        random_bytes = os.urandom(_RANDOM_BYTES_PER_EVENT * _EVENTS_PER_SYSTEM_CALL)
+        letters = urlsafe_b64encode(random_bytes).decode()
+        width = len(letters) // _EVENTS_PER_SYSTEM_CALL
+        _random_suffixes.extend(letters[k : k + width] for k in range(0, len(letters), width))
+    return f"{at_us:013x}{_random_suffixes.pop()}"
+
+
+def check_event_id(event_id: str) -> None:
+    """Refuse an event id that the log cannot hold."""
+    if len(event_id) > MAX_EVENT_ID_LENGTH or "\0" in event_id:
+        message = f"eventId must have at most {MAX_EVENT_ID_LENGTH} characters, none of them NUL"
+        raise EventIdError(message, "eventId")
+
+
+class OfferedActions:
+    """The offered actions of one rank request; their ids are distinct."""
+
+    def __init__(self, actions: Sequence[Action], text: str | None = None) -> None:
+        self.text = text  # the JSON that came
+        self.actions = actions
+        self.text_size = len(text or "")  # characters of the JSON
+        self.ids = [action.id for action in actions]
+        if len(set(self.ids)) < len(self.ids):
+            raise RankRequestError("actions: ids must be distinct", "actions")
+        self.ids_json = _encode_json(self.ids).decode()  # as the log keeps them
+        self._all_places = range(len(self.ids))
+        self.last_start = 0  # of this text in the last request that had it
+
+    @cached_property
+    def packed_actions(self) -> PackedActions:
+        """The features of the actions, as the encoder takes them."""
+        return pack_actions(self.actions)
+
+    def places_without(self, excluded: Sequence[str]) -> Sequence[int]:
+        """The places of the actions that are not excluded."""
+        if not excluded:
+            return self._all_places
+        excluded_ids = set(excluded)
+        if unknown := sorted(excluded_ids - set(self.ids)):
+            message = f"excludedActions: {unknown[0]!r} is not among the actions"
+            raise RankRequestError(message, "excludedActions")
+        places = [place for place, id_ in enumerate(self.ids) if id_ not in excluded_ids]
+        if not places:
+            raise RankRequestError("actions: all are excluded", "excludedActions")
+        return places
+
+
+def parse_offer(text: bytes) -> OfferedActions:
+    """The offer of a JSON list of actions."""
+    return _parse_cached(text) if len(text) <= MAX_CACHED_BYTES else _parse(text)
+
+
+def _parse(text: bytes) -> OfferedActions:
+    try:
+        return OfferedActions(_decode_actions(text), text.decode(errors="replace"))
+    except msgspec.ValidationError as reason:
+        # msgspec calls the list `$`, or gives no place; in the request it is `$.actions`.
+        message, _, place = str(reason).partition(" - at `$")
+        raise msgspec.ValidationError(f"{message} - at `$.actions{place or '`'}") from None
+
+
+_parse_cached = lru_cache(CACHED_OFFERS)(_parse)
+
+
+def cut_offer(
+    text: str | None, offer_text: str | None, likely_at: int = 0
+) -> tuple[str | None, int | None]:
+    """Cut the offered actions out of a request: the rest, and how long it is before the gap.
+
+    The place is None if the text of the actions is not in the request. `likely_at` is tried first.
+    """
+    if text is None or offer_text is None:
+        return text, None
+    is_likely = text.startswith(offer_text, likely_at)
+    offer_at = likely_at if is_likely else text.find(offer_text)
+    if offer_at < 0:
+        return text, None
+    return text[:offer_at] + text[offer_at + len(offer_text) :], offer_at
+
+
+def render(decision: DecisionRow, offer: OfferedActions) -> bytes:
+    """The answer to the rank request of a decision."""
+    probabilities = np.frombuffer(decision.probabilities).tolist()
+    return render_answer(
+        decision.event_id, offer.ids, probabilities, decision.chosen, decision.degraded
+    )
+
+
+def explain_actions(model: LearnerModel, request: RankOptions, offer: OfferedActions) -> list[ActionExplanation]:
+    """Explain the present estimate of each action; empty if the features cannot be read.
+
+    The scores of an action add up to its estimate, unless some were left out.
+    """
+    explanations = []
+    try:
+        for place, action in enumerate(offer.actions[:MAX_EXPLAINED_ACTIONS]):
+            parts = model.explain(request.context_features, offer.actions, place)
+            scores = [
+                FeatureScore(part.name, part.amount)
+                for part in parts[:MAX_EXPLAINED_FEATURES]
+                if part.amount
+            ]
+            explanations.append(ActionExplanation(action.id, scores))
+    except FeatureError:
+        return []
+    return explanations
+
+
+def add_explanation(answer: bytes, explanations: list[ActionExplanation]) -> bytes:
+    """The answer to a rank request with explanations."""
+    ranked = _decode_answer(answer)
+    return _encode_json(
+        ExplainedRankResponse(
+            ranked.ranking,
+            ranked.event_id,
+            ranked.reward_action_id,
+            ranked.degraded,
+            explanations,
+        )
+    )

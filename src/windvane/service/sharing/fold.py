@@ -1,0 +1,290 @@
+"""The fold over the log of one loop: settings and belief, and how far the log is applied.
+
+Nothing but the lessons and the changes of settings of the log changes a belief, and they change it
+in the order of their ids: a belief that was restored from a snapshot and then learned the later
+lessons has the same bits as one that learned them all.
+"""
+
+import logging
+import math
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from windvane.errors import StoreError
+from windvane.service.clock import ServiceClock
+from windvane.service.loops.learner_model import LearnerModel, Moment
+from windvane.service.loops.settings import LoopSettings
+from windvane.service.loops.work_queue import WorkQueue
+from windvane.service.sharing.rounds import RoundSupply
+from windvane.service.sharing.servers import LessonLags
+from windvane.service.sharing.snapshots import (
+    encode_snapshot,
+    list_changes_before,
+    load_newest_snapshot,
+)
+from windvane.service.store.database_errors import is_database_failure
+from windvane.service.store.decision_operations import (
+    ActivateResult,
+    ExpireResult,
+    PutDecisionResult,
+)
+from windvane.service.store.log import LogReader
+from windvane.service.store.log_news import LogNews
+from windvane.service.store.reward_batches import PutRewardsResult
+from windvane.service.store.reward_matching import RewardTerms
+from windvane.service.store.reward_operations import PutRewardResult
+from windvane.service.store.rows import (
+    HalfLifeChange,
+    Lesson,
+    LogPosition,
+    LoopRow,
+    SettingsChange,
+)
+
+FORGET = "forget"  # author of a change of settings that also deletes the belief
+CATCH_UP_LESSONS = 1000  # that are read at a time
+SNAPSHOT_EVERY_LESSONS = 1000  # of the loop itself, or more if a snapshot is large
+SNAPSHOT_BYTES_PER_LESSON = 1 << 12  # at most, on average
+RESULTS_WITH_LESSONS = (
+    PutDecisionResult,
+    PutRewardResult,
+    PutRewardsResult,
+    ActivateResult,
+    ExpireResult,
+)
+logger = logging.getLogger("windvane.service")
+
+
+class LogFold:
+    """The log of one loop, folded up to a lesson."""
+
+    def __init__(self, row: LoopRow, store: LogReader, clock: ServiceClock) -> None:
+        self.id = row.id
+        self.name = row.name
+        self.created = row.created
+        self.store = store
+        self.clock = clock
+        self.rounds: RoundSupply | None = None  # None: no other server decides in this loop
+        self.lags: LessonLags | None = None  # of lessons that other servers have written
+        self.work = WorkQueue()
+        self.must_restore = False  # whether the log may hold more than this fold was sent
+        self.damage: str | None = None  # which snapshots could not be read, and what was done
+        self.unwritten_changes: list[HalfLifeChange] = []  # of the half-life, for the log
+        self._begin(LoopSettings.from_json(row.settings))
+        self.restore()
+
+    def _begin(self, settings: LoopSettings) -> None:
+        """Begin before the first lesson."""
+        self._take_settings(settings)
+        self.model = LearnerModel(settings)
+        self.newest = Moment(0, 0)  # of the newest decision that was learned
+        self.last_lesson = 0  # id of the last lesson learned
+        self.last_change = 0  # id of the last change of settings
+        self.changed_at = self.created  # when the settings were changed last
+        self.lessons_since_snapshot = 0
+
+    def _take_settings(self, settings: LoopSettings) -> None:
+        self.settings = settings  # that decisions follow now
+        self.terms = RewardTerms(settings.reward_wait_us, settings.sums_rewards)
+
+    def restore(self) -> None:
+        """Load the last snapshot and apply the lessons and changes of settings after it.
+
+        If the log cannot be read, the loop stays as it was: a loop that had forgotten its round
+        would decide in rounds that others had.
+        """
+        before = dict(vars(self))
+        try:
+            self._fold_log()
+        except BaseException:
+            vars(self).update(before)
+            raise
+        self.must_restore = False
+
+    def _fold_log(self) -> None:
+        round_before = self.model.round
+        snapshot, damage, changes = load_newest_snapshot(self.store, self.id, self.settings)
+        self._note_damage(damage)
+        if snapshot is None:
+            self._begin(LoopSettings.from_json(changes[0].settings))
+        else:
+            self._begin(snapshot.settings)
+            _, self.model, self.newest, self.last_lesson = snapshot
+        if applied := list_changes_before(changes, self.last_lesson):
+            self.last_change, self.changed_at = applied[-1].id, applied[-1].at
+        for lessons in self.store.iterate_lessons(self.id, self.last_lesson):
+            self._apply(lessons, self._list_due_changes())
+        self._apply([], self._list_due_changes())
+        last_round = self.store.find_last_round(self.id)
+        next_round = 0 if last_round is None else last_round + 1
+        position = self.store.read_positions(self.id).get(self.id, LogPosition())
+        taken = position.next_round if self.rounds is None else 0  # by servers before this one
+        self.model.round = max(round_before, self.model.round, next_round, taken)
+
+    def _note_damage(self, damage: str | None) -> None:
+        self.damage = f"loop {self.name}: {damage}" if damage else None
+        if self.damage:
+            logger.warning(self.damage)
+
+    def _list_due_changes(self) -> list[SettingsChange]:
+        """List the changes of settings that are not applied yet.
+
+        If they are read after some lessons, all that were written before one of these lessons are
+        among them, also if another server writes at the same time.
+        """
+        changes = self.store.list_settings_changes(self.id)
+        return [change for change in changes if change.id > self.last_change]
+
+    def _apply(self, lessons: Iterable[Lesson], due: list[SettingsChange]) -> None:
+        """Learn lessons, with the changes of settings that are due between and after them."""
+        for lesson in lessons:
+            while due and due[0].lesson < lesson.id:
+                self.change_settings(due.pop(0))
+            self.learn([lesson])
+        while due and due[0].lesson <= self.last_lesson:
+            self.change_settings(due.pop(0))
+
+    def catch_up(self) -> None:
+        """Apply what other servers have written to the log since the last lesson and change."""
+        while True:
+            batches = self.store.iterate_lessons(self.id, self.last_lesson, CATCH_UP_LESSONS)
+            batch = next(batches, [])
+            due = self._list_due_changes()
+            position = self.store.read_positions(self.id).get(self.id, LogPosition())
+            if position.deleted_lesson > self.last_lesson:
+                self.restore()  # lessons that this loop lacks are only in a snapshot
+                return
+            self._apply(batch, due)
+            if self.lags is not None:
+                self.lags.observe(batch, self.clock.now_us())
+            if len(batch) < CATCH_UP_LESSONS:
+                return
+
+    def has_missed(self, lesson: Lesson) -> bool:
+        """Whether the log has something before a lesson that this loop has not applied."""
+        return lesson.id > self.last_lesson and (
+            lesson.previous > self.last_lesson or lesson.change > self.last_change
+        )
+
+    def has_missed_change(self, change: SettingsChange) -> bool:
+        """Whether the log has something before a change of settings that is not applied."""
+        return change.id > self.last_change and (
+            change.previous > self.last_change or change.lesson > self.last_lesson
+        )
+
+    def is_behind(self, lesson: int, change: int) -> bool:
+        """Whether the log has got further than this loop, by the ids of its last rows."""
+        return lesson > self.last_lesson or change > self.last_change
+
+    def is_outdated(self) -> bool:
+        """Whether the log has lessons, settings or rounds that this loop has not."""
+        changes = self.store.list_settings_changes(self.id)
+        last_round = self.store.find_last_round(self.id)
+        return (
+            (last_round is not None and last_round >= self.model.round)
+            or any(change.id > self.last_change for change in changes)
+            or next(self.store.iterate_lessons(self.id, self.last_lesson, 1), None) is not None
+        )
+
+    def change_settings(self, change: SettingsChange) -> None:
+        """Take over new settings; the belief stays, unless the change is by `FORGET`."""
+        if change.id <= self.last_change:  # a restore has read the change from the log already
+            return
+        self.last_change = change.id
+        self.changed_at = change.at
+        self._take_settings(LoopSettings.from_json(change.settings))
+        if change.by == FORGET:
+            self.model = self.model.renew(self.settings)
+        else:
+            self.model = self.model.carry(self.settings, self.newest)
+
+    def learn(self, lessons: Iterable[Lesson]) -> None:
+        """Learn lessons in the order of the log; lessons learned before are skipped."""
+        for lesson in lessons:
+            if lesson.id <= self.last_lesson:
+                continue
+            moment = Moment(lesson.round, lesson.ranked_at)
+            if lesson.kind == "amend":
+                self.model.amend(lesson.features, lesson.value, moment)
+            elif self.model.learn(lesson.features, lesson.value, moment):
+                half_life = self.model.half_life
+                seconds = half_life if math.isfinite(half_life) else None
+                self.unwritten_changes.append(HalfLifeChange(lesson.id, lesson.at, seconds))
+            self.newest = max(self.newest, moment)
+            self.last_lesson = lesson.id
+            self.lessons_since_snapshot += 1
+
+    def is_long_lesson(self, lessons: Sequence[Lesson]) -> bool:
+        """Whether lessons take so long to learn that other loops must not wait for them."""
+        return self.model.is_long_lesson([lesson.features for lesson in lessons])
+
+    @property
+    def needs_snapshot(self) -> bool:
+        """Whether the lessons since the last snapshot are worth the bytes of a new one."""
+        lessons = self.model.size_bytes // SNAPSHOT_BYTES_PER_LESSON
+        return self.lessons_since_snapshot >= max(SNAPSHOT_EVERY_LESSONS, lessons)
+
+    def encode_snapshot(self) -> bytes:
+        """The belief as the store keeps it."""
+        return encode_snapshot(self.model, self.newest, self.id, self.last_lesson)
+
+
+def teach(fold: LogFold, result: Any) -> None:
+    """Let a fold apply the result of an operation; called in the order of the log."""
+    lessons: Sequence[Lesson] = getattr(result, "lessons", ())
+    if type(result) is PutDecisionResult and not lessons and not fold.must_restore:
+        return  # nothing follows from most decisions
+    is_long = (
+        isinstance(result, (SettingsChange, LogNews))
+        or fold.must_restore
+        or (bool(lessons) and (fold.has_missed(lessons[0]) or fold.is_long_lesson(lessons)))
+    )
+    fold.work.run(partial(_apply_result, fold, result), is_long)
+
+
+def restore_if_outdated(fold: LogFold) -> None:
+    """Read the log again if it may hold more than a fold has applied."""
+    if fold.must_restore or fold.is_outdated():
+        fold.restore()
+
+
+def _catch_up(fold: LogFold) -> bool:
+    """Read what a fold has missed; False if the log cannot be read now."""
+    try:
+        fold.catch_up()
+    except StoreError:
+        fold.must_restore = True
+        return False
+    return True
+
+
+def _learn(fold: LogFold, lessons: Sequence[Lesson]) -> None:
+    """Learn lessons, after all that the log has before them."""
+    for lesson in lessons:
+        if fold.has_missed(lesson) and not _catch_up(fold):
+            return
+        fold.learn([lesson])
+
+
+def _change_settings(fold: LogFold, change: SettingsChange) -> None:
+    """Take over new settings, after all that the log has before them."""
+    if not fold.has_missed_change(change) or _catch_up(fold):
+        fold.change_settings(change)
+
+
+def _apply_result(fold: LogFold, result: Any) -> None:
+    if isinstance(result, StoreError):
+        # The operation may be in the log although its acknowledgement was lost.
+        fold.must_restore |= is_database_failure(result)
+    elif fold.must_restore:
+        with suppress(StoreError):
+            fold.restore()
+    elif isinstance(result, RESULTS_WITH_LESSONS):
+        _learn(fold, result.lessons)
+    elif isinstance(result, LogNews):
+        if fold.is_behind(result.lesson, result.change):
+            _catch_up(fold)
+    elif isinstance(result, SettingsChange):
+        _change_settings(fold, result)
