@@ -27,7 +27,7 @@ from windvane._terminal.tables import Cell, format_table
 from windvane.beliefs.bank.bank import MAX_FILL, MAX_PLACES
 from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.offered_actions import parse_offer
+from windvane.service.loops.rank_requests import parse_offer
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import RawRankRequest
 from windvane.service.store.log import Store

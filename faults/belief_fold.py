@@ -9,7 +9,7 @@ import numpy as np
 
 from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.snapshot import decode_snapshot
+from windvane.service.sharing.snapshots import decode_snapshot
 from windvane.service.store.log import LogReader, SnapshotKey
 
 
@@ -44,7 +44,7 @@ def read_loop_beliefs(location: str, name: str, model: bytes) -> LoopBeliefs:
         restored, folded = Loop(row, log), Loop(row, bare_log)
     return LoopBeliefs(
         restored.last_lesson,
-        digest_model(LearnerModel.load(restored.settings, snapshot.policy)),
+        digest_model(LearnerModel.load(restored.settings, snapshot.model)),
         digest_model(restored.model),
         digest_model(folded.model),
     )

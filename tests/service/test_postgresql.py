@@ -18,7 +18,7 @@ from server_process import BASE, Client, Nursery, Server, wait_for_health
 from windvane.cli import main
 from windvane.errors import StoreError
 from windvane.learner import Learner
-from windvane.service.loops.snapshot import decode_snapshot
+from windvane.service.sharing.snapshots import decode_snapshot
 from windvane.service.store.database import resolve_url
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
@@ -58,7 +58,7 @@ def play(client: Client, events: range) -> list[object]:
 def model(client: Client) -> list[object]:
     """What is believed, to the last bit, and how many rounds there were."""
     packed = decode_snapshot(client.call("GET", f"{BASE}/model").body)
-    learner = Learner.load(io.BytesIO(packed.policy))
+    learner = Learner.load(io.BytesIO(packed.model))
     return [learner.round, packed.newest[0], read_learner_bits(learner)]
 
 

@@ -11,7 +11,7 @@ import windvane as wv
 from server_process import Client
 from store_helpers import SECOND
 from windvane.beliefs.bank.lesson_codec import encode_lesson
-from windvane.service.loops.loop import cut_offer
+from windvane.service.loops.rank_requests import cut_offer
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.log import Store
 from windvane.service.store.rows import DecisionRow

@@ -8,7 +8,7 @@ from typing import Any
 
 from server_process import BASE, Answer, Client, Server
 from windvane.learner import Learner
-from windvane.service.loops.snapshot import decode_snapshot
+from windvane.service.sharing.snapshots import decode_snapshot
 from windvane.service.store.log import Store
 from windvane.service.store.rows import Funnel
 from windvane.types import Floats
@@ -45,7 +45,7 @@ class LoopClient:
         return self.client.call(method, f"{self.path}{BASE}{path}", body)
 
     def learner(self) -> Learner:
-        return Learner.load(io.BytesIO(decode_snapshot(self.call("GET", "/model").body).policy))
+        return Learner.load(io.BytesIO(decode_snapshot(self.call("GET", "/model").body).model))
 
     def lessons(self) -> int:
         """How many rewards the loop has learned."""

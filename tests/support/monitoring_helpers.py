@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.offered_actions import Offer
+from windvane.service.loops.rank_requests import OfferedActions
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import Action, RankRequest
@@ -29,7 +29,7 @@ def create_loop(store: Store, settings: LoopSettings) -> Loop:
 def put_one_decision(store: Store, loop: Loop, *names: str) -> None:
     """Write one decision between some actions, with the event id e."""
     request = RankRequest(actions=[Action(name, []) for name in names], event_id="e")
-    decision = loop.decide(request, Offer(request.actions))
+    decision = loop.decide(request, OfferedActions(request.actions))
     store.submit(PutDecision(decision, loop.terms)).result(20)
 
 

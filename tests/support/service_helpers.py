@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windvane.errors import StoreError
-from windvane.service.loops.offered_actions import parse_offer
+from windvane.service.loops.rank_requests import parse_offer
 from windvane.service.loops.service import Service
 from windvane.service.store.log import Store
 from windvane.service.store.writer.writer_client import WriteFailures

@@ -8,7 +8,7 @@ from policy_access import read_learner_bits
 from server_process import BASE, Client
 from windvane.learner import Learner
 from windvane.service.loops.learner_model import LearnerModel
-from windvane.service.loops.snapshot import decode_snapshot
+from windvane.service.sharing.snapshots import decode_snapshot
 
 ACTIONS = [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea", "soup")]
 BODY = {"actions": ACTIONS}
@@ -27,7 +27,7 @@ def wait_until(is_true: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -
 def read_bits(client: Client, loop: str = "") -> tuple[int, dict[str, bytes]]:
     """How many lessons a server has learned, and its belief to the last bit."""
     packed = decode_snapshot(client.call("GET", f"{loop}{BASE}/model").body)
-    learner = Learner.load(io.BytesIO(packed.policy))
+    learner = Learner.load(io.BytesIO(packed.model))
     return learner.bank.lessons, read_learner_bits(learner)
 
 

@@ -15,7 +15,7 @@ from windvane.beliefs.bank.sides import pack_context
 from windvane.errors import StoreError
 from windvane.features.packed_features import pack_actions
 from windvane.service.clock import MICROSECONDS_PER_SECOND
-from windvane.service.loops.loop import cut_offer
+from windvane.service.loops.rank_requests import cut_offer
 from windvane.service.schemas import Action
 from windvane.service.store.log import Store
 from windvane.service.store.rows import DecisionRow, Funnel

@@ -20,7 +20,6 @@ from windvane.service.errors import LoopExistsError
 from windvane.service.evaluations.auto_optimization import run_auto_optimization
 from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.loops.learner_model import compile_kernels
-from windvane.service.loops.log_sharing import LogSharing
 from windvane.service.loops.maintenance import (
     run_clock,
     run_reclaim,
@@ -30,9 +29,10 @@ from windvane.service.loops.maintenance import (
 )
 from windvane.service.loops.service import Service
 from windvane.service.loops.settings import LoopSettings
-from windvane.service.loops.sharing_tasks import leave, run_following, run_heartbeats
 from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.monitoring.metrics import Metrics
+from windvane.service.sharing.servers import LogSharing
+from windvane.service.sharing.tasks import leave, run_following, run_heartbeats
 from windvane.service.store.database import resolve_url
 from windvane.service.store.files.withdrawal_file import (
     open_abandoned_withdrawal_files,

@@ -14,7 +14,7 @@ from starlette.types import Scope
 
 from windvane.errors import SettingError
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.offered_actions import Offer
+from windvane.service.loops.rank_requests import OfferedActions
 from windvane.service.loops.service import Service
 from windvane.service.schemas import RankOptions
 from windvane.service.store.rows import DecisionRow
@@ -170,7 +170,9 @@ class TracedService(Service):
         self._contexts: dict[int, Context] = {}  # of the rank requests that are answered now
         super().__init__(*arguments)
 
-    async def _rank(self, loop: Loop, request: RankOptions, offer: Offer, text: str) -> bytes:
+    async def _rank(
+        self, loop: Loop, request: RankOptions, offer: OfferedActions, text: str
+    ) -> bytes:
         # A long decision is made in a thread, which knows the request but not its context.
         context = self._tracing.read_context()
         if context is None:
@@ -182,7 +184,12 @@ class TracedService(Service):
             del self._contexts[id(request)]
 
     def _decide(
-        self, loop: Loop, request: RankOptions, offer: Offer, text: str, round_: int | None = None
+        self,
+        loop: Loop,
+        request: RankOptions,
+        offer: OfferedActions,
+        text: str,
+        round_: int | None = None,
     ) -> DecisionRow:
         context = self._contexts.get(id(request))
         if context is None:

@@ -17,8 +17,8 @@ from server_process import BASE, Client
 from service_helpers import make_service
 from store_helpers import make_decision
 from windvane.service.errors import TooManyRequestsError
-from windvane.service.loops import decision_stream
-from windvane.service.loops.decision_stream import DecisionStream, StreamQuery
+from windvane.service.loops import decision_pages
+from windvane.service.loops.decision_pages import DecisionStream, StreamQuery
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.log import Store
 from windvane.service.store.queries.decision_queries import StreamRow
@@ -106,10 +106,10 @@ def test_a_sum_is_final_after_the_wait_time(
     assert decision["reward"] == 0.75
     row = StreamRow(1, "e", 1000, "Online", False, 1000, 0, b"", "[]", 0.75, "amend", False)
     summing, earliest = RewardTerms(500, True), RewardTerms(500, False)
-    assert not decision_stream._is_final(row, summing, 1500)
-    assert decision_stream._is_final(row, summing, 1501)
-    assert decision_stream._is_final(row, earliest, 0)
-    assert not decision_stream._is_final(row._replace(is_waiting=True), earliest, 1501)
+    assert not decision_pages._is_final(row, summing, 1500)
+    assert decision_pages._is_final(row, summing, 1501)
+    assert decision_pages._is_final(row, earliest, 0)
+    assert not decision_pages._is_final(row._replace(is_waiting=True), earliest, 1501)
 
 
 def test_a_reader_waits_for_the_next_decision(loop: Callable[..., LoopClient]) -> None:
@@ -166,7 +166,7 @@ async def stay() -> bool:
 def test_waits_are_bounded_and_end_with_the_reader_and_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decision_stream, "MAX_WAITING_READERS", 2)
+    monkeypatch.setattr(decision_pages, "MAX_WAITING_READERS", 2)
 
     async def play() -> None:
         with Store(tmp_path / "data") as store:

@@ -17,7 +17,7 @@ from store_helpers import SECOND, make_features
 from windvane.learner import Learner
 from windvane.service.clock import read_wall_us
 from windvane.service.loops.settings import LoopSettings
-from windvane.service.loops.snapshot import decode_snapshot
+from windvane.service.sharing.snapshots import decode_snapshot
 from windvane.service.store.log import Store
 from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer.decision_operations import PutDecision
@@ -179,7 +179,7 @@ def test_the_log_is_kept_for_as_many_days_as_it_is_told(
             server.wait()
             with closing(server.client()) as client:
                 packed = decode_snapshot(client.call("GET", f"{BASE}/model").body)
-            learner = Learner.load(io.BytesIO(packed.policy))
+            learner = Learner.load(io.BytesIO(packed.model))
             assert learner.bank.lessons == 2
             assert learner.round == sum(b"new") + 1
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from server_process import Server
 from windvane.service.api.routes import build_document
-from windvane.service.loops.decision_stream import MAX_WAIT_SECONDS
+from windvane.service.loops.decision_pages import MAX_WAIT_SECONDS
 from windvane.service.loops.settings import LOOP_NAME
 
 pytest.importorskip("schemathesis", reason="pip install schemathesis to test this")

@@ -6,7 +6,7 @@ import pytest
 
 from policy_access import read_bits, read_learner_bits
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.offered_actions import Offer
+from windvane.service.loops.rank_requests import OfferedActions
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import Action, RankRequest
@@ -16,7 +16,7 @@ from windvane.service.store.writer.loop_operations import PutLoop, PutSettings
 from windvane.service.store.writer.reward_operations import PutReward
 
 REQUEST = RankRequest(actions=[Action(name, [{"name": name}]) for name in ("ice", "tea")])
-OFFER = Offer(REQUEST.actions)
+OFFER = OfferedActions(REQUEST.actions)
 
 
 def create_loop(store: Store, half_life: str) -> Loop:

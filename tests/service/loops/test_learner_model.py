@@ -15,11 +15,12 @@ from windvane.beliefs.bank.layout import LOSS
 from windvane.beliefs.bank.lesson_format import is_lesson
 from windvane.service.errors import RankRequestError
 from windvane.service.loops.learner_model import SUMMARY_SIZE
-from windvane.service.loops.loop import FORGET, Loop
-from windvane.service.loops.offered_actions import Offer
+from windvane.service.loops.loop import Loop
+from windvane.service.loops.rank_requests import OfferedActions
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import Action, RankRequest
+from windvane.service.sharing.fold import FORGET
 from windvane.service.store.log import Store
 from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer.decision_operations import PutDecision
@@ -57,7 +58,7 @@ def make_request(number: int, **options: object) -> RankRequest:
 
 def decide(store: Store, loop: Loop, number: int, **options: object) -> DecisionRow:
     request = make_request(number, event_id=f"e{number}", **options)
-    decision = loop.decide(request, Offer(request.actions))
+    decision = loop.decide(request, OfferedActions(request.actions))
     decision = decision._replace(at=number * HOUR_US)
     store.submit(PutDecision(decision, loop.terms)).result(20)
     return decision
@@ -259,7 +260,7 @@ def test_a_row_with_too_many_crossings_is_refused(store: Store) -> None:
     many = {f"f{k}": 1.0 for k in range(300)}
     request = RankRequest(context_features=[many], actions=[Action("a", [many])])
     with pytest.raises(RankRequestError, match="at most 65536 crossings, got"):
-        loop.decide(request, Offer(request.actions))
+        loop.decide(request, OfferedActions(request.actions))
     assert loop.model.round == 0
 
 
@@ -277,7 +278,7 @@ def test_an_estimate_is_the_sum_of_its_explanation(store: Store) -> None:
     request = make_request(3)
     context, actions = request.context_features, request.actions
     estimates = loop.model.estimate_actions(context, actions)
-    features = loop.model.encode_action(context, Offer(actions).packed_actions, 2)
+    features = loop.model.encode_action(context, OfferedActions(actions).packed_actions, 2)
     assert loop.model.predict(features, loop.newest) == pytest.approx(estimates[2], abs=1e-12)
     for index in range(len(ARMS)):
         parts = loop.model.explain(context, actions, index)

@@ -12,13 +12,13 @@ from sqlalchemy import func, select
 
 from policy_access import read_bits
 from service_helpers import OFFER, make_service
-from windvane.service.loops import loop as loop_module
 from windvane.service.loops import maintenance
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.offered_actions import parse_offer
+from windvane.service.loops.rank_requests import parse_offer
 from windvane.service.loops.service import Service
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import RankOptions
+from windvane.service.sharing import fold
 from windvane.service.store.log import Store
 from windvane.service.store.schema import SNAPSHOT_PART_BYTES, snapshot_parts
 from windvane.service.store.writer.loop_operations import PutSnapshotPart
@@ -86,7 +86,7 @@ def test_a_snapshot_is_due_after_lessons_of_the_loop_itself(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> None:
-        monkeypatch.setattr(loop_module, "SNAPSHOT_EVERY_LESSONS", 4)
+        monkeypatch.setattr(fold, "SNAPSHOT_EVERY_LESSONS", 4)
         service, writer = make_service(store)
         for name in ("busy", "quiet"):
             await service.create_loop(name, LoopSettings(), "test")

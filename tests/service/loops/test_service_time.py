@@ -18,7 +18,7 @@ from windvane.service.loops.maintenance import (
     expire_decisions,
     store_clock,
 )
-from windvane.service.loops.offered_actions import Offer
+from windvane.service.loops.rank_requests import OfferedActions
 from windvane.service.loops.service import Service
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import Action, RankOptions
@@ -29,7 +29,7 @@ from windvane.service.store.writer.loop_operations import PutLoop
 from windvane.service.store.writer.reward_matching import RewardTerms
 from windvane.service.store.writer.server_operations import PutClock, StepClock
 
-OFFER = Offer([Action(name, [{"name": name}]) for name in ("ice", "tea")])
+OFFER = OfferedActions([Action(name, [{"name": name}]) for name in ("ice", "tea")])
 SETTINGS = LoopSettings(half_life="7 days")  # a wait of 10 minutes, 90 days in the log
 WAIT_MINUTES = 10
 TICK = 6 * SECOND  # between two rounds of background work

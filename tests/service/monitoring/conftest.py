@@ -7,7 +7,7 @@ import pytest
 
 from monitoring_helpers import ChangedLoop, create_loop
 from store_helpers import SECOND, TERMS
-from windvane.service.loops.offered_actions import Offer
+from windvane.service.loops.rank_requests import OfferedActions
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import Action, RankRequest
 from windvane.service.store.log import Store
@@ -26,7 +26,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChangedLoop]:
             actions = [Action(name, []) for name in names]
             request = RankRequest(actions=actions, event_id=f"e{k}")
             at = k * SECOND
-            decision = loop.decide(request, Offer(actions))._replace(at=at)
+            decision = loop.decide(request, OfferedActions(actions))._replace(at=at)
             store.submit(PutDecision(decision, loop.terms))
             is_liked = (names[decision.chosen] == "a") == (k < change)
             value = float(random.random() < (0.9 if is_liked else 0.1))

@@ -12,7 +12,7 @@ from policy_access import read_bits, read_learner_bits
 from store_helpers import TERMS
 from windvane.service.loops.learner_model import Moment
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.offered_actions import Offer
+from windvane.service.loops.rank_requests import OfferedActions
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring.event_report import report_event
 from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
@@ -45,7 +45,7 @@ def test_follower_dashboard_and_report_agree_with_the_played_loop(tmp_path: Path
                 event_id=f"e{k}",
                 excluded_actions=["c"] if k % 2 else [],
             )
-            decision = loop.decide(request, Offer(request.actions))
+            decision = loop.decide(request, OfferedActions(request.actions))
             store.submit(PutDecision(decision, loop.terms)).result(20)
             value = float(names[decision.chosen] == "a")
             moment = Moment(decision.round, decision.at)
@@ -146,7 +146,7 @@ def test_a_changed_share_of_clicks_is_found_once_no_earlier_decision_waits(tmp_p
     with Store(tmp_path) as store:
         loop = create_loop(store, LoopSettings(half_life="never"))
         request = RankRequest(actions=[Action("a", []), Action("b", [])])
-        offer = Offer(request.actions)
+        offer = OfferedActions(request.actions)
         for k, reward in enumerate(rewards):
             decision = loop.decide(request, offer)._replace(at=k, event_id=f"e{k}")
             store.submit(PutDecision(decision, loop.terms))

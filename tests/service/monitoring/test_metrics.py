@@ -12,7 +12,6 @@ from sqlalchemy import Executable
 
 from monitoring_helpers import ChangedLoop, put_one_decision
 from windvane.errors import StoreError
-from windvane.service.loops.log_sharing import LogSharing
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring import loop_metrics
@@ -25,6 +24,7 @@ from windvane.service.monitoring.request_metrics import (
     REQUESTS,
     RequestMetrics,
 )
+from windvane.service.sharing.servers import LogSharing
 from windvane.service.store.log import LogReader, Store
 from windvane.service.store.writer.loop_operations import PutLoop
 

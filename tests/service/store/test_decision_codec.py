@@ -10,8 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from windvane.errors import StoreError
 from windvane.features.encoder import Encoder
-from windvane.service.loops.loop import cut_offer
-from windvane.service.loops.offered_actions import parse_offer
+from windvane.service.loops.rank_requests import cut_offer, parse_offer
 from windvane.service.store.decision_codec import (
     pack_features,
     rebuild_answer,

@@ -23,12 +23,12 @@ from windvane.errors import StoreError
 from windvane.learner import Learner
 from windvane.service.app import create_app
 from windvane.service.clock import ServiceClock
-from windvane.service.loops.log_application import teach
-from windvane.service.loops.loop import FORGET, Loop
+from windvane.service.loops.loop import Loop
 from windvane.service.loops.maintenance import expire_decisions
 from windvane.service.loops.service import Service
 from windvane.service.loops.settings import LoopSettings
-from windvane.service.loops.snapshot import decode_snapshot
+from windvane.service.sharing.fold import FORGET, teach
+from windvane.service.sharing.snapshots import decode_snapshot
 from windvane.service.store.log import Store
 from windvane.service.store.rows import Funnel, LoopRow
 from windvane.service.store.writer import writer_client
@@ -43,7 +43,7 @@ SETTINGS = {"halfLife": "50 rounds", "rewardAggregation": "sum"}
 
 def read_belief(client: Client) -> tuple[int, dict[str, bytes]]:
     packed = decode_snapshot(client.call("GET", f"{BASE}/model").body)
-    learner = Learner.load(io.BytesIO(packed.policy))
+    learner = Learner.load(io.BytesIO(packed.model))
     return learner.bank.lessons, read_learner_bits(learner)
 
 

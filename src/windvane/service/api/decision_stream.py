@@ -15,7 +15,7 @@ from windvane.service.api.requests import (
     read_whole_number,
 )
 from windvane.service.api.responses import JSON_MEDIA_TYPE
-from windvane.service.loops.decision_stream import MAX_PAGE_DECISIONS, MAX_WAIT_SECONDS, StreamQuery
+from windvane.service.loops.decision_pages import MAX_PAGE_DECISIONS, MAX_WAIT_SECONDS, StreamQuery
 
 IDS = WholeNumbers(0, 2**63 - 1)
 PAGE_SIZES = WholeNumbers(1, MAX_PAGE_DECISIONS)

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from windvane.service.api.errors import ApiError
 from windvane.service.api.requests import get_header, get_loop_name, parse_body, read_body
 from windvane.service.api.responses import send_response
-from windvane.service.loops.offered_actions import parse_offer
+from windvane.service.loops.rank_requests import parse_offer
 from windvane.service.loops.service import Service
 from windvane.service.schemas import RawRankRequest, RewardRequest
 

@@ -7,7 +7,7 @@ from windvane.service.api.events import EventEndpoint, ReadBody
 from windvane.service.api.requests import get_loop_name, parse_body
 from windvane.service.errors import EventIdError
 from windvane.service.invalid_values import describe_invalid_value
-from windvane.service.loops.event_ids import check_event_id
+from windvane.service.loops.rank_requests import check_event_id
 from windvane.service.loops.service import Service
 from windvane.service.schemas import (
     RewardBatchRequest,

@@ -20,9 +20,8 @@ from windvane.errors import FeatureError, SettingError
 from windvane.evaluation.log_batch import DecisionFeatures, Log, LogBatch
 from windvane.features.packed_features import pack_actions
 from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
-from windvane.service.loops.event_ids import MAX_EVENT_ID_LENGTH
 from windvane.service.loops.learner_model import LearnerModel
-from windvane.service.loops.loop import cut_offer
+from windvane.service.loops.rank_requests import MAX_EVENT_ID_LENGTH, cut_offer
 from windvane.service.loops.settings import LoopSettings, check_loop_name
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store

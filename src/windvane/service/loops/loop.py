@@ -1,54 +1,28 @@
-"""One loop: its settings, its belief, and how it decides and learns.
-
-The log is the durable part. The belief is a fold over the lessons of the log in the order of their
-ids, and nothing else changes it: a belief that was restored from a snapshot and then learned the
-later lessons has the same bits as one that learned them all.
-"""
+"""One loop: how it decides. What it has learned is the fold over its log (`sharing/fold.py`)."""
 
 import asyncio
-import logging
+import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
 from windvane.errors import FeatureError
-from windvane.service.clock import ServiceClock
+from windvane.service.clock import MICROSECONDS_PER_SECOND, ClockStep, ServiceClock
 from windvane.service.errors import RankRequestError
-from windvane.service.loops.event_ids import make_event_id
-from windvane.service.loops.expiry_schedule import ExpirySchedule
-from windvane.service.loops.learner_model import Choice, LearnerModel, Moment
-from windvane.service.loops.log_sharing import LessonLags
-from windvane.service.loops.offered_actions import Offer
-from windvane.service.loops.round_supply import RoundSupply
-from windvane.service.loops.settings import LoopSettings
-from windvane.service.loops.snapshot import SnapshotContent, compute_checksum
-from windvane.service.loops.snapshot_loading import list_changes_before, load_newest_snapshot
-from windvane.service.loops.work_queue import WorkQueue
+from windvane.service.loops.learner_model import Choice
+from windvane.service.loops.rank_requests import OfferedActions, cut_offer, make_event_id
 from windvane.service.schemas import RankOptions
-from windvane.service.store.decision_codec import render_answer
+from windvane.service.sharing.fold import LogFold
 from windvane.service.store.log import LogReader
-from windvane.service.store.rows import (
-    DecisionRow,
-    HalfLifeChange,
-    Lesson,
-    LogPosition,
-    LoopRow,
-    SettingsChange,
-)
-from windvane.service.store.writer.reward_matching import RewardTerms
+from windvane.service.store.rows import DecisionRow, LoopRow
 
-FORGET = "forget"  # author of a change of settings that also deletes the belief
 # Beyond one of these, work takes more than some milliseconds, and is done in a thread.
 MAX_SHORT_TEXT = 1 << 15  # characters of a rank request
 MAX_SHORT_CROSSINGS = 1 << 17  # of context and actions, estimated from the size of their text
-SNAPSHOT_EVERY_LESSONS = 1000  # of the loop itself, or more if a snapshot is large
-SNAPSHOT_BYTES_PER_LESSON = 1 << 12  # at most, on average
-CATCH_UP_LESSONS = 1000  # that are read at a time
 CHARACTERS_PER_NUMBER = 4  # of a request with many features; two are the fewest
 _encode_json = msgspec.json.Encoder().encode
-logger = logging.getLogger("windvane.service")
 
 
 class ExpirySchedule:
@@ -92,7 +66,7 @@ class ExpirySchedule:
 
 
 class Loop(LogFold):
-    """One loop in memory. It decides and learns; the store makes its decisions durable."""
+    """One loop in memory: it decides by what it has learned; the log makes decisions durable."""
 
     def __init__(self, row: LoopRow, store: LogReader, clock: ServiceClock | None = None) -> None:
         super().__init__(row, store, clock or ServiceClock(store.find_newest_time()))
@@ -105,7 +79,7 @@ class Loop(LogFold):
     def decide(
         self,
         request: RankOptions,
-        offer: Offer,
+        offer: OfferedActions,
         text: str | None = None,
         degraded: bool = False,
         round_: int | None = None,
@@ -158,12 +132,14 @@ class Loop(LogFold):
             offer_at=offer_at,
         )
 
-    def is_long_rank(self, offer: Offer, text_size: int) -> bool:
+    def is_long_rank(self, offer: OfferedActions, text_size: int) -> bool:
         """Whether a rank takes so long that other loops must not wait for it."""
         crossings = (text_size - offer.text_size) * offer.text_size // CHARACTERS_PER_NUMBER**2
         return text_size > MAX_SHORT_TEXT or crossings > MAX_SHORT_CROSSINGS
 
-    def _choose(self, request: RankOptions, offer: Offer, places: Sequence[int], at: int) -> Choice:
+    def _choose(
+        self, request: RankOptions, offer: OfferedActions, places: Sequence[int], at: int
+    ) -> Choice:
         """Choose among `places`, by the model or, in mode Apprentice, the first of them."""
         try:
             context, actions = request.context_features, offer.packed_actions

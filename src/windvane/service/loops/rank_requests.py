@@ -131,7 +131,9 @@ def render(decision: DecisionRow, offer: OfferedActions) -> bytes:
     )
 
 
-def explain_actions(model: LearnerModel, request: RankOptions, offer: OfferedActions) -> list[ActionExplanation]:
+def explain_actions(
+    model: LearnerModel, request: RankOptions, offer: OfferedActions
+) -> list[ActionExplanation]:
     """Explain the present estimate of each action; empty if the features cannot be read.
 
     The scores of an action add up to its estimate, unless some were left out.

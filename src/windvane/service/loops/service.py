@@ -4,14 +4,13 @@ A decision, a reward or a change of settings counts once it is in the log; the l
 follows from it in the order of the log. If the log or a loop fails, rank requests are answered
 with the first action, and nothing is learned of them: the service is degraded.
 
-If other servers share the log, a loop also learns what they write. A lesson names what the log had
-before it, so that a loop that has missed something reads it first.
+If other servers share the log, a loop also learns what they write: see `windvane.service.sharing`.
 """
 
 import asyncio
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -25,21 +24,25 @@ from windvane.service.errors import (
     RewardRequestError,
     TooManyRequestsError,
     UnknownEventError,
+    UnknownLoopError,
 )
-from windvane.service.loops.decision_stream import DecisionStream
-from windvane.service.loops.event_ids import check_event_id
-from windvane.service.loops.inference_explanation import add_explanation, explain_actions
-from windvane.service.loops.log_application import restore_if_outdated, teach
-from windvane.service.loops.log_sharing import LogSharing
-from windvane.service.loops.loop import FORGET, Loop, render
-from windvane.service.loops.loop_registry import LoopRegistry
-from windvane.service.loops.offered_actions import Offer
-from windvane.service.loops.round_supply import RoundSupply
-from windvane.service.loops.settings import LoopSettings, check_loop_name
+from windvane.service.loops.decision_pages import DecisionStream
+from windvane.service.loops.loop import Loop
+from windvane.service.loops.rank_requests import (
+    OfferedActions,
+    add_explanation,
+    check_event_id,
+    explain_actions,
+    render,
+)
+from windvane.service.loops.settings import LOOP_NAME, LoopSettings, check_loop_name
 from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.schemas import RankOptions
+from windvane.service.sharing.fold import FORGET, restore_if_outdated, teach
+from windvane.service.sharing.rounds import RoundSupply
+from windvane.service.sharing.servers import LogSharing
 from windvane.service.store.log import LogReader
-from windvane.service.store.rows import DecisionRow
+from windvane.service.store.rows import DecisionRow, LoopRow
 from windvane.service.store.writer.decision_operations import Activate, PutDecision
 from windvane.service.store.writer.group_commit import TOO_LONG, Operation
 from windvane.service.store.writer.log_news import LogNews
@@ -73,6 +76,79 @@ MAYBE_COMMITTED = ("unreachable", "disk")
 
 Result = TypeVar("Result")
 logger = logging.getLogger("windvane.service")
+
+
+class LoopRegistry:
+    """The loops of one log by name or id; each is loaded at the start or when it is first used.
+
+    A loop that cannot be loaded does not keep the others from their work.
+    """
+
+    def __init__(
+        self, store: LogReader, clock: ServiceClock, prepare: Callable[[Loop], None]
+    ) -> None:
+        """Load all loops that the log has; `prepare` gets each loop once it is loaded."""
+        self._store = store
+        self._clock = clock
+        self._prepare = prepare
+        self.loops: dict[str, Loop] = {}
+        self._loops_by_id: dict[int, Loop] = {}
+        self.failures: dict[str, str] = {}  # why loops could not be loaded, by name
+        for row in store.list_loops():
+            self._try_to_load(row)
+        if self.failures and not self.loops:
+            reasons = "; ".join(self.failures.values())
+            raise StoreError(f"serve: the loops cannot be loaded ({reasons})", "broken")
+        for reason in self.failures.values():
+            logger.error(reason)
+        for loop_id, at in store.list_waiting_times():
+            if loop_id in self._loops_by_id:
+                self._loops_by_id[loop_id].expiries.add(at)
+
+    def has(self, name: str) -> bool:
+        """Whether the log has a loop of this name, loaded or not."""
+        return name in self.loops or name in self.failures
+
+    async def get(self, name: str) -> Loop:
+        """Return the loop of a name; one that another process created is loaded on first use."""
+        if name in self.failures:
+            raise StoreError(f"store: {self.failures[name]}; restore a backup", "damaged")
+        if name not in self.loops:
+            is_possible = LOOP_NAME.fullmatch(name)
+            loop = await asyncio.to_thread(self._load, name) if is_possible else None
+            if loop is None:
+                raise UnknownLoopError(f"there is no loop {name!r}", "loop")
+            self._add(loop)
+        return self.loops[name]
+
+    def find_by_id(self, loop_id: int) -> Loop | None:
+        """Return the loop of an id, unless it is not loaded."""
+        return self._loops_by_id.get(loop_id)
+
+    def _try_to_load(self, row: LoopRow) -> None:
+        """Load a loop, or keep the reason why it cannot be loaded."""
+        try:
+            self._add(Loop(row, self._store, self._clock))
+        except Exception as error:
+            if isinstance(error, StoreError) and error.kind in ("locked", "unreachable"):
+                raise
+            sentence = f"{type(error).__name__}: {error}".splitlines()[0]
+            self.failures[row.name] = f"loop {row.name} cannot be loaded: {sentence}"
+
+    def _load(self, name: str) -> Loop | None:
+        row = self._store.find_loop(name)
+        if row is None:
+            return None
+        loop = Loop(row, self._store, self._clock)
+        for _, at in self._store.list_waiting_times(loop.id):
+            loop.expiries.add(at)
+        return loop
+
+    def _add(self, loop: Loop) -> None:
+        if loop.name in self.loops:  # it was loaded meanwhile
+            return
+        self.loops[loop.name] = self._loops_by_id[loop.id] = loop
+        self._prepare(loop)
 
 
 class Service:
@@ -152,7 +228,9 @@ class Service:
             raise LoopExistsError(f"there is a loop {name!r} already", "name") from None
         return await self.get_loop(name)
 
-    async def rank(self, loop_name: str, request: RankOptions, offer: Offer, text: str) -> bytes:
+    async def rank(
+        self, loop_name: str, request: RankOptions, offer: OfferedActions, text: str
+    ) -> bytes:
         """The response to a rank request once the log has the decision.
 
         If the log cannot take the decision, the response is degraded: the first action.
@@ -161,14 +239,16 @@ class Service:
         answer = await self._rank(loop, request, offer, text)
         if not loop.settings.is_inference_explainability_enabled:
             return answer
-        explain = partial(explain_actions, loop, request, offer)
+        explain = partial(explain_actions, loop.model, request, offer)
         try:
             return add_explanation(answer, await loop.work.call(explain, is_long=True))
         except Exception:  # the decision is in the log, and its answer counts
             logger.exception("the decision %s cannot be explained", request.event_id)
             return answer
 
-    async def _rank(self, loop: Loop, request: RankOptions, offer: Offer, text: str) -> bytes:
+    async def _rank(
+        self, loop: Loop, request: RankOptions, offer: OfferedActions, text: str
+    ) -> bytes:
         if not (self.writer.is_ready and self.withdrawals.has_room()):
             self.writer.failures.add("PutDecision", WRITER_BEHIND, is_vague=True)
             replacement = self._degrade(loop, request, offer, text, WRITER_BEHIND)
@@ -216,7 +296,12 @@ class Service:
         return answer if kept.is_new else kept.answer
 
     def _decide(
-        self, loop: Loop, request: RankOptions, offer: Offer, text: str, round_: int | None = None
+        self,
+        loop: Loop,
+        request: RankOptions,
+        offer: OfferedActions,
+        text: str,
+        round_: int | None = None,
     ) -> DecisionRow:
         """A decision; a degraded one if a defect keeps the loop from choosing."""
         try:
@@ -229,7 +314,7 @@ class Service:
             return loop.decide(request, offer, text, degraded=True)
 
     def _degrade(
-        self, loop: Loop, request: RankOptions, offer: Offer, text: str, reason: str
+        self, loop: Loop, request: RankOptions, offer: OfferedActions, text: str, reason: str
     ) -> DecisionRow:
         """The decision of a degraded answer, because the log cannot take another one."""
         self._log_degraded(reason)

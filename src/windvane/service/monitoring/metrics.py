@@ -12,12 +12,12 @@ from prometheus_client.registry import Collector
 
 from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.json_logging import dropped_messages
-from windvane.service.loops.log_sharing import LAG_SECONDS_BUCKETS
 from windvane.service.loops.service import Service
 from windvane.service.monitoring.log_follower import LogFollowers
 from windvane.service.monitoring.loop_metrics import LOOP_METRICS, LoopMetrics
 from windvane.service.monitoring.metric_info import MetricInfo
 from windvane.service.monitoring.request_metrics import REQUEST_SECONDS, REQUESTS, RequestMetrics
+from windvane.service.sharing.servers import LAG_SECONDS_BUCKETS
 
 LIMITED_REQUESTS = MetricInfo(
     "windvane_limited_requests_total",

@@ -24,17 +24,8 @@ from windvane.service.sharing.snapshots import (
     list_changes_before,
     load_newest_snapshot,
 )
-from windvane.service.store.database_errors import is_database_failure
-from windvane.service.store.decision_operations import (
-    ActivateResult,
-    ExpireResult,
-    PutDecisionResult,
-)
+from windvane.service.store.database import is_database_failure
 from windvane.service.store.log import LogReader
-from windvane.service.store.log_news import LogNews
-from windvane.service.store.reward_batches import PutRewardsResult
-from windvane.service.store.reward_matching import RewardTerms
-from windvane.service.store.reward_operations import PutRewardResult
 from windvane.service.store.rows import (
     HalfLifeChange,
     Lesson,
@@ -42,6 +33,14 @@ from windvane.service.store.rows import (
     LoopRow,
     SettingsChange,
 )
+from windvane.service.store.writer.decision_operations import (
+    ActivateResult,
+    ExpireResult,
+    PutDecisionResult,
+)
+from windvane.service.store.writer.log_news import LogNews
+from windvane.service.store.writer.reward_matching import RewardTerms
+from windvane.service.store.writer.reward_operations import PutRewardResult, PutRewardsResult
 
 FORGET = "forget"  # author of a change of settings that also deletes the belief
 CATCH_UP_LESSONS = 1000  # that are read at a time
@@ -53,6 +52,10 @@ RESULTS_WITH_LESSONS = (
     PutRewardsResult,
     ActivateResult,
     ExpireResult,
+)
+FOLDED = (  # what a restore replaces
+    *("settings", "terms", "model", "newest", "last_lesson", "last_change", "changed_at"),
+    "lessons_since_snapshot",
 )
 logger = logging.getLogger("windvane.service")
 
@@ -95,7 +98,7 @@ class LogFold:
         If the log cannot be read, the loop stays as it was: a loop that had forgotten its round
         would decide in rounds that others had.
         """
-        before = dict(vars(self))
+        before = {name: getattr(self, name) for name in FOLDED}
         try:
             self._fold_log()
         except BaseException:

@@ -2,14 +2,19 @@
 
 import asyncio
 import random
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from policy_access import read_bits
 from service_helpers import OFFER
-from windvane.service.loops.log_application import teach
+from store_helpers import create_loop, put_decision, put_reward
+from windvane.errors import StoreError
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import RankOptions
+from windvane.service.sharing.fold import teach
 from windvane.service.store.log import Store
 from windvane.service.store.rows import LoopRow
 from windvane.service.store.writer.decision_operations import PutDecision
@@ -116,3 +121,34 @@ def test_a_server_whose_missing_lessons_were_deleted_loads_a_snapshot(where: str
         first, second = map(read_bits, duo.loops)
         assert first == second == fold(duo.row, store)
         assert duo.loops[1].model.observation_count == 7
+
+
+@pytest.mark.parametrize("failing", ["iterate_lessons", "find_last_round", "list_snapshots"])
+def test_a_log_that_cannot_be_read_leaves_the_loop_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise StoreError("store: the database is locked", "locked")
+
+    with Store(tmp_path) as store:
+        number = create_loop(store)
+        for event in ("a", "b"):
+            store.submit(put_decision(number, event)).result(20)
+            store.submit(put_reward(number, event)).result(20)
+        row = store.find_loop("home")
+        assert row is not None
+        loop = Loop(row, store)
+        loop.model.round = 500
+        belief, last_lesson = read_bits(loop), loop.last_lesson
+        loop.must_restore = True
+        with monkeypatch.context() as patch:
+            patch.setattr(store, failing, fail)
+            with pytest.raises(StoreError):
+                loop.restore()
+        assert loop.model.round == 500
+        assert read_bits(loop) == belief
+        assert (loop.last_lesson, loop.must_restore) == (last_lesson, True)
+        loop.restore()
+        assert loop.model.round == 500
+        assert read_bits(loop) == belief
+        assert not loop.must_restore

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from windvane.service.loops.log_sharing import LessonLags, LogSharing
+from windvane.service.sharing.servers import LessonLags, LogSharing
 from windvane.service.store.rows import Lesson
 from windvane.service.store.writer.server_operations import LEASE_SECONDS, HeartbeatResult
 

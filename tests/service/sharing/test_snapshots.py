@@ -133,23 +133,6 @@ def test_a_loop_that_cannot_be_loaded_does_not_stop_the_others(
         assert web.get("/metrics").status_code == 200
 
 
-def test_a_snapshot_without_a_checksum_is_read(tmp_path: Path, whole_log: PreparedLog) -> None:
-    import msgspec
-
-    from windvane.service.loops.snapshot import SnapshotContent, decode_snapshot
-
-    belief = whole_log.copy_to(tmp_path)
-    with closing(sqlite3.connect(tmp_path / "windvane.db")) as log:
-        for number, blob in log.execute("SELECT id, blob FROM snapshots").fetchall():
-            snapshot = decode_snapshot(blob)
-            old = msgspec.msgpack.encode(SnapshotContent(snapshot.policy, snapshot.newest))
-            log.execute("UPDATE snapshots SET blob = ? WHERE id = ?", (old, number))
-        log.commit()
-    with TestClient(create_app(str(tmp_path))) as web:
-        assert read_belief(web) == belief
-        assert "warnings" not in web.get("/healthz").json()
-
-
 @pytest.mark.parametrize(
     "damage", ["chosen = 1000000", "probabilities = x'00'", "actions = '[', offer = NULL"]
 )
