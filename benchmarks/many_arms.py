@@ -6,7 +6,7 @@ In one run, in alternating turns, so that a busy machine slows all of them alike
 - NumPy: xᵀθ̂ + z‖x‖_{V⁻¹} of every arm in float64, X@θ + z·√(Σ(X@F)²) with FFᵀ = V⁻¹, at once and
   in blocks that fit the cache, whichever is faster
 - rows: the same policy given the plain rows
-- prepared: the same policy given `wv.finite(rows)`
+- prepared: the same policy given `wv.sets.finite(rows)`
 
 The beliefs come from random arms, or from the policy's own choices; each choice is learned from, so
 that every round meets a new belief. `--json` prints the table for machines, `--arms K` takes fewer.
@@ -95,7 +95,7 @@ def in_blocks(rows: Floats, theta: Floats, factor: Floats, z: float) -> int:
 
 
 def measure(
-    policy: wv.Policy, rows: Floats, arms: wv.Finite, theta: Floats
+    policy: wv.Policy, rows: Floats, arms: wv.sets.Finite, theta: Floats
 ) -> dict[str, float | str]:
     """Median milliseconds of every way to choose, and the ratios that matter."""
     random = np.random.default_rng(2)
@@ -135,7 +135,7 @@ def main() -> None:
     count = int(sys.argv[sys.argv.index("--arms") + 1]) if "--arms" in sys.argv else 1_000_000
     random = np.random.default_rng(7)
     theta, rows = unit_rows(random, 1)[0], unit_rows(random, count)
-    arms = wv.finite(rows)
+    arms = wv.sets.finite(rows)
     found: list[dict[str, float | str]] = []
     for memory, seen, source in BELIEFS:
         for name, exploration in EXPLORATIONS.items():

@@ -16,7 +16,7 @@ STREETS = [
     for there in [(here[0], here[1] + 1), (here[0] + 1, here[1])]  # to the east, to the south
     if there in CORNERS
 ]
-ROUTES = wv.paths(STREETS, source=0, target=SIDE * SIDE - 1)
+ROUTES = wv.sets.paths(STREETS, source=0, target=SIDE * SIDE - 1)
 
 
 def minutes(jam: float) -> np.ndarray:

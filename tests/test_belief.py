@@ -28,6 +28,7 @@ from windvane.beliefs.full.widths import (
     measure_arms,
     read_width,
 )
+from windvane.errors import BeliefError
 
 GAMMAS = [0.05, 0.5, 0.9, 0.99, 0.999, 0.9999]
 
@@ -301,9 +302,9 @@ def test_a_policy_given_a_merged_belief_goes_on_as_if_it_had_learned_all(
 def test_memories_that_drop_observations_cannot_be_merged(memory: wv.Memory) -> None:
     """Sums do not contain the observations that are to be dropped later."""
     policy = wv.Policy(2, memory, wv.greedy(), seed=0)
-    with pytest.raises(wv.BeliefError, match="only beliefs of keep, discount, half_life can"):
+    with pytest.raises(BeliefError, match="only beliefs of keep, discount, half_life can"):
         policy.belief.merge(policy.belief)
-    with pytest.raises(wv.BeliefError, match="only keep, discount, half_life can be given"):
+    with pytest.raises(BeliefError, match="only keep, discount, half_life can be given"):
         policy.belief = policy.belief
 
 
@@ -320,13 +321,13 @@ def test_memories_that_drop_observations_cannot_be_merged(memory: wv.Memory) -> 
 def test_beliefs_of_other_settings_are_refused(other: wv.Policy) -> None:
     """A belief with another γ, memory, ridge or dimension can neither be merged nor assigned."""
     policy = wv.Policy(2, wv.discount(0.9), wv.greedy(), seed=0)
-    with pytest.raises(wv.BeliefError, match="must be the same"):
+    with pytest.raises(BeliefError, match="must be the same"):
         policy.belief.merge(other.belief)
-    with pytest.raises(wv.BeliefError, match="merge: a Belief must be given, got 3"):
+    with pytest.raises(BeliefError, match="merge: a Belief must be given, got 3"):
         policy.belief.merge(3)  # type: ignore[arg-type]
-    with pytest.raises(wv.BeliefError, match="belief: a Belief must be given, got 3"):
+    with pytest.raises(BeliefError, match="belief: a Belief must be given, got 3"):
         policy.belief = 3  # type: ignore[assignment]
-    with pytest.raises(wv.BeliefError, match="memory, ridge and dim of this policy are"):
+    with pytest.raises(BeliefError, match="memory, ridge and dim of this policy are"):
         policy.belief = other.belief
 
 
@@ -335,7 +336,7 @@ def test_an_invalid_belief_is_refused_and_changes_nothing(broken: float) -> None
     """A Gram matrix that is not finite, or negative, leaves the policy unchanged."""
     policy = learn_all(wv.discount(0.9), np.eye(2), np.ones(2))
     before = policy._arrays.block.tobytes(), policy._arrays.tally.tobytes()
-    with pytest.raises(wv.BeliefError):
+    with pytest.raises(BeliefError):
         policy.belief = replace(policy.belief, gram=np.full((2, 2), broken))
     assert (policy._arrays.block.tobytes(), policy._arrays.tally.tobytes()) == before
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 import windvane as wv
+from windvane import sets
 
 rows = np.random.default_rng(1).normal(size=(300, {DIM})) / {DIM} ** 0.5
 rewards = np.random.default_rng(2).normal(size=300)
@@ -53,7 +54,7 @@ for memory in ("window(200)", "window(64)", "kalman(0.01, 0.5)"):
     report_policy(f"{{memory}} learned", policy)
     belief = policy.belief
     report(f"{{memory}} belief", belief.gram, belief.moment, belief.theta)
-    best = [policy.choose(wv.ball({DIM})).features for _ in range(5)]
+    best = [policy.choose(sets.ball({DIM})).features for _ in range(5)]
     report(f"{{memory}} parameters", *best)
 """
 

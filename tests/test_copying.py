@@ -12,8 +12,10 @@ import pytest
 
 import windvane as wv
 from grid import EXPLORATIONS, MEMORIES, Floats, every_exploration, every_memory
+from windvane import sets
+from windvane.beliefs.adaptive.policies import Adaptive
 from windvane.beliefs.adaptive.selection import bandits, predictive
-from windvane.errors import StoreError
+from windvane.errors import ArmsError, FileError, SettingError, StoreError
 from windvane.lab import worlds
 
 ARMS = np.random.default_rng(21).standard_normal((120, 5, 3))
@@ -40,7 +42,7 @@ MAKERS: dict[str, Callable[[int], wv.Chooser]] = {
     ),
     "warm": lambda seed: wv.BanditsOverBandits(3, 150, wv.thompson(0.5), warm=True, seed=seed),
     "PredictiveMemory": lambda seed: wv.PredictiveMemory(3, wv.greedy(), longest=80, seed=seed),
-    "Adaptive": lambda seed: wv.Adaptive(3, bandits(3, 150, "restart"), wv.greedy(), seed=seed),
+    "Adaptive": lambda seed: Adaptive(3, bandits(3, 150, "restart"), wv.greedy(), seed=seed),
 }
 every_maker = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 
@@ -243,22 +245,22 @@ def test_a_copied_world_draws_the_same(way: Callable[[Any], Any]) -> None:
 
 
 ACTION_SETS = [
-    wv.ball(3, 2.0, [1.0, 0.0, 0.0]),
-    wv.ellipsoid(np.diag([1.0, 2.0, 3.0])),
-    wv.box([0, 0, 0], [1, 2, 3]),
-    wv.simplex(3),
-    wv.polytope(np.vstack([np.eye(3), -np.eye(3)]), np.ones(6)),
-    wv.oracle(np.sign, 3),
-    wv.subsets(ARMS[0], 2),
-    wv.paths([(0, 1), (1, 2), (0, 2)], 0, 2),
-    wv.assignments(ARMS[:2]),
+    sets.ball(3, 2.0, [1.0, 0.0, 0.0]),
+    sets.ellipsoid(np.diag([1.0, 2.0, 3.0])),
+    sets.box([0, 0, 0], [1, 2, 3]),
+    sets.simplex(3),
+    sets.polytope(np.vstack([np.eye(3), -np.eye(3)]), np.ones(6)),
+    sets.oracle(np.sign, 3),
+    sets.subsets(ARMS[0], 2),
+    sets.paths([(0, 1), (1, 2), (0, 2)], 0, 2),
+    sets.assignments(ARMS[:2]),
 ]
 
 
 @every_way
 @pytest.mark.parametrize("actions", ACTION_SETS, ids=repr)
 def test_a_copied_action_set_has_the_same_best_action(
-    actions: wv.ActionSet, way: Callable[[Any], Any]
+    actions: sets.ActionSet, way: Callable[[Any], Any]
 ) -> None:
     theta = [-0.3, 0.5, 0.7]
     best, other = actions.best(theta), way(actions).best(theta)
@@ -270,7 +272,7 @@ def test_a_copied_action_set_has_the_same_best_action(
 @every_way
 def test_copied_prepared_arms_are_chosen_from_alike(way: Callable[[Any], Any]) -> None:
     rows = np.random.default_rng(3).standard_normal((5000, 3))
-    arms = wv.finite(rows)
+    arms = sets.finite(rows)
     policy = wv.Policy(3, wv.keep(), wv.thompson(1.0), seed=5)
     twin = way(policy)
     assert [policy.choose(arms) for _ in range(5)] == [twin.choose(way(arms)) for _ in range(5)]
@@ -279,7 +281,7 @@ def test_copied_prepared_arms_are_chosen_from_alike(way: Callable[[Any], Any]) -
 def test_choices_are_equal_if_all_of_them_is_equal() -> None:
     policy = wv.Policy(3, wv.keep(), wv.thompson(1.0), seed=5)
     choice, later = policy.choose(ARMS[0]), policy.choose(ARMS[0])
-    from_ball = wv.Policy(3, wv.keep(), wv.greedy(), seed=5).choose(wv.ball(3))
+    from_ball = wv.Policy(3, wv.keep(), wv.greedy(), seed=5).choose(sets.ball(3))
     assert len({choice, later, from_ball, copy.copy(choice), copy.deepcopy(later)}) == 3
     assert choice != later
     assert choice != from_ball
@@ -290,7 +292,7 @@ def test_choices_are_equal_if_all_of_them_is_equal() -> None:
 
 
 def test_every_error_can_be_pickled() -> None:
-    for kind in (wv.SettingError, wv.ArmsError, wv.FileError):
+    for kind in (SettingError, ArmsError, FileError):
         assert str(pickle.loads(pickle.dumps(kind("a message")))) == "a message"
     error = pickle.loads(pickle.dumps(StoreError("the disk is full", "full")))
     assert (str(error), error.kind) == ("the disk is full", "full")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import windvane as wv
+from windvane.errors import SettingError
 
 
 @pytest.mark.parametrize(
@@ -56,5 +57,5 @@ import windvane as wv
 )
 def test_a_setting_outside_its_range_is_refused(make: Callable[[], object], complaint: str) -> None:
     """The message names the factory, the condition and the value."""
-    with pytest.raises(wv.SettingError, match=re.escape(complaint)):
+    with pytest.raises(SettingError, match=re.escape(complaint)):
         make()

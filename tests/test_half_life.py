@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import naive
 import windvane as wv
 from grid import Floats, same_every_time
+from windvane.errors import RewardError, SettingError
 
 DAY = 86_400.0
 WEEK = wv.half_life(7 * DAY)
@@ -105,9 +106,9 @@ def test_the_radius_uses_the_sum_of_squared_weights() -> None:
 @pytest.mark.parametrize("at", [float("nan"), float("inf"), "now"])
 def test_a_time_that_is_not_a_finite_number_is_refused(at: object) -> None:
     policy = wv.Policy(2, WEEK, wv.greedy(), seed=0)
-    with pytest.raises(wv.SettingError, match="at must be a finite number"):
+    with pytest.raises(SettingError, match="at must be a finite number"):
         policy.learn([1.0, 0.0], 1.0, at=at)  # type: ignore[arg-type]
-    with pytest.raises(wv.SettingError, match="at must be 1 times, got 2"):
+    with pytest.raises(SettingError, match="at must be 1 times, got 2"):
         policy.learn_many(np.eye(2)[:1], [1.0], at=[1.0, 2.0])
     assert policy.belief.seen == 0
 
@@ -122,9 +123,9 @@ def test_amended_rewards_equal_rewards_learned_at_once(memory: wv.Memory) -> Non
         amended.amend(x, 0.75 * float(y), at=float(time))
     np.testing.assert_allclose(amended.theta, whole.theta, rtol=1e-10)
     np.testing.assert_allclose(amended.belief.precision, whole.belief.precision, rtol=1e-12)
-    with pytest.raises(wv.SettingError, match="amend: only keep and half_life"):
+    with pytest.raises(SettingError, match="amend: only keep and half_life"):
         wv.Policy(4, wv.discount(0.9), wv.greedy()).amend(xs[0], 1.0)
-    with pytest.raises(wv.RewardError, match="amend"):
+    with pytest.raises(RewardError, match="amend"):
         amended.amend(xs[0], float("nan"))
 
 

@@ -9,7 +9,7 @@ import pytest
 import naive
 import windvane as wv
 from grid import Floats, contents, make_inversions_rare, unit_rows
-from windvane import _random
+from windvane import _random, sets
 from windvane.beliefs.full import layout, propensities
 from windvane.beliefs.full.belief_arrays import settle
 from windvane.beliefs.full.block import view_belief
@@ -351,7 +351,7 @@ def test_prepared_arms_meet_a_large_belief() -> None:
     plain, prepared = (
         wv.Policy(DIM, wv.discount(0.99), wv.optimism(0.5), seed=4) for _ in range(2)
     )
-    arms = wv.finite(rows)
+    arms = sets.finite(rows)
     for _ in range(12):
         choices = plain.choose(rows), prepared.choose(arms)
         assert choices[0].index == choices[1].index

@@ -15,7 +15,7 @@ from grid import LAWS, Floats, every_law, unit_rows
 from windvane import _random
 from windvane.beliefs.full.block import view_belief
 from windvane.beliefs.full.sampling import compute_scale, draw_level, sample_parameter
-from windvane.laws import Confidence, anytime
+from windvane.laws import Confidence, Law, anytime
 
 LEAST_P_VALUE = 1e-4
 DRAWS = 20_000
@@ -128,7 +128,7 @@ def test_thompson_perturbs_arms_with_the_correlation_of_their_features(memory: w
 @pytest.mark.parametrize("memory", FADING[:3], ids=repr)
 @every_law
 def test_a_randomized_width_perturbs_all_arms_of_a_round_by_one_level(
-    memory: wv.Memory, law: wv.Law
+    memory: wv.Memory, law: Law
 ) -> None:
     """The chosen arm has the largest xᵀθ̂ + Z‖x‖_{V⁻¹} for the one Z of the round."""
     policy, history = make_policy(memory, wv.randomized(law))
@@ -162,7 +162,7 @@ def test_only_thompson_chooses_a_worse_arm_of_equal_width() -> None:
 
 
 @every_law
-def test_the_level_of_a_round_has_the_distribution_of_its_law(law: wv.Law) -> None:
+def test_the_level_of_a_round_has_the_distribution_of_its_law(law: Law) -> None:
     """Kolmogorov-Smirnov for the normal laws, chi-square for the points of the grid."""
     policy = wv.Policy(1, wv.keep(), wv.randomized(law), seed=8)
     levels = np.array([draw_level(policy._arrays.rules, 2.0, s) for s in list_starts(policy.key)])

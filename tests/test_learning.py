@@ -18,6 +18,7 @@ from grid import (
     every_memory,
     unit_rows,
 )
+from windvane.errors import ChoiceError
 
 
 @every_memory
@@ -108,7 +109,7 @@ def test_rewards_for_choices_before_a_restart_are_dropped(
     policy.learn_many(before[1:4], np.ones(3))
     assert policy.belief.seen == 0
     assert not policy.theta.any()
-    with pytest.raises(wv.ChoiceError, match="learned or dismissed already"):
+    with pytest.raises(ChoiceError, match="learned or dismissed already"):
         policy.learn(before[0], 1.0)
     policy.learn_many([before[4], after], [1.0, 1.0])
     assert policy.belief.seen == 1
@@ -165,7 +166,7 @@ def test_a_choice_may_be_dismissed_once() -> None:
     policy.dismiss(choice)
     assert policy._open == {other.round}
     for again in (policy.dismiss, lambda choice: policy.learn(choice, 1.0)):
-        with pytest.raises(wv.ChoiceError):
+        with pytest.raises(ChoiceError):
             again(choice)
-    with pytest.raises(wv.ChoiceError, match="another policy"):
+    with pytest.raises(ChoiceError, match="another policy"):
         wv.Policy(2, wv.keep(), wv.greedy(), seed=1).dismiss(other)

@@ -6,6 +6,7 @@ import pytest
 import naive
 import windvane as wv
 from grid import Floats
+from windvane.errors import ArmsError, SettingError
 
 ROUNDS = 1_000_000
 RECENT = 40_000  # 0.999^40 000 is 4e-18: older weights vanish in double precision
@@ -100,7 +101,7 @@ def test_features_that_leave_too_few_digits_are_refused(memory: wv.Memory, ridge
     policy = wv.Policy(2, memory, wv.optimism(1.0), ridge=ridge, seed=0)
     size = np.sqrt(1e13 * ridge)
     complaint = r"at most 1e\+13 times the ridge \(.*\), or too few digits are left; scale them"
-    with pytest.raises(wv.ArmsError, match=complaint):
+    with pytest.raises(ArmsError, match=complaint):
         policy.learn([1.001 * size, 0.0], 1.0)
     assert policy.belief.seen == 0
     policy.learn([0.6 * size, 0.3 * size], 1.0)
@@ -108,7 +109,7 @@ def test_features_that_leave_too_few_digits_are_refused(memory: wv.Memory, ridge
         memory, ridge, naive.observed(size * np.array([[0.6, 0.3]]), np.ones(1))
     )
     np.testing.assert_allclose(policy.theta, expected.theta, rtol=1e-2)
-    with pytest.raises(wv.ArmsError, match=complaint):
+    with pytest.raises(ArmsError, match=complaint):
         policy.learn([0.9 * size, 0.0], 1.0)
     assert policy.belief.seen == 1
 
@@ -117,7 +118,7 @@ def test_features_that_leave_too_few_digits_are_refused(memory: wv.Memory, ridge
 def test_a_ridge_is_refused_or_gives_finite_estimates(ridge: float) -> None:
     try:
         policy = wv.Policy(2, wv.keep(), wv.optimism(1.0), ridge=ridge, seed=0)
-    except wv.SettingError:
+    except SettingError:
         return
     policy.learn(policy.choose(min(1e-3 * ridge**0.5, 1.0) * np.eye(2)), 1.0)
     assert np.isfinite(policy.theta).all()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import windvane as wv
 from grid import every_memory, same_every_time
 from windvane import text_form
+from windvane.errors import SettingError
 
 
 @every_memory
@@ -38,14 +39,14 @@ def test_a_setting_outside_its_range_is_refused(
     make: Callable[[], wv.Memory], complaint: str
 ) -> None:
     """The message names the factory, the condition and the value."""
-    with pytest.raises(wv.SettingError, match=re.escape(complaint)):
+    with pytest.raises(SettingError, match=re.escape(complaint)):
         make()
 
 
 @pytest.mark.parametrize("wrong", [2.5, "3", None, True])
 def test_a_window_is_counted_in_whole_observations(wrong: object) -> None:
     """A fraction, a text, None and a bool are refused."""
-    with pytest.raises(wv.SettingError, match=re.escape(f"got {wrong!r}")):
+    with pytest.raises(SettingError, match=re.escape(f"got {wrong!r}")):
         wv.window(wrong)  # type: ignore[arg-type]
 
 

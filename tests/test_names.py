@@ -8,6 +8,7 @@ import pytest
 import windvane as wv
 from windvane import theory
 from windvane.beliefs.adaptive.policies import Adaptive
+from windvane.errors import SettingError
 from windvane.exploration import EXPLORATIONS
 from windvane.memory import MEMORIES
 from windvane.names import NAMES, find_name
@@ -98,11 +99,11 @@ def test_names_with_a_link_are_tuned_as_the_linear_names_of_the_same_memory() ->
 
 
 def test_a_missing_or_an_unexpected_link_is_refused() -> None:
-    with pytest.raises(wv.SettingError, match="FPL-GLM needs a link, such as link='logistic'"):
+    with pytest.raises(SettingError, match="FPL-GLM needs a link, such as link='logistic'"):
         named("FPL-GLM")
-    with pytest.raises(wv.SettingError, match="D-LinTS has no link, got 'logistic'"):
+    with pytest.raises(SettingError, match="D-LinTS has no link, got 'logistic'"):
         named("D-LinTS", link="logistic")
-    with pytest.raises(wv.SettingError, match="link must be one of identity, logistic, poisson"):
+    with pytest.raises(SettingError, match="link must be one of identity, logistic, poisson"):
         named("FPL-GLM", link="probit")
 
 
@@ -161,7 +162,7 @@ def test_only_lints_is_inflated() -> None:
     ],
 )
 def test_a_missing_number_is_named_in_the_error(name: str, missing: str) -> None:
-    with pytest.raises(wv.SettingError, match=f"{name} .* {missing}, which must be given"):
+    with pytest.raises(SettingError, match=f"{name} .* {missing}, which must be given"):
         make(name, **{missing: None})
 
 
@@ -170,12 +171,12 @@ def test_a_missing_number_is_named_in_the_error(name: str, missing: str) -> None
     [("D-LinTs", "D-LinTS"), ("d-lints", "D-LinTS"), ("LinUBC", "LinUCB"), ("SquarCB", "SquareCB")],
 )
 def test_a_misspelt_name_is_answered_with_the_closest_one(name: str, close: str) -> None:
-    with pytest.raises(wv.SettingError, match=rf"named {name!r}; did you mean '{close}'\?$"):
+    with pytest.raises(SettingError, match=rf"named {name!r}; did you mean '{close}'\?$"):
         make(name)
 
 
 def test_an_unknown_name_is_answered_with_how_to_list_all() -> None:
-    with pytest.raises(wv.SettingError, match="no policy named 'xyz'; `windvane policies` lists"):
+    with pytest.raises(SettingError, match="no policy named 'xyz'; `windvane policies` lists"):
         make("xyz")
 
 

@@ -9,6 +9,7 @@ import naive
 import windvane as wv
 from grid import ARMS, MEMORIES, REWARDS, Floats, every_memory, make_inversions_rare, unit_rows
 from windvane.beliefs.full.sampling import compute_scale
+from windvane.errors import SettingError
 
 BY_WIDTH = wv.randomized(wv.half_normal(wv.posterior(0.5)))
 BY_SAMPLE = wv.thompson(wv.posterior(0.5))
@@ -106,7 +107,7 @@ def test_a_policy_without_a_posterior_scale_estimates_no_noise() -> None:
     policy = wv.Policy(2, wv.keep(), wv.thompson(0.5), seed=1)
     policy.learn([1.0, 0.0], 9.0)
     complaint = "only if its exploration has a scale such as posterior(0.5), got thompson(0.5)"
-    with pytest.raises(wv.SettingError, match=re.escape(complaint)):
+    with pytest.raises(SettingError, match=re.escape(complaint)):
         _ = policy.estimated_noise
     assert (policy.belief.squared_errors, policy.belief.error_weight) == (0.0, 0.0)
 
@@ -120,7 +121,7 @@ def test_an_adaptive_policy_has_the_noise_of_the_base_that_leads(law: str) -> No
     rewards = xs @ [0.5, -0.2, 0.1] + 0.2 * random.normal(size=600)
     adaptive.learn_many(xs, rewards)
     if "posterior" not in law:
-        with pytest.raises(wv.SettingError, match="only if its exploration has a scale"):
+        with pytest.raises(SettingError, match="only if its exploration has a scale"):
             _ = adaptive.estimated_noise
         return
     alone = wv.Policy(3, adaptive.memory, f"randomized({law})", ridge=1.0, seed=1)

@@ -19,6 +19,8 @@ from grid import (
     every_exploration,
     every_memory,
 )
+from windvane import sets
+from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ from grid import (
 )
 def test_a_setting_outside_its_range_is_refused(make: Callable[[], object], complaint: str) -> None:
     """The message names the factory, the condition and the value."""
-    with pytest.raises(wv.SettingError, match=re.escape(complaint)):
+    with pytest.raises(SettingError, match=re.escape(complaint)):
         make()
 
 
@@ -99,7 +101,7 @@ def test_arms_that_cannot_be_scored_are_refused_and_change_nothing(
             policy.propensities,
             lambda bad: policy.choose_many([ARMS[0], bad, ARMS[1]]),
         ):
-            with pytest.raises(wv.ArmsError, match=re.escape(complaint)):
+            with pytest.raises(ArmsError, match=re.escape(complaint)):
                 ask(arms)
     assert contents(policy, tmp_path) == before
 
@@ -110,7 +112,7 @@ def test_bad_arms_in_the_round_of_a_restart_do_not_restart(tmp_path: Path) -> No
     for t in range(5):
         policy.learn(policy.choose(ARMS[t]), REWARDS[t])
     before = contents(policy, tmp_path)
-    with pytest.raises(wv.ArmsError):
+    with pytest.raises(ArmsError):
         policy.choose(arms_with(math.nan))
     assert contents(policy, tmp_path) == before
     policy.choose(ARMS[5])
@@ -136,9 +138,9 @@ def test_a_reward_that_is_no_number_is_refused_and_changes_nothing(
     before = contents(policy, tmp_path)
     for reward, complaint in BAD_REWARDS:
         for what in (first, first.features):
-            with pytest.raises(wv.RewardError, match=re.escape(f"learn: {complaint}")):
+            with pytest.raises(RewardError, match=re.escape(f"learn: {complaint}")):
                 policy.learn(what, reward)  # type: ignore[arg-type]
-        with pytest.raises(wv.RewardError, match="learn"):
+        with pytest.raises(RewardError, match="learn"):
             policy.learn_many([first, second], [0.5, reward])  # type: ignore[list-item]
     assert contents(policy, tmp_path) == before
     policy.learn(first, 0.5)
@@ -150,9 +152,9 @@ def test_a_reward_of_another_type_is_refused(reward: object, tmp_path: Path) -> 
     policy, (first, second) = busy_policy(wv.keep(), wv.greedy())
     before = contents(policy, tmp_path)
     complaint = re.escape(f"learn: the reward must be a finite number, got {reward!r}")
-    with pytest.raises(wv.RewardError, match=complaint):
+    with pytest.raises(RewardError, match=complaint):
         policy.learn(first, reward)  # type: ignore[arg-type]
-    with pytest.raises(wv.RewardError, match="learn"):
+    with pytest.raises(RewardError, match="learn"):
         policy.learn_many([first, second], [0.5, reward])  # type: ignore[list-item]
     assert contents(policy, tmp_path) == before
 
@@ -162,7 +164,7 @@ def test_there_must_be_one_reward_for_each_choice(tmp_path: Path) -> None:
     policy, choices = busy_policy(wv.keep(), wv.greedy())
     before = contents(policy, tmp_path)
     for rewards in ([0.5], [0.5, 0.5, 0.5], [[0.5], [0.5]], [[0.5], [0.5, 1.0]]):
-        with pytest.raises(wv.RewardError, match="learn_many"):
+        with pytest.raises(RewardError, match="learn_many"):
             policy.learn_many(choices, rewards)  # type: ignore[arg-type]
     assert contents(policy, tmp_path) == before
 
@@ -190,10 +192,10 @@ def test_features_that_cannot_be_learned_are_refused_and_change_nothing(
     policy, choices = busy_policy(memory, exploration)
     before = contents(policy, tmp_path)
     for features, complaint in BAD_FEATURES:
-        with pytest.raises(wv.ArmsError, match=re.escape(complaint)):
+        with pytest.raises(ArmsError, match=re.escape(complaint)):
             policy.learn(features, 0.5)
         many = [*choices, features]
-        with pytest.raises(wv.ArmsError, match=re.escape(complaint)):
+        with pytest.raises(ArmsError, match=re.escape(complaint)):
             policy.learn_many(many, np.ones(3))  # type: ignore[arg-type]
     assert contents(policy, tmp_path) == before
 
@@ -208,9 +210,9 @@ def test_a_refused_observation_does_not_grow_the_history(
     policy = wv.Policy(3, memory, exploration, seed=0)
     policy.learn_many(ARMS[:seen, 0], REWARDS[:seen])
     before = contents(policy, tmp_path)
-    with pytest.raises(wv.ArmsError):
+    with pytest.raises(ArmsError):
         policy.learn([1e7, 0.0, 0.0], 0.5)
-    with pytest.raises(wv.ArmsError):
+    with pytest.raises(ArmsError):
         policy.learn_many(np.array([[1.0, 0.0, 0.0], [1e7, 0.0, 0.0]]), [0.5, 0.5])
     assert contents(policy, tmp_path) == before
 
@@ -231,13 +233,13 @@ def test_a_choice_is_learned_once_and_only_by_its_policy(
         (stranger, "this choice was made by another policy"),
         (unmade, "this choice was made by another policy"),
     ):
-        with pytest.raises(wv.ChoiceError, match=f"^learn: {complaint}"):
+        with pytest.raises(ChoiceError, match=f"^learn: {complaint}"):
             policy.learn(choice, 0.5)
-        with pytest.raises(wv.ChoiceError, match=f"^learn_many: {complaint}"):
+        with pytest.raises(ChoiceError, match=f"^learn_many: {complaint}"):
             policy.learn_many([second, choice], [0.5, 0.5])
-        with pytest.raises(wv.ChoiceError, match=f"^dismiss: {complaint}$"):
+        with pytest.raises(ChoiceError, match=f"^dismiss: {complaint}$"):
             policy.dismiss(choice)
-    with pytest.raises(wv.ChoiceError, match="a choice can be learned once"):
+    with pytest.raises(ChoiceError, match="a choice can be learned once"):
         policy.learn_many([second, second], [0.5, 0.5])
     assert contents(policy, tmp_path) == before
     policy.learn(stranger.features, 0.5)
@@ -265,7 +267,7 @@ def test_a_choice_of_a_policy_with_the_same_seed_and_other_features_is_refused(o
         lambda policy: policy.learn_many([policy.choose(np.eye(2))], 1.0),
         lambda policy: policy.learn_many([policy.choose(np.eye(2))], [1.0], at=5.0),
         lambda policy: policy.dismiss("a"),
-        lambda policy: wv.finite(np.eye(2)).best("abc"),
+        lambda policy: sets.finite(np.eye(2)).best("abc"),
         lambda policy: wv.GeneralizedPolicy(2, ["logistic"], wv.keep()),  # type: ignore[arg-type]
         lambda policy: wv.GeneralizedPolicy(2, "logistic", wv.discount(0.9, single=True)),
     ],

@@ -18,6 +18,7 @@ import windvane as wv
 from grid import contents, every_exploration, every_memory, play_with_late_rewards
 from windvane import policy_file
 from windvane.beliefs.full.layout import COUNTERS_OF_ERRORS
+from windvane.errors import ChoiceError, FileError
 
 ARMS = np.random.default_rng(12).standard_normal((300, 5, 3))
 REWARDS = np.random.default_rng(13).random(300)
@@ -58,7 +59,7 @@ def test_a_choice_learned_before_saving_cannot_be_learned_again_after(
     policy.learn(first, 1.0)
     policy.save(tmp_path / "policy.npz")
     loaded = wv.Policy.load(tmp_path / "policy.npz")
-    with pytest.raises(wv.ChoiceError):
+    with pytest.raises(ChoiceError):
         loaded.learn(first, 1.0)
     loaded.learn(second, 1.0)
 
@@ -97,7 +98,7 @@ def saved(tmp_path: Path) -> Path:
 
 def refused(path: Path) -> str:
     """Loading raises a FileError, nothing else, and names the file."""
-    with pytest.raises(wv.FileError) as caught:
+    with pytest.raises(FileError) as caught:
         wv.Policy.load(path)
     assert str(path) in str(caught.value)
     assert str(caught.value).startswith("load: ")
@@ -123,7 +124,7 @@ def test_a_file_with_any_byte_changed_is_refused_or_says_the_same(saved: Path) -
         saved.write_bytes(changed)
         try:
             loaded = wv.Policy.load(saved)
-        except wv.FileError:
+        except FileError:
             refusals += 1
         else:
             assert loaded._arrays.block.tobytes() == wanted._arrays.block.tobytes()
@@ -446,7 +447,7 @@ def test_saving_over_a_file_leaves_the_old_or_the_new(
 
 def test_a_save_into_a_folder_that_does_not_exist_names_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "missing"
-    with pytest.raises(wv.FileError, match=re.escape(f"save: the folder {folder} does not exist")):
+    with pytest.raises(FileError, match=re.escape(f"save: the folder {folder} does not exist")):
         wv.Policy(2, wv.keep(), wv.greedy()).save(folder / "policy.npz")
     assert not folder.exists()
 
@@ -496,5 +497,5 @@ def test_an_open_file_will_do_in_place_of_a_path() -> None:
     policy.save(file)
     loaded = wv.Policy.load(file)
     assert loaded._arrays.block.tobytes() == policy._arrays.block.tobytes()
-    with pytest.raises(wv.FileError, match="load: the file is truncated or not"):
+    with pytest.raises(FileError, match="load: the file is truncated or not"):
         wv.Policy.load(io.BytesIO(file.getvalue()[:100]))

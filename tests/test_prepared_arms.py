@@ -8,8 +8,11 @@ import pytest
 
 import windvane as wv
 from grid import Floats, contents, every_exploration, every_memory, make_inversions_rare, unit_rows
+from windvane import sets
 from windvane.beliefs.full.block import view_belief
-from windvane.sets import finite, score_bounds
+from windvane.errors import ArmsError
+from windvane.laws import Confidence, Law
+from windvane.sets import finite_arms, score_bounds
 
 DIM, COUNT = 6, 5000
 WIDE = wv.confidence(0.01, noise=0.4)
@@ -46,7 +49,7 @@ KINDS: list[Callable[[np.random.Generator], Floats]] = [unit, twins, near_twins,
 
 def together(plain: wv.Policy, quick: wv.Policy, rows: Floats, rounds: int) -> list[int]:
     """Let both choose and learn, one from the rows and one from them prepared: the same."""
-    arms, random = wv.finite(rows), np.random.default_rng(4)
+    arms, random = sets.finite(rows), np.random.default_rng(4)
     chosen = []
     for _ in range(rounds):
         one, two = plain.choose(rows), quick.choose(arms)
@@ -73,7 +76,7 @@ def test_prepared_arms_are_the_same_arms(memory: wv.Memory, exploration: wv.Expl
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("width", [0.3, 3.0, WIDE], ids=repr)
 def test_widths_read_off_a_stale_inverse_are_screened_as_loosely(
-    width: float | wv.Confidence, kind: Callable[[np.random.Generator], Floats]
+    width: float | Confidence, kind: Callable[[np.random.Generator], Floats]
 ) -> None:
     """Where `choose` brackets a score widely, so does the screen."""
     rows = kind(np.random.default_rng(5))
@@ -84,10 +87,10 @@ def test_widths_read_off_a_stale_inverse_are_screened_as_loosely(
 
 @pytest.mark.parametrize("law", [wv.normal(2.0), wv.half_normal(WIDE)], ids=repr)
 def test_splits_of_the_spectrum_leave_the_choice_as_it_is(
-    law: wv.Law, monkeypatch: pytest.MonkeyPatch
+    law: Law, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In more dimensions, several blocks and a rest."""
-    monkeypatch.setattr(finite, "BLOCK_ARMS", 1500)
+    monkeypatch.setattr(finite_arms, "BLOCK_ARMS", 1500)
     for dim in (19, 22):
         rows = unit_rows(np.random.default_rng(6), 20_000, dim)
         one, two = (wv.Policy(dim, wv.discount(0.98), wv.randomized(law), seed=1) for _ in "12")
@@ -107,7 +110,7 @@ def test_the_screen_keeps_the_best_and_little_else(exploration: wv.Exploration) 
     rows = unit_rows(np.random.default_rng(7), 20_000, 10)
     policy = wv.Policy(10, wv.keep(), exploration, seed=0)
     policy.learn_many(rows[:500], rows[:500] @ np.ones(10))
-    places = finite.screen(wv.finite(rows), policy._arrays, policy.key, policy.round)
+    places = finite_arms.screen(sets.finite(rows), policy._arrays, policy.key, policy.round)
     assert places is not None
     assert places.size < 200
     assert np.argmax(scores_of(policy, rows)) in places
@@ -121,8 +124,8 @@ def test_every_upper_bound_lies_above_the_score(sign: float) -> None:
     rows = uneven(random)
     policy = wv.Policy(DIM, wv.keep(), wv.optimism(1.0), seed=0)
     policy.learn_many(unit_rows(random, 8, DIM), random.random(8))
-    arms, state = wv.finite(rows), view_belief(policy._arrays)
-    bounds = finite.Bounds(arms, state, finite.Band(sign, sign, 0.0))
+    arms, state = sets.finite(rows), view_belief(policy._arrays)
+    bounds = finite_arms.Bounds(arms, state, finite_arms.Band(sign, sign, 0.0))
     scores = rows @ policy.theta + sign * policy.widths(rows)
     scores /= bounds.scale * arms.unit
     theta = (policy.theta / bounds.scale).astype(np.float32)
@@ -154,7 +157,7 @@ def test_arms_that_float32_could_not_hold_are_scaled(
     for policy in both:
         policy.learn_many(np.eye(DIM), np.linspace(0.0, 5.0, DIM))
     assert [both[0].choose(rows).index for _ in "123"] == [
-        both[1].choose(wv.finite(rows)).index for _ in "123"
+        both[1].choose(sets.finite(rows)).index for _ in "123"
     ]
 
 
@@ -170,7 +173,7 @@ def test_what_counts_as_equal_is_measured_by_the_largest_score_of_all() -> None:
     rows = -unit_rows(np.random.default_rng(1), COUNT, DIM)
     rows[:, 0] = -0.5 - np.abs(rows[:, 0])
     rows[40], rows[70] = 1e-8 * np.eye(DIM)[0], (1e-8 + 2e-13) * np.eye(DIM)[0]
-    arms = wv.finite(rows)
+    arms = sets.finite(rows)
     plain, quick = (wv.Policy(DIM, wv.keep(), wv.greedy(), seed=8) for _ in range(2))
     for policy in (plain, quick):
         policy.learn(np.eye(DIM)[0], 1.0)
@@ -182,7 +185,7 @@ def test_what_counts_as_equal_is_measured_by_the_largest_score_of_all() -> None:
 def test_prepared_arms_are_a_copy() -> None:
     """Changing the array later changes nothing, nor does changing what was chosen."""
     rows = unit(np.random.default_rng(1))
-    arms = wv.finite(rows)
+    arms = sets.finite(rows)
     wanted = rows.copy()
     rows[:] = np.nan
     policy = wv.Policy(DIM, wv.keep(), wv.greedy(), seed=0)
@@ -196,13 +199,13 @@ def test_best_is_the_first_of_the_largest_products() -> None:
     """Exactly, where float32 sees only equals."""
     random = np.random.default_rng(2)
     rows, theta = near_twins(random), random.standard_normal(DIM)
-    features, index = wv.finite(rows).best(theta)
+    features, index = sets.finite(rows).best(theta)
     assert index == np.argmax(rows @ theta)
     np.testing.assert_array_equal(features, rows[index])
-    assert wv.finite(np.ones((9, DIM))).best(theta)[1] == 0
-    assert wv.finite(rows).best(np.zeros(DIM))[1] == 0
-    with pytest.raises(wv.ArmsError, match="6 finite numbers"):
-        wv.finite(rows).best([np.nan] * DIM)
+    assert sets.finite(np.ones((9, DIM))).best(theta)[1] == 0
+    assert sets.finite(rows).best(np.zeros(DIM))[1] == 0
+    with pytest.raises(ArmsError, match="6 finite numbers"):
+        sets.finite(rows).best([np.nan] * DIM)
 
 
 @every_exploration
@@ -211,7 +214,7 @@ def test_whatever_takes_rows_takes_prepared_arms(
 ) -> None:
     """Widths, propensities and batches; and a loaded policy goes on as the saved one."""
     rows = unit(np.random.default_rng(1))
-    arms = wv.finite(rows)
+    arms = sets.finite(rows)
     policy = wv.Policy(DIM, wv.discount(0.9), exploration, seed=5)
     policy.learn_many(rows[:50], rows[:50, 0])
     np.testing.assert_array_equal(policy.widths(arms), policy.widths(rows))
@@ -238,8 +241,8 @@ def test_whatever_takes_rows_takes_prepared_arms(
 )
 def test_bad_arms_are_refused(arms: Floats, message: str) -> None:
     """When they are prepared."""
-    with pytest.raises(wv.ArmsError, match=message):
-        wv.finite(arms)
+    with pytest.raises(ArmsError, match=message):
+        sets.finite(arms)
 
 
 def test_arms_of_another_dimension_are_refused_and_nothing_has_changed(tmp_path: Path) -> None:
@@ -248,8 +251,8 @@ def test_arms_of_another_dimension_are_refused_and_nothing_has_changed(tmp_path:
     policy.learn(policy.choose(np.eye(DIM)), 1.0)
     before = contents(policy, tmp_path)
     for refused in (policy.choose, policy.widths, policy.propensities):
-        with pytest.raises(wv.ArmsError, match=r"shape \(K, 6\), .* got \(4, 4\)"):
-            refused(wv.finite(np.eye(4)))
-    with pytest.raises(wv.ArmsError, match=r"shape \(K, 6\)"):
-        policy.choose_many([wv.finite(np.eye(DIM)), wv.finite(np.eye(4))])
+        with pytest.raises(ArmsError, match=r"shape \(K, 6\), .* got \(4, 4\)"):
+            refused(sets.finite(np.eye(4)))
+    with pytest.raises(ArmsError, match=r"shape \(K, 6\)"):
+        policy.choose_many([sets.finite(np.eye(DIM)), sets.finite(np.eye(4))])
     assert contents(policy, tmp_path) == before

@@ -19,6 +19,8 @@ from grid import (
 )
 from windvane.beliefs.full import propensities
 from windvane.beliefs.full.layout import LAWS as LAW_CODES
+from windvane.errors import ArmsError
+from windvane.laws import Law
 
 ROUNDS = 20_000
 COUNTED = ("thompson", "perturbed_history")
@@ -97,7 +99,7 @@ def test_arms_that_hold_no_number_are_refused_and_change_nothing() -> None:
     policy = ready(wv.randomized(wv.normal(0.7)))
     arms = arms_with_a_twin()
     arms[2, 1] = np.nan
-    with pytest.raises(wv.ArmsError, match="arm 2"):
+    with pytest.raises(ArmsError, match="arm 2"):
         policy.choose_with_propensities(arms)
     assert policy.round == 0
 
@@ -160,7 +162,7 @@ def test_epsilon_and_a_floor_mix_one_after_the_other() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @every_law
-def test_randomized_propensities_are_exact(law: wv.Law, seed: int) -> None:
+def test_randomized_propensities_are_exact(law: Law, seed: int) -> None:
     """To 1e-6 those of going through the law of Z in two million steps."""
     random = np.random.default_rng(seed)
     policy = ready(wv.randomized(law))
@@ -187,7 +189,7 @@ lines = st.lists(st.tuples(st.integers(-6, 6), st.integers(0, 8)), min_size=1, m
 @same_every_time
 @given(lines=lines, scale=st.sampled_from([0.0, 0.01, 1.0, 30.0]))
 def test_the_envelope_of_any_lines_is_where_each_is_on_top(
-    law: wv.Law, lines: list[tuple[int, int]], scale: float
+    law: Law, lines: list[tuple[int, int]], scale: float
 ) -> None:
     """Between two crossings the top does not change, so its middle tells whose stretch it is."""
     means, widths = np.array(lines, dtype=np.float64).T / 4
@@ -196,7 +198,7 @@ def test_the_envelope_of_any_lines_is_where_each_is_on_top(
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
 
 
-def by_stretches(means: Floats, widths: Floats, law: wv.Law, scale: float) -> Floats:
+def by_stretches(means: Floats, widths: Floats, law: Law, scale: float) -> Floats:
     """The same by brute force: cut z at every crossing of two lines and look in between."""
     if scale == 0.0:
         return naive.shares_of(means)
@@ -212,7 +214,7 @@ def by_stretches(means: Floats, widths: Floats, law: wv.Law, scale: float) -> Fl
 
 @pytest.mark.parametrize("law", [wv.normal(1.0), wv.half_normal(1.0)], ids=repr)
 @pytest.mark.parametrize("gap", [3.0, 9.0, 20.0, 36.0])
-def test_an_arm_in_the_far_tail_keeps_its_digits(law: wv.Law, gap: float) -> None:
+def test_an_arm_in_the_far_tail_keeps_its_digits(law: Law, gap: float) -> None:
     """Two lines that cross at z: P(Z > z) and no 1 − (1 − 1e-90)."""
     full = 1.0 if law.name == "normal" else 2.0
     shares = propensities.compute_envelope_shares(
@@ -244,7 +246,7 @@ def test_a_narrow_stretch_in_the_tail_keeps_its_digits(low: float) -> None:
 
 
 @every_law
-def test_a_thousand_random_lines_agree_with_dense_integration(law: wv.Law) -> None:
+def test_a_thousand_random_lines_agree_with_dense_integration(law: Law) -> None:
     """K = 1000: few arms on the envelope, all others with no chance at all."""
     random = np.random.default_rng(8)
     arms = random.standard_normal((1000, 3))

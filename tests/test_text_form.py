@@ -8,6 +8,8 @@ import pytest
 import windvane as wv
 from grid import EXPLORATIONS, MEMORIES
 from windvane import text_form
+from windvane.errors import SettingError
+from windvane.laws import Confidence, Law, Posterior
 
 
 @pytest.mark.parametrize("part", [*MEMORIES, *EXPLORATIONS], ids=repr)
@@ -29,7 +31,7 @@ def test_a_printed_part_is_read_back_as_the_same_part(part: wv.Memory | wv.Explo
     ],
     ids=repr,
 )
-def test_laws_and_radii_are_read_back(part: wv.Law | wv.Confidence | wv.Posterior) -> None:
+def test_laws_and_radii_are_read_back(part: Law | Confidence | Posterior) -> None:
     assert text_form.read(repr(part)) == part
 
 
@@ -54,14 +56,14 @@ def test_laws_and_radii_are_read_back(part: wv.Law | wv.Confidence | wv.Posterio
     ],
 )
 def test_any_other_text_is_refused(text: str) -> None:
-    with pytest.raises(wv.SettingError):
+    with pytest.raises(SettingError):
         text_form.read(text)
 
 
 def test_an_exploration_is_no_memory_and_a_memory_no_exploration() -> None:
-    with pytest.raises(wv.SettingError, match=r"^memory: must be one of .*, got 'thompson"):
+    with pytest.raises(SettingError, match=r"^memory: must be one of .*, got 'thompson"):
         text_form.read_memory("thompson(1.0)")
-    with pytest.raises(wv.SettingError, match=r"^exploration: must be one of .*, got 'keep"):
+    with pytest.raises(SettingError, match=r"^exploration: must be one of .*, got 'keep"):
         text_form.read_exploration("keep()")
 
 
@@ -79,7 +81,7 @@ def test_an_exploration_is_no_memory_and_a_memory_no_exploration() -> None:
     ],
 )
 def test_a_memory_that_cannot_be_read_is_refused_with_a_hint(text: str, complaint: str) -> None:
-    with pytest.raises(wv.SettingError, match=re.escape(complaint)):
+    with pytest.raises(SettingError, match=re.escape(complaint)):
         text_form.read_memory(text)
 
 
@@ -95,7 +97,7 @@ def test_a_memory_that_cannot_be_read_is_refused_with_a_hint(text: str, complain
 def test_an_exploration_that_cannot_be_read_is_refused_with_a_hint(
     text: str, complaint: str
 ) -> None:
-    with pytest.raises(wv.SettingError, match=re.escape(complaint)):
+    with pytest.raises(SettingError, match=re.escape(complaint)):
         text_form.read_exploration(text)
 
 
@@ -134,5 +136,5 @@ def test_every_policy_accepts_texts() -> None:
 def test_a_policy_refuses_other_values_with_a_hint(
     make: Callable[[], wv.Chooser], complaint: str
 ) -> None:
-    with pytest.raises(wv.SettingError, match=re.escape(complaint)):
+    with pytest.raises(SettingError, match=re.escape(complaint)):
         make()

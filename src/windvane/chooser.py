@@ -13,7 +13,7 @@ from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
 from windvane.memory import Memory
 from windvane.persistence import Persistent
 from windvane.sets.base import ActionSet
-from windvane.sets.finite import Finite
+from windvane.sets.finite_arms import Finite
 from windvane.types import Floats, Places
 from windvane.validation import LARGEST
 

@@ -2,11 +2,11 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from windvane import __version__
 from windvane._terminal.console import AsJson, print_json, print_message
 from windvane._terminal.tables import Cell, format_table
 from windvane.errors import WindvaneError
@@ -27,7 +27,7 @@ app = typer.Typer(
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        print(f"windvane {version('windvane')}")
+        print(f"windvane {__version__}")
         raise typer.Exit
 
 

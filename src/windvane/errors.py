@@ -61,7 +61,7 @@ class FeatureError(WindvaneError):
     """Features in JSON cannot be encoded; only the service raises this error.
 
     >>> import windvane as wv
-    >>> issubclass(wv.FeatureError, wv.WindvaneError)
+    >>> issubclass(wv.errors.FeatureError, wv.WindvaneError)
     True
     """
 

@@ -31,7 +31,8 @@ from windvane.beliefs.bank.sides import (
     pack_context,
 )
 from windvane.errors import ChoiceError, SettingError
-from windvane.features.crossings import ALL_CROSSINGS, parse_crossings
+from windvane.features import ALL_CROSSINGS
+from windvane.features.crossings import parse_crossings
 from windvane.features.json_reader import Contribution, FeatureList, label_parts, name_crossing
 from windvane.features.offer_reader import read_offer
 from windvane.features.packed_features import (

@@ -28,7 +28,7 @@ from windvane.exploration import EXPLORATIONS, Exploration, randomized
 from windvane.laws import half_normal, posterior
 from windvane.memory import Memory, discount, names_of
 from windvane.sets.base import ActionSet, Best
-from windvane.sets.finite import Finite, screen
+from windvane.sets.finite_arms import Finite, screen
 from windvane.types import Floats, Records
 
 DEFAULT_EXPLORATION = randomized(half_normal(posterior(0.5)))

@@ -11,6 +11,8 @@ import pytest
 
 import windvane as wv
 from grid import SAMPLED, Floats, contents, every_memory
+from windvane import sets
+from windvane.errors import ArmsError, ChoiceError, SettingError
 from windvane.sets import ActionSet
 
 Edges = list[tuple[int, int]]
@@ -86,23 +88,23 @@ SHAPE = normals(6, 4, 4) @ normals(6, 4, 4).T + 0.1 * np.eye(4)
 CENTRE = normals(7, 4)
 
 PARTS: list[tuple[ActionSet, dict[tuple[int, ...], Floats]]] = [
-    (wv.subsets(ITEMS, 1), listed_subsets(ITEMS, 1)),
-    (wv.subsets(ITEMS, 3), listed_subsets(ITEMS, 3)),
-    (wv.subsets(ITEMS, 7), listed_subsets(ITEMS, 7)),
-    (wv.paths(FORWARD, 0, 2, LENGTHS), listed_paths(FORWARD, 0, 2, LENGTHS)),
-    (wv.paths(FORWARD, 0, 2), listed_paths(FORWARD, 0, 2, np.eye(14))),
-    (wv.paths(FORWARD, 3, 4), listed_paths(FORWARD, 3, 4, np.eye(14))),
-    (wv.assignments(PAIRS), listed_assignments(PAIRS)),
-    (wv.assignments((3, 4)), listed_assignments(np.eye(12).reshape(3, 4, 12))),
+    (sets.subsets(ITEMS, 1), listed_subsets(ITEMS, 1)),
+    (sets.subsets(ITEMS, 3), listed_subsets(ITEMS, 3)),
+    (sets.subsets(ITEMS, 7), listed_subsets(ITEMS, 7)),
+    (sets.paths(FORWARD, 0, 2, LENGTHS), listed_paths(FORWARD, 0, 2, LENGTHS)),
+    (sets.paths(FORWARD, 0, 2), listed_paths(FORWARD, 0, 2, np.eye(14))),
+    (sets.paths(FORWARD, 3, 4), listed_paths(FORWARD, 3, 4, np.eye(14))),
+    (sets.assignments(PAIRS), listed_assignments(PAIRS)),
+    (sets.assignments((3, 4)), listed_assignments(np.eye(12).reshape(3, 4, 12))),
 ]
 BOX = np.array([[-1.0, 2.0], [0.5, 0.75], [-3.0, -3.0], [0.0, 1.0]])  # (low, high) a row
 POINTS: list[tuple[ActionSet, Floats]] = [
-    (wv.box(*BOX.T), np.array(list(product(*BOX)))),
-    (wv.simplex(5, 2.0), 2.0 * np.eye(5)),
-    (wv.polytope(*LIMITS), corners(*LIMITS)),
+    (sets.box(*BOX.T), np.array(list(product(*BOX)))),
+    (sets.simplex(5, 2.0), 2.0 * np.eye(5)),
+    (sets.polytope(*LIMITS), corners(*LIMITS)),
 ]
 ALL = [each for each, _ in PARTS] + [each for each, _ in POINTS]
-ALL += [wv.ball(4), wv.ball(3, 2.5, [1, 0, -1]), wv.ellipsoid(SHAPE, CENTRE)]
+ALL += [sets.ball(4), sets.ball(3, 2.5, [1, 0, -1]), sets.ellipsoid(SHAPE, CENTRE)]
 SETS = [repr(each) for each in ALL]
 every_set = pytest.mark.parametrize("actions", ALL, ids=repr)
 
@@ -132,9 +134,9 @@ def test_points_are_the_best_of_all_corners(actions: ActionSet, listed: Floats) 
 @pytest.mark.parametrize(
     ("actions", "centre", "root"),
     [
-        (wv.ball(4), np.zeros(4), np.eye(4)),
-        (wv.ball(3, 2.5, [1, 0, -1]), np.array([1.0, 0, -1]), 2.5 * np.eye(3)),
-        (wv.ellipsoid(SHAPE, CENTRE), CENTRE, np.linalg.cholesky(SHAPE)),
+        (sets.ball(4), np.zeros(4), np.eye(4)),
+        (sets.ball(3, 2.5, [1, 0, -1]), np.array([1.0, 0, -1]), 2.5 * np.eye(3)),
+        (sets.ellipsoid(SHAPE, CENTRE), CENTRE, np.linalg.cholesky(SHAPE)),
     ],
     ids=SETS[-3:],
 )
@@ -175,7 +177,7 @@ def test_where_edges_lead_round_costs_are_still_met_by_the_best_path() -> None:
     listed = listed_paths(STREETS, 0, 8, np.eye(24))
     height = normals(13, 9)  # a climb that is undone on the way back
     climb = np.array([height[there] - height[here] for here, there in STREETS])
-    routes, paying = wv.paths(STREETS, 0, 8), 0
+    routes, paying = sets.paths(STREETS, 0, 8), 0
     for cost in np.random.default_rng(14).random((300, 24)):
         theta = climb - 0.5 * cost
         paying += bool((theta > 0).any())
@@ -189,7 +191,7 @@ def test_where_edges_lead_round_costs_are_still_met_by_the_best_path() -> None:
 def test_where_a_round_trip_pays_no_edge_counts_more_than_nothing() -> None:
     """Always a path from source to target that visits no node twice."""
     listed = listed_paths(STREETS, 0, 8, WAYS)
-    routes, identity = wv.paths(STREETS, 0, 8, WAYS), wv.paths(STREETS, 0, 8)
+    routes, identity = sets.paths(STREETS, 0, 8, WAYS), sets.paths(STREETS, 0, 8)
     for theta in normals(15, 300, 4):
         assert routes.best(theta).action in listed
         gains = WAYS @ theta
@@ -204,11 +206,11 @@ def test_round_trips_that_gain_only_by_rounding_do_no_harm() -> None:
     listed = listed_paths(STREETS, 0, 8, np.eye(24))
     for height in normals(16, 200, 9):
         climb = np.array([height[there] - height[here] for here, there in STREETS])
-        assert wv.paths(STREETS, 0, 8).best(climb).action in listed
+        assert sets.paths(STREETS, 0, 8).best(climb).action in listed
 
 
 def test_an_oracle_is_any_function() -> None:
-    actions = wv.oracle(lambda theta: np.sign(theta), 3)
+    actions = sets.oracle(lambda theta: np.sign(theta), 3)
     assert actions.best([2.0, -1.0, 0.0]).features.tolist() == [1, -1, 0]
 
 
@@ -246,10 +248,10 @@ def test_a_set_is_chosen_from_as_if_it_were_listed(
 def test_a_choice_says_what_was_chosen() -> None:
     policy = wv.Policy(4, wv.keep(), wv.greedy())
     policy.learn([1.0, 0, 0, 0], 1.0)
-    choice = policy.choose(wv.subsets(np.eye(4), 1))
+    choice = policy.choose(sets.subsets(np.eye(4), 1))
     assert (choice.index, choice.action, choice.features.tolist()) == (-1, (0,), [1, 0, 0, 0])
     assert repr(choice) == "Choice(action=(0,), round=0)"
-    assert policy.choose(wv.ball(4)).action is None
+    assert policy.choose(sets.ball(4)).action is None
     assert policy.choose(np.eye(4)).action is None
 
 
@@ -271,13 +273,13 @@ def test_rewards_are_learned_and_saved_as_ever(exploration: wv.Exploration, tmp_
             each.learn(choice, -choice.features.sum())
     assert contents(policy, tmp_path) == contents(again, tmp_path)
     assert policy.belief.seen == 26
-    with pytest.raises(wv.ChoiceError, match="learned or dismissed already"):
+    with pytest.raises(ChoiceError, match="learned or dismissed already"):
         policy.learn(waiting[0], 0.0)
 
 
 def test_thompson_finds_the_best_of_a_ball() -> None:
     theta = np.array([0.6, -0.8, 0.0])
-    policy, ball = wv.Policy(3, wv.discount(0.99), wv.thompson(0.1), seed=1), wv.ball(3)
+    policy, ball = wv.Policy(3, wv.discount(0.99), wv.thompson(0.1), seed=1), sets.ball(3)
     late = []
     for _ in range(400):
         choice = policy.choose(ball)
@@ -288,7 +290,7 @@ def test_thompson_finds_the_best_of_a_ball() -> None:
 
 # Mistakes.
 
-ROOM = wv.ball(3)
+ROOM = sets.ball(3)
 UNIFORM = "epsilon and a floor choose an action uniformly at random,"
 WIDE = "needs the width of every action, .* cannot be listed; .*greedy.*thompson.*perturbed_history"
 
@@ -317,7 +319,7 @@ def test_what_needs_a_list_of_actions_says_so(
 ) -> None:
     policy = wv.Policy(3, wv.keep(), exploration, floor=floor)
     before = contents(policy, tmp_path)
-    with pytest.raises(wv.SettingError, match=message):
+    with pytest.raises(SettingError, match=message):
         policy.choose(ROOM)
     assert contents(policy, tmp_path) == before
 
@@ -329,25 +331,25 @@ def failing(theta: Floats) -> Floats:
 @pytest.mark.parametrize(
     ("actions", "error", "message"),
     [
-        (wv.ball(4), wv.ArmsError, "choose: actions must have dim 3, got 4"),
-        (wv.oracle(failing, 3), RuntimeError, "no road today"),
+        (sets.ball(4), ArmsError, "choose: actions must have dim 3, got 4"),
+        (sets.oracle(failing, 3), RuntimeError, "no road today"),
         (
-            wv.oracle(lambda theta: theta[:2], 3),
-            wv.ArmsError,
+            sets.oracle(lambda theta: theta[:2], 3),
+            ArmsError,
             "the result of the function must be 3 finite numbers, got",
         ),
         (
-            wv.oracle(lambda theta: theta * np.nan, 3),
-            wv.ArmsError,
+            sets.oracle(lambda theta: theta * np.nan, 3),
+            ArmsError,
             "the result of the function must be 3 finite numbers",
         ),
         (
-            wv.oracle(lambda theta: ["a"] * 3, 3),
-            wv.ArmsError,
+            sets.oracle(lambda theta: ["a"] * 3, 3),
+            ArmsError,
             "the result of the function must be 3 finite numbers",
         ),
-        (wv.oracle(lambda theta: [1e60] * 3, 3), wv.ArmsError, "finite, with norm up to 1e"),
-        (wv.ball(3, 1e60), wv.ArmsError, "finite, with norm up to 1e"),
+        (sets.oracle(lambda theta: [1e60] * 3, 3), ArmsError, "finite, with norm up to 1e"),
+        (sets.ball(3, 1e60), ArmsError, "finite, with norm up to 1e"),
     ],
     ids=str,
 )
@@ -374,7 +376,7 @@ def test_a_set_that_gives_no_action_changes_nothing(
 )
 def test_only_choose_takes_a_set(ask: Callable[[wv.Policy], object]) -> None:
     policy = wv.Policy(3, wv.keep(), wv.thompson(1.0))
-    with pytest.raises(wv.ArmsError, match=r"only choose takes an action set; .* got ball\(3, 1.0"):
+    with pytest.raises(ArmsError, match=r"only choose takes an action set; .* got ball\(3, 1.0"):
         ask(policy)
     assert policy.round == 0
 
@@ -386,55 +388,64 @@ ONE_EDGE = [(0, 1)]
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: wv.ball(0), "ball: dim must be a whole number >= 1, got 0"),
-        (lambda: wv.ball(2, 0.0), "ball: radius must be above 0, got 0.0"),
-        (lambda: wv.ball(2, NAN), "ball: radius must be a finite number, got nan"),
-        (lambda: wv.ball(2, centre=[1]), "ball: centre must have 2 numbers, got 1"),
-        (lambda: wv.ball(2, centre=[1, NAN]), "ball: centre must be a row of finite numbers"),
-        (lambda: wv.ellipsoid([[1, 2], [2, 1]]), "ellipsoid: shape must be a symmetric, positive"),
-        (lambda: wv.ellipsoid([[1.0, 0.5], [0.0, 1.0]]), "ellipsoid: shape must be a symmetric"),
-        (lambda: wv.ellipsoid([[1, 2]]), "ellipsoid: shape must be a symmetric"),
-        (lambda: wv.ellipsoid([[NAN]]), "ellipsoid: shape must be rows of finite numbers"),
-        (lambda: wv.box([0, 1], [1, 0]), "box: .* low must not exceed high"),
-        (lambda: wv.box([0], [1, 0]), "box: low and high must have one length"),
-        (lambda: wv.box([], []), "box: low must be a row of finite numbers, at least one"),
-        (lambda: wv.simplex(3, -1.0), "simplex: total must be above 0, got -1.0"),
-        (lambda: wv.polytope([[1.0]], [1.0]), "polytope: Ax <= b must be bounded"),
-        (lambda: wv.polytope([[1, 0], [-1, 0]], [1, 1]), "polytope: Ax <= b must be bounded"),
-        (lambda: wv.polytope([[0.0]], [1.0]), "polytope: Ax <= b must be bounded"),
-        (lambda: wv.polytope([[1], [-1]], [-1, -1]), "polytope: no point satisfies Ax <= b"),
-        (lambda: wv.polytope([[1], [-1]], [1]), "polytope: b must have 2 numbers, got 1"),
+        (lambda: sets.ball(0), "ball: dim must be a whole number >= 1, got 0"),
+        (lambda: sets.ball(2, 0.0), "ball: radius must be above 0, got 0.0"),
+        (lambda: sets.ball(2, NAN), "ball: radius must be a finite number, got nan"),
+        (lambda: sets.ball(2, centre=[1]), "ball: centre must have 2 numbers, got 1"),
+        (lambda: sets.ball(2, centre=[1, NAN]), "ball: centre must be a row of finite numbers"),
         (
-            lambda: wv.polytope([[NAN], [-1.0]], [1, 1]),
+            lambda: sets.ellipsoid([[1, 2], [2, 1]]),
+            "ellipsoid: shape must be a symmetric, positive",
+        ),
+        (lambda: sets.ellipsoid([[1.0, 0.5], [0.0, 1.0]]), "ellipsoid: shape must be a symmetric"),
+        (lambda: sets.ellipsoid([[1, 2]]), "ellipsoid: shape must be a symmetric"),
+        (lambda: sets.ellipsoid([[NAN]]), "ellipsoid: shape must be rows of finite numbers"),
+        (lambda: sets.box([0, 1], [1, 0]), "box: .* low must not exceed high"),
+        (lambda: sets.box([0], [1, 0]), "box: low and high must have one length"),
+        (lambda: sets.box([], []), "box: low must be a row of finite numbers, at least one"),
+        (lambda: sets.simplex(3, -1.0), "simplex: total must be above 0, got -1.0"),
+        (lambda: sets.polytope([[1.0]], [1.0]), "polytope: Ax <= b must be bounded"),
+        (lambda: sets.polytope([[1, 0], [-1, 0]], [1, 1]), "polytope: Ax <= b must be bounded"),
+        (lambda: sets.polytope([[0.0]], [1.0]), "polytope: Ax <= b must be bounded"),
+        (lambda: sets.polytope([[1], [-1]], [-1, -1]), "polytope: no point satisfies Ax <= b"),
+        (lambda: sets.polytope([[1], [-1]], [1]), "polytope: b must have 2 numbers, got 1"),
+        (
+            lambda: sets.polytope([[NAN], [-1.0]], [1, 1]),
             "polytope: A must be rows of finite numbers",
         ),
-        (lambda: wv.subsets([], 1), "subsets: items must be rows of finite numbers, at least one"),
-        (lambda: wv.subsets(np.eye(2), 3), "subsets: size must be at most 2, got 3"),
-        (lambda: wv.subsets(np.eye(2), 0), "subsets: size must be a whole number >= 1, got 0"),
-        (lambda: wv.paths([], 0, 1), "paths: edges must be pairs of whole numbers"),
-        (lambda: wv.paths([(0, 1), (1,)], 0, 1), "paths: edges must be pairs of whole numbers"),  # type: ignore[list-item]
-        (lambda: wv.paths([(0, 0.5)], 0, 1), "paths: edges must be pairs of whole numbers"),  # type: ignore[list-item]
-        (lambda: wv.paths(ONE_EDGE, 1, 0), "paths: no path leads from 1 to 0"),
-        (lambda: wv.paths(ONE_EDGE, 0, 7), "paths: no path leads from 0 to 7"),
-        (lambda: wv.paths(ONE_EDGE, 0, 0), "paths: source and target must differ, got 0 twice"),
-        (lambda: wv.paths(ONE_EDGE, 0, 1, [[1], [2]]), "paths: features must have 1 rows, got 2"),
-        (lambda: wv.paths(ONE_EDGE, 0, 1, [[NAN]]), "paths: features must be rows of finite"),
-        (lambda: wv.assignments((3, 2)), "assignments: 3 rows need as many columns, got 2"),
-        (lambda: wv.assignments([2, 3]), "or a tuple of sizes"),
-        (lambda: wv.assignments([[[1], [2, 3]]]), "or a tuple of sizes"),
-        (lambda: wv.paths([(0, 1)], 0.5, 1), "paths: source must be a whole number"),  # type: ignore[arg-type]
-        (lambda: wv.assignments((0, 2)), "assignments: a size must be a whole number >= 1, got 0"),
-        (lambda: wv.assignments(np.eye(2)), "assignments: pairs must be finite features"),
-        (lambda: wv.oracle(3, 2), "oracle: function must be callable, got 3"),  # type: ignore[arg-type]
-        (lambda: wv.oracle(failing, 0), "oracle: dim must be a whole number >= 1, got 0"),
+        (
+            lambda: sets.subsets([], 1),
+            "subsets: items must be rows of finite numbers, at least one",
+        ),
+        (lambda: sets.subsets(np.eye(2), 3), "subsets: size must be at most 2, got 3"),
+        (lambda: sets.subsets(np.eye(2), 0), "subsets: size must be a whole number >= 1, got 0"),
+        (lambda: sets.paths([], 0, 1), "paths: edges must be pairs of whole numbers"),
+        (lambda: sets.paths([(0, 1), (1,)], 0, 1), "paths: edges must be pairs of whole numbers"),  # type: ignore[list-item]
+        (lambda: sets.paths([(0, 0.5)], 0, 1), "paths: edges must be pairs of whole numbers"),  # type: ignore[list-item]
+        (lambda: sets.paths(ONE_EDGE, 1, 0), "paths: no path leads from 1 to 0"),
+        (lambda: sets.paths(ONE_EDGE, 0, 7), "paths: no path leads from 0 to 7"),
+        (lambda: sets.paths(ONE_EDGE, 0, 0), "paths: source and target must differ, got 0 twice"),
+        (lambda: sets.paths(ONE_EDGE, 0, 1, [[1], [2]]), "paths: features must have 1 rows, got 2"),
+        (lambda: sets.paths(ONE_EDGE, 0, 1, [[NAN]]), "paths: features must be rows of finite"),
+        (lambda: sets.assignments((3, 2)), "assignments: 3 rows need as many columns, got 2"),
+        (lambda: sets.assignments([2, 3]), "or a tuple of sizes"),
+        (lambda: sets.assignments([[[1], [2, 3]]]), "or a tuple of sizes"),
+        (lambda: sets.paths([(0, 1)], 0.5, 1), "paths: source must be a whole number"),  # type: ignore[arg-type]
+        (
+            lambda: sets.assignments((0, 2)),
+            "assignments: a size must be a whole number >= 1, got 0",
+        ),
+        (lambda: sets.assignments(np.eye(2)), "assignments: pairs must be finite features"),
+        (lambda: sets.oracle(3, 2), "oracle: function must be callable, got 3"),  # type: ignore[arg-type]
+        (lambda: sets.oracle(failing, 0), "oracle: dim must be a whole number >= 1, got 0"),
     ],
 )
 def test_a_set_that_cannot_be_is_refused(make: Callable[[], ActionSet], message: str) -> None:
-    with pytest.raises(wv.SettingError, match=message):
+    with pytest.raises(SettingError, match=message):
         make()
 
 
 @pytest.mark.parametrize("theta", [[1.0, 2.0], [1.0, 2.0, NAN], [[1.0, 2.0, 3.0]], "abc"])
 def test_theta_must_fit_its_set(theta: npt.ArrayLike) -> None:
-    with pytest.raises(wv.ArmsError, match="best: theta must be 3 finite numbers"):
-        wv.ball(3).best(theta)
+    with pytest.raises(ArmsError, match="best: theta must be 3 finite numbers"):
+        sets.ball(3).best(theta)

@@ -9,9 +9,11 @@ import pytest
 import windvane as wv
 from game import play_round_by_round
 from grid import EXPLORATIONS, Floats, contents, unit_rows
+from windvane import sets
 from windvane.beliefs.adaptive import selection
 from windvane.beliefs.adaptive.policies import Adaptive
 from windvane.beliefs.adaptive.selection import Adaptation, bandits, predictive
+from windvane.errors import ArmsError, ChoiceError, FileError, RewardError, SettingError
 from windvane.lab import worlds
 from windvane.lab.engines.adaptive import replay_adaptive
 from windvane.lab.engines.game import Player
@@ -189,7 +191,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
         (wv.PredictiveMemory.load, "bob.npz"),
         (wv.Policy.load, "bob.npz"),
     ):
-        with pytest.raises(wv.FileError, match=r"fits? together|is not a|holds a"):
+        with pytest.raises(FileError, match=r"fits? together|is not a|holds a"):
             load(tmp_path / name)
 
 
@@ -200,24 +202,24 @@ def test_what_is_refused_changes_nothing(adaptation: Adaptation, tmp_path: Path)
     play(policy, 33)
     before = contents(policy, tmp_path)
     for arms in ([[1.0, np.nan, 0.0]], np.zeros((0, 3)), np.eye(4)):
-        with pytest.raises(wv.ArmsError):
+        with pytest.raises(ArmsError):
             policy.choose(arms)
-    with pytest.raises(wv.RewardError):
+    with pytest.raises(RewardError):
         policy.learn(choice, float("nan"))
-    with pytest.raises(wv.ArmsError):
+    with pytest.raises(ArmsError):
         policy.learn([1e9, 0.0, 0.0], 1.0)
-    with pytest.raises(wv.ArmsError):
+    with pytest.raises(ArmsError):
         policy.learn_many(np.array([[1.0, 0.0, 0.0], [1e9, 0.0, 0.0]]), [1.0, 1.0])
     assert contents(policy, tmp_path) == before
     policy.learn(choice, 0.2)
-    with pytest.raises(wv.ChoiceError):
+    with pytest.raises(ChoiceError):
         policy.learn(choice, 0.2)
 
 
 @pytest.mark.parametrize("wrong", [{"horizon": 3}, {"family": "kalman"}, {"noise": -1.0}])
 def test_settings_outside_their_range_are_refused(wrong: dict[str, object]) -> None:
     given = {"dim": 3, "horizon": 100, "exploration": wv.greedy(), **wrong}
-    with pytest.raises(wv.SettingError, match="BanditsOverBandits"):
+    with pytest.raises(SettingError, match="BanditsOverBandits"):
         wv.BanditsOverBandits(**given)  # type: ignore[arg-type]
 
 
@@ -257,9 +259,9 @@ def test_a_refused_action_set_changes_nothing(
     policy = made(adaptation, wv.thompson(0.5))
     play(policy, rounds)
     before = contents(policy, tmp_path)
-    broken = wv.oracle(lambda theta: [np.nan] * 3, 3)
-    for actions in (wv.ball(4), broken):
-        with pytest.raises(wv.ArmsError):
+    broken = sets.oracle(lambda theta: [np.nan] * 3, 3)
+    for actions in (sets.ball(4), broken):
+        with pytest.raises(ArmsError):
             policy.choose(actions)
     assert contents(policy, tmp_path) == before
 
@@ -271,9 +273,9 @@ def test_what_is_made_by_name_is_loaded_as_what_it_is(name: str, tmp_path: Path)
     kind = wv.PredictiveMemory if "Predictive" in name else wv.BanditsOverBandits
     other = wv.BanditsOverBandits if "Predictive" in name else wv.PredictiveMemory
     assert isinstance(policy, kind)
-    for load in (kind.load, wv.Adaptive.load):
+    for load in (kind.load, Adaptive.load):
         assert load(tmp_path / "named.npz").memory == policy.memory
-    with pytest.raises(wv.FileError, match="which is no"):
+    with pytest.raises(FileError, match="which is no"):
         other.load(tmp_path / "named.npz")
 
 
@@ -289,17 +291,17 @@ def test_a_file_with_settings_that_cannot_be_is_refused(
     for key in ("format", "version"):
         header.pop(key)
     policy_file.write(tmp_path / "bad.npz", header, arrays, "Adaptive")
-    with pytest.raises(wv.FileError, match="no policy that fits together"):
-        wv.Adaptive.load(tmp_path / "bad.npz")
+    with pytest.raises(FileError, match="no policy that fits together"):
+        Adaptive.load(tmp_path / "bad.npz")
 
 
 def test_it_plays_on_action_sets() -> None:
     policy = wv.PredictiveMemory(3, wv.thompson(0.2), seed=1)
     theta = np.array([1.0, -2.0, 2.0])
     for _ in range(200):
-        choice = policy.choose(wv.ball(3))
+        choice = policy.choose(sets.ball(3))
         policy.learn(choice, float(choice.features @ theta))
-    assert policy.choose(wv.ball(3)).features @ theta > 0.99 * 3
+    assert policy.choose(sets.ball(3)).features @ theta > 0.99 * 3
 
 
 def end_regret(adaptation: Adaptation, world: worlds.World, runs: int) -> float:

@@ -10,6 +10,7 @@ import windvane as wv
 from diagonal_game import every_exploration, every_memory
 from grid import Floats
 from windvane import _random
+from windvane.laws import Posterior
 
 DIM = 40
 RIDGE = 0.8
@@ -99,7 +100,7 @@ def test_every_pair_plays_as_the_formulas_say(
         theta = [belief.read(i)[0] for i in range(DIM)]
         np.testing.assert_allclose(policy.theta, theta, atol=1e-9)
     assert policy.alarms == belief.alarms
-    if isinstance(exploration.width, wv.Posterior):
+    if isinstance(exploration.width, Posterior):
         assert policy.estimated_noise == pytest.approx(belief.noise(), rel=1e-9)
     assert memory.name != "detect" or policy.alarms > 0
 

@@ -26,6 +26,7 @@ from diagonal_game import (
 )
 from grid import contents
 from windvane import policy_file
+from windvane.errors import BeliefError, FileError, SettingError
 
 
 def test_nothing_grows_with_the_dimension() -> None:
@@ -105,7 +106,7 @@ def test_room_grows_with_the_weights_that_were_learned() -> None:
     ],
 )
 def test_settings_that_do_not_fit_are_refused(make: Callable[[], object], complaint: str) -> None:
-    with pytest.raises(wv.SettingError, match=re.escape(complaint)):
+    with pytest.raises(SettingError, match=re.escape(complaint)):
         make()
 
 
@@ -162,14 +163,14 @@ def test_a_file_that_does_not_fit_together_is_refused(
     for name in ("format", "version"):
         header.pop(name)
     policy_file.write(path, header, arrays, "DiagonalPolicy")
-    with pytest.raises(wv.FileError, match=complaint):
+    with pytest.raises(FileError, match=complaint):
         wv.DiagonalPolicy.load(path)
 
 
 def test_another_kind_of_policy_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "policy.npz"
     make_busy(wv.keep(), wv.greedy()).save(path)
-    with pytest.raises(wv.FileError, match="holds a DiagonalPolicy, not a Policy"):
+    with pytest.raises(FileError, match="holds a DiagonalPolicy, not a Policy"):
         wv.Policy.load(path)
 
 
@@ -230,18 +231,18 @@ def test_beliefs_that_cannot_be_merged_exactly_are_refused() -> None:
     long = learn_all(wv.keep(), [(([1, 2], [1.0, 1.0]), 1.0, 0.0)])
     short = learn_all(wv.keep(), [(([2], [1.0]), 1.0, 0.0)])
     for one, other in ((long, short), (short, long), (long, long)):
-        with pytest.raises(wv.BeliefError, match="only if every row had one entry; both learned"):
+        with pytest.raises(BeliefError, match="only if every row had one entry; both learned"):
             one.belief.merge(other.belief)
     restarting = learn_all(wv.restart(9), [])
-    with pytest.raises(wv.BeliefError, match="only beliefs of keep, discount, half_life"):
+    with pytest.raises(BeliefError, match="only beliefs of keep, discount, half_life"):
         restarting.belief.merge(restarting.belief)
-    with pytest.raises(wv.BeliefError, match="memory, ridge and dim must be the same"):
+    with pytest.raises(BeliefError, match="memory, ridge and dim must be the same"):
         long.belief.merge(learn_all(wv.discount(0.9), []).belief)
-    with pytest.raises(wv.BeliefError, match="merge: a DiagonalBelief must be given, got 3"):
+    with pytest.raises(BeliefError, match="merge: a DiagonalBelief must be given, got 3"):
         long.belief.merge(3)  # type: ignore[arg-type]
-    with pytest.raises(wv.BeliefError, match="belief: a DiagonalBelief must be given, got 3"):
+    with pytest.raises(BeliefError, match="belief: a DiagonalBelief must be given, got 3"):
         long.belief = 3  # type: ignore[assignment]
-    with pytest.raises(wv.BeliefError, match="memory, ridge and dim of this policy are"):
+    with pytest.raises(BeliefError, match="memory, ridge and dim of this policy are"):
         long.belief = learn_all(wv.discount(0.9), []).belief
 
 
@@ -263,7 +264,7 @@ def test_a_belief_that_no_policy_can_have_is_refused(
     policy = learn_all(wv.keep(), [(([1, 2], [1.0, 1.0]), 1.0, 0.0)])
     before = contents(policy, tmp_path)
     belief = type(policy.belief)(**{**vars(policy.belief), **change})
-    with pytest.raises(wv.BeliefError, match=complaint):
+    with pytest.raises(BeliefError, match=complaint):
         policy.belief = belief
     assert contents(policy, tmp_path) == before
 

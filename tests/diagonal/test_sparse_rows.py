@@ -15,6 +15,8 @@ from scipy import sparse
 import windvane as wv
 from diagonal_game import DENSE, DIM, REWARDS, make_busy
 from grid import contents
+from windvane import sets
+from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
 
 FORMS: dict[str, Callable[[Any], Any]] = {
     "list": lambda arms: arms.tolist(),
@@ -138,7 +140,7 @@ BAD_ARMS: list[tuple[Any, str]] = [
     (wv.SparseRows([0, 2], [1.0, math.inf], [2]), "arm 0 has the values [ 1. inf]"),
     (wv.SparseRows([2, 0], [math.inf, 1.0], [2]), "arms must be finite, with norm up to 1e+50"),
     (wv.SparseRows([0, 0], [1e200, -1e200], [2]), "arms must be finite, with norm up to 1e+50"),
-    (wv.simplex(DIM), "DiagonalPolicy needs a list of arms, got simplex"),
+    (sets.simplex(DIM), "DiagonalPolicy needs a list of arms, got simplex"),
 ]
 
 
@@ -155,7 +157,7 @@ def test_arms_that_cannot_be_scored_are_refused_and_change_nothing(
         policy.choose_with_propensities,
         lambda bad: policy.choose_many([DENSE[0], bad]),
     ):
-        with pytest.raises(wv.ArmsError, match=re.escape(complaint)):
+        with pytest.raises(ArmsError, match=re.escape(complaint)):
             ask(arms)
     assert contents(policy, tmp_path) == before
 
@@ -180,22 +182,22 @@ def test_features_and_rewards_that_cannot_be_learned_are_refused_and_change_noth
     choice = policy.choose(DENSE[20])
     before = contents(policy, tmp_path)
     for features, complaint in BAD_FEATURES:
-        with pytest.raises(wv.ArmsError, match=re.escape(complaint)):
+        with pytest.raises(ArmsError, match=re.escape(complaint)):
             policy.learn(features, 1.0)
-        with pytest.raises(wv.ArmsError, match=re.escape(complaint)):
+        with pytest.raises(ArmsError, match=re.escape(complaint)):
             policy.learn_many([choice, features], [1.0, 1.0])
-        with pytest.raises(wv.ArmsError, match=re.escape(complaint)):
+        with pytest.raises(ArmsError, match=re.escape(complaint)):
             policy.amend(features, 1.0)
     for reward in (math.nan, math.inf, None, "1"):
-        with pytest.raises(wv.RewardError, match="the reward must be a finite number"):
+        with pytest.raises(RewardError, match="the reward must be a finite number"):
             policy.learn(choice, reward)  # type: ignore[arg-type]
-        with pytest.raises(wv.RewardError, match="the reward must be a finite number"):
+        with pytest.raises(RewardError, match="the reward must be a finite number"):
             policy.learn_many([choice], [reward])  # type: ignore[list-item]
-    with pytest.raises(wv.SettingError, match="at must be a finite number"):
+    with pytest.raises(SettingError, match="at must be a finite number"):
         policy.learn(choice, 1.0, at=math.nan)
-    with pytest.raises(wv.SettingError, match="samples must be a whole number >= 1, got 0"):
+    with pytest.raises(SettingError, match="samples must be a whole number >= 1, got 0"):
         policy.propensities(DENSE[0], samples=0)
-    with pytest.raises(wv.ArmsError, match="chosen must be below 5, got 5"):
+    with pytest.raises(ArmsError, match="chosen must be below 5, got 5"):
         policy.propensities(DENSE[0], chosen=5)
     assert contents(policy, tmp_path) == before
 
@@ -217,9 +219,9 @@ def test_a_choice_is_learned_once_and_only_by_its_policy(tmp_path: Path) -> None
         (foreign, "was made by another policy"),
         (wide, "was learned or dismissed already|was made by another policy"),
     ):
-        with pytest.raises(wv.ChoiceError, match=complaint):
+        with pytest.raises(ChoiceError, match=complaint):
             policy.learn(bad, 1.0)
-        with pytest.raises(wv.ChoiceError, match=complaint):
+        with pytest.raises(ChoiceError, match=complaint):
             policy.learn_many([bad], [1.0])
     assert contents(policy, tmp_path) == before
     policy.learn(foreign.features, 1.0)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from typer.main import get_command
@@ -46,15 +47,25 @@ def text_of(site: Path, page: str) -> str:
     return html.unescape(re.sub(r"<[^>]+>", "", (site / page).read_text("utf-8")))
 
 
+def list_public_names() -> dict[str, object]:
+    """The names of the library and of its small namespaces, with what they name."""
+    names = {name: getattr(wv, name) for name in wv.__all__}
+    for module in (wv.errors, wv.laws, wv.sets):
+        for name in getattr(module, "__all__", [each for each in vars(module) if each[0] != "_"]):
+            if name not in names:
+                names[f"{module.__name__.removeprefix('windvane.')}.{name}"] = getattr(module, name)
+    return {name: value for name, value in names.items() if not isinstance(value, ModuleType)}
+
+
 def test_every_public_name_is_documented(site: Path) -> None:
     pages = [page.read_text("utf-8") for page in (site / "reference").glob("*.html")]
-    for name in wv.__all__:
+    for name in list_public_names():
         assert any(f'id="windvane.{name}"' in page for page in pages), name
 
 
 def test_every_public_name_has_an_example() -> None:
-    for name in wv.__all__:
-        assert ">>> " in (getattr(wv, name).__doc__ or ""), name
+    for name, value in list_public_names().items():
+        assert ">>> " in (value.__doc__ or ""), name
 
 
 def test_every_public_name_of_the_lab_is_documented(site: Path) -> None:

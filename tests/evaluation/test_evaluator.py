@@ -124,7 +124,7 @@ def test_only_the_period_is_evaluated() -> None:
 @pytest.mark.parametrize("half_life", ["3", "3 rounds", "soon"])
 def test_a_half_life_that_is_no_time_is_refused_with_its_name(half_life: str) -> None:
     complaint = f"evaluate: half_life must be never, or a time .* got '{half_life}'"
-    with pytest.raises(wv.SettingError, match=complaint):
+    with pytest.raises(SettingError, match=complaint):
         make_settings(half_life=half_life)
 
 

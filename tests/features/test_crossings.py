@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import windvane as wv
+from windvane.errors import SettingError
 from windvane.features.crossings import (
     MAX_PAIRS,
     Crossing,
@@ -47,7 +47,7 @@ def test_no_crossings(text: str) -> None:
     ],
 )
 def test_a_pair_that_is_no_pair_is_named(text: str, named: str) -> None:
-    with pytest.raises(wv.SettingError, match="a pair must be a namespace of the context") as error:
+    with pytest.raises(SettingError, match="a pair must be a namespace of the context") as error:
         parse_crossings(text)
     assert str(error.value).endswith(f"got {named}")
 
@@ -55,7 +55,7 @@ def test_a_pair_that_is_no_pair_is_named(text: str, named: str) -> None:
 def test_at_most_eight_pairs() -> None:
     pairs = [f"a{i}*b{i}" for i in range(MAX_PAIRS + 1)]
     assert len(parse_crossings(",".join(pairs[:-1]))) == MAX_PAIRS == 8
-    with pytest.raises(wv.SettingError, match="crossings: at most 8 pairs, got 9"):
+    with pytest.raises(SettingError, match="crossings: at most 8 pairs, got 9"):
         parse_crossings(",".join(pairs))
 
 

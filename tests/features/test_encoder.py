@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import windvane as wv
+from windvane.errors import FeatureError, SettingError
 from windvane.features import encoder as encoder_module
 from windvane.features import hashing
 from windvane.features.encoder import Encoder
@@ -322,28 +323,28 @@ def nested(depth: int) -> Json:
 )
 def test_an_error_names_the_feature_that_cannot_be_encoded(features: Any, sentence: str) -> None:
     for context, actions in ((features, [FakeAction("a")]), ([], [FakeAction("a", features)])):
-        with pytest.raises(wv.FeatureError, match=sentence) as caught:
+        with pytest.raises(FeatureError, match=sentence) as caught:
             Encoder().encode(context, actions)
         assert len(str(caught.value)) < 250
 
 
 def test_an_error_names_the_context_or_the_action() -> None:
     bad = [{"price": math.nan}]
-    with pytest.raises(wv.FeatureError, match=r"^features of the context: price must be a finite"):
+    with pytest.raises(FeatureError, match=r"^features of the context: price must be a finite"):
         Encoder().encode(bad, [FakeAction("a")])
-    with pytest.raises(wv.FeatureError, match=r"^features of action b: price must be a finite"):
+    with pytest.raises(FeatureError, match=r"^features of action b: price must be a finite"):
         Encoder().encode([], [FakeAction("a"), FakeAction("b", bad)])
 
 
 def test_too_many_crossings_are_refused() -> None:
     wide: list[Json] = [{"x": [0.5] * 1025}]
-    with pytest.raises(wv.FeatureError, match="at most 1048576 crossings, got 1051650"):
+    with pytest.raises(FeatureError, match="at most 1048576 crossings, got 1051650"):
         Encoder().encode(wide, [FakeAction("a", wide)])
 
 
 @pytest.mark.parametrize("bad", [{"dim": 1}, {"dim": 2.5}, {"dim": 10**6}, {"version": 2}])
 def test_an_encoder_refuses_invalid_settings(bad: Json) -> None:
-    with pytest.raises(wv.SettingError, match=f"Encoder: {next(iter(bad))} must be"):
+    with pytest.raises(SettingError, match=f"Encoder: {next(iter(bad))} must be"):
         Encoder(**bad)
 
 
@@ -370,7 +371,7 @@ def test_contributions_add_up_to_the_estimate() -> None:
     assert "context.time=morning × action.colour=red" in names
     vector = {reason.name for reason in encoder.explain(theta, CONTEXT, ACTIONS, 1)}
     assert len(vector) == (1 + 3) * (1 + 3)  # an array is one feature
-    with pytest.raises(wv.SettingError, match="theta must be 16 numbers"):
+    with pytest.raises(SettingError, match="theta must be 16 numbers"):
         encoder.explain(theta[:3], CONTEXT, ACTIONS, 0)
 
 

@@ -17,6 +17,7 @@ from test_laws import assert_normal, list_starts
 from windvane import _random
 from windvane._random import FIRST_FREE_PLACE
 from windvane.beliefs.glm import kernels as kernels
+from windvane.errors import ArmsError, ChoiceError, FileError, FitError, RewardError, SettingError
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.generalized import replay_generalized
@@ -150,7 +151,7 @@ def test_the_chosen_arm_counts_as_one_draw_more() -> None:
     shares = policy.propensities(arms, samples=9)
     more = policy.propensities(arms, samples=9, chosen=2)
     assert more == pytest.approx((9 * shares + np.eye(5)[2]) / 10)
-    with pytest.raises(wv.ArmsError, match="propensities: chosen must be below 5, got 5"):
+    with pytest.raises(ArmsError, match="propensities: chosen must be below 5, got 5"):
         policy.propensities(arms, chosen=5)
 
 
@@ -179,7 +180,7 @@ def test_rewards_may_come_late_once_and_in_any_order() -> None:
     policy = wv.GeneralizedPolicy(2, "poisson", wv.keep(), seed=2)
     one, two = policy.choose_many([np.eye(2), np.eye(2)])
     policy.learn_many([two, one], [3, 0])
-    with pytest.raises(wv.ChoiceError, match="round 0 was learned or dismissed"):
+    with pytest.raises(ChoiceError, match="round 0 was learned or dismissed"):
         policy.learn(one, 1.0)
     assert (policy.seen, policy.round) == (2, 2)
 
@@ -227,10 +228,10 @@ def test_asking_changes_nothing(tmp_path: Path) -> None:
 def test_a_file_of_the_other_kind_is_refused_with_the_one_that_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "policy.npz"
     wv.Policy(2, wv.keep(), wv.greedy()).save(path)
-    with pytest.raises(wv.FileError, match=r"holds a Policy, not .*: Policy.load reads it"):
+    with pytest.raises(FileError, match=r"holds a Policy, not .*: Policy.load reads it"):
         wv.GeneralizedPolicy.load(path)
     wv.GeneralizedPolicy(2, "logistic", wv.keep()).save(path)
-    with pytest.raises(wv.FileError, match=r"holds a GeneralizedPolicy, not a Policy: "):
+    with pytest.raises(FileError, match=r"holds a GeneralizedPolicy, not a Policy: "):
         wv.Policy.load(path)
 
 
@@ -282,7 +283,7 @@ def test_a_strangers_file_that_does_not_fit_together_is_refused(
     rewritten(path, {}, {})
     wv.GeneralizedPolicy.load(path)
     rewritten(path, header, arrays)
-    with pytest.raises(wv.FileError, match="holds no policy that fits together"):
+    with pytest.raises(FileError, match="holds no policy that fits together"):
         wv.GeneralizedPolicy.load(path)
 
 
@@ -303,9 +304,9 @@ def test_a_reward_outside_the_range_of_the_link_is_refused_and_changes_nothing(
     policy.learn_many(np.eye(2), [0.5, 1.0])
     choices = policy.choose_many([np.eye(2)] * 3)
     before = contents(policy, tmp_path)
-    with pytest.raises(wv.RewardError, match=f"learn: .*{message}"):
+    with pytest.raises(RewardError, match=f"learn: .*{message}"):
         policy.learn(choices[0], reward)
-    with pytest.raises(wv.RewardError, match=f"learn_many: .*{message}"):
+    with pytest.raises(RewardError, match=f"learn_many: .*{message}"):
         policy.learn_many(choices, [0.0, 1.0, reward])
     assert contents(policy, tmp_path) == before
     policy.learn_many(choices, [0.0, 1.0, 0.25])
@@ -314,11 +315,11 @@ def test_a_reward_outside_the_range_of_the_link_is_refused_and_changes_nothing(
 def test_features_that_are_not_finite_are_refused_and_change_nothing(tmp_path: Path) -> None:
     policy = wv.GeneralizedPolicy(2, "logistic", wv.keep(), seed=1)
     before = contents(policy, tmp_path)
-    with pytest.raises(wv.ArmsError, match="arm 1 is"):
+    with pytest.raises(ArmsError, match="arm 1 is"):
         policy.choose([[0.0, 1.0], [np.nan, 0.0]])
-    with pytest.raises(wv.ArmsError, match="learn: features must be finite"):
+    with pytest.raises(ArmsError, match="learn: features must be finite"):
         policy.learn([np.inf, 0.0], 1.0)
-    with pytest.raises(wv.ArmsError, match="learn_many: features must be finite"):
+    with pytest.raises(ArmsError, match="learn_many: features must be finite"):
         policy.learn_many(np.array([[1.0, 0.0], [np.nan, 0.0]]), [1.0, 1.0])
     assert contents(policy, tmp_path) == before
 
@@ -336,7 +337,7 @@ def test_an_estimate_that_is_not_reached_is_an_error_and_changes_nothing(
         xs = 1000 * np.random.default_rng(seed).standard_normal((10, 5))
         try:
             policy.learn_many(xs, np.where(xs[:, 0] > 0, 1e86, 0.0))
-        except wv.FitError as refusal:
+        except FitError as refusal:
             refusals.append((str(refusal), contents(policy, tmp_path) == before))
     said = "learn_many: the poisson estimate was not reached"
     assert refusals
@@ -349,7 +350,7 @@ def test_a_draw_that_is_not_reached_is_an_error_and_ends_no_round() -> None:
     xs = 5 * np.random.default_rng(1).standard_normal((60, 5))
     policy.learn_many(xs, (xs[:, 0] > 0).astype(np.float64))
     sets = [xs[:4]] * 200
-    with pytest.raises(wv.FitError, match="choose: the logistic estimate was not reached"):
+    with pytest.raises(FitError, match="choose: the logistic estimate was not reached"):
         policy.choose_many(sets)
     assert (policy.round, policy._open) == (0, set())
 
@@ -371,7 +372,7 @@ def test_a_draw_that_is_not_reached_is_an_error_and_ends_no_round() -> None:
     ids=str,
 )
 def test_settings_out_of_range_are_refused(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(wv.SettingError, match=f"GeneralizedPolicy: {message}"):
+    with pytest.raises(SettingError, match=f"GeneralizedPolicy: {message}"):
         wv.GeneralizedPolicy(**{"dim": 2, "link": "logistic", "memory": wv.keep(), **given})
 
 
@@ -440,5 +441,5 @@ def test_a_table_may_give_a_link() -> None:
         ({"memory": "restart(9)"}, WITH_LINK),
         ({"link": "probit"}, "link must be one of identity, logistic, poisson"),
     ]:
-        with pytest.raises(wv.SettingError, match=message):
+        with pytest.raises(SettingError, match=message):
             players.make_player({**table, **change}, place)

@@ -8,6 +8,7 @@ import pytest
 
 import windvane as wv
 from windvane.beliefs.bank.sides import project
+from windvane.errors import FeatureError, SettingError
 from windvane.types import Floats
 
 MASK = 2**64 - 1
@@ -92,7 +93,7 @@ def test_a_learner_projects_arrays_of_the_context_and_of_actions() -> None:
 def test_a_long_embedding_fits_if_it_is_projected() -> None:
     context = {"embedding": [0.1 * (i % 7) for i in range(1536)]}
     actions = [{"id": f"{k}", "e": [float(i == k) for i in range(1536)]} for k in range(10)]
-    with pytest.raises(wv.FeatureError, match="at most 1048576 crossings, got"):
+    with pytest.raises(FeatureError, match="at most 1048576 crossings, got"):
         wv.Learner(seed=1).rank(context, actions, at=0.0)
     decision = wv.Learner(seed=1, array_size=64).rank(context, actions, at=0.0)
     assert decision.lesson.sizes.tolist() == [64, 64, 1]
@@ -119,7 +120,7 @@ def test_numbers_of_any_size_stay_finite() -> None:
 
 def test_the_array_size_is_checked_and_saved(tmp_path: Path) -> None:
     for bad in (-1, 4097):
-        with pytest.raises(wv.SettingError, match="array_size must be a"):
+        with pytest.raises(SettingError, match="array_size must be a"):
             wv.Learner(array_size=bad)
     learner = wv.Learner(seed=1, array_size=8)
     learner.save(tmp_path / "learner")

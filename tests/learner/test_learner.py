@@ -16,6 +16,7 @@ import windvane as wv
 from learner_helpers import Offer, Stream, describe, play
 from windvane import policy_file
 from windvane.beliefs.bank import bank as bank_module
+from windvane.errors import ChoiceError, FileError
 from windvane.features.packed_features import pack_actions
 
 YEAR = 365.25 * 86_400
@@ -56,7 +57,7 @@ def test_a_saved_learner_continues_with_the_same_bits(
     for other in copies:
         assert describe(play(other, 40, seed=2)) == wanted
         assert other == learner
-        with pytest.raises(wv.ChoiceError, match="has its reward"):
+        with pytest.raises(ChoiceError, match="has its reward"):
             other.reward(waiting, 1.0)
 
 
@@ -79,13 +80,13 @@ def test_a_damaged_or_foreign_file_is_refused() -> None:
         damaged[random.integers(len(saved))] ^= 1 << int(random.integers(8))
         try:
             loaded = wv.Learner.load(io.BytesIO(bytes(damaged)))
-        except wv.FileError:
+        except FileError:
             continue
         assert loaded == learner  # the bit is one that no reader of zip files looks at
     for cut in (0, 10, len(saved) // 2, len(saved) - 5):
-        with pytest.raises(wv.FileError):
+        with pytest.raises(FileError):
             wv.Learner.load(io.BytesIO(saved[:cut]))
-    with pytest.raises(wv.FileError, match=r"holds a Learner, not a Policy"):
+    with pytest.raises(FileError, match=r"holds a Learner, not a Policy"):
         wv.Policy.load(io.BytesIO(saved))
 
 
@@ -108,7 +109,7 @@ def test_a_file_that_does_not_fit_together_is_refused(name: str, change: Any) ->
     arrays[name] = change(arrays[name])
     file = io.BytesIO()
     policy_file.write(file, {**learner.export_settings(), **header}, arrays, "Learner")
-    with pytest.raises(wv.FileError, match="holds no policy that fits together"):
+    with pytest.raises(FileError, match="holds no policy that fits together"):
         wv.Learner.load(file)
 
 
@@ -136,7 +137,7 @@ def test_a_header_that_does_not_fit_is_refused(change: dict[str, Any]) -> None:
     file = io.BytesIO()
     header = {**learner.export_settings(), **header, **change}
     policy_file.write(file, header, arrays, "Learner")
-    with pytest.raises(wv.FileError, match="holds no policy that fits together"):
+    with pytest.raises(FileError, match="holds no policy that fits together"):
         wv.Learner.load(file)
 
 

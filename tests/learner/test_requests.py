@@ -11,6 +11,7 @@ import pytest
 
 import windvane as wv
 from learner_helpers import describe, play
+from windvane.errors import ChoiceError, FeatureError, RewardError, SettingError
 
 
 class Colour(enum.StrEnum):
@@ -117,9 +118,9 @@ def test_a_known_action_does_not_hide_one_that_is_refused() -> None:
     learner = wv.Learner(seed=1)
     for _ in range(2):
         learner.rank({}, [{"id": "x", "n": "1"}, {"id": "y", "n": "2"}], at=0.0)
-        with pytest.raises(wv.FeatureError, match="n must be a string"):
+        with pytest.raises(FeatureError, match="n must be a string"):
             learner.rank({}, [{"id": "x", "n": "1"}, {"id": "y", "n": b"2"}], at=0.0)
-        with pytest.raises(wv.FeatureError, match="a dict with a text as its id"):
+        with pytest.raises(FeatureError, match="a dict with a text as its id"):
             learner.rank({}, [{"id": "x", "n": "1"}, {"n": "2"}], at=0.0)
         numbers = learner.rank({}, [{"id": "x", "n": "1"}, {"id": "y", "n": 2}], at=0.0)
         assert numbers.probabilities.shape == (2,)
@@ -302,7 +303,7 @@ def test_a_bad_request_is_refused_and_changes_nothing(
     ],
 )
 def test_a_bad_setting_is_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(wv.SettingError) as error:
+    with pytest.raises(SettingError) as error:
         wv.Learner(**settings)
     assert str(error.value) == message
 
@@ -313,7 +314,7 @@ def test_a_reward_that_is_no_finite_number_is_refused_and_changes_nothing(reward
     play(learner, 5)
     decision = learner.rank({}, ["x", "y"], at=2e9)
     before = copy.deepcopy(learner)
-    with pytest.raises(wv.RewardError, match="reward: the reward must be a finite number"):
+    with pytest.raises(RewardError, match="reward: the reward must be a finite number"):
         learner.reward(decision, reward)
     assert learner == before
     learner.reward(decision, 1.0)
@@ -325,7 +326,7 @@ def test_a_decision_is_rewarded_once() -> None:
     decision = learner.rank({}, ["x", "y"], at=0.0)
     learner.reward(decision, True)
     before = copy.deepcopy(learner)
-    with pytest.raises(wv.ChoiceError, match="the decision of round 0 has its reward"):
+    with pytest.raises(ChoiceError, match="the decision of round 0 has its reward"):
         learner.reward(decision, 0.0)
     assert learner == before
 
@@ -334,9 +335,9 @@ def test_a_dismissed_decision_waits_no_longer() -> None:
     learner = wv.Learner(seed=1)
     first, second = (learner.rank({}, ["x", "y"], at=0.0) for _ in range(2))
     learner.dismiss(first)
-    with pytest.raises(wv.ChoiceError, match="round 0 has its reward or was dismissed"):
+    with pytest.raises(ChoiceError, match="round 0 has its reward or was dismissed"):
         learner.dismiss(first)
-    with pytest.raises(wv.ChoiceError, match="round 0 has its reward or was dismissed"):
+    with pytest.raises(ChoiceError, match="round 0 has its reward or was dismissed"):
         learner.reward(first, 1.0)
     learner.reward(pickle.loads(pickle.dumps(second)), 1.0)
     assert learner.bank.lessons == 1
@@ -349,18 +350,18 @@ def test_the_decision_of_another_learner_is_refused() -> None:
     later = [twin.rank({}, ["x"], at=0.0) for _ in range(2)][1]
     learner.rank({}, ["x"], at=0.0)
     for decision in (foreign, later):
-        with pytest.raises(wv.ChoiceError, match="this decision was made by another learner"):
+        with pytest.raises(ChoiceError, match="this decision was made by another learner"):
             learner.reward(decision, 1.0)
-        with pytest.raises(wv.ChoiceError, match="this decision was made by another learner"):
+        with pytest.raises(ChoiceError, match="this decision was made by another learner"):
             learner.dismiss(decision)
 
 
 @pytest.mark.parametrize("decision", [None, 3, "news"])
 def test_what_is_no_decision_is_refused(decision: Any) -> None:
     learner = wv.Learner(seed=1)
-    with pytest.raises(wv.ChoiceError, match="reward: a decision must be given, got"):
+    with pytest.raises(ChoiceError, match="reward: a decision must be given, got"):
         learner.reward(decision, 1.0)
-    with pytest.raises(wv.ChoiceError, match="explain: a decision must be given, got"):
+    with pytest.raises(ChoiceError, match="explain: a decision must be given, got"):
         learner.explain(decision)
 
 

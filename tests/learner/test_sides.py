@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import windvane as wv
 from learner_helpers import Offer
 from windvane.beliefs.bank.feature_parts import pick_action
 from windvane.beliefs.bank.sides import MAX_ROW_ENTRIES, join_lesson, join_request, pack_context
+from windvane.errors import FeatureError
 from windvane.features.crossings import parse_crossings
 from windvane.features.hashing import hash_name
 from windvane.features.json_reader import FeatureList
@@ -66,7 +66,7 @@ def test_an_action_with_too_many_crossings_is_refused_and_not_the_sum_of_actions
     assert join_request(context, pack_actions(small)).feature_counts.tolist() == [255] * 4
     assert MAX_ROW_ENTRIES == 65_536  # 256 · 256, with the constants of both sides
     large = Offer("large", [{f"f{j}": "x" for j in range(255)}])
-    with pytest.raises(wv.FeatureError, match="at most 65536 crossings, got 65792"):
+    with pytest.raises(FeatureError, match="at most 65536 crossings, got 65792"):
         join_request(context, pack_actions([*small, large]))
 
 
@@ -100,8 +100,8 @@ def test_a_context_of_texts_is_packed_as_any_other(context: dict[str, Any]) -> N
 
 
 def test_a_context_of_very_many_or_very_long_texts_is_refused() -> None:
-    with pytest.raises(wv.FeatureError, match="at most 4096 numbers, got 4097"):
+    with pytest.raises(FeatureError, match="at most 4096 numbers, got 4097"):
         pack_context([{f"f{i}": "x" for i in range(4097)}])
     for _ in range(2):
-        with pytest.raises(wv.FeatureError, match="at most 1024 characters"):
+        with pytest.raises(FeatureError, match="at most 1024 characters"):
             pack_context([{"f": "x" * 1024}])

@@ -29,11 +29,12 @@ import numpy as np
 import numpy.typing as npt
 
 import windvane as wv
+from windvane.beliefs.adaptive.policies import Adaptive
 
 HERE = Path(__file__).parent
 Floats = npt.NDArray[np.float64]
 Json = dict[str, Any]
-Policies = wv.Policy | wv.GeneralizedPolicy | wv.Adaptive
+Policies = wv.Policy | wv.GeneralizedPolicy | Adaptive
 
 ARMS, CHANGE = 4, 40
 DELAY = 8  # rounds until a late reward comes
@@ -100,7 +101,7 @@ def state(policy: Policies) -> Json:
         "round": policy.round,
         "theta": bits(policy.theta),
     }
-    if not isinstance(policy, wv.Adaptive):  # whose repr could not be read back in 0.1.0
+    if not isinstance(policy, Adaptive):  # whose repr could not be read back in 0.1.0
         found["repr"] = repr(policy)
     if isinstance(policy, wv.Policy):
         found["alarms"] = policy.alarms

@@ -37,6 +37,7 @@ from old_data.steps import (
     still_open,
     sums,
 )
+from windvane.errors import ChoiceError
 
 CLOSE = 1e-12
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -102,7 +103,7 @@ def test_a_loaded_policy_goes_on_as_the_saved_one_did(name: str) -> None:
 @each_policy
 def test_what_was_learned_before_the_save_is_not_learned_again(name: str) -> None:
     policy, expected = loaded(name)
-    with pytest.raises(wv.ChoiceError, match="was learned or dismissed already"):
+    with pytest.raises(ChoiceError, match="was learned or dismissed already"):
         policy.learn(choice_of(policy, *expected["learned"]), 0.5)
     assert bits(policy.theta) == expected["loaded"]["theta"]
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane.errors import SettingError
+from windvane.features import ALL_CROSSINGS
 from windvane.types import Places, UnsignedIntegers
 
-ALL_CROSSINGS = "context*action"
 NONE = "none"
 MAX_PAIRS = 8
 

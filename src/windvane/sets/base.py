@@ -11,7 +11,12 @@ from windvane.types import Floats
 
 
 class Best(NamedTuple):
-    """The best action of a set: its features and its name in the terms of the set."""
+    """The best action of a set: its features and its name in the terms of the set.
+
+    >>> import windvane as wv
+    >>> wv.sets.subsets([[1.0, 0.0], [0.0, 1.0]], 1).best([0.1, 0.7]).action
+    (1,)
+    """
 
     features: Floats  # (d,)
     action: tuple[int, ...] | None = None  # items, edges or columns; None for a point
@@ -25,7 +30,7 @@ class ActionSet(ABC):
     >>> import windvane as wv
     >>> policy = wv.Policy(2, wv.keep(), wv.greedy())
     >>> policy.learn([3.0, 4.0], reward=1.0)
-    >>> policy.choose(wv.ball(2)).features
+    >>> policy.choose(wv.sets.ball(2)).features
     array([0.6, 0.8])
     """
 

@@ -11,6 +11,8 @@ import pytest
 
 import windvane as wv
 from grid import Floats
+from windvane import sets
+from windvane.errors import ArmsError, SettingError
 from windvane.lab import worlds
 from windvane.lab.engines.action_set import replay_on
 from windvane.lab.engines.game import Player
@@ -161,18 +163,18 @@ def test_a_world_read_from_a_table_prints_as_the_table_and_pickles(actions: str,
     ],
 )
 def test_an_action_set_that_does_not_fit_the_world_is_refused(actions: str, message: str) -> None:
-    with pytest.raises(wv.SettingError, match=message):
+    with pytest.raises(SettingError, match=message):
         worlds.from_table({"dim": 4, "arms": 2, "horizon": 9, "actions": actions})
 
 
 def test_players_that_need_a_list_of_arms_are_refused() -> None:
     world = worlds.world(4, 2, 9, actions=worlds.ball())
     wide = Player("wide", wv.keep(), wv.optimism(1.0))
-    with pytest.raises(wv.SettingError, match=r"optimism.* needs the width of every action"):
+    with pytest.raises(SettingError, match=r"optimism.* needs the width of every action"):
         run_experiment(Experiment((wide,), world, replications=1, seed=1))
     blind = PLAYERS[0]._replace(any_first=3)
     with pytest.raises(
-        wv.SettingError, match="discounted: no action can be drawn at random from ball"
+        SettingError, match="discounted: no action can be drawn at random from ball"
     ):
         run_experiment(Experiment((blind,), world, replications=1, seed=1))
 
@@ -211,7 +213,7 @@ def test_mean_rewards_follow_the_link_of_the_world(link: str) -> None:
 
 def test_a_generalized_policy_chooses_from_a_set_as_from_a_list() -> None:
     """Both draw the same θ̃ and choose the best action for it."""
-    routes = wv.paths([(0, 1), (0, 2), (1, 3), (2, 3), (1, 2)], 0, 3)
+    routes = sets.paths([(0, 1), (0, 2), (1, 3), (2, 3), (1, 2)], 0, 3)
     listed = np.array([[1, 0, 1, 0, 0], [0, 1, 0, 1, 0], [1, 0, 0, 1, 1.0]])
     from_set, from_list = (
         wv.GeneralizedPolicy(5, "logistic", wv.keep(), 0.5, seed=3) for _ in range(2)
@@ -223,10 +225,10 @@ def test_a_generalized_policy_chooses_from_a_set_as_from_a_list() -> None:
         click = float(random.random() < 0.3)
         from_set.learn(one, click)
         from_list.learn(other, click)
-    with pytest.raises(wv.SettingError, match="floor must be 0 for an action set"):
+    with pytest.raises(SettingError, match="floor must be 0 for an action set"):
         wv.GeneralizedPolicy(5, "logistic", wv.keep(), floor=0.1).choose(routes)
-    with pytest.raises(wv.ArmsError, match="must have dim 5, got 4"):
-        from_set.choose(wv.ball(4))
+    with pytest.raises(ArmsError, match="must have dim 5, got 4"):
+        from_set.choose(sets.ball(4))
 
 
 @pytest.mark.parametrize(
@@ -240,5 +242,5 @@ def test_a_generalized_policy_chooses_from_a_set_as_from_a_list() -> None:
 def test_a_link_that_does_not_fit_the_rewards_is_refused(
     policy: dict[str, object], reward: worlds.Reward, message: str
 ) -> None:
-    with pytest.raises(wv.SettingError, match=message):
+    with pytest.raises(SettingError, match=message):
         make_player(policy, worlds.world(3, 5, 100, reward=reward))

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from windvane import FileError, SettingError
+from windvane.errors import FileError, SettingError
 from windvane.lab.studies import criteo, criteo_features, criteo_file, criteo_standin
 from windvane.lab.studies.criteo import load_pools
 from windvane.lab.studies.criteo_features import Pools, reduce_features, sample_rows

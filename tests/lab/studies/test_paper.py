@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import windvane as wv
+from windvane.errors import SettingError
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.linear import replay
@@ -13,6 +14,7 @@ from windvane.lab.running.experiment import ExperimentResult, run_experiment
 from windvane.lab.studies import criteo, paper
 from windvane.lab.studies.criteo_features import Pools
 from windvane.lab.worlds.draw import Draw, compute_means, compute_reward, list_arms
+from windvane.laws import Confidence
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ def test_released_reading_is_the_authors_code(pools: Pools) -> None:
     assert by_name["D-LinTS"].any_first == 10
     law = by_name["D-LinUCB"].exploration.law
     assert law is not None
-    assert isinstance(law.scale, wv.Confidence)
+    assert isinstance(law.scale, Confidence)
     assert 2 * math.log(1 / law.scale.delta) == pytest.approx(10 * math.log(1 / 0.01), rel=1e-12)
     draw = experiment.world.draw(5)
     assert draw.picks.shape == (1, 10)
@@ -131,7 +133,7 @@ def test_summary_stands_beside_the_published_numbers() -> None:
 
 @pytest.mark.parametrize("text", ["10", "10x11", "x", "10x10,", "50x100;10x10"])
 def test_panels_that_do_not_exist_are_refused(text: str) -> None:
-    with pytest.raises(wv.SettingError, match=r"panels: .* is none of 10x10,20x10"):
+    with pytest.raises(SettingError, match=r"panels: .* is none of 10x10,20x10"):
         paper.parse_panels(text)
 
 
@@ -154,7 +156,7 @@ def play_naively(player: Player, draw: Draw, seed: int) -> float:
             theta = rng.multivariate_normal(inverse @ b, player.exploration.factor**2 * V_inverse)
             scores = arms @ theta
         else:
-            assert isinstance(law.scale, wv.Confidence)
+            assert isinstance(law.scale, Confidence)
             effective_rounds = (1 - gamma ** (2 * seen)) / (1 - gamma**2)
             spread = d * math.log(1 + law.scale.arm_norm**2 * effective_rounds / d)
             root = math.sqrt(2 * math.log(1 / law.scale.delta) + spread)

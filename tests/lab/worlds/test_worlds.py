@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from windvane import SettingError
+from windvane.errors import SettingError
 from windvane.lab.worlds import (
     Drift,
     Reward,

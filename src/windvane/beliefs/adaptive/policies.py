@@ -52,7 +52,7 @@ class Adaptive(Chooser):
 
     >>> import windvane as wv
     >>> policy = wv.PredictiveMemory(dim=2, exploration=wv.thompson(0.4), longest=80)
-    >>> isinstance(policy, wv.Adaptive)
+    >>> isinstance(policy, Adaptive)
     True
     >>> policy.candidates
     (discount(0.95), discount(0.975), discount(0.9875), keep())
@@ -97,8 +97,8 @@ class Adaptive(Chooser):
 
         >>> import windvane as wv
         >>> memories = (wv.window(20), wv.window(200))
-        >>> how = wv.Adaptation("predictive", memories, fade=0.99)
-        >>> wv.Adaptive.from_adaptation(3, how, wv.greedy()).memory
+        >>> how = Adaptation("predictive", memories, fade=0.99)
+        >>> Adaptive.from_adaptation(3, how, wv.greedy()).memory
         window(200)
         """
         if adaptation.kind not in cls.KINDS:

@@ -19,7 +19,8 @@ from windvane._numba.compilation import compiled_in_order
 from windvane._random import GOLDEN, scramble
 from windvane.beliefs.bank.feature_parts import PackedSides, cut
 from windvane.errors import FeatureError
-from windvane.features.crossings import ALL_CROSSINGS, Crossing, build_masks, parse_crossings
+from windvane.features import ALL_CROSSINGS
+from windvane.features.crossings import Crossing, build_masks, parse_crossings
 from windvane.features.json_reader import MAX_NUMBERS, FeatureList
 from windvane.features.packed_features import (
     BYTES_PER_NUMBER,

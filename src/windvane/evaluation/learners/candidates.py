@@ -19,7 +19,7 @@ from windvane.chooser import Chooser
 from windvane.errors import SettingError
 from windvane.evaluation.log_batch import LogFacts
 from windvane.exploration import Exploration
-from windvane.features.crossings import ALL_CROSSINGS
+from windvane.features import ALL_CROSSINGS
 from windvane.learner import Learner
 from windvane.memory import Memory, half_life
 from windvane.names import find_name, named

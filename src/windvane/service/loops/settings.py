@@ -21,7 +21,7 @@ from windvane.beliefs.bank.settings import (
     parse_seconds,
 )
 from windvane.errors import SettingError
-from windvane.features.crossings import ALL_CROSSINGS
+from windvane.features import ALL_CROSSINGS
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.dates import parse_date
 from windvane.service.errors import LoopNameError, LoopSettingsError

@@ -32,7 +32,7 @@ class Finite:
     The arms are copied: 12 bytes for each number, 600 MB for a million arms of dimension 50.
 
     >>> import numpy as np, windvane as wv
-    >>> arms = wv.finite(np.eye(3))
+    >>> arms = wv.sets.finite(np.eye(3))
     >>> arms, len(arms), arms.dim
     (finite(3 arms, dim=3), 3, 3)
     >>> features, index = arms.best([0.1, 0.7, 0.2])
@@ -77,7 +77,7 @@ def finite(arms: npt.ArrayLike) -> Finite:
     """Prepare arms that stay the same in many rounds, given as rows of features (K, d).
 
     >>> import numpy as np, windvane as wv
-    >>> arms = wv.finite(np.eye(3))
+    >>> arms = wv.sets.finite(np.eye(3))
     >>> wv.Policy(3, wv.keep(), wv.thompson(1.0), seed=7).choose(arms).index
     0
     """

@@ -1,0 +1,45 @@
+from . import client as client
+from . import errors as errors
+from . import evaluation as evaluation
+from . import lab as lab
+from . import laws as laws
+from . import sets as sets
+from .beliefs.adaptive.policies import BanditsOverBandits as BanditsOverBandits
+from .beliefs.adaptive.policies import PredictiveMemory as PredictiveMemory
+from .beliefs.diagonal.policy import DiagonalPolicy as DiagonalPolicy
+from .beliefs.diagonal.sparse_rows import SparseRow as SparseRow
+from .beliefs.diagonal.sparse_rows import SparseRows as SparseRows
+from .beliefs.full.belief import Belief as Belief
+from .beliefs.glm.policy import GeneralizedPolicy as GeneralizedPolicy
+from .chooser import Choice as Choice
+from .chooser import Chooser as Chooser
+from .errors import WindvaneError as WindvaneError
+from .exploration import Exploration as Exploration
+from .exploration import epsilon as epsilon
+from .exploration import greedy as greedy
+from .exploration import inverse_gap as inverse_gap
+from .exploration import optimism as optimism
+from .exploration import perturbed_history as perturbed_history
+from .exploration import randomized as randomized
+from .exploration import thompson as thompson
+from .laws import confidence as confidence
+from .laws import grid as grid
+from .laws import half_normal as half_normal
+from .laws import normal as normal
+from .laws import posterior as posterior
+from .learner import Decision as Decision
+from .learner import Learner as Learner
+from .memory import Memory as Memory
+from .memory import detect as detect
+from .memory import discount as discount
+from .memory import half_life as half_life
+from .memory import kalman as kalman
+from .memory import keep as keep
+from .memory import restart as restart
+from .memory import restart_at as restart_at
+from .memory import window as window
+from .names import named as named
+from .policy import Policy as Policy
+
+__version__: str
+__all__: list[str]

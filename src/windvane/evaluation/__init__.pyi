@@ -1,0 +1,25 @@
+from .estimates.bounded_model import ActionModel as ActionModel
+from .estimates.confidence_sequence import ConfidenceSequence as ConfidenceSequence
+from .estimates.cressie_read import WeightRange as WeightRange
+from .estimates.estimators import RewardRange as RewardRange
+from .estimates.estimators import ValueSums as ValueSums
+from .estimates.policy_record import PolicyRecord as PolicyRecord
+from .estimates.recent_value import RecentSums as RecentSums
+from .estimates.result import Diagnostics as Diagnostics
+from .estimates.result import Estimate as Estimate
+from .estimates.result import Evaluation as Evaluation
+from .estimates.result import Gain as Gain
+from .estimates.result import Interval as Interval
+from .estimates.result import PolicyResult as PolicyResult
+from .estimates.result import RecentValue as RecentValue
+from .estimates.result import Replay as Replay
+from .estimates.value_series import SeriesPoint as SeriesPoint
+from .estimates.value_series import ValueSeries as ValueSeries
+from .evaluator import EvaluationProgress as EvaluationProgress
+from .evaluator import evaluate as evaluate
+from .learners.policy_text import read_candidate as read_candidate
+from .readers import open_log as open_log
+from .readers.log_check import CheckReport as CheckReport
+from .readers.log_check import check as check
+
+__all__: list[str]
