@@ -40,6 +40,9 @@ def test_settings_of_a_loop_make_its_learner() -> None:
     )
     assert repr(candidate.build(1)) == expected
     assert candidate.clock == "time"
+    again = read_candidate(expected)
+    assert isinstance(again, LearnerCandidate)
+    assert repr(again.build(1)) == expected
 
 
 def test_a_discount_on_the_clock_of_the_log_halves_after_as_many_rows() -> None:
@@ -66,7 +69,7 @@ def test_a_discount_on_the_clock_of_the_log_halves_after_as_many_rows() -> None:
         ("discout(0.9) * greedy()", "'discout' is unknown; did you mean 'discount'?"),
         ("diagonal(window(9) * greedy())", "DiagonalPolicy"),
         ("FPL-GLM", "FPL-GLM needs a link"),
-        ("arraySize=x", "'x' must be a whole number"),
+        ("arraySize=x", "arraySize must be a whole number, got 'x'"),
     ],
 )
 def test_a_text_that_cannot_be_read_gets_one_sentence(text: str, sentence: str) -> None:

@@ -136,7 +136,7 @@ def test_tuning_finds_the_half_life_of_a_world_that_changes() -> None:
     best = (contexts + np.arange(rows) // 600) % 3
     rewards = (rng.random(rows) < np.where(chosen == best, 0.9, 0.1)).astype(np.float64)
     log = MemoryLog(contexts, chosen, np.full((rows, 3), 1 / 3), rewards)
-    tuning = tune(log, half_lives=("3 hours", "never"), exploration_percentages=(0.02,))
+    tuning = tune(log, half_lives=("3 hours", "never"), explorations=(0.02,))
     assert tuning.best.text == "halfLife=3 hours explorationPercentage=0.02"
     assert tuning.is_better
     assert tuning.flags == '--half-life "3 hours" --exploration 0.02'

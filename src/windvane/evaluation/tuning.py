@@ -19,11 +19,11 @@ from windvane.evaluation.learners.candidates import (
     make_fixed,
     make_learner,
 )
+from windvane.evaluation.learners.policy_text import format_settings, read_settings
 from windvane.evaluation.log_batch import Log, Period, survey_log
 
 HALF_LIVES = ("1 hour", "6 hours", "1 day", "4 days", "14 days", "90 days", "never", "auto")
-EXPLORATION_PERCENTAGES = (0.02, 0.1)
-SHARE_NAME = "explorationPercentage="
+EXPLORATIONS = (0.02, 0.1)
 FIRST_PART = 0.7  # share of the time of the log in which the grid is compared
 CONFIRMED = 3  # how many learners are confirmed on the last part
 FEWEST_ROWS = 200  # of a log that can be tuned on
@@ -73,8 +73,9 @@ class Tuning:
     @property
     def flags(self) -> str:
         """The flags of `windvane loop create` that make a loop of the best learner."""
-        half_life, share = self.best.text.removeprefix("halfLife=").split(SHARE_NAME)
-        return f'--half-life "{half_life.strip()}" --exploration {share}'
+        settings = read_settings(self.best.text) or {}
+        half_life, share = settings["halfLife"], settings["explorationPercentage"]
+        return f'--half-life "{half_life}" --exploration {share}'
 
 
 def tune(
@@ -82,7 +83,7 @@ def tune(
     settings: EvaluationSettings | None = None,
     *,
     half_lives: Sequence[str] = HALF_LIVES,
-    exploration_percentages: Sequence[float] = EXPLORATION_PERCENTAGES,
+    explorations: Sequence[float] = EXPLORATIONS,
     on: str = LOCAL,
     progress: Callable[[EvaluationProgress], None] | None = None,
 ) -> Tuning:
@@ -95,7 +96,7 @@ def tune(
         )
     length = counts.last_time - counts.first_time
     split = counts.first_time + FIRST_PART * length
-    learners = make_grid(half_lives, exploration_percentages, length)
+    learners = make_grid(half_lives, explorations, length)
     first = settings._replace(period=Period(settings.period.since, split))
     grid = evaluate_on(on, log, [make_fixed("logged"), *learners], first, progress)
     ranked = sorted(grid.policies[1:], key=lambda policy: -policy.value.value)
@@ -108,7 +109,7 @@ def tune(
 
 
 def make_grid(
-    half_lives: Sequence[str], exploration_percentages: Sequence[float], length: float
+    half_lives: Sequence[str], explorations: Sequence[float], length: float
 ) -> list[LearnerCandidate]:
     """Every pair, without half-lives that are much longer than the log, in seconds."""
     grid = []
@@ -116,8 +117,8 @@ def make_grid(
         parsed = None if half_life == "auto" else parse_half_life(half_life)
         if parsed is not None and parsed.length > LARGEST_HALF_LIFE * length:
             continue
-        for share in exploration_percentages:
-            text = f"halfLife={half_life} {SHARE_NAME}{share:g}"
+        for share in explorations:
+            text = format_settings({"halfLife": half_life, "explorationPercentage": share})
             grid.append(make_learner(half_life, share, text=text))
     if not grid:
         raise SettingError("tune: every half-life is much longer than the log")

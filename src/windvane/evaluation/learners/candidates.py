@@ -53,7 +53,7 @@ class LearnerCandidate:
     name: str
     text: str
     half_life: str = AUTO
-    exploration_percentage: float = EXPLORATION
+    exploration: float = EXPLORATION
     crossings: str = ALL_CROSSINGS
     array_size: int = 0
     learner: Learner | None = None
@@ -66,7 +66,7 @@ class LearnerCandidate:
             return copy.copy(self.learner)
         return Learner(
             half_life=self.half_life,
-            exploration=self.exploration_percentage,
+            exploration=self.exploration,
             crossings=self.crossings,
             array_size=self.array_size,
             seed=seed,
@@ -158,7 +158,7 @@ def make_fixed(rule: Rule, action: str = "") -> FixedCandidate:
 
 def make_learner(
     half_life: str = AUTO,
-    exploration_percentage: float = EXPLORATION,
+    exploration: float = EXPLORATION,
     crossings: str = ALL_CROSSINGS,
     array_size: int = 0,
     text: str = "",
@@ -166,24 +166,15 @@ def make_learner(
     """Make a candidate of the settings of a learner; they are checked at once."""
     learner = Learner(
         half_life=half_life,
-        exploration=exploration_percentage,
+        exploration=exploration,
         crossings=crossings,
         array_size=array_size,
         seed=0,
     )
-    settings = []
-    if half_life != AUTO:
-        settings.append(f"halfLife={half_life}")
-    if exploration_percentage != EXPLORATION:
-        settings.append(f"explorationPercentage={exploration_percentage:g}")
-    if crossings != ALL_CROSSINGS:
-        settings.append(f"crossings={crossings}")
-    if array_size:
-        settings.append(f"arraySize={array_size}")
-    text = text or " ".join(settings) or "learner"
+    text = text or "learner"
     clock = _find_clock(learner)
     candidate = LearnerCandidate(
-        text, text, half_life, exploration_percentage, crossings, array_size, clock=clock
+        text, text, half_life, exploration, crossings, array_size, clock=clock
     )
     if clock != "rounds":
         return candidate

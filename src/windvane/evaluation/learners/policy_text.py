@@ -1,8 +1,12 @@
-"""Read candidates from text, such as "learner", "first" or "half_life(86400) * thompson(0.3)"."""
+"""Policies as text, such as "learner", "first" or "half_life(86400) * thompson(0.3)".
+
+The settings of a learner have the names that they have in a loop, so that a loop and an evaluation
+read and write the same text: "halfLife=2 days explorationPercentage=0.05".
+"""
 
 import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -30,9 +34,14 @@ ACCEPTED = (
     "predictive(EXPLORATION), logistic(...), poisson(...), or a name that `windvane policies` lists"
 )
 SETTING_NAME = re.compile(r"(?:^|(?<=[\s,;]))([A-Za-z]+)=")
-SETTINGS_OF_LEARNER = ("halfLife", "explorationPercentage", "crossings", "arraySize")
+KEYWORDS = {  # of `Learner`, by the names of a loop's settings
+    "halfLife": "half_life",
+    "explorationPercentage": "exploration",
+    "crossings": "crossings",
+    "arraySize": "array_size",
+}
 Result = TypeVar("Result")
-CALLS = ("learner", "full", "diagonal", "predictive", "logistic", "poisson")
+CALLS = ("full", "diagonal", "predictive", "logistic", "poisson")
 
 
 def read_candidate(text: str) -> Candidate:
@@ -50,10 +59,10 @@ def read_candidate(text: str) -> Candidate:
         return make_fixed(stripped)  # type: ignore[arg-type]
     if stripped.startswith("action=") and len(stripped) > len("action="):
         return make_fixed("action", stripped.removeprefix("action="))
-    if stripped == "learner":
-        return make_learner()
-    if SETTING_NAME.match(stripped):
-        return _read_settings(stripped)
+    settings = read_settings(stripped)
+    if settings is not None:
+        keywords = {KEYWORDS[name]: value for name, value in settings.items()}
+        return make_learner(**keywords, text=stripped)  # type: ignore[arg-type]
     if name := _match_name(stripped):
         options = _read_options(stripped[len(name) :], stripped)
         return _call(stripped, make_named, name, **options, text=stripped)
@@ -101,29 +110,66 @@ def _match_name(text: str) -> str:
     return max(fitting, key=len, default="")
 
 
-def _read_settings(text: str) -> Candidate:
-    """Read settings as the service names them, separated by spaces, commas or semicolons."""
+def read_settings(text: str) -> dict[str, str | float] | None:
+    """Read the settings of a learner by their names in a loop; None if the text is not of one.
+
+    >>> read_settings("halfLife=2 days, explorationPercentage=0.05")
+    {'halfLife': '2 days', 'explorationPercentage': 0.05}
+    >>> read_settings("learner(half_life='2 days')")
+    {'halfLife': '2 days'}
+    """
+    if SETTING_NAME.match(text):
+        return _split_settings(text)
+    name, bracket, _ = text.partition("(")
+    if name.strip().lower() != "learner":
+        return None
+    names = {keyword: name for name, keyword in KEYWORDS.items()}
+    options = _read_options(text[len(name) :], text) if bracket else {}
+    for option in options:
+        if option not in names:
+            hint = validation.suggest(option, names, f"; options are {', '.join(names)}")
+            raise SettingError(f"policy: there is no option {option!r} in {text!r}{hint}")
+    return {names[option]: value for option, value in options.items()}  # type: ignore[misc]
+
+
+def format_settings(settings: Mapping[str, object]) -> str:
+    """Write settings so that `read_settings` reads them.
+
+    >>> format_settings({"halfLife": "2 days", "explorationPercentage": 0.05})
+    'halfLife=2 days explorationPercentage=0.05'
+    """
+    return " ".join(f"{name}={value}" for name, value in settings.items())
+
+
+def read_number(name: str, text: str) -> float:
+    """Read the value of a setting or flag that is a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise SettingError(f"policy: {name} must be a number, got {text!r}") from None
+
+
+def _split_settings(text: str) -> dict[str, str | float]:
+    """Read settings that are separated by spaces, commas or semicolons."""
     places = list(SETTING_NAME.finditer(text))
     ends = [place.start() for place in places[1:]] + [len(text)]
-    settings: dict[str, str] = {}
+    settings: dict[str, str | float] = {}
     for place, end in zip(places, ends, strict=True):
-        if place[1] in settings:
-            raise SettingError(f"policy: the setting {place[1]} is given twice in {text!r}")
-        settings[place[1]] = text[place.end() : end].strip().rstrip(",;").strip()
-    names = SETTINGS_OF_LEARNER
-    for name in settings:
-        if name not in names:
-            hint = validation.suggest(name, names, f"; settings of a policy are {', '.join(names)}")
+        name, value = place[1], text[place.end() : end].strip().rstrip(",;").strip()
+        if name not in KEYWORDS:
+            names = ", ".join(KEYWORDS)
+            hint = validation.suggest(name, list(KEYWORDS), f"; settings of a policy are {names}")
             raise SettingError(f"policy: there is no setting {name!r}{hint}")
-    return _call(
-        text,
-        make_learner,
-        half_life=settings.get("halfLife", "auto"),
-        exploration_percentage=_read_number(settings.get("explorationPercentage", "0.02"), text),
-        crossings=settings.get("crossings", "context*action"),
-        array_size=_read_whole(settings.get("arraySize", "0"), text),
-        text=text,
-    )
+        if name in settings:
+            raise SettingError(f"policy: {name} must be given once, got it twice")
+        settings[name] = value
+        if name == "explorationPercentage":
+            settings[name] = read_number(name, value)
+        elif name == "arraySize":
+            if not value.isdecimal():
+                raise SettingError(f"policy: {name} must be a whole number, got {value!r}")
+            settings[name] = int(value)
+    return settings
 
 
 def _read_expression(text: str) -> Candidate:
@@ -140,13 +186,6 @@ def _read_expression(text: str) -> Candidate:
     if kind not in CALLS:
         raise _refuse(text)
     options = _read_keywords(tree, text)
-    if kind == "learner":
-        if tree.args:
-            raise SettingError(
-                f"policy: learner takes half_life=, exploration_percentage= and crossings=, "
-                f"got {text!r}"
-            )
-        return _call(text, make_learner, **options, text=text)
     if len(tree.args) != 1:
         raise SettingError(f"policy: {kind} needs one policy in its brackets, got {text!r}")
     inner = tree.args[0]
@@ -202,19 +241,6 @@ def _call(
         unknown = re.search(r"argument '(\w+)'", str(reason))
         what = f"there is no option {unknown[1]!r}" if unknown else str(reason)
         raise SettingError(f"policy: {what} in {source!r}") from None
-
-
-def _read_number(value: str, text: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        raise SettingError(f"policy: {value!r} must be a number in {text!r}") from None
-
-
-def _read_whole(value: str, text: str) -> int:
-    if not value.isdecimal():
-        raise SettingError(f"policy: {value!r} must be a whole number in {text!r}")
-    return int(value)
 
 
 def _refuse(text: str) -> SettingError:
