@@ -22,8 +22,7 @@ import numpy as np
 
 import windvane as wv
 from windvane._terminal.tables import Cell, format_table
-from windvane.service.monitoring.click_alarm import ClickAlarm, Outcomes, RateChange
-from windvane.service.monitoring.click_monitor import ClickMonitor
+from windvane.service.monitoring.alarms import ClickAlarm, ClickMonitor, Outcomes, RateChange
 
 DECISIONS = 100_000  # of a still world
 CLICKS_BEFORE = 600

@@ -13,10 +13,14 @@ from windvane.evaluation.estimates.result import Diagnostics, Gain, Interval
 from windvane.service.clock import ServiceClock
 from windvane.service.evaluations import evaluations as evaluations_module
 from windvane.service.evaluations.auto_optimization import optimize_if_due
-from windvane.service.evaluations.child_process import JobResult
-from windvane.service.evaluations.contract import Job
-from windvane.service.evaluations.evaluations import Evaluations
-from windvane.service.evaluations.outcome import EvaluationOutcome, IpsSums, PolicyOutcome, encode
+from windvane.service.evaluations.evaluations import Evaluations, JobResult
+from windvane.service.evaluations.records import (
+    EvaluationOutcome,
+    IpsSums,
+    Job,
+    PolicyOutcome,
+    encode,
+)
 from windvane.service.evaluations.worker import find_optimal
 from windvane.service.store.log import Store
 from windvane.service.store.writer.evaluation_operations import MAX_AUTO_EVALUATIONS_PER_LOOP

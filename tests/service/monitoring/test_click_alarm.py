@@ -10,7 +10,7 @@ from math import log
 import numpy as np
 import pytest
 
-from windvane.service.monitoring.click_alarm import (
+from windvane.service.monitoring.alarms import (
     LENGTHS,
     MIN_BLOCKS_AFTER,
     MIN_BLOCKS_BEFORE,
@@ -18,11 +18,11 @@ from windvane.service.monitoring.click_alarm import (
     RATE_THRESHOLD,
     WINDOW_BLOCKS,
     ClickAlarm,
+    ClickMonitor,
     Outcomes,
     RateChange,
     measure_evidence,
 )
-from windvane.service.monitoring.click_monitor import ClickMonitor
 
 BUCKET = 32  # decisions that are counted together
 RATES = (0.005, 0.02, 0.1)

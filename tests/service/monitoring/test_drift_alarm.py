@@ -10,7 +10,7 @@ from windvane.features.packed_features import pack_actions
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.learner_model import LearnerModel, Moment
 from windvane.service.loops.settings import LoopSettings
-from windvane.service.monitoring.drift_alarm import (
+from windvane.service.monitoring.alarms import (
     CALIBRATION_LESSONS,
     GROUP_LESSONS,
     THRESHOLD,

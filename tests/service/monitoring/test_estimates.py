@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 from store_helpers import SECOND
 from windvane.evaluation import RewardRange
 from windvane.service.monitoring import estimates
-from windvane.service.monitoring.click_alarm import RateChange
+from windvane.service.monitoring.alarms import RateChange
 from windvane.service.monitoring.estimates import (
     Bins,
     DecisionArrays,

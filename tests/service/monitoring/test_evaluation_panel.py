@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from windvane.service.evaluations.outcome import (
+from windvane.service.evaluations.records import (
     ChartSeries,
     EvaluationOutcome,
     IpsSums,

@@ -18,7 +18,7 @@ from windvane.service.api.requests import get_service
 from windvane.service.api.responses import JSON_MEDIA_TYPE
 from windvane.service.errors import EvaluationError
 from windvane.service.evaluations.evaluations import Evaluations
-from windvane.service.evaluations.outcome import ChartSeries
+from windvane.service.evaluations.records import ChartSeries
 from windvane.service.loops.loop import Loop
 from windvane.service.monitoring.evaluation_panel import (
     SHOWN_EVALUATIONS,

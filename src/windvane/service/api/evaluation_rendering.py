@@ -20,15 +20,17 @@ from windvane.service.api.evaluation_schemas import (
     V1Summary,
 )
 from windvane.service.dates import format_date
-from windvane.service.evaluations.contract import CustomPolicy, EvaluationContract, decode_contract
-from windvane.service.evaluations.outcome import (
+from windvane.service.evaluations.records import (
+    CustomPolicy,
+    EvaluationContract,
     EvaluationOutcome,
     IpsSums,
     PolicyOutcome,
     PolicySeries,
+    decode_contract,
     decode_outcome,
 )
-from windvane.service.evaluations.series_points import (
+from windvane.service.evaluations.time_series import (
     Point,
     add_all,
     average_reward,

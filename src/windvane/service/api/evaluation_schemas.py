@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from windvane.service.evaluations.contract import MAX_CUSTOM_POLICIES
-from windvane.service.evaluations.outcome import FeatureImportance
+from windvane.service.evaluations.records import MAX_CUSTOM_POLICIES, FeatureImportance
 from windvane.service.schemas import MAX_ARGUMENTS_LENGTH, Name
 
 Generation = Literal["v1", "2022"]

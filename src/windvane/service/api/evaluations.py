@@ -34,8 +34,8 @@ from windvane.service.api.evaluation_schemas import (
 from windvane.service.api.requests import get_loop_name, get_service, parse_body, read_body
 from windvane.service.api.responses import json_response
 from windvane.service.errors import EvaluationError
-from windvane.service.evaluations.contract import EvaluationContract, decode_contract
 from windvane.service.evaluations.evaluations import Evaluations
+from windvane.service.evaluations.records import EvaluationContract, decode_contract
 from windvane.service.store.queries.evaluation_queries import Kind
 from windvane.service.store.rows import EvaluationRow
 from windvane.service.store.writer.evaluation_operations import RUNNING

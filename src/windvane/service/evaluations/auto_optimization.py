@@ -16,8 +16,8 @@ from windvane.errors import StoreError
 from windvane.service.clock import MICROSECONDS_PER_DAY, MICROSECONDS_PER_SECOND
 from windvane.service.dates import format_date, parse_date
 from windvane.service.errors import EvaluationError, ServiceError
-from windvane.service.evaluations.contract import EvaluationContract, decode_contract
 from windvane.service.evaluations.evaluations import Evaluations
+from windvane.service.evaluations.records import EvaluationContract, decode_contract
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import Service
 from windvane.service.store.writer.evaluation_operations import AUTO, RUNNING

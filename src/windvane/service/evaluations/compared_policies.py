@@ -8,8 +8,8 @@ from windvane.errors import SettingError
 from windvane.evaluation.learners.candidates import Candidate, FixedCandidate, wrap_object
 from windvane.evaluation.learners.policy_text import read_candidate
 from windvane.service.errors import EvaluationError, LoopSettingsError
-from windvane.service.evaluations.contract import CustomPolicy, EvaluationContract
 from windvane.service.evaluations.policy_text import format_policy, read_policy
+from windvane.service.evaluations.records import CustomPolicy, EvaluationContract
 from windvane.service.loops.settings import LoopSettings
 
 # With optimisation, every pair is tried, except the one that the loop has.

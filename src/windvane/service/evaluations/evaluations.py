@@ -10,31 +10,34 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
 
-from windvane.errors import StoreError
+from windvane.errors import StoreError, WindvaneError
 from windvane.service.errors import EvaluationError
-from windvane.service.evaluations.child_process import JobError, JobResult, run_child
-from windvane.service.evaluations.contract import (
+from windvane.service.evaluations.records import (
     CONFIDENCE,
+    FAILURE,
     MAX_EVALUATED_DECISIONS,
+    OPTIMAL_IF_NONE_IS_SURE,
+    OUTCOME,
+    PROGRESS,
+    SERIES,
     EvaluationContract,
+    EvaluationOutcome,
     Job,
+    PolicySeries,
     check_contract,
     decode_contract,
-)
-from windvane.service.evaluations.outcome import (
-    OPTIMAL_IF_NONE_IS_SURE,
-    EvaluationOutcome,
-    PolicySeries,
     decode_outcome,
     decode_series,
     encode,
 )
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import WRITE_TIMEOUT_SECONDS, Service
+from windvane.service.processes import build_command, build_environment
 from windvane.service.store.queries.decision_queries import count_decisions
 from windvane.service.store.queries.evaluation_queries import (
     Kind,
@@ -52,6 +55,7 @@ from windvane.service.store.writer.evaluation_operations import (
     PutEvaluation,
     split_result,
 )
+from windvane.service.store.writer.writer_protocol import MessageSplitter
 
 SUCCEEDED, FAILED, TIMEOUT, CANCELED = "Succeeded", "Failed", "Timeout", "Canceled"
 APPLIED, RETAINED = "OptimalPolicyApplied", "OnlinePolicyRetained"
@@ -60,7 +64,62 @@ SHARED_INTERVAL_SECONDS = 1.0  # between two looks at what other servers did
 RETRY_SECONDS = 5.0  # after the log could not be read or written
 MAX_ID_LENGTH = 256
 BY_AUTO_OPTIMISATION = "auto-optimise"  # author of a change of settings
+EVALUATION_CODE = "from windvane.service.evaluations.worker import main; main()"
+READ_BYTES = 1 << 16
+ONE_THREAD = {  # so that an evaluation takes one core and no more
+    "NUMBA_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "POLARS_MAX_THREADS": "1",
+}
 logger = logging.getLogger("windvane.service")
+
+
+class JobResult(NamedTuple):
+    """What the process of an evaluation has found, as JSON."""
+
+    outcome: bytes
+    series: bytes
+
+
+class JobError(WindvaneError):
+    """The process of an evaluation could not finish; the sentence says why."""
+
+
+async def run_child(job: Job, report: Callable[[float], None]) -> JobResult:
+    """Run a job in a process of its own; if the task is cancelled, the process is killed."""
+    process = await asyncio.create_subprocess_exec(
+        *build_command(EVALUATION_CODE),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=build_environment() | ONE_THREAD,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    contents: dict[bytes, bytes] = {}
+    splitter = MessageSplitter()
+    try:
+        process.stdin.write(encode(job) + b"\n")
+        while data := await process.stdout.read(READ_BYTES):
+            for message in splitter.feed(data):
+                kind, content = message[:1], message[1:]
+                if kind == PROGRESS:
+                    report(float(content))
+                else:
+                    contents[kind] = content
+        code = await process.wait()
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if FAILURE in contents:
+        raise JobError(contents[FAILURE].decode())
+    if OUTCOME not in contents or SERIES not in contents:
+        raise JobError(f"the process of the evaluation ended with code {code}")
+    return JobResult(contents[OUTCOME], contents[SERIES])
 
 
 class Evaluations:

@@ -16,7 +16,7 @@ from windvane.evaluation.evaluator import evaluate
 from windvane.evaluation.log_batch import BadRow, DecisionFeatures, Log, LogBatch, LoggedAction
 from windvane.features.json_reader import JsonObjects
 from windvane.learner import Learner
-from windvane.service.evaluations.outcome import FeatureImportance
+from windvane.service.evaluations.records import FeatureImportance
 from windvane.service.loops.settings import LoopSettings
 
 MAX_FEATURES = 50  # that are left out in turn: those that most decisions have

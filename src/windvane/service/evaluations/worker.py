@@ -18,19 +18,24 @@ from windvane.evaluation.estimates.diagnostics import Z_LIMIT, warn
 from windvane.evaluation.estimates.result import PolicyResult
 from windvane.evaluation.estimates.value_series import INTERVAL_MINUTES, ValueSeries
 from windvane.evaluation.evaluator import EvaluationProgress, evaluate
-from windvane.service.evaluations.chart_series import choose_step, make_chart_series
 from windvane.service.evaluations.compared_policies import ComparedPolicy, list_policies
-from windvane.service.evaluations.contract import ALPHA, Job, decode_job
 from windvane.service.evaluations.feature_importance import measure_importances
-from windvane.service.evaluations.job_messages import FAILURE, OUTCOME, PROGRESS, SERIES
-from windvane.service.evaluations.outcome import (
+from windvane.service.evaluations.records import (
+    ALPHA,
+    FAILURE,
     OPTIMAL_IF_NONE_IS_SURE,
+    OUTCOME,
+    PROGRESS,
+    SERIES,
     EvaluationOutcome,
     IpsSums,
+    Job,
     PolicyOutcome,
     PolicySeries,
+    decode_job,
     encode,
 )
+from windvane.service.evaluations.time_series import choose_step, make_chart_series
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.log import LogReader
 from windvane.service.store.queries.logged_decisions import LoggedDecisions

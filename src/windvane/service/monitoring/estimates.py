@@ -24,7 +24,7 @@ from windvane.evaluation.estimates.estimators import (
     ValueSums,
 )
 from windvane.service.clock import MICROSECONDS_PER_SECOND
-from windvane.service.monitoring.click_alarm import RateChange
+from windvane.service.monitoring.alarms import RateChange
 from windvane.types import Floats
 
 Integers = npt.NDArray[np.int64]

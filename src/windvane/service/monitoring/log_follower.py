@@ -25,9 +25,7 @@ import numpy as np
 
 from windvane.service.loops.learner_model import SUMMARY_SIZE, LearnerModel, Moment
 from windvane.service.loops.loop import Loop
-from windvane.service.monitoring.click_alarm import RateChange
-from windvane.service.monitoring.click_monitor import ClickMonitor
-from windvane.service.monitoring.drift_alarm import DriftAlarm
+from windvane.service.monitoring.alarms import ClickMonitor, DriftAlarm, RateChange
 from windvane.service.monitoring.estimates import (
     NAN,
     DecisionArrays,

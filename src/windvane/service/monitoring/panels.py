@@ -1,12 +1,14 @@
 """The panels of the dashboard: each question answered by a sentence and by numbers."""
 
 from math import inf, isfinite, isnan
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+import msgspec
 import numpy as np
 
 from windvane.beliefs.bank.settings import format_half_life
 from windvane.errors import FeatureError
+from windvane.evaluation.estimates.estimators import RewardRange
 from windvane.service.loops.learner_model import LearningState
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import LoopSettings
@@ -14,26 +16,15 @@ from windvane.service.monitoring import estimates
 from windvane.service.monitoring.estimates import (
     BAND_STANDARD_ERRORS,
     SMOOTHING_BINS,
+    ActionShare,
     Bins,
     DecisionArrays,
     LessonArrays,
     MeanReward,
     RewardGain,
+    Series,
 )
 from windvane.service.monitoring.log_follower import LogFollower
-from windvane.service.monitoring.panel_schemas import (
-    ChoicesPanel,
-    ClockNote,
-    Dashboard,
-    DriftPanel,
-    FeatureWeight,
-    ForgettingPanel,
-    HalfLifeEvidence,
-    LeadChange,
-    LearningPanel,
-    RewardsPanel,
-    State,
-)
 from windvane.service.schemas import decode_rank_request
 from windvane.service.store.queries.monitoring_queries import list_recent_requests
 
@@ -49,6 +40,120 @@ MODE_SENTENCES = {
     "Apprentice": "As an apprentice, the loop takes the first action and learns from it.",
     "LoggingOnly": "Not now: the loop only logs.",
 }
+State = Literal["good", "bad", "unsure"]
+
+
+class PageStruct(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of the JSON that the dashboard page reads."""
+
+
+class LearningPanel(PageStruct, frozen=True):
+    """Is it learning?"""
+
+    answer: str
+    state: State
+    mean: MeanReward
+    baseline: MeanReward
+    uniform: MeanReward
+    over_baseline: RewardGain
+    over_uniform: RewardGain
+    reward: Series
+    reward_baseline: Series
+    reward_uniform: Series
+    ends: RewardRange
+    waiting: list[float]  # share of each bin that still waits for its reward
+
+
+class DriftPanel(PageStruct, frozen=True):
+    """Is the world drifting?"""
+
+    answer: str
+    state: State
+    error: Series
+    movement: list[float]
+    alarms: list[int]  # bins in which predictions became worse than usual
+    click_alarms: list[int]  # bins in which the share of clicks changed
+
+
+class ChoicesPanel(PageStruct, frozen=True):
+    """What is being chosen?"""
+
+    answer: str
+    shares: list[ActionShare]
+    explored: float
+
+
+class HalfLifeEvidence(PageStruct, frozen=True):
+    """A half-life that is compared, and how credible its recent predictions make it."""
+
+    name: str
+    credibility: float  # e^{−loss}, as a share of the sum over all half-lives
+    leads: bool
+
+
+class LeadChange(PageStruct, frozen=True):
+    """Another half-life took the lead."""
+
+    at: int
+    half_life: str
+
+
+class ForgettingPanel(PageStruct, frozen=True):
+    """How fast does it forget?"""
+
+    answer: str
+    half_life: str
+    effective: float
+    learned: int
+    noise: float  # standard deviation of rewards around their predictions
+    share: float  # of the noise: the scale of exploration
+    evidence: list[HalfLifeEvidence]  # empty if the half-life is fixed
+    changes: list[LeadChange]  # newest first
+
+
+class RewardsPanel(PageStruct, frozen=True):
+    """Did rewards arrive?"""
+
+    answer: str
+    waiting: int
+    funnel: dict[str, int]
+
+
+class FeatureWeight(PageStruct, frozen=True):
+    """A feature and its part in an estimate, or in the difference between actions."""
+
+    name: str
+    amount: float
+
+
+class ClockNote(PageStruct, frozen=True):
+    """The wall clock is not believed."""
+
+    answer: str
+    offset: int  # wall clock minus service time, in seconds
+
+
+class Dashboard(PageStruct, frozen=True):
+    """The whole dashboard of one loop; times are microseconds since 1970."""
+
+    loop: str
+    mode: str
+    created: int
+    decisions: int
+    truncated: bool
+    behind: bool  # the log has entries that were not read yet
+    since: int
+    until: int
+    width: int
+    starts: list[int]
+    learning: LearningPanel
+    drift: DriftPanel
+    chosen: ChoicesPanel
+    forgetting: ForgettingPanel
+    arrived: RewardsPanel
+    features: list[FeatureWeight]
+    recent: list[str]  # event ids, newest first
+    clock: ClockNote | None = None  # None: the wall clock is believed
 
 
 class RecentRequests(NamedTuple):

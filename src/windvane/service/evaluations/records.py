@@ -1,4 +1,4 @@
-"""What is to be evaluated, as the log keeps it, and the rules that it has to follow."""
+"""What is to be evaluated and what was found, as the log keeps it and a process reports it."""
 
 import re
 from collections.abc import Sequence
@@ -15,6 +15,12 @@ RESERVED_NAME = re.compile(r"online|baseline1|baselineRand|Hyper\d+")
 MAX_NAME_LENGTH = 256
 MAX_CUSTOM_POLICIES = 20
 MAX_EVALUATED_DECISIONS = 5_000_000
+OPTIMAL_IF_NONE_IS_SURE = "online"
+# The first byte of a message of the process of an evaluation, which is preceded by its size.
+PROGRESS = b"p"  # the share that is done, as text
+OUTCOME = b"o"  # an `EvaluationOutcome` as JSON
+SERIES = b"s"  # a list of `PolicySeries` as JSON
+FAILURE = b"f"  # a sentence
 
 
 class CustomPolicy(msgspec.Struct, frozen=True):
@@ -79,3 +85,76 @@ def _check_policies(policies: Sequence[CustomPolicy]) -> None:
         if len(policy.arguments) > MAX_ARGUMENTS_LENGTH:
             message = f"arguments must have at most {MAX_ARGUMENTS_LENGTH} characters"
             raise EvaluationError("policy", message, "policies")
+
+
+class IpsSums(msgspec.Struct, frozen=True):
+    """Sums over decisions with reward r and weight w = π(a)/p(a), from which IPS is estimated."""
+
+    mass: float = 0.0  # n, how many decisions
+    weight: float = 0.0  # Σ w
+    weighted_reward: float = 0.0  # Σ w r
+    squared_weighted_reward: float = 0.0  # Σ (w r)²
+    positive: int = 0  # decisions with w > 0
+
+
+class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What one policy would have earned."""
+
+    name: str
+    source: str  # Online, Baseline, Random, Custom or OfflineExperimentation
+    arguments: str
+    total: IpsSums
+    result: dict[str, Any]  # `PolicyResult.to_json()` without the time series
+    changes: dict[str, Any] | None = None  # settings that make it; None: a loop cannot run it
+    problems: list[str] = []  # why even the intervals that hold at every moment cannot be trusted
+
+
+class FeatureImportance(msgspec.Struct, frozen=True, rename="camel"):
+    """How important a feature is: 1 is the most important one."""
+
+    namespace: str
+    feature_name: str
+    score: float
+
+
+class EvaluationOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How an evaluation, or a measurement of feature importances, ended."""
+
+    error: str | None = None
+    optimal_policy: str = ""
+    policies: list[PolicyOutcome] = []
+    rows: int = 0
+    since: float | None = None  # the time of the first decision, in seconds since 1970
+    until: float | None = None  # the time of the last one
+    doubt: str = ""  # why no number of any policy can be trusted
+    warnings: list[str] = []
+    evidence: str = ""  # why a policy was applied or retained by auto-optimisation
+    scores: list[FeatureImportance] = []
+
+
+class ChartSeries(msgspec.Struct, frozen=True):
+    """The value of one policy in each step of a chart."""
+
+    minutes: int  # length of a step
+    starts: list[int]  # start / length of each step with decisions, increasing
+    value: list[float | None]
+    error: list[float | None]  # standard error
+    size: list[float]  # (Σw)²/Σw²
+
+
+class PolicySeries(msgspec.Struct, frozen=True):
+    """The sums of one policy for each interval, column by column."""
+
+    minutes: int  # length of an interval
+    starts: list[int]  # start / length of each interval with decisions, increasing
+    mass: list[float]
+    weight: list[float]
+    weighted_reward: list[float]
+    squared_weighted_reward: list[float]
+    positive: list[int]
+    chart: ChartSeries
+
+
+encode = msgspec.json.Encoder().encode
+decode_outcome = msgspec.json.Decoder(EvaluationOutcome).decode
+decode_series = msgspec.json.Decoder(list[PolicySeries]).decode  # in the order of the policies
