@@ -120,6 +120,8 @@ class MemoryKind(Entry[Memory]):
     mergeable: bool = False  # two beliefs can be merged, and a policy can be given a belief
     amendable: bool = False  # the weight of an old observation is known, so a reward can grow
     works_with_link: bool = False  # GeneralizedPolicy accepts it
+    diagonal: bool = False  # a diagonal belief has it
+    large: bool = False  # above 128 dimensions, the matrices of a full belief may wait for it
     sized_by: Literal["", "gamma", "length"] = ""  # the number that adaptive policies vary
 
 
@@ -173,6 +175,8 @@ def table() -> list[dict[str, str]]:
     mergeable=True,
     amendable=True,
     works_with_link=True,
+    diagonal=True,
+    large=True,
 )
 def keep() -> Memory:
     """Forget nothing: W = λI + Σ xxᵀ.
@@ -193,6 +197,8 @@ def keep() -> Memory:
     mergeable=True,
     works_with_link=True,
     sized_by="gamma",
+    diagonal=True,
+    large=True,
 )
 def discount(gamma: float, single: bool = False) -> Memory:
     """Let each observation fade by γ whenever another one is learned.
@@ -223,6 +229,8 @@ def discount(gamma: float, single: bool = False) -> Memory:
     is_timed=True,
     mergeable=True,
     amendable=True,
+    diagonal=True,
+    large=True,
 )
 def half_life(span: float) -> Memory:
     """Let each observation count half after a span of rounds, or of time if `learn` gets `at`.
@@ -264,6 +272,8 @@ def window(rounds: int) -> Memory:
     all_dropped="before rounds H, 2H, 3H, …",
     clock="rounds",
     sized_by="length",
+    diagonal=True,
+    large=True,
 )
 def restart(every: int) -> Memory:
     """Keep everything, and drop all of it before rounds H, 2H, 3H, … (the first round is 0).
@@ -284,6 +294,8 @@ def restart(every: int) -> Memory:
     arguments=lambda memory: [list(memory.at)],
     all_dropped="before each round in R",
     clock="rounds",
+    diagonal=True,
+    large=True,
 )
 def restart_at(rounds: Iterable[int]) -> Memory:
     """Keep everything, and drop all of it before each given round (the first round is 0).
@@ -305,6 +317,7 @@ def restart_at(rounds: Iterable[int]) -> Memory:
     examples=("detect(0.2, alarm=6.0)",),
     all_dropped="when an alarm is raised",
     raises_alarms=True,
+    diagonal=True,
 )
 def detect(
     noise: float = 1.0, theta_norm: float = 1.0, slack: float = 1.4, alarm: float = 25.0

@@ -100,7 +100,7 @@ ridge=0.01)
         self.floor = validation.share("Policy", "floor", floor)
         self._limit = layout.history_limit(memory, exploration)
         rules = layout.build_rules(self.dim, memory, exploration, self.ridge, self.floor)
-        rules["room"] = layout.compute_room_for_pending(rules)
+        rules["room"] = layout.compute_room_for_pending(rules, memory)
         self.is_large = bool(rules["room"][0] > 0)  # its matrices wait for several observations
         past = np.zeros((0 if self._limit == 0 else 1, layout.history_width(self.dim, memory)))
         self._arrays = self._make_blank(rules, past)

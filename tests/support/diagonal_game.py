@@ -7,7 +7,7 @@ import windvane as wv
 from grid import EXPLORATIONS, MEMORIES, play_with_late_rewards
 
 DIM = 12
-SPARSE_MEMORIES = [m for m in MEMORIES if not (m.kind.keeps_history or m.kind.is_filter)]
+SPARSE_MEMORIES = [m for m in MEMORIES if m.kind.diagonal]
 SPARSE_EXPLORATIONS = [e for e in EXPLORATIONS if e.kind.needs != "history"]
 every_memory = pytest.mark.parametrize("memory", SPARSE_MEMORIES, ids=repr)
 every_exploration = pytest.mark.parametrize("exploration", SPARSE_EXPLORATIONS, ids=repr)

@@ -54,6 +54,9 @@ def born(memory: Memory, now: int) -> int:
     return max(restarts)
 
 
+DROP_WHEN_LEARNING = ["detect"]  # an observation may drop all those before it
+
+
 def alarms(memory: Memory, ridge: float, xs: Floats, ys: Floats) -> list[int]:
     """The observations that raised an alarm: a CUSUM over residuals, each from a refit."""
     found: list[int] = []
@@ -164,7 +167,7 @@ class Running:
 def radius(memory: Memory, ridge: float, history: History, promise: Confidence) -> float:
     """β_n = √λ·S + σ√(2·log(1/δ) + d·log(1 + L²·m_n/(λd))), m_n = Σ w²."""
     w = weights(memory, history, ridge)
-    drops = memory.name in ("restart", "restart_at", "detect")
+    drops = memory.name in ("restart", "restart_at", *DROP_WHEN_LEARNING)
     n = int(np.count_nonzero(w)) if drops else len(w)
     return radius_of(float(np.sum(w**2)), n, history.xs.shape[1], ridge, promise)
 
@@ -185,12 +188,12 @@ def standard_error(memory: Memory, ridge: float, history: History) -> float:
     """e/√S of the last observation, learned in the round in which it was chosen.
 
     e = y − xᵀθ̂ and S = 1 + xᵀV⁻¹x, both from the observations before it. A Kalman filter first
-    moves θ by one step, and its V⁻¹ counts in units of σ². After an alarm the belief is blank.
+    moves θ by one step, and its V⁻¹ counts in units of σ². What is dropped is dropped before.
     """
     n, x, y, rounds = len(history.ys) - 1, history.xs[-1], history.ys[-1], history.rounds
     first = 0
-    if memory.name == "detect":
-        first = max([0, *alarms(memory, ridge, history.xs, history.ys)])
+    if memory.name in DROP_WHEN_LEARNING:
+        first = int(np.argmax(weights(memory, history, ridge)))
         memory = Memory("keep")
     before = History(history.xs[first:n], history.ys[first:n], rounds[first:n], int(rounds[n]))
     now = estimate(memory, ridge, before)
@@ -221,7 +224,7 @@ def noise_weights(memory: Memory, history: History) -> Floats:
     ages = np.arange(len(history.ys))[::-1].astype(np.float64)
     if memory.name == "window":
         return np.asarray((1 - 1 / memory.rounds) ** ages)
-    if memory.name in ("restart", "restart_at", "detect"):
+    if memory.name in ("restart", "restart_at", *DROP_WHEN_LEARNING):
         return np.ones(len(ages))
     return weights(memory, history)
 

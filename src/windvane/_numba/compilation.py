@@ -42,7 +42,7 @@ def _compile(function: Function, fastmath: set[str]) -> Function:
     pipeline = EntryCompiler if can_link() else Compiler
     dispatcher = njit(pipeline_class=pipeline, **options)(function)
     if not hasattr(dispatcher, "_cache"):  # NUMBA_DISABLE_JIT is set
-        return function
+        return np.errstate(all="ignore")(function)  # as compiled code, which warns of nothing
     dispatcher.compile = compile_once(dispatcher)
     if can_link():
         LinkedFunction(function, options).serve_calls_of(dispatcher)

@@ -399,8 +399,8 @@ class DiagonalPolicy(Chooser):
 
 def _check_parts(who: str, memory: Memory, exploration: Exploration) -> None:
     """Refuse memories and explorations that need what a diagonal belief does not have."""
-    if memory.kind.keeps_history or memory.kind.is_filter:
-        names = ", ".join(names_of(lambda kind: not (kind.keeps_history or kind.is_filter)))
+    if not memory.kind.diagonal:
+        names = ", ".join(names_of(lambda kind: kind.diagonal))
         raise SettingError(f"{who}: memory must be one of {names}, got {memory!r}")
     if exploration.kind.needs == "history":
         names = ", ".join(explorations_of(lambda kind: kind.needs != "history"))

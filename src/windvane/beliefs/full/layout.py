@@ -30,7 +30,13 @@ POINT, NORMAL, HALF_NORMAL, GRID = range(4)  # laws of a confidence level
 LAWS = {"point": POINT, "normal": NORMAL, "half_normal": HALF_NORMAL, "grid": GRID}
 PLAIN, RADIUS, NOISE = range(3)  # what the scale multiplies: 1, the radius or the estimated noise
 
-RULES = np.dtype(
+
+def _make_record_type(fields: list[tuple[str, str]]) -> np.dtype[np.void]:
+    """A type of records whose fields are attributes, also if the compiler is off."""
+    return np.dtype((np.record, fields))
+
+
+RULES = _make_record_type(
     [
         ("dim", "i8"),
         ("space", "i8"),  # the dimension that the radius counts
@@ -67,7 +73,7 @@ RULES = np.dtype(
     ]
 )
 
-TALLY = np.dtype(
+TALLY = _make_record_type(
     [
         ("seen", "i8"),  # observations since the belief was blank
         ("stale", "i8"),  # observations since the last inversion of W
@@ -198,14 +204,13 @@ def block_size(record: Records) -> int:
     return 2 * dim + (2 + int(rule["twin"]) + int(widths) + int(samples)) * dim * dim
 
 
-def compute_room_for_pending(record: Records) -> int:
+def compute_room_for_pending(record: Records, memory: Memory) -> int:
     """How many observations can wait until the matrices of a large belief follow them, else 0.
 
-    Only the sums of keep, restarts, discount and half_life wait, and only if no root is kept.
+    The memory must support it, and the exploration must not need a root or past observations.
     """
-    rule, dim = record[0], int(record["dim"][0])
-    waits = rule["memory"] not in (WINDOW, DETECT, KALMAN) and rule["style"] in (MEAN, WIDTH, GAP)
-    if dim <= LARGE or not waits:
+    dim = int(record["dim"][0])
+    if dim <= LARGE or not memory.kind.large or record["style"][0] not in (MEAN, WIDTH, GAP):
         return 0
     return min(max(dim // 32 // 4 * 4, LEAST_PENDING), MOST_PENDING)
 

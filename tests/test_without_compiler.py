@@ -1,0 +1,40 @@
+"""Kernels as plain Python, for debugging: NUMBA_DISABLE_JIT=1 gives the same choices."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import windvane as wv
+from grid import ARMS, EXPLORATIONS, MEMORIES, REWARDS, play_with_late_rewards
+
+SUPPORT = Path(__file__).parent / "support"
+ROUNDS = 30
+
+
+def print_choices() -> None:
+    """Print the choices of one memory with every exploration, and of one exploration with every."""
+    pairs = [(wv.discount(0.9), exploration) for exploration in EXPLORATIONS]
+    pairs += [(memory, wv.optimism(0.8)) for memory in MEMORIES]
+    for memory, exploration in pairs:
+        policy = wv.Policy(3, memory, exploration, seed=7)
+        seen = play_with_late_rewards(policy, ARMS, REWARDS, 0, ROUNDS)
+        print(memory, exploration, *(index for index, _, _ in seen))
+
+
+def test_policies_choose_alike_with_and_without_the_compiler() -> None:
+    outputs = []
+    for switch in ("0", "1"):
+        code = f"import sys; sys.path += {[str(SUPPORT), str(SUPPORT.parent)]}\n"
+        code += "from test_without_compiler import print_choices; print_choices()"
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", code],
+            env=os.environ | {"NUMBA_DISABLE_JIT": switch},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout.splitlines())
+    assert len(outputs[0]) == len(EXPLORATIONS) + len(MEMORIES)
+    assert outputs[0] == outputs[1]
