@@ -49,7 +49,6 @@ def make_rows(random: np.random.Generator, count: int, share: float = 1.0) -> Fl
 
 
 def test_small_dimensions_and_other_pairs_let_nothing_wait() -> None:
-    """Their bits stay those of release 0.1.0."""
     for dim, memory, exploration in [
         (layout.LARGE, wv.discount(0.9), wv.optimism(1.0)),
         (DIM, wv.window(50), wv.optimism(1.0)),
@@ -292,28 +291,6 @@ def test_reading_saving_and_learning_at_once_change_no_bit(
     many.learn_many(rows, rewards, at=np.arange(50.0))
     assert contents(one, tmp_path) == contents(other, tmp_path) == contents(many, tmp_path)
     assert one == other == many
-
-
-def test_a_large_belief_of_release_0_1_0_is_continued() -> None:
-    """Its block has no place for observations that wait."""
-    random = np.random.default_rng(3)
-    rows, rewards = make_rows(random, 40), random.random(40)
-    old, policy, blank = (
-        wv.Policy(DIM, wv.discount(0.99), wv.optimism(1.0), seed=4) for _ in range(3)
-    )
-    for t in range(20):
-        old.learn(rows[t], rewards[t])
-        policy.learn(rows[t], rewards[t])
-    header, arrays = old.export_state()
-    block = settle(old._arrays).block
-    short = block[: layout.block_size(old._arrays.rules)]
-    blank.restore_state(header, {**arrays, "block": short})
-    for t in range(20, 40):
-        policy.learn(rows[t], rewards[t])
-        blank.learn(rows[t], rewards[t])
-    np.testing.assert_allclose(blank.theta, policy.theta, rtol=0, atol=1e-9)
-    with pytest.raises(ValueError, match="shape"):
-        blank.restore_state(header, {**arrays, "block": block[:-1]})
 
 
 def test_a_belief_can_be_given_amended_and_restarted() -> None:

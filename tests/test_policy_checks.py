@@ -290,7 +290,7 @@ def test_a_policy_without_settings_has_a_memory_for_its_dimension(dim: int, gamm
 
 
 def test_a_policy_with_an_exploration_has_a_ridge_of_one() -> None:
-    """As in 0.1.0, with or without a memory."""
+    """With or without a memory."""
     assert wv.Policy(2, wv.keep(), wv.thompson(0.5)).ridge == 1.0
     assert wv.Policy(2, exploration=wv.thompson(0.5)).ridge == 1.0
     assert wv.Policy(2, ridge=2.0).ridge == 2.0

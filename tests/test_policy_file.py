@@ -17,7 +17,7 @@ import pytest
 import windvane as wv
 from grid import contents, every_exploration, every_memory, play_with_late_rewards
 from windvane import policy_file
-from windvane.beliefs.full.layout import COUNTERS_OF_ERRORS
+from windvane.beliefs.full.layout import TALLY
 from windvane.errors import ChoiceError, FileError
 
 ARMS = np.random.default_rng(12).standard_normal((300, 5, 3))
@@ -280,15 +280,10 @@ def test_a_missing_setting_is_refused(saved: Path, name: str) -> None:
     refused(saved)
 
 
-def test_a_file_without_the_errors_of_prediction_is_loaded(saved: Path) -> None:
-    """Release 0.1.0 did not keep them, and a policy without an estimate does not write them."""
-    with zipfile.ZipFile(saved) as file:
-        tally = json.loads(file.read("policy.json"))["tally"]
-    assert not set(tally) & set(COUNTERS_OF_ERRORS)
-    policy = wv.Policy(2, seed=1)
-    policy.save(saved)
-    rewrite(saved, lambda header: [header["tally"].pop(name) for name in COUNTERS_OF_ERRORS])
-    assert wv.Policy.load(saved) == policy
+@pytest.mark.parametrize("name", TALLY.names or ())
+def test_a_missing_counter_is_refused(saved: Path, name: str) -> None:
+    rewrite(saved, lambda header: header["tally"].pop(name))
+    assert name in refused(saved)
 
 
 def test_the_errors_of_prediction_are_saved(saved: Path) -> None:

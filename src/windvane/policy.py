@@ -13,7 +13,6 @@ from windvane.beliefs.full.belief import Belief
 from windvane.beliefs.full.belief_arrays import (
     check_belief,
     export_counters,
-    extend_block,
     has_noise_estimate,
     read_belief,
     restore_counters,
@@ -300,7 +299,7 @@ ridge=0.01)
     def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
         """Take over a saved state if it fits the settings; raise ValueError if it does not."""
         past, blank = arrays["past"], self._arrays
-        block = extend_block(blank.rules, arrays["block"])
+        block = arrays["block"]
         least = 0 if self._limit == 0 else 1
         most = len(past) if self._limit is None else self._limit
         if block.dtype != blank.block.dtype or block.shape != blank.block.shape:

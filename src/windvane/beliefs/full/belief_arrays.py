@@ -13,12 +13,10 @@ from windvane.beliefs.full.layout import (
     WIDTH,
     PolicyArrays,
     block_size,
-    pending_size,
 )
 from windvane.errors import BeliefError
 from windvane.exploration import Exploration
 from windvane.memory import Memory, names_of
-from windvane.types import Floats, Records
 
 
 def has_noise_estimate(arrays: PolicyArrays) -> bool:
@@ -104,17 +102,6 @@ def write_blank_belief(arrays: PolicyArrays) -> None:
         np.fill_diagonal(state.spread, inverse * (tally["noise_ridge"][0] * inverse))
 
 
-def extend_block(rules: Records, block: Floats) -> Floats:
-    """Return a saved block with room for observations that wait, if it has none.
-
-    Release 0.1.0 changed all matrices of a large belief for every observation.
-    """
-    more = pending_size(rules)
-    if more > 0 and block.shape == (block_size(rules),) and block.dtype == np.float64:
-        return np.append(block, np.zeros(more))
-    return block
-
-
 def settle(arrays: PolicyArrays) -> PolicyArrays:
     """Return arrays with the same belief whose matrices follow all observations.
 
@@ -130,13 +117,8 @@ def settle(arrays: PolicyArrays) -> PolicyArrays:
 
 
 def export_counters(arrays: PolicyArrays) -> dict[str, float]:
-    """Return the counters as the header of a saved file holds them.
-
-    Without an estimate of the noise they are those of 0.1.0, which can read the file.
-    """
-    left_out = () if has_noise_estimate(arrays) else COUNTERS_OF_ERRORS
-    names = [name for name in TALLY.names or () if name not in left_out]
-    return {name: arrays.tally[name].item() for name in names}
+    """Return the counters as the header of a saved file holds them."""
+    return {name: arrays.tally[name].item() for name in TALLY.names or ()}
 
 
 def restore_counters(
@@ -148,8 +130,7 @@ def restore_counters(
     """
     tally = arrays.tally
     for name in TALLY.names or ():
-        is_new = name in COUNTERS_OF_ERRORS
-        tally[name] = saved.get(name, 0.0) if is_new else saved[name]
+        tally[name] = saved[name]
     counters = [tally[name].item() for name in TALLY.names or () if name != "clock"]
     sound = np.isfinite(counters).all() and np.isfinite(tally["clock"]).all()
     if not (sound and min(counters) >= 0 and (tally["ridge"] > 0 or not has_ridge)):

@@ -89,7 +89,7 @@ TALLY = _make_record_type(
         ("error_weight", "f8"),  # Σ w over these errors
     ]
 )
-COUNTERS_OF_ERRORS = ("squared_errors", "error_weight")  # which saved files of 0.1.0 do not have
+COUNTERS_OF_ERRORS = ("squared_errors", "error_weight")
 
 
 class PolicyArrays(NamedTuple):
