@@ -17,6 +17,7 @@ from faults.stage import Site
 from faults.traffic import LOOPS, EventKey, Visitor
 from server_process import BASE, Client, Server
 from windvane.service.store.database import resolve_url
+from windvane.service.store.decision_codec import get_answer
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import LogReader
 from windvane.service.store.rows import DecisionRow, Lesson, RewardRow, SettingsChange
@@ -226,7 +227,9 @@ def check_lessons(outcome: Outcome, loop: str, log: LoopLog) -> None:
 def check_probabilities(outcome: Outcome, loop: str, log: LoopLog) -> None:
     """Check that the choices of a loop follow the probabilities in the log."""
     answers = [
-        json.loads(decision.answer) for decision in log.decisions.values() if not decision.degraded
+        json.loads(get_answer(decision))
+        for decision in log.decisions.values()
+        if not decision.degraded
     ]
     if len(answers) >= LEAST_CHOICES:
         p_value = compare_choices(answers)
@@ -246,7 +249,7 @@ def check_acknowledged(
     for (loop, event), rank in visitor.answers.items():
         if is_kept(loop, rank.sent):
             decision = logs[loop].decisions.get(event)
-            stored = None if decision is None else decision.answer
+            stored = None if decision is None else get_answer(decision)
             sentence = f"event {event} of {loop} was answered {rank.body!r}, the log has {stored!r}"
             outcome.check(DURABLE, stored == rank.body, sentence)
     for reward in visitor.rewards:

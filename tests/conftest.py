@@ -33,7 +33,6 @@ SLOW_PATHS = (  # with servers, browsers, other environments, long simulations o
     "tests/docs",
     "tests/glm",
     "tests/lab",
-    "tests/old_data",
     "tests/service",
     "tests/test_belief.py",
     "tests/test_copying.py",

@@ -21,6 +21,7 @@ from server_process import Nursery
 from store_helpers import make_decision, put_decision, put_reward
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.database import DATABASE_FILE
+from windvane.service.store.decision_codec import get_answer
 from windvane.service.store.log import Store
 from windvane.service.store.writer.loop_operations import PutLoop
 
@@ -63,7 +64,7 @@ def test_broken_promises_are_seen(tmp_path: Path) -> None:
         for event in ("kept", "degraded", "twice"):
             store.submit(put_decision(ids["plain"], event)).result(20)
             store.submit(put_reward(ids["plain"], event, 0.5, request="r")).result(20)
-        answer = make_decision(ids["plain"], "kept").answer
+        answer = get_answer(make_decision(ids["plain"], "kept"))
     visitor = Visitor(0, 0, 0, threading.Event())
     visitor.events = [("plain", event) for event in ("kept", "lost", "degraded", "twice")]
     visitor.answers["plain", "kept"] = AcknowledgedRank(answer, 0.0)

@@ -73,7 +73,6 @@ def write_log(
             features=encode_lesson(decision.lesson),
             probabilities=decision.probabilities.tobytes(),
             actions=json.dumps(IDS),
-            answer=b"",
             request=rest,
             offer=OFFER,
             offer_at=offer_at,

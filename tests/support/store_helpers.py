@@ -6,9 +6,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
-from sqlalchemy import func, select
+from sqlalchemy import Table, func, insert, select
 
 from windvane.beliefs.bank.lesson_codec import encode_packed_lesson
 from windvane.beliefs.bank.sides import pack_context
@@ -17,9 +18,27 @@ from windvane.features.packed_features import pack_actions
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.rank_requests import cut_offer
 from windvane.service.schemas import Action
-from windvane.service.store.log import Store
+from windvane.service.store.files.log_copy import read_last_ids, set_last_ids
+from windvane.service.store.log import LogReader, Store
 from windvane.service.store.rows import DecisionRow, Funnel
-from windvane.service.store.schema import decisions, lessons, rewards
+from windvane.service.store.schema import (
+    clock,
+    counters,
+    decisions,
+    evaluation_parts,
+    evaluations,
+    half_life_changes,
+    keys,
+    lessons,
+    loops,
+    offers,
+    positions,
+    rewards,
+    settings_log,
+    snapshot_parts,
+    snapshots,
+    waiting,
+)
 from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.group_commit import Operation, Result, Transaction
 from windvane.service.store.writer.loop_operations import PutLoop
@@ -56,7 +75,6 @@ def make_decision(loop: int, event: str, at: int = 0, deferred: bool = False) ->
         features=make_features(number),
         probabilities=np.array([0.1, 0.9]).tobytes(),
         actions='["a", "b"]',
-        answer=f'{{"eventId": "{event}"}}'.encode(),
         request='{"contextFeatures": ["é"]}',
     )
 
@@ -71,7 +89,6 @@ def make_requested(
         request=rest,
         offer=offer,
         offer_at=offer_at,
-        answer=b"",
         chosen=len(ids) - 1,
         actions=json.dumps(ids),
         probabilities=np.full(len(ids), 1 / len(ids)).tobytes(),
@@ -165,3 +182,94 @@ def count_rows(store: Store, loop: int) -> Funnel:
     assert kinds["observe"] == statuses.get("learned", 0)
     assert kinds["amend"] == statuses.get("summed", 0)
     return Funnel(ranked=ranked, activated=activated, default=kinds["default"], **statuses)
+
+
+EVERY_TABLE: dict[Table, list[dict[str, Any]]] = {  # rows of each table, with gaps between the ids
+    loops: [
+        {"id": 1, "name": "default", "settings": '{"é": 2}', "created": 11},
+        {"id": 4, "name": "shop", "settings": "{}", "created": 12},
+    ],
+    settings_log: [{"id": 2, "loop": 4, "at": 13, "settings": "{}", "by": "key 1", "lesson": 0}],
+    offers: [
+        {"id": 1, "loop": 1, "hash": bytes(16), "last_used": 17, "ids": '["a"]', "actions": "[]"}
+    ],
+    decisions: [
+        {
+            "id": id_,
+            "loop": 1,
+            "event_id": event,
+            "round": 3,
+            "at": 1_700_000_000_000_001,
+            "mode": "Online",
+            "deferred": activated_at is None,
+            "degraded": False,
+            "activated_at": activated_at,
+            "chosen": 1,
+            "features": features,
+            "probabilities": b"\x7f\xf0" * 8,
+            "actions": '["a", "é"]' if offer is None else "",
+            "request": '{"contextFeatures": ["é"]}',
+            "offer": offer,
+            "offer_at": None if offer is None else 4,
+        }
+        for id_, event, activated_at, features, offer in (
+            (5, "first", 14, b"\x00\x01\xff", None),
+            (7, "second", None, None, None),
+            (12, "third", 14, b"", 1),
+        )
+    ],
+    waiting: [{"loop": 1, "decision": 7, "at": 1_700_000_000_000_001}],
+    rewards: [
+        {"loop": 1, "at": 14, "id": id_, "event_id": event, "request_id": request}
+        | {"value": value, "status": status}
+        for id_, event, request, value, status in (
+            (3, "first", None, 0.1, "learned"),
+            (8, "nowhere", "r-1", -1.0, "orphan"),
+        )
+    ],
+    lessons: [{"id": 9, "loop": 1, "decision": 5, "kind": "observe", "value": 0.1, "at": 14}],
+    snapshots: [{"id": 6, "loop": 1, "lesson": 9, "blob": b"\x93NUMPY\x00", "at": 15}],
+    snapshot_parts: [{"loop": 1, "at": 15, "place": 1, "blob": b"\xff\x00"}],
+    half_life_changes: [{"loop": 1, "lesson": 9, "at": 14, "seconds": None}],
+    evaluations: [
+        {
+            "id": 2,
+            "loop": 4,
+            "kind": "evaluation",
+            "key": "e-1",
+            "name": "one",
+            "type": "Manual",
+            "contract": "{}",
+            "status": "Completed",
+            "created": 18,
+            "ended": 19,
+            "outcome": None,
+        }
+    ],
+    evaluation_parts: [{"evaluation": 2, "place": 0, "blob": b"\x28\xb5\x2f\xfd"}],
+    keys: [{"id": 2, "role": "admin", "hash": "f" * 64, "created": 16, "expires": None}],
+    clock: [{"at": 1_700_000_000_000_002}],
+    positions: [
+        {"loop": 1, "lesson": 9, "change": 0, "deleted_lesson": 0, "next_round": 0},
+        {"loop": 4, "lesson": 0, "change": 2, "deleted_lesson": 0, "next_round": 0},
+    ],
+    counters: [{"loop": loop} | dict.fromkeys(Funnel._fields, loop) for loop in (1, 4)],
+}
+
+
+def fill_every_table(where: str) -> None:
+    """Make a log with rows in every table that a copy has."""
+    with Store(where) as store, store._write_engine.begin() as connection:
+        for table, rows in EVERY_TABLE.items():
+            connection.execute(insert(table), rows)
+        last_ids = read_last_ids(connection, EVERY_TABLE)
+        set_last_ids(connection, EVERY_TABLE, last_ids)  # the rows were inserted with their ids
+
+
+def read_every_table(where: str) -> dict[str, list[tuple[Any, ...]]]:
+    """The rows of all tables that `fill_every_table` fills, in the columns that it knows."""
+    with LogReader(where) as log:
+        return {
+            table.name: sorted(map(tuple, log.fetch_all(select(table))), key=repr)
+            for table in EVERY_TABLE
+        }

@@ -1,4 +1,4 @@
-"""Exports of Windvane: of this version, of release 0.1.0, and of a version to come."""
+"""Exports of Windvane: of this version, and of a version to come."""
 
 from pathlib import Path
 
@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from old_data.steps import extract
 from windvane.errors import FileError
 from windvane.evaluation.readers import file_log, open_log
 from windvane.evaluation.readers.rows import NEVER_ACTIVATED
@@ -73,20 +72,8 @@ def test_a_deferred_decision_that_was_not_activated_is_left_out(tmp_path: Path) 
     assert log.notes == {NEVER_ACTIVATED: 1}
 
 
-def test_an_export_of_release_0_1_0_is_read(tmp_path: Path) -> None:
-    path = extract("service.tar.gz", tmp_path) / "shop.parquet"
-    log = open_log([path])
-    table = pl.read_parquet(path)
-    (batch,) = log.iterate_batches()
-    shown = table.filter(~pl.col("deferred") | pl.col("activated"))
-    assert batch.event_ids == shown["event_id"].to_list()
-    assert batch.chosen_probabilities.tolist() == shown["probability"].to_list()
-    assert batch.is_eligible.all()
-    assert log.bad_row_count == 0
-
-
 def test_a_later_version_of_the_schema_is_refused(tmp_path: Path) -> None:
     assert EXPORT_SCHEMA_VERSION == NEWEST_SCHEMA_VERSION
     make_export(tmp_path / "log.parquet", schema_version=[EXPORT_SCHEMA_VERSION + 1] * 3)
-    with pytest.raises(FileError, match="schema_version must be at most 2, got 3"):
+    with pytest.raises(FileError, match="schema_version must be at most 1, got 2"):
         list(open_log([tmp_path / "log.parquet"]).iterate_batches())

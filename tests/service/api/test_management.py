@@ -121,10 +121,9 @@ def test_deleted_logs_keep_the_belief_and_the_round(
 
 
 def build_decision(loop: int, event: str, at: int) -> DecisionRow:
-    answer = json.dumps({"eventId": event}).encode()
     return DecisionRow(
         *(loop, event, sum(event.encode()), at, "Online", False, False, 0),
-        *(make_features(1), np.ones(1).tobytes(), '["ice"]', answer, "{}"),
+        *(make_features(1), np.ones(1).tobytes(), '["ice"]', "{}"),
     )
 
 

@@ -21,9 +21,10 @@ from store_helpers import (
     put_reward,
     put_summed_reward,
 )
+from windvane.service.store.decision_codec import get_answer
 from windvane.service.store.log import Store
 from windvane.service.store.rows import Funnel
-from windvane.service.store.writer import reward_matching, reward_operations
+from windvane.service.store.writer import reward_operations
 from windvane.service.store.writer.decision_operations import (
     Activate,
     ActivateResult,
@@ -47,7 +48,7 @@ def test_a_decision_is_read_as_it_was_written(where: str) -> None:
     with Store(where) as store:
         loop = create_loop(store)
         put = make_decision(loop, "visit/1 é", at=7)
-        assert write(store, PutDecision(put, TERMS)) == (put.answer, True, ())
+        assert write(store, PutDecision(put, TERMS)) == (b"", True, ())
         assert store.find_decision(loop, "visit/1 é") == put._replace(id=1, activated_at=7)
         assert store.find_decision(loop, "visit/2") is None
         assert store.find_last_round(loop) == put.round
@@ -56,11 +57,12 @@ def test_a_decision_is_read_as_it_was_written(where: str) -> None:
 def test_an_event_is_decided_once_and_replays_its_answer(where: str) -> None:
     with Store(where) as store:
         loop, other = create_loop(store), create_loop(store, "other")
-        first = write(store, put_decision(loop, "e"))
-        changed = make_decision(loop, "e")._replace(answer=b"another", chosen=0)
+        write(store, put_decision(loop, "e"))
+        answer = get_answer(make_decision(loop, "e"))
+        changed = make_decision(loop, "e")._replace(chosen=0)
         again = [store.submit(PutDecision(changed, TERMS)) for _ in range(3)]
         for put in again:
-            assert put.result(20) == first._replace(is_new=False)
+            assert put.result(20) == (answer, False, ())
         assert write(store, put_decision(other, "e")).is_new
         assert store.read_funnel(loop).ranked == 1
 
@@ -68,13 +70,11 @@ def test_an_event_is_decided_once_and_replays_its_answer(where: str) -> None:
 def test_of_two_decisions_in_one_group_the_first_counts(where: str) -> None:
     with Store(where) as store:
         loop = create_loop(store)
-        puts = [
-            PutDecision(make_decision(loop, "e")._replace(answer=answer), TERMS)
-            for answer in (b"first", b"second")
-        ]
-        first, second = (put.result(20) for put in [store.submit(put) for put in puts])
-        assert (first.is_new, second.is_new) == (True, False)
-        assert first.answer == second.answer == b"first"
+        both = [make_decision(loop, "e")._replace(chosen=chosen) for chosen in (1, 0)]
+        with hold_writer(store):
+            puts = [store.submit(PutDecision(each, TERMS)) for each in both]
+        assert [put.result(20).is_new for put in puts] == [True, False]
+        assert puts[1].result(20).answer == get_answer(both[0])
 
 
 def test_a_lesson_has_the_features_and_times_of_its_decision(where: str) -> None:
@@ -306,19 +306,6 @@ def test_the_first_reward_is_learned_however_many_came_before(
         with hold_writer(store):
             puts = [store.submit(put_reward(loop, "e")) for _ in range(2)]
         assert [put.result(20).status for put in puts] == ["learned", "refused"]
-
-
-def test_a_decision_matches_a_bounded_number_of_early_rewards(
-    where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        for number in range(5):  # as a log of version 0.1.0 may have them
-            write(store, put_summed_reward(loop, "e", number))
-        monkeypatch.setattr(reward_matching, "MAX_REWARDS_PER_EVENT", 3)
-        result = write(store, put_decision(loop, "e", terms=SUMMING_TERMS))
-        assert [lesson.value for lesson in result.lessons] == [0.0, 1.0, 2.0]
-        assert [reward.status for reward in store.list_rewards(loop, "e")][3:] == ["orphan"] * 2
 
 
 def test_a_first_reward_reads_no_other_rewards(where: str) -> None:

@@ -248,7 +248,7 @@ def test_the_log_is_read_by_time_in_batches(where: str) -> None:
         assert (second.reward, second.defaulted) == (-1.0, True)
         assert (third.reward, third.defaulted) == (None, False)
         (light,) = store.iterate_decisions(loop, until=11, with_payloads=False)
-        expected = make_decision(loop, "e0", 10)._replace(actions="", answer=b"", request="")
+        expected = make_decision(loop, "e0", 10)._replace(actions="", request="")
         assert light[0].decision == expected._replace(id=first.decision.id - 1, activated_at=10)
         assert list(store.iterate_decisions(loop, since=51)) == []
         assert store.find_time_span(loop) == TimeSpan(10, 50)

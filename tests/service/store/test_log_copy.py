@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select
 
-from old_schemas import make_old_log
-from store_helpers import create_loop, put_decision, put_reward
+from store_helpers import create_loop, fill_every_table, put_decision, put_reward
 from windvane.errors import StoreError
 from windvane.service.store.database import make_engine, resolve_url
 from windvane.service.store.files import log_copy
@@ -23,13 +22,11 @@ from windvane.service.store.files.log_copy import (
     TABLES_OF_SERVERS,
     copy_log,
     read_last_ids,
-    set_last_ids,
 )
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.files.withdrawal_file import WithdrawalRecord, open_withdrawal_file
 from windvane.service.store.log import LogReader, Store
 from windvane.service.store.schema import (
-    SCHEMA_VERSION,
     decisions,
     lessons,
     metadata,
@@ -87,25 +84,17 @@ def short_pair(place: Place) -> tuple[str, str]:
 
 def make_log(where: str) -> str:
     """A log with rows in every table, whose last decision and lesson were deleted."""
-    make_old_log(where, SCHEMA_VERSION - 1)
-    with contextlib.ExitStack() as stack:
-        engine = make_engine(resolve_url(where), writes=True)
-        stack.callback(engine.dispose)
-        with Store(where):
-            pass  # migrates it
-        if engine.dialect.name == "postgresql":  # the rows were inserted with their ids
-            with engine.begin() as connection:
-                last_ids = read_last_ids(connection, COPIED_TABLES)
-                set_last_ids(connection, COPIED_TABLES, last_ids)
-        with Store(where) as store:
-            loop = create_loop(store, "home")
-            for number in range(DECISION_COUNT):
-                store.submit(put_decision(loop, f"e{number}")).result(20)
-                store.submit(put_reward(loop, f"e{number}", number / 7)).result(20)
-        with engine.begin() as connection:
+    fill_every_table(where)
+    with Store(where) as store:
+        loop = create_loop(store, "home")
+        for number in range(DECISION_COUNT):
+            store.submit(put_decision(loop, f"e{number}"))
+            last = store.submit(put_reward(loop, f"e{number}", number / 7))
+        last.result(20)
+        with store._write_engine.begin() as connection:
             for table in (lessons, decisions):
-                last = select(table.c.id).order_by(table.c.id.desc()).limit(1).scalar_subquery()
-                connection.execute(table.delete().where(table.c.id == last))
+                newest = select(table.c.id).order_by(table.c.id.desc()).limit(1).scalar_subquery()
+                connection.execute(table.delete().where(table.c.id == newest))
     return where
 
 
@@ -251,14 +240,6 @@ def test_a_source_with_decisions_to_withdraw_is_refused(short_pair: tuple[str, s
     file.remove(slot)
     file.close()
     copy_silently(source, target)
-
-
-def test_an_old_source_is_migrated_and_copied(place: Place) -> None:
-    source, target = place("sqlite", "source"), place("postgresql", "target")
-    make_old_log(source, 1)
-    copy_silently(source, target)
-    assert read_all(target) == read_all(source)
-    assert read_all(target)["version"] == SCHEMA_VERSION
 
 
 def test_a_copy_that_lost_a_row_is_noticed(

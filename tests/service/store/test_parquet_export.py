@@ -5,7 +5,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from old_data.steps import extract
 from store_helpers import TERMS, create_loop, make_decision, make_requested, put_summed_reward
 from windvane.service.store.files.parquet_export import SCHEMA, export_log
 from windvane.service.store.log import Store
@@ -66,7 +65,7 @@ def test_an_export_has_what_the_client_sent(
         sent = [ACTIONS, ACTIONS, ONE_ACTION, ONE_ACTION, "[]"]
         assert table["actions_json"].to_list() == sent
         assert table["excluded"].to_list() == [[], ["a"], [], [], []]
-        assert table["schema_version"].to_list() == [2] * 5
+        assert table["schema_version"].to_list() == [1] * 5
     assert reports == [(2, 5), (4, 5), (5, 5), (5, 5)]
 
 
@@ -76,14 +75,3 @@ def test_a_log_without_decisions_is_exported_as_an_empty_table(tmp_path: Path) -
         assert export_log(store, "home", tmp_path / "log.parquet") == 0
     table = pl.read_parquet(tmp_path / "log.parquet")
     assert (table.schema, len(table)) == (SCHEMA, 0)
-
-
-def test_a_migrated_log_is_exported_as_release_0_1_0_exported_it(tmp_path: Path) -> None:
-    old = extract("service.tar.gz", tmp_path)
-    for loop in ("default", "shop"):
-        with Store(old / "data") as store:
-            export_log(store, loop, tmp_path / "log.parquet")
-        table = pl.read_parquet(tmp_path / "log.parquet")
-        assert table.drop("excluded", "schema_version").equals(
-            pl.read_parquet(old / f"{loop}.parquet")
-        )

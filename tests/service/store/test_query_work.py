@@ -36,10 +36,9 @@ INSERT INTO {{table}} ({{columns}}) SELECT {{values}} FROM n
 def insert_many_rows(store: Store, loop: int) -> None:
     """Insert decisions, each with a reward and a lesson; all are also listed as waiting."""
     columns = "loop, event_id, round, at, mode, deferred, degraded, activated_at, chosen, "
-    columns += "features, probabilities, actions, answer, request"
+    columns += "features, probabilities, actions, request"
     values = f"{loop}, 'e' || i, i, i * 1000, 'Online', false, false, i * 1000, 0, "
-    values += "CAST('12345678' AS {blob}), CAST('12345678' AS {blob}), '[\"a\"]', "
-    values += "CAST('' AS {blob}), '{{}}'"
+    values += "CAST('12345678' AS {blob}), CAST('12345678' AS {blob}), '[\"a\"]', '{{}}'"
     blob = "BLOB" if store.url.get_backend_name() == "sqlite" else "BYTEA"
     with store._write_engine.begin() as connection:
         for table, columns_, values_ in (

@@ -1,12 +1,13 @@
 """Deleted decisions give their space back, in small steps."""
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
-from old_data.steps import extract
 from store_helpers import create_loop, put_decision, put_reward
 from windvane.errors import StoreError
 from windvane.service.store.database import resolve_url
@@ -64,8 +65,13 @@ def test_a_steady_log_keeps_some_spare_pages(tmp_path: Path) -> None:
         assert read_pragma(store, "freelist_count") == free
 
 
-def test_an_old_log_is_compacted_once_and_shrinks_by_itself_then(tmp_path: Path) -> None:
-    data = extract("service.tar.gz", tmp_path) / "data"
+def test_a_file_of_another_program_is_compacted_once_and_shrinks_by_itself_then(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    with closing(sqlite3.connect(data / "windvane.db")) as other:
+        other.execute("CREATE TABLE notes (id)")
     with Store(data) as store:
         assert read_pragma(store, "auto_vacuum") == 0
         loop = create_loop(store, "new")

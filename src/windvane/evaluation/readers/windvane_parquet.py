@@ -1,4 +1,4 @@
-"""The Parquet file that `windvane export` writes, of every version of its schema.
+"""The Parquet file that `windvane export` writes, up to the newest version of its schema.
 
 The JSON of features is read only if somebody asks for the features of a row. Then it is read for
 the whole batch.
@@ -31,7 +31,7 @@ from windvane.types import Booleans, Places
 if TYPE_CHECKING:
     import polars as pl
 
-NEWEST_SCHEMA_VERSION = 2  # files of 0.1.0 have no column schema_version, and are of version 1
+NEWEST_SCHEMA_VERSION = 1
 REQUIRED = ("event_id", "time", "chosen", "probabilities", "reward")
 OPTIONAL = ("schema_version", "excluded", "defaulted", "degraded", "deferred", "activated")
 FEATURES = ("actions", "context_json", "actions_json")

@@ -15,8 +15,11 @@ from windvane.service.schemas import (
     RewardItem,
     RewardOutcome,
 )
-from windvane.service.store.writer.reward_matching import MAX_REWARDS_PER_EVENT
-from windvane.service.store.writer.reward_operations import REFUSED, RewardEntry
+from windvane.service.store.writer.reward_operations import (
+    MAX_REWARDS_PER_EVENT,
+    REFUSED,
+    RewardEntry,
+)
 
 FULL = f"the event has {MAX_REWARDS_PER_EVENT} rewards already, the log keeps no more of it"
 _decode_batch = msgspec.json.Decoder(RewardBatchRequest).decode

@@ -172,7 +172,6 @@ class LogImporter:
             features=self._model.encode_action(context, pack_actions(actions), chosen),
             probabilities=np.ascontiguousarray(batch.probabilities[flat], float).tobytes(),
             actions=_encode_json(ids).decode(),
-            answer=b"",
             request=rest or "",
             offer=offer.decode(),
             offer_at=offer_at,

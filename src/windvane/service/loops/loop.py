@@ -126,7 +126,6 @@ class Loop(LogFold):
             features=features,
             probabilities=probabilities.tobytes(),
             actions=offer.ids_json,
-            answer=b"",  # `render` makes it, and the log rebuilds it
             request=rest or _encode_json(request).decode(),
             offer=None if offer_at is None else offer.text,
             offer_at=offer_at,

@@ -55,8 +55,8 @@ from windvane.service.store.writer.loop_operations import (
     PutSnapshot,
     split_snapshot,
 )
-from windvane.service.store.writer.reward_matching import MAX_REWARDS_PER_EVENT
 from windvane.service.store.writer.reward_operations import (
+    MAX_REWARDS_PER_EVENT,
     REFUSED,
     PutReward,
     PutRewards,
@@ -399,7 +399,7 @@ class Service:
         loop = await self.get_loop(name)
         span = await asyncio.to_thread(self.store.find_time_span, loop.id)
         until = self.clock.now_us()
-        if span is not None:  # a log of release 0.1.0 may hold decisions dated ahead
+        if span is not None:  # the clock of another server may be ahead
             until = max(until, span.until)
         await self.delete_decisions(loop, until + 1, include_waiting=True)
 

@@ -173,7 +173,6 @@ def _restore_withdrawal(record: WithdrawalRecord, stored: DecisionRow | None) ->
         features=None,
         probabilities=probabilities.tobytes(),
         actions=actions,
-        answer=b"",  # the log rebuilds it
         request="{}",
     )
     return Withdraw(replacement, replacement, REPLAY_TERMS)

@@ -1,4 +1,4 @@
-"""How the log stores a decision: features without zeros, and no answer that can be rebuilt.
+"""How the log stores a decision: features without zeros, and no answer, which can be rebuilt.
 
 The features of a full belief are hashed, so most of their numbers are zero and many of the others
 are equal. Packed features hold each distinct number once. They have a length that is no multiple of
@@ -104,8 +104,8 @@ def render_answer(
 
 
 def get_answer(decision: DecisionRow) -> bytes:
-    """The answer of a decision; an empty one is rebuilt from the other fields."""
-    return decision.answer or rebuild_answer(
+    """Rebuild the answer of a decision from its fields."""
+    return rebuild_answer(
         decision.event_id,
         decision.actions,
         decision.probabilities,

@@ -25,7 +25,7 @@ from windvane.service.store.database import (
     open_for_writing,
     resolve_url,
 )
-from windvane.service.store.decision_codec import get_answer, unpack_features
+from windvane.service.store.decision_codec import unpack_features
 from windvane.service.store.files.backup import copy_database
 from windvane.service.store.files.data_directory import save_progress
 from windvane.service.store.rows import (
@@ -224,8 +224,7 @@ class LogReader:
     ) -> Iterator[list[RewardedDecision]]:
         """Iterate over the decisions made in [since, until), in batches, ordered by id.
 
-        Without payloads, the action ids, the answer and the request are left empty, which is much
-        faster.
+        Without payloads, the action ids and the request are left empty, which is much faster.
         """
         selected = decisions.c.loop == loop
         if since is not None:
@@ -365,7 +364,6 @@ def _to_lesson(row: Sequence[Any]) -> Lesson:
 # The large columns of a decision, and what a decision that is read without them has instead.
 PAYLOAD_COLUMNS: dict[str, str | bytes | None] = {
     "actions": "",
-    "answer": b"",
     "request": "",
     "offer": None,
     "offer_at": None,
@@ -404,8 +402,7 @@ def to_logged_decision(row: Sequence[Any], with_payloads: bool) -> RewardedDecis
 
 def to_decision(columns: Sequence[Any]) -> DecisionRow:
     """The decision of all its columns, in the order of its fields."""
-    decision = _unpack_decision(DecisionRow(*columns))
-    return decision._replace(answer=get_answer(decision))
+    return _unpack_decision(DecisionRow(*columns))
 
 
 def _unpack_decision(decision: DecisionRow) -> DecisionRow:

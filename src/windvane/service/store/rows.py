@@ -27,10 +27,7 @@ class SettingsChange(NamedTuple):
 
 
 class DecisionRow(NamedTuple):
-    """A rank request and its answer; the store sets `id` and `activated_at`.
-
-    An empty answer is rebuilt from the other fields when the log is read.
-    """
+    """A rank request and what was decided; the store sets `id` and `activated_at`."""
 
     loop: int
     event_id: str
@@ -43,7 +40,6 @@ class DecisionRow(NamedTuple):
     features: bytes | None
     probabilities: bytes
     actions: str
-    answer: bytes
     request: str
     offer: str | None = None  # JSON of the actions, cut out of the request; None: not cut out
     offer_at: int | None = None  # how many characters of the request stand before the offer

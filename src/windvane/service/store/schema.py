@@ -3,8 +3,8 @@
 Times are whole microseconds since 1970; the caller supplies them, the store reads no clock. Ids
 always increase, even after rows were deleted, and every order is the order of ids. Rows of
 `decisions` are large and are written once, so the decisions that still wait for their reward are
-listed in a small table of their own, `waiting`. Decisions of version 1 have no offer, plain
-features and their answer. They stay as they are.
+listed in a small table of their own, `waiting`. The answer of a decision is not stored, because it
+can be rebuilt from the other columns.
 """
 
 from sqlalchemy import (
@@ -27,7 +27,7 @@ from sqlalchemy.schema import SchemaItem
 
 from windvane.service.store.rows import Funnel
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 1
 metadata = MetaData()
 Id = BigInteger().with_variant(Integer, "sqlite")
 
@@ -78,7 +78,6 @@ decisions = _define_table(
     Column("features", LargeBinary),  # of the chosen action, packed; NULL: never learned from
     Column("probabilities", LargeBinary, nullable=False),  # float64, one for each action
     Column("actions", Text, nullable=False),  # JSON list of action ids; empty with an offer
-    Column("answer", LargeBinary, nullable=False),  # empty: it is rebuilt from the other columns
     Column("request", Text, nullable=False),  # JSON, as the client sent it, without the offer
     Column("offer", Id),  # id in `offers`
     Column("offer_at", Integer),  # how many characters of the request stand before the offer
@@ -224,9 +223,7 @@ servers = Table(
     Column("id", Text, primary_key=True),  # random, of one process
     Column("name", Text, nullable=False),  # host and process id, for operators
     _make_time_column("seen"),  # the last heartbeat, by the clock of the database
-    _make_time_column(
-        "settled_until"
-    ),  # service time before which the server withdraws no decision
+    _make_time_column("settled_until"),  # service time: no earlier decision will be withdrawn
 )
 
 lease = Table(  # at most one row

@@ -56,7 +56,7 @@ def open_private_file(path: Path) -> int:
 
 
 def narrow_permissions(directory: Path, own_names: Iterable[str]) -> None:
-    """Take files of the log from the group and all others; older versions let them read.
+    """Take files of the log from the group and all others, whoever copied them there.
 
     The directory is narrowed too, unless it also contains files of somebody else. What another user
     owns stays as it is.

@@ -1,8 +1,7 @@
 """Export of a loop's log to a Parquet file: decisions, their probabilities, learned rewards.
 
 docs/how-to/read-logs.md has the meaning of every column. A column that is added, removed or gets
-another meaning increases `EXPORT_SCHEMA_VERSION`; files of 0.1.0 have no `schema_version` and are
-of version 1, without `excluded`.
+another meaning increases `EXPORT_SCHEMA_VERSION`.
 """
 
 import tempfile
@@ -23,7 +22,7 @@ from windvane.service.store.queries.decision_queries import (
     iterate_batches,
 )
 
-EXPORT_SCHEMA_VERSION = 2
+EXPORT_SCHEMA_VERSION = 1
 ROW_GROUP_ROWS = 30_000  # of the file; larger ones take more memory
 Report = Callable[[int, int], None]  # takes how many decisions are written, and of how many
 

@@ -6,8 +6,7 @@ all that it received.
 
 On PostgreSQL any number of servers share a log. Each holds an advisory lock, in the mode `shared`,
 by the very connection that writes: if the connection is cut, the lock and the means to write are
-lost together. A program that needs the log for itself takes the lock in the mode `exclusive`, and
-so does a service of an older release, which knows of no other servers.
+lost together. A program that needs the log for itself takes the lock in the mode `exclusive`.
 """
 
 import fcntl

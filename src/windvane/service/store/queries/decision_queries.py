@@ -173,7 +173,7 @@ def _split_request(
         if bytes(parts.actions) == GAP_BYTES:
             return offer, parts
         action_ids = offer.ids
-    # The decision is of 0.1.0, or the text of its actions occurs elsewhere in the request too.
+    # The request has no offer cut out, or the text of its actions occurs elsewhere in it too.
     text = join_request(request, None if offer is None else offer.actions, offer_at)
     parts = _decode_request_parts(text)
     return OfferTexts(action_ids, bytes(parts.actions).decode()), parts

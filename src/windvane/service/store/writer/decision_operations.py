@@ -46,10 +46,10 @@ from windvane.service.store.writer.reward_matching import (
 
 
 class PutDecisionResult(NamedTuple):
-    """The answer to give, and the lessons of rewards that arrived before the decision."""
+    """Whether the decision is in the log, and the lessons of rewards that arrived before it."""
 
-    answer: bytes  # of a new decision, as it was given, which may be empty
-    is_new: bool  # False: the event already had a decision, and `answer` is the stored one
+    answer: bytes  # of the decision that the event had before; empty if this one is new
+    is_new: bool
     lessons: tuple[Lesson, ...]
 
 
@@ -69,7 +69,7 @@ class ExpireResult(NamedTuple):
 
 _SELECT_ANSWERS = (
     select(
-        *decisions.c["event_id", "answer"],
+        decisions.c.event_id,
         ACTION_IDS,
         *decisions.c["probabilities", "chosen", "degraded"],
     )
@@ -89,7 +89,7 @@ SELECT loop, id, at FROM decisions WHERE loop = ? AND id > ? AND features IS NOT
 
 
 class PutDecision(msgspec.Struct, Operation[PutDecisionResult], frozen=True, array_like=True):
-    """Write a decision. An event has one decision: a second one returns the stored answer."""
+    """Write a decision. An event has one decision: a second one returns the answer of the first."""
 
     result: ClassVar[type] = PutDecisionResult
 
@@ -118,10 +118,7 @@ class PutDecision(msgspec.Struct, Operation[PutDecisionResult], frozen=True, arr
         if client_ids:
             parameters = {"loop": loop, "events": client_ids}
             rows = transaction.connection.execute(_SELECT_ANSWERS, parameters)
-            answers = {
-                event_id: answer or rebuild_answer(event_id, *columns)
-                for event_id, answer, *columns in rows
-            }
+            answers = {event_id: rebuild_answer(event_id, *columns) for event_id, *columns in rows}
         new = {event_id: put for event_id, put in first.items() if event_id not in answers}
         lessons_by_event: dict[str, list[Lesson]] = {}
         if new:
@@ -137,7 +134,7 @@ class PutDecision(msgspec.Struct, Operation[PutDecisionResult], frozen=True, arr
             event_id = put.decision.event_id
             if new.get(event_id) is put:
                 learned = tuple(lessons_by_event.get(event_id, ()))
-                results.append(PutDecisionResult(put.decision.answer, True, learned))
+                results.append(PutDecisionResult(b"", True, learned))
             else:
                 if event_id not in answers:  # an earlier operation of this batch is the new one
                     answers[event_id] = get_answer(first[event_id].decision)
@@ -147,8 +144,8 @@ class PutDecision(msgspec.Struct, Operation[PutDecisionResult], frozen=True, arr
 
 _INSERT_DECISION = """
 INSERT INTO decisions (loop, event_id, round, at, mode, deferred, degraded, chosen, features,
-    probabilities, actions, answer, request, offer_at, activated_at, offer)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    probabilities, actions, request, offer_at, activated_at, offer)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
@@ -168,7 +165,6 @@ def _insert_decisions(transaction: Transaction, loop: int, new: list[DecisionRow
             None if decision.features is None else pack_features(decision.features),
             decision.probabilities,
             decision.actions if decision.offer is None else "",
-            decision.answer,
             decision.request,
             decision.offer_at,
             None if decision.deferred else decision.at,
@@ -275,7 +271,7 @@ class Withdraw(Operation[None]):
             PutDecision.run_batch(transaction, [PutDecision(self.replacement, self.terms)])
         ids = [row.id for row in rows if row.round == self.withdrawn.round and not row.has_lesson]
         close_decisions(transaction, loop, ids)
-        columns = ("chosen", "probabilities", "features", "degraded", "answer")
+        columns = ("chosen", "probabilities", "features", "degraded")
         values = {name: getattr(self.replacement, name) for name in columns}
         transaction.connection.execute(
             update(decisions).where(decisions.c.id.in_(ids)).values(values)

@@ -72,15 +72,14 @@ class PutSettings(Operation[SettingsChange]):
         if transaction.connection.execute(change).rowcount == 0:
             raise StoreError(f"store: there is no loop with the id {self.loop}", "refused")
         position = transaction.positions[self.loop]
-        last_snapshot = select(func.max(snapshots.c.lesson)).where(snapshots.c.loop == self.loop)
-        # In a log that was migrated, the last lesson may have been deleted before.
-        lesson = max(position.lesson, transaction.connection.scalar(last_snapshot) or 0)
         row = {"loop": self.loop, "at": self.at, "settings": self.settings, "by": self.by}
         statement = insert(settings_log).returning(settings_log.c.id)
-        change_id = transaction.connection.execute(statement, row | {"lesson": lesson}).scalar_one()
+        change_id = transaction.connection.execute(
+            statement, row | {"lesson": position.lesson}
+        ).scalar_one()
         transaction.positions[self.loop] = position._replace(change=change_id)
         return SettingsChange(
-            change_id, self.at, self.settings, self.by, lesson, previous=position.change
+            change_id, self.at, self.settings, self.by, position.lesson, previous=position.change
         )
 
 

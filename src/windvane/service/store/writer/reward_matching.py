@@ -5,7 +5,6 @@ moment, or a reward at the moment when its wait time ends, therefore have exactl
 every replay of the log finds the same one.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,7 +17,6 @@ from windvane.service.store.rows import Lesson
 from windvane.service.store.schema import rewards
 from windvane.service.store.writer.group_commit import Transaction, list_marks
 
-MAX_REWARDS_PER_EVENT = 1000  # that the log keeps, and that one decision can match when it comes
 LESSON_KIND = {"learned": "observe", "summed": "amend"}  # by status of the reward; others: none
 
 
@@ -139,15 +137,9 @@ def match_early_rewards(
     if not match_times:
         return {}
     parameters = {"loop": loop, "events": list(match_times), "status": status}
-    rows = transaction.connection.execute(_SELECT_EARLY_REWARDS, parameters).all()
-    if not rows:
+    early_rewards = transaction.connection.execute(_SELECT_EARLY_REWARDS, parameters).all()
+    if not early_rewards:
         return {}
-    counts: Counter[str] = Counter()
-    early_rewards = []
-    for row in rows:  # a log of version 0.1.0 may have more than the writer keeps now
-        counts[row.event_id] += 1
-        if counts[row.event_id] <= MAX_REWARDS_PER_EVENT:
-            early_rewards.append(row)
     states = read_decision_states(transaction, loop, (row.event_id for row in early_rewards))
     drafts: list[LessonDraft] = []
     draft_events: list[str] = []

@@ -16,7 +16,6 @@ from windvane.service.store.schema import rewards
 from windvane.service.store.writer.group_commit import BatchKey, Operation, Phase, Transaction
 from windvane.service.store.writer.reward_matching import (
     LESSON_KIND,
-    MAX_REWARDS_PER_EVENT,
     DecisionState,
     LessonDraft,
     RewardTerms,
@@ -24,6 +23,7 @@ from windvane.service.store.writer.reward_matching import (
     write_lessons,
 )
 
+MAX_REWARDS_PER_EVENT = 1000  # in the log
 REFUSED = "refused"  # status of a reward that the log does not keep, because the event has so many
 
 
