@@ -5,7 +5,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from windvane.client.attempts import (
+from windvane.client.transport import (
     FIRST_PAUSE_SECONDS,
     MAX_PAUSE_SECONDS,
     Attempt,

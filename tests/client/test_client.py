@@ -19,17 +19,17 @@ import pytest
 from windvane.client import (
     AsyncClient,
     Client,
-    Decision,
     DeliveryError,
+    RankedDecision,
     RequestError,
-    Reward,
     RewardOutcome,
+    RewardRequest,
     operations,
 )
 from windvane.errors import ArmsError, ChoiceError, FeatureError, RewardError, SettingError
 
 Handler = Callable[[httpx2.Request], httpx2.Response]
-LOCAL = Decision(
+LOCAL = RankedDecision(
     action="a", index=0, probabilities=(1.0,), event_id="e", degraded=True, is_local=True
 )
 
@@ -86,7 +86,7 @@ def test_a_rank_is_repeated_with_the_same_ids(failure: Any) -> None:
     play = Play(failure, failure, choose_last)
     with play.client(key="secret", loop="home") as client:
         decision = client.rank({"device": "phone"}, ["a", {"id": "b", "price": np.float64(2)}])
-    assert decision == Decision(
+    assert decision == RankedDecision(
         action="b", index=1, probabilities=(0.0, 0.25), event_id=decision.event_id, loop="home"
     )
     assert decision.probability == 0.25
@@ -125,7 +125,7 @@ def test_a_rank_without_an_answer_takes_the_first_action_that_is_not_excluded(
         assert client.reward(decision, 1.0).status == "not sent"
         assert client.rewards([(decision, 1.0)])[0].status == "not sent"
         assert client.activate(decision) is False
-    assert decision == Decision(
+    assert decision == RankedDecision(
         action="b",
         index=1,
         probabilities=(0.0, 1.0, 0.0),
@@ -196,7 +196,7 @@ def test_rewards_are_sent_in_bounded_requests_and_answered_in_order(
 ) -> None:
     monkeypatch.setattr(operations, "MAX_BATCH_REWARDS", 3)
     play = Play(learn)
-    home = Decision(action="a", index=0, probabilities=(1.0,), event_id="h", loop="home")
+    home = RankedDecision(action="a", index=0, probabilities=(1.0,), event_id="h", loop="home")
     with play.client() as client:
         many = [("e0", 0.5), (home, 1), (LOCAL, 1.0), *((f"e{k}", -0.5) for k in range(1, 5))]
         outcomes = client.rewards(many)  # type: ignore[arg-type]
@@ -224,7 +224,7 @@ def test_large_rewards_are_split_by_bytes() -> None:
 def test_rewards_that_no_server_took_can_be_sent_again() -> None:
     play = Play(learn, 503)
     with play.client(timeout=0.2) as client:
-        many = [Reward(f"e{k}", 0.5) for k in range(operations.MAX_BATCH_REWARDS + 2)]
+        many = [RewardRequest(f"e{k}", 0.5) for k in range(operations.MAX_BATCH_REWARDS + 2)]
         with pytest.raises(
             DeliveryError, match=r"rewards: no server .* 0.2 s .status 503"
         ) as error:
@@ -336,7 +336,7 @@ def test_phases_of_a_request_share_one_deadline() -> None:
 
 def test_threads_share_a_client() -> None:
     play = Play(choose_last)
-    decisions: list[Decision] = []
+    decisions: list[RankedDecision] = []
     with play.client() as client:
         threads = [
             threading.Thread(target=lambda: decisions.append(client.rank({}, ["a", "b"])))
@@ -390,3 +390,17 @@ def test_a_client_does_not_show_its_key() -> None:
 def test_the_library_does_not_import_httpx() -> None:
     code = "import sys, windvane; sys.exit('httpx2' in sys.modules or 'httpx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_both_clients_have_the_same_methods_and_results() -> None:
+    def describe(kind: type) -> dict[str, inspect.Signature]:
+        names = [name for name in dir(kind) if not name.startswith("_")]
+        methods = {name: getattr(kind, name) for name in names}
+        return {name: inspect.signature(each) for name, each in methods.items() if callable(each)}
+
+    blocking, awaited = describe(Client), describe(AsyncClient)
+    assert blocking["rank"].return_annotation is RankedDecision
+    for name in ("decisions", "close"):
+        assert blocking.pop(name).parameters == awaited.pop(name).parameters
+    assert blocking == awaited
+    assert all(inspect.iscoroutinefunction(getattr(AsyncClient, name)) for name in awaited)

@@ -11,7 +11,14 @@ import pytest
 
 from flaky_proxy import FlakyProxy
 from server_process import Nursery, Server
-from windvane.client import AsyncClient, Client, Decision, LoggedDecision, RequestError, Reward
+from windvane.client import (
+    AsyncClient,
+    Client,
+    LoggedDecision,
+    RankedDecision,
+    RequestError,
+    RewardRequest,
+)
 from windvane.service.store.log import Store
 from windvane.service.store.rows import Funnel
 
@@ -113,7 +120,7 @@ def test_everything_counts_once_although_requests_fail_and_answers_are_lost(
 def test_a_service_that_is_killed_loses_and_repeats_nothing(
     nursery: Nursery, tmp_path: Path
 ) -> None:
-    decisions: list[Decision] = []
+    decisions: list[RankedDecision] = []
     statuses: Counter[str] = Counter()
     is_over = threading.Event()
     with Server(nursery, tmp_path / "data") as server:
@@ -168,7 +175,7 @@ def test_the_same_batch_twice_is_learned_once(server: Server) -> None:
     loop = create_loop(server, "twice")
     with Client(server.url, loop=loop) as client:
         events = [client.rank({}, ACTIONS).event_id for _ in range(5)]
-        rewards = [Reward(event, 0.5) for event in [*events, "nobody"]]
+        rewards = [RewardRequest(event, 0.5) for event in [*events, "nobody"]]
         first, second = client.rewards(rewards), client.rewards(rewards)
     assert [outcome.status for outcome in first] == ["learned"] * 5 + ["orphan"]
     assert [outcome.status for outcome in second] == ["duplicate"] * 6

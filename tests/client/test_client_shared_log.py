@@ -9,7 +9,7 @@ from pathlib import Path
 
 from server_process import Nursery, Server
 from shared_log_helpers import read_bits, wait_until
-from windvane.client import Client, Decision, LoggedDecision
+from windvane.client import Client, LoggedDecision, RankedDecision
 
 ACTIONS: list[str | dict[str, object]] = ["ice", {"id": "tea", "price": 2.5}, "soup"]
 
@@ -19,7 +19,7 @@ def test_clients_and_a_pipeline_survive_the_kill_of_a_server(
 ) -> None:
     database = postgresql()
     is_over = threading.Event()
-    decisions: list[Decision] = []
+    decisions: list[RankedDecision] = []
     statuses: Counter[str] = Counter()
     with (
         Server(nursery, tmp_path / "first", database) as first,

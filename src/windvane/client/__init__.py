@@ -12,28 +12,29 @@ if find_spec("httpx2") is None:
         "windvane.client needs httpx2: pip install 'windvane[client]'", name="httpx2"
     )
 
-from windvane.client.async_client import AsyncClient
-from windvane.client.errors import ClientError, DeliveryError, RequestError
+from windvane.client.clients import AsyncClient, Client
 from windvane.client.results import (
-    Decision,
+    ClientError,
     DecisionPage,
+    DeliveryError,
     Health,
     LoggedDecision,
-    Reward,
+    RankedDecision,
+    RequestError,
     RewardOutcome,
+    RewardRequest,
 )
-from windvane.client.sync_client import Client
 
 __all__ = [
     "AsyncClient",
     "Client",
     "ClientError",
-    "Decision",
     "DecisionPage",
     "DeliveryError",
     "Health",
     "LoggedDecision",
+    "RankedDecision",
     "RequestError",
-    "Reward",
     "RewardOutcome",
+    "RewardRequest",
 ]

@@ -1,10 +1,18 @@
-"""What a client returns, and the rewards that it sends."""
+"""What a client returns, the rewards that it sends, and its errors.
 
+ClientError
+├── RequestError   a server refuses a request: it is wrong, and a repetition would be too
+└── DeliveryError  no server took a request in time
+"""
+
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 from uuid import uuid4
 
 import msgspec
+
+from windvane.errors import WindvaneError
 
 RewardStatus = Literal[
     "learned", "summed", "extra", "held", "late", "orphan", "duplicate", "unlearned",
@@ -17,14 +25,17 @@ def make_id() -> str:
     return uuid4().hex
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class RankedDecision(msgspec.Struct, frozen=True, kw_only=True):
     """The chosen action, and the probability of every action.
 
     If `is_local`, no server answered in time, and the client took the first action that is not
     excluded. Such a decision must not be rewarded, and `reward` does not send its reward.
 
-    >>> from windvane.client import Decision
-    >>> Decision(action="news", index=0, probabilities=(1.0, 0.0), event_id="visit-1").probability
+    >>> from windvane.client import RankedDecision
+    >>> decision = RankedDecision(
+    ...     action="news", index=0, probabilities=(1.0, 0.0), event_id="visit-1"
+    ... )
+    >>> decision.probability
     1.0
     """
 
@@ -42,11 +53,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return self.probabilities[self.index]
 
 
-class Reward(msgspec.Struct, frozen=True):
+class RewardRequest(msgspec.Struct, frozen=True):
     """A reward to send; a repetition with the same request id counts once.
 
-    >>> from windvane.client import Reward
-    >>> Reward("visit-1", 1.0).request_id == Reward("visit-1", 1.0).request_id
+    >>> from windvane.client import RewardRequest
+    >>> RewardRequest("visit-1", 1.0).request_id == RewardRequest("visit-1", 1.0).request_id
     False
     """
 
@@ -146,3 +157,51 @@ class Health(msgspec.Struct, frozen=True):
 
     status: str
     reason: str | None = None
+
+
+class ClientError(WindvaneError):
+    """The base class of the errors of a client.
+
+    >>> from windvane.client import ClientError, DeliveryError
+    >>> issubclass(DeliveryError, ClientError)
+    True
+    """
+
+
+class RequestError(ClientError):
+    """A server refuses a request; `status` and `code` say why.
+
+    >>> from windvane.client import RequestError
+    >>> RequestError("rank: there is no loop 'home'", 404, "ResourceNotFound").status
+    404
+    """
+
+    def __init__(self, message: str, status: int, code: str = "", target: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.target = target
+        self.undelivered: tuple[RewardRequest, ...] = ()  # that no server has acknowledged
+
+    def __reduce__(self) -> tuple[type["RequestError"], tuple[str, int, str, str]]:
+        return RequestError, (str(self), self.status, self.code, self.target)
+
+
+class DeliveryError(ClientError):
+    """No server took a request in time.
+
+    `undelivered` has the rewards that no server has acknowledged. They keep their request ids, so
+    that `rewards` can send them again later, and each of them counts once.
+
+    >>> from windvane.client import DeliveryError, RewardRequest
+    >>> request = RewardRequest("visit-1", 1.0)
+    >>> DeliveryError("rewards: no server answered in 10 s", [request]).undelivered
+    (RewardRequest(event_id='visit-1', value=1.0, request_id=..., loop=None),)
+    """
+
+    def __init__(self, message: str, undelivered: Sequence[RewardRequest] = ()) -> None:
+        super().__init__(message)
+        self.undelivered = tuple(undelivered)
+
+    def __reduce__(self) -> tuple[type["DeliveryError"], tuple[str, tuple[RewardRequest, ...]]]:
+        return DeliveryError, (str(self), self.undelivered)

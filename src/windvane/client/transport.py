@@ -1,16 +1,166 @@
-"""What both clients share: one attempt of a call, and how its answer is read."""
+"""How a request reaches one of the servers: which is tried next, when, and for how long.
 
+All servers of a client share one log, and every request can be repeated: an event is decided once,
+and a reward with the same request id counts once. So a request goes to one server after the other
+until one answers or the time is over.
+"""
+
+import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
 import httpx2 as httpx
 import msgspec
 
-from windvane.client.attempts import RETRIED_STATUSES, Attempt, Attempts, read_retry_after
-from windvane.client.errors import DeliveryError, RequestError
-from windvane.client.operations import Call
+from windvane.client.results import DeliveryError, RequestError
 from windvane.errors import SettingError
+
+FIRST_PAUSE_SECONDS = 0.05  # at most, after the first failure of a server; then twice as long
+MAX_PAUSE_SECONDS = 2.0
+RETRIED_STATUSES = frozenset((429, 500, 502, 503, 504))
+MAX_RETRY_AFTER_SECONDS = 3600.0
+
+
+class Call(NamedTuple):
+    """A request to any of the servers."""
+
+    name: str  # of the operation, for messages
+    method: str
+    path: str
+    decode: Callable[[bytes], Any]
+    timeout: float  # seconds, for all attempts together
+    body: bytes | None = None
+    request_id: str = ""
+    wait: float = 0.0  # seconds for which a server may let the request wait, beside the timeout
+
+
+class Attempt(NamedTuple):
+    """One try of a request: which server, after which pause, and how long it may take."""
+
+    server: int
+    pause_seconds: float
+    seconds: float
+
+
+class Servers:
+    """The addresses of the servers, and which of them answered last.
+
+    Threads may share it: a race only changes which server is tried first.
+    """
+
+    def __init__(self, urls: str | Sequence[str]) -> None:
+        addresses = [urls] if isinstance(urls, str) else list(urls)
+        if not addresses:
+            raise SettingError("Client: there must be at least one server")
+        for url in addresses:
+            if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+                message = "Client: a server must be a URL such as http://127.0.0.1:8787"
+                raise SettingError(f"{message}, got {url!r}")
+        self.urls = tuple(url.rstrip("/") for url in addresses)
+        self._preferred = 0
+        self._failed_at = [0.0] * len(addresses)  # 0: its last request was answered
+
+    def list_order(self) -> list[int]:
+        """The servers, in the order in which a request tries them.
+
+        The one that answered last comes first, and those that failed come last, the longest ago
+        first.
+        """
+        numbers = range(len(self.urls))
+        return sorted(
+            numbers,
+            key=lambda number: (self._failed_at[number], number != self._preferred, number),
+        )
+
+    def note_answer(self, server: int) -> None:
+        """Prefer this server from now on."""
+        self._failed_at[server] = 0.0
+        self._preferred = server
+
+    def note_failure(self, server: int, at: float) -> None:
+        """Try this server after the others from now on."""
+        self._failed_at[server] = at
+
+
+class Attempts:
+    """The attempts of one request, until `timeout` seconds are over.
+
+    A server may let the request wait for `wait` seconds, which come on top.
+    """
+
+    def __init__(
+        self,
+        servers: Servers,
+        timeout: float,
+        wait: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._servers = servers
+        self._clock = clock
+        self._draw = draw
+        self._wait = wait
+        self._deadline = clock() + timeout + wait
+        self._ready_at = dict.fromkeys(servers.list_order(), 0.0)  # when each may be tried
+        self._failures = dict.fromkeys(self._ready_at, 0)
+        self.reason = "there was no time for a request"  # of the last failure
+
+    def plan_next(self) -> Attempt | None:
+        """The next attempt; None if there is no time for another.
+
+        The time that is left, without the wait, is shared equally among the servers that were not
+        tried yet.
+        """
+        now = self._clock()
+        server = min(
+            self._ready_at,
+            key=lambda each: (max(self._ready_at[each], now), self._failures[each]),
+        )
+        pause = max(self._ready_at[server] - now, 0.0)
+        seconds = self._deadline - now - pause
+        if seconds <= 0.0:
+            return None
+        untried = sum(not count for count in self._failures.values())
+        wait = min(self._wait, seconds)
+        return Attempt(server, pause, wait + (seconds - wait) / max(untried, 1))
+
+    def note_answer(self, attempt: Attempt) -> None:
+        """The server answered, whatever it said."""
+        self._servers.note_answer(attempt.server)
+
+    def note_failure(self, attempt: Attempt, reason: str, retry_after: float = 0.0) -> None:
+        """The server failed: it is tried again after a pause, at the earliest `retry_after`.
+
+        The pause is drawn uniformly from [0, p], where p doubles with each failure, so that many
+        clients do not come back at the same moment.
+        """
+        now = self._clock()
+        server = attempt.server
+        self.reason = reason
+        longest = min(FIRST_PAUSE_SECONDS * 2.0 ** self._failures[server], MAX_PAUSE_SECONDS)
+        self._ready_at[server] = now + max(self._draw() * longest, retry_after)
+        self._failures[server] += 1
+        self._servers.note_failure(server, now)
+
+
+def read_retry_after(value: str | None) -> float:
+    """The seconds of a header Retry-After, which has seconds or a date; 0 without one."""
+    if value is None:
+        return 0.0
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(value)
+        except ValueError:
+            return 0.0
+        if date.tzinfo is None:
+            date = date.replace(tzinfo=UTC)
+        seconds = (date - datetime.now(UTC)).total_seconds()
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER_SECONDS) if seconds == seconds else 0.0
 
 
 class Answer(NamedTuple):
