@@ -22,8 +22,8 @@ from scipy.linalg import sqrtm
 from windvane._numba.lanes import LANES
 from windvane._terminal.tables import Cell, format_table
 from windvane.lab.engines.game import Player
+from windvane.lab.engines.lanes import replay_side_by_side
 from windvane.lab.engines.linear import replay
-from windvane.lab.engines.side_by_side import replay_side_by_side
 from windvane.lab.running.experiment import Experiment
 from windvane.lab.studies import criteo, paper
 from windvane.lab.worlds.draw import Draw

@@ -20,8 +20,8 @@ from windvane.beliefs.glm import kernels as kernels
 from windvane.errors import ArmsError, ChoiceError, FileError, FitError, RewardError, SettingError
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.engines.generalized import replay_generalized
-from windvane.lab.studies import players
+from windvane.lab.engines.perturbed import replay_generalized
+from windvane.lab.studies import plan
 
 LINKS = ["identity", "logistic", "poisson"]
 WITH_LINK = "memory must be one of keep, discount, window"
@@ -425,14 +425,14 @@ def test_names_with_a_link_take_that_of_the_world() -> None:
     for reward, link in rewards.items():
         place = worlds.world(3, 5, 100, reward=reward)
         for name in ("FPL-GLM", "D-FPL-GLM", "SW-FPL-GLM"):
-            assert players.make_player({"name": name}, place).link == link
-        assert players.make_player({"name": "D-LinTS"}, place).link == ""
+            assert plan.make_player({"name": name}, place).link == link
+        assert plan.make_player({"name": "D-LinTS"}, place).link == ""
 
 
 def test_a_table_may_give_a_link() -> None:
     place = worlds.world(3, 5, 100, reward=worlds.bernoulli("logistic"))
     table = {"memory": "discount(0.9)", "exploration": "perturbed_history(0.5)", "link": "logistic"}
-    player = players.make_player(table, place)
+    player = plan.make_player(table, place)
     assert (player.memory, player.exploration) == (wv.discount(0.9), wv.perturbed_history(0.5))
     assert player.link == "logistic"
     for change, message in [
@@ -442,4 +442,4 @@ def test_a_table_may_give_a_link() -> None:
         ({"link": "probit"}, "link must be one of identity, logistic, poisson"),
     ]:
         with pytest.raises(SettingError, match=message):
-            players.make_player({**table, **change}, place)
+            plan.make_player({**table, **change}, place)

@@ -219,13 +219,13 @@ def test_a_plan_with_a_mistake_is_one_line(
 
 def test_named_policies_are_tuned_for_their_world() -> None:
     from windvane.lab import worlds
-    from windvane.lab.studies import players
+    from windvane.lab.studies import plan
 
     world = worlds.world(4, 6, 400, worlds.abrupt([200], flip=0.5), reward=worlds.gaussian(0.25))
     draw = world.draw(0)
-    facts = players.describe_problem(world)
+    facts = plan.describe_problem(world)
     assert facts.noise == 0.5
     assert facts.changes == (200,)
     assert facts.drift == pytest.approx(np.linalg.norm(draw.theta[1] - draw.theta[0]))
-    assert players.make_player({"name": "LinTS-OR"}, world).memory.at == (200,)
-    assert players.describe_problem(worlds.world(4, 6, 400)).drift == 1.0
+    assert plan.make_player({"name": "LinTS-OR"}, world).memory.at == (200,)
+    assert plan.describe_problem(worlds.world(4, 6, 400)).drift == 1.0

@@ -35,7 +35,7 @@ Actions = Annotated[
     str,
     typer.Option(help="fresh() or fixed() arms, or the sets ball(RADIUS), routes(ROWS, COLUMNS)."),
 ]
-Reward = Annotated[
+RewardText = Annotated[
     str, typer.Option(help="gaussian(VARIANCE), bounded(RADIUS), bernoulli(), poisson().")
 ]
 
@@ -81,7 +81,7 @@ def simulate(
     horizon: Horizon = 5000,
     drift: Drift = "",
     actions: Actions = "fresh()",
-    reward: Reward = "gaussian(0.15)",
+    reward: RewardText = "gaussian(0.15)",
     replications: Annotated[int | None, typer.Option(min=1, help="Number of replications.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random numbers.")] = None,
     out: Out = Path("out/simulation"),
@@ -121,7 +121,7 @@ def tune(
     horizon: Horizon = 5000,
     drift: Drift = "",
     actions: Actions = "fresh()",
-    reward: Reward = "gaussian(0.15)",
+    reward: RewardText = "gaussian(0.15)",
     replications: Replications = 20,
     points: Annotated[int, typer.Option(min=3, help="Number of memories to try.")] = 13,
     seed: Seed = 1,

@@ -14,10 +14,10 @@ from grid import Floats
 from windvane import sets
 from windvane.errors import ArmsError, SettingError
 from windvane.lab import worlds
-from windvane.lab.engines.action_set import replay_on
+from windvane.lab.engines.dispatch import replay_on
 from windvane.lab.engines.game import Player
 from windvane.lab.running.experiment import Experiment, make_thread_runner, run_experiment
-from windvane.lab.studies.players import change_rounds, describe_problem, make_player
+from windvane.lab.studies.plan import change_rounds, describe_problem, make_player
 from windvane.lab.worlds.draw import Draw
 
 ROUNDS = 150
@@ -72,7 +72,7 @@ def play_on_list(player: Player, draw: Draw, arms: Floats) -> Floats:
 @pytest.mark.parametrize("drift", DRIFTS, ids=repr)
 @pytest.mark.parametrize("reward", [worlds.gaussian(0.05), worlds.bernoulli()], ids=repr)
 def test_routes_give_the_regret_of_a_list_of_all_routes(
-    player: Player, drift: worlds.Drift, reward: worlds.Reward
+    player: Player, drift: worlds.Drift, reward: worlds.RewardLaw
 ) -> None:
     world = worlds.world(17, 10, ROUNDS, drift, worlds.routes(3, 4), reward)
     draw, streets = world.draw(5), world.action_set
@@ -240,7 +240,7 @@ def test_a_generalized_policy_chooses_from_a_set_as_from_a_list() -> None:
     ],
 )
 def test_a_link_that_does_not_fit_the_rewards_is_refused(
-    policy: dict[str, object], reward: worlds.Reward, message: str
+    policy: dict[str, object], reward: worlds.RewardLaw, message: str
 ) -> None:
     with pytest.raises(SettingError, match=message):
         make_player(policy, worlds.world(3, 5, 100, reward=reward))

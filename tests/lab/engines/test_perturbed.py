@@ -7,9 +7,8 @@ import windvane as wv
 from game import play_round_by_round
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.engines.generalized import replay_generalized
 from windvane.lab.engines.linear import replay
-from windvane.lab.engines.perturbed import can_play_perturbed, replay_perturbed
+from windvane.lab.engines.perturbed import can_play_perturbed, replay_generalized, replay_perturbed
 
 ROUNDS = 180
 MARKS = np.arange(1, ROUNDS + 1)

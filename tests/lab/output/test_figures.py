@@ -19,10 +19,15 @@ from scipy.optimize import isotonic_regression
 
 from windvane._terminal.figures import NAMED_STYLES, assign_styles, save_figure
 from windvane.errors import SettingError
-from windvane.lab.output.coverage_figure import INVALID_COLOUR, VALID_COLOUR, draw_coverage
+from windvane.lab.output.figures import (
+    INVALID_COLOUR,
+    VALID_COLOUR,
+    _make_ascending,
+    draw_coverage,
+    draw_regret,
+    draw_tuning,
+)
 from windvane.lab.output.panels import Panel
-from windvane.lab.output.regret_figure import _make_ascending, draw_regret
-from windvane.lab.output.tuning_figure import draw_tuning
 from windvane.lab.running.experiment import ExperimentResult
 from windvane.types import Floats
 
@@ -358,14 +363,14 @@ def test_a_failed_save_leaves_the_old_file_and_no_draft(
 def test_experiments_do_without_matplotlib_and_figures_without_pyplot() -> None:
     code = (
         "import sys, windvane.lab.running.experiment; assert 'matplotlib' not in sys.modules;"
-        "import windvane.lab.output.regret_figure; assert 'matplotlib.pyplot' not in sys.modules"
+        "import windvane.lab.output.figures; assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_reproduction_does_without_the_packages_of_scipy_that_are_slow_to_import() -> None:
     code = (
-        "import sys, windvane.lab.studies.reproduction, windvane.lab.output.regret_figure;"
+        "import sys, windvane.lab.studies.reproduction, windvane.lab.output.figures;"
         "assert not {'scipy.optimize', 'scipy.sparse', 'scipy.stats'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

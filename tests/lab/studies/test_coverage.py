@@ -11,7 +11,7 @@ from windvane import lab
 from windvane.errors import SettingError
 from windvane.lab import cli
 from windvane.lab.studies.coverage import summarize
-from windvane.lab.studies.interval_estimates import (
+from windvane.lab.studies.coverage_runs import (
     ESTIMATORS,
     GAIN_SEQUENCE,
     MODEL_SEQUENCE,

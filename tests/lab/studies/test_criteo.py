@@ -11,10 +11,15 @@ import polars as pl
 import pytest
 
 from windvane.errors import FileError, SettingError
-from windvane.lab.studies import criteo, criteo_features, criteo_file, criteo_standin
-from windvane.lab.studies.criteo import load_pools
-from windvane.lab.studies.criteo_features import Pools, reduce_features, sample_rows
-from windvane.lab.studies.criteo_file import COLUMNS, FEATURES, read_impressions
+from windvane.lab.studies import criteo, criteo_features, criteo_standin
+from windvane.lab.studies.criteo import load_pools, read_impressions
+from windvane.lab.studies.criteo_features import (
+    COLUMNS,
+    FEATURES,
+    Pools,
+    reduce_features,
+    sample_rows,
+)
 from windvane.lab.studies.criteo_standin import STAND_IN
 
 ROWS = 4000
@@ -59,7 +64,7 @@ def same(one: Pools, two: Pools) -> bool:
 def test_read_gives_every_row_once_for_any_chunk(
     file: Path, frame: pl.DataFrame, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(criteo_file, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(criteo, "CHUNK_BYTES", chunk)
     batches = list(read_impressions(file))
     assert (len(batches) > 100) == (chunk == 1000)
     assert pl.concat(batches).equals(frame.select(COLUMNS).cast(pl.Int64))
@@ -85,7 +90,7 @@ def test_a_missing_category_is_read_as_missing(tmp_path: Path, frame: pl.DataFra
 
 
 def test_progress_ends_at_the_size_of_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(criteo_file, "CHUNK_BYTES", 10_000)
+    monkeypatch.setattr(criteo, "CHUNK_BYTES", 10_000)
     reports: list[tuple[int, int]] = []
     for _ in read_impressions(file, lambda done, total: reports.append((done, total))):
         pass
@@ -153,7 +158,7 @@ def test_missing_and_doubled_columns_are_named(tmp_path: Path, frame: pl.DataFra
 def test_a_wrong_value_is_named_with_its_line(
     tmp_path: Path, frame: pl.DataFrame, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(criteo_file, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(criteo, "CHUNK_BYTES", chunk)
     path = write_edited(tmp_path / "x.gz", frame, 3000, "cat5", "blue")
     assert refusal_of(path) == ", line 3000: cat5 must be a whole number, got 'blue'"
     path = write_edited(tmp_path / "x.gz", frame, 2000, "click", "2")

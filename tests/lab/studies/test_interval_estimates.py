@@ -8,8 +8,7 @@ from windvane.evaluation import ActionModel, PolicyRecord
 from windvane.lab import worlds
 from windvane.lab.engines.decision_log import log_decisions
 from windvane.lab.engines.game import Player
-from windvane.lab.studies.coverage_runs import judge_policies
-from windvane.lab.studies.interval_estimates import (
+from windvane.lab.studies.coverage_runs import (
     ESTIMATORS,
     GAIN_SEQUENCE,
     HALF_LIVES,
@@ -20,6 +19,7 @@ from windvane.lab.studies.interval_estimates import (
     VALUE,
     JudgedLog,
     estimate_at_looks,
+    judge_policies,
     space_looks,
 )
 from windvane.types import Floats

@@ -13,7 +13,7 @@ from scipy import stats
 from windvane.errors import SettingError
 from windvane.lab.worlds import (
     Drift,
-    Reward,
+    RewardLaw,
     abrupt,
     bernoulli,
     bounded,
@@ -29,7 +29,7 @@ from windvane.lab.worlds import (
     walk,
     world,
 )
-from windvane.lab.worlds.arm_draws import MAX_FRESH_VECTORS
+from windvane.lab.worlds.actions import MAX_FRESH_VECTORS
 from windvane.lab.worlds.draw import compute_means, compute_regret, compute_reward, list_arms
 
 DRIFTS = [stationary(), abrupt([30, 70], flip=0.6), rotation(2.0), walk(3.0), periodic(40)]
@@ -49,7 +49,7 @@ def same(one: tuple[object, ...], two: tuple[object, ...]) -> bool:
 
 @pytest.mark.parametrize("drift", DRIFTS, ids=repr)
 @pytest.mark.parametrize("reward", REWARDS, ids=repr)
-def test_a_seed_gives_the_same_draw_every_time(drift: Drift, reward: Reward) -> None:
+def test_a_seed_gives_the_same_draw_every_time(drift: Drift, reward: RewardLaw) -> None:
     place = world(3, 4, 100, drift, reward=reward)
     seed = np.random.SeedSequence(5).spawn(2)[1]
     first = place.draw(seed)
@@ -270,7 +270,7 @@ def test_counts_too_large_to_draw_are_refused() -> None:
 
 
 @pytest.mark.parametrize("reward", REWARDS, ids=repr)
-def test_what_a_reward_prints_can_be_read_back(reward: Reward) -> None:
+def test_what_a_reward_prints_can_be_read_back(reward: RewardLaw) -> None:
     assert from_table({"dim": 2, "arms": 2, "horizon": 9, "reward": repr(reward)}).reward == reward
 
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from windvane import _random
 from windvane._numba.compilation import compiled
-from windvane._numba.lanes import LANES
 from windvane.beliefs.adaptive import selection
 from windvane.beliefs.adaptive.selection import SELECTION_KEY, Adaptation
 from windvane.beliefs.full.block import reset, view_belief
@@ -24,21 +23,12 @@ from windvane.beliefs.full.layout import (
 from windvane.beliefs.full.learning import learn_and_track
 from windvane.beliefs.full.linalg import dot
 from windvane.beliefs.full.widths import TrackedArms, measure_arms, track_no_arms
-from windvane.lab.engines.candidate_lanes import (
-    CandidateRows,
-    can_play_in_lanes,
-    lay_out_candidates,
-    learn_in_lanes,
-    make_candidate_lanes,
-    predict_in_lanes,
-    read_lane,
-)
 from windvane.lab.engines.game import (
     Game,
     Player,
     accumulate_regret,
     choose_uniformly,
-    has_new_offer,
+    has_new_arms,
     open_game,
     open_round,
     realize_reward,
@@ -61,8 +51,6 @@ class Candidates(NamedTuple):
     past: Floats  # (sum of kept observations, history width) of all candidates
     first_rows: Marks  # (N + 1,) candidate j keeps the rows of `past` from j to j + 1
     restart_every: Marks  # (N,) rounds between two restarts, 0 if the memory has none
-    lanes: Floats  # (groups, rows, 8) of candidates that are played side by side, else no groups
-    rows: CandidateRows  # of the lanes
 
 
 TURN = np.dtype(
@@ -109,19 +97,13 @@ def make_candidates(player: Player, adaptation: Adaptation, draw: Draw, space: i
     ]
     limits = [history_limit(memory, exploration) for memory in memories]
     kept = [draw.rounds if limit is None else min(limit, draw.rounds) for limit in limits]
-    records, rows = np.concatenate(rules), lay_out_candidates(draw.dim)
-    lanes = np.zeros((0, rows.end, LANES))
-    if can_play_in_lanes(adaptation, records):
-        lanes = make_candidate_lanes(records, rows)
     return Candidates(
-        records,
+        np.concatenate(rules),
         np.zeros(len(memories), TALLY),
         np.zeros((len(memories), max(block_size(record) for record in rules))),
         np.zeros((sum(kept), max(history_width(draw.dim, memory) for memory in memories))),
         np.cumsum([0, *kept]).astype(np.int64),
         np.array([memory.every for memory in memories], dtype=np.int64),
-        lanes,
-        rows,
     )
 
 
@@ -153,15 +135,10 @@ def view_arrays(candidates: Candidates, j: int) -> PolicyArrays:
 
 
 @compiled
-def choose_as(
-    candidates: Candidates, j: int, offered: TrackedArms, age: int, start: np.uint64
-) -> int:
-    """Let candidate j choose; `age` is the age of its belief in rounds."""
+def choose_as(candidates: Candidates, j: int, offered: TrackedArms, start: np.uint64) -> int:
+    """Let candidate j choose."""
     arrays = view_arrays(candidates, j)
     state = view_belief(arrays)
-    if candidates.lanes.shape[0] > 0:
-        lanes = candidates.lanes[j // LANES]
-        read_lane(lanes, candidates.rows, j % LANES, age, arrays, state)
     if offered.squared_widths.size > 0:
         measure_arms(state, offered)
     return choose_measured(arrays, state, offered, start)
@@ -180,12 +157,9 @@ def learn_as_all(
     candidates: Candidates, selector: Selector, x: Floats, reward: float, at: float
 ) -> None:
     """Let all candidates learn, or only the acting one if a block starts with a blank belief."""
-    for g in range(candidates.lanes.shape[0]):
-        learn_in_lanes(candidates.rules, candidates.lanes[g], candidates.rows, x, reward)
-    if candidates.lanes.shape[0] == 0:
-        for j in range(candidates.rules.size):
-            if not selector.is_fresh or j == selector.turn[0].acting:
-                learn_as(candidates, j, x, reward, at)
+    for j in range(candidates.rules.size):
+        if not selector.is_fresh or j == selector.turn[0].acting:
+            learn_as(candidates, j, x, reward, at)
 
 
 @compiled
@@ -220,15 +194,9 @@ def restart_due(candidates: Candidates, selector: Selector, age: int) -> None:
 @compiled
 def score_predictions(candidates: Candidates, selector: Selector, x: Floats, reward: float) -> None:
     """Add the squared prediction error of each candidate to its loss."""
-    turn, losses, lanes = selector.turn[0], selector.scores, candidates.lanes
-    for g in range(lanes.shape[0]):
-        predict_in_lanes(lanes[g], candidates.rows, x)
+    turn, losses = selector.turn[0], selector.scores
     for j in range(losses.size):
-        if lanes.shape[0] > 0:
-            prediction = lanes[j // LANES, candidates.rows.prediction, j % LANES]
-        else:
-            prediction = dot(x, view_belief(view_arrays(candidates, j)).theta)
-        error = reward - prediction
+        error = reward - dot(x, view_belief(view_arrays(candidates, j)).theta)
         losses[j] = selector.fade * losses[j] + error * error
     turn.held = selector.fade * turn.held + 1.0
 
@@ -251,13 +219,13 @@ def play(game: Game, candidates: Candidates, selector: Selector) -> None:
             open_block(candidates, selector, game.key, t)
         age = t - turn.first_round if selector.is_fresh else t
         restart_due(candidates, selector, age)
-        if has_new_offer(draw, t):
+        if has_new_arms(draw, t):
             best = open_round(draw, offer, t)
         if t < game.any_first:
             chosen = choose_uniformly(game.key, t, means.size)
         else:
             start = _random.start_round(turn.key, age)
-            chosen = choose_as(candidates, turn.acting, offered, age, start)
+            chosen = choose_as(candidates, turn.acting, offered, start)
         x = offer.arms[chosen]
         reward = realize_reward(draw, means[chosen], draw.noise[t])
         if selector.predicts:

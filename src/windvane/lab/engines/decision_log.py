@@ -19,7 +19,7 @@ from windvane.errors import SettingError
 from windvane.lab.engines.game import (
     Game,
     Player,
-    has_new_offer,
+    has_new_arms,
     make_arrays,
     open_game,
     open_round,
@@ -75,7 +75,7 @@ def _play(game: Game, arrays: PolicyArrays, restarts: Marks, log: DecisionLog) -
         if t == 0 or t == restarts[restart]:
             reset(arrays)
             restart += t > 0
-        if has_new_offer(draw, t):
+        if has_new_arms(draw, t):
             open_round(draw, offer, t)
         log.means[t] = offer.means
         log.predictions[t] = np.clip(0.5 + 0.5 * score_linearly(offer.arms, state.theta), 0.0, 1.0)

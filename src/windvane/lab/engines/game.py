@@ -1,6 +1,6 @@
 """Games: what all engines share when a player plays one replication of a world.
 
-In every round an engine calls `has_new_offer` and `open_round`, its own way to choose,
+In every round an engine calls `has_new_arms` and `open_round`, its own way to choose,
 `realize_reward` and its own way to learn.
 """
 
@@ -45,7 +45,7 @@ class Player(NamedTuple):
     link: str = ""  # of a generalized policy; `exploration` is then perturbed_history
 
 
-class Offer(NamedTuple):
+class RoundArms(NamedTuple):
     """The arms of one round."""
 
     arms: Floats  # (K, d)
@@ -57,7 +57,7 @@ class Game(NamedTuple):
     """A replication that is being played, as compiled code sees it."""
 
     draw: Draw
-    offer: Offer
+    offer: RoundArms
     regret: Floats  # (T,) of each round
     key: int  # of the player's random stream
     any_first: int  # first rounds, in which any arm is chosen uniformly at random
@@ -67,7 +67,7 @@ def open_game(player: Player, draw: Draw, key: int) -> Game:
     """Prepare a replication before its first round, in the smallest space that contains it."""
     draw = reduce_dimension(draw)
     count = draw.picks.shape[1]
-    offer = Offer(np.empty((count, draw.dim)), np.empty(count), np.empty(count))
+    offer = RoundArms(np.empty((count, draw.dim)), np.empty(count), np.empty(count))
     return Game(draw, offer, np.empty(draw.rounds), key, player.any_first)
 
 
@@ -106,13 +106,13 @@ def reduce_dimension(draw: Draw) -> Draw:
 
 
 @compiled
-def has_new_offer(draw: Draw, t: int) -> bool:
+def has_new_arms(draw: Draw, t: int) -> bool:
     """Whether the arms of round t or their mean rewards differ from those of the round before."""
     return bool(t == 0 or draw.picks.shape[0] > 1 or draw.era[t] != draw.era[t - 1])
 
 
 @compiled
-def open_round(draw: Draw, offer: Offer, t: int) -> float:
+def open_round(draw: Draw, offer: RoundArms, t: int) -> float:
     """Write the arms of round t and their mean rewards to `offer`; return the largest mean."""
     if t == 0 or draw.picks.shape[0] > 1:
         for k in range(offer.means.size):

@@ -17,7 +17,7 @@ from windvane.lab.engines.game import (
     Player,
     accumulate_regret,
     choose_uniformly,
-    has_new_offer,
+    has_new_arms,
     make_arrays,
     open_game,
     open_round,
@@ -65,7 +65,7 @@ def play(game: Game, arrays: PolicyArrays, restarts: Marks) -> None:
         if t == 0 or t == restarts[restart]:
             reset(arrays)
             restart += t > 0
-        if has_new_offer(draw, t):
+        if has_new_arms(draw, t):
             best = open_round(draw, offer, t)
         if squared_widths.size > 0 and (counts.seen == 0 or not is_fixed):
             measure_arms(state, offered)

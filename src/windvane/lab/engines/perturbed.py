@@ -1,7 +1,8 @@
-"""The engine for linear policies that perturb their history, and for those with the identity link.
+"""The engine for policies that perturb their history, linear ones and those with a link.
 
-The sums of a belief follow every observation, and an estimate is the solution of a linear equation.
-Only the pseudo-rewards, which are new in every round, need a pass over the history.
+In a linear policy, and under the identity link, the sums of a belief follow every observation, and
+an estimate is the solution of a linear equation. Only the pseudo-rewards, which are new in every
+round, need a pass over the history.
 """
 
 import math
@@ -14,17 +15,21 @@ from windvane._numba.compilation import compiled
 from windvane.beliefs.full.block import reset, view_belief
 from windvane.beliefs.full.choosing import choose_by_scores, score_linearly
 from windvane.beliefs.full.layout import PolicyArrays, build_rules, history_limit
-from windvane.beliefs.full.learning import learn_and_track
+from windvane.beliefs.full.learning import LARGEST_CONDITION, learn_and_track
 from windvane.beliefs.full.linalg import copy_vector, dot
 from windvane.beliefs.full.sampling import draw_pseudo_rewards, solve_from_estimate
 from windvane.beliefs.full.widths import track_no_arms
+from windvane.beliefs.glm import policy as glm
+from windvane.beliefs.glm.kernels import GeneralizedArrays, GeneralizedRules, choose, learn
+from windvane.beliefs.glm.links import IDENTITY
+from windvane.errors import FitError
 from windvane.exploration import greedy
 from windvane.lab.engines.game import (
     Game,
     Player,
     accumulate_regret,
     choose_uniformly,
-    has_new_offer,
+    has_new_arms,
     make_arrays,
     open_game,
     open_round,
@@ -90,7 +95,7 @@ def play(game: Game, arrays: PolicyArrays, pseudo_rewards: PseudoRewards) -> Non
     reset(arrays)
     best = 0.0
     for t in range(draw.era.size):
-        if has_new_offer(draw, t):
+        if has_new_arms(draw, t):
             best = open_round(draw, offer, t)
         if t < game.any_first:
             chosen = choose_uniformly(game.key, t, means.size)
@@ -169,3 +174,40 @@ def sum_columns(columns: Floats, factors: Floats) -> Floats:
     for j in range(first, totals.size):
         totals[j] = dot(columns[j, : factors.size], factors)
     return totals
+
+
+def replay_generalized(player: Player, draw: Draw, key: int, marks: Marks) -> Floats:
+    """Play one replication and return the cumulative regret at the marks, (M,)."""
+    memory, scale = player.memory, player.exploration.factor
+    rules = glm.build_rules(player.link, memory, scale, player.ridge, player.floor)
+    most = glm.history_limit(memory) or draw.rounds
+    energy = draw.rounds * draw.arm_norm**2  # the trace of the Gram matrix is not larger
+    if rules.link == IDENTITY and energy <= LARGEST_CONDITION * player.ridge:
+        return replay_from_sums(player, draw, key, marks, most, memory.gamma, False)
+    game = open_game(player, draw, key)
+    arrays = glm.make_blank(game.draw.dim, player.ridge, min(most, draw.rounds))
+    failed = play_generalized(game, rules, arrays)
+    if failed >= 0:
+        raise FitError(f"{player.name}: in round {failed} no {player.link} estimate was reached")
+    return accumulate_regret(game.regret, marks)
+
+
+@compiled
+def play_generalized(game: Game, rules: GeneralizedRules, arrays: GeneralizedArrays) -> int:
+    """Choose and learn in every round; return -1, or the round in which no estimate was reached."""
+    draw, offer, means, regret = game.draw, game.offer, game.offer.means, game.regret
+    best = 0.0
+    for t in range(draw.era.size):
+        if has_new_arms(draw, t):
+            best = open_round(draw, offer, t)
+        if t < game.any_first:
+            chosen = choose_uniformly(game.key, t, means.size)
+        else:
+            chosen = choose(rules, arrays, offer.arms, game.key, t)
+        if chosen < 0:
+            return t
+        reward = np.array([realize_reward(draw, means[chosen], draw.noise[t])])
+        if not learn(rules, arrays, offer.arms[chosen : chosen + 1], reward):
+            return t
+        regret[t] = best - means[chosen]
+    return -1

@@ -1,14 +1,20 @@
-"""Panels: the regret curves of one world, as arrays and as a polars frame."""
+"""Panels: the regret curves of a world, as arrays, as a frame and as the files of a result."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
+from windvane._files import replace_file
 from windvane._terminal.tables import Cell
-from windvane.lab.output.statistics import standard_error
+from windvane.lab.output.tables import standard_error
 from windvane.lab.running.experiment import ExperimentResult
+
+CURVES_FILE = "curves.parquet"
+SUMMARY_FILE = "summary.json"
 
 
 class Panel(NamedTuple):
@@ -61,3 +67,33 @@ def end_regrets(panel: Panel) -> list[dict[str, Cell]]:
         }
         for p, name in enumerate(result.names)
     ]
+
+
+def write_panels(folder: Path, panels: Sequence[Panel], summary: Mapping[str, Any]) -> None:
+    """Write the curves of every replication, and the summary with what the figure needs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with replace_file(folder / CURVES_FILE) as draft:
+        to_frame(panels).write_parquet(draft)
+    panel_facts = [{"title": panel.title, "changes": list(panel.changes)} for panel in panels]
+    write_json(folder / SUMMARY_FILE, {**summary, "drawn": panel_facts})
+
+
+def read_panels(folder: Path, summary: Mapping[str, Any]) -> tuple[Panel, ...]:
+    """Read the panels that `write_panels` wrote."""
+    frame = pl.read_parquet(folder / CURVES_FILE)
+    return tuple(from_frame(frame, facts["title"], facts["changes"]) for facts in summary["drawn"])
+
+
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a JSON document for people and machines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(path) as draft:
+        draft.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    document = json.loads(path.read_text("utf-8"))
+    if not isinstance(document, dict):
+        raise ValueError(f"{path.name} must hold a JSON object")
+    return document

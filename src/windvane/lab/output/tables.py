@@ -1,10 +1,20 @@
-"""Result frames as text for a terminal and as HTML for a notebook."""
+"""Tables of results, as text and as HTML; standings, and statistics over replications."""
 
 import html
+import math
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from windvane._terminal.tables import Cell, format_cell, format_table
+from windvane.types import Floats
+
+FIXED_COLUMNS = ("rank", "policy", "score %", "±")  # all others are worlds
+
+
+def standard_error(values: Floats) -> float:
+    """Return the standard error of the mean, or 0 for a single value."""
+    return float(values.std(ddof=1) / math.sqrt(values.size)) if values.size > 1 else 0.0
 
 
 def format_text(frame: pl.DataFrame) -> str:
@@ -45,3 +55,25 @@ def _round(name: str, value: Cell) -> Cell:
     if abs(value) >= 100:
         return round(value)
     return float(f"{value:.2g}") if name == "p" else round(value, 6)
+
+
+class Standing(NamedTuple):
+    """How a policy did."""
+
+    name: str
+    score: float  # mean share over the worlds
+    error: float  # standard error of the score over replications
+    shares: dict[str, float]  # by world
+
+    def row(self, rank: int) -> dict[str, Cell]:
+        """Return the standing as a row of a table, in per cent."""
+        shares = {title: round(100.0 * share, 1) for title, share in self.shares.items()}
+        score = round(100.0 * self.score, 1)
+        error = round(100.0 * self.error, 2)
+        return {"rank": rank, "policy": self.name, "score %": score, "±": error, **shares}
+
+
+def from_row(row: dict[str, Any]) -> Standing:
+    """Return the standing that a row in per cent stands for."""
+    shares = {title: share / 100.0 for title, share in row.items() if title not in FIXED_COLUMNS}
+    return Standing(row["policy"], row["score %"] / 100.0, row["±"] / 100.0, shares)

@@ -1,19 +1,26 @@
-"""Run several experiments on threads or on Ray."""
+"""Run several experiments on threads or on a Ray cluster, with the same numbers."""
 
+import pickle
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
+import numpy as np
+
+from windvane.evaluation.ray_tasks import RayTask, check_installed, connect_to_ray, run_tasks, share
 from windvane.lab.progress import Report, TaskProgress
 from windvane.lab.running.experiment import (
+    Chunk,
     Experiment,
     ExperimentResult,
     Runner,
     make_thread_runner,
+    play_chunk,
     run_experiments,
 )
+from windvane.types import Floats
 
 
 def run_all(
@@ -57,9 +64,37 @@ def _open_runner(on: str) -> Iterator[Runner]:
     if on == "threads":
         yield make_thread_runner()
         return
-    from windvane.evaluation.ray_tasks import connect_to_ray
-    from windvane.lab.running.ray_runner import make_ray_runner
-
     runner = make_ray_runner()
     with connect_to_ray(None if on == "ray" else on):
         yield runner
+
+
+def make_ray_runner(address: str | None = None) -> Runner:
+    """Return a runner that uses the Ray cluster at `address`, or else starts Ray locally."""
+    check_installed()
+
+    def run_chunks(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
+        if chunks:
+            with connect_to_ray(address):
+                yield from _run_on_cluster(chunks)
+
+    return run_chunks
+
+
+def _run_on_cluster(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
+    """Play the chunks on all CPUs of the cluster, and yield each chunk when it is done."""
+    experiments = {id(chunk.experiment): chunk.experiment for chunk in chunks}
+    shared = {key: share(experiment) for key, experiment in experiments.items()}
+    tasks = [
+        RayTask(
+            f"replications {chunk.first} to {chunk.last - 1}",
+            (shared[id(chunk.experiment)], chunk.first, chunk.last),
+        )
+        for chunk in chunks
+    ]
+    for place, curves in run_tasks(_play_pickled, tasks):
+        yield chunks[place], np.array(curves)
+
+
+def _play_pickled(experiment: bytes, first: int, last: int) -> Floats:
+    return play_chunk(Chunk(pickle.loads(experiment), first, last))

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -19,13 +18,9 @@ import numpy as np
 from windvane import validation
 from windvane._files import replace_file
 from windvane._numba.lanes import LANES
-from windvane.lab.engines.action_set import replay_on
-from windvane.lab.engines.adaptive import replay_adaptive
+from windvane.lab.engines.dispatch import select_engine
 from windvane.lab.engines.game import Player
-from windvane.lab.engines.generalized import replay_generalized
-from windvane.lab.engines.linear import replay
-from windvane.lab.engines.perturbed import can_play_perturbed, replay_perturbed
-from windvane.lab.engines.side_by_side import can_play_side_by_side, replay_side_by_side
+from windvane.lab.engines.lanes import can_play_side_by_side, replay_side_by_side
 from windvane.lab.worlds.definition import World
 from windvane.lab.worlds.draw import Draw, Marks
 from windvane.types import Floats
@@ -125,24 +120,11 @@ def play_chunk(chunk: Chunk) -> Floats:
             draws.append(draw)
         for p, player in enumerate(experiment.players):
             if p not in together:
-                engine = _select_engine(player, experiment.world)
+                engine = select_engine(player, experiment.world)
                 curves[p, r - chunk.first] = engine(draw, keys[-1], marks)
     for p in together:
         curves[p] = replay_side_by_side(experiment.players[p], draws, keys, marks)
     return curves
-
-
-def _select_engine(player: Player, world: World) -> Callable[[Draw, int, Marks], Floats]:
-    """Return the function that plays one replication and returns the regret at the marks."""
-    if actions := world.action_set:
-        return partial(replay_on, actions, player)
-    if player.adaptation:
-        return partial(replay_adaptive, player, player.adaptation)
-    if player.link:
-        return partial(replay_generalized, player)
-    if can_play_perturbed(player):
-        return partial(replay_perturbed, player)
-    return partial(replay, player)
 
 
 def make_thread_runner(threads: int | None = None) -> Runner:

@@ -23,20 +23,21 @@ from windvane import validation
 from windvane._files import replace_file
 from windvane._terminal.tables import Cell
 from windvane.errors import SettingError
-from windvane.lab.output.results import read_json, write_json
-from windvane.lab.output.statistics import standard_error
+from windvane.lab.output.panels import read_json, write_json
+from windvane.lab.output.tables import standard_error
 from windvane.lab.progress import Report, open_report
-from windvane.lab.studies.coverage_runs import JUDGED_POLICIES, LoggedRuns, play_all
-from windvane.lab.studies.interval_estimates import (
+from windvane.lab.studies.coverage_runs import (
     ESTIMATORS,
     HIGH,
+    JUDGED_POLICIES,
     LOW,
     TRUTH,
     VALUE,
+    LoggedRuns,
+    play_all,
     space_looks,
 )
-from windvane.lab.studies.plan import Plan, make_plan
-from windvane.lab.studies.players import make_player
+from windvane.lab.studies.plan import Plan, make_plan, make_player
 from windvane.lab.studies.result import StudyResult, count_noun
 from windvane.types import Floats, Places
 
@@ -88,7 +89,7 @@ class Coverage(StudyResult):
 
     def figure(self) -> "Figure":
         """Draw coverage and width of every estimator, one column of panels a drift."""
-        from windvane.lab.output.coverage_figure import draw_coverage
+        from windvane.lab.output.figures import draw_coverage
 
         return draw_coverage(self.summary, self.settings["alpha"])
 

@@ -20,12 +20,13 @@ import numpy as np
 import polars as pl
 
 from windvane.errors import FileError
-from windvane.lab.studies.criteo_file import COLUMNS, FEATURES
 from windvane.types import Floats
 
 if TYPE_CHECKING:
     from scipy import sparse
 
+FEATURES = ("campaign", "cat1", "cat2", "cat3", "cat4", "cat5", "cat6", "cat8", "cat9")
+COLUMNS = ("click", *FEATURES)  # the columns that are needed
 POOL_ROWS = 10_000
 
 

@@ -18,16 +18,15 @@ from windvane import validation
 from windvane.exploration import epsilon
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.output.results import read_json, write_json
-from windvane.lab.output.standings import Standing, from_row
-from windvane.lab.output.statistics import standard_error
+from windvane.lab.output.panels import read_json, write_json
+from windvane.lab.output.tables import Standing, from_row, standard_error
 from windvane.lab.progress import Report, TaskProgress, open_report
 from windvane.lab.running.batch import run_all
 from windvane.lab.running.experiment import Experiment, ExperimentResult
 from windvane.lab.studies import criteo, paper
 from windvane.lab.studies.criteo_features import Pools
 from windvane.lab.studies.criteo_standin import STAND_IN
-from windvane.lab.studies.players import describe_problem, make_player
+from windvane.lab.studies.plan import describe_problem, make_player
 from windvane.lab.studies.result import StudyResult, count_noun
 from windvane.lab.worlds import World
 from windvane.memory import keep
@@ -89,7 +88,7 @@ class Leaderboard(StudyResult):
 
     def figure(self) -> "Figure":
         """Draw the scores as bars, and the share of each world as a marker."""
-        from windvane.lab.output.leaderboard_figure import draw_leaderboard
+        from windvane.lab.output.figures import draw_leaderboard
 
         return draw_leaderboard(self.places, f"ads: {STAND_IN}" if self.data == STAND_IN else "")
 

@@ -17,7 +17,7 @@ from windvane.errors import SettingError
 from windvane.exploration import optimism, randomized, thompson
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.output.statistics import standard_error
+from windvane.lab.output.tables import standard_error
 from windvane.lab.running.experiment import Experiment, ExperimentResult
 from windvane.lab.studies.criteo_features import Pools
 from windvane.laws import confidence, half_normal

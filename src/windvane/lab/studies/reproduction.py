@@ -9,8 +9,7 @@ from typing import Any, Self
 import polars as pl
 
 from windvane import validation
-from windvane.lab.output.panels import Panel
-from windvane.lab.output.results import SUMMARY_FILE, read_json, read_panels
+from windvane.lab.output.panels import SUMMARY_FILE, Panel, read_json, read_panels
 from windvane.lab.progress import Report, TaskProgress, open_report
 from windvane.lab.running.batch import run_all
 from windvane.lab.studies import criteo, paper

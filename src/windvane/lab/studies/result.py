@@ -114,13 +114,13 @@ class PanelResult(StudyResult):
 
     def figure(self) -> "Figure":
         """Draw regret over rounds: mean and 10–90 % band of every policy, one panel a world."""
-        from windvane.lab.output.regret_figure import draw_regret
+        from windvane.lab.output.figures import draw_regret
 
         return draw_regret(self.panels, self.note)
 
     def write(self, folder: Path) -> None:
         """Write curves.parquet and summary.json."""
-        from windvane.lab.output.results import write_panels
+        from windvane.lab.output.panels import write_panels
 
         summary: Mapping[str, Any] = {**self.to_dict(), "note": self.note, "kind": self.picture}
         write_panels(folder, self.panels, summary)

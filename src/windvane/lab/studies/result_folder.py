@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from windvane.errors import FileError
-from windvane.lab.output.results import SUMMARY_FILE, read_json
+from windvane.lab.output.panels import SUMMARY_FILE, read_json
 from windvane.lab.studies.coverage import COVERAGE_FILE, Coverage
 from windvane.lab.studies.leaderboard import LEADERBOARD_FILE, Leaderboard
 from windvane.lab.studies.reproduction import Reproduction

@@ -22,12 +22,17 @@ import polars as pl
 
 from windvane import validation
 from windvane.errors import SettingError
-from windvane.lab.output.panels import Panel, end_regrets
-from windvane.lab.output.results import SUMMARY_FILE, read_json, read_panels
+from windvane.lab.output.panels import SUMMARY_FILE, Panel, end_regrets, read_json, read_panels
 from windvane.lab.progress import Report, open_report
 from windvane.lab.running.batch import run_all
-from windvane.lab.studies.plan import Plan, PolicySpec, WorldSpec, make_plan, read_plan
-from windvane.lab.studies.players import change_rounds
+from windvane.lab.studies.plan import (
+    Plan,
+    PolicySpec,
+    WorldSpec,
+    change_rounds,
+    make_plan,
+    read_plan,
+)
 from windvane.lab.studies.result import PanelResult, count_noun
 
 

@@ -14,13 +14,12 @@ from windvane.beliefs.adaptive.selection import Adaptation, bandits, predictive
 from windvane.errors import SettingError
 from windvane.exploration import Exploration
 from windvane.lab.engines.game import Player
-from windvane.lab.output.results import read_json, write_json
-from windvane.lab.output.statistics import standard_error
+from windvane.lab.output.panels import read_json, write_json
+from windvane.lab.output.tables import standard_error
 from windvane.lab.progress import Report, open_report
 from windvane.lab.running.batch import run_all
 from windvane.lab.running.experiment import Experiment, ExperimentResult
-from windvane.lab.studies.plan import make_default_world
-from windvane.lab.studies.players import describe_problem, noise_scale
+from windvane.lab.studies.plan import describe_problem, make_default_world, noise_scale
 from windvane.lab.studies.result import StudyResult, count_noun
 from windvane.lab.worlds import World
 from windvane.memory import MEMORIES, Memory, keep, names_of
@@ -76,7 +75,7 @@ class Tuning(StudyResult):
 
     def figure(self) -> "Figure":
         """Draw the end regret over the parameter, with the special choices marked."""
-        from windvane.lab.output.tuning_figure import draw_tuning
+        from windvane.lab.output.figures import draw_tuning
 
         fixed = self.table.filter(pl.col(self.axis).is_not_null())
         adaptive = self.table.filter(pl.col(self.axis).is_null())

@@ -1,15 +1,14 @@
 """Worlds: a drift of the parameter, a source of arms and a law of rewards."""
 
 from windvane.lab.worlds.actions import Actions, ball, fixed, fresh, pools, routes
-from windvane.lab.worlds.definition import World, world
+from windvane.lab.worlds.definition import World, from_table, world
 from windvane.lab.worlds.drift import Drift, abrupt, periodic, rotation, stationary, walk
-from windvane.lab.worlds.rewards import Reward, bernoulli, bounded, gaussian, poisson
-from windvane.lab.worlds.table import from_table
+from windvane.lab.worlds.rewards import RewardLaw, bernoulli, bounded, gaussian, poisson
 
 __all__ = [
     "Actions",
     "Drift",
-    "Reward",
+    "RewardLaw",
     "World",
     "abrupt",
     "ball",

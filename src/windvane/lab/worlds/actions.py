@@ -10,11 +10,13 @@ import numpy.typing as npt
 
 from windvane import sets, validation
 from windvane.errors import SettingError
-from windvane.lab.worlds.routes import make_routes
-from windvane.sets import ActionSet
+from windvane.lab.worlds.draw import Picks
+from windvane.lab.worlds.drift import Eras, Generator, draw_directions
+from windvane.sets import ActionSet, paths
 from windvane.types import Floats
 
 ROUTE_COST = 3.0  # in units of S/√d: only one street in a thousand has a positive reward
+MAX_FRESH_VECTORS = 20_000  # fresh arms are picked from this many vectors, to bound the memory
 
 
 @dataclass(frozen=True)
@@ -109,3 +111,53 @@ def routes(rows: int, columns: int) -> Actions:
         raise SettingError("routes: there must be at least two crossings, got one")
     make_set = partial(make_routes, rows=size[0], columns=size[1])
     return Actions(f"routes{size}", drawn_each_round=False, make_set=make_set, cost=ROUTE_COST)
+
+
+def make_routes(dim: int, rows: int, columns: int) -> ActionSet:
+    """Make the set of routes between opposite corners of a grid; each street is a coordinate."""
+    number = np.arange(rows * columns).reshape(rows, columns)
+    right = np.stack([number[:, :-1].ravel(), number[:, 1:].ravel()], axis=1)
+    down = np.stack([number[:-1].ravel(), number[1:].ravel()], axis=1)
+    edges = np.concatenate([right, down])
+    if len(edges) != dim:
+        raise SettingError(
+            f"world: dim must be {len(edges)}, the number of streets of routes, got {dim}"
+        )
+    return paths(edges, 0, rows * columns - 1)
+
+
+def draw_arms(
+    actions: Actions, count: int, dim: int, horizon: int, rng: Generator
+) -> tuple[Floats, Picks]:
+    """Return all vectors, (N, d), and the rows that are offered in each round, (T or 1, count)."""
+    rounds = horizon if actions.drawn_each_round else 1
+    vectors = actions.vectors
+    sizes = actions.pool_sizes
+    if vectors is None:
+        size = min(rounds * count, max(MAX_FRESH_VECTORS, count))
+        vectors = draw_directions(rng, size, dim)
+        sizes = (size,)
+        if size == rounds * count:
+            return vectors, np.arange(size, dtype=np.int32).reshape(rounds, count)
+    each = count // len(sizes)
+    starts = np.cumsum((0, *sizes[:-1]))
+    picks = [
+        start + _draw_distinct(rng, rounds, each, size)
+        for start, size in zip(starts, sizes, strict=True)
+    ]
+    return vectors, np.stack(picks, axis=2).reshape(rounds, count).astype(np.int32)
+
+
+def _draw_distinct(rng: Generator, rows: int, count: int, size: int) -> Eras:
+    """Draw `count` different numbers below `size` in each row, every set equally likely."""
+    if count == size:
+        return np.tile(np.arange(size), (rows, 1))
+    if count * count > 2 * size:  # too many rows would have to be drawn again
+        return np.array([rng.permutation(size)[:count] for _ in range(rows)])
+    picks = rng.integers(size, size=(rows, count))
+    repeated = np.arange(rows)  # rows that may have a number twice
+    while repeated.size:
+        ordered = np.sort(picks[repeated], axis=1)
+        repeated = repeated[(ordered[:, 1:] == ordered[:, :-1]).any(axis=1)]
+        picks[repeated] = rng.integers(size, size=(repeated.size, count))
+    return picks

@@ -10,31 +10,61 @@ world(10, 20, 10000, abrupt([4000], flip=0.6), fresh(), gaussian(0.15), start=1.
 >>> draw = place.draw(7)
 >>> draw.theta.shape, draw.picks.shape, round(draw.theta_norm, 12)
 ((2, 10), (10000, 20), 1.0)
+
+A world may be a table of a TOML file; only the first three keys are required:
+
+| key       | value                                                                              |
+|-----------|------------------------------------------------------------------------------------|
+| `dim`     | d, a whole number                                                                  |
+| `arms`    | K, a whole number                                                                  |
+| `horizon` | T, a whole number                                                                  |
+| `drift`   | `"stationary()"`, `"abrupt([4000], flip=0.6)"`, `"rotation(3.14)"`, `"walk(4.0)"`, |
+|           | `"periodic(2000)"`                                                                 |
+| `actions` | `"fresh()"`, `"fixed()"`, `"fixed([[1, 0], [0, 1]])"`, `"ball()"`, `"ball(2.0)"`,  |
+|           | `"routes(4, 4)"`; a ball and routes have no list of arms, and only theory uses K   |
+| `reward`  | `"gaussian(0.15)"`, `"bounded(1.0)"`, `"bernoulli()"`, `"bernoulli('clip')"`,      |
+|           | `"bernoulli('logistic')"`, `"poisson()"`                                           |
+| `start`   | the first θ, or its norm if its direction is drawn; 1.0 by default                 |
 """
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from windvane import validation
+from windvane import text_form, validation
 from windvane.beliefs.glm.links import LINKS
 from windvane.errors import SettingError
-from windvane.lab.worlds.actions import Actions, fresh
-from windvane.lab.worlds.arm_draws import draw_arms
+from windvane.lab.worlds.actions import Actions, ball, draw_arms, fixed, fresh, routes
 from windvane.lab.worlds.draw import Draw
 from windvane.lab.worlds.drift import (
     Drift,
     Generator,
     Path,
+    abrupt,
     draw_directions,
+    periodic,
+    rotation,
     stationary,
+    walk,
 )
-from windvane.lab.worlds.rewards import Reward, gaussian
+from windvane.lab.worlds.rewards import RewardLaw, bernoulli, bounded, gaussian, poisson
 from windvane.sets import ActionSet
 
 MAX_POISSON_SCORE = 6.0  # the mean of a count is then at most 400
+Part = TypeVar("Part")
+KEYS = ("dim", "arms", "horizon", "drift", "actions", "reward", "start")
+REQUIRED_KEYS = KEYS[:3]
+DRIFTS: dict[str, Callable[..., Drift]] = {
+    f.__name__: f for f in (stationary, abrupt, rotation, walk, periodic)
+}
+ACTIONS: dict[str, Callable[..., Actions]] = {f.__name__: f for f in (fresh, fixed, ball, routes)}
+REWARDS: dict[str, Callable[..., RewardLaw]] = {
+    f.__name__: f for f in (gaussian, bounded, bernoulli, poisson)
+}
 
 
 @dataclass(frozen=True)
@@ -46,7 +76,7 @@ class World:
     horizon: int
     drift: Drift
     actions: Actions
-    reward: Reward
+    reward: RewardLaw
     start: float | tuple[float, ...]
 
     def draw(self, seed: int | np.random.SeedSequence) -> Draw:
@@ -99,7 +129,7 @@ def world(
     horizon: int,
     drift: Drift = stationary(),  # noqa: B008
     actions: Actions = fresh(),  # noqa: B008
-    reward: Reward = gaussian(0.15),  # noqa: B008
+    reward: RewardLaw = gaussian(0.15),  # noqa: B008
     start: float | npt.ArrayLike = 1.0,
 ) -> World:
     """Make a world, and check that its parts fit each other.
@@ -117,7 +147,7 @@ def world(
         validation.whole("world", "horizon", horizon),
         validation.of_kind("world", "drift", drift, Drift),
         validation.of_kind("world", "actions", actions, Actions),
-        validation.of_kind("world", "reward", reward, Reward),
+        validation.of_kind("world", "reward", reward, RewardLaw),
         _check_start(start, dim),
     )
     _check_arms(place)
@@ -158,3 +188,34 @@ def _spawn(root: np.random.SeedSequence, place: int) -> Generator:
     # SeedSequence.spawn() counts its calls, so its next call would give another draw
     child = np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, place))
     return np.random.default_rng(child)
+
+
+def from_table(table: Mapping[str, object]) -> World:
+    """Make the world of a table with the keys above; the texts are parsed, never executed.
+
+    >>> from windvane.lab.worlds import from_table
+    >>> from_table({"dim": 3, "arms": 5, "horizon": 100, "drift": "walk(2.0)"})
+    world(3, 5, 100, walk(2.0), fresh(), gaussian(0.15), start=1.0)
+    """
+    if unknown := sorted(set(table) - set(KEYS)):
+        raise SettingError(f"world: unknown {', '.join(unknown)}; the keys are {', '.join(KEYS)}")
+    if missing := [key for key in REQUIRED_KEYS if key not in table]:
+        raise SettingError(f"world: {', '.join(missing)} must be given")
+    start = table.get("start", 1.0)
+    return world(
+        validation.whole("world", "dim", table["dim"]),
+        validation.whole("world", "arms", table["arms"]),
+        validation.whole("world", "horizon", table["horizon"]),
+        _read("drift", table.get("drift", "stationary()"), DRIFTS),
+        _read("actions", table.get("actions", "fresh()"), ACTIONS),
+        _read("reward", table.get("reward", "gaussian(0.15)"), REWARDS),
+        np.array(start) if isinstance(start, list) else validation.real("world", "start", start),
+    )
+
+
+def _read(key: str, text: object, factories: dict[str, Callable[..., Part]]) -> Part:
+    """Return the part of a world that a text such as "walk(2.0)" stands for."""
+    part = text_form.read_call(f"world: {key}", text, factories)
+    if isinstance(part, int | float | str | list | None):
+        raise SettingError(f"world: {key}: must be a call such as {next(iter(factories))}(...)")
+    return cast(Part, part)

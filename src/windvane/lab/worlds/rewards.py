@@ -11,7 +11,7 @@ from windvane.types import Floats
 
 
 @dataclass(frozen=True)
-class Reward:
+class RewardLaw:
     """The law of the rewards."""
 
     law: str
@@ -35,7 +35,7 @@ class Reward:
         return "poisson()" if self.law == "poisson" else f"{self.law}({self.parameter!r})"
 
 
-def gaussian(variance: float) -> Reward:
+def gaussian(variance: float) -> RewardLaw:
     """The mean plus normal noise: y = ⟨x, θ⟩ + σz,  σ² = variance.
 
     >>> from windvane.lab.worlds import gaussian, world
@@ -43,10 +43,10 @@ def gaussian(variance: float) -> Reward:
     >>> round(float(noise.std()), 1)
     0.5
     """
-    return Reward("gaussian", validation.not_negative("gaussian", "variance", variance))
+    return RewardLaw("gaussian", validation.not_negative("gaussian", "variance", variance))
 
 
-def bounded(radius: float) -> Reward:
+def bounded(radius: float) -> RewardLaw:
     """The mean plus uniform noise: y = ⟨x, θ⟩ + u,  u uniform on [−radius, radius].
 
     >>> from windvane.lab.worlds import bounded, world
@@ -54,10 +54,10 @@ def bounded(radius: float) -> Reward:
     >>> round(float(noise.max()), 1)
     0.5
     """
-    return Reward("bounded", validation.not_negative("bounded", "radius", radius))
+    return RewardLaw("bounded", validation.not_negative("bounded", "radius", radius))
 
 
-def bernoulli(mean: str = "affine") -> Reward:
+def bernoulli(mean: str = "affine") -> RewardLaw:
     """1 with probability μ, else 0. Regret is counted in μ.
 
     affine: μ = ½ + ⟨x, θ⟩/(2SL), always in [0, 1];  clip: μ = min(1, max(0, ⟨x, θ⟩))
@@ -72,10 +72,10 @@ def bernoulli(mean: str = "affine") -> Reward:
     """
     if mean not in ("affine", "clip", "logistic"):
         raise SettingError(f"bernoulli: mean must be 'affine', 'clip' or 'logistic', got {mean!r}")
-    return Reward("bernoulli", mean)
+    return RewardLaw("bernoulli", mean)
 
 
-def poisson() -> Reward:
+def poisson() -> RewardLaw:
     """A count with mean μ = exp(⟨x, θ⟩). Regret is counted in μ.
 
     >>> from windvane.lab.worlds import fixed, poisson, world
@@ -85,4 +85,4 @@ def poisson() -> Reward:
     >>> compute_means(counts.draw(1), 0).round(3)
     array([1.   , 2.718])
     """
-    return Reward("poisson", "exp")
+    return RewardLaw("poisson", "exp")

@@ -1,19 +1,39 @@
-"""The engine for action sets: a policy plays one replication in Python, one choice a round."""
+"""Which engine plays a player, and the engine for action sets, which plays in Python."""
+
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from windvane.beliefs.adaptive.policies import Adaptive
 from windvane.beliefs.glm.policy import GeneralizedPolicy
 from windvane.errors import SettingError
+from windvane.lab.engines.adaptive import replay_adaptive
 from windvane.lab.engines.game import Player, accumulate_regret
+from windvane.lab.engines.linear import replay
+from windvane.lab.engines.perturbed import can_play_perturbed, replay_generalized, replay_perturbed
+from windvane.lab.worlds.definition import World
 from windvane.lab.worlds.draw import Draw, Marks, compute_mean, realize_reward
 from windvane.policy import Policy
 from windvane.sets import ActionSet
 from windvane.types import Floats
 
 
+def select_engine(player: Player, world: World) -> Callable[[Draw, int, Marks], Floats]:
+    """Return the function that plays one replication and returns the regret at the marks."""
+    if actions := world.action_set:
+        return partial(replay_on, actions, player)
+    if player.adaptation:
+        return partial(replay_adaptive, player, player.adaptation)
+    if player.link:
+        return partial(replay_generalized, player)
+    if can_play_perturbed(player):
+        return partial(replay_perturbed, player)
+    return partial(replay, player)
+
+
 def replay_on(actions: ActionSet, player: Player, draw: Draw, key: int, marks: Marks) -> Floats:
-    """Play one replication and return the cumulative regret at the marks, (M,).
+    """Play one replication with one choice a round, and return the regret at the marks, (M,).
 
     Σ_t max_x μ_t(x) − μ_t(x_t)
     """
