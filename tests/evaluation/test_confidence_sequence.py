@@ -1,12 +1,13 @@
 """Confidence sequences: the formulas as written, and coverage at every look by simulation."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from logged_worlds import ACTIONS, LoggedRuns, draw_runs
-from naive_estimators import gain_interval, value_interval
+from naive_estimators import gain_interval, log_wealth_by_integral, value_interval
 from windvane.evaluation.estimates.bounded_model import (
     MODEL_BOUNDS,
     ActionModel,
@@ -22,6 +23,8 @@ from windvane.evaluation.estimates.confidence_sequence import (
     HIGH,
     LOW,
     ConfidenceSequence,
+    find_boundary,
+    log_wealth,
 )
 from windvane.evaluation.estimates.estimators import UNIT_RANGE, RewardRange
 from windvane.evaluation.estimates.joint_bounds import bound_value, compute_log_wealth, judge_gain
@@ -227,3 +230,24 @@ def test_no_number_of_rows_is_enough_for_a_gain_of_zero() -> None:
     sequence.update(np.array([1.0, 1.0]), np.array([1.0, 1.0]))
     gain = judge_gain([sequence], 0.0, alpha=0.05)
     assert (gain.verdict, gain.rows_needed) == ("not yet", None)
+
+
+@pytest.mark.parametrize("variance", [0.0, 0.3, 20.0, 3e3, 1e6, 1e9])
+@pytest.mark.parametrize("deviations", [0.0, 0.5, 3.0, 30.0])
+def test_wealth_is_the_integral_of_the_mixture(variance: float, deviations: float) -> None:
+    s = deviations * math.sqrt(variance + 1)
+    expected = log_wealth_by_integral(variance)(s)
+    assert float(log_wealth(s, variance)) == pytest.approx(expected, rel=1e-8, abs=1e-8)
+
+
+def test_the_boundary_solves_its_equation_for_every_variance() -> None:
+    variance = 10.0 ** np.linspace(-6, 12, 200)
+    for alpha in (0.3, 0.025, 1e-6):
+        boundary = find_boundary(variance, alpha)
+        assert log_wealth(boundary, variance) == pytest.approx(-math.log(alpha), abs=1e-6)
+        assert (np.diff(boundary) > 0).all()
+        # the law of the iterated logarithm is a lower limit, and √(V log V) the order
+        assert (boundary > np.sqrt(2 * variance * math.log(1 / alpha))).all()
+        assert (
+            boundary < 3 * np.sqrt((variance + 20) * (np.log(variance + 3) - math.log(alpha)))
+        ).all()
