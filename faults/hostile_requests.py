@@ -4,11 +4,7 @@ import http.client
 import random
 import select
 import socket
-import subprocess
-import sys
-import time
 from contextlib import closing
-from pathlib import Path
 
 from faults.cases import Case
 from faults.outcome import Outcome
@@ -24,10 +20,10 @@ VICTIM = {"name": "victim", "settings": {"arraySize": 16}}
 
 
 def run_hostile_requests(stage: Stage, case: Case) -> Outcome:
-    """Send hostile requests to `windvane serve` while one visitor sends innocent ones."""
+    """Send hostile requests to a service while one visitor sends innocent ones."""
     outcome, draw = Outcome(), random.Random(case.seed)
     site = stage.make_site(case.name, case.database)
-    with ServeCommand(stage, site.data, site.database) as server:
+    with Server(stage.nursery, site.data, site.database) as server:
         with closing(server.client()) as client:
             create_loops(client)
             client.call("POST", "/loops", VICTIM)
@@ -82,36 +78,3 @@ def send_hostile(
     is_fine = status < 500 or status in (501, 503, 505)
     outcome.check(NO_ERROR, is_fine, f"status {status} for {request.data[:400]!r}")
     outcome.counts[f"hostile {status // 100}xx"] += 1
-
-
-class ServeCommand(Server):
-    """The command `windvane serve` in a process of its own."""
-
-    def __init__(self, stage: Stage, data: Path, database: str | None = None) -> None:
-        self._command: subprocess.Popen[bytes] | None = None
-        super().__init__(stage.nursery, data, database)
-
-    def start(self) -> None:
-        """Start the command at the port that was reserved for it."""
-        self._socket.close()
-        flags = ["--database", self.where] if "://" in self.where else ["--data", self.where]
-        command = [sys.executable, "-m", "windvane", "serve", "--port", str(self.port), *flags]
-        with open(f"{self.data}.log", "ab") as log:
-            self._command = subprocess.Popen(command, stdout=log, stderr=log)
-        self.process = self._command.pid
-
-    def lives(self) -> bool:
-        return self._command is not None and self._command.poll() is None
-
-    def wait(self, limit: float = 200.0) -> None:
-        """Until it answers."""
-        end = time.monotonic() + limit
-        while True:
-            try:
-                with closing(self.client(timeout=5.0)) as client:
-                    if client.call("GET", "/readyz").status == 200:
-                        return
-            except (OSError, http.client.HTTPException):
-                time.sleep(0.1)
-            if not self.lives() or time.monotonic() > end:
-                raise RuntimeError(f"the service did not start:\n{self.log}")

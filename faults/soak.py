@@ -7,11 +7,11 @@ from contextlib import closing
 from pathlib import Path
 
 from faults.cases import Case
-from faults.hostile_requests import ServeCommand
 from faults.outcome import Outcome
 from faults.promises import check_promises
 from faults.stage import Stage
 from faults.traffic import Visitor, create_loops
+from server_process import Server
 
 MEMORY = "flat memory"  # the promise that only the soak checks
 VISITORS = 2
@@ -50,7 +50,7 @@ def run_soak(stage: Stage, case: Case) -> Outcome:
     """Find the largest load, send half of it for so many minutes, and watch the memory."""
     outcome, over = Outcome(), threading.Event()
     site = stage.make_site(case.name, case.database)
-    with ServeCommand(stage, site.data, site.database) as server:
+    with Server(stage.nursery, site.data, site.database) as server:
         with closing(server.client()) as client:
             create_loops(client)
         visitors = [

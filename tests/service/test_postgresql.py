@@ -76,11 +76,13 @@ def test_the_same_traffic_has_the_same_answers_and_teaches_the_same_as_over_sqli
                 answers: list[object] = [settings, play(client, range(20))]
             server.stop()  # after a kill, a server on PostgreSQL would go on in later rounds
             server.start()
+            server.wait()
             with closing(server.client()) as client:
                 answers.append(play(client, range(10, 40)))  # half of them again
                 before = model(client)
             server.stop()
             server.start()
+            server.wait()
             with closing(server.client()) as client:
                 assert model(client) == before
                 for method, path in (("DELETE", "/logs"), ("GET", "/logs/properties")):

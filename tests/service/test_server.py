@@ -24,13 +24,13 @@ MAIN = "from windvane.cli import main; main()"
 WAITING_MAIN = """
 import os, sys, time
 from windvane.service import app
-load = app.load_kernels
+load = app.compile_kernels
 def wait_and_load():
     open(sys.argv[-1] + ".loading", "w").close()
     while not os.path.exists(sys.argv[-1] + ".go"):
         time.sleep(0.01)
     load()
-app.load_kernels = wait_and_load
+app.compile_kernels = wait_and_load
 """
 DEADLINE_SECONDS = 120.0
 CHROMIUM = "/usr/bin/chromium"

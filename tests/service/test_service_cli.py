@@ -23,7 +23,7 @@ import polars as pl
 import pytest
 
 from windvane.errors import SettingError
-from windvane.service import app, cli, json_logging, server
+from windvane.service import app, cli, server
 from windvane.service.api.auth import create_key, is_valid
 from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
 from windvane.service.loops.settings import SETTINGS, LoopSettings
@@ -266,8 +266,8 @@ def test_endless_headers_are_refused_and_large_bodies_are_not(tmp_path: Path) ->
 
 def test_a_request_that_arrives_too_slowly_is_closed(tmp_path: Path) -> None:
     hasty = (
-        "from windvane.service import http_protocol; http_protocol.REQUEST_TIMEOUT_SECONDS = 1; "
-        + MAIN[2]
+        "from windvane.service.api import connection, requests; "
+        "connection.HEADERS_TIMEOUT_SECONDS = requests.BODY_TIMEOUT_SECONDS = 1.0; " + MAIN[2]
     )
     starts = (b"", f"POST {BASE}/rank HTTP/1.1\r\n".encode())
     body = f"POST {BASE}/rank HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{{".encode()
@@ -409,10 +409,10 @@ def test_serve_hands_its_flags_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def create(where: str, believes_wall_clock: bool, edge: app.EdgeOptions) -> None:
         calls.append((believes_wall_clock, edge.trusted_proxies, edge.requests_per_second))
 
-    monkeypatch.setattr(app, "create_app", create)
-    monkeypatch.setattr(json_logging, "log_to_stderr", MagicMock())
+    monkeypatch.setattr(server, "create_app", create)
+    monkeypatch.setattr(server, "log_to_stderr", MagicMock())
     drains = []
-    monkeypatch.setattr(server, "run", lambda *_, drain_seconds: drains.append(drain_seconds))
+    monkeypatch.setattr(server, "run", lambda *arguments: drains.append(arguments[-1]))
     cli.serve(data=tmp_path)
     cli.serve(data=tmp_path, believe_clock=True)
     cli.serve(data=tmp_path, trusted_proxy=["10.0.0.1", "::1"], requests_per_second=5.0)

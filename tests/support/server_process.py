@@ -1,10 +1,9 @@
-"""The real application in processes of its own, and a plain client of it."""
+"""The service that `windvane serve` runs, in processes of its own, and a plain client of it."""
 
 import contextlib
 import http.client
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -25,10 +24,8 @@ BASE = "/personalizer/v1.0"
 RUN = """
 import os, signal, socket, sys
 
-import uvicorn
-
-from windvane.service.app import create_app
 from windvane.service.loops.learner_model import compile_kernels
+from windvane.service.server import Address, ServeOptions, serve
 
 compile_kernels()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the dead
@@ -45,8 +42,13 @@ while True:
         os.dup2(log, 1)
         os.dup2(log, 2)
         orders.close()
-        config = uvicorn.Config(create_app(where), log_level="warning")
-        uvicorn.Server(config).run([socket.socket(fileno=ports[0])])  # by fd it would wait for ACKs
+        listening = socket.socket(fileno=ports[0])
+        address = Address(*listening.getsockname())
+        try:
+            serve(ServeOptions(where, address), listening)
+        except Exception as error:
+            print(error, file=sys.stderr, flush=True)
+            os._exit(1)
         os._exit(0)
     os.close(ports[0])
     orders.send(str(process).encode())
@@ -208,19 +210,23 @@ class Server:
         return Client(self.port, timeout)
 
     def start(self) -> None:
-        """Start it; requests wait in the socket until it answers."""
+        """Start it; requests get 503 until `wait` returns."""
         self.process = self.nursery.start(self.where, self.data, self._socket)
 
     def wait(self, limit: float = 200.0) -> None:
-        """Until it answers; the first start ever compiles for a minute or two."""
-        with socket.create_connection(("127.0.0.1", self.port)) as connection:
-            connection.sendall(
-                f"GET {BASE}/model/properties HTTP/1.0\r\nHost: localhost\r\n\r\n".encode()
-            )
-            end = time.monotonic() + limit
-            while not select.select([connection], [], [], 0.05)[0]:
-                if not self.lives() or time.monotonic() > end:
-                    raise RuntimeError(f"the server did not start:\n{self.log}")
+        """Until it is ready; the first start ever compiles for a minute or two."""
+        end = time.monotonic() + limit
+        while not self._is_ready():
+            if not self.lives() or time.monotonic() > end:
+                raise RuntimeError(f"the server did not start:\n{self.log}")
+            time.sleep(0.01)
+
+    def _is_ready(self) -> bool:
+        with contextlib.closing(self.client(timeout=5.0)) as client:
+            try:
+                return client.call("GET", "/readyz").status == 200
+            except (OSError, http.client.HTTPException):
+                return False
 
     def lives(self) -> bool:
         with contextlib.suppress(ProcessLookupError):

@@ -7,14 +7,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from starlette.routing import Router
-
 from windvane.errors import StoreError, WindvaneError
+from windvane.service.api.application import Application, LoadedState
 from windvane.service.api.auth import Keyring
-from windvane.service.api.middleware import LoadedState, RequestMiddleware
 from windvane.service.api.proxies import TrustedProxies
 from windvane.service.api.request_limits import RateLimit
-from windvane.service.api.routes import build_routes
 from windvane.service.clock import ServiceClock
 from windvane.service.errors import LoopExistsError
 from windvane.service.evaluations.auto_optimization import run_auto_optimization
@@ -78,7 +75,7 @@ def create_app(
     default_settings: LoopSettings | None = None,
     believes_wall_clock: bool = False,
     edge: EdgeOptions = DEFAULT_EDGE,
-) -> RequestMiddleware:
+) -> Application:
     """The application over a log; if the log has no loop `default`, the start creates it.
 
     With `believes_wall_clock` service time starts at the wall clock, if that is ahead of the log.
@@ -91,7 +88,7 @@ def create_app(
     open_service = partial(_open_service, start)
 
     @contextlib.asynccontextmanager
-    async def run_service(app: RequestMiddleware) -> AsyncIterator[None]:
+    async def run_service(app: Application) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
             loading = asyncio.create_task(_load_state(app.state, open_service, stack))
             app.state.loading = loading
@@ -104,9 +101,8 @@ def create_app(
             await asyncio.to_thread(tracing.close)
 
     rate = edge.requests_per_second
-    return RequestMiddleware(
-        # A redirect of trailing slashes would lose the body: no client repeats it.
-        Router(build_routes(), redirect_slashes=False, lifespan=run_service),
+    return Application(
+        run_service,
         TrustedProxies(edge.trusted_proxies),
         None if rate is None else RateLimit(rate),
         tracing,

@@ -98,27 +98,16 @@ def serve(
         address = server.Address(host, port, certificate, key)
         where = locate(data, database)
         server.check_keys(where, address)
-        from windvane.service.app import EdgeOptions, create_app
-        from windvane.service.json_logging import log_to_stderr
-        from windvane.service.tracing import open_tracing
-
-        edge = EdgeOptions(
-            tuple(trusted_proxy or ()),
-            requests_per_second,
-            answers_while_loading=True,
-            tracing=open_tracing(),
+        server.serve(
+            server.ServeOptions(
+                where,
+                address,
+                believe_clock,
+                tuple(trusted_proxy or ()),
+                requests_per_second,
+                drain_seconds,
+            )
         )
-        app = create_app(where, believes_wall_clock=believe_clock, edge=edge)
-        messages = log_to_stderr()
-
-        def announce(url: str) -> None:
-            messages.write(f"windvane: serving on {url}")
-
-        try:
-            server.run(app, address, announce, drain_seconds=drain_seconds)
-            messages.write("windvane: stopped")
-        finally:
-            messages.flush()
 
 
 @loop_commands.command("create", context_settings=setting_flags.CONTEXT)

@@ -17,18 +17,19 @@ from typing import NamedTuple
 import uvicorn
 
 from windvane.errors import SettingError
+from windvane.service.api.application import Application
 from windvane.service.api.auth import is_valid
-from windvane.service.api.middleware import RequestMiddleware
+from windvane.service.api.connection import Connection
+from windvane.service.app import EdgeOptions, create_app
 from windvane.service.clock import ServiceClock
-from windvane.service.event_protocol import EventProtocol
-from windvane.service.http_protocol import BoundedProtocol
+from windvane.service.json_logging import log_to_stderr
 from windvane.service.store.database import may_have_log, resolve_url
 from windvane.service.store.log import Store
+from windvane.service.tracing import open_tracing
 
-SHUTDOWN_SECONDS = 10  # in which requests in flight have to end
-LINGER_SECONDS = 0.1  # in which requests that are on their way when listening ends are answered
+SHUTDOWN_SECONDS = 10  # until requests in flight are cancelled
+LINGER_SECONDS = 0.1  # for requests that are on their way when listening ends
 BACKLOG_CONNECTIONS = 2048
-_TICKS_PER_SECOND = 10  # with which uvicorn calls `on_tick`
 
 
 class Address(NamedTuple):
@@ -53,8 +54,19 @@ class Address(NamedTuple):
         return f"{'https' if self.certificate else 'http'}://{host}:{port}"
 
 
+class ServeOptions(NamedTuple):
+    """What `windvane serve` was asked for."""
+
+    where: str  # a data directory or the URL of a database
+    address: Address
+    believes_wall_clock: bool = False
+    trusted_proxies: tuple[str, ...] = ()
+    requests_per_second: float | None = None  # of each key; None: without a limit
+    drain_seconds: float = 0.0  # after SIGTERM, for a load balancer to notice
+
+
 class Server(uvicorn.Server):
-    """A server that calls `on_ready` when the loops are loaded, and bounds how long requests take.
+    """A server that calls `on_ready` when the loops are loaded.
 
     It listens before the loops are loaded. If they cannot be loaded, it ends; `failure` says why.
     After SIGTERM it is not ready any more, and goes on answering for `drain_seconds`: in this time
@@ -64,7 +76,7 @@ class Server(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
-        app: RequestMiddleware,
+        app: Application,
         on_ready: Callable[[], None],
         drain_seconds: float = 0.0,
     ) -> None:
@@ -112,10 +124,6 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         if time.monotonic() >= self._stop_at:
             self.should_exit = True
-        if counter % _TICKS_PER_SECOND == 0:
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, BoundedProtocol):
-                    connection.tick()
         return await super().on_tick(counter)
 
 
@@ -152,8 +160,32 @@ def listen(address: Address) -> socket.socket:
         raise SettingError(f"{message} ({cause})") from None
 
 
+def serve(options: ServeOptions, listening: socket.socket | None = None) -> None:
+    """Do what `windvane serve` does once its flags are checked, until SIGTERM or Ctrl-C.
+
+    `listening` is a socket that listens already.
+    """
+    edge = EdgeOptions(
+        options.trusted_proxies,
+        options.requests_per_second,
+        answers_while_loading=True,
+        tracing=open_tracing(),
+    )
+    app = create_app(options.where, believes_wall_clock=options.believes_wall_clock, edge=edge)
+    messages = log_to_stderr()
+
+    def announce(url: str) -> None:
+        messages.write(f"windvane: serving on {url}")
+
+    try:
+        run(app, options.address, announce, None, listening, options.drain_seconds)
+        messages.write("windvane: stopped")
+    finally:
+        messages.flush()
+
+
 def run(
-    app: RequestMiddleware,
+    app: Application,
     address: Address,
     on_ready: Callable[[str], None],
     seconds: float | None = None,
@@ -169,7 +201,7 @@ def run(
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http=EventProtocol,
+        http=Connection,
         ws="none",
         access_log=False,
         log_config=None,

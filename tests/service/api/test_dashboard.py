@@ -1,13 +1,8 @@
 """The dashboard in a real browser, over loops that were played over HTTP."""
 
-import asyncio
 import random
 import re
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -16,11 +11,11 @@ import httpx2
 import pytest
 
 from browser_pages import open_page
+from server_process import Nursery, Server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Route
 
-    from windvane.service.loops.settings import LoopSettings
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 EVENTS = 300
@@ -28,47 +23,12 @@ REWARDED = 240
 TURN = 300  # event at which the visitors of the loop `turned` change their taste
 
 
-def find_free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-@contextmanager
-def run_service(data: Path) -> "Iterator[tuple[str, Callable[[str, LoopSettings], None]]]":
-    """Run the service over a folder; yields its URL and a function that creates a loop."""
-    uvicorn = pytest.importorskip("uvicorn", reason="pip install 'windvane[serve]'")
-    from windvane.service.app import create_app
-
-    app, port = create_app(str(data)), find_free_port()
-    config = uvicorn.Config(app, "127.0.0.1", port, log_level="error", ws="none")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
-    thread.start()
-
-    def create_loop(name: str, settings: "LoopSettings") -> None:
-        [event_loop] = {server.servers[0].get_loop()}
-        creation = app.state.service.create_loop(name, settings, "test")
-        asyncio.run_coroutine_threadsafe(creation, event_loop).result(60)
-
-    try:
-        while not server.started:
-            time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}", create_loop
-    finally:
-        server.should_exit = True
-        thread.join(20)
-
-
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def served(server: Server) -> str:
     """The address of a running service with three loops."""
-    from windvane.service.loops.settings import LoopSettings
-
-    with run_service(tmp_path_factory.mktemp("data")) as (url, create_loop):
-        create_loop("empty", LoopSettings())
-        create_loop("turned", LoopSettings(half_life="300 rounds"))
-        yield url
+    for loop in ({"name": "empty"}, {"name": "turned", "settings": {"halfLife": "300 rounds"}}):
+        assert httpx2.post(f"{server.url}/loops", json=loop, timeout=60).status_code == 201
+    return server.url
 
 
 @pytest.fixture(scope="module")
@@ -318,15 +278,16 @@ def test_only_files_of_the_page_are_sent(served: str, name: str) -> None:
 
 
 def test_with_keys_a_browser_opens_the_dashboard_by_password(
-    tmp_path: Path, browser: "Browser", problems: list[str]
+    nursery: Nursery, tmp_path: Path, browser: "Browser", problems: list[str]
 ) -> None:
     from windvane.service.api.auth import create_key
     from windvane.service.store.log import Store
 
     key = create_key("read", 0)
-    with Store(tmp_path) as store:
+    with Store(tmp_path / "data") as store:
         store.submit(key.put).result(20)
-    with run_service(tmp_path) as (url, _):
+    with Server(nursery, tmp_path / "data") as server:
+        url = server.url
         for path in ("/", "/static/dashboard.js", "/static/dashboard.css", "/board.json"):
             assert httpx2.get(url + path).status_code == 401
         page = open_page(browser, problems, "light", password=key.secret)

@@ -9,10 +9,8 @@ from loop_client import check_refusal
 from server_process import BASE, Client
 from windvane.service.api.endpoint import Documentation
 from windvane.service.api.routes import (
-    ENDPOINTS,
     LOOP_ENDPOINTS,
     VERSIONS,
-    build_routes,
     find_needed_role,
     match_endpoint,
 )
@@ -105,21 +103,6 @@ def test_every_path_refuses_with_the_envelope(client: Client) -> None:
         check_refusal(nobody, 404 if is_offered else 403)
         deeper = client.call(allowed[0], f"{BASE}{filled}/more")
         check_refusal(deeper, 403 if path.startswith("/multislot") else 404)
-
-
-def test_the_table_and_starlette_match_the_same_paths() -> None:
-    routes = build_routes()
-    assert len({(route.path, method) for route in routes for method in route.methods or ()}) == sum(
-        (len(VERSIONS) + 1) * 2 * (1 + (endpoint.method == "GET"))
-        if endpoint.per_loop
-        else 1 + (endpoint.method == "GET")
-        for endpoint in ENDPOINTS
-    )
-    for route in routes:
-        for method in route.methods or ():
-            match = match_endpoint(method, fill(route.path))
-            assert match is not None
-            assert route.path.endswith(match.endpoint.path) or "{rest:path}" in route.path
 
 
 def test_a_path_that_does_not_exist_is_refused_with_the_place_of_the_list(client: Client) -> None:

@@ -99,6 +99,7 @@ def test_a_killed_writer_is_replaced_and_the_belief_matches_the_log(
             running = read_belief(client)
         server.kill()
         server.start()
+        server.wait()
         with closing(server.client()) as client:
             assert read_belief(client) == running
     assert max(slowest) < 30.0
@@ -142,6 +143,7 @@ def test_the_service_stops_while_the_log_fails(nursery: Nursery, tmp_path: Path)
             server.stop()
         assert "Traceback" not in server.log
         server.start()
+        server.wait()
         with closing(server.client()) as client:
             assert read_belief(client) == before
 

@@ -66,5 +66,10 @@ class Endpoint:
 
     @cached_property
     def event(self) -> EventEndpoint | None:
-        """The handler, if it is one of those of events, which Starlette does not route."""
+        """The handler, if it is one of those of events."""
         return self.handler if isinstance(self.handler, EventEndpoint) else None
+
+    def handle(self, request: Request) -> Awaitable[Response]:
+        """Call the handler, which is none of those of events."""
+        assert not isinstance(self.handler, EventEndpoint)
+        return self.handler(request)

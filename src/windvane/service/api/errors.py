@@ -1,9 +1,8 @@
 """Errors as HTTP responses: status, code and one JSON envelope."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
-from starlette.exceptions import HTTPException
 
 from windvane.errors import StoreError, WindvaneError
 from windvane.service import errors
@@ -20,7 +19,7 @@ RENDERINGS: dict[type[errors.ServiceError], tuple[int, str]] = {  # status and c
     errors.TooManyRequestsError: (429, "TooManyRequests"),
     errors.UnknownEventError: (400, "InvalidEventIdToActivate"),
 }
-RETRY_AFTER_SECONDS = 1  # after which a client may repeat a request that got 503
+RETRY_AFTER_SECONDS = 1  # until a client may repeat a request that got 503
 
 
 class ApiError(Exception):
@@ -85,8 +84,6 @@ def to_api_error(error: Exception) -> ApiError:
     """The response to any exception; an unexpected one gives status 500 without its text."""
     if isinstance(error, ApiError):
         return error
-    if isinstance(error, HTTPException):
-        return _describe_routing_error(error)
     if isinstance(error, errors.ServiceError):
         status, code = RENDERINGS[type(error)]
         return ApiError(status, code, str(error), error.target, _list_headers(error))
@@ -98,13 +95,10 @@ def to_api_error(error: Exception) -> ApiError:
     return ApiError(500, "InternalServerError", message)
 
 
-def _describe_routing_error(error: HTTPException) -> ApiError:
-    """The response to a request that no route of Starlette takes."""
-    if error.status_code == 404:
+def refuse_path(methods: Sequence[str]) -> ApiError:
+    """The answer to a request whose path has none or only these methods."""
+    if not methods:
         message = "there is no such path; /openapi.json lists the paths of the service"
         return ApiError(404, "ResourceNotFound", message)
-    message = str(error.detail)
-    if error.status_code == 405 and error.headers is not None:
-        methods = " or ".join(sorted(error.headers["Allow"].split(", ")))
-        message = f"the method of a request to this path must be {methods}"
-    return ApiError(error.status_code, "BadRequest", message, headers=error.headers)
+    message = f"the method of a request to this path must be {' or '.join(methods)}"
+    return ApiError(405, "BadRequest", message, headers={"Allow": ", ".join(methods)})

@@ -31,8 +31,13 @@ from windvane.service.api.evaluation_schemas import (
     FeatureImportancesList,
     ImportanceRequest,
 )
-from windvane.service.api.requests import get_loop_name, get_service, parse_body, read_body
-from windvane.service.api.responses import json_response
+from windvane.service.api.requests import (
+    get_loop_name,
+    get_service,
+    json_response,
+    parse_body,
+    read_body,
+)
 from windvane.service.errors import EvaluationError
 from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.evaluations.records import EvaluationContract, decode_contract
@@ -59,7 +64,7 @@ async def _check_loop(request: Request) -> None:
 
 async def _read_contract(request: Request) -> EvaluationContract:
     code = CONTRACT_CODE[find_generation(request)]
-    body = parse_body(_decode_evaluation, await read_body(request.receive), code)
+    body = parse_body(_decode_evaluation, await read_body(request.scope, request.receive), code)
     since = read_time(body.start_time, "startTime")
     return make_contract(body, since, read_time(body.end_time, "endTime"))
 
@@ -89,7 +94,7 @@ async def put_importance(request: Request) -> Response:
     await _check_loop(request)
     with render_errors(request, "importance"):
         code = CONTRACT_CODE[find_generation(request)]
-        body = parse_body(_decode_importance, await read_body(request.receive), code)
+        body = parse_body(_decode_importance, await read_body(request.scope, request.receive), code)
         contract = EvaluationContract(
             name=body.name,
             since=read_time(body.start_time, "startTime"),
@@ -189,7 +194,7 @@ async def apply_evaluation(request: Request) -> Response:
     """POST configurations/applyFromEvaluation: take over the settings of a policy."""
     await _check_loop(request)
     code = CONTRACT_CODE[find_generation(request)]
-    body = parse_body(_decode_apply, await read_body(request.receive), code)
+    body = parse_body(_decode_apply, await read_body(request.scope, request.receive), code)
     with render_errors(request, "evaluation"):
         await _get_evaluations(request).apply(
             get_loop_name(request.scope), body.evaluation_id, body.policy_name, BY_HTTP

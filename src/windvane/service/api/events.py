@@ -1,60 +1,67 @@
-"""Rank, reward and activate: the requests that come all the time.
+"""Rank, reward, many rewards and activate: the requests that come all the time.
 
 Their handlers work without Starlette's Request and Response, which makes them faster.
 """
 
 from collections.abc import Awaitable, Callable
-from functools import partial
+from typing import NamedTuple
 
 import msgspec
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Scope
 
 from windvane.service.api.errors import ApiError
 from windvane.service.api.requests import get_header, get_loop_name, parse_body, read_body
-from windvane.service.api.responses import send_response
-from windvane.service.loops.rank_requests import parse_offer
+from windvane.service.errors import EventIdError
+from windvane.service.invalid_values import describe_invalid_value
+from windvane.service.loops.rank_requests import check_event_id, parse_offer
 from windvane.service.loops.service import Service
-from windvane.service.schemas import RawRankRequest, RewardRequest
+from windvane.service.schemas import (
+    RawRankRequest,
+    RewardBatchRequest,
+    RewardBatchResponse,
+    RewardItem,
+    RewardOutcome,
+    RewardRequest,
+)
+from windvane.service.store.writer.reward_operations import (
+    MAX_REWARDS_PER_EVENT,
+    REFUSED,
+    RewardEntry,
+)
+
+FULL = f"the event has {MAX_REWARDS_PER_EVENT} rewards already, the log keeps no more of it"
 
 _decode_rank = msgspec.json.Decoder(RawRankRequest).decode
 _decode_reward = msgspec.json.Decoder(RewardRequest).decode
+_decode_batch = msgspec.json.Decoder(RewardBatchRequest).decode
+_decode_item = msgspec.json.Decoder(RewardItem).decode
 
 
-ReadBody = Callable[[], Awaitable[bytes]]  # returns the body of a request
+class EventEndpoint(NamedTuple):
+    """An endpoint whose function returns the JSON body of the response, or an empty one."""
+
+    status: int
+    answer: Callable[[Service, Scope, Receive], Awaitable[bytes]]
 
 
-class EventEndpoint:
-    """An endpoint whose function returns the body of the response; it is an ASGI endpoint too."""
-
-    def __init__(
-        self, status: int, answer: Callable[[Service, Scope, ReadBody], Awaitable[bytes]]
-    ) -> None:
-        self.status = status
-        self.answer = answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await self.answer(scope["app"].state.service, scope, partial(read_body, receive))
-        await send_response(send, self.status, body)
-
-
-async def _rank(service: Service, scope: Scope, read: ReadBody) -> bytes:
-    body = await read()
+async def _rank(service: Service, scope: Scope, receive: Receive) -> bytes:
+    body = await read_body(scope, receive)
     request = parse_body(_decode_rank, body, "InvalidRankRequest")
     offer = parse_body(parse_offer, bytes(request.actions), "InvalidRankRequest")
     text = body.decode(errors="replace")
     return await service.rank(get_loop_name(scope), request, offer, text)
 
 
-async def _reward(service: Service, scope: Scope, read: ReadBody) -> bytes:
+async def _reward(service: Service, scope: Scope, receive: Receive) -> bytes:
     event_id = _get_event_id(scope)
-    reward = parse_body(_decode_reward, await read(), "InvalidRewardRequest")
+    reward = parse_body(_decode_reward, await read_body(scope, receive), "InvalidRewardRequest")
     header = get_header(scope, b"x-ms-client-request-id")
     request_id = None if header is None else header.decode("latin-1")
     await service.reward(get_loop_name(scope), event_id, reward.value, request_id)
     return b""
 
 
-async def _activate(service: Service, scope: Scope, read: ReadBody) -> bytes:
+async def _activate(service: Service, scope: Scope, receive: Receive) -> bytes:
     await service.activate(get_loop_name(scope), _get_event_id(scope))
     return b""
 
@@ -66,6 +73,42 @@ def _get_event_id(scope: Scope) -> str:
     return event_id
 
 
+async def _put_rewards(service: Service, scope: Scope, receive: Receive) -> bytes:
+    loop_name = get_loop_name(scope)
+    await service.get_loop(loop_name)
+    batch = parse_body(_decode_batch, await read_body(scope, receive), "InvalidRewardRequest")
+    entries = [_read_entry(raw) for raw in batch.rewards]
+    valid = [entry for entry in entries if isinstance(entry, RewardEntry)]
+    statuses = iter(await service.put_rewards(loop_name, valid))
+    outcomes = [
+        _describe(entry, next(statuses)) if isinstance(entry, RewardEntry) else entry
+        for entry in entries
+    ]
+    return msgspec.json.encode(RewardBatchResponse(outcomes))
+
+
+def _read_entry(raw: msgspec.Raw) -> RewardEntry | RewardOutcome:
+    """Read one reward; one that is not valid becomes its outcome."""
+    try:
+        item = _decode_item(raw)
+        check_event_id(item.event_id)
+    except msgspec.ValidationError as reason:
+        return RewardOutcome(None, "invalid", describe_invalid_value(reason, "the entry"))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, EventIdError) as reason:
+        return RewardOutcome(None, "invalid", str(reason))
+    if item.request_id is not None and "\0" in item.request_id:
+        return RewardOutcome(None, "invalid", "requestId must have no character NUL")
+    return RewardEntry(item.event_id, item.value, item.request_id)
+
+
+def _describe(entry: RewardEntry, status: str) -> RewardOutcome:
+    reason = FULL if status == REFUSED else None
+    return msgspec.convert(
+        {"eventId": entry.event_id, "status": status, "reason": reason}, RewardOutcome
+    )
+
+
 rank = EventEndpoint(201, _rank)
 reward = EventEndpoint(204, _reward)
 activate = EventEndpoint(204, _activate)
+put_rewards = EventEndpoint(200, _put_rewards)

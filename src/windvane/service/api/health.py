@@ -9,8 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windvane.service.api.errors import unavailable
-from windvane.service.api.requests import get_service
-from windvane.service.api.responses import json_response
+from windvane.service.api.requests import get_service, json_response
 from windvane.service.loops.service import Service
 from windvane.service.redaction import hide_passwords
 

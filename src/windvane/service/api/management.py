@@ -1,21 +1,32 @@
-"""Settings, model and log of one loop."""
+"""Loops: list and create them; settings, policy, model, log and decisions of one loop."""
 
 import asyncio
+import re
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from windvane.errors import SettingError
-from windvane.service.api.endpoint import Handler
+from windvane.service.api.endpoint import Handler, Query
 from windvane.service.api.errors import ApiError, bad_request
-from windvane.service.api.requests import get_loop_name, get_service, parse_body, read_body
-from windvane.service.api.responses import json_response
+from windvane.service.api.requests import (
+    JSON_MEDIA_TYPE,
+    WholeNumbers,
+    get_loop_name,
+    get_service,
+    json_response,
+    parse_body,
+    read_body,
+    read_whole_number,
+)
 from windvane.service.errors import LoopSettingsError
 from windvane.service.evaluations.policy_text import format_policy, read_policy, reset_policy
+from windvane.service.loops.decision_pages import MAX_PAGE_DECISIONS, MAX_WAIT_SECONDS, StreamQuery
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.settings import LoopSettings
+from windvane.service.loops.settings import LOOP_NAME, LoopSettings
 from windvane.service.schemas import (
     DateRange,
     LogsProperties,
@@ -26,7 +37,66 @@ from windvane.service.schemas import (
 
 POLICY_NAME = "windvane"
 POLICY_CODE = "InvalidPolicyContract"
+IDS = WholeNumbers(0, 2**63 - 1)
+PAGE_SIZES = WholeNumbers(1, MAX_PAGE_DECISIONS)
+SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
+DEFAULTS = StreamQuery()
+QUERIES = (
+    Query("after", {"type": "integer", "minimum": IDS.least, "maximum": IDS.most}),
+    Query("limit", {"type": "integer", "minimum": PAGE_SIZES.least, "maximum": PAGE_SIZES.most}),
+    Query("wait", {"type": "number", "minimum": 0, "maximum": MAX_WAIT_SECONDS}),
+    Query("final", {"type": "boolean"}),
+)
+LoopName = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{LOOP_NAME.pattern}$"})]
 _decode_policy = msgspec.json.Decoder(PolicyConfiguration).decode
+
+
+class NewLoop(msgspec.Struct, forbid_unknown_fields=True):
+    """A loop to create, as the API documents it."""
+
+    name: LoopName
+    settings: LoopSettings = LoopSettings()
+
+
+class NewLoopBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A loop to create; its settings are not checked yet, because defaults depend on them."""
+
+    name: LoopName
+    settings: dict[str, object] = {}
+
+
+class LoopInfo(msgspec.Struct):
+    """A loop and its settings."""
+
+    name: str
+    created: datetime
+    settings: LoopSettings
+
+
+_decode_new_loop = msgspec.json.Decoder(NewLoopBody).decode
+
+
+async def list_loops(request: Request) -> Response:
+    """GET loops."""
+    rows = await asyncio.to_thread(get_service(request).store.list_loops)
+    return json_response(
+        [
+            LoopInfo(row.name, to_datetime(row.created), LoopSettings.from_json(row.settings))
+            for row in rows
+        ]
+    )
+
+
+async def create_loop(request: Request) -> Response:
+    """POST loops."""
+    body = await read_body(request.scope, request.receive)
+    new = parse_body(_decode_new_loop, body, "InvalidServiceConfiguration")
+    try:
+        settings = LoopSettings.from_names(new.settings)
+    except SettingError as reason:
+        raise LoopSettingsError(str(reason), "settings") from None
+    loop = await get_service(request).create_loop(new.name, settings, "http")
+    return json_response(LoopInfo(loop.name, to_datetime(loop.created), loop.settings), 201)
 
 
 class ServiceConfiguration(LoopSettings, frozen=True, kw_only=True, rename="camel"):
@@ -54,7 +124,7 @@ async def get_settings(request: Request) -> Response:
 async def put_settings(request: Request) -> Response:
     """PUT configurations/service: change some settings."""
     code = "InvalidServiceConfiguration"
-    changes = parse_body(msgspec.json.decode, await read_body(request.receive), code)
+    changes = parse_body(msgspec.json.decode, await read_body(request.scope, request.receive), code)
     if not isinstance(changes, dict):
         raise bad_request(code, "the body must be an object")
     service = get_service(request)
@@ -74,7 +144,7 @@ def _describe_policy(settings: LoopSettings, name: str = POLICY_NAME) -> PolicyC
 async def put_policy(request: Request) -> Response:
     """PUT configurations/policy: change the settings that make the policy."""
     loop = await _get_loop(request)
-    body = parse_body(_decode_policy, await read_body(request.receive), POLICY_CODE)
+    body = parse_body(_decode_policy, await read_body(request.scope, request.receive), POLICY_CODE)
     try:
         settings = read_policy(body.arguments, loop.settings)
     except (SettingError, LoopSettingsError) as reason:
@@ -129,6 +199,40 @@ async def get_logs_properties(request: Request) -> Response:
     span = await asyncio.to_thread(loop.store.find_time_span, loop.id)
     dates = DateRange(to_datetime(span.since), to_datetime(span.until)) if span else None
     return json_response(LogsProperties(dates))
+
+
+async def get_decisions(request: Request) -> Response:
+    """GET decisions: a page of decisions; `wait` lets an empty page wait for the next decision."""
+    service = get_service(request)
+    loop = await service.get_loop(get_loop_name(request.scope))
+    query = StreamQuery(
+        after=read_whole_number(request, "after", DEFAULTS.after, IDS),
+        limit=read_whole_number(request, "limit", DEFAULTS.limit, PAGE_SIZES),
+        wait_seconds=_read_wait(request),
+        only_final=_read_flag(request, "final"),
+    )
+    page = await service.decision_stream.read(
+        loop, query, msgspec.json.encode, request.is_disconnected
+    )
+    return Response(page, media_type=JSON_MEDIA_TYPE)
+
+
+def _read_wait(request: Request) -> float:
+    text = request.query_params.get("wait")
+    if text is None:
+        return DEFAULTS.wait_seconds
+    if not SECONDS.fullmatch(text) or not float(text) <= MAX_WAIT_SECONDS:
+        message = f"wait must be seconds in [0, {MAX_WAIT_SECONDS}], got {text[:40]!r}"
+        raise bad_request("BadRequest", message, "wait")
+    return float(text)
+
+
+def _read_flag(request: Request, name: str) -> bool:
+    text = request.query_params.get(name, "false")
+    if text not in ("true", "false"):
+        message = f"{name} must be true or false, got {text[:40]!r}"
+        raise bad_request("BadRequest", message, name)
+    return text == "true"
 
 
 def refuse(reason: str) -> Handler:

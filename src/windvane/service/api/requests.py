@@ -1,5 +1,6 @@
-"""What handlers need of a request: its service, loop, headers, query and body."""
+"""What handlers need: service, loop, headers, query and body of a request, and JSON responses."""
 
+import asyncio
 import re
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
@@ -7,13 +8,17 @@ from urllib.parse import parse_qs
 
 import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope
 
-from windvane.service.api.errors import bad_request
+from windvane.service.api.errors import ApiError, bad_request
 from windvane.service.invalid_values import describe_invalid_value
 from windvane.service.loops.service import Service
 
+JSON_MEDIA_TYPE = "application/json; charset=utf-8"
 MAX_BODY_BYTES = 1 << 20
+BODY_TIMEOUT_SECONDS = 30.0  # until all of a body must have arrived
+BODY_IS_READ = "windvane.body_is_read"  # in the scope of a request
 DEFAULT_LOOP = "default"
 
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
@@ -70,8 +75,25 @@ def read_whole_number(request: Request, name: str, default: int, bounds: WholeNu
     return int(text)
 
 
-async def read_body(receive: Receive) -> bytes:
-    """The body of a request; reading stops as soon as the body is too large."""
+def json_response(content: object, status: int = 200) -> Response:
+    """A response with a value as its JSON body."""
+    return Response(msgspec.json.encode(content), status, media_type=JSON_MEDIA_TYPE)
+
+
+async def read_body(scope: Scope, receive: Receive) -> bytes:
+    """The body of a request, which must arrive in time."""
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_SECONDS):
+            body = await _join_body(receive)
+    except TimeoutError:
+        message = f"the body did not arrive within {BODY_TIMEOUT_SECONDS:g} seconds"
+        raise ApiError(408, "BadRequest", message, headers={"connection": "close"}) from None
+    scope[BODY_IS_READ] = True
+    return body
+
+
+async def _join_body(receive: Receive) -> bytes:
+    """Join the parts of a body; reading stops as soon as the body is too large."""
     parts = []
     size = 0
     more = True

@@ -1,37 +1,20 @@
 """The route table: every endpoint of the service, one row for each method of a path.
 
-From the table follow Starlette's routes, the role that a request needs, the short way of hot
-requests, the labels of metrics and the OpenAPI document.
+From the table follow the handler of a request, the role that it needs, the labels of metrics and
+the OpenAPI document.
 """
 
 import re
-from collections.abc import Iterable
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, compile_path
+from starlette.routing import compile_path
 
-from windvane.service.api import (
-    dashboard,
-    decision_stream,
-    events,
-    health,
-    loops,
-    management,
-    openapi,
-    reward_batches,
-)
-from windvane.service.api.endpoint import (
-    Documentation,
-    Endpoint,
-    Handler,
-    Media,
-    Refusal,
-    Role,
-)
+from windvane.service.api import dashboard, events, health, management, openapi
+from windvane.service.api.endpoint import Documentation, Endpoint, Media, Refusal, Role
 from windvane.service.api.evaluation_routes import EVALUATION_ENDPOINTS
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import (
@@ -83,16 +66,16 @@ LOOP_ENDPOINTS = (
         document=Documentation("Activate a decision", 204),
     ),
     Endpoint(
-        "POST", "/rewards", reward_batches.put_rewards, "rank", metric="rewards",
+        "POST", "/rewards", events.put_rewards, "rank", metric="rewards",
         document=Documentation(
             "Reward many decisions at once", 200, RewardBatchResponse, RewardBatchRequest
         ),
     ),
     Endpoint(
-        "GET", "/decisions", decision_stream.get_decisions, "read",
+        "GET", "/decisions", management.get_decisions, "read",
         document=Documentation(
             "Read decisions and their rewards in the order of the log", 200, DecisionPage,
-            queries=decision_stream.QUERIES,
+            queries=management.QUERIES,
         ),
     ),
     Endpoint(
@@ -167,13 +150,13 @@ SERVICE_ENDPOINTS = (
         is_costly=True,
     ),
     Endpoint(
-        "GET", "/loops", loops.list_loops, "read", per_loop=False,
-        document=Documentation("List the loops", 200, list[loops.LoopInfo]),
+        "GET", "/loops", management.list_loops, "read", per_loop=False,
+        document=Documentation("List the loops", 200, list[management.LoopInfo]),
         is_costly=True,
     ),
     Endpoint(
-        "POST", "/loops", loops.create_loop, "admin", per_loop=False,
-        document=Documentation("Create a loop", 201, loops.LoopInfo, loops.NewLoop),
+        "POST", "/loops", management.create_loop, "admin", per_loop=False,
+        document=Documentation("Create a loop", 201, management.LoopInfo, management.NewLoop),
         is_costly=True,
     ),
     Endpoint("GET", "/openapi.json", get_openapi, None, per_loop=False),
@@ -253,36 +236,10 @@ def find_needed_role(method: str, match: Match | None) -> Role | None:
     return "read" if method in ("GET", "HEAD") else "admin"
 
 
-def build_routes() -> list[Route]:
-    """Starlette's routes; those of a loop exist with every prefix."""
-    versions = (*(f"/{version}" for version in VERSIONS), "")
-    prefixes = [loop + API_PREFIX + version for loop in ("", LOOP_PREFIX) for version in versions]
-    routes = _route_group(SERVICE_ENDPOINTS, "")
-    for prefix in prefixes:
-        routes += _route_group(LOOP_ENDPOINTS, prefix)
-    return routes
-
-
-def _route_group(endpoints: Iterable[Endpoint], prefix: str) -> list[Route]:
-    """One route for each path, so that a wrong method is answered with all that the path has."""
-    by_path: dict[str, dict[str, Handler | events.EventEndpoint]] = {}
-    for endpoint in endpoints:
-        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint.handler
-    return [
-        Route(prefix + path, _choose_by_method(handlers), methods=list(handlers))
-        for path, handlers in by_path.items()
-    ]
-
-
-def _choose_by_method(handlers: dict[str, Handler | events.EventEndpoint]) -> Any:
-    if len(handlers) == 1:
-        return next(iter(handlers.values()))
-
-    async def handle(request: Request) -> Response:
-        method = "GET" if request.method == "HEAD" else request.method
-        return await cast(Handler, handlers[method])(request)
-
-    return handle
+def list_methods(path: str) -> list[str]:
+    """The methods that a path has, in alphabetical order."""
+    methods = {method for method, pattern, _ in _PATTERNS if pattern.fullmatch(path)}
+    return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
 
 
 @cache
