@@ -15,7 +15,7 @@ from windvane.evaluation.log_batch import Log
 from windvane.evaluation.ray_tasks import RayTask, check_installed, connect_to_ray, run_tasks, share
 
 LOCAL = "threads"
-CANDIDATES_PER_TASK = 4  # that learn; they share one pass over the log
+CANDIDATES_PER_TASK = 4  # learning candidates that share one pass over the log
 
 
 def evaluate_on(

@@ -26,12 +26,12 @@ HALF_LIVES = ("1 hour", "6 hours", "1 day", "4 days", "14 days", "90 days", "nev
 EXPLORATIONS = (0.02, 0.1)
 FIRST_PART = 0.7  # share of the time of the log in which the grid is compared
 CONFIRMED = 3  # how many learners are confirmed on the last part
-FEWEST_ROWS = 200  # of a log that can be tuned on
+FEWEST_ROWS = 200  # a shorter log is refused
 LARGEST_HALF_LIFE = 2.0  # times the log's length; a longer one hardly differs from never
 
 
 @dataclass(frozen=True)
-class Tuning:
+class LearnerTuning:
     """What was tried, and what is recommended."""
 
     grid: Evaluation  # all learners, on the first part of the log
@@ -86,7 +86,7 @@ def tune(
     explorations: Sequence[float] = EXPLORATIONS,
     on: str = LOCAL,
     progress: Callable[[EvaluationProgress], None] | None = None,
-) -> Tuning:
+) -> LearnerTuning:
     """Find the half-life and the share of exploration that would have earned most."""
     settings = settings or EvaluationSettings()
     counts = survey_log(log, settings.period).counts
@@ -105,7 +105,7 @@ def tune(
     last = settings._replace(scored_since=split, level=settings.level / len(finalists))
     held_out = evaluate_on(on, log, [make_fixed("logged"), *finalists], last, progress)
     best = max(held_out.policies[1:], key=lambda policy: policy.value.value)
-    return Tuning(grid, held_out, split, best)
+    return LearnerTuning(grid, held_out, split, best)
 
 
 def make_grid(

@@ -60,7 +60,7 @@ NO_ROWS = np.zeros(4)
 RHO = 1.0  # ρ: the boundary is tightest if V is a small multiple of ρ
 STIRLING_FROM = 16.0  # the series of the log-gamma function has all digits from here on
 MAX_NEWTON_STEPS = 100
-BOUNDARY_TOLERANCE = 1e-13  # of the boundary, relative
+BOUNDARY_TOLERANCE = 1e-13  # relative error of the boundary
 LOG_GAMMA_RHO = float(np.log(gammainc(RHO, RHO)) + gammaln(RHO))  # log γ(ρ, ρ)
 
 
@@ -191,18 +191,13 @@ class ConfidenceSequence:
 
     def bound_value(self, alpha: float = 0.05) -> tuple[Floats, Floats]:
         """The ends of the interval of the running mean of the value, (...,) each."""
-        low = np.clip(self.bound_below(LOW, alpha / 2), 0, 1)
-        high = np.clip(1 - self.bound_below(HIGH, alpha / 2), 0, 1)
-        return (
-            self.range.low + low * self.range.width,
-            self.range.low + high * self.range.width,
-        )
+        sides = (self.bound_below(side, alpha / 2) for side in (LOW, HIGH))
+        return self.range.unscale_value(*sides)
 
     def bound_gain(self, alpha: float = 0.05) -> tuple[Floats, Floats]:
         """The ends of the interval of the mean gain over the logged policy, (...,) each."""
-        low = np.clip(self.bound_below(ABOVE, alpha / 2), -1, 1)
-        high = np.clip(-self.bound_below(BELOW, alpha / 2), -1, 1)
-        return low * self.range.width, high * self.range.width
+        sides = (self.bound_below(side, alpha / 2) for side in (ABOVE, BELOW))
+        return self.range.unscale_gain(*sides)
 
     def find_scale(self, side: int) -> float:
         """The number (1 + ℓ) · (largest coefficient), by which the terms of a side are divided."""

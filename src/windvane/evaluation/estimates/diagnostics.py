@@ -14,7 +14,7 @@ FEW_EFFECTIVE_ROWS = 100  # below, an interval of a standard error is not to be 
 UNSUPPORTED_LIMIT = 0.001  # mean probability of actions that are never logged
 DEGRADED_LIMIT = 0.01
 DEFAULTED_LIMIT = 0.95
-DOMINANT_SHARE = 0.1  # of all weights, in one decision
+DOMINANT_SHARE = 0.1  # share of all weights that one decision may have
 
 
 @dataclass

@@ -33,7 +33,7 @@ from windvane.types import Floats, Places
 
 TERMS = ("one", "reward", "weight", "weighted_reward", "model", "correction")
 ONE, REWARD, WEIGHT, WEIGHTED_REWARD, MODEL, CORRECTION = range(6)
-PAIRS = [(i, j) for i in range(6) for j in range(i, 6)]  # of terms, in the order of `products`
+PAIRS = [(i, j) for i in range(6) for j in range(i, 6)]  # terms, in the order of `products`
 PAIR_PLACES = np.zeros((6, 6), dtype=np.int64)  # from two terms to their place in `products`
 for _place, (_i, _j) in enumerate(PAIRS):
     PAIR_PLACES[_i, _j] = PAIR_PLACES[_j, _i] = _place
@@ -57,6 +57,15 @@ class RewardRange(NamedTuple):
     def contains(self, other: "RewardRange") -> bool:
         """Whether another range lies inside this one."""
         return self.low <= other.low and other.high <= self.high
+
+    def unscale_value(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """The ends of a value, from lower bounds of r and of 1 − r scaled to [0, 1]."""
+        ends = np.clip(low, 0, 1), np.clip(1 - high, 0, 1)
+        return self.low + ends[0] * self.width, self.low + ends[1] * self.width
+
+    def unscale_gain(self, above: Floats, below: Floats) -> tuple[Floats, Floats]:
+        """The ends of a gain, from lower bounds of the gain and of the loss, scaled likewise."""
+        return np.clip(above, -1, 1) * self.width, np.clip(-below, -1, 1) * self.width
 
 
 UNIT_RANGE = RewardRange(0.0, 1.0)

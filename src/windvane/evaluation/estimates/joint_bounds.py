@@ -30,7 +30,7 @@ from windvane.evaluation.estimates.confidence_sequence import (
 from windvane.evaluation.estimates.result import Gain, Interval, Verdict
 from windvane.types import Floats
 
-BISECTIONS = 30  # of an interval that is mostly shorter than 0.1
+BISECTIONS = 30  # steps of the bisection of an interval, mostly shorter than 0.1
 MOST_ROWS = 1e12  # more cannot be waited for
 
 
@@ -38,20 +38,16 @@ def bound_value(
     sequences: Sequence[ConfidenceSequence], alpha: float = 0.05
 ) -> tuple[Floats, Floats]:
     """The ends of the interval of the running mean of the value, (...,) each."""
-    rewards = sequences[0].range
-    low = np.clip(_bound_below(sequences, LOW, alpha / 2), 0, 1)
-    high = np.clip(1 - _bound_below(sequences, HIGH, alpha / 2), 0, 1)
-    return rewards.low + low * rewards.width, rewards.low + high * rewards.width
+    sides = (_bound_below(sequences, side, alpha / 2) for side in (LOW, HIGH))
+    return sequences[0].range.unscale_value(*sides)
 
 
 def bound_gain(
     sequences: Sequence[ConfidenceSequence], alpha: float = 0.05
 ) -> tuple[Floats, Floats]:
     """The ends of the interval of the mean gain over the logged policy, (...,) each."""
-    width = sequences[0].range.width
-    low = np.clip(_bound_below(sequences, ABOVE, alpha / 2), -1, 1)
-    high = np.clip(-_bound_below(sequences, BELOW, alpha / 2), -1, 1)
-    return low * width, high * width
+    sides = (_bound_below(sequences, side, alpha / 2) for side in (ABOVE, BELOW))
+    return sequences[0].range.unscale_gain(*sides)
 
 
 def compute_log_wealth(

@@ -48,7 +48,7 @@ from windvane.validation import inside, positive
 DEFAULT_RANGES = (RewardRange(0.0, 1.0), RewardRange(-1.0, 1.0))
 DEFAULT_HALF_LIFE = 7 * 86_400.0  # seconds
 CRESSIE_READ = "cressie_read"
-CHUNK_ROWS = 16_384  # whose columns fit into the cache of a core
+CHUNK_ROWS = 16_384  # their columns fit into the cache of a core
 
 
 class PolicyRecord:

@@ -23,7 +23,7 @@ import numpy as np
 from windvane.evaluation.estimates.estimators import UNIT_RANGE, RewardRange
 from windvane.types import Floats
 
-LAST_POWER = 8  # of the series of ψ
+LAST_POWER = 8  # last power in the series of ψ
 POWERS = np.arange(2, LAST_POWER + 2)  # the last one is for the bound of the rest
 LARGEST_LAMBDA = 0.5
 DEVIATIONS = 2.0 ** np.arange(-3, 4)  # standard deviations of X; each is best for one of the λ
@@ -180,12 +180,8 @@ class RecentSums:
 
     def bound_value(self, alpha: float = 0.05) -> tuple[Floats, Floats]:
         """The ends of the interval of Σ g ν / Σ g at the latest time, (...,) each."""
-        low = np.clip(self._bound_below(0, alpha / 2), 0, 1)
-        high = np.clip(1 - self._bound_below(1, alpha / 2), 0, 1)
-        return (
-            self.range.low + low * self.range.width,
-            self.range.low + high * self.range.width,
-        )
+        sides = (self._bound_below(side, alpha / 2) for side in (0, 1))
+        return self.range.unscale_value(*sides)
 
     def _bound_below(self, side: int, alpha: float) -> Floats:
         largest = self.largest_coefficient

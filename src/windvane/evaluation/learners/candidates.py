@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 Rule = Literal["logged", "first", "random", "action"]
 Clock = Literal["none", "rounds", "time", "rows"]
-Belief = Literal["full", "diagonal", "logistic", "poisson"]
-FULL_DIM = 128  # of hashed features, as the service has it
+BeliefName = Literal["full", "diagonal", "logistic", "poisson"]
+FULL_DIM = 128  # numbers of an action, from hashed features
 DIAGONAL_DIM = 2**20
 DEFAULT_DRIFT = 1.0  # the total movement of θ for which a named policy is tuned
 
@@ -96,7 +96,7 @@ Candidate = FixedCandidate | LearnerCandidate | PolicyCandidate
 class PolicyMaker:
     """Makes a policy of a memory and an exploration."""
 
-    belief: Belief
+    belief: BeliefName
     memory: Memory
     exploration: Exploration
     dim: int
@@ -185,7 +185,7 @@ def make_learner(
 def make_policy(
     memory: Memory,
     exploration: Exploration,
-    belief: Belief = "full",
+    belief: BeliefName = "full",
     dim: int | None = None,
     ridge: float = 1.0,
     floor: float = 0.0,
@@ -276,7 +276,7 @@ def _find_clock_of_memory(memory: Memory) -> Clock:
     return "none" if memory.kind.clock == "none" else "rounds"
 
 
-def _check_link(belief: Belief, exploration: Exploration) -> None:
+def _check_link(belief: BeliefName, exploration: Exploration) -> None:
     if belief not in ("logistic", "poisson"):
         return
     if not exploration.kind.works_with_link or exploration.pseudo != "normal":
@@ -286,7 +286,12 @@ def _check_link(belief: Belief, exploration: Exploration) -> None:
 
 
 def _describe(
-    memory: Memory, exploration: Exploration, belief: Belief, dim: int, ridge: float, floor: float
+    memory: Memory,
+    exploration: Exploration,
+    belief: BeliefName,
+    dim: int,
+    ridge: float,
+    floor: float,
 ) -> str:
     """The text of a policy, as `read_candidate` reads it."""
     pair = f"{memory!r} * {exploration!r}"

@@ -20,7 +20,7 @@ from windvane.features.packed_features import PackedActions, join_sides, pack_ac
 from windvane.learner import Learner
 from windvane.types import Floats, Places, UnsignedIntegers
 
-MAX_BLOCK_ACTIONS = 4096  # of all rows of a block: 4 MiB if an action has 128 numbers
+MAX_BLOCK_ACTIONS = 4096  # actions of all rows: 4 MiB if an action has 128 numbers
 
 
 class SparseEntries(NamedTuple):

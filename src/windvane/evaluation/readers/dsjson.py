@@ -34,9 +34,9 @@ from windvane.evaluation.readers.file_log import FilePart
 from windvane.evaluation.readers.rows import APPRENTICE, NEVER_ACTIVATED, ORPHAN_REWARDS, RowReport
 from windvane.evaluation.readers.text_files import (
     BatchBuilder,
-    DecisionRow,
     Line,
     LineStream,
+    LogRow,
     parse_time,
 )
 
@@ -89,7 +89,7 @@ class Outcome(msgspec.Struct):
     observations: list[Observation] | None = msgspec.field(default=None, name="_o")
 
 
-class Event(msgspec.Struct):
+class DsjsonEvent(msgspec.Struct):
     """A line."""
 
     c: msgspec.Raw = msgspec.Raw(b"")
@@ -110,7 +110,7 @@ class Event(msgspec.Struct):
     orphan_reward: object = msgspec.field(default=None, name="RewardValue")
 
 
-_decode_event = msgspec.json.Decoder(Event).decode
+_decode_event = msgspec.json.Decoder(DsjsonEvent).decode
 _decode_request = msgspec.json.Decoder(Request).decode
 
 
@@ -118,7 +118,7 @@ class BadLineError(ValueError):
     """A line cannot be used; the message is the reason."""
 
 
-class Slot(msgspec.Struct):
+class DsjsonSlot(msgspec.Struct):
     """One decision of a line: a whole line without slots, or one slot."""
 
     ranking: Sequence[int]  # places from 0, the chosen one first
@@ -201,11 +201,11 @@ class LineParser:
     def _add(
         self,
         line: Line,
-        event: Event,
+        event: DsjsonEvent,
         time: float,
         ids: list[str],
         request: Request,
-        slot: Slot,
+        slot: DsjsonSlot,
         number: int,
         taken: set[int],
     ) -> int:
@@ -225,7 +225,7 @@ class LineParser:
         cost = slot.cost if slot.true_cost is None else slot.true_cost
         has_slots = event.outcomes is not None
         self.builder.add(
-            DecisionRow(
+            LogRow(
                 event_id=f"{event.id}/{request.slots[number].id}" if has_slots else event.id,
                 time=time,
                 reward=NAN if cost is None else 0.0 - cost,  # without −0.0
@@ -241,7 +241,7 @@ class LineParser:
         )
         return chosen
 
-    def _notice_mode(self, slot: Slot) -> None:
+    def _notice_mode(self, slot: DsjsonSlot) -> None:
         if slot.cost is None or slot.true_cost is None:
             return
         imitation = -1.0 if slot.ranking[0] == slot.baseline else 0.0
@@ -251,7 +251,7 @@ class LineParser:
             self._is_apprentice = False
 
 
-def _read_single(event: Event) -> list[Slot]:
+def _read_single(event: DsjsonEvent) -> list[DsjsonSlot]:
     """The decision of a line without slots; its places count from 1."""
     ranking, probabilities = event.ranking, event.probabilities
     if ranking is None or probabilities is None:
@@ -270,10 +270,10 @@ def _read_single(event: Event) -> list[Slot]:
                 f"got {event.probability:g} and {probabilities[0]:g}"
             )
     places = [action - 1 for action in ranking]
-    return [Slot(places, probabilities, event.cost, event.true_cost, event.observations, 0)]
+    return [DsjsonSlot(places, probabilities, event.cost, event.true_cost, event.observations, 0)]
 
 
-def _read_slots(event: Event, request: Request) -> list[Slot]:
+def _read_slots(event: DsjsonEvent, request: Request) -> list[DsjsonSlot]:
     """The decisions of a line with slots; their places count from 0."""
     outcomes = event.outcomes or []
     if len(outcomes) != len(request.slots):
@@ -295,11 +295,11 @@ def _read_slots(event: Event, request: Request) -> list[Slot]:
         baselines = event.baselines or []
         baseline = baselines[number] if number < len(baselines) else number
         costs = (outcome.cost, outcome.true_cost)
-        slots.append(Slot(places, probabilities, *costs, outcome.observations, baseline))
+        slots.append(DsjsonSlot(places, probabilities, *costs, outcome.observations, baseline))
     return slots
 
 
-def _check_ranking(slot: Slot, count: int) -> None:
+def _check_ranking(slot: DsjsonSlot, count: int) -> None:
     for place in (*slot.ranking, slot.baseline):
         if not 0 <= place < count:
             message = f"every ranked action must be one of the {count} offered ones"

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 MICROSECONDS_PER_SECOND = 1e6
 SEPARATORS = ",\t;"
-MAX_RECORD_LINES = 100  # of a field with line breaks; a longer one has a quote that is not closed
+MAX_RECORD_LINES = 100  # a longer record has a quote that is not closed
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 PARQUET_MAGIC = b"PAR1"
-TYPES_FROM_ROWS = 10_000  # of a CSV file
-NEARLY_ALL = 0.99  # of the values of a column; the rows of the others are bad
+TYPES_FROM_ROWS = 10_000  # first rows of a CSV file
+NEARLY_ALL = 0.99  # share of a column's values that fit its type; other rows are bad
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from windvane.errors import SettingError
 from windvane.evaluation.log_batch import DecisionFeatures, LoggedAction
 from windvane.evaluation.readers.column_mapping import ColumnMapping, map_columns
-from windvane.evaluation.readers.table import FeatureReader, Offers, TableFeatures, TableReader
+from windvane.evaluation.readers.table import Offers, ReadFeatures, TableFeatures, TableReader
 
 if TYPE_CHECKING:
     import polars as pl
@@ -56,7 +56,7 @@ class OpenBanditReader(TableReader):
             context += f";{AFFINITY}*"
         return map_columns(COLUMNS | {"context": context}, names)
 
-    def make_feature_reader(self, frame: "pl.DataFrame", offers: Offers) -> FeatureReader:
+    def make_feature_reader(self, frame: "pl.DataFrame", offers: Offers) -> ReadFeatures:
         """Make what reads the features of a row."""
         table = TableFeatures(frame, self.mapping, offers)
 

@@ -39,8 +39,8 @@ _decode_numbers = msgspec.json.Decoder(list[float]).decode
 MAX_ACTIONS_PER_ROW = 100_000
 FIRST_PASS_ROWS = 20_000
 MAX_SEEN_ACTIONS = 10_000
-MAX_BATCH_ACTIONS = 2_000_000  # of all rows of a batch
-FeatureReader = Callable[[int], DecisionFeatures]
+MAX_BATCH_ACTIONS = 2_000_000  # actions of all rows of a batch
+ReadFeatures = Callable[[int], DecisionFeatures]
 
 
 class TableRows:
@@ -393,7 +393,7 @@ class TableReader:
             offers = find_offers(rows, self.mapping, self.ids)
             yield FilePart(self._make_batch(path, rows, offers), share)
 
-    def make_feature_reader(self, frame: "pl.DataFrame", offers: Offers) -> FeatureReader | None:
+    def make_feature_reader(self, frame: "pl.DataFrame", offers: Offers) -> ReadFeatures | None:
         """Make what reads the features of a row; None if the table has no features."""
         if not self.mapping.context and not self.mapping.context_json:
             return None

@@ -17,7 +17,7 @@ from windvane.evaluation.readers.rows import RowReport
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_LINE_BYTES = 16 * 2**20  # a longer line is a bad row
 BUFFER_BYTES = 2**18
-MAX_BATCH_BYTES = 16 * 2**20  # of the text of the features
+MAX_BATCH_BYTES = 16 * 2**20  # text of the features
 Item = TypeVar("Item")
 
 
@@ -81,7 +81,7 @@ def _decompress(file: BinaryIO) -> BinaryIO:
     return gzip.GzipFile(fileobj=file) if magic == GZIP_MAGIC else file  # type: ignore[return-value]
 
 
-class DecisionRow(NamedTuple):
+class LogRow(NamedTuple):
     """One decision of a log, before it is checked."""
 
     event_id: str
@@ -106,7 +106,7 @@ class BatchBuilder:
         self._clear()
 
     def _clear(self) -> None:
-        self._rows: list[DecisionRow] = []
+        self._rows: list[LogRow] = []
         self._bytes = 0
 
     @property
@@ -114,7 +114,7 @@ class BatchBuilder:
         """Whether a batch should be made now."""
         return len(self._rows) >= self.batch_rows or self._bytes >= MAX_BATCH_BYTES
 
-    def add(self, row: DecisionRow) -> None:
+    def add(self, row: LogRow) -> None:
         """Add a decision."""
         self._rows.append(row)
         self._bytes += row.text_bytes

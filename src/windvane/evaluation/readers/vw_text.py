@@ -30,9 +30,9 @@ from windvane.evaluation.readers.file_log import FilePart
 from windvane.evaluation.readers.rows import RowReport
 from windvane.evaluation.readers.text_files import (
     BatchBuilder,
-    DecisionRow,
     Line,
     LineStream,
+    LogRow,
     read_start,
 )
 
@@ -168,7 +168,7 @@ def _add_event(
     if 0 <= chosen < count:
         probabilities[chosen] = label.probability
     builder.add(
-        DecisionRow(
+        LogRow(
             event_id=event_id,
             time=0.0,
             reward=0.0 - label.cost,

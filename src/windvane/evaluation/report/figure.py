@@ -22,10 +22,10 @@ from windvane._terminal.figures import (
 from windvane.evaluation.estimates.result import Evaluation, PolicyResult
 from windvane.evaluation.estimates.value_series import INTERVAL_MINUTES, SeriesPoint
 
-MOST_POINTS = 24  # of a curve
+MOST_POINTS = 24  # points of a curve
 FEWEST_ROWS_PER_POINT = 30
 MOST_CURVES = 8
-MOST_LETTERS = 44  # of a policy's name
+MOST_LETTERS = 44  # letters of a policy's name
 
 
 def draw_evaluation(evaluation: Evaluation) -> Figure:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from windvane._terminal.tables import Cell, format_table
 from windvane.evaluation.estimates.result import Evaluation, PolicyResult
-from windvane.evaluation.tuning import Tuning
+from windvane.evaluation.tuning import LearnerTuning
 
 
 def format_evaluation(evaluation: Evaluation) -> str:
@@ -29,7 +29,7 @@ def list_sentences(evaluation: Evaluation) -> Iterator[str]:
             yield f"{policy.name}: {sentence}"
 
 
-def format_tuning(tuning: Tuning) -> str:
+def format_tuning(tuning: LearnerTuning) -> str:
     """Both tables of a tuning, and the recommendation."""
     gain = tuning.best.gain
     return "\n\n".join(

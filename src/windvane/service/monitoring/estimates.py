@@ -30,12 +30,12 @@ from windvane.types import Floats
 Integers = npt.NDArray[np.int64]
 Parameter = npt.NDArray[np.float32]  # θ̂, (d,)
 NAN = float("nan")
-MAX_BINS = 60  # and one more if the first bin begins before the first entry
+MAX_BINS = 60  # one more if the first bin begins before the first entry
 MIN_BINS = 6
 DECISIONS_PER_BIN = 10  # on average, or more
 NAMED_ACTIONS = 8  # the most chosen ones; all others are counted together
 BAND_STANDARD_ERRORS = 2.0
-SMOOTHING_BINS = 2  # on either side, from which rare weights are collected
+SMOOTHING_BINS = 2  # bins on either side that are added if weights are rare
 _STEPS = (1, 2, 5, 10, 15, 30)
 BIN_WIDTHS_US = (
     *(100_000, 200_000, 500_000),

@@ -34,7 +34,7 @@ STATUS_WORDS = {  # by status of the log
     "OnlinePolicyRetained": "finished, nothing applied",
 }
 NOT_ASKED = "No evaluation was made yet. It estimates what other policies would have earned."
-Verdict = Literal["reference", "better", "worse", "not yet", "untrusted"]
+ShownVerdict = Literal["reference", "better", "worse", "not yet", "untrusted"]
 MIN_DECIMALS = 3
 MAX_DECIMALS = 6
 SECONDS_PER_DAY = 86_400.0
@@ -73,7 +73,7 @@ class PolicyLine(PageStruct, frozen=True):
     text: str  # as it was written
     sentence: str  # how much more or less than the loop
     value_sentence: str  # empty if a replay weighted the decisions
-    verdict: Verdict
+    verdict: ShownVerdict
     verdict_words: str
     value: float
     low: float  # ends of the interval of the value
@@ -221,7 +221,7 @@ def _build_line(
     low, high = result["sequence"]
     is_reference = policy.source == "Online"
     problems = policy.problems or ([doubt] if doubt and not is_reference else [])
-    verdict: Verdict = "untrusted" if problems else gain["verdict"]
+    verdict: ShownVerdict = "untrusted" if problems else gain["verdict"]
     verb = "It earned" if is_reference else "It would have earned"
     # A replay weighs the decisions, so that its value cannot be compared with that of the loop.
     value_sentence = "" if result["replay"] else describe_value(verb, value, low, high)
