@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import validation
-from windvane._equality import are_equal
 from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
 from windvane.memory import Memory
-from windvane.persistence import Persistent
+from windvane.persistence import Persistent, are_equal
 from windvane.sets.base import ActionSet
 from windvane.sets.finite_arms import Finite
 from windvane.types import Floats, Places

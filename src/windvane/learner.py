@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from windvane import policy_file, validation
+from windvane import persistence, validation
 from windvane.beliefs.bank.bank import HALF_LIVES, BeliefBank
 from windvane.beliefs.bank.choosing import Ranking
 from windvane.beliefs.bank.feature_parts import PackedSides, pick_action
@@ -304,7 +304,7 @@ class Learner(Persistent):
         listed = list(totals.items())
         return [Contribution(*listed[place]) for place in order]
 
-    def export_settings(self) -> policy_file.Header:
+    def export_settings(self) -> persistence.Header:
         return {
             "half_life": self.half_life,
             "exploration": self.exploration,
@@ -312,7 +312,7 @@ class Learner(Persistent):
             "array_size": self.array_size,
         }
 
-    def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+    def export_state(self) -> tuple[persistence.Header, persistence.Arrays]:
         header, arrays = self.bank.export_state()
         open_rounds = np.array(sorted(self._open), dtype=np.int64)
         return (
@@ -321,7 +321,7 @@ class Learner(Persistent):
         )
 
     @classmethod
-    def from_settings(cls, header: policy_file.Header, arrays: policy_file.Arrays) -> Self:
+    def from_settings(cls, header: persistence.Header, arrays: persistence.Arrays) -> Self:
         return cls(
             half_life=header["half_life"],
             exploration=header["exploration"],
@@ -330,7 +330,7 @@ class Learner(Persistent):
             seed=0,
         )
 
-    def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
+    def restore_state(self, header: persistence.Header, arrays: persistence.Arrays) -> None:
         column, _, since = header["lead"]
         validation.whole("load", "the column of lead", column, least=0)
         validation.real("load", "the time of lead", since)
@@ -347,7 +347,7 @@ class Learner(Persistent):
             raise ValueError("its open rounds are out of bounds")
         self._open = set(open_rounds.tolist())
 
-    def _comparable_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+    def _comparable_state(self) -> tuple[persistence.Header, persistence.Arrays]:
         """Return the state with the weights in the order of their keys."""
         header, arrays = self.export_state()
         tables = {"weight_keys": "weight_sums", "group_keys": "evidence", "scale_keys": "scales"}

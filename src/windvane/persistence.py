@@ -1,15 +1,38 @@
-"""Persistent: what can be saved, loaded, copied, pickled and compared."""
+"""Persistent: what can be saved, loaded, copied, pickled and compared.
+
+A saved policy is an uncompressed zip archive: `policy.json` with the settings, the counters and a
+checksum, and one `.npy` for each array. It is safe to open even if its origin is unknown: reading
+never runs anything that the file contains.
+"""
 
 import copy
+import hashlib
+import io
+import json
+import os
 from abc import ABC, abstractmethod
 from os import PathLike
-from typing import BinaryIO, ClassVar, Self
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar, Self
 
 import numpy as np
 
-from windvane import policy_file
-from windvane._equality import are_equal
+from windvane._files import replace_file
 from windvane.errors import FileError
+
+FORMATS = {  # the name of the format in the file, by class
+    "Policy": "windvane policy",
+    "DiagonalPolicy": "windvane diagonal policy",
+    "GeneralizedPolicy": "windvane generalized policy",
+    "Adaptive": "windvane adaptive policy",
+    "Learner": "windvane learner",
+}
+VERSION = 1
+HEADER = "policy.json"
+Array = np.ndarray[Any, np.dtype[Any]]
+Arrays = dict[str, Array]
+Header = dict[str, Any]
+Target = str | PathLike[str] | BinaryIO
 
 
 class Persistent(ABC):
@@ -20,27 +43,27 @@ class Persistent(ABC):
     equal if class, settings and state are equal: key, round, open rounds and everything learned.
     """
 
-    FILE_KIND: ClassVar[str]  # the kind of a saved file, as policy_file names it
+    FILE_KIND: ClassVar[str]  # the kind of a saved file, as FORMATS names it
     COMPILED: ClassVar[tuple[str, ...]] = ()  # attributes that `_bind_kernels` sets
 
     @abstractmethod
-    def export_settings(self) -> policy_file.Header:
+    def export_settings(self) -> Header:
         """Return the settings as the header of a saved file holds them."""
 
     @abstractmethod
-    def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+    def export_state(self) -> tuple[Header, Arrays]:
         """Return everything beyond the settings, as a saved file holds it."""
 
     @classmethod
     @abstractmethod
-    def from_settings(cls, header: policy_file.Header, arrays: policy_file.Arrays) -> Self:
+    def from_settings(cls, header: Header, arrays: Arrays) -> Self:
         """Make a policy that has learned nothing from the settings in a saved header.
 
         The arrays bound its size: a small file must not make a large policy.
         """
 
     @abstractmethod
-    def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
+    def restore_state(self, header: Header, arrays: Arrays) -> None:
         """Take over a saved state if it fits the settings; raise ValueError if it does not."""
 
     def save(self, path: str | PathLike[str] | BinaryIO) -> None:
@@ -49,18 +72,18 @@ class Persistent(ABC):
         A path is replaced atomically: a reader sees the old file or the whole new one.
         """
         header, arrays = self.export_state()
-        policy_file.write(path, {**self.export_settings(), **header}, arrays, self.FILE_KIND)
+        write(path, {**self.export_settings(), **header}, arrays, self.FILE_KIND)
 
     @classmethod
     def load(cls, path: str | PathLike[str] | BinaryIO) -> Self:
         """Return the policy in a saved file, which continues bit by bit where it was saved."""
-        header, arrays = policy_file.read(path, cls.FILE_KIND)
+        header, arrays = read(path, cls.FILE_KIND)
         try:
             policy = cls.from_settings(header, arrays)
             policy.restore_state(header, arrays)
         except (KeyError, TypeError, ValueError, MemoryError, OverflowError) as reason:
             raise FileError(
-                f"{policy_file.describe(path)} holds no policy that fits together: {reason}"
+                f"{describe(path)} holds no policy that fits together: {reason}"
             ) from None
         return policy
 
@@ -81,7 +104,7 @@ class Persistent(ABC):
             self._comparable_state(), other._comparable_state()
         )
 
-    def _comparable_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+    def _comparable_state(self) -> tuple[Header, Arrays]:
         """Return the state without the spare room in the arrays of past observations."""
         return self.export_state()
 
@@ -101,3 +124,132 @@ def _own_arrays(value: object) -> object:
     if isinstance(value, tuple) and hasattr(value, "_make"):  # a NamedTuple
         return value._make(map(_own_arrays, value))
     return value
+
+
+def write(target: Target, header: Header, arrays: Arrays, kind: str = "Policy") -> None:
+    """Write a policy to a path or to a binary file that is open for writing.
+
+    A path is replaced atomically: a reader sees the old file or the whole new one.
+    """
+    contents = {f"{name}.npy": _pack(array) for name, array in arrays.items()}
+    full_header = {"format": FORMATS[kind], "version": VERSION, **header}
+    full_header["sha256"] = compute_digest(full_header, contents)
+    if not isinstance(target, str | PathLike):
+        _write_archive(target, full_header, contents)
+        return
+    folder = Path(target).parent
+    if not folder.is_dir():
+        raise FileError(f"save: the folder {folder} does not exist")
+    with replace_file(target) as draft:
+        _write_archive(draft, full_header, contents)
+
+
+def _write_archive(target: Path | BinaryIO, header: Header, contents: dict[str, bytes]) -> None:
+    import zipfile  # imported late: most policies are never saved
+
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(HEADER, json.dumps(header))
+        for name, content in contents.items():
+            archive.writestr(name, content)
+
+
+def read(source: Target, kind: str = "Policy") -> tuple[Header, Arrays]:
+    """Return the header and the arrays of a file of this kind, once its checksum is verified."""
+    import zipfile
+
+    who = describe(source)
+    if isinstance(source, str | PathLike) and not os.path.exists(source):
+        raise FileError(f"{who} does not exist")
+    try:
+        with zipfile.ZipFile(source) as archive:
+            members = archive.infolist()
+            if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+                raise FileError(f"{who} is not a policy that Windvane saved")
+            contents = {member.filename: archive.read(member) for member in members}
+    except FileError:
+        raise
+    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, ValueError) as reason:
+        raise FileError(f"{who} is truncated or not a Windvane file ({reason})") from None
+    header = _parse_header(who, contents.pop(HEADER, b""), kind)
+    if header.pop("sha256", None) != compute_digest(header, contents):
+        raise FileError(f"{who} was changed after it was saved: its checksum does not fit")
+    return header, {name.removesuffix(".npy"): _unpack(who, c) for name, c in contents.items()}
+
+
+def describe(source: Target) -> str:
+    """Return how an error message names a file: `load: folder/policy.npz`."""
+    if isinstance(source, str | PathLike):
+        return f"load: {os.fspath(source)}"
+    return "load: the file"
+
+
+def compute_digest(header: Header, contents: dict[str, bytes]) -> str:
+    """Return the SHA-256 checksum of a header and the arrays beside it."""
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(contents):
+        digest.update(f"{name} {len(contents[name])}\n".encode())
+        digest.update(contents[name])
+    return digest.hexdigest()
+
+
+def _parse_header(who: str, text: bytes, kind: str) -> Header:
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        raise FileError(f"{who} is not a policy that Windvane saved") from None
+    if not isinstance(header, dict) or header.get("format") not in FORMATS.values():
+        raise FileError(f"{who} is not a policy that Windvane saved")
+    actual = next(name for name, format_ in FORMATS.items() if format_ == header["format"])
+    if actual != kind:
+        raise FileError(f"{who} holds a {actual}, not a {kind}: {actual}.load reads it")
+    if header.get("version") != VERSION:
+        raise FileError(
+            f"{who} has format version {header.get('version')!r}, this Windvane reads {VERSION}"
+        )
+    return header
+
+
+def _pack(array: Array) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _unpack(who: str, content: bytes) -> Array:
+    try:
+        return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+    except Exception as reason:  # NumPy raises errors of many classes for a malformed header
+        raise FileError(f"{who} holds an array that cannot be read: {reason}") from None
+
+
+class EqualByContents:
+    """A base class of frozen dataclasses with arrays: they are equal if all their fields are."""
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return are_equal(vars(self), vars(other))
+
+    def __hash__(self) -> int:
+        fields = vars(self).values()
+        return hash(tuple(value for value in fields if not isinstance(value, np.ndarray)))
+
+
+def are_equal(left: object, right: object) -> bool:
+    """Tell if two values are equal; arrays must agree in type, shape and every number."""
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        return (
+            isinstance(left, np.ndarray)
+            and isinstance(right, np.ndarray)
+            and left.dtype == right.dtype
+            and np.array_equal(left, right)
+        )
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(are_equal(left[k], right[k]) for k in left)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return (
+            type(left) is type(right)
+            and len(left) == len(right)
+            and all(map(are_equal, left, right))
+        )
+    return bool(left == right)

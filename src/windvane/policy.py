@@ -7,7 +7,7 @@ from typing import ClassVar, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
-from windvane import policy_file, text_form, validation
+from windvane import persistence, text_form, validation
 from windvane.beliefs.full import layout
 from windvane.beliefs.full.belief import Belief
 from windvane.beliefs.full.belief_arrays import (
@@ -260,7 +260,7 @@ ridge=0.01)
             0,
         )
 
-    def export_settings(self) -> policy_file.Header:
+    def export_settings(self) -> persistence.Header:
         """Return the settings as the header of a saved file holds them."""
         return {
             "dim": self.dim,
@@ -271,7 +271,7 @@ ridge=0.01)
         }
 
     @classmethod
-    def from_settings(cls, header: policy_file.Header, arrays: policy_file.Arrays) -> Self:
+    def from_settings(cls, header: persistence.Header, arrays: persistence.Arrays) -> Self:
         """Make a policy that has learned nothing from the settings in a saved header."""
         dim = validation.whole("load", "dim", header["dim"])
         if arrays["block"].size < dim * dim:
@@ -284,7 +284,7 @@ ridge=0.01)
             floor=header["floor"],
         )
 
-    def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+    def export_state(self) -> tuple[persistence.Header, persistence.Arrays]:
         """Return everything beyond the settings, as a saved file holds it."""
         header = {
             "key": self.key,
@@ -296,7 +296,7 @@ ridge=0.01)
         block, past = self._arrays.block, self._arrays.past
         return header, {"block": block, "past": past, "open": self._list_open_rounds()}
 
-    def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
+    def restore_state(self, header: persistence.Header, arrays: persistence.Arrays) -> None:
         """Take over a saved state if it fits the settings; raise ValueError if it does not."""
         past, blank = arrays["past"], self._arrays
         block = arrays["block"]
@@ -318,7 +318,7 @@ ridge=0.01)
         )
         self._next_restart = validation.whole("load", "next_restart", header["next_restart"], -1)
 
-    def _comparable_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+    def _comparable_state(self) -> tuple[persistence.Header, persistence.Arrays]:
         header, arrays = self.export_state()
         seen = int(self._arrays.tally["seen"][0])
         return header, {**arrays, "past": self._arrays.past[:seen]}

@@ -283,14 +283,14 @@ def test_what_is_made_by_name_is_loaded_as_what_it_is(name: str, tmp_path: Path)
 def test_a_file_with_settings_that_cannot_be_is_refused(
     wrong: dict[str, object], tmp_path: Path
 ) -> None:
-    from windvane import policy_file
+    from windvane import persistence
 
     wv.BanditsOverBandits(3, 100, wv.greedy(), seed=1).save(tmp_path / "bob.npz")
-    header, arrays = policy_file.read(tmp_path / "bob.npz", "Adaptive")
+    header, arrays = persistence.read(tmp_path / "bob.npz", "Adaptive")
     header["adaptation"] |= wrong
     for key in ("format", "version"):
         header.pop(key)
-    policy_file.write(tmp_path / "bad.npz", header, arrays, "Adaptive")
+    persistence.write(tmp_path / "bad.npz", header, arrays, "Adaptive")
     with pytest.raises(FileError, match="no policy that fits together"):
         Adaptive.load(tmp_path / "bad.npz")
 

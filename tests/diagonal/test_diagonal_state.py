@@ -25,7 +25,7 @@ from diagonal_game import (
     play,
 )
 from grid import contents
-from windvane import policy_file
+from windvane import persistence
 from windvane.errors import BeliefError, FileError, SettingError
 
 
@@ -158,11 +158,11 @@ def test_a_file_that_does_not_fit_together_is_refused(
     """Even if its checksum is right."""
     path = tmp_path / "policy.npz"
     make_busy(wv.discount(0.9), wv.greedy()).save(path)
-    header, arrays = policy_file.read(path, "DiagonalPolicy")
+    header, arrays = persistence.read(path, "DiagonalPolicy")
     change(header, arrays)
     for name in ("format", "version"):
         header.pop(name)
-    policy_file.write(path, header, arrays, "DiagonalPolicy")
+    persistence.write(path, header, arrays, "DiagonalPolicy")
     with pytest.raises(FileError, match=complaint):
         wv.DiagonalPolicy.load(path)
 

@@ -237,14 +237,14 @@ def test_a_file_of_the_other_kind_is_refused_with_the_one_that_reads_it(tmp_path
 
 def rewritten(path: Path, header: dict[str, Any], arrays: dict[str, Any]) -> None:
     """The file with other contents and a checksum that fits."""
-    from windvane import policy_file
+    from windvane import persistence
 
     with zipfile.ZipFile(path) as file:
         old = json.loads(file.read("policy.json"))
-    _, held = policy_file.read(path, "GeneralizedPolicy")
+    _, held = persistence.read(path, "GeneralizedPolicy")
     for name in ("format", "version", "sha256"):
         old.pop(name)
-    policy_file.write(path, {**old, **header}, {**held, **arrays}, "GeneralizedPolicy")
+    persistence.write(path, {**old, **header}, {**held, **arrays}, "GeneralizedPolicy")
 
 
 @pytest.mark.parametrize(

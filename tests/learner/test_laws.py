@@ -8,7 +8,7 @@ import pytest
 
 import windvane as wv
 from learner_helpers import Features, Stream, describe, play
-from windvane._equality import are_equal
+from windvane.persistence import are_equal
 
 DAY = 86_400.0
 

@@ -14,7 +14,7 @@ import pytest
 
 import windvane as wv
 from learner_helpers import Offer, Stream, describe, play
-from windvane import policy_file
+from windvane import persistence
 from windvane.beliefs.bank import bank as bank_module
 from windvane.errors import ChoiceError, FileError
 from windvane.features.packed_features import pack_actions
@@ -108,7 +108,7 @@ def test_a_file_that_does_not_fit_together_is_refused(name: str, change: Any) ->
     header, arrays = learner.export_state()
     arrays[name] = change(arrays[name])
     file = io.BytesIO()
-    policy_file.write(file, {**learner.export_settings(), **header}, arrays, "Learner")
+    persistence.write(file, {**learner.export_settings(), **header}, arrays, "Learner")
     with pytest.raises(FileError, match="holds no policy that fits together"):
         wv.Learner.load(file)
 
@@ -136,7 +136,7 @@ def test_a_header_that_does_not_fit_is_refused(change: dict[str, Any]) -> None:
     header, arrays = learner.export_state()
     file = io.BytesIO()
     header = {**learner.export_settings(), **header, **change}
-    policy_file.write(file, header, arrays, "Learner")
+    persistence.write(file, header, arrays, "Learner")
     with pytest.raises(FileError, match="holds no policy that fits together"):
         wv.Learner.load(file)
 

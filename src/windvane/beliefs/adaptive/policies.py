@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from windvane import policy_file, text_form, validation
+from windvane import persistence, text_form, validation
 from windvane.beliefs.adaptive.selection import (
     Adaptation,
     bandits,
@@ -179,7 +179,7 @@ class Adaptive(Chooser):
         mixture: Floats = chances @ by_base
         return mixture
 
-    def export_settings(self) -> policy_file.Header:
+    def export_settings(self) -> persistence.Header:
         """Return the settings as the header of a saved file holds them."""
         memories = [repr(memory) for memory in self.candidates]
         return {
@@ -191,7 +191,7 @@ class Adaptive(Chooser):
         }
 
     @classmethod
-    def from_settings(cls, header: policy_file.Header, arrays: policy_file.Arrays) -> Self:
+    def from_settings(cls, header: persistence.Header, arrays: persistence.Arrays) -> Self:
         """Make a policy that has learned nothing from the settings in a saved header."""
         fields = dict(header["adaptation"])
         if fields["kind"] not in cls.KINDS:
@@ -205,7 +205,7 @@ class Adaptive(Chooser):
             floor=header["floor"],
         )
 
-    def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+    def export_state(self) -> tuple[persistence.Header, persistence.Arrays]:
         """Return everything beyond the settings, as a saved file holds it."""
         states = [base.export_state() for base in self._bases]
         header = {
@@ -226,7 +226,7 @@ class Adaptive(Chooser):
         }
         return header, {**arrays, "scores": self._scores, "open": self._list_open_rounds()}
 
-    def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
+    def restore_state(self, header: persistence.Header, arrays: persistence.Arrays) -> None:
         """Take over a saved state if it fits the settings; raise ValueError if it does not."""
         count = len(self._bases)
         scores = arrays["scores"]
@@ -245,7 +245,7 @@ class Adaptive(Chooser):
         if self._acting >= count or not np.isfinite(self._scores).all():
             raise ValueError("its counters are out of bounds")
 
-    def _comparable_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+    def _comparable_state(self) -> tuple[persistence.Header, persistence.Arrays]:
         header, arrays = self.export_state()
         for j, base in enumerate(self._bases):
             arrays[f"{j}-past"] = base._comparable_state()[1]["past"]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane import policy_file, validation
+from windvane import persistence, validation
 from windvane._numba.cache_lines import make_aligned_zeros
 from windvane._numba.compilation import call_directly
 from windvane.beliefs.bank.choosing import Ranking, copy_column, predict_means, rank_actions
@@ -193,7 +193,7 @@ class BeliefBank:
         if self.bank.origins[self.lead.column] != origin:
             self.leader_copy = NO_LEADER_COPY
 
-    def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+    def export_state(self) -> tuple[persistence.Header, persistence.Arrays]:
         """Return the state as a saved file holds it; the tables without their empty places."""
         is_taken, is_scaled = self.bank.keys != EMPTY, self.scales.keys != EMPTY
         is_group = self.bank.group_keys != EMPTY
@@ -214,7 +214,7 @@ class BeliefBank:
             "scales": self.scales.rows[is_scaled],
         }
 
-    def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
+    def restore_state(self, header: persistence.Header, arrays: persistence.Arrays) -> None:
         """Take over a saved state if it fits; raise ValueError if it does not."""
         columns = self.rules.half_lives.size
         weights, scales = len(arrays["weight_keys"]), len(arrays["scale_keys"])

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from windvane._equality import EqualByContents
 from windvane.errors import BeliefError
 from windvane.memory import Memory, names_of
+from windvane.persistence import EqualByContents
 from windvane.types import Floats, Places
 
 

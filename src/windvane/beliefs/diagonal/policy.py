@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from windvane import policy_file, text_form, validation
+from windvane import persistence, text_form, validation
 from windvane.beliefs.diagonal.belief import DiagonalBelief
 from windvane.beliefs.diagonal.sparse_rows import (
     Arms,
@@ -282,7 +282,7 @@ class DiagonalPolicy(Chooser):
         belief.check()
         self._weights = self._storage.write_belief(self._arrays, belief)
 
-    def export_settings(self) -> policy_file.Header:
+    def export_settings(self) -> persistence.Header:
         """Return the settings as the header of a saved file holds them."""
         return {
             "dim": self.dim,
@@ -293,7 +293,7 @@ class DiagonalPolicy(Chooser):
         }
 
     @classmethod
-    def from_settings(cls, header: policy_file.Header, arrays: policy_file.Arrays) -> Self:
+    def from_settings(cls, header: persistence.Header, arrays: persistence.Arrays) -> Self:
         """Make a policy that has learned nothing from the settings in a saved header."""
         return cls(
             validation.whole("load", "dim", header["dim"]),
@@ -303,7 +303,7 @@ class DiagonalPolicy(Chooser):
             floor=header["floor"],
         )
 
-    def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+    def export_state(self) -> tuple[persistence.Header, persistence.Arrays]:
         """Return everything beyond the settings, as a saved file holds it."""
         header = {
             "key": self.key,
@@ -317,7 +317,7 @@ class DiagonalPolicy(Chooser):
             "open": self._list_open_rounds(),
         }
 
-    def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
+    def restore_state(self, header: persistence.Header, arrays: persistence.Arrays) -> None:
         """Take over a saved state if it fits the settings; raise ValueError if it does not."""
         weights: Weights = self._storage.restore_weights(self.memory, self.dim, arrays)
         restored = self._arrays._replace(tally=self._arrays.tally.copy())

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import validation
-from windvane._equality import are_equal
 from windvane.chooser import Choice
 from windvane.errors import ArmsError
+from windvane.persistence import are_equal
 from windvane.sets.base import ActionSet
 from windvane.types import Floats, Places
 from windvane.validation import LARGEST

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from windvane import policy_file
+from windvane import persistence
 from windvane.beliefs.diagonal.belief import DiagonalBelief
 from windvane.beliefs.diagonal.formulas import MOMENT, PRECISION
 from windvane.beliefs.diagonal.sparse_weights import LONG_ROWS, WEIGHTS, Weights, index_slots
@@ -48,13 +48,13 @@ def make_room(weights: Weights, more: int) -> Weights:
     return larger
 
 
-def _grow(array: policy_file.Array, size: int) -> policy_file.Array:
+def _grow(array: persistence.Array, size: int) -> persistence.Array:
     grown = np.zeros((size, *array.shape[1:]), array.dtype)
     grown[: len(array)] = array
     return grown
 
 
-def export_weights(weights: Weights) -> policy_file.Arrays:
+def export_weights(weights: Weights) -> persistence.Arrays:
     """Return copies of the arrays that a saved file holds."""
     size = int(weights.counters[WEIGHTS])
     return {
@@ -66,12 +66,12 @@ def export_weights(weights: Weights) -> policy_file.Arrays:
     }
 
 
-def restore_weights(memory: Memory, dim: int, arrays: policy_file.Arrays) -> Weights:
+def restore_weights(memory: Memory, dim: int, arrays: persistence.Arrays) -> Weights:
     """Return saved weights if they fit the settings; raise ValueError if they do not."""
     blank = make_blank_weights(memory)
     saved = {name: np.array(arrays[name], order="C") for name in export_weights(blank)}
     for name, array in saved.items():
-        own: policy_file.Array = getattr(blank, name)
+        own: persistence.Array = getattr(blank, name)
         if array.dtype != own.dtype or array.shape[1:] != own.shape[1:]:
             raise ValueError(f"its {name} have shape {array.shape}")
         if not np.isfinite(array).all():

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._equality import EqualByContents
 from windvane.errors import BeliefError
 from windvane.memory import Memory, names_of
+from windvane.persistence import EqualByContents
 from windvane.types import Floats
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
-from windvane import policy_file, text_form, validation
+from windvane import persistence, text_form, validation
 from windvane.beliefs.full.layout import LARGEST
 from windvane.beliefs.glm import links
 from windvane.chooser import Choice, Chooser, compute_room
@@ -173,7 +173,7 @@ class GeneralizedPolicy(Chooser):
             shares = propensities.add_chosen_draw(shares, samples, chosen)
         return (1.0 - self.floor) * shares + self.floor / len(rows)
 
-    def export_settings(self) -> policy_file.Header:
+    def export_settings(self) -> persistence.Header:
         """Return the settings as the header of a saved file holds them."""
         return {
             "dim": self.dim,
@@ -185,7 +185,7 @@ class GeneralizedPolicy(Chooser):
         }
 
     @classmethod
-    def from_settings(cls, header: policy_file.Header, arrays: policy_file.Arrays) -> Self:
+    def from_settings(cls, header: persistence.Header, arrays: persistence.Arrays) -> Self:
         """Make a policy that has learned nothing from the settings in a saved header."""
         dim = validation.whole("load", "dim", header["dim"])
         if arrays["inverse"].shape != (dim, dim):
@@ -199,16 +199,16 @@ class GeneralizedPolicy(Chooser):
             floor=header["floor"],
         )
 
-    def export_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+    def export_state(self) -> tuple[persistence.Header, persistence.Arrays]:
         """Return everything beyond the settings, as a saved file holds it."""
         header = {"key": self.key, "round": self.round}
         return header, {**self._arrays._asdict(), "open": self._list_open_rounds()}
 
-    def _comparable_state(self) -> tuple[policy_file.Header, policy_file.Arrays]:
+    def _comparable_state(self) -> tuple[persistence.Header, persistence.Arrays]:
         header, arrays = self.export_state()
         return header, {**arrays, "past": self._arrays.past[:, : self.seen]}
 
-    def restore_state(self, header: policy_file.Header, arrays: policy_file.Arrays) -> None:
+    def restore_state(self, header: persistence.Header, arrays: persistence.Arrays) -> None:
         """Take over a saved state if it fits the settings; raise ValueError if it does not."""
         restored = type(self._arrays)(
             *(np.array(arrays[name], order="C") for name in self._arrays._fields)

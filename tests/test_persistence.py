@@ -16,7 +16,7 @@ import pytest
 
 import windvane as wv
 from grid import contents, every_exploration, every_memory, play_with_late_rewards
-from windvane import policy_file
+from windvane import persistence
 from windvane.beliefs.full.layout import TALLY
 from windvane.errors import ChoiceError, FileError
 
@@ -193,7 +193,7 @@ def rewrite(
     header.pop("sha256")
     edit(header)
     content.update(files or {})
-    header["sha256"] = policy_file.compute_digest(header, content)
+    header["sha256"] = persistence.compute_digest(header, content)
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("policy.json", json.dumps(header))
         for name, data in content.items():
@@ -331,7 +331,7 @@ def sized(count: int) -> str:
 
 def packed(array: np.ndarray[Any, np.dtype[Any]]) -> bytes:
     """An array file as NumPy writes it."""
-    return policy_file._pack(array)
+    return persistence._pack(array)
 
 
 @pytest.mark.parametrize("name", ["block", "past", "open"])
