@@ -12,7 +12,6 @@ from policy_access import read_bits
 from service_helpers import make_service
 from windvane.beliefs.bank.bank import MAX_PLACES
 from windvane.beliefs.bank.layout import LOSS
-from windvane.beliefs.bank.lesson_format import is_lesson
 from windvane.service.errors import RankRequestError
 from windvane.service.loops.learner_model import SUMMARY_SIZE
 from windvane.service.loops.loop import Loop
@@ -223,9 +222,10 @@ def test_the_log_keeps_the_features_of_the_chosen_action(store: Store) -> None:
     assert stored is not None
     assert stored.features == decision.features
     assert decision.features is not None
-    assert is_lesson(decision.features)
-    assert loop.model.can_learn(decision.features)
-    assert not loop.model.can_learn(np.zeros(4).tobytes())
+    request = make_request(1)
+    packed = OfferedActions(request.actions).packed_actions
+    chosen = loop.model.encode_action(request.context_features, packed, decision.chosen)
+    assert decision.features == chosen
 
 
 def test_excluded_actions_are_never_chosen(store: Store) -> None:

@@ -18,7 +18,6 @@ from windvane.beliefs.bank.bank import compute_fades, transfer_beliefs
 from windvane.beliefs.bank.feature_parts import pick_action
 from windvane.beliefs.bank.layout import LOSS
 from windvane.beliefs.bank.lesson_codec import decode_lesson, encode_lesson, encode_packed_lesson
-from windvane.beliefs.bank.lesson_format import is_lesson
 from windvane.beliefs.bank.sides import is_plain, join_packed, pack_context
 from windvane.beliefs.diagonal.formulas import MOMENT, PRECISION
 from windvane.features.json_reader import Contribution, JsonObjects
@@ -148,10 +147,6 @@ class LearnerModel:
         """The features of one action, for the log."""
         sides = self.learner.join(context, actions)
         return encode_lesson(pick_action(sides, place))
-
-    def can_learn(self, features: bytes) -> bool:
-        """Whether these features are such that a model can have made them."""
-        return is_lesson(features)
 
     def learn(self, features: bytes, reward: float, moment: Moment) -> bool:
         """Learn the reward of a decision; returns whether another half-life leads now."""

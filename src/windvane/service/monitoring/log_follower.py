@@ -249,8 +249,6 @@ class LogFollower:
             reward += 0.0 if isnan(decision.reward) else decision.reward
             decision.reward = reward
             is_explored = decision.explored
-        if not self.shadow.can_learn(lesson.features):
-            return
         if lesson.kind == "amend":
             self.shadow.amend(lesson.features, lesson.value, moment)
             self.clicks.amend(lesson.decision, lesson.ranked_at, lesson.value, reward, is_explored)

@@ -25,7 +25,6 @@ from windvane.service.store.database import (
     open_for_writing,
     resolve_url,
 )
-from windvane.service.store.decision_codec import unpack_features
 from windvane.service.store.files.backup import copy_database
 from windvane.service.store.files.data_directory import save_progress
 from windvane.service.store.rows import (
@@ -272,7 +271,7 @@ class LogReader:
             .limit(batch)
         )
         while rows := self.fetch_all(query.where(lessons.c.id > after)):
-            yield [_to_lesson(row) for row in rows]
+            yield [Lesson(*row) for row in rows]
             after = rows[-1].id
 
     def count_lessons(self, loop: int) -> int:
@@ -356,11 +355,6 @@ class Store(LogReader):
         return self._writer.submit(operation)
 
 
-def _to_lesson(row: Sequence[Any]) -> Lesson:
-    lesson = Lesson(*row)
-    return lesson._replace(features=unpack_features(lesson.features))
-
-
 # The large columns of a decision, and what a decision that is read without them has instead.
 PAYLOAD_COLUMNS: dict[str, str | bytes | None] = {
     "actions": "",
@@ -396,16 +390,10 @@ def to_logged_decision(row: Sequence[Any], with_payloads: bool) -> RewardedDecis
         decision = to_decision(columns)
     else:
         fields: dict[str, Any] = dict(zip(LIGHT_COLUMNS, columns, strict=True))
-        decision = _unpack_decision(DecisionRow(**(PAYLOAD_COLUMNS | fields)))
+        decision = DecisionRow(**(PAYLOAD_COLUMNS | fields))
     return RewardedDecision(decision, reward=reward, defaulted=first_kind == "default")
 
 
 def to_decision(columns: Sequence[Any]) -> DecisionRow:
     """The decision of all its columns, in the order of its fields."""
-    return _unpack_decision(DecisionRow(*columns))
-
-
-def _unpack_decision(decision: DecisionRow) -> DecisionRow:
-    if decision.features is None:
-        return decision
-    return decision._replace(features=unpack_features(decision.features))
+    return DecisionRow(*columns)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 from sqlalchemy import and_, bindparam, delete, exists, func, select, update
 
-from windvane.service.store.decision_codec import get_answer, pack_features, rebuild_answer
+from windvane.service.store.decision_codec import get_answer, rebuild_answer
 from windvane.service.store.rows import DecisionRow, Lesson
 from windvane.service.store.schema import (
     ACTION_IDS,
@@ -162,7 +162,7 @@ def _insert_decisions(transaction: Transaction, loop: int, new: list[DecisionRow
             decision.deferred,
             decision.degraded,
             decision.chosen,
-            None if decision.features is None else pack_features(decision.features),
+            decision.features,
             decision.probabilities,
             decision.actions if decision.offer is None else "",
             decision.request,

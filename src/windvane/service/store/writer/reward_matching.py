@@ -12,7 +12,6 @@ from typing import NamedTuple
 from sqlalchemy import bindparam, select, update
 
 from windvane.errors import StoreError
-from windvane.service.store.decision_codec import unpack_features
 from windvane.service.store.rows import Lesson
 from windvane.service.store.schema import rewards
 from windvane.service.store.writer.group_commit import Transaction, list_marks
@@ -194,7 +193,7 @@ def write_lessons(
             at=at,
             round=state.round,
             ranked_at=state.at,
-            features=unpack_features(state.features or b""),
+            features=state.features or b"",
             previous=previous,
             change=position.change,
         )
