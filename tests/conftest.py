@@ -44,6 +44,15 @@ SLOW_PATHS = (  # with servers, browsers, other environments, long simulations o
     "tests/test_prepared_arms.py",
     "tests/test_propensity.py",
 )
+EXTRA_TESTS = (  # only `make test-all` runs them: Ray, npm, steps of the container, all faults
+    "tests/evaluation/test_evaluator.py::test_a_cluster",
+    "tests/lab/running/test_ray_runner.py",
+    "tests/service/api/test_dashboard_lint.py",
+    "tests/service/test_clients.py::test_the_npm_client",
+    "tests/service/test_clients.py::test_the_rest_client",
+    "tests/service/test_faults.py::test_a_whole_run",
+    "tests/test_distribution.py::test_the_steps_of_the_container",
+)
 FIRST_PATH = "tests/test_distribution.py"  # minutes of installing, in which other workers are busy
 
 
@@ -54,6 +63,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         path = item.path.relative_to(ROOT).as_posix()
         if path.startswith(SLOW_PATHS):
             item.add_marker(pytest.mark.slow)
+        if item.nodeid.startswith(EXTRA_TESTS):
+            item.add_marker(pytest.mark.extra)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -349,15 +349,6 @@ def test_threads_share_a_client() -> None:
     assert len({decision.event_id for decision in decisions}) == 20
 
 
-def test_the_asynchronous_client_has_the_same_methods() -> None:
-    names = [name for name in vars(Client) if not name.startswith("_")]
-    assert len(names) >= 9
-    for name in names:
-        ours = inspect.signature(getattr(Client, name)).parameters
-        theirs = inspect.signature(getattr(AsyncClient, name)).parameters
-        assert list(ours.values()) == list(theirs.values()), name
-
-
 def test_the_asynchronous_client_repeats_and_falls_back(silent: str) -> None:
     async def play_all() -> None:
         play = Play(503, choose_last)
