@@ -9,11 +9,13 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
+from packaging.requirements import Requirement
 
 from deployment_files import DEPLOY, read_container
 
@@ -45,82 +47,76 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of programs of an empty environment."""
+def programs(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment that has the wheel and what it requires, without an extra."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
+    wheel = str(next(distributions.glob("*.whl")))
+    options = ["--quiet", "--no-index", "--no-deps", "--no-compile"]
+    subprocess.run([*pip, "install", *options, wheel], check=True, env=environment())
+    link_requirements(folder / "bin")
     return folder / "bin"
 
 
-def install(programs: Path, requirement: str) -> None:
-    """Install what pip calls by this name with the pip of these tests, or skip the test.
+def link_requirements(programs: Path, *extras: str) -> None:
+    """Let an environment import what the wheel requires, as it is installed here, and no more.
 
-    Python compiles the few modules that are imported; pip would compile those of all packages.
+    A requirement that is not declared is missing there, and a version that the wheel refuses fails.
     """
-    pip = [sys.executable, "-m", "pip", "--python", str(programs / "python")]
-    run_installation([*pip, "install", "--quiet", "--no-compile", requirement])
+    site = next(programs.parent.rglob("site-packages"))
+    [package] = Distribution.discover(name="windvane", path=[str(site)])
+    new: list[tuple[Distribution, Iterable[str]]] = [(package, extras)]
+    linked = set()
+    while new:
+        package, wanted = new.pop()
+        for requirement in map(Requirement, package.requires or ()):
+            marker, key = requirement.marker, (requirement.name, *sorted(requirement.extras))
+            is_needed = not marker or any(
+                marker.evaluate({"extra": each}) for each in ("", *wanted)
+            )
+            if is_needed and key not in linked:
+                linked.add(key)
+                found = distribution(requirement.name)
+                assert requirement.specifier.contains(found.version, prereleases=True), requirement
+                new.append((found, requirement.extras))
+                for name in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+                    if not (site / name).exists():
+                        (site / name).symlink_to(str(found.locate_file(name)))
 
 
-def run_installation(command: list[str], variables: Mapping[str, str] | None = None) -> None:
+def run_installation(command: list[str], variables: Mapping[str, str]) -> None:
     """Run a command that installs packages, or skip the test."""
-    everything = {**environment(), **(variables or {})}
+    everything = environment() | {**variables}
     done = subprocess.run(command, capture_output=True, text=True, env=everything)
     if done.returncode:
-        pytest.skip(f"pip must reach a package index to test the wheel: {done.stderr[-300:]}")
+        pytest.skip(f"pip must reach a package index to test this: {done.stderr[-300:]}")
 
 
-def copy_compiled_code(programs: Path) -> None:
-    """Let the installed package load the machine code of this checkout, whose sources are equal."""
+def run_there(
+    programs: Path, words: Sequence[str], here: Path, there: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run Python in this checkout, which compiles, and then in the environment, in two folders.
+
+    The sources are equal, so the installed package can load the machine code of this checkout.
+    """
+    run([sys.executable, *words], here, {"PYTHONPATH": str(ROOT / "src")})
     package = next(programs.parent.rglob("site-packages/windvane"))
     for file in PACKAGE.rglob("*.nb[ci]"):
         copy = package / file.relative_to(PACKAGE)
-        copy.parent.mkdir(exist_ok=True)
-        shutil.copy(file, copy)
+        if copy.parents[1].is_dir():  # a folder that was removed may have left machine code here
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copy(file, copy)
+    return run([programs / "python", *words], there)
 
 
-@pytest.fixture(scope="module")
-def library_run(
-    distributions: Path, programs: Path, tmp_path_factory: pytest.TempPathFactory
+def run(
+    words: Sequence[str | Path], folder: Path, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """What a policy does after `pip install .`, without any extra; it is compiled there."""
-    install(programs, str(next(distributions.glob("*.whl"))))
-    code = (
-        "import windvane as wv; policy = wv.Policy(2, seed=1);"
-        "choice = policy.choose([[1.0, 0.0], [0.0, 1.0]]); policy.learn(choice, 1.0);"
-        "print(policy.round, wv.__file__)"
-    )
-    return run([programs / "python", "-c", code], tmp_path_factory.mktemp("library"))
-
-
-@pytest.fixture(scope="module")
-def plain_run(
-    library_run: subprocess.CompletedProcess[str],
-    programs: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> subprocess.CompletedProcess[str]:
-    """What the first examples of the README do there, after they were compiled in this checkout."""
-    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    folder = tmp_path_factory.mktemp("plain")
-    (folder / "examples.txt").write_text("\n".join(examples[:2]))
-    words = ("-m", "doctest", "examples.txt")
-    run([sys.executable, *words], folder)
-    copy_compiled_code(programs)
-    return run([programs / "python", *words], folder)
-
-
-@pytest.fixture(scope="module")
-def installed(
-    distributions: Path, programs: Path, plain_run: subprocess.CompletedProcess[str]
-) -> Path:
-    """The folder of programs of an environment in which the wheel was installed with the lab."""
-    install(programs, f"{next(distributions.glob('*.whl'))}[lab]")
-    return programs
-
-
-def run(words: Sequence[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a program, without the variables that would let another package be imported."""
+    everything = environment() | {**(variables or {})}
     command = list(map(str, words))
-    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True)
+    return subprocess.run(command, cwd=folder, env=everything, capture_output=True, text=True)
 
 
 def environment() -> dict[str, str]:
@@ -140,31 +136,43 @@ def test_the_source_distribution_holds_the_package_and_its_license(distributions
     assert {f"src/{name}" for name in shipped_files()} | set(BUILD_FILES) <= names
 
 
-def test_the_first_examples_work_after_a_plain_installation(
-    plain_run: subprocess.CompletedProcess[str],
-) -> None:
-    assert (plain_run.returncode, plain_run.stdout) == (0, ""), plain_run.stderr
+def test_the_first_examples_work_after_a_plain_installation(programs: Path, tmp_path: Path) -> None:
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "examples.txt").write_text("\n".join(examples[:2]))
+    done = run_there(programs, ["-m", "doctest", "examples.txt"], tmp_path, tmp_path)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-def test_the_installed_library_chooses_and_learns(
-    library_run: subprocess.CompletedProcess[str], programs: Path
-) -> None:
-    assert library_run.returncode == 0, library_run.stderr
-    played, file = library_run.stdout.split(maxsplit=1)
+def test_the_installed_library_chooses_and_learns(programs: Path, tmp_path: Path) -> None:
+    code = (
+        "import windvane as wv; policy = wv.Policy(2, seed=1);"
+        "choice = policy.choose([[1.0, 0.0], [0.0, 1.0]]); policy.learn(choice, 1.0);"
+        "print(policy.round, wv.__file__)"
+    )
+    done = run_there(programs, ["-c", code], tmp_path, tmp_path)
+    assert done.returncode == 0, done.stderr
+    played, file = done.stdout.split(maxsplit=1)
     assert played == "1"
     assert Path(file.strip()).is_relative_to(programs.parent)
 
 
-def test_the_installed_lab_draws_one_panel_of_the_figure(installed: Path, tmp_path: Path) -> None:
-    words = ("reproduce", "--panels", "10x10", "--replications", "2", "--json", "--out", "figure")
-    here = tmp_path / "here"  # this checkout compiles
+def test_a_requirement_of_an_extra_is_missing_without_it(programs: Path, tmp_path: Path) -> None:
+    done = run([programs / "python", "-c", "import pytest"], tmp_path)
+    assert "No module named 'pytest'" in done.stderr
+
+
+def test_the_installed_lab_draws_one_panel_of_the_figure(programs: Path, tmp_path: Path) -> None:
+    link_requirements(programs, "lab")
+    here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
-    run([Path(sys.executable).with_name("windvane"), *words], here)
-    copy_compiled_code(installed)
-    done = run([installed / "windvane", *words], tmp_path)
+    there.mkdir()
+    words = ("reproduce", "--panels", "10x10", "--replications", "2", "--json", "--out", "figure")
+    done = run_there(programs, ["-m", "windvane", *words], here, there)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)
-    assert (tmp_path / "figure" / "figure.png").stat().st_size > 10_000
+    assert (there / "figure" / "figure.png").stat().st_size > 10_000
+    version = run([programs / "windvane", "--version"], there)
+    assert version.stdout.startswith("windvane "), version.stderr
 
 
 def test_the_steps_of_the_container_install_and_run_the_service(
@@ -188,7 +196,7 @@ def test_the_steps_of_the_container_install_and_run_the_service(
         variables["WINDVANE_PORT"] = str(free.getsockname()[1])
     wheel = next(distributions.glob("*.whl"))
     script = ["sh", str(DEPLOY / "install.sh"), str(wheel), str(folders["/opt/windvane"])]
-    no_bytecode = {"PIP_NO_COMPILE": "1"}  # as in install
+    no_bytecode = {"PIP_NO_COMPILE": "1"}  # Python compiles the few modules that are imported
     run_installation(script, variables | no_bytecode | {"PYTHON": sys.executable})
     assert list((tmp_path / "cache").rglob("*.nbi"))  # the machine code is there before the start
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -97,6 +98,13 @@ print(code.divide(6.0, 4), sum(code.average.stats.cache_hits.values()))
 """
 
 
+class Linked(NamedTuple):
+    """Functions that were compiled into a folder, by a run that has ended."""
+
+    folder: Path
+    first: "subprocess.CompletedProcess[str]"
+
+
 def run_linked_code(folder: Path, way: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     """Run a function that calls another one, in a new process."""
     (folder / "linked_code.py").write_text(LINKED_MODULE)
@@ -106,17 +114,23 @@ def run_linked_code(folder: Path, way: str, **variables: str) -> "subprocess.Com
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=env)
 
 
+@pytest.fixture(scope="module")
+def linked(tmp_path_factory: pytest.TempPathFactory) -> Linked:
+    """The first run of the functions, which compiles them, and its folder."""
+    folder = tmp_path_factory.mktemp("linked")
+    return Linked(folder, run_linked_code(folder, "linked", **{compile_notice.SWITCH: "1"}))
+
+
 def test_a_called_function_is_linked_into_its_caller_and_python_can_still_call_it(
-    tmp_path: Path,
+    linked: Linked,
 ) -> None:
     """An error inside it reaches Python, also if the caller was loaded from disk.
 
     One line says that something is compiled, and nothing is said if all is loaded from disk.
     """
-    first = run_linked_code(tmp_path, "linked", **{compile_notice.SWITCH: "1"})
-    assert first.stdout == "2.0 0\n('count', -1)\n1.5 0\n"
-    assert first.stderr == f"{compile_notice.NOTICE}\n"
-    again = run_linked_code(tmp_path, "linked", **{compile_notice.SWITCH: "1"})
+    assert linked.first.stdout == "2.0 0\n('count', -1)\n1.5 0\n"
+    assert linked.first.stderr == f"{compile_notice.NOTICE}\n"
+    again = run_linked_code(linked.folder, "linked", **{compile_notice.SWITCH: "1"})
     assert again.stdout == "2.0 0\n('count', -1)\n1.5 1\n"
     assert again.stderr == ""
 
@@ -245,12 +259,11 @@ print(add(np.ones(4)), code.average(np.ones((2, 2)), 2))
 
 
 def test_loaded_code_needs_nothing_that_compiles_and_others_can_still_compile(
-    tmp_path: Path,
+    linked: Linked,
 ) -> None:
-    run_linked_code(tmp_path, "linked")
-    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    env = os.environ | {"NUMBA_CACHE_DIR": str(linked.folder / "cache")}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    command = [sys.executable, "-c", LOADING_RUN, str(tmp_path)]
+    command = [sys.executable, "-c", LOADING_RUN, str(linked.folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=env)
     assert done.stdout == "0\n1.5 1\n7.0 2.0\n"
 
