@@ -86,8 +86,8 @@ class SparseLibrary:
     def __init__(self, stream: Stream, seed: int, memory: wv.Memory) -> None:
         self.encoder = SparseEncoder()
         exploration = wv.randomized(wv.half_normal(0.15))
-        self.policy = wv.DiagonalPolicy(
-            self.encoder.dim, memory, exploration, seed=seed, floor=0.02
+        self.policy = wv.Policy(
+            self.encoder.dim, memory, exploration, seed=seed, floor=0.02, belief="diagonal"
         )
 
     def choose(self, round_: Round) -> Chosen:
@@ -313,8 +313,8 @@ CONTESTANTS = {
     "predictive-narrow": _own("PredictiveMemory × thompson(0.05)", _make_narrow_predictive),
     "discount": _own("discount(0.999) × half_normal(0.1)", _make_discount),
     "keep": _own("keep × half_normal(0.1)", _make_keep),
-    "diagonal": _diagonal("DiagonalPolicy, keep", wv.keep()),
-    "diagonal-fading": _diagonal("DiagonalPolicy, discount(0.9998)", wv.discount(0.9998)),
+    "diagonal": _diagonal("diagonal Policy, keep", wv.keep()),
+    "diagonal-fading": _diagonal("diagonal Policy, discount(0.9998)", wv.discount(0.9998)),
 }
 
 

@@ -152,7 +152,7 @@ def measure_large(dim: int, policy: wv.Policy, is_sparse: bool) -> dict[str, flo
     for t in range(2 * dim):  # fill the memory
         arms = sets[t % SETS]
         policy.learn(arms[t % LARGE_ARMS], float(rewards[t % SETS, t % LARGE_ARMS]))
-    refresh = int(policy._arrays.rules["refresh"][0])
+    refresh = int(policy._belief.arrays.rules["refresh"][0])
     for t in range(max(2 * refresh, 200)):  # whole cycles of inversions
         arms = sets[t % SETS]
         started = perf_counter()

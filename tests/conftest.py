@@ -25,7 +25,7 @@ SLOW_PATHS = (  # with servers, browsers, other environments, long simulations o
     "docs",
     "README.md",
     "src/windvane/lab",
-    "tests/action_sets",
+    "tests/sets",
     "tests/adaptive",
     "tests/client/test_client_service.py",
     "tests/client/test_client_shared_log.py",

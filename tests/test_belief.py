@@ -74,8 +74,8 @@ def slice_history(history: naive.History, start: int, stop: int) -> naive.Histor
 
 def compiled_widths(policy: wv.Policy, arms: Floats) -> Floats:
     """The widths as the compiled code of `choose` computes them."""
-    state = view_belief(policy._arrays)
-    return np.array([compute_exact_width(policy._arrays, state, x) for x in arms])
+    state = view_belief(policy._belief.arrays)
+    return np.array([compute_exact_width(policy._belief.arrays, state, x) for x in arms])
 
 
 @every_memory
@@ -198,24 +198,24 @@ def test_widths_of_fixed_arms_are_updated_with_each_observation(
     policy = wv.Policy(6, memory, wv.optimism(1.0), seed=0)
     if memory.gamma < 1:
         make_inversions_rare(policy)
-    policy._make_room(500)
-    state = view_belief(policy._arrays)
+    policy._belief.make_room(500)
+    state = view_belief(policy._belief.arrays)
     sizes = np.einsum("kd,kd->k", arms, arms)
     tracked = TrackedArms(arms, sizes, np.empty(count), np.empty(count))
     measure_arms(state, tracked)
     for t, x in enumerate(xs):
-        learn_and_track(policy._arrays, state, x, 1.0, float(t), tracked)
+        learn_and_track(policy._belief.arrays, state, x, 1.0, float(t), tracked)
         fresh = np.einsum("kd,kd->k", arms @ state.spread, arms)
         np.testing.assert_allclose(tracked.squared_widths, fresh, rtol=1e-9)
-        loose = bound_width_error(policy._arrays)
+        loose = bound_width_error(policy._belief.arrays)
         rough = np.sqrt(tracked.squared_widths)
         assert (np.abs(rough - policy.widths(arms)) <= loose * rough + 1e-9).all()
-        if not policy._arrays.rules["fades"][0]:
+        if not policy._belief.arrays.rules["fades"][0]:
             continue
         lengths = np.sum((arms @ state.inverse) ** 2, axis=1)
         np.testing.assert_allclose(tracked.squared_images, lengths, rtol=1e-9)
         for k, true in enumerate(policy.widths(arms)):
-            width, error = read_width(policy._arrays, tracked, k, loose)
+            width, error = read_width(policy._belief.arrays, tracked, k, loose)
             assert abs(width - true) <= error + 1e-9
 
 
@@ -293,7 +293,7 @@ def test_a_policy_given_a_merged_belief_goes_on_as_if_it_had_learned_all(
     np.testing.assert_allclose(half.widths(xs), whole.widths(xs), rtol=0, atol=1e-11)
     np.testing.assert_allclose(compiled_widths(half, xs), whole.widths(xs), rtol=0, atol=1e-11)
     if exploration.name == "thompson":
-        root = view_belief(half._arrays).root
+        root = view_belief(half._belief.arrays).root
         np.testing.assert_allclose(np.triu(root), root, rtol=0, atol=0)
         np.testing.assert_allclose(root.T @ root, whole.belief.noise_gram, rtol=0, atol=1e-9)
 
@@ -335,10 +335,10 @@ def test_beliefs_of_other_settings_are_refused(other: wv.Policy) -> None:
 def test_an_invalid_belief_is_refused_and_changes_nothing(broken: float) -> None:
     """A Gram matrix that is not finite, or negative, leaves the policy unchanged."""
     policy = learn_all(wv.discount(0.9), np.eye(2), np.ones(2))
-    before = policy._arrays.block.tobytes(), policy._arrays.tally.tobytes()
+    before = policy._belief.arrays.block.tobytes(), policy._belief.arrays.tally.tobytes()
     with pytest.raises(BeliefError):
         policy.belief = replace(policy.belief, gram=np.full((2, 2), broken))
-    assert (policy._arrays.block.tobytes(), policy._arrays.tally.tobytes()) == before
+    assert (policy._belief.arrays.block.tobytes(), policy._belief.arrays.tally.tobytes()) == before
 
 
 def test_a_belief_is_a_copy_that_later_learning_does_not_change() -> None:
@@ -357,10 +357,10 @@ def test_a_blank_belief_has_the_bits_of_the_kernel(
 ) -> None:
     for dim, ridge in ((1, 1.0), (5, 0.3)):
         policy = wv.Policy(dim, memory, exploration, ridge)
-        block, tally = policy._arrays.block.tobytes(), policy._arrays.tally.tobytes()
-        reset(policy._arrays)
-        assert policy._arrays.block.tobytes() == block
-        assert policy._arrays.tally.tobytes() == tally
+        block, tally = policy._belief.arrays.block.tobytes(), policy._belief.arrays.tally.tobytes()
+        reset(policy._belief.arrays)
+        assert policy._belief.arrays.block.tobytes() == block
+        assert policy._belief.arrays.tally.tobytes() == tally
 
 
 def test_a_large_policy_is_made_without_an_inversion(monkeypatch: pytest.MonkeyPatch) -> None:

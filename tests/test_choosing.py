@@ -124,7 +124,7 @@ def check_that_the_best_of_fifty_is_played(policy: wv.Policy) -> None:
         widths = np.sqrt(np.einsum("kd,kd->k", arms @ now.V_inverse, arms))
         start = np.uint64(_random.start_round(np.uint64(policy.key), t))
         choice = policy.choose(arms)
-        z = draw_level(policy._arrays.rules, compute_scale(policy._arrays), start)
+        z = draw_level(policy._belief.arrays.rules, compute_scale(policy._belief.arrays), start)
         scores = arms @ now.theta + z * widths
         assert scores[choice.index] >= scores.max() - 1e-9 * (1 + abs(z))
         reward = float(arms[choice.index] @ theta + random.standard_normal())

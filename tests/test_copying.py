@@ -30,8 +30,8 @@ MAKERS: dict[str, Callable[[int], wv.Chooser]] = {
     "Policy": lambda seed: wv.Policy(
         3, wv.window(30), wv.perturbed_history(0.5), 0.7, seed, floor=0.05
     ),
-    "DiagonalPolicy": lambda seed: wv.DiagonalPolicy(
-        3, wv.discount(0.9), wv.thompson(0.5), 0.7, seed, floor=0.05
+    "diagonal": lambda seed: wv.Policy(
+        3, wv.discount(0.9), wv.thompson(0.5), 0.7, seed, 0.05, "diagonal"
     ),
     "logistic": lambda seed: wv.GeneralizedPolicy(
         3, "logistic", wv.discount(0.9), 0.5, 0.7, seed, floor=0.05

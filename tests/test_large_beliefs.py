@@ -57,7 +57,7 @@ def test_small_dimensions_and_other_pairs_let_nothing_wait() -> None:
     ]:
         policy = wv.Policy(dim, memory, exploration, seed=0)
         assert not policy.is_large
-        assert policy._arrays.block.size == layout.block_size(policy._arrays.rules)
+        assert policy._belief.arrays.block.size == layout.block_size(policy._belief.arrays.rules)
     assert wv.Policy(DIM, wv.discount(0.9), wv.optimism(1.0), seed=0).is_large
 
 
@@ -69,7 +69,7 @@ def test_the_ridge_of_a_large_belief_fades_further_between_inversions(
 ) -> None:
     """Nearly as far as it may, in log, and half of that to each side of λ."""
     policy = wv.Policy(dim, seed=0)
-    rule, step = policy._arrays.rules[0], -np.log(policy.memory.gamma)
+    rule, step = policy._belief.arrays.rules[0], -np.log(policy.memory.gamma)
     assert most_faded - 1.1 * step < rule["refresh"] * step <= most_faded
     assert rule["lead"] == pytest.approx(np.exp(0.5 * rule["refresh"] * step), rel=1e-12)
 
@@ -157,9 +157,9 @@ def test_widths_of_a_lagging_spread_keep_to_their_bound(memory: wv.Memory) -> No
             continue
         W, W_noise = policy.belief.precision, policy.belief.noise
         ratios = np.linalg.eigvals(np.linalg.solve(W_noise, W)).real
-        ratio = view_pending(policy._arrays).head[RATIO]
+        ratio = view_pending(policy._belief.arrays).head[RATIO]
         assert ratio >= ratios.max() * (1 - 1e-12)
-        counts, eye = policy._arrays.tally[0], np.eye(DIM)
+        counts, eye = policy._belief.arrays.tally[0], np.eye(DIM)
         inverse = np.linalg.inv(W + (counts["ridge"] - 0.5) * eye)
         spread = inverse @ (W_noise + (counts["noise_ridge"] - 0.5) * eye) @ inverse
         exact = np.linalg.solve(W, np.linalg.solve(W, W_noise).T)
@@ -167,9 +167,9 @@ def test_widths_of_a_lagging_spread_keep_to_their_bound(memory: wv.Memory) -> No
         arms = np.vstack([make_rows(random, 50), vectors])
         read = np.sqrt(np.einsum("ki,ij,kj->k", arms, spread, arms))
         widths = np.sqrt(np.einsum("ki,ij,kj->k", arms, exact, arms))
-        error = bound_large_width_error(policy._arrays)
+        error = bound_large_width_error(policy._belief.arrays)
         assert (np.abs(widths - read) <= error * read * (1 + 1e-9) + 1e-12).all()
-        bounds.append(error / max(bound_width_error(policy._arrays), 1e-12))
+        bounds.append(error / max(bound_width_error(policy._belief.arrays), 1e-12))
     assert ratio <= 1.5 * ratios.max()
     assert np.median(bounds) < 0.5
 
@@ -200,13 +200,13 @@ def test_a_large_belief_is_that_of_the_formulas(
         if policy.exploration.law is None or not policy.is_large:
             continue
         means, widths = arms @ now.theta, now.widths(arms)
-        expected = propensities.compute_exact_propensities(policy._arrays, means, widths)
+        expected = propensities.compute_exact_propensities(policy._belief.arrays, means, widths)
         np.testing.assert_allclose(policy.propensities(arms), expected, rtol=0, atol=1e-7)
-        settled = view_belief(settle(policy._arrays))
-        counts = policy._arrays.tally[0]
+        settled = view_belief(settle(policy._belief.arrays))
+        counts = policy._belief.arrays.tally[0]
         inverse = np.linalg.inv(now.W + (counts["ridge"] - 0.3) * np.eye(DIM))
         noise = now.W_noise + (counts["noise_ridge"] - 0.3) * np.eye(DIM)
-        spread = inverse @ noise @ inverse if policy._arrays.rules["twin"][0] else inverse
+        spread = inverse @ noise @ inverse if policy._belief.arrays.rules["twin"][0] else inverse
         np.testing.assert_allclose(settled.inverse, inverse, rtol=0, atol=1e-10)
         np.testing.assert_allclose(settled.spread, spread, rtol=0, atol=1e-10)
 
@@ -251,7 +251,7 @@ def test_the_best_of_many_arms_is_played(
         now = running.estimate()
         widths = np.sqrt(np.einsum("kd,kd->k", arms @ now.V_inverse, arms))
         start = np.uint64(_random.start_round(np.uint64(policy.key), t))
-        z = draw_level(policy._arrays.rules, compute_scale(policy._arrays), start)
+        z = draw_level(policy._belief.arrays.rules, compute_scale(policy._belief.arrays), start)
         scores = arms @ now.theta + z * widths
         chances = policy.propensities(arms)
         choice, again = policy.choose_with_propensities(arms)

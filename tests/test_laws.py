@@ -48,9 +48,12 @@ def list_starts(key: int, count: int = DRAWS, first: int = 10**6) -> list[np.uin
 
 def sample_parameters(policy: wv.Policy, count: int = DRAWS) -> Floats:
     """Draw θ̃ in many rounds, (count, d)."""
-    state = view_belief(policy._arrays)
+    state = view_belief(policy._belief.arrays)
     return np.array(
-        [sample_parameter(policy._arrays, state, start) for start in list_starts(policy.key, count)]
+        [
+            sample_parameter(policy._belief.arrays, state, start)
+            for start in list_starts(policy.key, count)
+        ]
     )
 
 
@@ -137,7 +140,7 @@ def test_a_randomized_width_perturbs_all_arms_of_a_round_by_one_level(
     played = set()
     for arms in random.standard_normal((1500, 6, 4)):
         start = np.uint64(_random.start_round(np.uint64(policy.key), policy.round))
-        z = draw_level(policy._arrays.rules, scale, start)
+        z = draw_level(policy._belief.arrays.rules, scale, start)
         totals = arms @ now.theta + z * now.widths(arms)
         index = policy.choose(arms).index
         assert totals[index] >= totals.max() - 1e-12
@@ -165,7 +168,9 @@ def test_only_thompson_chooses_a_worse_arm_of_equal_width() -> None:
 def test_the_level_of_a_round_has_the_distribution_of_its_law(law: Law) -> None:
     """Kolmogorov-Smirnov for the normal laws, chi-square for the points of the grid."""
     policy = wv.Policy(1, wv.keep(), wv.randomized(law), seed=8)
-    levels = np.array([draw_level(policy._arrays.rules, 2.0, s) for s in list_starts(policy.key)])
+    levels = np.array(
+        [draw_level(policy._belief.arrays.rules, 2.0, s) for s in list_starts(policy.key)]
+    )
     if law.name == "normal":
         assert stats.kstest(levels, stats.norm(scale=2.0).cdf).pvalue > LEAST_P_VALUE
     elif law.name == "half_normal":
@@ -240,7 +245,7 @@ def test_the_radius_equals_its_formula(memory: wv.Memory, promise: Confidence) -
     for n in range(1, 91):
         policy.learn(policy.choose(xs[n - 1 : n]), float(ys[n - 1]))
         expected = 2.5 * naive.radius(memory, 0.7, naive.observed(xs[:n], ys[:n]), promise)
-        assert compute_scale(policy._arrays) == pytest.approx(expected, rel=1e-12)
+        assert compute_scale(policy._belief.arrays) == pytest.approx(expected, rel=1e-12)
 
 
 class World(NamedTuple):
@@ -285,8 +290,8 @@ def measure_excess(world: World, promise: Confidence, seed: int) -> Floats:
         solved = np.linalg.solve(W, gap[:, :, None])
         image = W @ solved
         norm = np.einsum("rdi,rdi->r", image, np.linalg.solve(W_noise, image))
-        policy._arrays.tally["seen"] = t + 1
-        ratios[t] = np.sqrt(norm) / compute_scale(policy._arrays)
+        policy._belief.arrays.tally["seen"] = t + 1
+        ratios[t] = np.sqrt(norm) / compute_scale(policy._belief.arrays)
     return ratios
 
 

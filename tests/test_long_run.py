@@ -35,7 +35,7 @@ def test_a_million_rank_deficient_observations_agree_with_a_refit(
     policy = wv.Policy(5, wv.discount(0.999), exploration, seed=0)
     for batch in np.split(np.arange(ROUNDS), 20):
         policy.learn_many(xs[batch], ys[batch])
-        assert np.isfinite(policy._arrays.block).all()
+        assert np.isfinite(policy._belief.arrays.block).all()
     assert_equals_refit(policy, xs[-RECENT:], ys[-RECENT:], 1e-8)
 
 

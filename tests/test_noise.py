@@ -197,5 +197,5 @@ def test_the_noise_of_a_kalman_filter_counts_in_units_of_its_own() -> None:
     xs = unit_rows(random, 4000, 2)
     policy.learn_many(xs, xs @ [0.5, -0.2] + 0.2 * random.standard_normal(4000))
     assert policy.estimated_noise == pytest.approx(0.2, rel=0.05)
-    scale = compute_scale(policy._arrays)
+    scale = compute_scale(policy._belief.arrays)
     assert scale == pytest.approx(policy.estimated_noise / 0.2, rel=1e-12)

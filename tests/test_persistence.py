@@ -127,8 +127,8 @@ def test_a_file_with_any_byte_changed_is_refused_or_says_the_same(saved: Path) -
         except FileError:
             refusals += 1
         else:
-            assert loaded._arrays.block.tobytes() == wanted._arrays.block.tobytes()
-            assert loaded._arrays.past.tobytes() == wanted._arrays.past.tobytes()
+            assert loaded._belief.arrays.block.tobytes() == wanted._belief.arrays.block.tobytes()
+            assert loaded._belief.arrays.past.tobytes() == wanted._belief.arrays.past.tobytes()
             assert (loaded.key, loaded.round, loaded._open, repr(loaded)) == (
                 wanted.key,
                 wanted.round,
@@ -367,11 +367,11 @@ def test_arrays_that_do_not_fit_are_refused_whatever_the_checksum_says(
 def test_an_array_in_another_order_is_read_as_what_it_says(saved: Path) -> None:
     """Columns first in the file, rows first in memory."""
     wanted = wv.Policy.load(saved)
-    rewrite(saved, files={"past.npy": packed(np.asfortranarray(wanted._arrays.past))})
+    rewrite(saved, files={"past.npy": packed(np.asfortranarray(wanted._belief.arrays.past))})
     loaded = wv.Policy.load(saved)
-    assert loaded._arrays.past.tobytes() == wanted._arrays.past.tobytes()
-    assert loaded._arrays.past.flags.carray
-    assert loaded._arrays.block.flags.carray
+    assert loaded._belief.arrays.past.tobytes() == wanted._belief.arrays.past.tobytes()
+    assert loaded._belief.arrays.past.flags.carray
+    assert loaded._belief.arrays.block.flags.carray
 
 
 class Trap:
@@ -491,6 +491,6 @@ def test_an_open_file_will_do_in_place_of_a_path() -> None:
     file = io.BytesIO()
     policy.save(file)
     loaded = wv.Policy.load(file)
-    assert loaded._arrays.block.tobytes() == policy._arrays.block.tobytes()
+    assert loaded._belief.arrays.block.tobytes() == policy._belief.arrays.block.tobytes()
     with pytest.raises(FileError, match="load: the file is truncated or not"):
         wv.Policy.load(io.BytesIO(file.getvalue()[:100]))

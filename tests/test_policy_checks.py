@@ -196,7 +196,7 @@ def test_features_that_cannot_be_learned_are_refused_and_change_nothing(
             policy.learn(features, 0.5)
         many = [*choices, features]
         with pytest.raises(ArmsError, match=re.escape(complaint)):
-            policy.learn_many(many, np.ones(3))  # type: ignore[arg-type]
+            policy.learn_many(many, np.ones(3))
     assert contents(policy, tmp_path) == before
 
 

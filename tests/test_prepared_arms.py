@@ -110,7 +110,7 @@ def test_the_screen_keeps_the_best_and_little_else(exploration: wv.Exploration) 
     rows = unit_rows(np.random.default_rng(7), 20_000, 10)
     policy = wv.Policy(10, wv.keep(), exploration, seed=0)
     policy.learn_many(rows[:500], rows[:500] @ np.ones(10))
-    places = finite_arms.screen(sets.finite(rows), policy._arrays, policy.key, policy.round)
+    places = finite_arms.screen(sets.finite(rows), policy._belief.arrays, policy.key, policy.round)
     assert places is not None
     assert places.size < 200
     assert np.argmax(scores_of(policy, rows)) in places
@@ -124,7 +124,7 @@ def test_every_upper_bound_lies_above_the_score(sign: float) -> None:
     rows = uneven(random)
     policy = wv.Policy(DIM, wv.keep(), wv.optimism(1.0), seed=0)
     policy.learn_many(unit_rows(random, 8, DIM), random.random(8))
-    arms, state = sets.finite(rows), view_belief(policy._arrays)
+    arms, state = sets.finite(rows), view_belief(policy._belief.arrays)
     bounds = finite_arms.Bounds(arms, state, finite_arms.Band(sign, sign, 0.0))
     scores = rows @ policy.theta + sign * policy.widths(rows)
     scores /= bounds.scale * arms.unit

@@ -6,7 +6,6 @@ from . import laws as laws
 from . import sets as sets
 from .beliefs.adaptive.policies import BanditsOverBandits as BanditsOverBandits
 from .beliefs.adaptive.policies import PredictiveMemory as PredictiveMemory
-from .beliefs.diagonal.policy import DiagonalPolicy as DiagonalPolicy
 from .beliefs.diagonal.sparse_rows import SparseRow as SparseRow
 from .beliefs.diagonal.sparse_rows import SparseRows as SparseRows
 from .beliefs.full.belief import Belief as Belief

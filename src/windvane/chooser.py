@@ -2,12 +2,13 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from windvane import validation
+from windvane.beliefs.diagonal.sparse_rows import Arms, CheckedRow, Features
 from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
 from windvane.memory import Memory
 from windvane.persistence import Persistent, are_equal
@@ -15,9 +16,6 @@ from windvane.sets.base import ActionSet
 from windvane.sets.finite_arms import Finite
 from windvane.types import Floats, Places
 from windvane.validation import LARGEST
-
-FLOAT64 = np.dtype(np.float64)
-LEAST_HISTORY_ROOM = 64  # observations for which room is made at the first growth
 
 
 class Choice:
@@ -42,7 +40,7 @@ class Choice:
     def __init__(
         self,
         index: int,
-        features: Floats,
+        features: Floats | CheckedRow,
         round_: int,
         key: int,
         action: tuple[int, ...] | None = None,
@@ -55,8 +53,9 @@ class Choice:
 
     @property
     def features(self) -> Floats:
-        """The features of the chosen arm or action, (d,)."""
-        return self._features
+        """The features of the chosen arm or action, (d,); made at each call if they are sparse."""
+        row = self._features
+        return row if isinstance(row, np.ndarray) else row.to_dense()
 
     def __repr__(self) -> str:
         what = f"index={self.index}" if self.index >= 0 else f"action={self.action}"
@@ -133,20 +132,20 @@ class Chooser(Persistent):
         """Return the probability with which `choose` would choose each arm now, (K,)."""
 
     @abstractmethod
-    def learn_row(self, features: Floats, reward: float, round_: int, at: float) -> None:
+    def learn_row(self, features: Any, reward: float, round_: int, at: float) -> None:
         """Learn one checked observation of a round, or raise and change nothing."""
 
     @abstractmethod
-    def learn_rows(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
+    def learn_rows(self, rows: Any, rewards: Floats, rounds: list[int], at: Floats) -> None:
         """Learn checked observations in order, or raise and change nothing."""
 
-    def choose_many(self, sets: Sequence[npt.ArrayLike] | Floats) -> list[Choice]:
+    def choose_many(self, sets: Sequence[Arms] | Floats) -> list[Choice]:
         """Choose from each arm set, one round each, and learn nothing in between."""
         arm_sets = validation.check_sequence("choose_many", "arm sets", sets)
         checked_sets = [self._check_arms(arms) for arms in arm_sets]
         return [self.choose(arms) for arms in checked_sets]
 
-    def learn(self, choice: Choice | npt.ArrayLike, reward: float, at: float | None = None) -> None:
+    def learn(self, choice: Choice | Features, reward: float, at: float | None = None) -> None:
         """Learn the reward of a choice, or of any features (d,), at any time and in any order.
 
         `at` is the time of the choice, for a half-life in time. By default the round counts.
@@ -156,7 +155,7 @@ class Chooser(Persistent):
         if at is not None:
             at = validation.real("learn", "at", at)
         if not isinstance(choice, Choice):
-            row = validation.check_features("learn", choice, self.dim)
+            row = self._read_features("learn", choice)
             self.learn_row(row, reward, self.round, float(self.round) if at is None else at)
             return
         round_ = choice.round
@@ -175,20 +174,17 @@ class Chooser(Persistent):
 
     def learn_many(
         self,
-        choices: Sequence[Choice] | Floats,
+        choices: Sequence[Choice | Features] | Floats,
         rewards: Sequence[float] | Floats,
         at: Sequence[float] | Floats | None = None,
     ) -> None:
         """Learn many rewards in order: all of them or, if one is refused, none."""
         batch = self._check_batch(choices, rewards, at)
         features = [
-            validation.check_features(
-                "learn", item.features if isinstance(item, Choice) else item, self.dim
-            )
+            self._read_features("learn", item._features if isinstance(item, Choice) else item)
             for item in batch.items
         ]
-        rows = np.array(features, dtype=np.float64).reshape(-1, self.dim)
-        self.learn_rows(rows, batch.rewards, batch.rounds, batch.times)
+        self.learn_rows(self._stack(features), batch.rewards, batch.rounds, batch.times)
         self._open.difference_update(choice.round for choice in batch.choices)
 
     def _check_batch(
@@ -225,11 +221,8 @@ class Chooser(Persistent):
         self, arms: npt.ArrayLike, samples: int, chosen: int | None
     ) -> Floats:
         """Check all arguments of `propensities` and return the arms as rows."""
-        who = "propensities"
         rows = validation.check_finite_arms(self._read_arms(arms))
-        validation.whole(who, "samples", samples)
-        if chosen is not None and validation.whole(who, "chosen", chosen, 0) >= len(rows):
-            raise ArmsError(f"{who}: chosen must be below {len(rows)}, got {chosen}")
+        check_draws(len(rows), samples, chosen)
         return rows
 
     def _list_open_rounds(self) -> Places:
@@ -249,7 +242,7 @@ class Chooser(Persistent):
             raise ArmsError(f"choose: actions must have dim {self.dim}, got {actions.dim}")
 
     def _record_choice(
-        self, index: int, features: Floats, action: tuple[int, ...] | None = None
+        self, index: int, features: Floats | CheckedRow, action: tuple[int, ...] | None = None
     ) -> Choice:
         """Return the choice of this round and start the next round."""
         round_ = self.round
@@ -259,20 +252,19 @@ class Chooser(Persistent):
 
     def _read_arms(self, arms: npt.ArrayLike) -> Floats:
         """Return the arms as rows that compiled code can read in place."""
-        if (
-            type(arms) is np.ndarray
-            and arms.dtype is FLOAT64
-            and arms.ndim == 2
-            and arms.shape[1] == self.dim
-            and arms.shape[0] > 0
-            and arms.flags.carray
-        ):
-            return arms
-        if isinstance(arms, ActionSet):
+        if type(arms) is not np.ndarray and isinstance(arms, ActionSet):
             raise ArmsError(
                 f"only choose takes an action set; this method needs a list of arms, got {arms!r}"
             )
-        return validation.check_arms("choose", arms, self.dim)
+        return validation.read_rows(arms, self.dim)
+
+    def _read_features(self, who: str, features: Features) -> Floats:
+        """Return the features of one arm, (d,)."""
+        return validation.check_features(who, cast(npt.ArrayLike, features), self.dim)
+
+    def _stack(self, rows: list[Floats]) -> Floats:
+        """Return rows in the form in which `learn_rows` takes them."""
+        return np.array(rows, dtype=np.float64).reshape(-1, self.dim)
 
     def _check_arms(self, arms: npt.ArrayLike) -> npt.ArrayLike:
         """Return arms from which `choose` can choose without an error."""
@@ -280,7 +272,7 @@ class Chooser(Persistent):
         return arms if isinstance(arms, Finite) else validation.check_finite_arms(rows)
 
     def _refuse_choice(self, who: str, choice: Choice) -> NoReturn:
-        is_foreign = choice.key != self.key or choice.features.shape != (self.dim,)
+        is_foreign = choice.key != self.key or choice._features.size != self.dim
         if is_foreign or choice.round >= self.round:
             hint = "; its features can be learned all the same: learn(choice.features, reward)"
             raise ChoiceError(
@@ -291,15 +283,11 @@ class Chooser(Persistent):
         )
 
 
-def compute_room(seen: int, more: int, room: int, limit: int | None) -> int:
-    """Return for how many past observations there must be room before `more` are learned.
-
-    `room` is how many fit now, `limit` how many the memory can reach, None for all.
-    """
-    if seen + more <= room or room == limit:
-        return room
-    larger = max(2 * room, seen + more, LEAST_HISTORY_ROOM)
-    return larger if limit is None else min(larger, limit)
+def check_draws(count: int, samples: int, chosen: int | None) -> None:
+    """Check the number of draws that `propensities` counts, and the index that it was given."""
+    validation.whole("propensities", "samples", samples)
+    if chosen is not None and validation.whole("propensities", "chosen", chosen, 0) >= count:
+        raise ArmsError(f"propensities: chosen must be below {count}, got {chosen}")
 
 
 def make_key(who: str, seed: int | np.random.SeedSequence | None) -> int:

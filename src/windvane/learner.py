@@ -356,9 +356,6 @@ class Learner(Persistent):
             arrays |= {keys: arrays[keys][order], rows: arrays[rows][order]}
         return header, arrays
 
-    def _bind_kernels(self) -> None:
-        """Nothing to load: compiled functions are called by name."""
-
 
 def _parse_half_life(text: str) -> HalfLife | None:
     try:

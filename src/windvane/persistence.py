@@ -1,4 +1,4 @@
-"""Persistent: what can be saved, loaded, copied, pickled and compared.
+"""Copyable and Persistent: what can be copied and pickled; saved, loaded and compared, too.
 
 A saved policy is an uncompressed zip archive: `policy.json` with the settings, the counters and a
 checksum, and one `.npy` for each array. It is safe to open even if its origin is unknown: reading
@@ -22,7 +22,6 @@ from windvane.errors import FileError
 
 FORMATS = {  # the name of the format in the file, by class
     "Policy": "windvane policy",
-    "DiagonalPolicy": "windvane diagonal policy",
     "GeneralizedPolicy": "windvane generalized policy",
     "Adaptive": "windvane adaptive policy",
     "Learner": "windvane learner",
@@ -35,7 +34,23 @@ Header = dict[str, Any]
 Target = str | PathLike[str] | BinaryIO
 
 
-class Persistent(ABC):
+class Copyable:
+    """An object with arrays that compiled code changes; a copy binds its own compiled functions."""
+
+    COMPILED: ClassVar[tuple[str, ...]] = ()  # attributes that `_bind_kernels` sets
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name not in self.COMPILED}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update({name: _own_arrays(value) for name, value in state.items()})
+        self._bind_kernels()
+
+    def _bind_kernels(self) -> None:
+        """Load the compiled functions that this object calls, into the attributes in COMPILED."""
+
+
+class Persistent(Copyable, ABC):
     """A policy as an object with settings and a state.
 
     A copy (`copy.copy`, `copy.deepcopy`, `pickle`) has the same settings and the same state. The
@@ -44,7 +59,6 @@ class Persistent(ABC):
     """
 
     FILE_KIND: ClassVar[str]  # the kind of a saved file, as FORMATS names it
-    COMPILED: ClassVar[tuple[str, ...]] = ()  # attributes that `_bind_kernels` sets
 
     @abstractmethod
     def export_settings(self) -> Header:
@@ -90,13 +104,6 @@ class Persistent(ABC):
     def __copy__(self) -> Self:
         return copy.deepcopy(self)  # a shallow copy would share arrays that `learn` changes
 
-    def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name not in self.COMPILED}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update({name: _own_arrays(value) for name, value in state.items()})
-        self._bind_kernels()
-
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other) or not isinstance(other, Persistent):
             return NotImplemented
@@ -107,10 +114,6 @@ class Persistent(ABC):
     def _comparable_state(self) -> tuple[Header, Arrays]:
         """Return the state without the spare room in the arrays of past observations."""
         return self.export_state()
-
-    @abstractmethod
-    def _bind_kernels(self) -> None:
-        """Load the compiled functions that this policy calls, into the attributes in COMPILED."""
 
 
 def _own_arrays(value: object) -> object:

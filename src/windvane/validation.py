@@ -16,6 +16,7 @@ import numpy.typing as npt
 from windvane.errors import ArmsError, RewardError, SettingError
 from windvane.types import Floats
 
+FLOAT64 = np.dtype(np.float64)
 LARGEST = 1e100  # a reward, or the squared norm of an arm, above this counts as not finite
 NOT_REAL_KINDS = "cmM"  # of NumPy types: complex numbers, differences of times, times
 Kind = TypeVar("Kind")
@@ -133,6 +134,20 @@ def check_arms(who: str, arms: npt.ArrayLike, dim: int | None = None, copy: bool
     if rows.size == 0:
         raise ArmsError(f"{who}: there must be at least one arm and feature, got {rows.shape}")
     return rows if rows.flags.carray else rows.copy()
+
+
+def read_rows(arms: npt.ArrayLike, dim: int) -> Floats:
+    """Return arms as rows (K, d) that compiled code can read in place, if possible."""
+    if (
+        type(arms) is np.ndarray
+        and arms.dtype is FLOAT64
+        and arms.ndim == 2
+        and arms.shape[1] == dim
+        and arms.shape[0] > 0
+        and arms.flags.carray
+    ):
+        return arms
+    return check_arms("choose", arms, dim)
 
 
 def check_features(who: str, features: npt.ArrayLike, dim: int) -> Floats:

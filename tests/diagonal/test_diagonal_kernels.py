@@ -14,6 +14,7 @@ from windvane.beliefs.diagonal.formulas import (
     predict_entries,
     scale_sums,
 )
+from windvane.beliefs.diagonal.policy_belief import make_blank_weights, make_room
 from windvane.beliefs.diagonal.sparse_weights import (
     LEAST_FADE,
     WEIGHTS,
@@ -22,7 +23,6 @@ from windvane.beliefs.diagonal.sparse_weights import (
     fade_weights,
     find_slots,
 )
-from windvane.beliefs.diagonal.weight_arrays import make_blank_weights, make_room
 from windvane.beliefs.diagonal.weight_table import ABSENT
 
 RANDOM = np.random.default_rng(41)

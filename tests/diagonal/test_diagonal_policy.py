@@ -1,4 +1,4 @@
-"""DiagonalPolicy: the arms, estimates and probabilities of the formulas, for every pair."""
+"""The diagonal belief: the arms, estimates and probabilities of the formulas, for every pair."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 
 import naive
 import windvane as wv
-from diagonal_game import every_exploration, every_memory
+from diagonal_game import every_exploration, every_memory, make_diagonal, row_and_column
 from grid import Floats
 from windvane import _random
 from windvane.laws import Posterior
@@ -67,7 +67,7 @@ def test_every_pair_plays_as_the_formulas_say(
     memory: wv.Memory, exploration: wv.Exploration
 ) -> None:
     """Estimates, widths and the chosen arm, where every third reward comes four rounds late."""
-    policy = wv.DiagonalPolicy(DIM, memory, exploration, ridge=RIDGE, seed=9)
+    policy = make_diagonal(DIM, memory, exploration, ridge=RIDGE, seed=9)
     belief = naive.DiagonalWeights(memory, RIDGE)
     late: list[tuple[int, wv.Choice, naive.Row, float]] = []
     oldest = 0
@@ -111,7 +111,7 @@ def test_propensities_are_those_of_the_formulas(
     memory: wv.Memory, exploration: wv.Exploration
 ) -> None:
     """Exact from means and widths; for thompson, the law of independent normal weights."""
-    policy = wv.DiagonalPolicy(DIM, memory, exploration, ridge=RIDGE, seed=9, floor=0.1)
+    policy = make_diagonal(DIM, memory, exploration, ridge=RIDGE, seed=9, floor=0.1)
     belief = naive.DiagonalWeights(memory, RIDGE)
     for t in range(20):
         row = GAMES[t][0]
@@ -155,7 +155,7 @@ def test_propensities_are_those_of_the_formulas(
 @every_exploration
 def test_propensities_are_the_frequencies_of_choices(exploration: wv.Exploration) -> None:
     """In 3000 rounds without learning, each arm is chosen as often as its probability says."""
-    policy = wv.DiagonalPolicy(DIM, wv.discount(0.95), exploration, seed=4, floor=0.2)
+    policy = make_diagonal(DIM, wv.discount(0.95), exploration, seed=4, floor=0.2)
     for t in range(30):
         row = GAMES[t][1]
         policy.learn((list(row), list(row.values())), REWARDS[t])
@@ -167,12 +167,11 @@ def test_propensities_are_the_frequencies_of_choices(exploration: wv.Exploration
     assert np.count_nonzero(counts) == 5
 
 
-@every_memory
-@every_exploration
+@row_and_column
 def test_a_choice_with_propensities_is_that_of_choose(
     memory: wv.Memory, exploration: wv.Exploration
 ) -> None:
-    one, other = (wv.DiagonalPolicy(DIM, memory, exploration, seed=2, floor=0.1) for _ in range(2))
+    one, other = (make_diagonal(DIM, memory, exploration, seed=2, floor=0.1) for _ in range(2))
     for t in range(30):
         arms = pack(GAMES[t])
         first = one.choose(arms)
@@ -187,7 +186,7 @@ def test_a_choice_with_propensities_is_that_of_choose(
 
 def test_arms_that_share_a_weight_share_its_draw() -> None:
     """Two equal rows have equal scores, and a row that adds nothing to another ties with it."""
-    policy = wv.DiagonalPolicy(DIM, wv.keep(), wv.thompson(1.0), seed=3)
+    policy = make_diagonal(DIM, wv.keep(), wv.thompson(1.0), seed=3)
     arms = wv.SparseRows.from_pairs([([5, 9], [1.0, 2.0]), ([5, 9], [0.5, 1.0]), ([], [])])
     chances = policy.propensities(arms, samples=2000)
     np.testing.assert_allclose(chances, [0.5, 0.0, 0.5], atol=0.05)
@@ -210,7 +209,7 @@ def test_a_diagonal_and_a_full_belief_agree_on_rows_of_one_entry(
 ) -> None:
     """θ̂, widths, choices and propensities; thompson draws other numbers of the same law."""
     full = wv.Policy(6, memory, exploration, ridge=RIDGE, seed=9, floor=0.05)
-    diagonal = wv.DiagonalPolicy(6, memory, exploration, ridge=RIDGE, seed=9, floor=0.05)
+    diagonal = make_diagonal(6, memory, exploration, ridge=RIDGE, seed=9, floor=0.05)
     for t in range(60):
         arms = AXES[4 * t : 4 * t + 4]
         dense = np.array([[row.get(i, 0.0) for i in range(6)] for row in arms])
@@ -239,7 +238,7 @@ def test_a_diagonal_and_a_full_belief_agree_on_rows_of_one_entry(
 def test_a_diagonal_and_a_full_belief_agree_on_the_means_of_disjoint_rows() -> None:
     """Rows of three entries, each seen once; the estimate of a full belief never mixes them."""
     full = wv.Policy(30, wv.keep(), wv.greedy(), ridge=RIDGE)
-    diagonal = wv.DiagonalPolicy(30, wv.keep(), wv.greedy(), ridge=RIDGE)
+    diagonal = make_diagonal(30, wv.keep(), wv.greedy(), ridge=RIDGE)
     for t in range(10):
         row = np.zeros(30)
         row[3 * t : 3 * t + 3] = np.random.default_rng(t).standard_normal(3)
@@ -256,7 +255,7 @@ def test_a_diagonal_and_a_full_belief_agree_on_the_means_of_disjoint_rows() -> N
 @pytest.mark.parametrize("jump", [3.0, 200.0, 5_000.0, 1e9, 1e300])
 def test_a_jump_of_many_half_lives_fades_as_the_formula_says(jump: float) -> None:
     """And a reward that is as old as the jump no longer counts."""
-    policy = wv.DiagonalPolicy(DIM, wv.half_life(1.0), wv.optimism(1.0), ridge=RIDGE, seed=1)
+    policy = make_diagonal(DIM, wv.half_life(1.0), wv.optimism(1.0), ridge=RIDGE, seed=1)
     belief = naive.DiagonalWeights(wv.half_life(1.0), RIDGE)
     times = [0.0, 0.5, jump, jump, 0.5, jump, 2 * jump]
     for t, at in enumerate(times):
@@ -272,7 +271,7 @@ def test_a_jump_of_many_half_lives_fades_as_the_formula_says(jump: float) -> Non
 @pytest.mark.parametrize("memory", [wv.discount(0.5), wv.discount(0.5, single=True)], ids=repr)
 def test_a_long_run_of_fast_fading_stays_with_the_formula(memory: wv.Memory) -> None:
     """The sums are scaled back many times in 2000 observations."""
-    policy = wv.DiagonalPolicy(DIM, memory, wv.greedy(), ridge=RIDGE)
+    policy = make_diagonal(DIM, memory, wv.greedy(), ridge=RIDGE)
     belief = naive.DiagonalWeights(memory, RIDGE)
     random = np.random.default_rng(8)
     for _ in range(2000):
@@ -285,9 +284,7 @@ def test_a_long_run_of_fast_fading_stays_with_the_formula(memory: wv.Memory) -> 
 
 
 def test_learn_many_is_learning_in_turn() -> None:
-    one, many = (
-        wv.DiagonalPolicy(DIM, wv.half_life(5.0), wv.thompson(1.0), seed=5) for _ in range(2)
-    )
+    one, many = (make_diagonal(DIM, wv.half_life(5.0), wv.thompson(1.0), seed=5) for _ in range(2))
     sets = [pack(arms) for arms in GAMES[:40]]
     choices = many.choose_many(sets)
     assert choices == [one.choose(arms) for arms in sets]
@@ -295,4 +292,4 @@ def test_learn_many_is_learning_in_turn() -> None:
         one.learn(choice, REWARDS[t], at=math.sqrt(t))
     many.learn_many(choices, REWARDS[:40], at=[math.sqrt(t) for t in range(40)])
     assert one == many
-    assert one != wv.DiagonalPolicy(DIM, wv.half_life(5.0), wv.thompson(1.0), seed=5)
+    assert one != make_diagonal(DIM, wv.half_life(5.0), wv.thompson(1.0), seed=5)

@@ -1,4 +1,4 @@
-"""Arms and features of DiagonalPolicy: their forms, and what is refused; nothing changes then."""
+"""Arms and features of a diagonal belief: their forms, and what is refused."""
 
 import copy
 import math
@@ -13,7 +13,7 @@ import pytest
 from scipy import sparse
 
 import windvane as wv
-from diagonal_game import DENSE, DIM, REWARDS, make_busy
+from diagonal_game import DENSE, DIM, REWARDS, make_busy, make_diagonal
 from grid import contents
 from windvane import sets
 from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
@@ -75,9 +75,7 @@ def reverse_entries(matrix: Any) -> wv.SparseRows:
 def test_arms_of_every_form_are_the_same_arms(form: Callable[[Any], Any]) -> None:
     """Duplicate indices are summed."""
     dense = DENSE.astype(np.float32).astype(np.float64)
-    one, other = (
-        wv.DiagonalPolicy(DIM, wv.discount(0.9), wv.thompson(1.0), seed=3) for _ in range(2)
-    )
+    one, other = (make_diagonal(DIM, wv.discount(0.9), wv.thompson(1.0), seed=3) for _ in range(2))
     for t in range(20):
         arms = form(dense[t])
         np.testing.assert_array_equal(one.propensities(dense[t]), other.propensities(arms))
@@ -103,7 +101,7 @@ def test_features_of_every_form_are_the_same_features() -> None:
         sparse.csr_array(row[None]),
         sparse.coo_matrix(row[None]),
     ]
-    policies = [wv.DiagonalPolicy(DIM, wv.keep(), wv.greedy(), seed=3) for _ in forms]
+    policies = [make_diagonal(DIM, wv.keep(), wv.greedy(), seed=3) for _ in forms]
     for policy, features in zip(policies, forms, strict=True):
         policy.learn(features, 0.5)
         policy.learn_many([features, features], [0.5, 1.0])
@@ -113,7 +111,7 @@ def test_features_of_every_form_are_the_same_features() -> None:
 
 
 def test_a_pair_of_numbers_is_a_vector() -> None:
-    policy = wv.DiagonalPolicy(2, wv.keep(), wv.greedy())
+    policy = make_diagonal(2, wv.keep(), wv.greedy())
     policy.learn((0.0, 1.0), 1.0)
     np.testing.assert_array_equal(policy.theta, [0.0, 0.5])
 
@@ -140,7 +138,7 @@ BAD_ARMS: list[tuple[Any, str]] = [
     (wv.SparseRows([0, 2], [1.0, math.inf], [2]), "arm 0 has the values [ 1. inf]"),
     (wv.SparseRows([2, 0], [math.inf, 1.0], [2]), "arms must be finite, with norm up to 1e+50"),
     (wv.SparseRows([0, 0], [1e200, -1e200], [2]), "arms must be finite, with norm up to 1e+50"),
-    (sets.simplex(DIM), "DiagonalPolicy needs a list of arms, got simplex"),
+    (sets.simplex(DIM), "needs a list of arms, got simplex"),
 ]
 
 
@@ -205,7 +203,7 @@ def test_features_and_rewards_that_cannot_be_learned_are_refused_and_change_noth
 def test_a_choice_is_learned_once_and_only_by_its_policy(tmp_path: Path) -> None:
     policy, other = make_busy(wv.keep(), wv.greedy()), make_busy(wv.keep(), wv.greedy())
     other.key += 1
-    wider = wv.DiagonalPolicy(DIM + 1, wv.keep(), wv.greedy(), seed=7)
+    wider = make_diagonal(DIM + 1, wv.keep(), wv.greedy(), seed=7)
     choice, foreign = policy.choose(DENSE[20]), other.choose(DENSE[20])
     for _ in range(choice.round + 1):
         wide = wider.choose(np.ones((1, DIM + 1)))
@@ -228,7 +226,7 @@ def test_a_choice_is_learned_once_and_only_by_its_policy(tmp_path: Path) -> None
 
 
 def test_a_choice_keeps_the_entries_of_its_row_alone() -> None:
-    policy = wv.DiagonalPolicy(2**22, wv.keep(), wv.greedy(), seed=1)
+    policy = make_diagonal(2**22, wv.keep(), wv.greedy(), seed=1)
     choice = policy.choose(wv.SparseRows.from_pairs([([9, 2**21], [1.0, 2.0])]))
     assert repr(choice) == "Choice(index=0, round=0)"
     assert len(pickle.dumps(choice)) < 1000

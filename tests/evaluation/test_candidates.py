@@ -15,7 +15,7 @@ FACTS = LogFacts(5000, 4, 0.3)
     ("text", "expected"),
     [
         ("full(keep() * greedy(), dim=16)", "Policy(dim=16, memory=keep(), exploration=greedy()"),
-        ("diagonal(keep() * greedy())", "DiagonalPolicy(dim=1048576, memory=keep(), "),
+        ("diagonal(keep() * greedy())", "Policy(dim=1048576, memory=keep(), "),
         ("predictive(thompson(0.3), dim=8)", "PredictiveMemory.from_adaptation(dim=8, "),
         (
             "logistic(discount(0.9) * perturbed_history(0.5))",
@@ -67,7 +67,7 @@ def test_a_discount_on_the_clock_of_the_log_halves_after_as_many_rows() -> None:
         ("learner(speed=1)", "there is no option 'speed'"),
         ("full(keep())", "full needs MEMORY * EXPLORATION"),
         ("discout(0.9) * greedy()", "'discout' is unknown; did you mean 'discount'?"),
-        ("diagonal(window(9) * greedy())", "DiagonalPolicy"),
+        ("diagonal(window(9) * greedy())", "memory of a diagonal belief"),
         ("FPL-GLM", "FPL-GLM needs a link"),
         ("arraySize=x", "arraySize must be a whole number, got 'x'"),
     ],

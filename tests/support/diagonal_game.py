@@ -1,28 +1,53 @@
-"""What the tests of DiagonalPolicy share: memories, explorations, arms, rewards and a game."""
+"""What the tests of the diagonal belief share: memories, explorations, arms, rewards and a game."""
+
+from typing import Any
 
 import numpy as np
 import pytest
 
 import windvane as wv
 from grid import EXPLORATIONS, MEMORIES, play_with_late_rewards
+from windvane.beliefs.diagonal.belief import DiagonalBelief
 
 DIM = 12
 SPARSE_MEMORIES = [m for m in MEMORIES if m.kind.diagonal]
 SPARSE_EXPLORATIONS = [e for e in EXPLORATIONS if e.kind.needs != "history"]
 every_memory = pytest.mark.parametrize("memory", SPARSE_MEMORIES, ids=repr)
 every_exploration = pytest.mark.parametrize("exploration", SPARSE_EXPLORATIONS, ids=repr)
+row_and_column = pytest.mark.parametrize(
+    ("memory", "exploration"),
+    [
+        *((memory, wv.thompson(wv.posterior(0.5))) for memory in SPARSE_MEMORIES),
+        *((wv.discount(0.9), exploration) for exploration in SPARSE_EXPLORATIONS),
+    ],
+    ids=repr,
+)
 RANDOM = np.random.default_rng(71)
 DENSE = RANDOM.standard_normal((150, 5, DIM)) * (RANDOM.random((150, 5, DIM)) < 0.3)
 REWARDS = np.random.default_rng(72).random(150)
 
 
-def make_busy(memory: wv.Memory, exploration: wv.Exploration) -> wv.DiagonalPolicy:
+def make_diagonal(
+    dim: int, memory: wv.Memory | str, exploration: wv.Exploration | str, **settings: Any
+) -> wv.Policy:
+    """A policy with a diagonal belief."""
+    return wv.Policy(dim, memory, exploration, belief="diagonal", **settings)
+
+
+def read(policy: wv.Policy) -> DiagonalBelief:
+    """The belief of a policy."""
+    belief = policy.belief
+    assert isinstance(belief, DiagonalBelief)
+    return belief
+
+
+def make_busy(memory: wv.Memory, exploration: wv.Exploration) -> wv.Policy:
     """A policy that has learned in 14 rounds."""
-    policy = wv.DiagonalPolicy(DIM, memory, exploration, ridge=0.7, seed=7, floor=0.05)
+    policy = make_diagonal(DIM, memory, exploration, ridge=0.7, seed=7, floor=0.05)
     play(policy, 0, 14)
     return policy
 
 
-def play(policy: wv.DiagonalPolicy, start: int, stop: int) -> list[tuple[int, bytes, bytes]]:
+def play(policy: wv.Policy, start: int, stop: int) -> list[tuple[int, bytes, bytes]]:
     """Rounds in which every third reward comes late, and what could be seen in each of them."""
     return play_with_late_rewards(policy, DENSE, REWARDS, start, stop)

@@ -51,8 +51,8 @@ def unit_rows(random: np.random.Generator, count: int, dim: int) -> Floats:
 
 def make_inversions_rare(policy: wv.Policy) -> wv.Policy:
     """The same policy, but it inverts so rarely that its inverse is wrong by up to a fifth."""
-    policy._arrays.rules["refresh"] = min(64, int(0.4 / -math.log(policy.memory.gamma)))
-    reset(policy._arrays)
+    policy._belief.arrays.rules["refresh"] = min(64, int(0.4 / -math.log(policy.memory.gamma)))
+    reset(policy._belief.arrays)
     return policy
 
 
@@ -77,7 +77,7 @@ def busy_policy(
 
 
 def play_with_late_rewards(
-    policy: wv.Policy | wv.DiagonalPolicy, arms: Floats, rewards: Floats, start: int, stop: int
+    policy: wv.Policy, arms: Floats, rewards: Floats, start: int, stop: int
 ) -> list[tuple[int, bytes, bytes]]:
     """Play rounds in which every third reward comes late; return what could be seen in each."""
     seen, late = [], []

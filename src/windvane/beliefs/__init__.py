@@ -1,6 +1,7 @@
 """What a policy has learned: one room for each kind of belief.
 
-Each belief fulfils the same contract, in the files that its room has for it:
+Each belief fulfils the same contract, in the files that its room has for it; `policy_belief` has it
+as the class of which a `Policy` holds one:
 
 - layout: settings, counters and sums as arrays that compiled code takes as one argument
 - learning: "learn one observation" is written once. With the fade f and the weight w that the

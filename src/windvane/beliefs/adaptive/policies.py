@@ -251,9 +251,6 @@ class Adaptive(Chooser):
             arrays[f"{j}-past"] = base._comparable_state()[1]["past"]
         return header, arrays
 
-    def _bind_kernels(self) -> None:
-        """Load nothing: the base policies load their own compiled functions."""
-
     @property
     def _is_warm(self) -> bool:
         """True if the base policies learn from every observation and outlive a block."""

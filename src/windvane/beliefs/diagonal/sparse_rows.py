@@ -7,10 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import validation
-from windvane.chooser import Choice
 from windvane.errors import ArmsError
-from windvane.persistence import are_equal
-from windvane.sets.base import ActionSet
 from windvane.types import Floats, Places
 from windvane.validation import LARGEST
 
@@ -29,7 +26,7 @@ class SparseRow(NamedTuple):
 
     >>> import windvane as wv
     >>> row = wv.SparseRow(indices=[3, 17], values=[1.0, 0.5])
-    >>> policy = wv.DiagonalPolicy(2**20, wv.keep(), wv.greedy(), seed=1)
+    >>> policy = wv.Policy(2**20, "keep()", "greedy()", belief="diagonal")
     >>> policy.learn(row, reward=1.0)
     """
 
@@ -71,10 +68,11 @@ class CheckedRow(NamedTuple):
 
     indices: Places  # (n,)
     values: Floats  # (n,)
+    size: int  # d
 
-    def to_dense(self, dim: int) -> Floats:
+    def to_dense(self) -> Floats:
         """Return the features as a vector, (d,)."""
-        features = np.zeros(dim)
+        features = np.zeros(self.size)
         features[self.indices] = self.values
         return features
 
@@ -86,48 +84,20 @@ class CheckedRows(NamedTuple):
     values: Floats  # (n,)
     ends: Places  # (K,)
 
-    def copy_row(self, k: int) -> CheckedRow:
+    def copy_row(self, k: int, dim: int) -> CheckedRow:
         """Return a copy of row k."""
         part = slice(self.ends[k - 1] if k else 0, self.ends[k])
-        return CheckedRow(self.indices[part].copy(), self.values[part].copy())
+        return CheckedRow(self.indices[part].copy(), self.values[part].copy(), dim)
 
 
-NO_FEATURES = np.empty(0)  # a sparse choice keeps no vector
 Features = npt.ArrayLike | SparseRow | CheckedRow | SparseMatrix
 Arms = npt.ArrayLike | SparseRows | CheckedRows | SparseMatrix
-
-
-class SparseChoice(Choice):
-    """One choice among sparse arms; it keeps the entries of the chosen row alone."""
-
-    __slots__ = ("dim", "row")
-
-    def __init__(self, index: int, row: CheckedRow, round_: int, key: int, dim: int) -> None:
-        super().__init__(index, NO_FEATURES, round_, key)
-        self.row = row
-        self.dim = dim
-
-    @property
-    def features(self) -> Floats:
-        """The features of the chosen arm as a vector, (d,), made at each call."""
-        return self.row.to_dense(self.dim)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, SparseChoice):
-            return NotImplemented
-        return super().__eq__(other) is True and are_equal(
-            (self.dim, self.row), (other.dim, other.row)
-        )
-
-    __hash__ = Choice.__hash__
 
 
 def read_arms(who: str, arms: Arms, dim: int) -> CheckedRows:
     """Return arms of any form as checked rows; entries of one index are summed."""
     if isinstance(arms, CheckedRows):
         return arms
-    if isinstance(arms, ActionSet):
-        raise ArmsError(f"{who}: DiagonalPolicy needs a list of arms, got {arms!r}")
     if isinstance(arms, SparseRows):
         indices, values = _read_pair(who, arms.indices, arms.values)
         rows = CheckedRows(indices, values, _read_whole(who, "ends", arms.ends))
@@ -159,7 +129,7 @@ def read_features(who: str, features: Features, dim: int) -> CheckedRow:
         indices = np.flatnonzero(dense)
         rows = CheckedRows(indices, dense[indices], np.array([indices.size]))
     rows = _check_rows(who, "features", rows, dim)
-    return CheckedRow(rows.indices, rows.values)
+    return CheckedRow(rows.indices, rows.values, dim)
 
 
 def _is_pair(features: object) -> bool:
@@ -169,9 +139,7 @@ def _is_pair(features: object) -> bool:
 
 def _check_rows(who: str, name: str, rows: CheckedRows, dim: int) -> CheckedRows:
     """Return the rows, sorted if necessary, or raise an error that names the bad one."""
-    from windvane.beliefs.diagonal import (
-        row_checks,  # imported late, because compiled code is slow to load
-    )
+    from windvane.beliefs.diagonal import row_checks  # imported late: it loads numba
 
     rows = CheckedRows._make(map(_own_array, rows))
     state, place = row_checks.check_rows(*rows, dim)
@@ -190,7 +158,7 @@ def _refuse_rows(who: str, name: str, rows: CheckedRows, dim: int, place: int) -
             f"{who}: ends of rows must rise to the number of entries, {rows.indices.size}, "
             f"got {np.array2string(rows.ends, threshold=8)}"
         )
-    row = rows.copy_row(place)
+    row = rows.copy_row(place, dim)
     if not ((row.indices >= 0) & (row.indices < dim)).all():
         raise ArmsError(
             f"{who}: indices must be from 0 to {dim - 1}; {row_name} has "

@@ -5,8 +5,8 @@ w that the memory gives to each observation. Everything else is derived from the
 filter has a mean and a covariance instead of sums, stored as θ̂ and `inverse`.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -95,7 +95,20 @@ class Belief(EqualByContents):
         squared: Floats = np.einsum("dk,dk->k", pulled, self.noise @ pulled)
         return np.sqrt(squared)
 
-    def merge(self, newer: "Belief") -> "Belief":
+    def fade(self, factor: float) -> Self:
+        """Return the belief after all weights of observations have fallen by a factor."""
+        power = 1 if self.memory.single else 2
+        return replace(
+            self,
+            gram=factor * self.gram,
+            noise_gram=factor**power * self.noise_gram,
+            moment=factor * self.moment,
+            held=factor**2 * self.held,
+            squared_errors=factor * self.squared_errors,
+            error_weight=factor * self.error_weight,
+        )
+
+    def merge(self, newer: Self) -> Self:
         """The belief of a policy that learned the observations of this one, then the newer ones.
 
         (n₁, S₁, S̃₁, b₁) ∘ (n₂, S₂, S̃₂, b₂)
@@ -104,8 +117,8 @@ class Belief(EqualByContents):
         Under a half-life both beliefs fade to the newer of their two clocks, in either order.
         The errors of prediction are those that each belief made on its own.
         """
-        if not isinstance(newer, Belief):
-            raise BeliefError(f"merge: a Belief must be given, got {newer!r}")
+        if type(newer) is not type(self):
+            raise BeliefError(f"merge: a {type(self).__name__} must be given, got {newer!r}")
         if not self.memory.kind.mergeable:
             names = ", ".join(names_of(lambda kind: kind.mergeable))
             raise BeliefError(f"merge: only beliefs of {names} can be merged, got {self.memory!r}")
@@ -115,25 +128,25 @@ class Belief(EqualByContents):
             raise BeliefError(
                 f"merge: memory, ridge and dim must be the same, got {ours!r} and {theirs!r}"
             )
-        clock = newer.clock
-        fade = self.memory.gamma**newer.seen  # of this belief
-        newer_fade = 1.0
+        clock, older_fade, newer_fade = newer.clock, self.memory.gamma**newer.seen, 1.0
         if self.memory.kind.is_timed:
             clock = max((each.clock for each in (self, newer) if each.seen), default=0.0)
-            fade, newer_fade = (
+            older_fade, newer_fade = (
                 0.5 ** ((clock - each.clock) / self.memory.span) if each.seen else 1.0
                 for each in (self, newer)
             )
-        power = 1 if self.memory.single else 2
-        return Belief(
-            self.memory,
-            self.ridge,
-            self.seen + newer.seen,
-            fade * self.gram + newer_fade * newer.gram,
-            fade**power * self.noise_gram + newer_fade**power * newer.noise_gram,
-            fade * self.moment + newer_fade * newer.moment,
-            clock,
-            fade**2 * self.held + newer_fade**2 * newer.held,
-            fade * self.squared_errors + newer_fade * newer.squared_errors,
-            fade * self.error_weight + newer_fade * newer.error_weight,
+        return self.fade(older_fade).add(newer.fade(newer_fade), clock)
+
+    def add(self, newer: Self, clock: float) -> Self:
+        """Return the sum of two beliefs whose weights are those at one time."""
+        return replace(
+            self,
+            seen=self.seen + newer.seen,
+            gram=self.gram + newer.gram,
+            noise_gram=self.noise_gram + newer.noise_gram,
+            moment=self.moment + newer.moment,
+            clock=clock,
+            held=self.held + newer.held,
+            squared_errors=self.squared_errors + newer.squared_errors,
+            error_weight=self.error_weight + newer.error_weight,
         )

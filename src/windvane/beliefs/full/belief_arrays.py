@@ -137,16 +137,9 @@ def restore_counters(
         raise ValueError("its counters are out of bounds")
 
 
-def check_belief(belief: Belief, dim: int, memory: Memory, ridge: float) -> None:
-    """Refuse a belief that a policy with these settings cannot hold."""
-    if not isinstance(belief, Belief):
-        raise BeliefError(f"belief: a Belief must be given, got {belief!r}")
-    ours = (memory, ridge, dim)
-    theirs = (belief.memory, belief.ridge, belief.dim)
-    if ours != theirs:
-        raise BeliefError(
-            f"belief: memory, ridge and dim of this policy are {ours!r}, got {theirs!r}"
-        )
+def check_sums(belief: Belief) -> None:
+    """Refuse sums that no policy can have, or that the memory cannot continue."""
+    memory = belief.memory
     if not memory.kind.mergeable:
         raise BeliefError(
             f"belief: {memory!r} needs the observations themselves; only "
@@ -158,5 +151,5 @@ def check_belief(belief: Belief, dim: int, memory: Memory, ridge: float) -> None
         raise BeliefError("belief: sums must be finite and the count at least 0")
     least = np.linalg.eigvalsh(belief.gram)[0]
     least_noise = np.linalg.eigvalsh(belief.noise_gram)[0]
-    if min(least, least_noise) < -0.5 * ridge:
+    if min(least, least_noise) < -0.5 * belief.ridge:
         raise BeliefError(f"belief: Gram matrices must not be negative, got {least:g}")

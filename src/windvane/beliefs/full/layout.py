@@ -91,6 +91,8 @@ TALLY = _make_record_type(
 )
 COUNTERS_OF_ERRORS = ("squared_errors", "error_weight")
 
+LEAST_HISTORY_ROOM = 64  # observations for which room is made at the first growth
+
 
 class PolicyArrays(NamedTuple):
     """The four arrays that hold a policy; compiled code takes them as one argument."""
@@ -240,3 +242,14 @@ def is_by_line(rules: Records) -> bool:
     """Whether the score of an arm is a line in a level that is drawn from a density."""
     rule = rules[0]
     return bool(rule["style"] == WIDTH and rule["law"] in (NORMAL, HALF_NORMAL))
+
+
+def compute_history_room(seen: int, more: int, room: int, limit: int | None) -> int:
+    """Return for how many past observations there must be room before `more` are learned.
+
+    `room` is how many fit now, `limit` how many the memory can reach, None for all.
+    """
+    if seen + more <= room or room == limit:
+        return room
+    larger = max(2 * room, seen + more, LEAST_HISTORY_ROOM)
+    return larger if limit is None else min(larger, limit)

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import persistence, text_form, validation
-from windvane.beliefs.full.layout import LARGEST
+from windvane.beliefs.diagonal.sparse_rows import Arms
+from windvane.beliefs.full.layout import LARGEST, compute_history_room
 from windvane.beliefs.glm import links
-from windvane.chooser import Choice, Chooser, compute_room
+from windvane.chooser import Choice, Chooser
 from windvane.errors import ArmsError, FitError, SettingError
 from windvane.memory import Memory, names_of
 from windvane.sets.base import ActionSet, Best
@@ -109,7 +110,7 @@ class GeneralizedPolicy(Chooser):
             validation.refuse_arms(rows)
         return self._record_choice(index, rows[index].copy())
 
-    def choose_many(self, sets: Sequence[npt.ArrayLike] | Floats) -> list[Choice]:
+    def choose_many(self, sets: Sequence[Arms] | Floats) -> list[Choice]:
         """Choose from each arm set, one round each; if one choice fails, choose from none."""
         first = self.round
         try:
@@ -251,7 +252,7 @@ class GeneralizedPolicy(Chooser):
         """Return the arrays with room for more observations, up to the reach of the memory."""
         past = self._arrays.past
         room = past.shape[1]
-        larger = compute_room(self.seen, more, room, self._limit)
+        larger = compute_history_room(self.seen, more, room, self._limit)
         if larger == room:
             return self._arrays
         grown = np.zeros((self.dim + 1, larger))

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 from windvane import validation
 from windvane.beliefs.adaptive.policies import Adaptive
 from windvane.beliefs.bank.settings import AUTO, EXPLORATION
-from windvane.beliefs.diagonal.policy import DiagonalPolicy
 from windvane.beliefs.glm.policy import GeneralizedPolicy
 from windvane.chooser import Chooser
 from windvane.errors import SettingError
@@ -105,10 +104,8 @@ class PolicyMaker:
 
     def __call__(self, facts: LogFacts, seed: "int | SeedSequence") -> Chooser:
         parts = (self.memory, self.exploration, self.ridge, seed, self.floor)
-        if self.belief == "full":
-            return Policy(self.dim, *parts)
-        if self.belief == "diagonal":
-            return DiagonalPolicy(self.dim, *parts)
+        if self.belief in ("full", "diagonal"):
+            return Policy(self.dim, *parts, belief=self.belief)
         scale = self.exploration.factor
         return GeneralizedPolicy(
             self.dim, self.belief, self.memory, scale, self.ridge, seed, self.floor

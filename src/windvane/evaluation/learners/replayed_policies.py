@@ -6,7 +6,6 @@ import numpy as np
 
 from windvane.beliefs.adaptive.policies import Adaptive
 from windvane.beliefs.bank.feature_parts import pick_action
-from windvane.beliefs.diagonal.policy import DiagonalPolicy
 from windvane.beliefs.diagonal.sparse_rows import SparseRow, SparseRows, read_arms
 from windvane.beliefs.glm.policy import GeneralizedPolicy
 from windvane.chooser import Choice, Chooser
@@ -81,10 +80,10 @@ class ReplayedChooser:
         """Compute the propensities and predictions."""
         arms = self._offer(row)
         policy = self._policy
-        if isinstance(policy, Policy):
-            policy.prepare_rounds(0)  # a restart that is due changes the predictions
         if isinstance(policy, GeneralizedPolicy):
             predictions = policy.mean(arms)
+        elif isinstance(policy, Policy):  # it knows of a restart that is due
+            predictions = policy.predict(arms)
         else:
             predictions = arms @ policy.theta
         return RowView(policy.propensities(arms, SAMPLES), predictions)
@@ -103,7 +102,7 @@ class ReplayedChooser:
 class ReplayedDiagonal:
     """A policy with a diagonal belief over sparse rows."""
 
-    def __init__(self, policy: DiagonalPolicy) -> None:
+    def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self.is_sampled = is_counted(policy)
 
@@ -129,13 +128,13 @@ def is_counted(policy: Chooser) -> bool:
     """Whether the propensities of a policy are counted in draws."""
     if isinstance(policy, GeneralizedPolicy):
         return policy.scale > 0
-    if isinstance(policy, Adaptive | DiagonalPolicy | Policy):
+    if isinstance(policy, Adaptive | Policy):
         return policy.exploration.kind.needs in ("sample", "history")
     return True
 
 
 def make_replayed_chooser(policy: Chooser) -> ReplayedPolicy:
     """Make what replays a policy row by row."""
-    return (
-        ReplayedDiagonal(policy) if isinstance(policy, DiagonalPolicy) else ReplayedChooser(policy)
-    )
+    if isinstance(policy, Policy) and policy.belief_kind == "diagonal":
+        return ReplayedDiagonal(policy)
+    return ReplayedChooser(policy)

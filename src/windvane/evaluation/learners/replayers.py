@@ -65,7 +65,9 @@ class LoggedRows(NamedTuple):
 
 def can_replay_compiled(policy: object) -> bool:
     """Whether a policy has exact propensities and can be replayed in compiled code."""
-    return type(policy) is Policy and not policy.is_large and not is_counted(policy)
+    if type(policy) is not Policy or policy.belief_kind != "full":
+        return False
+    return not policy.is_large and not is_counted(policy)
 
 
 class CompiledReplayer:
