@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windvane.errors import StoreError
+from windvane.service.clock import ServiceClock
 from windvane.service.loops.rank_requests import parse_offer
 from windvane.service.loops.service import Service
 from windvane.service.store.log import Store
@@ -48,6 +49,6 @@ class CountingWriter:
         return future
 
 
-def make_service(store: Store) -> tuple[Service, CountingWriter]:
+def make_service(store: Store, clock: ServiceClock | None = None) -> tuple[Service, CountingWriter]:
     writer = CountingWriter(store)
-    return Service(store, writer), writer  # type: ignore[arg-type]
+    return Service(store, writer, clock), writer  # type: ignore[arg-type]

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from clock_helpers import MINUTE, SECOND, FakeMachine
 from policy_access import read_bits
 from service_helpers import OFFER, make_service
-from windvane.service.loops import maintenance
 from windvane.service.loops.loop import Loop
+from windvane.service.loops.maintenance import start_sweeps
 from windvane.service.loops.rank_requests import parse_offer
 from windvane.service.loops.service import Service
 from windvane.service.loops.settings import LoopSettings
@@ -31,18 +32,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-async def sweep(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sweep a few times."""
-    monkeypatch.setattr(maintenance, "SWEEP_INTERVAL_SECONDS", 0.001)
-    task = asyncio.create_task(maintenance.run_sweeps(service))
-    for _ in range(20):
-        await asyncio.sleep(0.002)
-    task.cancel()
+async def sweep(service: Service) -> None:
+    """Sweep all loops that need it, once."""
+    await asyncio.gather(*(await start_sweeps(service)).values())
 
 
-def test_loops_without_waiting_decisions_are_not_searched(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loops_without_waiting_decisions_are_not_searched(store: Store) -> None:
     async def run() -> None:
         service, writer = make_service(store)
         for number in range(3):
@@ -52,31 +47,29 @@ def test_loops_without_waiting_decisions_are_not_searched(
         await service.create_loop("patient", LoopSettings(reward_wait_time="PT10M"), "test")
         await service.rank("patient", RankOptions(), OFFER, "{}")
         writer.counts.clear()
-        await sweep(service, monkeypatch)
+        await sweep(service)
         assert writer.counts == {}
 
     asyncio.run(run())
 
 
-def test_a_decision_expires_also_if_an_earlier_process_made_it(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decision_expires_also_if_an_earlier_process_made_it(store: Store) -> None:
+    machine = FakeMachine()
+
     async def run() -> None:
-        service, _ = make_service(store)
+        service, _ = make_service(store, machine.make_clock(None))
         await service.create_loop("home", LoopSettings(reward_wait_time="PT10M"), "test")
         await service.rank("home", RankOptions(), OFFER, "{}")
-        service, writer = make_service(store)
-        await service.change_settings("home", {"rewardWaitTime": "PT0.000001S"}, "test")
+        service, writer = make_service(store, machine.make_clock(store.find_newest_time()))
         loop = service.loops["home"]
-        deadline = asyncio.get_running_loop().time() + 30.0
-        while store.read_funnel(loop.id).default == 0:
-            assert asyncio.get_running_loop().time() < deadline
-            await sweep(service, monkeypatch)
-        while loop.expiries.is_due(2**62):
-            assert asyncio.get_running_loop().time() < deadline
-            await sweep(service, monkeypatch)
+        await sweep(service)
+        assert store.read_funnel(loop.id).default == 0
+        machine.monotonic += 10 * MINUTE + 2 * SECOND
+        await sweep(service)
+        assert store.read_funnel(loop.id).default == 1
+        assert not loop.expiries.is_due(2**62)
         writer.counts.clear()
-        await sweep(service, monkeypatch)
+        await sweep(service)
         assert writer.counts == {}
 
     asyncio.run(run())
@@ -95,7 +88,7 @@ def test_a_snapshot_is_due_after_lessons_of_the_loop_itself(
                 if name == "busy" or number % 2 == 0:  # two lessons of the quiet loop
                     await service.rank(name, RankOptions(event_id=f"e{number}"), OFFER, "{}")
                     await service.reward(name, f"e{number}", 1.0)
-        await sweep(service, monkeypatch)
+        await sweep(service)
         assert writer.counts["PutSnapshot"] == 1
         assert store.find_snapshot(service.loops["busy"].id) is not None
         assert store.find_snapshot(service.loops["quiet"].id) is None
@@ -151,11 +144,11 @@ def test_parts_of_a_snapshot_that_was_not_finished_are_deleted(store: Store) -> 
     asyncio.run(run())
 
 
-def test_a_loop_expires_while_another_one_works_long(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loop_expires_while_another_one_works_long(store: Store) -> None:
+    machine = FakeMachine()
+
     async def run() -> None:
-        service, _ = make_service(store)
+        service, _ = make_service(store, machine.make_clock(None))
         for name in ("slow", "quick"):
             await service.create_loop(name, LoopSettings(reward_wait_time="PT0.000001S"), "test")
             await service.rank(name, RankOptions(), OFFER, "{}")
@@ -166,13 +159,12 @@ def test_a_loop_expires_while_another_one_works_long(
 
         slow, quick = service.loops["slow"], service.loops["quick"]
         slow.work.run(block, is_long=True)
-        deadline = asyncio.get_running_loop().time() + 20.0
-        while quick.expiries.is_due(2**62):
-            assert asyncio.get_running_loop().time() < deadline
-            await sweep(service, monkeypatch)
+        machine.monotonic += 2 * SECOND
+        sweeps = await start_sweeps(service)
+        await sweeps["quick"]
         assert store.read_funnel(quick.id).default == 1
-        assert slow.expiries.is_due(2**62)  # its sweep is not done
+        assert not sweeps["slow"].done()
         released.set()
-        await slow.work.wait()
+        await sweeps["slow"]
 
     asyncio.run(run())

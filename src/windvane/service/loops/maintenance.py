@@ -7,6 +7,7 @@ service time with the wall clock.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Container
 
 from windvane.errors import StoreError
 from windvane.service.clock import MICROSECONDS_PER_DAY
@@ -35,21 +36,29 @@ async def run_sweeps(service: Service) -> None:
         while True:
             await asyncio.sleep(SWEEP_INTERVAL_SECONDS)
             tasks = {name: task for name, task in tasks.items() if not task.done()}
-            if not service.is_leader:
-                continue
-            due = await _find_due_loops(service)
-            for number, loop in enumerate(list(service.loops.values())):
-                is_due = loop.id in due
-                # The first loop writes in any case: this shows whether the log works again.
-                is_probe = bool(service.degraded_reason) and number == 0
-                is_needed = is_due or is_probe or loop.needs_snapshot or loop.unwritten_changes
-                if is_needed and loop.name not in tasks:
-                    sweep = _sweep_loop(service, loop, is_due or is_probe)
-                    tasks[loop.name] = asyncio.create_task(sweep)
+            if service.is_leader:
+                tasks |= await start_sweeps(service, tasks)
     finally:
         for task in tasks.values():
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+async def start_sweeps(
+    service: Service, busy: Container[str] = ()
+) -> dict[str, "asyncio.Task[None]"]:
+    """Start to sweep each loop that needs it and is not busy; returns the tasks by loop."""
+    due = await _find_due_loops(service)
+    tasks = {}
+    for number, loop in enumerate(list(service.loops.values())):
+        is_due = loop.id in due
+        # The first loop writes in any case: this shows whether the log works again.
+        is_probe = bool(service.degraded_reason) and number == 0
+        is_needed = is_due or is_probe or loop.needs_snapshot or loop.unwritten_changes
+        if is_needed and loop.name not in busy:
+            sweep = _sweep_loop(service, loop, is_due or is_probe)
+            tasks[loop.name] = asyncio.create_task(sweep)
+    return tasks
 
 
 async def _find_due_loops(service: Service) -> set[int]:
