@@ -16,8 +16,8 @@ from faults.outcome import Outcome
 from faults.stage import Site
 from faults.traffic import LOOPS, EventKey, Visitor
 from server_process import BASE, Client, Server
+from windvane.service.store.answers import get_answer
 from windvane.service.store.database import resolve_url
-from windvane.service.store.decision_codec import get_answer
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import LogReader
 from windvane.service.store.rows import DecisionRow, Lesson, RewardRow, SettingsChange

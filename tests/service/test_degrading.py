@@ -21,7 +21,7 @@ from windvane.learner import Learner
 from windvane.service import app
 from windvane.service.app import create_app
 from windvane.service.loops import maintenance, service
-from windvane.service.store.decision_codec import get_answer
+from windvane.service.store.answers import get_answer
 from windvane.service.store.log import Store
 from windvane.service.store.rows import Lesson
 from windvane.service.store.writer import writer_client

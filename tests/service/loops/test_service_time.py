@@ -123,7 +123,7 @@ def test_what_is_old_by_both_clocks_is_deleted(rig: Rig) -> None:
 
 
 def test_decisions_dated_ahead_do_not_block_default_rewards(rig: Rig) -> None:
-    """More than one sweep looks at, as a log of release 0.1.0 may hold them."""
+    """More than one sweep looks at; a server whose clock was ahead may have written them."""
     ahead = [put_decision(1, f"ahead{k}", TODAY + YEAR) for k in range(300)]
     for put in [rig.store.submit(put) for put in ahead]:
         put.result(20)

@@ -21,7 +21,7 @@ from store_helpers import (
     put_reward,
     put_summed_reward,
 )
-from windvane.service.store.decision_codec import get_answer
+from windvane.service.store.answers import get_answer
 from windvane.service.store.log import Store
 from windvane.service.store.rows import Funnel
 from windvane.service.store.writer import reward_operations

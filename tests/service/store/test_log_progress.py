@@ -114,7 +114,7 @@ def test_a_damaged_memory_of_the_log_is_written_again(tmp_path: Path) -> None:
 
 def test_writes_beside_an_empty_database_are_not_deleted(tmp_path: Path) -> None:
     database = fill_log(tmp_path)
-    get_progress_path(database).unlink()  # as in a directory of 0.1.0
+    get_progress_path(database).unlink()
     empty_file(database)
     wal = database.with_name("windvane.db-wal")
     wal.write_bytes(b"writes")

@@ -3,7 +3,7 @@
 from sqlalchemy import func, select
 
 from store_helpers import TERMS, create_loop, hold_writer, make_decision
-from windvane.service.store.decision_codec import get_answer
+from windvane.service.store.answers import get_answer
 from windvane.service.store.log import Store
 from windvane.service.store.queries.monitoring_queries import (
     find_request,

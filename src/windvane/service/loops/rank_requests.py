@@ -21,7 +21,7 @@ from windvane.service.schemas import (
     RankOptions,
     RankResponse,
 )
-from windvane.service.store.decision_codec import render_answer
+from windvane.service.store.answers import render_answer
 from windvane.service.store.rows import DecisionRow
 
 MAX_EVENT_ID_LENGTH = 256

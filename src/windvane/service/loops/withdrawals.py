@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from windvane.errors import StoreError
+from windvane.service.store.answers import decode_action_ids
 from windvane.service.store.database import is_database_failure
-from windvane.service.store.decision_codec import decode_action_ids
 from windvane.service.store.files.withdrawal_file import (
     RECORD_BYTES,
     WithdrawalFile,

@@ -33,7 +33,7 @@ from windvane.service.monitoring.estimates import (
     Parameter,
     compute_distance,
 )
-from windvane.service.store.decision_codec import decode_action_ids
+from windvane.service.store.answers import decode_action_ids
 from windvane.service.store.queries import monitoring_queries
 from windvane.service.store.queries.monitoring_queries import DecisionSummary, WindowStart
 from windvane.service.store.rows import Lesson

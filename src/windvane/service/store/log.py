@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from sqlalchemy import Executable, Select, func, select
+from sqlalchemy import ColumnElement, Executable, Select, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from windvane.errors import StoreError
@@ -43,6 +43,8 @@ from windvane.service.store.rows import (
 from windvane.service.store.schema import (
     ACTION_IDS,
     DECISIONS_WITH_OFFERS,
+    FIRST_KIND,
+    LEARNED_REWARD,
     SNAPSHOT_PART_BYTES,
     clock,
     counters,
@@ -144,10 +146,10 @@ class LogReader:
 
     def find_decision(self, loop: int, event_id: str) -> DecisionRow | None:
         """Find the decision of an event; returns None if there is none."""
-        query = select_decisions(DecisionRow._fields).where(
+        query = _select_decisions(DecisionRow._fields).where(
             decisions.c.loop == loop, decisions.c.event_id == event_id
         )
-        return next((to_decision(row) for row in self.fetch_all(query)), None)
+        return next((DecisionRow(*row) for row in self.fetch_all(query)), None)
 
     def list_rewards(self, loop: int, event_id: str) -> list[RewardRow]:
         """List all rewards of an event, of any status, oldest first."""
@@ -225,27 +227,23 @@ class LogReader:
 
         Without payloads, the action ids and the request are left empty, which is much faster.
         """
-        selected = decisions.c.loop == loop
-        if since is not None:
-            selected &= decisions.c.at >= since
-        if until is not None:
-            selected &= decisions.c.at < until
+        selected = is_made_between(loop, since, until)
         ends = select(func.min(decisions.c.id), func.max(decisions.c.id)).where(selected)
         ((first, last),) = self.fetch_all(ends)
         if first is None:
             return
-        query = select_logged_decisions(with_payloads).where(selected, decisions.c.id <= last)
+        query = _select_logged_decisions(with_payloads).where(selected, decisions.c.id <= last)
         query = query.order_by(decisions.c.id).limit(batch)
         after = first - 1
         while rows := self.fetch_all(query.where(decisions.c.id > after)):
-            yield [to_logged_decision(row, with_payloads) for row in rows]
+            yield [_to_rewarded_decision(row, with_payloads) for row in rows]
             after = rows[-1].id
 
     def list_recent_decisions(self, loop: int, limit: int) -> list[RewardedDecision]:
         """List the last decisions, newest first, without payloads."""
-        query = select_logged_decisions(with_payloads=False).where(decisions.c.loop == loop)
+        query = _select_logged_decisions(with_payloads=False).where(decisions.c.loop == loop)
         rows = self.fetch_all(query.order_by(decisions.c.id.desc()).limit(limit))
-        return [to_logged_decision(row, with_payloads=False) for row in rows]
+        return [_to_rewarded_decision(row, with_payloads=False) for row in rows]
 
     def find_last_lesson_time(self, loop: int) -> int | None:
         """Find the time of the last lesson in the log; returns None if there is none."""
@@ -355,6 +353,16 @@ class Store(LogReader):
         return self._writer.submit(operation)
 
 
+def is_made_between(loop: int, since: int | None, until: int | None) -> ColumnElement[bool]:
+    """The condition that a decision of a loop was made in [since, until)."""
+    selected = decisions.c.loop == loop
+    if since is not None:
+        selected &= decisions.c.at >= since
+    if until is not None:
+        selected &= decisions.c.at < until
+    return selected
+
+
 # The large columns of a decision, and what a decision that is read without them has instead.
 PAYLOAD_COLUMNS: dict[str, str | bytes | None] = {
     "actions": "",
@@ -365,16 +373,13 @@ PAYLOAD_COLUMNS: dict[str, str | bytes | None] = {
 LIGHT_COLUMNS = [name for name in DecisionRow._fields if name not in PAYLOAD_COLUMNS]
 
 
-def select_logged_decisions(with_payloads: bool) -> Select[Any]:
+def _select_logged_decisions(with_payloads: bool) -> Select[Any]:
     """Select decisions, the sum of their lessons, and whether that is the default reward."""
-    of_decision = lessons.c.decision == decisions.c.id
-    return select_decisions(DecisionRow._fields if with_payloads else LIGHT_COLUMNS).add_columns(
-        select(func.sum(lessons.c.value)).where(of_decision).scalar_subquery(),
-        select(func.min(lessons.c.kind)).where(of_decision).scalar_subquery(),
-    )
+    names = DecisionRow._fields if with_payloads else LIGHT_COLUMNS
+    return _select_decisions(names).add_columns(LEARNED_REWARD, FIRST_KIND)
 
 
-def select_decisions(names: Sequence[str]) -> Select[Any]:
+def _select_decisions(names: Sequence[str]) -> Select[Any]:
     """Select fields of decisions; the payloads of a decision with an offer are in the offer."""
     if not set(names) & set(PAYLOAD_COLUMNS):
         return select(*decisions.c[tuple(names)])
@@ -383,17 +388,12 @@ def select_decisions(names: Sequence[str]) -> Select[Any]:
     return select(*columns).select_from(DECISIONS_WITH_OFFERS)
 
 
-def to_logged_decision(row: Sequence[Any], with_payloads: bool) -> RewardedDecision:
-    """The decision of a row of `select_logged_decisions`, with its reward."""
+def _to_rewarded_decision(row: Sequence[Any], with_payloads: bool) -> RewardedDecision:
+    """The decision of a row of `_select_logged_decisions`, with its reward."""
     *columns, reward, first_kind = row
     if with_payloads:
-        decision = to_decision(columns)
+        decision = DecisionRow(*columns)
     else:
         fields: dict[str, Any] = dict(zip(LIGHT_COLUMNS, columns, strict=True))
         decision = DecisionRow(**(PAYLOAD_COLUMNS | fields))
     return RewardedDecision(decision, reward=reward, defaulted=first_kind == "default")
-
-
-def to_decision(columns: Sequence[Any]) -> DecisionRow:
-    """The decision of all its columns, in the order of its fields."""
-    return DecisionRow(*columns)

@@ -21,6 +21,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     func,
+    select,
     text,
 )
 from sqlalchemy.schema import SchemaItem
@@ -75,7 +76,7 @@ decisions = _define_table(
     Column("degraded", Boolean, nullable=False),
     _make_time_column("activated_at", nullable=True),
     Column("chosen", Integer, nullable=False),
-    Column("features", LargeBinary),  # of the chosen action, packed; NULL: never learned from
+    Column("features", LargeBinary),  # of the chosen action, encoded; NULL: never learned from
     Column("probabilities", LargeBinary, nullable=False),  # float64, one for each action
     Column("actions", Text, nullable=False),  # JSON list of action ids; empty with an offer
     Column("request", Text, nullable=False),  # JSON, as the client sent it, without the offer
@@ -243,3 +244,8 @@ counters = Table(  # what became of the decisions and rewards of each loop: see 
 
 DECISIONS_WITH_OFFERS = decisions.outerjoin(offers, offers.c.id == decisions.c.offer)
 ACTION_IDS = func.coalesce(offers.c.ids, decisions.c.actions).label("actions")
+
+# What the lessons of a decision add up to, and the first of their kinds in alphabetical order.
+_of_decision = lessons.c.decision == decisions.c.id
+LEARNED_REWARD = select(func.sum(lessons.c.value)).where(_of_decision).scalar_subquery()
+FIRST_KIND = select(func.min(lessons.c.kind)).where(_of_decision).scalar_subquery()

@@ -13,7 +13,7 @@ import polars as pl
 
 from windvane._files import replace_file
 from windvane.errors import FileError, SettingError
-from windvane.service.store.decision_codec import decode_action_ids
+from windvane.service.store.answers import decode_action_ids
 from windvane.service.store.log import LogReader
 from windvane.service.store.queries.decision_queries import (
     DecisionColumns,

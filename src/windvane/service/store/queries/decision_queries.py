@@ -12,15 +12,16 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, and_, exists, func, or_, select
+from sqlalchemy import and_, exists, func, or_, select
 
-from windvane.service.store.log import LogReader
+from windvane.service.store.log import LogReader, is_made_between
 from windvane.service.store.rows import join_request
 from windvane.service.store.schema import (
     ACTION_IDS,
     DECISIONS_WITH_OFFERS,
+    FIRST_KIND,
+    LEARNED_REWARD,
     decisions,
-    lessons,
     offers,
     waiting,
 )
@@ -83,7 +84,7 @@ def count_decisions(
     log: LogReader, loop: int, since: int | None = None, until: int | None = None
 ) -> int:
     """How many decisions were made in [since, until)."""
-    query = select(func.count()).where(_select_times(loop, since, until))
+    query = select(func.count()).where(is_made_between(loop, since, until))
     return int(log.fetch_all(query)[0][0])
 
 
@@ -91,7 +92,7 @@ def find_time_of_newest(
     log: LogReader, loop: int, place: int, since: int | None = None, until: int | None = None
 ) -> int | None:
     """The time of the newest decision of [since, until) after `place` newer ones, or None."""
-    query = select(decisions.c.at).where(_select_times(loop, since, until))
+    query = select(decisions.c.at).where(is_made_between(loop, since, until))
     rows = log.fetch_all(query.order_by(decisions.c.at.desc()).offset(place).limit(1))
     return next((int(row.at) for row in rows), None)
 
@@ -101,14 +102,13 @@ def iterate_batches(
 ) -> Iterator[tuple[DecisionColumns, Requests]]:
     """Iterate over the decisions that the log has now, made in [since, until), ordered by time."""
     ((last,),) = log.fetch_all(select(func.max(decisions.c.id)).where(decisions.c.loop == loop))
-    of_decision = lessons.c.decision == decisions.c.id
     query = (
         select(
             *decisions.c[DecisionColumns._fields[:-2]],
-            select(func.sum(lessons.c.value)).where(of_decision).scalar_subquery(),
-            select(func.min(lessons.c.kind)).where(of_decision).scalar_subquery(),
+            LEARNED_REWARD,
+            FIRST_KIND,
         )
-        .where(_select_times(loop, since, until), decisions.c.id <= (last or 0))
+        .where(is_made_between(loop, since, until), decisions.c.id <= (last or 0))
         .order_by(decisions.c.at, decisions.c.id)
         .limit(BATCH_ROWS)
     )
@@ -125,15 +125,6 @@ def iterate_batches(
             decisions.c.at > end.at, and_(decisions.c.at == end.at, decisions.c.id > end.id)
         )
         page = query.where(decisions.c.at >= end.at, is_later)
-
-
-def _select_times(loop: int, since: int | None, until: int | None) -> ColumnElement[bool]:
-    selected = decisions.c.loop == loop
-    if since is not None:
-        selected &= decisions.c.at >= since
-    if until is not None:
-        selected &= decisions.c.at < until
-    return selected
 
 
 def _split_requests(batch: DecisionColumns, offers_by_id: dict[int, OfferTexts]) -> Requests:
@@ -210,7 +201,6 @@ def read_stream_page(log: LogReader, loop: int, after: int, limit: int) -> list[
     last = _find_page_end(log, loop, after, limit)
     if last is None:
         return []
-    of_decision = lessons.c.decision == decisions.c.id
     is_waiting = exists().where(
         waiting.c.loop == decisions.c.loop, waiting.c.decision == decisions.c.id
     )
@@ -219,8 +209,8 @@ def read_stream_page(log: LogReader, loop: int, after: int, limit: int) -> list[
             *decisions.c["id", "event_id", "at", "mode", "degraded", "activated_at", "chosen"],
             decisions.c.probabilities,
             ACTION_IDS,
-            select(func.sum(lessons.c.value)).where(of_decision).scalar_subquery(),
-            select(func.min(lessons.c.kind)).where(of_decision).scalar_subquery(),
+            LEARNED_REWARD,
+            FIRST_KIND,
             is_waiting.label("is_waiting"),
         )
         .select_from(DECISIONS_WITH_OFFERS)

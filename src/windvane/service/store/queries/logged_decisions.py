@@ -16,7 +16,7 @@ from windvane.evaluation.log_batch import BadRow, DecisionFeatures, LogBatch, Lo
 from windvane.evaluation.readers.rows import NEVER_ACTIVATED, RowReport, check_rows, select_rows
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.schemas import Action
-from windvane.service.store.decision_codec import decode_action_ids
+from windvane.service.store.answers import decode_action_ids
 from windvane.service.store.log import LogReader
 from windvane.service.store.queries.decision_queries import (
     DecisionColumns,

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 from sqlalchemy import and_, bindparam, delete, exists, func, select, update
 
-from windvane.service.store.decision_codec import get_answer, rebuild_answer
+from windvane.service.store.answers import get_answer, rebuild_answer
 from windvane.service.store.rows import DecisionRow, Lesson
 from windvane.service.store.schema import (
     ACTION_IDS,

@@ -33,7 +33,7 @@ class DecisionState:
     id: int
     at: int
     round: int
-    features: bytes | None  # packed
+    features: bytes | None  # NULL: never learned from
     is_activated: bool
     is_rewarded: bool
     waits_since: int | None  # service time, moved by steps of the clock; None: it does not wait

@@ -1,4 +1,4 @@
-"""Decisions are stored small, and read back to the bit."""
+"""Answers are rebuilt, and requests are joined, to the text that was sent."""
 
 import json
 
@@ -9,10 +9,7 @@ from hypothesis import strategies as st
 
 from windvane.errors import StoreError
 from windvane.service.loops.rank_requests import cut_offer
-from windvane.service.store.decision_codec import (
-    rebuild_answer,
-    render_answer,
-)
+from windvane.service.store.answers import rebuild_answer, render_answer
 from windvane.service.store.rows import join_request
 
 

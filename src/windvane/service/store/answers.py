@@ -1,4 +1,4 @@
-"""Answers of decisions: the log keeps none, because it can rebuild each from its columns."""
+"""The answer of a decision: rendered when it is given, and rebuilt when asked again."""
 
 import msgspec
 import numpy as np
@@ -8,7 +8,6 @@ from windvane.service.schemas import Ranked, RankResponse
 from windvane.service.store.rows import DecisionRow
 
 _encode_json = msgspec.json.Encoder().encode
-
 decode_action_ids = msgspec.json.Decoder(list[str]).decode  # of a JSON list of action ids
 
 
