@@ -137,18 +137,18 @@ def test_a_half_life_that_is_no_time_is_refused_with_its_name(half_life: str) ->
 
 
 def test_tuning_finds_the_half_life_of_a_world_that_changes() -> None:
-    """Tastes move on every 600 rows: a half-life of 3 hours is 180 rows, never is too long."""
+    """Tastes move on every 400 rows: a half-life of 2 hours is 120 rows, never is too long."""
     rng = np.random.default_rng(7)
-    rows = 6000
+    rows = 3200
     contexts, chosen = rng.integers(3, size=rows), rng.integers(3, size=rows)
-    best = (contexts + np.arange(rows) // 600) % 3
+    best = (contexts + np.arange(rows) // 400) % 3
     rewards = (rng.random(rows) < np.where(chosen == best, 0.9, 0.1)).astype(np.float64)
     log = MemoryLog(contexts, chosen, np.full((rows, 3), 1 / 3), rewards)
-    tuning = tune(log, half_lives=("3 hours", "never"), explorations=(0.02,))
-    assert tuning.best.text == "halfLife=3 hours explorationPercentage=0.02"
+    tuning = tune(log, half_lives=("2 hours", "never"), explorations=(0.02,))
+    assert tuning.best.text == "halfLife=2 hours explorationPercentage=0.02"
     assert tuning.is_better
-    assert tuning.flags == '--half-life "3 hours" --exploration 0.02'
-    assert tuning.split == pytest.approx(0.7 * 5999 * SECONDS_PER_ROW)
+    assert tuning.flags == '--half-life "2 hours" --exploration 0.02'
+    assert tuning.split == pytest.approx(0.7 * 3199 * SECONDS_PER_ROW)
     held_out = tuning.held_out["logged"]
     assert held_out.rows == pytest.approx(0.3 * rows, abs=1)
     assert read_candidate(tuning.best.text).text == tuning.best.text

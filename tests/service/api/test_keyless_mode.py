@@ -34,7 +34,7 @@ def test_localhost_is_served(client: str, host: bytes) -> None:
 @pytest.mark.parametrize(
     "client", [None, ("", 0), ("x", 0), ("localhost", 1), ("testclient", 1), ("10.0.0.1", 1)]
 )
-def test_a_client_that_is_not_surely_local_is_refused(client: tuple[str, int] | None) -> None:
+def test_a_client_that_may_not_be_local_is_refused(client: tuple[str, int] | None) -> None:
     assert not is_served(HOST, client=client)
 
 

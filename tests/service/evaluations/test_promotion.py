@@ -99,7 +99,7 @@ def find_gain(outcome: EvaluationOutcome, name: str) -> Any:
     return next(policy.result["gain"] for policy in outcome.policies if policy.name == name)
 
 
-def test_surely_better_settings_are_applied_with_their_evidence(
+def test_better_settings_are_applied_with_their_evidence(
     optimized: dict[str, Optimized],
 ) -> None:
     row, outcome, settings, authors, policy = optimized["wasteful"]
@@ -115,7 +115,7 @@ def test_surely_better_settings_are_applied_with_their_evidence(
     assert f"over {ROWS['wasteful']} decisions" in outcome.evidence
 
 
-def test_settings_stay_if_nothing_is_surely_better_and_the_refusal_has_its_evidence(
+def test_settings_stay_if_nothing_is_better_and_the_refusal_has_its_evidence(
     optimized: dict[str, Optimized],
 ) -> None:
     row, outcome, settings, authors, policy = optimized["thrifty"]
