@@ -22,7 +22,7 @@ from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import Service
 from windvane.service.store.writer.evaluation_operations import AUTO, RUNNING
 
-CHECK_INTERVAL_SECONDS = 60.0  # between two looks at which loops are due
+CHECK_INTERVAL_SECONDS = 60.0  # pause between two looks for loops that are due
 EVALUATED_DAYS = 14
 logger = logging.getLogger("windvane.service")
 

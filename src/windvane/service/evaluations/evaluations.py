@@ -60,7 +60,7 @@ from windvane.service.store.writer.writer_protocol import MessageSplitter
 SUCCEEDED, FAILED, TIMEOUT, CANCELED = "Succeeded", "Failed", "Timeout", "Canceled"
 APPLIED, RETAINED = "OptimalPolicyApplied", "OnlinePolicyRetained"
 TIME_LIMIT_SECONDS = 6 * 3600.0  # of one evaluation
-SHARED_INTERVAL_SECONDS = 1.0  # between two looks at what other servers did
+SHARED_INTERVAL_SECONDS = 1.0  # pause between two looks at what other servers did
 RETRY_SECONDS = 5.0  # after the log could not be read or written
 MAX_ID_LENGTH = 256
 BY_AUTO_OPTIMISATION = "auto-optimise"  # author of a change of settings

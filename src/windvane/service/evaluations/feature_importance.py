@@ -19,7 +19,7 @@ from windvane.learner import Learner
 from windvane.service.evaluations.records import FeatureImportance
 from windvane.service.loops.settings import LoopSettings
 
-MAX_FEATURES = 50  # that are left out in turn: those that most decisions have
+MAX_FEATURES = 50  # features left out in turn: those that most decisions have
 CONTEXT_NAMESPACE = "FromUrl"  # of features of the context that are in no namespace
 ACTION_NAMESPACE = "j"  # of features of actions that are in no namespace
 ID_NAMESPACE = "i"  # of the id of an action, which is a feature too

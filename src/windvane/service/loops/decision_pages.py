@@ -19,9 +19,9 @@ from windvane.service.store.writer.reward_matching import RewardTerms
 
 MAX_PAGE_DECISIONS = 1000
 MAX_WAIT_SECONDS = 30
-MAX_WAITING_READERS = 32  # that wait for new decisions at once
-MAX_READING = 2  # pages that are read and rendered at once, each in memory as a whole
-POLL_SECONDS = 0.2  # between two looks at the log for a reader that waits
+MAX_WAITING_READERS = 32  # readers that may wait for new decisions at once
+MAX_READING = 2  # pages in memory at once, each as a whole
+POLL_SECONDS = 0.2  # pause between two looks at the log for a waiting reader
 RETRY_AFTER_SECONDS = 1
 # For which a reward that arrived in time may still be on its way into the log.
 FINAL_MARGIN_US = 10 * MICROSECONDS_PER_SECOND

@@ -17,11 +17,11 @@ from windvane.service.store.writer.decision_operations import Expire
 from windvane.service.store.writer.loop_operations import ReclaimSpace
 from windvane.service.store.writer.server_operations import PutClock, StepClock
 
-SWEEP_INTERVAL_SECONDS = 0.5  # between two searches for decisions whose wait is over
-RETENTION_INTERVAL_SECONDS = 3600.0  # between two searches for decisions that are too old
-RECLAIM_PAUSE_SECONDS = 0.05  # between two steps, in which requests are written
-CLOCK_INTERVAL_SECONDS = 1.0  # between two comparisons of service time with the wall clock
-STORE_CLOCK_EVERY_COMPARISONS = 60  # after which service time is stored
+SWEEP_INTERVAL_SECONDS = 0.5  # pause between two searches for decisions whose wait is over
+RETENTION_INTERVAL_SECONDS = 3600.0  # pause between two searches for old decisions
+RECLAIM_PAUSE_SECONDS = 0.05  # pause between two steps, so that requests are written
+CLOCK_INTERVAL_SECONDS = 1.0  # pause between two comparisons with the wall clock
+STORE_CLOCK_EVERY_COMPARISONS = 60  # service time is stored once for so many comparisons
 
 logger = logging.getLogger("windvane.service")
 

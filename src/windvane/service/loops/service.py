@@ -65,10 +65,10 @@ from windvane.service.store.writer.reward_operations import (
 from windvane.service.store.writer.server_operations import RoundRange, TakeRounds
 from windvane.service.store.writer.writer_client import WriterClient
 
-WRITE_TIMEOUT_SECONDS = 2.0  # for which a request waits for the log
-DEGRADED_WRITE_TIMEOUT_SECONDS = 0.2  # for which a rank request waits while the log fails
+WRITE_TIMEOUT_SECONDS = 2.0  # seconds until a request gives up on the log
+DEGRADED_WRITE_TIMEOUT_SECONDS = 0.2  # the same for a rank request while the log fails
 MAX_REQUEST_ID_LENGTH = 256
-MAX_WAITING_BATCH_REWARDS = 10_000  # that are not in the log yet; more would take too long
+MAX_WAITING_BATCH_REWARDS = 10_000  # rewards of batches on their way to the log
 NO_WRITER = "the writer process has ended; a new one is started"
 WRITER_BEHIND = "there is no writer process, or too many decisions wait for it"
 # Errors after which a write may have been committed although its acknowledgement was lost.

@@ -60,7 +60,7 @@ import numpy.typing as npt
 from windvane.types import Floats
 
 GROUP_LESSONS = 25
-CALIBRATION_LESSONS = 8 * GROUP_LESSONS  # from which the usual error is known
+CALIBRATION_LESSONS = 8 * GROUP_LESSONS  # lessons until the usual error is known
 # In standard errors:
 SLACK = 0.5
 LARGEST_STEP = 4.0

@@ -38,13 +38,13 @@ from windvane.service.store.queries import monitoring_queries
 from windvane.service.store.queries.monitoring_queries import DecisionSummary, WindowStart
 from windvane.service.store.rows import Lesson
 
-MAX_DECISIONS = 20_000  # that are followed
+MAX_DECISIONS = 20_000  # the newest decisions that are kept
 MAX_PATH_NUMBERS = 4_000_000  # of all estimates kept; of large ones only some are kept
 BATCH_ROWS = 250
 WARMUP_LESSONS = 500
 BUDGET_SECONDS = 0.4  # of work at a time
-FRESH_SECONDS = 1.0  # for which the log is not read again
-PAUSE_SECONDS = 0.0005  # between two batches, in which requests are answered
+FRESH_SECONDS = 1.0  # seconds until the log is read again
+PAUSE_SECONDS = 0.0005  # pause between two batches, so that requests are answered
 
 
 logger = logging.getLogger("windvane.service")

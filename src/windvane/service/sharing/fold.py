@@ -43,7 +43,7 @@ from windvane.service.store.writer.reward_matching import RewardTerms
 from windvane.service.store.writer.reward_operations import PutRewardResult, PutRewardsResult
 
 FORGET = "forget"  # author of a change of settings that also deletes the belief
-CATCH_UP_LESSONS = 1000  # that are read at a time
+CATCH_UP_LESSONS = 1000  # lessons read at a time
 SNAPSHOT_EVERY_LESSONS = 1000  # of the loop itself, or more if a snapshot is large
 SNAPSHOT_BYTES_PER_LESSON = 1 << 12  # at most, on average
 RESULTS_WITH_LESSONS = (

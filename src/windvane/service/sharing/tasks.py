@@ -10,7 +10,7 @@ from windvane.service.store.writer.log_news import LogNews
 from windvane.service.store.writer.server_operations import Heartbeat, Leave, ReturnRounds
 
 HEARTBEAT_INTERVAL_SECONDS = 1.5
-FOLLOW_INTERVAL_SECONDS = 0.5  # between two reads of the positions
+FOLLOW_INTERVAL_SECONDS = 0.5  # pause between two reads of the positions
 
 
 async def run_heartbeats(service: Service) -> None:
