@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 import windvane as wv
 from grid import every_memory, same_every_time
-from windvane import text_form
 from windvane.errors import SettingError
+from windvane.memory import read_memory
 
 
 @every_memory
 def test_a_printed_memory_is_read_back_as_the_same_memory(memory: wv.Memory) -> None:
     """Files and command lines hold a memory as text."""
-    assert text_form.read_memory(repr(memory)) == memory
+    assert read_memory(repr(memory)) == memory
 
 
 @pytest.mark.parametrize(

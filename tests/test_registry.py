@@ -5,7 +5,8 @@ from types import ModuleType
 import pytest
 
 import windvane as wv
-from windvane import exploration, memory, text_form
+from grid import read_any
+from windvane import exploration, memory
 
 MODULES = [memory, exploration]
 SAVED_TEXTS = [
@@ -55,7 +56,7 @@ def test_an_entry_has_a_public_factory_and_examples_of_it(
     assert kind.symbols.startswith(f"{kind.name}(")
     assert kind.examples
     for example in kind.examples:
-        part = text_form.read(example)
+        part = read_any(example)
         assert isinstance(part, wv.Memory | wv.Exploration)
         assert part.kind is kind
 
@@ -72,4 +73,4 @@ def test_a_factory_says_its_idea_and_shows_an_example(
 @pytest.mark.parametrize("text", SAVED_TEXTS)
 def test_texts_in_saved_files_are_still_written_and_read(text: str) -> None:
     """A file holds its memory and exploration as text, so these texts must not change."""
-    assert repr(text_form.read(text)) == text
+    assert repr(read_any(text)) == text

@@ -22,9 +22,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from windvane import validation
-from windvane._registry import Entry, make_registrar
 from windvane.errors import SettingError
 from windvane.laws import Law, Posterior, Width, check_width, read_factor
+from windvane.validation import Entry, describe_part, make_registrar, read_part
 
 __all__ = [
     "Exploration",
@@ -280,3 +280,24 @@ def perturbed_history(
     elif pseudo != "normal":
         raise SettingError(f"{who}: pseudo must be 'normal' or 'coins', got {pseudo!r}")
     return Exploration(who, scale=validation.not_negative(who, "scale", scale), pseudo=pseudo)
+
+
+def as_exploration(who: str, exploration: object) -> Exploration:
+    """The exploration itself, or the one that a text such as "thompson(0.5)" stands for."""
+    if isinstance(exploration, str):
+        return read_exploration(exploration)
+    if not isinstance(exploration, Exploration):
+        raise SettingError(
+            f"{who}: exploration must be an Exploration or a text such as 'thompson(0.5)', "
+            f"got {describe_part(exploration)}"
+        )
+    return exploration
+
+
+def read_exploration(text: str) -> Exploration:
+    """The exploration that a text stands for.
+
+    >>> read_exploration("randomized(half_normal(0.4 * confidence(0.01, 0.39)))")
+    randomized(half_normal(0.4 * confidence(0.01, 0.39, 1.0, 1.0)))
+    """
+    return read_part("exploration", text, Exploration, list(EXPLORATIONS))

@@ -1,7 +1,6 @@
 """Laws: how the confidence level of a round is drawn, and what scales it: radius, or noise."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -60,7 +59,7 @@ def estimate_noise(squared_errors: float, weight: float) -> float:
 
 
 @dataclass(frozen=True)
-class Confidence:
+class Confidence(validation.Scalable):
     """A multiple of the radius β_n of theory, which grows with the number of observations.
 
     >>> 0.4 * confidence(delta=0.01, noise=0.5)
@@ -95,7 +94,7 @@ class Confidence:
 
 
 @dataclass(frozen=True)
-class Posterior:
+class Posterior(validation.Scalable):
     """A share of the noise σ̂ that a policy estimates from its own errors of prediction.
 
     >>> 0.5 * posterior(0.6)
@@ -246,4 +245,6 @@ def grid(scale: Width, points: int = 20, sigma: float = 0.125, top: float = 1e-7
     )
 
 
-LAWS: dict[str, Callable[..., Law]] = {law.__name__: law for law in (normal, half_normal, grid)}
+validation.FACTORIES.update(
+    {part.__name__: part for part in (normal, half_normal, grid, confidence, posterior)}
+)

@@ -29,8 +29,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from windvane import validation
-from windvane._registry import Entry, make_registrar
 from windvane.errors import SettingError
+from windvane.validation import Entry, describe_part, make_registrar, read_part
 
 __all__ = [
     "Memory",
@@ -364,3 +364,24 @@ def kalman(rho: float, noise: float = 1.0) -> Memory:
         rho=validation.inside("kalman", "rho", rho),
         noise=validation.positive("kalman", "noise", noise),
     )
+
+
+def as_memory(who: str, memory: object) -> Memory:
+    """The memory itself, or the one that a text such as "discount(0.99)" stands for."""
+    if isinstance(memory, str):
+        return read_memory(memory)
+    if not isinstance(memory, Memory):
+        raise SettingError(
+            f"{who}: memory must be a Memory or a text such as 'discount(0.99)', "
+            f"got {describe_part(memory)}"
+        )
+    return memory
+
+
+def read_memory(text: str) -> Memory:
+    """The memory that a text stands for.
+
+    >>> read_memory("discount(0.99)")
+    discount(0.99)
+    """
+    return read_part("memory", text, Memory, list(MEMORIES))

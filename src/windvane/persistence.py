@@ -2,22 +2,26 @@
 
 A saved policy is an uncompressed zip archive: `policy.json` with the settings, the counters and a
 checksum, and one `.npy` for each array. It is safe to open even if its origin is unknown: reading
-never runs anything that the file contains.
+never runs anything that the file contains. Files are replaced atomically: a reader sees the old
+file or the whole new one, never a part.
 """
 
 import copy
+import errno
 import hashlib
 import io
 import json
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Self
+from uuid import uuid4
 
 import numpy as np
 
-from windvane._files import replace_file
 from windvane.errors import FileError
 
 FORMATS = {  # the name of the format in the file, by class
@@ -256,3 +260,23 @@ def are_equal(left: object, right: object) -> bool:
             and all(map(are_equal, left, right))
         )
     return bool(left == right)
+
+
+@contextmanager
+def replace_file(target: str | os.PathLike[str], private: bool = False) -> Iterator[Path]:
+    """Give the path of a draft beside `target`; when the block succeeds, it replaces `target`.
+
+    If the block raises, the draft is removed and `target` stays as it was. A private file is
+    created before the block, and only its owner can read it.
+    """
+    path = Path(target)
+    if not path.name or path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    draft = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    try:
+        if private:
+            os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        yield draft
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from windvane import persistence, text_form, validation
+from windvane import persistence, validation
 from windvane.beliefs.diagonal.sparse_rows import Arms, Features
 from windvane.beliefs.full.belief import Belief
 from windvane.beliefs.full.belief_arrays import settle
@@ -13,9 +13,15 @@ from windvane.beliefs.full.policy_belief import FullPolicyBelief
 from windvane.beliefs.policy_belief import PolicyBelief
 from windvane.chooser import Choice, Chooser, check_draws
 from windvane.errors import ArmsError, SettingError
-from windvane.exploration import EXPLORATIONS, Exploration, randomized
+from windvane.exploration import (
+    EXPLORATIONS,
+    Exploration,
+    as_exploration,
+    randomized,
+    read_exploration,
+)
 from windvane.laws import half_normal, posterior
-from windvane.memory import Memory, discount, names_of
+from windvane.memory import Memory, as_memory, discount, names_of, read_memory
 from windvane.sets.base import ActionSet, Best
 from windvane.sets.finite_arms import Finite, screen
 from windvane.types import Floats
@@ -93,8 +99,8 @@ ridge=0.01)
         if ridge is None:
             ridge = DEFAULT_RIDGE if exploration is None else 1.0
         exploration = DEFAULT_EXPLORATION if exploration is None else exploration
-        self._memory = memory = text_form.as_memory("Policy", memory)
-        self.exploration = exploration = text_form.as_exploration("Policy", exploration)
+        self._memory = memory = as_memory("Policy", memory)
+        self.exploration = exploration = as_exploration("Policy", exploration)
         self.ridge = validation.positive("Policy", "ridge", ridge)
         if not 1.0 / LARGEST <= self.ridge <= LARGEST:
             raise SettingError(f"Policy: ridge must lie in [1e-100, 1e100], got {ridge!r}")
@@ -228,8 +234,8 @@ ridge=0.01)
         find_belief(header["belief"]).check_size(dim, arrays)
         return cls(
             dim,
-            text_form.read_memory(header["memory"]),
-            text_form.read_exploration(header["exploration"]),
+            read_memory(header["memory"]),
+            read_exploration(header["exploration"]),
             validation.positive("load", "ridge", header["ridge"]),
             floor=header["floor"],
             belief=header["belief"],

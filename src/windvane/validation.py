@@ -2,13 +2,20 @@
 
 Every check returns the value in the type that the library computes with, or raises an error that
 says who checked, what must hold and what came: `discount: gamma must lie in (0, 1), got 1.2`.
+
+Memories, explorations and laws can be given as text. An `Entry` of a registry writes the text of a
+part, and `read_part` reads it.
 """
 
+import ast
+import inspect
 import math
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import NoReturn, TypeVar, cast
+from typing import Concatenate, Generic, NoReturn, ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +28,10 @@ LARGEST = 1e100  # a reward, or the squared norm of an arm, above this counts as
 NOT_REAL_KINDS = "cmM"  # of NumPy types: complex numbers, differences of times, times
 Kind = TypeVar("Kind")
 Item = TypeVar("Item")
+Part = TypeVar("Part")
+Facts = ParamSpec("Facts")
+Factory = TypeVar("Factory", bound=Callable[..., object])
+EntryKind = TypeVar("EntryKind")
 
 
 def real(who: str, name: str, value: object) -> float:
@@ -202,3 +213,174 @@ def _to_floats(value: npt.ArrayLike, copy: bool = True) -> Floats:
     if isinstance(value, np.ndarray) and value.dtype.kind in NOT_REAL_KINDS:
         raise TypeError(f"{value.dtype} is not a real number")  # NumPy would convert it
     return np.array(value, dtype=np.float64, order="C", copy=copy or None)
+
+
+# Parts as text: one form for files, command lines and arguments. The text looks like Python but is
+# never run. Only registered names and plain values are accepted.
+
+Factories = Mapping[str, Callable[..., object]]
+FACTORIES: dict[str, Callable[..., object]] = {}  # of memories, explorations and laws, by name
+
+
+class Scalable(ABC):
+    """A width that a text may multiply by a number: `0.4 * confidence(0.01)`."""
+
+    @abstractmethod
+    def __mul__(self, factor: float) -> "Scalable":
+        """Return the width times a number."""
+
+
+@dataclass(frozen=True)
+class Entry(Generic[Part]):
+    """One row of a registry: a factory and how the parts that it makes are written."""
+
+    factory: Callable[..., Part]
+    symbols: str  # the call with the letters of the equations, for tables: "discount(γ)"
+    examples: tuple[str, ...]  # calls, as text, that every property test runs over
+    # the values of the factory's parameters; None: the fields of these names
+    arguments: Callable[[Part], Sequence[object]] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the factory."""
+        return self.factory.__name__
+
+    def format(self, part: Part) -> str:
+        """The call that makes this part again, as `read_part` reads it.
+
+        Numbers are always written. A flag or a text is written only if it is not the default.
+        """
+        parameters = inspect.signature(self.factory).parameters
+        if self.arguments is None:
+            values: Iterable[object] = (getattr(part, name) for name in parameters)
+        else:
+            values = self.arguments(part)
+        words = []
+        for parameter, value in zip(parameters.values(), values, strict=True):
+            if isinstance(value, bool | str) and value == parameter.default:
+                continue
+            words.append(f"{parameter.name}={value}" if isinstance(value, bool) else repr(value))
+        return f"{self.name}({', '.join(words)})"
+
+
+def make_registrar(
+    make_entry: Callable[Concatenate[Callable[..., Part], Facts], EntryKind],
+    registry: dict[str, EntryKind],
+) -> Callable[Facts, Callable[[Factory], Factory]]:
+    """Make a decorator that takes facts and enters a factory with these facts in a registry."""
+
+    def register(*args: Facts.args, **facts: Facts.kwargs) -> Callable[[Factory], Factory]:
+        def enter(factory: Factory) -> Factory:
+            make_part = cast(Callable[..., Part], factory)
+            registry[factory.__name__] = make_entry(make_part, *args, **facts)
+            FACTORIES[factory.__name__] = factory
+            return factory
+
+        return enter
+
+    return register
+
+
+def describe_part(value: object) -> str:
+    """How an error shows a value: a factory that was not called by its name."""
+    if inspect.isfunction(value):
+        return f"the function {value.__name__} itself; call it: {_format_call(value)}"
+    return repr(value)
+
+
+def _format_call(factory: Callable[..., object]) -> str:
+    """The shortest call of a factory: its name and the arguments that have no default."""
+    parameters = inspect.signature(factory).parameters.values()
+    names = [each.name for each in parameters if each.default is inspect.Parameter.empty]
+    return f"{factory.__name__}({', '.join(names)})"
+
+
+def read_part(who: str, text: object, kind: type[Item], names: Sequence[str]) -> Item:
+    """Return the memory, the exploration or the law that a text stands for.
+
+    `names` are the factories of this kind.
+    """
+    part = read_call(who, text, FACTORIES, names)
+    if part is None or isinstance(part, int | float | str | list):
+        raise SettingError(f"{who}: must be a call such as discount(0.99), got {text!r}")
+    if not isinstance(part, kind):
+        raise SettingError(f"{who}: must be one of {', '.join(names)}, got {text!r}")
+    return part
+
+
+def read_call(
+    who: str, text: object, factories: Factories, names: Sequence[str] | None = None
+) -> object:
+    """Return the value of a text such as "walk(2.0)" that calls only the given factories.
+
+    `names` are the names to suggest if the outermost name is unknown, by default all of them.
+
+    >>> read_call("numbers", "total([1, -2.5])", {"total": sum})
+    -1.5
+    """
+    suggestions = list(factories if names is None else names)
+    if not isinstance(text, str):
+        raise SettingError(f"{who}: must be a text such as '{suggestions[-1]}(...)', got {text!r}")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        return _evaluate(who, tree, factories, suggestions)
+    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as reason:
+        if isinstance(reason, SettingError):
+            raise
+        raise SettingError(f"{who}: {text!r} cannot be read: {reason}") from None
+
+
+def _evaluate(who: str, node: ast.expr, factories: Factories, names: Sequence[str]) -> object:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str | None):
+        return node.value
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_evaluate(who, item, factories, names) for item in node.elts]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_number(who, node.operand, factories)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        left, right = (_evaluate(who, side, factories, names) for side in (node.left, node.right))
+        return _multiply(who, left, right)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        factory = _find_factory(who, node.func.id, factories, names)
+        inner = list(factories)
+        positional = [_evaluate(who, item, factories, inner) for item in node.args]
+        named = {
+            item.arg: _evaluate(who, item.value, factories, inner)
+            for item in node.keywords
+            if item.arg
+        }
+        return factory(*positional, **named)
+    if isinstance(node, ast.Name):
+        factory = _find_factory(who, node.id, factories, names)
+        raise SettingError(
+            f"{who}: {node.id!r} must be a call such as {_format_call(factory)}, with parentheses"
+        )
+    example = f"{next(iter(names or factories))}(...)"
+    raise SettingError(
+        f"{who}: {ast.unparse(node)!r} is neither a call such as {example} nor a plain value"
+    )
+
+
+def _find_factory(
+    who: str, name: str, factories: Factories, names: Sequence[str]
+) -> Callable[..., object]:
+    if name not in factories:
+        hint = suggest(name, names, f"; known names are {', '.join(names)}")
+        raise SettingError(f"{who}: {name!r} is unknown{hint}")
+    return factories[name]
+
+
+def _number(who: str, node: ast.expr, factories: Factories) -> float:
+    value = _evaluate(who, node, factories, [])
+    if not isinstance(value, int | float):
+        raise SettingError(f"{who}: {ast.unparse(node)!r} is not a number")
+    return value
+
+
+def _multiply(who: str, left: object, right: object) -> object:
+    plain, other = (left, right) if isinstance(left, int | float) else (right, left)
+    if isinstance(plain, int | float) and isinstance(other, Scalable):
+        return other * plain
+    raise SettingError(
+        f"{who}: only a number and confidence(...) or posterior(...) can be multiplied"
+    )

@@ -10,23 +10,21 @@ import pytest
 from hypothesis import settings
 
 import windvane as wv
-from windvane import text_form
+from windvane import validation
 from windvane.beliefs.full.block import reset
 from windvane.exploration import EXPLORATIONS as EXPLORATION_KINDS
+from windvane.exploration import read_exploration
 from windvane.memory import MEMORIES as MEMORY_KINDS
+from windvane.memory import read_memory
 
 Floats = npt.NDArray[np.float64]
 
-MEMORIES = [
-    text_form.read_memory(example) for kind in MEMORY_KINDS.values() for example in kind.examples
-]
+MEMORIES = [read_memory(example) for kind in MEMORY_KINDS.values() for example in kind.examples]
 MERGEABLE = [  # by the number of observations
     memory for memory in MEMORIES if memory.kind.mergeable and not memory.kind.is_timed
 ]
 EXPLORATIONS = [
-    text_form.read_exploration(example)
-    for kind in EXPLORATION_KINDS.values()
-    for example in kind.examples
+    read_exploration(example) for kind in EXPLORATION_KINDS.values() for example in kind.examples
 ]
 SAMPLED = [exploration for exploration in EXPLORATIONS if exploration.kind.draws_theta]
 LAWS = [part.law for part in EXPLORATIONS if part.name == "randomized" and part.law]
@@ -93,3 +91,8 @@ def play_with_late_rewards(
             late = []
         seen.append((choice.index, policy.theta.tobytes(), shares))
     return seen
+
+
+def read_any(text: str) -> object:
+    """The memory, exploration, law, confidence or posterior that a text stands for."""
+    return validation.read_part("text", text, object, list(validation.FACTORIES))

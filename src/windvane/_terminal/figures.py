@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from windvane._files import replace_file
+from windvane.persistence import replace_file
 
 DPI = 180
 SMALL_POINTS = 8.0  # font size

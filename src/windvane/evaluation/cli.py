@@ -163,9 +163,9 @@ def _write(evaluation: "Evaluation", folder: Path, as_json: bool) -> None:
     """Write the numbers as JSON and the figure, and say where they are."""
     import json
 
-    from windvane._files import replace_file
     from windvane._terminal.figures import save_figure
     from windvane.evaluation.report.figure import draw_evaluation
+    from windvane.persistence import replace_file
 
     folder.mkdir(parents=True, exist_ok=True)
     with replace_file(folder / "evaluation.json") as draft:

@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from windvane import persistence, text_form, validation
+from windvane import persistence, validation
 from windvane.beliefs.adaptive.selection import (
     Adaptation,
     bandits,
@@ -30,8 +30,8 @@ from windvane.beliefs.adaptive.selection import (
 )
 from windvane.chooser import Choice, Chooser
 from windvane.errors import SettingError
-from windvane.exploration import Exploration
-from windvane.memory import Memory
+from windvane.exploration import Exploration, as_exploration, read_exploration
+from windvane.memory import Memory, read_memory
 from windvane.policy import Policy
 from windvane.sets.base import ActionSet
 from windvane.types import Floats
@@ -72,7 +72,7 @@ class Adaptive(Chooser):
     ) -> None:
         super().__init__(dim, seed)
         self.adaptation = adaptation
-        self.exploration = text_form.as_exploration(type(self).__name__, exploration)
+        self.exploration = as_exploration(type(self).__name__, exploration)
         self.ridge = ridge
         self.floor = floor
         self._bases = [self._make_base(memory) for memory in adaptation.memories]
@@ -196,11 +196,11 @@ class Adaptive(Chooser):
         fields = dict(header["adaptation"])
         if fields["kind"] not in cls.KINDS:
             raise ValueError(f"it holds {fields['kind']!r}, which is no {cls.__name__}")
-        fields["memories"] = tuple(text_form.read_memory(text) for text in fields["memories"])
+        fields["memories"] = tuple(read_memory(text) for text in fields["memories"])
         return cls.from_adaptation(
             header["dim"],
             Adaptation(**fields),
-            text_form.read_exploration(header["exploration"]),
+            read_exploration(header["exploration"]),
             header["ridge"],
             floor=header["floor"],
         )

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
-from windvane import persistence, text_form, validation
+from windvane import persistence, validation
 from windvane.beliefs.diagonal.sparse_rows import Arms
 from windvane.beliefs.full.layout import LARGEST, compute_history_room
 from windvane.beliefs.glm import links
 from windvane.chooser import Choice, Chooser
 from windvane.errors import ArmsError, FitError, SettingError
-from windvane.memory import Memory, names_of
+from windvane.memory import Memory, as_memory, names_of, read_memory
 from windvane.sets.base import ActionSet, Best
 from windvane.types import Floats
 
@@ -57,7 +57,7 @@ class GeneralizedPolicy(Chooser):
         floor: float = 0.0,
     ) -> None:
         super().__init__(dim, seed)
-        memory = text_form.as_memory("GeneralizedPolicy", memory)
+        memory = as_memory("GeneralizedPolicy", memory)
         self._rules = build_rules(link, memory, scale, ridge, floor)
         self.link = link
         self._memory = memory
@@ -194,7 +194,7 @@ class GeneralizedPolicy(Chooser):
         return cls(
             dim,
             header["link"],
-            text_form.read_memory(header["memory"]),
+            read_memory(header["memory"]),
             header["scale"],
             header["ridge"],
             floor=header["floor"],

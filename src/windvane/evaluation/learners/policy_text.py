@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from windvane import text_form, validation
+from windvane import validation
 from windvane.beliefs.adaptive.policies import PredictiveMemory
 from windvane.chooser import Chooser
 from windvane.errors import SettingError
@@ -26,6 +26,8 @@ from windvane.evaluation.learners.candidates import (
     wrap_object,
 )
 from windvane.evaluation.log_batch import LogFacts
+from windvane.exploration import read_exploration
+from windvane.memory import read_memory
 from windvane.names import NAMES
 
 ACCEPTED = (
@@ -191,7 +193,7 @@ def _read_expression(text: str) -> Candidate:
     inner = tree.args[0]
     if kind == "predictive":
         exploration = ast.unparse(inner)
-        text_form.read_exploration(exploration)
+        read_exploration(exploration)
         maker = _call(
             text, _PredictiveMaker, exploration, **({"dim": FULL_DIM, "floor": 0.0} | options)
         )
@@ -204,8 +206,8 @@ def _read_expression(text: str) -> Candidate:
 
 def _read_pair(product: ast.BinOp) -> tuple[object, object]:
     return (
-        text_form.read_memory(ast.unparse(product.left)),
-        text_form.read_exploration(ast.unparse(product.right)),
+        read_memory(ast.unparse(product.left)),
+        read_exploration(ast.unparse(product.right)),
     )
 
 

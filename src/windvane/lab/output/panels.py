@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from windvane._files import replace_file
 from windvane._terminal.tables import Cell
 from windvane.lab.output.tables import standard_error
 from windvane.lab.running.experiment import ExperimentResult
+from windvane.persistence import replace_file
 
 CURVES_FILE = "curves.parquet"
 SUMMARY_FILE = "summary.json"

@@ -16,13 +16,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from windvane import validation
-from windvane._files import replace_file
 from windvane._numba.lanes import LANES
 from windvane.lab.engines.dispatch import select_engine
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.lanes import can_play_side_by_side, replay_side_by_side
 from windvane.lab.worlds.definition import World
 from windvane.lab.worlds.draw import Draw, Marks
+from windvane.persistence import replace_file
 from windvane.types import Floats
 
 POINTS_PER_CURVE = 200

@@ -20,7 +20,6 @@ import numpy as np
 import polars as pl
 
 from windvane import validation
-from windvane._files import replace_file
 from windvane._terminal.tables import Cell
 from windvane.errors import SettingError
 from windvane.lab.output.panels import read_json, write_json
@@ -39,6 +38,7 @@ from windvane.lab.studies.coverage_runs import (
 )
 from windvane.lab.studies.plan import Plan, make_plan, make_player
 from windvane.lab.studies.result import StudyResult, count_noun
+from windvane.persistence import replace_file
 from windvane.types import Floats, Places
 
 if TYPE_CHECKING:

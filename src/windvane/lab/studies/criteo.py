@@ -18,7 +18,6 @@ import numpy as np
 import polars as pl
 
 from windvane import validation
-from windvane._files import replace_file
 from windvane.errors import FileError, SettingError
 from windvane.lab.studies import criteo_features
 from windvane.lab.studies.criteo_features import (
@@ -29,6 +28,7 @@ from windvane.lab.studies.criteo_features import (
     sample_rows,
 )
 from windvane.lab.studies.criteo_standin import STAND_IN, generate_impressions, is_stand_in
+from windvane.persistence import replace_file
 
 IDENTITY_BYTES = 1 << 20  # the first bytes of a file, which identify it
 CACHE_VERSION = 1

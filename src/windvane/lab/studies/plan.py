@@ -33,15 +33,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane import names, text_form, validation
+from windvane import names, validation
 from windvane.beliefs.glm.policy import build_rules
 from windvane.errors import FileError, SettingError
-from windvane.exploration import Exploration
+from windvane.exploration import Exploration, as_exploration
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
 from windvane.lab.running.experiment import Experiment
 from windvane.lab.worlds import RewardLaw, World
-from windvane.memory import Memory
+from windvane.memory import Memory, as_memory
 from windvane.names import Problem
 
 PAIR = re.compile(r"(\w+\([^()]*\))\s*\*\s*(.+)")  # memory * exploration
@@ -198,8 +198,8 @@ def make_player(
         if not {"memory", "exploration"} <= set(policy):
             raise SettingError(f"simulate: {name} must have both a memory and an exploration")
         pair = (
-            text_form.as_memory("simulate", policy["memory"]),
-            text_form.as_exploration("simulate", policy["exploration"]),
+            as_memory("simulate", policy["memory"]),
+            as_exploration("simulate", policy["exploration"]),
         )
         link = str(policy.get("link", ""))
     else:

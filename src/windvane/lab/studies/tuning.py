@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import polars as pl
 
-from windvane import text_form, validation
+from windvane import validation
 from windvane._terminal.tables import Cell
 from windvane.beliefs.adaptive.selection import Adaptation, bandits, predictive
 from windvane.errors import SettingError
-from windvane.exploration import Exploration
+from windvane.exploration import Exploration, as_exploration
 from windvane.lab.engines.game import Player
 from windvane.lab.output.panels import read_json, write_json
 from windvane.lab.output.tables import standard_error
@@ -210,7 +210,7 @@ def make_search(family: str, exploration: Exploration | str, world: World, point
         span = float(span_for(world.dim, world.horizon, drift))
         choices = {THEORY: span, OLDER: float(np.ceil(older))}
     values = tuple(sorted({*spaced, *choices.values()}))
-    return Search(family, text_form.as_exploration("tune", exploration), world, values, choices)
+    return Search(family, as_exploration("tune", exploration), world, values, choices)
 
 
 def _make_memory(family: str, value: float) -> Memory:

@@ -35,7 +35,7 @@ from typing import TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from windvane import text_form, validation
+from windvane import validation
 from windvane.beliefs.glm.links import LINKS
 from windvane.errors import SettingError
 from windvane.lab.worlds.actions import Actions, ball, draw_arms, fixed, fresh, routes
@@ -215,7 +215,7 @@ def from_table(table: Mapping[str, object]) -> World:
 
 def _read(key: str, text: object, factories: dict[str, Callable[..., Part]]) -> Part:
     """Return the part of a world that a text such as "walk(2.0)" stands for."""
-    part = text_form.read_call(f"world: {key}", text, factories)
+    part = validation.read_call(f"world: {key}", text, factories)
     if isinstance(part, int | float | str | list | None):
         raise SettingError(f"world: {key}: must be a call such as {next(iter(factories))}(...)")
     return cast(Part, part)

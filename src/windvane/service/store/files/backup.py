@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from windvane._files import replace_file
 from windvane.errors import StoreError
+from windvane.persistence import replace_file
 from windvane.service.store.database import (
     check_version,
     make_engine,

@@ -20,8 +20,8 @@ import msgspec
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from windvane._files import replace_file
 from windvane.errors import StoreError
+from windvane.persistence import replace_file
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700

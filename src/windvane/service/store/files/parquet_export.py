@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from windvane._files import replace_file
 from windvane.errors import FileError, SettingError
+from windvane.persistence import replace_file
 from windvane.service.store.answers import decode_action_ids
 from windvane.service.store.log import LogReader
 from windvane.service.store.queries.decision_queries import (

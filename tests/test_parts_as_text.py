@@ -6,15 +6,16 @@ from collections.abc import Callable
 import pytest
 
 import windvane as wv
-from grid import EXPLORATIONS, MEMORIES
-from windvane import text_form
+from grid import EXPLORATIONS, MEMORIES, read_any
 from windvane.errors import SettingError
+from windvane.exploration import read_exploration
 from windvane.laws import Confidence, Law, Posterior
+from windvane.memory import read_memory
 
 
 @pytest.mark.parametrize("part", [*MEMORIES, *EXPLORATIONS], ids=repr)
 def test_a_printed_part_is_read_back_as_the_same_part(part: wv.Memory | wv.Exploration) -> None:
-    assert text_form.read(repr(part)) == part
+    assert read_any(repr(part)) == part
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ def test_a_printed_part_is_read_back_as_the_same_part(part: wv.Memory | wv.Explo
     ids=repr,
 )
 def test_laws_and_radii_are_read_back(part: Law | Confidence | Posterior) -> None:
-    assert text_form.read(repr(part)) == part
+    assert read_any(repr(part)) == part
 
 
 @pytest.mark.parametrize(
@@ -57,14 +58,14 @@ def test_laws_and_radii_are_read_back(part: Law | Confidence | Posterior) -> Non
 )
 def test_any_other_text_is_refused(text: str) -> None:
     with pytest.raises(SettingError):
-        text_form.read(text)
+        read_any(text)
 
 
 def test_an_exploration_is_no_memory_and_a_memory_no_exploration() -> None:
     with pytest.raises(SettingError, match=r"^memory: must be one of .*, got 'thompson"):
-        text_form.read_memory("thompson(1.0)")
+        read_memory("thompson(1.0)")
     with pytest.raises(SettingError, match=r"^exploration: must be one of .*, got 'keep"):
-        text_form.read_exploration("keep()")
+        read_exploration("keep()")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_an_exploration_is_no_memory_and_a_memory_no_exploration() -> None:
 )
 def test_a_memory_that_cannot_be_read_is_refused_with_a_hint(text: str, complaint: str) -> None:
     with pytest.raises(SettingError, match=re.escape(complaint)):
-        text_form.read_memory(text)
+        read_memory(text)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_an_exploration_that_cannot_be_read_is_refused_with_a_hint(
     text: str, complaint: str
 ) -> None:
     with pytest.raises(SettingError, match=re.escape(complaint)):
-        text_form.read_exploration(text)
+        read_exploration(text)
 
 
 def test_every_policy_accepts_texts() -> None:
