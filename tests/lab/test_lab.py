@@ -5,6 +5,7 @@ import json
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 
@@ -34,10 +35,16 @@ def tuning() -> lab.Tuning:
 
 
 @pytest.fixture(scope="module")
-def reproduction(tmp_path_factory: pytest.TempPathFactory) -> lab.Reproduction:
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache folder of its own, because stand-in data takes seconds to generate."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        return lab.reproduce(replications=2, panels=[(10, 10)])
+        yield
+
+
+@pytest.fixture(scope="module")
+def reproduction(cache: None) -> lab.Reproduction:
+    return lab.reproduce(replications=2, panels=[(10, 10)])
 
 
 @pytest.fixture(scope="module")
@@ -218,12 +225,8 @@ def test_library_and_commands_give_the_same_result(
 
 
 def test_reproduce_gives_the_result_of_the_command(
-    reproduction: lab.Reproduction,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    reproduction: lab.Reproduction, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cli.reproduce(replications=2, panels="10x10", out=tmp_path / "out")
     assert lab.load(tmp_path / "out") == reproduction
     assert capsys.readouterr().out.startswith(str(reproduction))

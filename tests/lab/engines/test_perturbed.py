@@ -10,7 +10,7 @@ from windvane.lab.engines.game import Player
 from windvane.lab.engines.linear import replay
 from windvane.lab.engines.perturbed import can_play_perturbed, replay_generalized, replay_perturbed
 
-ROUNDS = 180
+ROUNDS = 120
 MARKS = np.arange(1, ROUNDS + 1)
 KEY = 321
 MEMORIES = [
@@ -30,7 +30,7 @@ every_actions = pytest.mark.parametrize("actions", [worlds.fresh(), worlds.fixed
 
 
 def make_world(actions: worlds.Actions) -> worlds.World:
-    return worlds.world(5, 8, ROUNDS, worlds.abrupt([90], flip=0.6), actions)
+    return worlds.world(5, 8, ROUNDS, worlds.abrupt([60], flip=0.6), actions)
 
 
 @every_actions

@@ -75,7 +75,7 @@ def test_the_pairs_that_can_be_played_side_by_side() -> None:
 
 @pytest.mark.parametrize("player", LANE_PLAYERS, ids=lambda player: player.name)
 def test_a_lane_makes_the_choices_of_policy(player: Player) -> None:
-    draws, keys = draw_all(FIXED, 3)
+    draws, keys = draw_all(FIXED, 2)
     curves = replay_side_by_side(player, draws, keys, MARKS)
     for draw, key, curve in zip(draws, keys, curves, strict=True):
         policy = wv.Policy(draw.dim, player.memory, player.exploration, ridge=0.7)

@@ -68,9 +68,11 @@ from windvane.types import Floats, Places, Records
 LEAST_GAMMA = 0.5  # below this, older weights fall so fast that nothing is gained by updates
 MOST_NUMBERS = 16_384  # K·d; larger lists of arms of eight replications leave the caches
 LARGEST_RATIO = 1e3  # L²/λ; rounding errors grow with its square
-RIDGE_FADE = 0.0125  # in log, by which the ridge in P may fade between two refreshes
+RIDGE_FADE = 0.025  # in log, by which the ridge in P may fade between two refreshes
 MOST_APART = 64  # observations between two refreshes, because of rounding errors
-TOLERANCE = 1e-10  # relative error of scores that only differ by rounding
+TOLERANCE = 1e-9  # relative error of a sample, and of a score by rounding
+THIRD_ORDER = 1.1  # a bound of terms of second order times this covers those of higher order
+TINY = 1e-150  # avoids 0/0 for an arm whose features are all 0
 
 GRAM, NOISE_GRAM, INVERSE, SPREAD, ROOT = range(5)  # S, S̃, P, Q = P(S̃ + Λ̃I)P, R with RᵀR = S̃
 MOMENT, ESTIMATE, CHOSEN, RIGHT, SAMPLED = range(5)  # b, v = Pb, x, a right side, θ̃
@@ -406,23 +408,26 @@ def draw_levels(game: Replications, arrays: PolicyArrays, belief: LaneBelief, t:
 def bound_scores(arrays: PolicyArrays, belief: LaneBelief) -> None:
     """Compute an upper bound of the score of every arm; the bar is the largest lower bound.
 
-    xᵀθ̂ = xᵀv − δ·xᵀPv and ‖x‖²_{V⁻¹} = xᵀQx + δ̃‖Px‖² − 2δ·xᵀPQx, up to terms of second order: the
-    score is off by at most 5ρ²·√λ‖Px‖·(√λ‖v‖ + |Z|), with ρ the larger of |δ| and |δ̃| over Λ.
+    With h = ‖Px‖², xᵀθ̂ = xᵀv − δ·xᵀPv and w² = xᵀQx + δ̃h − 2δ·xᵀPQx up to terms of second order.
+    The score xᵀθ̂ + Zw is off by at most δ²√h(‖v‖ + |Z|/√λ)/Λ + |Z|(δ² + 2|δδ̃|)h/(wΛ), apart from
+    terms of third order.
     """
     rule, counts = arrays.rules[0], arrays.tally[0]
     numbers, level, zero = belief.numbers, load(belief.scalars, LEVEL), repeat(0.0)
-    estimate = belief.vectors[ESTIMATE]
+    estimate, root, bar = belief.vectors[ESTIMATE], math.sqrt(rule.ridge), repeat(-np.inf)
     lag, noise_lag = rule.ridge - counts.ridge, rule.ridge - counts.noise_ridge
-    ratio, root = max(abs(lag), abs(noise_lag)) / counts.ridge, math.sqrt(rule.ridge)
-    size = root * take_root(sum_products(estimate, estimate)) + abs(level)
-    second, bar = (5.0 * ratio * ratio * root) * size, repeat(-np.inf)
+    second = THIRD_ORDER * lag * lag / counts.ridge
+    squared = second + THIRD_ORDER * 2.0 * abs(lag * noise_lag) / counts.ridge
+    size = second * (take_root(sum_products(estimate, estimate)) + abs(level) * (1.0 / root))
     for k in range(belief.arms.shape[0]):
         h = take_larger(load(numbers[SQUARED_IMAGES], k), zero)
         slope, mean_slope = load(numbers[WIDTH_SLOPES], k), load(numbers[MEAN_SLOPES], k)
         square = load(numbers[SQUARED_WIDTHS], k) + noise_lag * h - (2.0 * lag) * slope
         mean = load(numbers[MEANS], k) - lag * mean_slope
-        raised = level * take_root(take_larger(square, zero))
-        error = second * take_root(h) + TOLERANCE * (abs(mean) + abs(raised))
+        length, width = take_root(h), take_root(take_larger(square, zero))
+        raised = level * width
+        share = squared * h / take_larger(width, root * length + TINY)
+        error = size * length + abs(level) * share + TOLERANCE * (abs(mean) + abs(raised))
         store(numbers[SCORES], k, mean + raised + error)
         bar = take_larger(bar, mean + raised - error)
     store(belief.scalars, BAR, bar)
