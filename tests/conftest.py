@@ -50,6 +50,24 @@ SLOW_PATHS = (  # with servers, browsers, other environments, long simulations o
     "tests/test_prepared_arms.py",
     "tests/test_propensity.py",
 )
+FAST_PATHS = tuple(  # parts of the slow paths: a log on SQLite, without a server
+    f"tests/service/store/test_{name}.py"
+    for name in (
+        "answers",
+        "data_directory",
+        "decision_operations",
+        "group_commit",
+        "migrations",
+        "offers",
+        "parquet_export",
+        "query_work",
+        "reward_batches",
+        "server_operations",
+        "space",
+        "writer_client",
+        "writer_protocol",
+    )
+)
 EXTRA_TESTS = (  # only `make test-all` runs them: Ray, npm, steps of the container, all faults
     "tests/evaluation/test_evaluator.py::test_a_cluster",
     "tests/lab/running/test_ray_runner.py",
@@ -67,7 +85,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path != ROOT / FIRST_PATH)
     for item in items:
         path = item.path.relative_to(ROOT).as_posix()
-        if path.startswith(SLOW_PATHS):
+        needs_server = "postgresql" in getattr(item, "fixturenames", ())
+        if needs_server or (path.startswith(SLOW_PATHS) and not path.startswith(FAST_PATHS)):
             item.add_marker(pytest.mark.slow)
         if item.nodeid.startswith(EXTRA_TESTS):
             item.add_marker(pytest.mark.extra)
@@ -114,7 +133,7 @@ def postgresql(server: str) -> Callable[[], str]:
     return lambda: create_database(server)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a store can be opened: every test that asks for it runs on both databases."""
     if request.param == "sqlite":

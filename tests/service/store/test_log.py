@@ -25,7 +25,6 @@ from windvane.errors import StoreError
 from windvane.service.store.files.backup import restore_backup
 from windvane.service.store.log import Store, TimeSpan
 from windvane.service.store.rows import Lesson
-from windvane.service.store.schema import SCHEMA_VERSION
 from windvane.service.store.writer.decision_operations import Expire
 from windvane.service.store.writer.loop_operations import (
     DeleteLogs,
@@ -351,16 +350,6 @@ def test_postgresql_is_backed_up_with_its_own_tools(postgresql: Callable[[], str
     assert refused.value.kind == "unsupported"
     with pytest.raises(StoreError, match="pg_restore"):
         restore_backup("backup.db", where)
-
-
-def test_a_database_of_a_later_version_is_refused(where: str) -> None:
-    with Store(where) as store, store._write_engine.begin() as connection:
-        connection.execute(text("UPDATE windvane_schema SET version = 99"))
-    with pytest.raises(
-        StoreError, match=f"version 99, this Windvane reads up to {SCHEMA_VERSION}"
-    ) as refused:
-        Store(where)
-    assert refused.value.kind == "newer"
 
 
 def test_tables_of_another_program_are_refused(where: str) -> None:

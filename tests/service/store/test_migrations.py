@@ -16,6 +16,7 @@ from store_helpers import (
     put_reward,
     read_every_table,
 )
+from windvane.cli import main
 from windvane.errors import StoreError
 from windvane.service.store import database
 from windvane.service.store.files import log_copy
@@ -167,20 +168,26 @@ def test_a_log_of_another_version_is_refused_and_nothing_is_written(
     before = read_every_table(old_log)
     file = Path(old_log) / "windvane.db"
     content = file.read_bytes() if file.exists() else b""
-    with pytest.raises(StoreError, match=sentence):
+    with pytest.raises(StoreError, match=sentence) as refused:
         Store(old_log)
+    assert refused.value.kind == ("newer" if version else "older")
     assert (file.read_bytes() if file.exists() else b"") == content
     assert read_every_table(old_log) == before
     assert read_version(old_log) == version
 
 
-def test_a_server_that_is_too_old_for_the_log_says_so(tmp_path: Path) -> None:
+def test_a_command_that_is_too_old_for_the_log_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Store(tmp_path) as store, store._write_engine.begin() as connection:
         connection.execute(update(schema_version).values(version=NEXT_VERSION))
-    code = "from windvane.cli import main; main()"
-    command = [sys.executable, "-c", code, "serve", "--port", "0", "--data", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stdout) == (2, "")
-    [line] = done.stderr.splitlines()
+    words = ["windvane", "loop", "create", "shop", "--data", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    [line] = printed.err.splitlines()
     assert line.startswith("windvane: store: ")
     assert f"has version {NEXT_VERSION}, this Windvane reads up to" in line
