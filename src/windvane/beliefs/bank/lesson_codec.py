@@ -1,8 +1,7 @@
 """The features of a lesson as bytes: those of the context and of the chosen action, not crossed.
 
 A lesson keeps raw numbers and hashes of names. The scaling of numbers and the crossings are applied
-when the lesson is learned. The bytes begin with two zero bytes, and their length is no multiple of
-8, so that the log tells them from dense features.
+when the lesson is learned.
 """
 
 import math
@@ -20,7 +19,7 @@ from windvane.features.packed_features import (
     PackedFeatures,
 )
 
-_HEAD = struct.Struct("<HBHH")  # 0, version, features of the context, features of the action
+_HEAD = struct.Struct("<BHH")  # version, features of the context, features of the action
 _VERSION, _VERSION_WITH_MASKS = 1, 2
 
 
@@ -33,14 +32,14 @@ def encode_lesson(sides: PackedSides) -> bytes:
     kinds = np.where(is_category, CATEGORY, np.where(is_single, NUMBER, ARRAY)).astype(np.uint8)
     has_masks = bool((sides.masks != 1).any())
     fields = (
-        _HEAD.pack(0, _VERSION_WITH_MASKS if has_masks else _VERSION, *sides.feature_counts),
+        _HEAD.pack(_VERSION_WITH_MASKS if has_masks else _VERSION, *sides.feature_counts),
         kinds.tobytes(),
         sides.masks.astype(np.uint8).tobytes() if has_masks else b"",
         sides.sizes[kinds == ARRAY].astype(np.uint16).tobytes(),
         sides.hashes.tobytes(),
         sides.numbers[~np.isinf(sides.numbers)].tobytes(),
     )
-    return _pad(b"".join(fields))
+    return b"".join(fields)
 
 
 def encode_packed_lesson(context: PackedFeatures, action: PackedFeatures) -> bytes:
@@ -49,7 +48,7 @@ def encode_packed_lesson(context: PackedFeatures, action: PackedFeatures) -> byt
     The bytes are those of `encode_lesson` for the joined sides, in a tenth of the time.
     """
     fields = (
-        _HEAD.pack(0, _VERSION, context.feature_count, action.feature_count),
+        _HEAD.pack(_VERSION, context.feature_count, action.feature_count),
         context.kinds,
         action.kinds,
         _list_array_sizes(context),
@@ -59,7 +58,7 @@ def encode_packed_lesson(context: PackedFeatures, action: PackedFeatures) -> byt
         context.plain_numbers,
         action.plain_numbers,
     )
-    return _pad(b"".join(fields))
+    return b"".join(fields)
 
 
 def _list_array_sizes(features: PackedFeatures) -> bytes:
@@ -71,17 +70,12 @@ def _list_array_sizes(features: PackedFeatures) -> bytes:
     return array_sizes
 
 
-def _pad(encoded: bytes) -> bytes:
-    """Add a byte to bytes whose length is a multiple of 8."""
-    return encoded + b"\0" if len(encoded) % 8 == 0 else encoded
-
-
 def decode_lesson(encoded: bytes) -> PackedSides:
     """Decode the features of a context and one action; raises ValueError if they are damaged."""
     if len(encoded) < _HEAD.size:
         raise ValueError("these are no features of a lesson")
-    zero, version, *counts = _HEAD.unpack_from(encoded)
-    if zero or version not in (_VERSION, _VERSION_WITH_MASKS):
+    version, *counts = _HEAD.unpack_from(encoded)
+    if version not in (_VERSION, _VERSION_WITH_MASKS):
         raise ValueError("these are no features of a lesson")
     total = sum(counts)
     kinds = encoded[_HEAD.size : _HEAD.size + total]
@@ -97,7 +91,7 @@ def _decode_single_numbers(encoded: bytes, kinds: bytes, counts: list[int]) -> P
     numbers_at = hashes_at + BYTES_PER_NUMBER * total
     number_count = kinds.count(NUMBER)
     end = numbers_at + BYTES_PER_NUMBER * number_count
-    if len(encoded) != end + (end % 8 == 0):
+    if len(encoded) != end:
         raise ValueError("the features of a lesson are damaged")
     plain_numbers = struct.unpack_from(f"{number_count}d", encoded, numbers_at)
     if not all(map(math.isfinite, plain_numbers)):
@@ -135,7 +129,7 @@ def _decode_any(encoded: bytes, has_masks: bool, counts: list[int]) -> PackedSid
     number_count = int(is_number.sum())
     numbers[is_number] = np.frombuffer(encoded, np.float64, number_count, at)
     at += 8 * number_count
-    is_whole = len(encoded) == at + (at % 8 == 0)
+    is_whole = len(encoded) == at
     if not is_whole or (kinds > ARRAY).any() or not np.isfinite(numbers[is_number]).all():
         raise ValueError("the features of a lesson are damaged")
     return PackedSides(hashes.copy(), numbers, sizes, np.array(counts, np.int64), masks)
