@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 from time import perf_counter, process_time
-from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import sqrtm
@@ -118,29 +117,18 @@ def measure(experiment: Experiment) -> tuple[float, float, float]:
     return float(np.mean(slow)), float(np.mean(alone)), float(np.mean(together))
 
 
-class Study(NamedTuple):
-    """A study of the command line that is timed as a whole."""
-
-    command: str
-    what: str
-    before: str
-    aim: str
+STUDIES = {  # commands of the lab that are timed as a whole
+    "reproduce": "the whole figure, 100 replications",
+    "leaderboard": "the leaderboard, 20 replications",
+}
 
 
-STUDIES = (
-    Study(
-        "reproduce", "the whole figure, 100 replications", "61 to 63 s on Zen 4", "25 s on Zen 4"
-    ),
-    Study("leaderboard", "the leaderboard, 20 replications", "about 200 s on Zen 3", "90 s"),
-)
-
-
-def time_study(study: Study) -> float:
+def time_study(command: str) -> float:
     """Seconds of a study in a process of its own; a short run before it compiles the code."""
     code = "from windvane.cli import main; main()"
     for extra in (["--replications", "1"], []):
         with tempfile.TemporaryDirectory() as out:
-            words = [study.command, "--out", out, "--json", *extra]
+            words = [command, "--out", out, "--json", *extra]
             started = perf_counter()
             subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True)
             took = perf_counter() - started
@@ -168,9 +156,8 @@ def main() -> None:
     print(format_table(rows))
     if "--whole" in sys.argv:
         print()
-        for study in STUDIES:
-            print(f"{study.what}, all cores, files written: {time_study(study):.0f} s", end="")
-            print(f" (before: {study.before}; aim: {study.aim})", flush=True)
+        for command, what in STUDIES.items():
+            print(f"{what}, all cores, files written: {time_study(command):.0f} s", flush=True)
 
 
 if __name__ == "__main__":
