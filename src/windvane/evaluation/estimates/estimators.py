@@ -31,7 +31,6 @@ import numpy as np
 
 from windvane.types import Floats, Places
 
-TERMS = ("one", "reward", "weight", "weighted_reward", "model", "correction")
 ONE, REWARD, WEIGHT, WEIGHTED_REWARD, MODEL, CORRECTION = range(6)
 PAIRS = [(i, j) for i in range(6) for j in range(i, 6)]  # terms, in the order of `products`
 PAIR_PLACES = np.zeros((6, 6), dtype=np.int64)  # from two terms to their place in `products`
