@@ -75,8 +75,8 @@ def write_until_killed(where: str, start: int, lines: int) -> list[tuple[str, st
 def test_acknowledged_writes_survive_a_kill(where: str) -> None:
     with Store(where) as store:
         loop = create_loop(store)
-    for kill in range(10 if "://" not in where else 3):
-        acknowledged = write_until_killed(where, kill * 1000, lines=3 + 17 * kill)
+    for kill in range(4 if "://" not in where else 2):
+        acknowledged = write_until_killed(where, kill * 1000, lines=3 + 51 * kill)
         with Store(where) as store:
             for kind, event in acknowledged:
                 if kind == "rank":
