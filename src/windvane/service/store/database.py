@@ -43,10 +43,10 @@ from windvane.service.store.schema import (
 
 DATABASE_FILE = "windvane.db"
 WITHDRAWALS_SUFFIX = "-withdrawals"  # after the name of the database
-LOCK_FILE = "serving.lock"  # of the service that runs on the log
+LOCK_FILE = "serving.lock"  # locked by the service that runs on the log
 FILE_SUFFIXES = ("", "-wal", "-shm", "-journal", PROGRESS_SUFFIX, WITHDRAWALS_SUFFIX)
 UNFINISHED_COPY = -1  # the schema version of a log while it is copied
-LOCK_TIMEOUT_MS = 500  # to wait for a lock that another connection holds
+LOCK_TIMEOUT_MS = 500  # longest wait for a lock of another connection
 POSTGRESQL_OPTIONS = (
     f"-c lock_timeout={LOCK_TIMEOUT_MS} -c statement_timeout=30000 -c synchronous_commit=on "
     "-c plan_cache_mode=force_custom_plan "  # a plan for all time ranges is slow for most of them
@@ -173,7 +173,7 @@ def create_or_migrate_tables(engine: Engine) -> None:
 
 
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {}  # by the version before
-OLDEST_VERSION = 1  # of a log that can be opened
+OLDEST_VERSION = 1  # a log of an older version is refused
 
 
 def migrate(connection: Connection) -> None:

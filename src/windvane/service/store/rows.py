@@ -104,7 +104,7 @@ class LogPosition(NamedTuple):
     lesson: int = 0  # id of the last lesson
     change: int = 0  # id of the last change of settings
     deleted_lesson: int = 0  # the largest id of a lesson that was deleted
-    next_round: int = 0  # that no server has taken
+    next_round: int = 0  # the first that no server has taken
 
 
 class Funnel(NamedTuple):

@@ -159,7 +159,7 @@ half_life_changes = Table(
     Column("seconds", Float(53)),  # the half-life that leads; NULL: never
 )
 
-SNAPSHOT_PART_BYTES = 1 << 20  # of a snapshot in one row
+SNAPSHOT_PART_BYTES = 1 << 20  # bytes of a snapshot in one row
 snapshot_parts = Table(  # what a snapshot has beyond its first part, which is in `snapshots`
     "snapshot_parts",
     metadata,
@@ -186,7 +186,7 @@ evaluations = _define_table(
     Index("evaluations_of_loop", "loop", "kind", "id"),
 )
 
-EVALUATION_PART_BYTES = 1 << 20  # of a result in one row
+EVALUATION_PART_BYTES = 1 << 20  # bytes of a result in one row
 evaluation_parts = Table(  # the result of an evaluation, compressed JSON
     "evaluation_parts",
     metadata,
@@ -214,7 +214,7 @@ positions = Table(
     Column("lesson", Id, nullable=False),  # id of the last lesson
     Column("change", Id, nullable=False),  # id of the last change of settings
     Column("deleted_lesson", Id, nullable=False),  # the largest id of a lesson that was deleted
-    Column("next_round", BigInteger, nullable=False),  # that no server has taken
+    Column("next_round", BigInteger, nullable=False),  # the first that no server has taken
 )
 
 # The servers that share the log, and which of them does the work that one server does for all.

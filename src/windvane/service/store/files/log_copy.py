@@ -57,12 +57,12 @@ from windvane.service.store.schema import (
     servers,
 )
 
-BATCH_ROWS = 1000  # of one transaction
-BATCH_BYTES = 4 << 20  # of texts and blobs in one transaction
-BUFFERED_ROWS = 50  # that are read at once
-BUFFERED_BLOBS = 4  # that are read at once; each has up to a megabyte
+BATCH_ROWS = 1000  # rows in one transaction
+BATCH_BYTES = 4 << 20  # bytes of texts and blobs in one transaction
+BUFFERED_ROWS = 50  # rows in one read
+BUFFERED_BLOBS = 4  # rows in one read, if each has up to a megabyte
 TABLES_OF_SERVERS = (lease, servers)  # about processes that run, and none runs on the copy
-SMALL_TABLES = (loops, keys, counters, positions, clock)  # of which every value is compared
+SMALL_TABLES = (loops, keys, counters, positions, clock)  # every value is compared
 COPIED_TABLES = [  # a table stands after those that its rows refer to
     table
     for table in metadata.sorted_tables

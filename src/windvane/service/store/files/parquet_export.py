@@ -23,7 +23,7 @@ from windvane.service.store.queries.decision_queries import (
 )
 
 EXPORT_SCHEMA_VERSION = 1
-ROW_GROUP_ROWS = 30_000  # of the file; larger ones take more memory
+ROW_GROUP_ROWS = 30_000  # larger groups take more memory
 Report = Callable[[int, int], None]  # takes how many decisions are written, and of how many
 
 SCHEMA = pl.Schema(

@@ -12,7 +12,7 @@ from windvane.service.store.writer.group_commit import Operation, Transaction
 RUNNING = "Running"
 AUTO = "Auto"
 MAX_EVALUATIONS_PER_LOOP = 500  # of each kind
-MAX_AUTO_EVALUATIONS_PER_LOOP = 24  # of which the log keeps the newest
+MAX_AUTO_EVALUATIONS_PER_LOOP = 24  # the newest stay in the log
 
 
 @dataclass(frozen=True, slots=True)

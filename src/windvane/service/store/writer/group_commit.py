@@ -326,7 +326,7 @@ def _lock_positions(transaction: Transaction, batches: list[Batch]) -> dict[int,
         f"SELECT loop, {_POSITION_COLUMNS} FROM positions WHERE loop IN ({list_marks(loops)}) "
         "ORDER BY loop"
     )
-    if transaction.connection.dialect.name != "sqlite":  # which locks the whole database
+    if transaction.connection.dialect.name != "sqlite":  # SQLite locks the whole database
         query += " FOR UPDATE"
     rows = transaction.fetch_all(query, sorted(loops))
     return {loop: LogPosition(*position) for loop, *position in rows}

@@ -23,7 +23,7 @@ from windvane.service.store.writer.group_commit import QueuedOperation, WriteOut
 
 POSTGRESQL_CHANNEL = "windvane"
 RECONNECT_SECONDS = 0.5
-WAIT_SECONDS = 5.0  # after which the thread looks whether it shall end
+WAIT_SECONDS = 5.0  # between two looks whether the thread shall end
 logger = logging.getLogger("windvane.service")
 
 

@@ -25,7 +25,7 @@ from windvane.service.store.schema import (
 from windvane.service.store.writer.decision_operations import delete_unused_offers
 from windvane.service.store.writer.group_commit import Operation, Transaction
 
-SNAPSHOTS_BEFORE_DELETION = 2  # that contain all that is deleted
+SNAPSHOTS_BEFORE_DELETION = 2  # each contains all lessons that are deleted
 INCREMENTAL = 2  # the value of the pragma auto_vacuum
 STEP_PAGES = 64  # 256 kB: a step takes a few milliseconds
 USED_PAGES_PER_SPARE_PAGE = 20  # spare pages are kept, so that a steady log does not move pages

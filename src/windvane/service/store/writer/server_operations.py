@@ -10,7 +10,7 @@ from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
 from windvane.service.store.schema import clock, decisions, lease, servers, waiting
 from windvane.service.store.writer.group_commit import Operation, Transaction
 
-LEASE_SECONDS = 6.0  # after which another server may take the lease
+LEASE_SECONDS = 6.0  # until another server may take the lease
 LOST_AFTER_SECONDS = 10.0  # without a heartbeat, a server no longer counts
 _LEASE_PLACE = 1
 _READ_POSTGRESQL_US = text(

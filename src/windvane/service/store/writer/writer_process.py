@@ -41,13 +41,13 @@ from windvane.service.store.writer.writer_protocol import (
     encode,
 )
 
-LOCK_TIMEOUT_SECONDS = 5.0  # for the writer of a previous service to end
+LOCK_TIMEOUT_SECONDS = 5.0  # until the writer of a previous service must have ended
 NO_NEWS = msgspec.Raw(encode([]))
 READY = add_size(encode(None))  # the first message to the service
 RECEIVE_BYTES = 1 << 20  # in one call
 _BUFFER = memoryview(bytearray(RECEIVE_BYTES))
-MAX_UNSENT_BYTES = 1 << 28  # beyond it, the service is given up
-CHECKPOINT_DELAY_SECONDS = 0.1  # after a commit
+MAX_UNSENT_BYTES = 1 << 28  # with more, the service is given up
+CHECKPOINT_DELAY_SECONDS = 0.1  # between a commit and its checkpoint
 PROGRESS_INTERVAL_SECONDS = 10.0  # between two saves of the progress
 
 
