@@ -20,6 +20,16 @@ def print_choices() -> None:
         policy = wv.Policy(3, memory, exploration, seed=7)
         seen = play_with_late_rewards(policy, ARMS, REWARDS, 0, ROUNDS)
         print(memory, exploration, *(index for index, _, _ in seen))
+        if memory.kind.diagonal and exploration.kind.needs != "history":
+            policy = wv.Policy(3, memory, exploration, seed=7, belief="diagonal")
+            seen = play_with_late_rewards(policy, ARMS, REWARDS, 0, ROUNDS)
+            print("diagonal", memory, exploration, *(index for index, _, _ in seen))
+    learner = wv.Learner(seed=1, array_size=2)
+    for t in range(ROUNDS):
+        context = {"device": "phone" if t % 2 else "desk", "age": 0.1 * t, "vector": [0.1, 0.2, t]}
+        decision = learner.rank(context, ["news", {"id": "match", "topic": "sport"}], at=float(t))
+        learner.reward(decision, float(decision.action == "match"))
+        print(decision.action, decision.probabilities.round(9))
 
 
 def test_policies_choose_alike_with_and_without_the_compiler() -> None:
@@ -36,5 +46,5 @@ def test_policies_choose_alike_with_and_without_the_compiler() -> None:
         )
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout.splitlines())
-    assert len(outputs[0]) == len(EXPLORATIONS) + len(MEMORIES)
+    assert len(outputs[0]) > len(EXPLORATIONS) + len(MEMORIES) + ROUNDS
     assert outputs[0] == outputs[1]

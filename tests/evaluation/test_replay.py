@@ -20,7 +20,7 @@ from windvane.evaluation.learners.replay import (
 from windvane.evaluation.learners.replayed_policies import make_replayed_chooser
 from windvane.evaluation.learners.replayers import CompiledReplayer, make_replayer
 from windvane.evaluation.log_batch import LogFacts
-from windvane.features.encoder import Encoder
+from windvane.features.packed_features import Encoder
 
 SEED = 5
 TEXTS = (

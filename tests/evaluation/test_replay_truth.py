@@ -16,7 +16,7 @@ from windvane.evaluation import evaluate
 from windvane.evaluation.learners.candidates import PolicyCandidate
 from windvane.evaluation.learners.policy_text import read_candidate
 from windvane.evaluation.log_batch import LogFacts
-from windvane.features.encoder import Encoder
+from windvane.features.packed_features import Encoder
 from windvane.types import Floats, Places
 
 DIM = 12

@@ -8,7 +8,7 @@ belief read them, and a row is the features of one arm.
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar
+from typing import Any, Generic, NoReturn, Self, TypeVar
 
 import numpy as np
 
@@ -34,8 +34,6 @@ class PolicyBelief(Copyable, ABC, Generic[Rows, Row, Stack]):
 
     A method that raises has changed nothing.
     """
-
-    PLAYS_ACTION_SETS: ClassVar[bool] = False  # it can draw a parameter θ without a list of arms
 
     def __init__(
         self, dim: int, memory: Memory, exploration: Exploration, ridge: float, floor: float

@@ -1,23 +1,28 @@
 """The features of a request as arrays for compiled code: hashes of names, numbers and sizes.
 
-A side is the context or one action. The id of an action is one of its categories.
+A side is the context or one action. The id of an action is one of its categories. Actions without
+features therefore differ by their id, and the estimate of a new action starts without observations.
+`json_reader` defines which JSON is accepted, `hashing` how names and numbers become a vector.
 """
 
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 
-from windvane.errors import FeatureError
+from windvane import validation
+from windvane.errors import FeatureError, SettingError
 from windvane.features.crossings import name_namespace
-from windvane.features.hashing import CATEGORY_VALUE, hash_name
+from windvane.features.hashing import CATEGORY_VALUE, hash_name, hash_rows
 from windvane.features.json_reader import MAX_NUMBERS, FeatureList, JsonObjects
 from windvane.types import Floats, Places, UnsignedIntegers
 
+MAX_DIM = 2**16  # of the vectors of an encoder
 MAX_CROSSINGS = 2**20  # of one request: some ten milliseconds of work
 MAX_CACHED_ACTION_BYTES = 8192
 CACHED_ACTIONS = 4096
@@ -217,3 +222,19 @@ def _hash_label(feature: str) -> bytes:
     name = int.from_bytes(hash_name(feature), sys.byteorder)
     field = int.from_bytes(hash_name(feature.partition("=")[0]), sys.byteorder)
     return (field & _HIGH_HALF | name & _LOW_HALF).to_bytes(BYTES_PER_NUMBER, sys.byteorder)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Encodes JSON features as vectors of `dim` numbers, with the same bits on every machine."""
+
+    dim: int = 128
+
+    def __post_init__(self) -> None:
+        if validation.whole("Encoder", "dim", self.dim, least=2) > MAX_DIM:
+            raise SettingError(f"Encoder: dim must be at most {MAX_DIM}, got {self.dim}")
+
+    def encode(self, context: JsonObjects, actions: Sequence[Action] | PackedActions) -> Floats:
+        """Encode a request: one row for each action, (K, d), each of length 1 at most."""
+        packed = actions if isinstance(actions, PackedActions) else pack_actions(actions)
+        return hash_rows(*join_sides(context, packed), self.dim)

@@ -11,12 +11,17 @@ import numpy as np
 from windvane import _random
 from windvane._numba.compilation import compiled_in_order
 from windvane._random import FIRST_FREE_PLACE
-from windvane.beliefs.diagonal.sparse_weights import Weights, find_slots
-from windvane.beliefs.diagonal.widths import read_slots
+from windvane.beliefs.diagonal.sparse_weights import Weights, find_slots, read_slots
 from windvane.beliefs.full.choosing import choose_by_scores
 from windvane.beliefs.full.layout import SAMPLE, WIDTH, PolicyArrays
 from windvane.beliefs.full.sampling import compute_scale, draw_level
 from windvane.types import Floats, Places
+from windvane.validation import LARGEST
+
+# what `check_rows` finds
+SOUND = 0  # every row has rising indices and no entry that is 0
+UNSORTED = 1  # rows must be sorted, or entries be summed or dropped
+BAD_ENDS, BAD_INDEX, BAD_VALUE = -1, -2, -3
 
 
 @compiled_in_order
@@ -147,3 +152,26 @@ def draw_scores(parts: Floats, indices: Places, ends: Places, start: np.uint64) 
         scores[k] = total
         first = ends[k]
     return scores
+
+
+@compiled_in_order
+def check_rows(indices: Places, values: Floats, ends: Places, dim: int) -> tuple[int, int]:
+    """Return what holds of sparse rows, as a code, and the row for which a check failed."""
+    state, first = SOUND, 0
+    for k in range(ends.size):
+        last = ends[k]
+        if last < first or last > indices.size:
+            return BAD_ENDS, k
+        square = 0.0
+        for i in range(first, last):
+            if indices[i] < 0 or indices[i] >= dim:
+                return BAD_INDEX, k
+            if (i > first and indices[i] <= indices[i - 1]) or values[i] == 0.0:
+                state = UNSORTED
+            square += values[i] * values[i]
+        if not square <= LARGEST:
+            return BAD_VALUE, k
+        first = last
+    if first != indices.size:
+        return BAD_ENDS, ends.size - 1
+    return state, 0

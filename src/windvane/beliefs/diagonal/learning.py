@@ -16,8 +16,8 @@ from windvane.beliefs.diagonal.sparse_weights import (
     claim_slots,
     drop_weights,
     fade_weights,
+    measure_entries,
 )
-from windvane.beliefs.diagonal.widths import measure_entries
 from windvane.beliefs.full.block import reset_counters
 from windvane.beliefs.full.counters import add_error, add_to_cusum, advance_clock, weigh_age
 from windvane.beliefs.full.layout import DETECT, HALF_LIFE, NOISE, PolicyArrays

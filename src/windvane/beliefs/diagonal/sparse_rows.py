@@ -139,13 +139,13 @@ def _is_pair(features: object) -> bool:
 
 def _check_rows(who: str, name: str, rows: CheckedRows, dim: int) -> CheckedRows:
     """Return the rows, sorted if necessary, or raise an error that names the bad one."""
-    from windvane.beliefs.diagonal import row_checks  # imported late: it loads numba
+    from windvane.beliefs.diagonal import choosing  # imported late: it loads numba
 
     rows = CheckedRows._make(map(_own_array, rows))
-    state, place = row_checks.check_rows(*rows, dim)
-    if state == row_checks.UNSORTED:
+    state, place = choosing.check_rows(*rows, dim)
+    if state == choosing.UNSORTED:
         rows = _sort_rows(rows)
-        state, place = row_checks.check_rows(*rows, dim)
+        state, place = choosing.check_rows(*rows, dim)
     if state < 0:
         _refuse_rows(who, name, rows, dim, int(place))
     return rows

@@ -28,7 +28,6 @@ from windvane.types import Floats
 class FullPolicyBelief(PolicyBelief[Floats, Floats, Floats]):
     """Sums over dense features, (d, d), and past observations if the memory needs them."""
 
-    PLAYS_ACTION_SETS = True
     COMPILED: ClassVar[tuple[str, ...]] = ("_choose", "_learn", "_choose_with_propensities")
 
     def __init__(

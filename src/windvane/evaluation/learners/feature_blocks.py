@@ -14,9 +14,8 @@ from windvane._numba.compilation import compiled_in_order
 from windvane.beliefs.bank.feature_parts import PackedSides
 from windvane.errors import FeatureError
 from windvane.evaluation.log_batch import DecisionFeatures, LogBatch, LoggedAction
-from windvane.features.encoder import Encoder
 from windvane.features.hashing import cross_parts, weigh_parts
-from windvane.features.packed_features import PackedActions, join_sides, pack_actions
+from windvane.features.packed_features import Encoder, PackedActions, join_sides, pack_actions
 from windvane.learner import Learner
 from windvane.types import Floats, Places, UnsignedIntegers
 
