@@ -14,7 +14,7 @@ import windvane as wv
 from grid import EXPLORATIONS, MEMORIES, Floats, every_exploration, every_memory
 from windvane import sets
 from windvane.beliefs.adaptive.policies import Adaptive
-from windvane.beliefs.adaptive.selection import bandits, predictive
+from windvane.beliefs.adaptive.selection import Adaptation, bandits, predictive
 from windvane.errors import ArmsError, FileError, SettingError, StoreError
 from windvane.lab import worlds
 
@@ -313,8 +313,12 @@ def test_the_repr_of_every_chooser_makes_it_again(make: Callable[[int], wv.Choos
 
 
 def check_repr(policy: wv.Chooser) -> None:
-    """The text, run after `from windvane import *`, makes a policy with the same settings."""
+    """The text, run after `from windvane import *`, makes a policy with the same settings.
+
+    Adaptive policies also name two types of their room.
+    """
     names = {name: getattr(wv, name) for name in wv.__all__}
+    names |= {"Adaptive": Adaptive, "Adaptation": Adaptation}
     again = eval(repr(policy), names)
     assert type(again) is type(policy)
     assert again.export_settings() == policy.export_settings()
