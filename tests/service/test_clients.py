@@ -112,20 +112,6 @@ def test_the_python_client_of_the_preview_works(
     assert "explorationPercentage=0.2" in seen["epsilon"]["arguments"]
     assert seen["reset"]["arguments"] == seen["policy"]["arguments"]
     assert seen["bad policy"] == [400, "InvalidPolicyContract", "InvalidPolicyContract"]
-    assert seen["again"] == [409, "EvaluationAlreadyExists", "EvaluationAlreadyExists"]
-    evaluation = seen["evaluation"]
-    assert (evaluation["status"], evaluation["optimalPolicy"]) == ("Succeeded", "online")
-    names = [policy["name"] for policy in evaluation["content"]["value"]]
-    assert names == ["online", "baseline1", "baselineRand", "custom"]
-    online = evaluation["content"]["value"][0]["summary"]
-    assert online == {"expectedReward": 0.5, "confidenceInterval": [0.5, 0.5]}
-    assert (seen["hours"], seen["evaluations"]) == (60, ["evaluation/1"])
-    assert (seen["applied"], seen["no policy"][1]) == (0.1, "LearningSettingsNotFound")
-    assert seen["importance"]["status"] == "Succeeded"
-    namespaces = {each["namespace"] for each in seen["importance"]["featureScores"]}
-    assert namespaces == {"FromUrl", "i", "j"}
-    assert seen["importances"] == ["importance"]
-    assert seen["deleted"][1] == "EvaluationNotFound"
 
 
 # This one drops its own path where the endpoint has one, but keeps a query.

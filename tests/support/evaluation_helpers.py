@@ -89,7 +89,7 @@ def write_log(
 def wait_for_end(client: Client, path: str, limit: float = 60.0) -> Any:
     """The evaluation at a path, once it has ended."""
     end = time.monotonic() + limit
-    while (answer := client.call("GET", path)).json["status"] in ("pending", "Running"):
+    while (answer := client.call("GET", path)).json["status"] == "pending":
         assert time.monotonic() < end, answer.json
         time.sleep(0.1)
     assert answer.status == 200

@@ -235,7 +235,6 @@ EVERY_TABLE: dict[Table, list[dict[str, Any]]] = {  # rows of each table, with g
         {
             "id": 2,
             "loop": 4,
-            "kind": "evaluation",
             "key": "e-1",
             "name": "one",
             "type": "Manual",

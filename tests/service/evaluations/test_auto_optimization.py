@@ -88,7 +88,7 @@ def test_what_was_found_is_applied_or_refused_with_its_evidence(
                 assert not await optimize_if_due(service, evaluations, loop)  # it runs
                 await evaluations._run_all()
                 assert not await optimize_if_due(service, evaluations, loop)  # too early
-            rows = await evaluations.list_rows("home", "evaluation", "Auto")
+            rows = await evaluations.list_rows("home", "Auto")
             assert len(rows) == MAX_AUTO_EVALUATIONS_PER_LOOP == 24
             status = "OptimalPolicyApplied" if is_better else "OnlinePolicyRetained"
             assert {row.status for row in rows} == {status}

@@ -23,7 +23,6 @@ DAY = 86_400
 LOG_DAYS = 13
 ROWS = {"wasteful": 1500, "thrifty": 500}
 EXPLORATION = {"wasteful": 0.5, "thrifty": 0.02}
-VERSION = "api-version=2022-09-01-preview"
 PATIENCE_SECONDS = 240.0
 
 
@@ -43,14 +42,13 @@ def wait_for_auto_optimization(server: Server, name: str) -> str:
     with closing(server.client()) as client:
         end = time.monotonic() + PATIENCE_SECONDS
         while True:
-            listed = client.call("GET", f"{base}?{VERSION}").json["value"]
+            listed = client.call("GET", base).json
             if listed:
                 break
             assert time.monotonic() < end
             time.sleep(0.2)
         (evaluation,) = listed
-        period = "startTime=2020-01-01&endTime=2100-01-01"
-        path = f"{base}/{evaluation['id']}?{VERSION}&{period}"
+        path = f"{base}/{evaluation['id']}"
         wait_for_end(client, path, PATIENCE_SECONDS)
         return str(evaluation["id"])
 
@@ -82,7 +80,7 @@ def optimized(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> dic
         for name in ROWS:
             loop = store.find_loop(name)
             assert loop is not None
-            (row,) = list_evaluations(store, loop.id, "evaluation", "Auto")
+            (row,) = list_evaluations(store, loop.id, "Auto")
             assert row.outcome is not None
             changes = store.list_settings_changes(loop.id)
             found[name] = Optimized(

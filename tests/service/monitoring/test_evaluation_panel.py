@@ -93,7 +93,7 @@ def build(
         **{"rows": 86_400, "since": 0.0, "until": 864_000.0} | outcome,
     )
     text = None if status == "Running" else encode(found).decode()
-    row = EvaluationRow(7, 1, "evaluation", "key", "name", "Manual", "{}", status, 5, 6, text)
+    row = EvaluationRow(7, 1, "key", "name", "Manual", "{}", status, 5, 6, text)
     heading = EvaluationHeading("key", "name", "Manual", status, 5)
     record = EvaluationRecord(row, progress, charts or [CHART] * len(policies))
     return build_evaluation_panel(SETTINGS, changes, [heading], record, can_change=True)

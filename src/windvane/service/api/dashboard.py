@@ -116,7 +116,7 @@ async def _read_evaluation(request: Request, loop: Loop, key: str) -> Evaluation
     state = request.app.state
     evaluations: Evaluations = state.evaluations
     try:
-        row = await evaluations.find(loop.name, "evaluation", key)
+        row = await evaluations.find(loop.name, key)
     except EvaluationError as reason:
         raise ApiError(404, "EvaluationNotFound", str(reason), "id") from None
     if not hasattr(state, "evaluation_charts"):

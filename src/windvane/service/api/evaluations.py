@@ -1,35 +1,23 @@
-"""Evaluations and feature importances of a loop, and applying what was found."""
+"""Evaluations of a loop: ask for one, read, list and delete them, and apply what was found."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from uuid import uuid4
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from windvane.service.api.evaluation_rendering import (
-    make_contract,
-    render_2022,
-    render_details,
-    render_importances,
-    render_v1,
-)
-from windvane.service.api.evaluation_requests import (
-    CONTRACT_CODE,
-    filter_rows,
-    find_generation,
-    read_page,
-    read_time,
-    read_window,
-    render_errors,
-)
+from windvane.errors import SettingError
+from windvane.service.api.errors import ApiError
 from windvane.service.api.evaluation_schemas import (
     ApplyRequest,
-    EvaluationList,
+    Evaluation,
     EvaluationRequest,
-    FeatureImportancesList,
-    ImportanceRequest,
+    Evidence,
+    PolicyResult,
+    Summary,
 )
 from windvane.service.api.requests import (
     get_loop_name,
@@ -38,18 +26,62 @@ from windvane.service.api.requests import (
     parse_body,
     read_body,
 )
+from windvane.service.dates import format_date, parse_date
 from windvane.service.errors import EvaluationError
 from windvane.service.evaluations.evaluations import Evaluations
-from windvane.service.evaluations.records import EvaluationContract, decode_contract
-from windvane.service.store.queries.evaluation_queries import Kind
+from windvane.service.evaluations.records import (
+    CustomPolicy,
+    EvaluationContract,
+    EvaluationOutcome,
+    PolicyOutcome,
+    PolicySeries,
+    decode_contract,
+    decode_outcome,
+)
+from windvane.service.evaluations.time_series import (
+    Point,
+    average_reward,
+    half_width,
+    list_expanding,
+)
 from windvane.service.store.rows import EvaluationRow
-from windvane.service.store.writer.evaluation_operations import RUNNING
 
 MANUAL = "Manual"
 BY_HTTP = "http"
+CONTRACT_CODE = "InvalidEvaluationContract"
+STATUS_AND_CODE = {  # of an EvaluationError, by reason
+    "contract": (400, CONTRACT_CODE),
+    "policy": (400, "InvalidPolicyContract"),
+    "duplicate": (400, "DuplicateCustomPolicyNames"),
+    "no logs": (400, "NoLogsExistInDateRange"),
+    "too many logs": (400, "LogsSizeExceedAllowedLimit"),
+    "full": (429, "TooManyRequests"),
+    "exists": (409, "EvaluationAlreadyExists"),
+    "unknown": (404, "EvaluationNotFound"),
+    "no settings": (404, "LearningSettingsNotFound"),
+    "not ended": (404, "EvaluationModelNotFound"),
+}
+WIRE_STATUS = {  # by status of the log
+    "Running": "pending",
+    "Succeeded": "completed",
+    "Failed": "failed",
+    "Timeout": "timeout",
+    "OptimalPolicyApplied": "optimalPolicyApplied",
+    "OnlinePolicyRetained": "onlinePolicyRetained",
+}
 _decode_evaluation = msgspec.json.Decoder(EvaluationRequest).decode
-_decode_importance = msgspec.json.Decoder(ImportanceRequest).decode
 _decode_apply = msgspec.json.Decoder(ApplyRequest).decode
+
+
+@contextmanager
+def _render_errors() -> Iterator[None]:
+    """Render what is wrong with an evaluation with its code."""
+    try:
+        yield
+    except EvaluationError as error:
+        status, code = STATUS_AND_CODE[error.reason]
+        headers = {"retry-after": "60"} if status == 429 else None
+        raise ApiError(status, code, str(error), error.target, headers) from None
 
 
 def _get_evaluations(request: Request) -> Evaluations:
@@ -62,141 +94,137 @@ async def _check_loop(request: Request) -> None:
     await get_service(request).get_loop(get_loop_name(request.scope))
 
 
+async def _find(request: Request) -> EvaluationRow:
+    key = request.path_params["evaluationId"]
+    return await _get_evaluations(request).find(get_loop_name(request.scope), key)
+
+
+def _read_time(text: str, target: str) -> int:
+    """The time of a field; a text that is no time is refused."""
+    try:
+        return parse_date(text)
+    except SettingError as reason:
+        raise EvaluationError("contract", str(reason), target) from None
+
+
 async def _read_contract(request: Request) -> EvaluationContract:
-    code = CONTRACT_CODE[find_generation(request)]
-    body = parse_body(_decode_evaluation, await read_body(request.scope, request.receive), code)
-    since = read_time(body.start_time, "startTime")
-    return make_contract(body, since, read_time(body.end_time, "endTime"))
+    encoded = await read_body(request.scope, request.receive)
+    body = parse_body(_decode_evaluation, encoded, CONTRACT_CODE)
+    return EvaluationContract(
+        name=body.name,
+        since=_read_time(body.start_time, "startTime"),
+        until=_read_time(body.end_time, "endTime"),
+        policies=[CustomPolicy(policy.name, policy.arguments) for policy in body.policies],
+        optimizes=body.enable_offline_experimentation,
+    )
 
 
 async def create_evaluation(request: Request) -> Response:
     """POST evaluations: the service gives the id."""
     await _check_loop(request)
-    with render_errors(request, "evaluation"):
+    with _render_errors():
         contract = await _read_contract(request)
-        row = await _create(request, "evaluation", str(uuid4()), contract)
-    response = json_response(render_v1(row, []), 201)
+        row = await _get_evaluations(request).create(
+            get_loop_name(request.scope), str(uuid4()), contract, MANUAL
+        )
+    response = json_response(render_evaluation(row, []), 201)
     response.headers["location"] = f"{request.url.replace(query='')}/{row.key}"
     return response
 
 
-async def put_evaluation(request: Request) -> Response:
-    """PUT evaluations/ID: the client gives the id."""
-    await _check_loop(request)
-    with render_errors(request, "evaluation"):
-        contract = await _read_contract(request)
-        await _create(request, "evaluation", request.path_params["evaluationId"], contract)
-    return Response(status_code=200)
-
-
-async def put_importance(request: Request) -> Response:
-    """PUT featureImportances/ID."""
-    await _check_loop(request)
-    with render_errors(request, "importance"):
-        code = CONTRACT_CODE[find_generation(request)]
-        body = parse_body(_decode_importance, await read_body(request.scope, request.receive), code)
-        contract = EvaluationContract(
-            name=body.name,
-            since=read_time(body.start_time, "startTime"),
-            until=read_time(body.end_time, "endTime"),
-            description=body.description,
-        )
-        await _create(request, "importance", request.path_params["featureImportanceId"], contract)
-    return Response(status_code=200)
-
-
-async def _create(
-    request: Request, kind: Kind, key: str, contract: EvaluationContract
-) -> EvaluationRow:
-    evaluations = _get_evaluations(request)
-    return await evaluations.create(get_loop_name(request.scope), kind, key, contract, MANUAL)
-
-
 async def list_evaluations(request: Request) -> Response:
-    """GET evaluations: an array in v1, pages in 2022."""
-    rows = await _get_evaluations(request).list_rows(get_loop_name(request.scope), "evaluation")
-    page = read_page(request, filter_rows(request, rows))
-    if find_generation(request) == "v1":
-        return json_response([render_v1(row, []) for row in rows])
-    return json_response(
-        EvaluationList(value=[*map(render_details, page.rows)], next_link=page.next_link)
-    )
-
-
-async def list_importances(request: Request) -> Response:
-    """GET featureImportances."""
-    rows = await _get_evaluations(request).list_rows(get_loop_name(request.scope), "importance")
-    page = read_page(request, rows)
-    return json_response(
-        FeatureImportancesList(
-            value=[*map(render_importances, page.rows)], next_link=page.next_link
-        )
-    )
+    """GET evaluations, without their time series."""
+    rows = await _get_evaluations(request).list_rows(get_loop_name(request.scope))
+    return json_response([render_evaluation(row, []) for row in rows])
 
 
 async def get_evaluation(request: Request) -> Response:
     """GET evaluations/ID."""
-    evaluations = _get_evaluations(request)
-    with render_errors(request, "evaluation"):
-        row = await _find(request, "evaluation")
-        contract = decode_contract(row.contract)
-        window = read_window(request, contract.since, contract.until)
-        is_v1 = find_generation(request) == "v1"
-        is_timed = "startTime" in request.query_params and "endTime" in request.query_params
-        if not (is_v1 or is_timed):
-            raise EvaluationError("contract", "startTime and endTime must be given", "startTime")
-        series = await evaluations.read_series(row)
+    with _render_errors():
+        row = await _find(request)
+        series = await _get_evaluations(request).read_series(row)
     # In a thread, because there may be many points.
-    if is_v1:
-        return await asyncio.to_thread(_respond, render_v1, row, series)
-    return await asyncio.to_thread(_respond, render_2022, row, series, window)
-
-
-def _respond(render: Callable[..., object], *arguments: object) -> Response:
-    return json_response(render(*arguments))
-
-
-async def get_importance(request: Request) -> Response:
-    """GET featureImportances/ID."""
-    with render_errors(request, "importance"):
-        row = await _find(request, "importance")
-    return json_response(render_importances(row))
+    return await asyncio.to_thread(lambda: json_response(render_evaluation(row, series)))
 
 
 async def delete_evaluation(request: Request) -> Response:
-    """DELETE evaluations/ID: in 2022, one that runs is cancelled and stays."""
-    return await _delete(request, "evaluation")
-
-
-async def delete_importance(request: Request) -> Response:
-    """DELETE featureImportances/ID: one that runs is cancelled and stays."""
-    return await _delete(request, "importance")
-
-
-async def _delete(request: Request, kind: Kind) -> Response:
-    evaluations = _get_evaluations(request)
-    with render_errors(request, kind):
-        row = await _find(request, kind)
-        if row.status == RUNNING and find_generation(request) == "2022":
-            await evaluations.cancel(row)
-        else:
-            await evaluations.delete(row)
+    """DELETE evaluations/ID; one that runs is ended."""
+    with _render_errors():
+        await _get_evaluations(request).delete(await _find(request))
     return Response(status_code=204)
-
-
-async def _find(request: Request, kind: Kind) -> EvaluationRow:
-    name = "evaluationId" if kind == "evaluation" else "featureImportanceId"
-    key = request.path_params[name]
-    return await _get_evaluations(request).find(get_loop_name(request.scope), kind, key)
 
 
 async def apply_evaluation(request: Request) -> Response:
     """POST configurations/applyFromEvaluation: take over the settings of a policy."""
     await _check_loop(request)
-    code = CONTRACT_CODE[find_generation(request)]
-    body = parse_body(_decode_apply, await read_body(request.scope, request.receive), code)
-    with render_errors(request, "evaluation"):
+    body = parse_body(_decode_apply, await read_body(request.scope, request.receive), CONTRACT_CODE)
+    with _render_errors():
         await _get_evaluations(request).apply(
             get_loop_name(request.scope), body.evaluation_id, body.policy_name, BY_HTTP
         )
     return Response(status_code=204)
+
+
+def render_evaluation(row: EvaluationRow, series: list[PolicySeries]) -> Evaluation:
+    """An evaluation on the wire; without series the list of each policy is empty."""
+    contract = decode_contract(row.contract)
+    outcome = EvaluationOutcome() if row.outcome is None else decode_outcome(row.outcome)
+    results = []
+    for place, policy in enumerate(outcome.policies):
+        points = list_expanding(series[place]) if series else []
+        results.append(
+            PolicyResult(
+                name=policy.name,
+                arguments=policy.arguments,
+                policy_source=policy.source,
+                summary=[_render_summary(point) for point in points],
+                total_summary=_render_summary(Point(contract.until, policy.total)),
+                evidence=_render_evidence(policy),
+            )
+        )
+    return Evaluation(
+        id=row.key,
+        name=row.name,
+        start_time=format_date(contract.since),
+        end_time=format_date(contract.until),
+        job_id=row.key,
+        status=WIRE_STATUS[row.status],
+        policy_results=results,
+        feature_importance=[],
+        evaluation_type=row.type,
+        optimal_policy=outcome.optimal_policy,
+        creation_time=format_date(row.created),
+        error=outcome.error,
+    )
+
+
+def _render_summary(point: Point) -> Summary:
+    sums = point.sums
+    return Summary(
+        time_stamp=format_date(point.at),
+        ips_estimator_numerator=sums.weighted_reward,
+        ips_estimator_denominator=sums.mass,
+        snips_estimator_denominator=sums.weight,
+        non_zero_probability=sums.positive,
+        sum_of_squares=sums.squared_weighted_reward,
+        confidence_interval=half_width(sums),
+        average_reward=average_reward(sums),
+    )
+
+
+def _render_evidence(policy: PolicyOutcome) -> Evidence:
+    result = policy.result
+    headline = result["estimates"][result["headline"]]
+    gain = result["gain"]
+    return Evidence(
+        rows=result["rows"],
+        estimator=result["headline"],
+        value=headline["value"],
+        interval=headline["interval"] and tuple(headline["interval"]),
+        sequence=tuple(result["sequence"]),
+        gain=gain["value"],
+        gain_interval=tuple(gain["interval"]),
+        verdict=gain["verdict"],
+        decisions_needed=gain["rows_needed"],
+        warnings=list(result["warnings"]),
+    )

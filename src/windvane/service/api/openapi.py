@@ -39,13 +39,12 @@ PARAMETERS: dict[str, Json] = {  # schemas of the parameters in paths
     "loop": {"type": "string", "pattern": f"^{LOOP_NAME.pattern}$"},
     "eventId": _ID,
     "evaluationId": _ID,
-    "featureImportanceId": _ID,
 }
 API_VERSION: Json = {
     "name": "api-version",
     "in": "query",
     "schema": {"type": "string"},
-    "description": "2022-09-01-preview, or any other version: only evaluations differ.",
+    "description": "2022-09-01-preview, or any other version: all are answered alike.",
 }
 
 

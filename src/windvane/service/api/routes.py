@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import compile_path
 
-from windvane.service.api import dashboard, events, health, management, openapi
+from windvane.service.api import dashboard, evaluations, events, health, management, openapi
 from windvane.service.api.endpoint import Documentation, Endpoint, Media, Refusal, Role
-from windvane.service.api.evaluation_routes import EVALUATION_ENDPOINTS
+from windvane.service.api.evaluation_schemas import ApplyRequest, Evaluation, EvaluationRequest
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import (
     DecisionPage,
@@ -128,7 +128,30 @@ LOOP_ENDPOINTS = (
         "GET", "/logs/properties", management.get_logs_properties, "read",
         document=Documentation("Read the dates of the log", 200, LogsProperties),
     ),
-    *EVALUATION_ENDPOINTS,
+    Endpoint(
+        "POST", "/configurations/applyFromEvaluation", evaluations.apply_evaluation, "admin",
+        document=Documentation("Apply a policy of an evaluation", 204, request=ApplyRequest),
+        is_costly=True,
+    ),
+    Endpoint(
+        "GET", "/evaluations", evaluations.list_evaluations, "read",
+        document=Documentation("List the evaluations", 200, list[Evaluation]),
+        is_costly=True,
+    ),
+    Endpoint(
+        "POST", "/evaluations", evaluations.create_evaluation, "admin",
+        document=Documentation("Evaluate policies on the log", 201, Evaluation, EvaluationRequest),
+        is_costly=True,
+    ),
+    Endpoint(
+        "GET", "/evaluations/{evaluationId:path}", evaluations.get_evaluation, "read",
+        document=Documentation("Read an evaluation", 200, Evaluation),
+        is_costly=True,
+    ),
+    Endpoint(
+        "DELETE", "/evaluations/{evaluationId:path}", evaluations.delete_evaluation, "admin",
+        document=Documentation("Delete an evaluation; one that runs is ended", 204),
+    ),
     _refusal("POST", "/multislot/rank", "rank", NO_SLOTS),
     _refusal("POST", "/multislot/events/{eventId:path}/reward", "rank", NO_SLOTS),
     _refusal("POST", "/multislot/events/{eventId:path}/activate", "rank", NO_SLOTS),

@@ -1,1 +1,1 @@
-"""Evaluations of a loop's log beside the traffic, feature importances, and auto-optimisation."""
+"""Evaluations of a loop's log beside the traffic, and auto-optimisation."""

@@ -48,7 +48,7 @@ async def optimize_if_due(service: Service, evaluations: Evaluations, loop: Loop
     settings = loop.settings
     if now < parse_date(settings.auto_optimization_start_date):
         return False
-    rows = await evaluations.list_rows(loop.name, "evaluation", AUTO)
+    rows = await evaluations.list_rows(loop.name, AUTO)
     every = parse_seconds(settings.auto_optimization_frequency) * MICROSECONDS_PER_SECOND
     if rows and (rows[0].status == RUNNING or now < rows[0].created + every):
         return False
@@ -60,7 +60,7 @@ async def optimize_if_due(service: Service, evaluations: Evaluations, loop: Loop
         run=1 + (decode_contract(rows[0].contract).run if rows else 0),
     )
     try:
-        await evaluations.create(loop.name, "evaluation", str(uuid4()), contract, AUTO)
+        await evaluations.create(loop.name, str(uuid4()), contract, AUTO)
     except EvaluationError as reason:
         if reason.reason != "no logs":
             raise

@@ -1,4 +1,4 @@
-"""The evaluations of all loops: ask for one, find, list, cancel, delete and apply them.
+"""The evaluations of all loops: ask for one, find, list, delete and apply them.
 
 An evaluation is a row of the log from the moment it is asked for, with the status Running. One
 evaluation runs at a time, the oldest first, in a process of its own. A service that is killed and
@@ -40,7 +40,6 @@ from windvane.service.loops.service import WRITE_TIMEOUT_SECONDS, Service
 from windvane.service.processes import build_command, build_environment
 from windvane.service.store.queries.decision_queries import count_decisions
 from windvane.service.store.queries.evaluation_queries import (
-    Kind,
     find_evaluation,
     list_evaluations,
     list_running,
@@ -144,7 +143,7 @@ class Evaluations:
         return self.progress if is_running else None
 
     async def create(
-        self, loop_name: str, kind: Kind, key: str, contract: EvaluationContract, type_: str
+        self, loop_name: str, key: str, contract: EvaluationContract, type_: str
     ) -> EvaluationRow:
         """Ask for an evaluation; it starts when those before it have ended."""
         loop = await self._service.get_loop(loop_name)
@@ -156,7 +155,6 @@ class Evaluations:
         await asyncio.to_thread(self._check_size, loop, contract)
         put = PutEvaluation(
             loop.id,
-            kind,
             key,
             contract.name,
             type_,
@@ -169,7 +167,7 @@ class Evaluations:
         if done == "full":
             raise EvaluationError("full", "the loop has too many evaluations: delete some")
         self._has_work.set()
-        return await self.find(loop_name, kind, key)
+        return await self.find(loop_name, key)
 
     def _check_size(self, loop: Loop, contract: EvaluationContract) -> None:
         count = count_decisions(self._service.store, loop.id, contract.since, contract.until)
@@ -180,22 +178,20 @@ class Evaluations:
             message = f"{count} decisions are more than {MAX_EVALUATED_DECISIONS}: take less time"
             raise EvaluationError("too many logs", message, "startTime")
 
-    async def find(self, loop_name: str, kind: Kind, key: str) -> EvaluationRow:
+    async def find(self, loop_name: str, key: str) -> EvaluationRow:
         """Find an evaluation by its id on the wire."""
         loop = await self._service.get_loop(loop_name)
         row = None
         if "\0" not in key:
-            row = await asyncio.to_thread(find_evaluation, self._service.store, loop.id, kind, key)
+            row = await asyncio.to_thread(find_evaluation, self._service.store, loop.id, key)
         if row is None:
             raise EvaluationError("unknown", f"there is no evaluation with the id {key[:80]!r}")
         return row
 
-    async def list_rows(
-        self, loop_name: str, kind: Kind, type_: str | None = None
-    ) -> list[EvaluationRow]:
+    async def list_rows(self, loop_name: str, type_: str | None = None) -> list[EvaluationRow]:
         """List the evaluations of a loop, the newest first."""
         loop = await self._service.get_loop(loop_name)
-        rows = await asyncio.to_thread(list_evaluations, self._service.store, loop.id, kind, type_)
+        rows = await asyncio.to_thread(list_evaluations, self._service.store, loop.id, type_)
         return [*rows]
 
     async def read_series(self, row: EvaluationRow) -> list[PolicySeries]:
@@ -207,12 +203,6 @@ class Evaluations:
     def _read_series(self, id_: int) -> list[PolicySeries]:
         blob = read_result(self._service.store, id_)
         return decode_series(blob) if blob else []
-
-    async def cancel(self, row: EvaluationRow) -> None:
-        """End an evaluation; its row stays, with the status Canceled."""
-        outcome = EvaluationOutcome(error="it was cancelled")
-        await self._end(row, CANCELED, outcome)
-        self._stop(row)
 
     async def delete(self, row: EvaluationRow) -> None:
         """Delete an evaluation; one that runs is ended."""
@@ -227,8 +217,8 @@ class Evaluations:
 
     async def apply(self, loop_name: str, key: str, policy_name: str, by: str) -> None:
         """Give a loop the settings of a policy of an evaluation; what it has learned stays."""
-        row = await self.find(loop_name, "evaluation", key)
-        if row.status in (RUNNING, FAILED, TIMEOUT, CANCELED) or row.outcome is None:
+        row = await self.find(loop_name, key)
+        if row.status in (RUNNING, FAILED, TIMEOUT) or row.outcome is None:
             message = f"the evaluation {key[:80]!r} has no result: its status is {row.status}"
             raise EvaluationError("not ended", message, "evaluationId")
         changes = find_changes(decode_outcome(row.outcome), policy_name)
@@ -264,7 +254,7 @@ class Evaluations:
                 await self._has_work.wait()
 
     async def _watch(self, row: EvaluationRow, task: "asyncio.Task[JobResult]") -> None:
-        """Cancel a job if another server leads now, or has cancelled or deleted the evaluation."""
+        """Cancel a job if another server leads now, or has deleted the evaluation."""
         while True:
             await asyncio.sleep(SHARED_INTERVAL_SECONDS)
             with contextlib.suppress(StoreError):
@@ -280,7 +270,6 @@ class Evaluations:
         job = Job(
             where=self._service.store.url.render_as_string(hide_password=False),
             loop=loop.name,
-            kind=row.kind,
             contract=decode_contract(row.contract),
             settings=msgspec.to_builtins(loop.settings),
         )
@@ -290,7 +279,7 @@ class Evaluations:
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # the service ends; the row stays
                 raise
-            return  # the evaluation was cancelled or deleted
+            return  # the evaluation was deleted
         except TimeoutError:
             error = f"it took longer than {TIME_LIMIT_SECONDS / 3600:g} hours"
             await self._end(row, TIMEOUT, EvaluationOutcome(error=error))

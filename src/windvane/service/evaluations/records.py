@@ -38,7 +38,6 @@ class EvaluationContract(msgspec.Struct, frozen=True, kw_only=True):
     until: int
     policies: list[CustomPolicy] = []
     optimizes: bool = False  # whether other settings of the loop are tried, too
-    description: str = ""
     run: int = 0  # of auto-optimisation, from 1; 0: a client asked
 
 
@@ -50,7 +49,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     where: str  # the data directory or the URL of the database
     loop: str
-    kind: str
     contract: EvaluationContract
     settings: dict[str, Any]  # of the loop, by wire name
 
@@ -109,16 +107,8 @@ class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str] = []  # why even the intervals that hold at every moment cannot be trusted
 
 
-class FeatureImportance(msgspec.Struct, frozen=True, rename="camel"):
-    """How important a feature is: 1 is the most important one."""
-
-    namespace: str
-    feature_name: str
-    score: float
-
-
 class EvaluationOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How an evaluation, or a measurement of feature importances, ended."""
+    """How an evaluation ended."""
 
     error: str | None = None
     optimal_policy: str = ""
@@ -129,7 +119,6 @@ class EvaluationOutcome(msgspec.Struct, frozen=True, kw_only=True):
     doubt: str = ""  # why no number of any policy can be trusted
     warnings: list[str] = []
     evidence: str = ""  # why a policy was applied or retained by auto-optimisation
-    scores: list[FeatureImportance] = []
 
 
 class ChartSeries(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The value of a policy over time: rolling and expanding windows for clients, steps for a chart."""
+"""The value of a policy over time: expanding windows for clients, steps for a chart."""
 
 import math
 from collections.abc import Iterator
@@ -47,61 +47,18 @@ def half_width(sums: IpsSums) -> float:
     return QUANTILE * math.sqrt(max(variance, 0.0) / n)
 
 
-def select_period(series: PolicySeries, since: int, until: int) -> PolicySeries:
-    """The intervals of a series that lie in a period, at least in part."""
-    length = series.minutes * MICROSECONDS_PER_MINUTE
-    kept = [
-        place
-        for place, start in enumerate(series.starts)
-        if (start + 1) * length > since and start * length < until
-    ]
-    return PolicySeries(
-        series.minutes,
-        [series.starts[place] for place in kept],
-        [series.mass[place] for place in kept],
-        [series.weight[place] for place in kept],
-        [series.weighted_reward[place] for place in kept],
-        [series.squared_weighted_reward[place] for place in kept],
-        [series.positive[place] for place in kept],
-        series.chart,
-    )
-
-
-def add_all(series: PolicySeries) -> IpsSums:
-    """The sums of all intervals."""
-    return IpsSums(
-        sum(series.mass),
-        sum(series.weight),
-        sum(series.weighted_reward),
-        sum(series.squared_weighted_reward),
-        sum(series.positive),
-    )
-
-
 def list_expanding(series: PolicySeries) -> list[Point]:
     """The sums of all decisions up to the end of each interval."""
     points = []
     total = IpsSums()
-    for at, sums in _iterate(series, series.minutes):
+    for at, sums in _iterate(series):
         total = _add(total, sums)
         points.append(Point(at, total))
     return points
 
 
-def list_rolling(series: PolicySeries, minutes: int) -> list[Point]:
-    """The sums of the decisions in each interval of so many minutes, or longer ones."""
-    points: list[Point] = []
-    for at, sums in _iterate(series, max(minutes, series.minutes)):
-        if points and points[-1].at == at:
-            points[-1] = Point(at, _add(points[-1].sums, sums))
-        else:
-            points.append(Point(at, sums))
-    return points
-
-
-def _iterate(series: PolicySeries, minutes: int) -> Iterator[Point]:
-    """The sums of each interval of the series, with the end of the longer interval around it."""
-    factor = minutes // series.minutes
+def _iterate(series: PolicySeries) -> Iterator[Point]:
+    """The sums of each interval of the series, with its end."""
     for start, *numbers in zip(
         series.starts,
         series.mass,
@@ -111,7 +68,7 @@ def _iterate(series: PolicySeries, minutes: int) -> Iterator[Point]:
         series.positive,
         strict=True,
     ):
-        end = (start // factor + 1) * minutes * MICROSECONDS_PER_MINUTE
+        end = (start + 1) * series.minutes * MICROSECONDS_PER_MINUTE
         yield Point(end, IpsSums(*numbers))
 
 

@@ -19,7 +19,6 @@ from windvane.evaluation.estimates.result import PolicyResult
 from windvane.evaluation.estimates.value_series import INTERVAL_MINUTES, ValueSeries
 from windvane.evaluation.evaluator import EvaluationProgress, evaluate
 from windvane.service.evaluations.compared_policies import ComparedPolicy, list_policies
-from windvane.service.evaluations.feature_importance import measure_importances
 from windvane.service.evaluations.records import (
     ALPHA,
     FAILURE,
@@ -45,7 +44,6 @@ MAX_POINTS = 50_000  # of the time series of all policies
 LOWEST_PRIORITY = 19
 STDIN = 0
 READ_BYTES = 1 << 16
-MAX_IMPORTANCE_DECISIONS = 20_000  # the newest ones, by which features are scored
 Send = Callable[[bytes, bytes], None]
 
 
@@ -97,19 +95,11 @@ def _end_with_service() -> None:
 
 
 def run_job(job: Job, send: Send) -> None:
-    """Evaluate, or measure feature importances, and send what was found."""
+    """Evaluate, and send what was found."""
     settings = LoopSettings.from_names(job.settings)
     contract = job.contract
     with LogReader(job.where) as reader:
         log = LoggedDecisions(reader, job.loop, contract.since, contract.until)
-        if job.kind == "importance":
-            log.keep_newest(MAX_IMPORTANCE_DECISIONS)
-            scores = measure_importances(
-                log, settings, lambda share: send(PROGRESS, repr(share).encode())
-            )
-            send(OUTCOME, encode(EvaluationOutcome(scores=scores)))
-            send(SERIES, b"[]")
-            return
         policies = list_policies(contract, settings)
         total = max(log.count(), 1)
 

@@ -29,7 +29,6 @@ STATUS_WORDS = {  # by status of the log
     "Succeeded": "finished",
     "Failed": "failed",
     "Timeout": "took too long",
-    "Canceled": "cancelled",
     "OptimalPolicyApplied": "finished, applied",
     "OnlinePolicyRetained": "finished, nothing applied",
 }

@@ -57,8 +57,8 @@ EVALUATIONS_ENDED = MetricInfo(
     "windvane_evaluations_ended_total",
     "counter",
     ("status",),
-    "Evaluations and feature importances that ended since the start, by status: Succeeded, Failed, "
-    "Timeout, Canceled, OptimalPolicyApplied or OnlinePolicyRetained.",
+    "Evaluations that ended since the start, by status: Succeeded, Failed, Timeout, Canceled "
+    "(deleted while it ran), OptimalPolicyApplied or OnlinePolicyRetained.",
 )
 SERVERS = MetricInfo(
     "windvane_servers", "gauge", (), "Processes that decide and share the log, with this one."

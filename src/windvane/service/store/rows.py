@@ -144,11 +144,10 @@ class HalfLifeChange(NamedTuple):
 
 
 class EvaluationRow(NamedTuple):
-    """An evaluation or a measurement of feature importances, without its result."""
+    """An evaluation, without its result."""
 
     id: int
     loop: int
-    kind: str
     key: str
     name: str
     type: str

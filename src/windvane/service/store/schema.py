@@ -169,11 +169,10 @@ snapshot_parts = Table(  # what a snapshot has beyond its first part, which is i
     Column("blob", LargeBinary, nullable=False),
 )
 
-# Evaluations and feature importances: what was asked, and what was found.
+# Evaluations: what was asked, and what was found.
 evaluations = _define_table(
     "evaluations",
     _make_loop_column(),
-    Column("kind", Text, nullable=False),  # "evaluation" or "importance"
     Column("key", Text, nullable=False),  # the id on the wire
     Column("name", Text, nullable=False),
     Column("type", Text, nullable=False),  # "Manual" or "Auto"
@@ -182,8 +181,8 @@ evaluations = _define_table(
     _make_time_column("created"),
     _make_time_column("ended", nullable=True),
     Column("outcome", Text),  # JSON without time series: the optimal policy, or why it failed
-    UniqueConstraint("loop", "kind", "key"),
-    Index("evaluations_of_loop", "loop", "kind", "id"),
+    UniqueConstraint("loop", "key"),
+    Index("evaluations_of_loop", "loop", "id"),
 )
 
 EVALUATION_PART_BYTES = 1 << 20  # bytes of a result in one row

@@ -9,7 +9,6 @@ const RUNNING_MILLISECONDS = 1000; // between two looks at an evaluation that ru
 const IDLE_MILLISECONDS = 10_000;
 const DAY_MILLISECONDS = 86_400_000;
 const ALL_OF_THE_LOG = "1970-01-01";
-const CANCEL_VERSION = "api-version=2022-09-01-preview"; // in which a cancelled evaluation stays
 const LONG_SPAN = 2 * 86_400e6; // microseconds, from which times are shown as days
 
 const byId = (id) => document.getElementById(id);
@@ -215,7 +214,7 @@ byId("evaluate-form").addEventListener("submit", (event) => {
   sendAndShow(startEvaluation);
 });
 byId("cancel-evaluation").addEventListener("click", () => {
-  const path = `evaluations/${encodeURIComponent(panel.shown.id)}?${CANCEL_VERSION}`;
+  const path = `evaluations/${encodeURIComponent(panel.shown.id)}`;
   sendAndShow(() => sendChange("DELETE", path));
 });
 byId("evaluations").addEventListener("change", () => {

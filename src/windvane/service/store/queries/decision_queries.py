@@ -88,15 +88,6 @@ def count_decisions(
     return int(log.fetch_all(query)[0][0])
 
 
-def find_time_of_newest(
-    log: LogReader, loop: int, place: int, since: int | None = None, until: int | None = None
-) -> int | None:
-    """The time of the newest decision of [since, until) after `place` newer ones, or None."""
-    query = select(decisions.c.at).where(is_made_between(loop, since, until))
-    rows = log.fetch_all(query.order_by(decisions.c.at.desc()).offset(place).limit(1))
-    return next((int(row.at) for row in rows), None)
-
-
 def iterate_batches(
     log: LogReader, loop: int, since: int | None = None, until: int | None = None
 ) -> Iterator[tuple[DecisionColumns, Requests]]:

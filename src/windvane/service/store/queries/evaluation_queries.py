@@ -1,8 +1,8 @@
-"""The queries that read evaluations and feature importances."""
+"""The queries that read evaluations."""
 
 import zlib
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, and_, select
 
@@ -10,8 +10,6 @@ from windvane.service.store.log import LogReader
 from windvane.service.store.rows import EvaluationRow
 from windvane.service.store.schema import evaluation_parts, evaluations
 from windvane.service.store.writer.evaluation_operations import RUNNING
-
-Kind = Literal["evaluation", "importance"]
 
 
 def read_result(log: LogReader, id_: int) -> bytes:
@@ -21,18 +19,18 @@ def read_result(log: LogReader, id_: int) -> bytes:
     return zlib.decompress(b"".join(row.blob for row in rows)) if rows else b""
 
 
-def find_evaluation(log: LogReader, loop: int, kind: Kind, key: str) -> EvaluationRow | None:
+def find_evaluation(log: LogReader, loop: int, key: str) -> EvaluationRow | None:
     """Find an evaluation by its id on the wire; returns None if there is none."""
     columns = evaluations.c
-    rows = _select_rows(log, and_(columns.loop == loop, columns.kind == kind, columns.key == key))
+    rows = _select_rows(log, and_(columns.loop == loop, columns.key == key))
     return rows[0] if rows else None
 
 
 def list_evaluations(
-    log: LogReader, loop: int, kind: Kind, type_: str | None = None
+    log: LogReader, loop: int, type_: str | None = None
 ) -> Sequence[EvaluationRow]:
     """List the evaluations of a loop, the newest first; `type_` is "Manual" or "Auto"."""
-    selected = and_(evaluations.c.loop == loop, evaluations.c.kind == kind)
+    selected = evaluations.c.loop == loop
     if type_ is not None:
         selected &= evaluations.c.type == type_
     return _select_rows(log, selected)[::-1]
@@ -53,7 +51,7 @@ def list_newest(log: LogReader, loop: int, limit: int) -> list[EvaluationHeading
     columns = evaluations.c
     query = (
         select(*columns[EvaluationHeading._fields])
-        .where(columns.loop == loop, columns.kind == "evaluation")
+        .where(columns.loop == loop)
         .order_by(columns.id.desc())
         .limit(limit)
     )

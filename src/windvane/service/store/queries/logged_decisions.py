@@ -22,7 +22,6 @@ from windvane.service.store.queries.decision_queries import (
     DecisionColumns,
     Requests,
     count_decisions,
-    find_time_of_newest,
     iterate_batches,
 )
 from windvane.types import Booleans, Places
@@ -70,12 +69,6 @@ class LoggedDecisions:
     def count(self) -> int:
         """How many decisions there are now."""
         return count_decisions(self._log, self._loop, self._since, self._until)
-
-    def keep_newest(self, count: int) -> None:
-        """Leave out all but the newest decisions; decisions of one moment count as one."""
-        last_left_out = find_time_of_newest(self._log, self._loop, count, self._since, self._until)
-        if last_left_out is not None:
-            self._since = last_left_out + 1
 
     def iterate_batches(self) -> Iterator[LogBatch]:
         """Read the decisions in the order of time."""

@@ -1,4 +1,4 @@
-"""The operations on evaluations and feature importances."""
+"""The operations on evaluations."""
 
 import zlib
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from windvane.service.store.writer.group_commit import Operation, Transaction
 
 RUNNING = "Running"
 AUTO = "Auto"
-MAX_EVALUATIONS_PER_LOOP = 500  # of each kind
+MAX_EVALUATIONS_PER_LOOP = 500
 MAX_AUTO_EVALUATIONS_PER_LOOP = 24  # the newest stay in the log
 
 
@@ -25,7 +25,6 @@ class PutEvaluation(Operation[str]):
     result: ClassVar[type] = str
 
     loop: int
-    kind: str
     key: str
     name: str
     type: str
@@ -34,22 +33,21 @@ class PutEvaluation(Operation[str]):
 
     def run(self, transaction: Transaction) -> str:
         connection = transaction.connection
-        of_kind = and_(evaluations.c.loop == self.loop, evaluations.c.kind == self.kind)
-        is_same = and_(of_kind, evaluations.c.key == self.key)
+        of_loop = evaluations.c.loop == self.loop
+        is_same = and_(of_loop, evaluations.c.key == self.key)
         if connection.scalar(select(evaluations.c.id).where(is_same)) is not None:
             return "exists"
         if self.type == AUTO:
-            is_auto = and_(of_kind, evaluations.c.type == AUTO)
+            is_auto = and_(of_loop, evaluations.c.type == AUTO)
             newest = select(evaluations.c.id).where(is_auto).order_by(evaluations.c.id.desc())
             for old in connection.scalars(newest.offset(MAX_AUTO_EVALUATIONS_PER_LOOP - 1)).all():
                 _delete(transaction, old)
         elif (
-            connection.scalar(select(func.count()).where(of_kind)) or 0
+            connection.scalar(select(func.count()).where(of_loop)) or 0
         ) >= MAX_EVALUATIONS_PER_LOOP:
             return "full"
         row = {
             "loop": self.loop,
-            "kind": self.kind,
             "key": self.key,
             "name": self.name,
             "type": self.type,
