@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from sqlalchemy import Executable
 
 from monitoring_helpers import ChangedLoop, put_one_decision
@@ -16,14 +16,7 @@ from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring import loop_metrics
 from windvane.service.monitoring.log_follower import LogFollowers
-from windvane.service.monitoring.loop_metrics import LoopMetrics
 from windvane.service.monitoring.metrics import Metrics, list_metrics
-from windvane.service.monitoring.request_metrics import (
-    REQUEST_SECONDS,
-    REQUEST_SECONDS_BUCKETS,
-    REQUESTS,
-    RequestMetrics,
-)
 from windvane.service.sharing.servers import LogSharing
 from windvane.service.store.log import LogReader, Store
 from windvane.service.store.writer.loop_operations import PutLoop
@@ -110,38 +103,28 @@ def test_a_scrape_takes_no_longer_than_its_budget(
     changed: ChangedLoop, monkeypatch: pytest.MonkeyPatch, budget: float, values: list[float]
 ) -> None:
     monkeypatch.setattr(loop_metrics, "SCRAPE_BUDGET_SECONDS", budget)
-    samples = read_samples(LoopMetrics(stub_service(changed.loop), LogFollowers()).render())
+    samples = read_samples(render_loops(stub_service(changed.loop))())
     assert [samples[name] for name in samples if "drift_alarms" in name] == values
     assert samples['windvane_decisions_total{loop="home"}'] > 0
 
 
-def test_requests_are_counted_as_the_client_library_counts_them() -> None:
+def test_the_times_of_requests_are_counted_by_bucket(changed: ChangedLoop) -> None:
+    metrics_ = Metrics(stub_service(changed.loop))
+    for seconds in (0.0001, 0.0005, 0.0006, 0.3, 4.0, 7.0, 7.5):
+        metrics_.count("rank", "home", 201, seconds)
+    samples = read_samples(metrics_.render().decode())
+    for bound, count in (("0.0005", 2), ("0.001", 3), ("0.5", 4), ("5.0", 5), ("+Inf", 7)):
+        name = f'windvane_request_seconds_bucket{{le="{bound}",loop="home",operation="rank"}}'
+        assert samples[name] == count
+    total = samples['windvane_request_seconds_sum{loop="home",operation="rank"}']
+    assert total == pytest.approx(18.8012)
+
+
+def render_loops(service: Any, followers: LogFollowers | None = None) -> Callable[[], str]:
+    """A function that scrapes the metrics of the loops alone."""
     registry = CollectorRegistry()
-    counter = Counter("windvane_requests", "", REQUESTS.labels, registry=registry)
-    histogram = Histogram(
-        "windvane_request_seconds",
-        "",
-        REQUEST_SECONDS.labels,
-        buckets=REQUEST_SECONDS_BUCKETS,
-        registry=registry,
-    )
-    ours = RequestMetrics()
-    for k, seconds in enumerate((0.0001, 0.0005, 0.0006, 0.3, 4.0, 7.0, 7.5)):
-        loop, status = f"loop-{k % 2}", (201, 404)[k % 3 == 0]
-        ours.count("rank", loop, status, seconds)
-        ours.count("rank", loop, status, seconds)
-        ours.render()  # what is kept must not hide later requests
-        for _ in range(2):
-            counter.labels("rank", loop, status).inc()
-            histogram.labels("rank", loop).observe(seconds)
-    ours.count("other", "", 200, None)
-    counter.labels("other", "", 200).inc()
-
-    def select(text: str) -> dict[str, float]:
-        return {name: v for name, v in read_samples(text).items() if "_created{" not in name}
-
-    assert select(ours.render()) == select(generate_latest(registry).decode())
-    assert ours.render().count("_created{") == 7  # 2 histograms, 5 counters
+    registry.register(loop_metrics.LoopCollector(service, followers or LogFollowers()))
+    return lambda: generate_latest(registry).decode()
 
 
 def count_queries(store: LogReader, work: Callable[[], object]) -> int:
@@ -173,14 +156,14 @@ def test_loops_at_rest_cost_one_query_together(
         writer = SimpleNamespace(waiting_count=0, commit_count=0)
         clock = loops["loop-0"].clock
         service: Any = SimpleNamespace(loops=loops, writer=writer, clock=clock, store=store)
-        metrics = LoopMetrics(service, LogFollowers())
-        first = count_queries(store, metrics.render)
+        render = render_loops(service)
+        first = count_queries(store, render)
         assert first <= 2 + 5  # of all loops, and of the only one with a decision
-        assert count_queries(store, metrics.render) == 1
-        before = metrics.render()
+        assert count_queries(store, render) == 1
+        before = render()
         put_one_decision(store, loops["loop-8"], "tea", "soup")
-        assert count_queries(store, metrics.render) <= 2 + 5
-        after = read_samples(metrics.render())
+        assert count_queries(store, render) <= 2 + 5
+        after = read_samples(render())
         assert after['windvane_decisions_total{loop="loop-8"}'] == 1.0
         assert read_samples(before)['windvane_decisions_total{loop="loop-8"}'] == 0.0
 
@@ -200,8 +183,8 @@ def test_a_loop_that_waited_longest_comes_first(
         raise StoreError("busy", "locked")
 
     monkeypatch.setattr(followers, "follow", visit)
-    rendered = LoopMetrics(service, followers)
+    render = render_loops(service, followers)
     for _ in range(2):
         monkeypatch.setattr(loop_metrics, "SCRAPE_BUDGET_SECONDS", 60.0)
-        rendered.render()
+        render()
     assert visits == ["first", "second"]

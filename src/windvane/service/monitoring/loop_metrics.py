@@ -1,4 +1,4 @@
-"""The metrics of each loop: read from the log when a loop has changed, and kept as text until then.
+"""The metrics of each loop: read from the log when a loop has changed, and kept until then.
 
 The counts of all loops are one query. A loop whose counts, lessons and settings are those of the
 last scrape costs nothing more. The others are computed within a budget of time, those first that
@@ -8,18 +8,20 @@ have waited longest; the rest keep their values until the next scrape.
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Literal, NamedTuple
 
 import numpy as np
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from windvane.errors import StoreError
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import Service
 from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
-from windvane.service.monitoring.metric_info import MetricInfo, format_value
 from windvane.service.store.queries.monitoring_queries import find_last_lesson_times, read_funnels
 from windvane.service.store.rows import Funnel
 
@@ -29,6 +31,28 @@ REWARD_OUTCOMES = (
     *("learned", "summed", "extra", "held"),
     *("late", "orphan", "duplicate", "unlearned"),
 )
+
+
+class MetricInfo(NamedTuple):
+    """One metric as /metrics and the documentation have it."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    meaning: str
+
+    def create_family(self) -> CounterMetricFamily | GaugeMetricFamily:
+        """Create an empty family for a collector."""
+        if self.kind == "counter":
+            return CounterMetricFamily(self.family_name, self.meaning, labels=self.labels)
+        return GaugeMetricFamily(self.name, self.meaning, labels=self.labels)
+
+    @property
+    def family_name(self) -> str:
+        """The name without the suffix that the client library appends to counters."""
+        return self.name.removesuffix("_total")
+
+
 DECISIONS = MetricInfo(
     "windvane_decisions_total", "counter", ("loop",), "Decisions written to the log."
 )
@@ -87,34 +111,41 @@ class _LoopEntry:
     visited_at: float = 0.0  # seconds of the monotonic clock
     learned_at: int | None = None  # microseconds since 1970
     followed: dict[str, float] = field(default_factory=dict)  # gauges that need the follower
-    lines: dict[str, str] = field(default_factory=dict)  # by name of the metric
+    values: dict[str, float] = field(default_factory=dict)  # by name of the metric
+    rewards: dict[str, int] = field(default_factory=dict)  # by outcome
 
 
-class LoopMetrics:
-    """Renders the metrics of all loops."""
+class LoopCollector(Collector):
+    """Reads the metrics of all loops at a scrape."""
 
     def __init__(self, service: Service, followers: LogFollowers) -> None:
         self.service = service
         self.followers = followers
         self._entries: dict[str, _LoopEntry] = {}
-        self._texts: dict[str, str] = {}  # by name of the metric
 
-    def render(self) -> str:
-        """All samples in the text format; empty if the log cannot be read."""
+    def describe(self) -> list[Metric]:
+        """Describe nothing, so that registering does not read the log."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all families; none if the log cannot be read."""
         started = time.monotonic()
         loops = list(self.service.loops.values())
         try:
             funnels = read_funnels(self.service.store)
             changed = self._find_changed(loops, funnels)
-            self._read_lesson_times([entry for entry, _ in changed if not entry.lines])
+            self._read_lesson_times([entry for entry, _ in changed if not entry.values])
         except StoreError:
-            return ""
+            return
         for entry, funnel in changed:
             self._update(entry, funnel, started)
-        if changed or not self._texts:
-            self._texts = {info.name: self._join_lines(loops, info) for info in LOOP_METRICS}
-        texts = self._texts | {MODEL_AGE: self._render_ages(loops)}
-        return "".join(f"{info.render_head()}{texts[info.name]}" for info in LOOP_METRICS)
+        entries = [self._entries[loop.name] for loop in loops]
+        now = self.service.clock.now_us()
+        for entry in entries:
+            if entry.learned_at is not None:
+                entry.values[MODEL_AGE] = (now - entry.learned_at) / MICROSECONDS_PER_SECOND
+        for info in LOOP_METRICS:
+            yield _collect_family(info, entries)
 
     def _find_changed(
         self, loops: Sequence[Loop], funnels: dict[int, Funnel]
@@ -128,7 +159,7 @@ class LoopMetrics:
             funnel = funnels.get(loop.id, Funnel())
             version = (funnel, loop.last_lesson, loop.last_change, loop.agreement)
             if entry.version != version:
-                entry.version, entry.is_complete, entry.lines = version, False, {}
+                entry.version, entry.is_complete, entry.values = version, False, {}
             if not entry.is_complete:
                 changed.append((entry, funnel))
         changed.sort(key=lambda pair: pair[0].visited_at)
@@ -154,49 +185,37 @@ class LoopMetrics:
             except Exception:
                 logger.exception("the log of loop %s cannot be followed", entry.loop.name)
                 entry.followed, entry.is_complete = {}, True
-        if is_visited or not entry.lines:
-            entry.lines = _render_lines(entry, funnel)
-
-    def _join_lines(self, loops: Sequence[Loop], info: MetricInfo) -> str:
-        return "".join([self._entries[loop.name].lines.get(info.name, "") for loop in loops])
-
-    def _render_ages(self, loops: Sequence[Loop]) -> str:
-        now = self.service.clock.now_us()
-        lines = []
-        for loop in loops:
-            learned_at = self._entries[loop.name].learned_at
-            if learned_at is not None:
-                age = (now - learned_at) / MICROSECONDS_PER_SECOND
-                lines.append(f'{MODEL_AGE}{{loop="{loop.name}"}} {format_value(age)}\n')
-        return "".join(lines)
+        if is_visited or not entry.values:
+            entry.values = _measure(entry, funnel)
+            entry.rewards = {outcome: getattr(funnel, outcome) for outcome in REWARD_OUTCOMES}
 
 
-def _render_lines(entry: _LoopEntry, funnel: Funnel) -> dict[str, str]:
-    """The lines of a loop by the name of the metric; a gauge without a value has none."""
+def _collect_family(info: MetricInfo, entries: Sequence[_LoopEntry]) -> Metric:
+    """One metric of all loops; a gauge without a value has no sample."""
+    family = info.create_family()
+    for entry in entries:
+        name = entry.loop.name
+        if info is REWARDS:
+            for outcome, count in entry.rewards.items():
+                family.add_metric((name, outcome), count)
+        elif not math.isnan(value := entry.values.get(info.name, math.nan)):
+            family.add_metric((name,), value)
+    return family
+
+
+def _measure(entry: _LoopEntry, funnel: Funnel) -> dict[str, float]:
+    """The values of a loop by the name of the metric; NaN if there is none."""
     loop = entry.loop
     completed = funnel.learned + funnel.default
     learning = loop.model.describe_learning()
-    gauges = entry.followed | {
+    return entry.followed | {
+        DECISIONS.name: funnel.ranked,
         "windvane_join_ratio": funnel.learned / completed if completed else math.nan,
         "windvane_apprentice_agreement": loop.agreement,
         "windvane_parameter_norm": loop.model.compute_norm(),
         "windvane_half_life_seconds": math.nan if learning.in_rounds else loop.model.half_life,
         "windvane_noise": learning.noise,
     }
-    lines = {
-        name: f'{name}{{loop="{loop.name}"}} {format_value(value)}\n'
-        for name, value in gauges.items()
-        if not math.isnan(value)
-    }
-    lines[DECISIONS.name] = (
-        f'{DECISIONS.name}{{loop="{loop.name}"}} {format_value(funnel.ranked)}\n'
-    )
-    lines[REWARDS.name] = "".join(
-        f'{REWARDS.name}{{loop="{loop.name}",outcome="{outcome}"}} '
-        f"{format_value(getattr(funnel, outcome))}\n"
-        for outcome in REWARD_OUTCOMES
-    )
-    return lines
 
 
 def _measure_follower(loop: Loop, follower: LogFollower) -> dict[str, float]:

@@ -6,7 +6,7 @@ log when it has changed, and therefore survives a restart.
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -14,11 +14,22 @@ from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.json_logging import dropped_messages
 from windvane.service.loops.service import Service
 from windvane.service.monitoring.log_follower import LogFollowers
-from windvane.service.monitoring.loop_metrics import LOOP_METRICS, LoopMetrics
-from windvane.service.monitoring.metric_info import MetricInfo
-from windvane.service.monitoring.request_metrics import REQUEST_SECONDS, REQUESTS, RequestMetrics
+from windvane.service.monitoring.loop_metrics import LOOP_METRICS, LoopCollector, MetricInfo
 from windvane.service.sharing.servers import LAG_SECONDS_BUCKETS
 
+REQUEST_SECONDS_BUCKETS = (
+    *(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05),
+    *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0),
+)
+REQUEST_SECONDS = MetricInfo(
+    "windvane_request_seconds",
+    "histogram",
+    ("operation", "loop"),
+    "Seconds to answer a rank, reward or activate request.",
+)
+REQUESTS = MetricInfo(
+    "windvane_requests_total", "counter", ("operation", "loop", "status"), "Requests answered."
+)
 LIMITED_REQUESTS = MetricInfo(
     "windvane_limited_requests_total",
     "counter",
@@ -93,26 +104,30 @@ class Metrics:
         self.service = service
         self.followers = LogFollowers()
         self.registry = CollectorRegistry()
-        self._limited_requests = Counter(
-            LIMITED_REQUESTS.family_name,
-            LIMITED_REQUESTS.meaning,
-            LIMITED_REQUESTS.labels,
+        self._request_seconds = Histogram(
+            REQUEST_SECONDS.name,
+            REQUEST_SECONDS.meaning,
+            REQUEST_SECONDS.labels,
+            buckets=REQUEST_SECONDS_BUCKETS,
             registry=self.registry,
         )
+        self._requests = self._create_counter(REQUESTS)
+        self._limited_requests = self._create_counter(LIMITED_REQUESTS)
         self.registry.register(ServiceCollector(service, evaluations))
-        self._requests = RequestMetrics()
-        self._loops = LoopMetrics(service, self.followers)
+        self.registry.register(LoopCollector(service, self.followers))
+
+    def _create_counter(self, info: MetricInfo) -> Counter:
+        return Counter(info.family_name, info.meaning, info.labels, registry=self.registry)
 
     def count(self, operation: str, loop: str | None, status: int, seconds: float) -> None:
         """Count one request and, if it names a loop, its time.
 
         Unknown loops share the label "", so that clients cannot add labels without end.
         """
-        if loop is None:
-            self._requests.count(operation, "", status, None)
-        else:
-            label = loop if loop in self.service.loops else ""
-            self._requests.count(operation, label, status, seconds)
+        label = loop if loop in self.service.loops else ""
+        self._requests.labels(operation, label, status).inc()
+        if loop is not None:
+            self._request_seconds.labels(operation, label).observe(seconds)
 
     def count_limited(self, key_id: int | None, limit: str) -> None:
         """Count a request that was refused because of a limit."""
@@ -120,8 +135,7 @@ class Metrics:
 
     def render(self) -> bytes:
         """Render all metrics in the text format; reads the log, so use a thread."""
-        of_service = generate_latest(self.registry)
-        return self._requests.render().encode() + of_service + self._loops.render().encode()
+        return generate_latest(self.registry)
 
 
 class ServiceCollector(Collector):
