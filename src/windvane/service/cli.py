@@ -10,15 +10,17 @@ import typer
 from windvane._terminal.console import AsJson, print_json, print_message
 from windvane._terminal.tables import Cell, format_table
 from windvane.errors import SettingError
-from windvane.service import setting_flags
 from windvane.service.cli_options import (
     DEFAULT_DATA,
+    LOOP_CONTEXT,
     Data,
     Database,
+    Flags,
     locate,
     needs_extra,
     open_store,
     require_posix,
+    with_setting_flags,
 )
 from windvane.service.clock import MICROSECONDS_PER_SECOND, ServiceClock, read_wall_us
 from windvane.service.log_cli import LOG_COMMANDS
@@ -110,11 +112,11 @@ def serve(
         )
 
 
-@loop_commands.command("create", context_settings=setting_flags.CONTEXT)
-@setting_flags.with_setting_flags
+@loop_commands.command("create", context_settings=LOOP_CONTEXT)
+@with_setting_flags
 def create_loop(
     name: Annotated[str, typer.Argument(help="Name of the loop, part of its URL.")],
-    settings: setting_flags.Flags,
+    settings: Flags,
     data: Data = DEFAULT_DATA,
     database: Database = None,
     as_json: AsJson = False,

@@ -9,14 +9,13 @@ import collections
 import logging
 import os
 import queue
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Hashable
 
 import msgspec
-
-from windvane.service.redaction import hide_passwords
 
 MAX_TEXT_BYTES = 1000  # of one value in a line
 MAX_TRACE_BYTES = 8000
@@ -30,6 +29,18 @@ BLOCKED = "blocked"  # nobody reads stderr fast enough, or stderr is closed
 REPEATED = "repeated"  # alike messages were written just before
 
 dropped_messages: collections.Counter[str] = collections.Counter({BLOCKED: 0, REPEATED: 0})
+
+_IN_URL = re.compile(r"(://[^\s:/@]*:)\S*@")  # scheme://user:PASSWORD@host
+_IN_OPTION = re.compile(r"(\bpassword\s*=\s*)('[^']*'|[^\s'&]+)", re.IGNORECASE)
+
+
+def hide_passwords(text: str) -> str:
+    """Replace every password of a database URL or a connection string by `***`.
+
+    >>> hide_passwords("cannot connect to postgresql://me:secret@db.example/log")
+    'cannot connect to postgresql://me:***@db.example/log'
+    """
+    return _IN_OPTION.sub(r"\1***", _IN_URL.sub(r"\1***@", text))
 
 
 class JsonFormatter(logging.Formatter):

@@ -182,7 +182,8 @@ def test_a_defect_is_logged_with_the_id_that_the_answer_has(
 
     monkeypatch.setattr(service.Service, "get_loop", broken)
     header = {"Ocp-Apim-Subscription-Key": "very secret"}
-    answer = web.post(f"{BASE}/events/e1/reward", json={"value": 0.125}, headers=header)
+    body = {"value": 0.125, "note": "words of the body"}
+    answer = web.post(f"{BASE}/events/e1/reward", json=body, headers=header)
     assert answer.status_code == 500
     assert answer.json()["error"]["code"] == "InternalServerError"
     (record,) = [one for one in caplog.records if one.levelno == logging.ERROR]
@@ -193,4 +194,4 @@ def test_a_defect_is_logged_with_the_id_that_the_answer_has(
     assert "ZeroDivisionError" in record_line["trace"]
     assert "\n" not in line
     assert "secret" not in line
-    assert "0.125" not in line
+    assert "words of the body" not in line

@@ -29,8 +29,8 @@ from windvane.service.api.routes import (
     list_methods,
     match_endpoint,
 )
+from windvane.service.json_logging import hide_passwords
 from windvane.service.monitoring.metrics import Metrics
-from windvane.service.redaction import hide_passwords
 from windvane.service.tracing import RequestSpan, Tracing
 
 MAX_LOGGED_PATH_LENGTH = 200

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from windvane.service.api.errors import unavailable
 from windvane.service.api.requests import get_service, json_response
+from windvane.service.json_logging import hide_passwords
 from windvane.service.loops.service import Service
-from windvane.service.redaction import hide_passwords
 
 LAG_SHARE = 0.99  # of the lessons of other servers, which were learned within the lag
 
