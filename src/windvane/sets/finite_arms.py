@@ -12,12 +12,13 @@ import numpy.typing as npt
 
 from windvane import validation
 from windvane.beliefs.full.belief import State
-from windvane.beliefs.full.layout import GAP, HALF_ULP, MEAN, WIDTH, PolicyArrays
+from windvane.beliefs.full.layout import GAP, MEAN, WIDTH, PolicyArrays
 from windvane.types import Floats, Places, Singles
 
 if TYPE_CHECKING:
     from windvane.sets.score_bounds import Ladder
 
+HALF_ULP = 2.0**-24  # the largest relative error of rounding a number to float32
 SCREEN_ABOVE_ARMS = 4096  # up to this number of arms, scoring all of them is as fast
 SAMPLE_ARMS = 2048  # arms scored first, to see how many arms the bounds can exclude
 BLOCK_ARMS = 32_768  # arms that one thread screens at a time

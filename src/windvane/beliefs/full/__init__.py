@@ -5,6 +5,5 @@
 - `block`: the parts of a belief in one array; `linalg`, `cholesky`: linear algebra
 - `learning`, and `counters`, `window`, `kalman` for memories with numbers of their own
 - `choosing`, `widths`, `sampling`, `propensities`: explorations
-- `pending`, `large_learning`, `large_widths`, `large_choosing`, `symmetric_products`,
-  `float32_forms`, `blocked_inverse`: the same for large dimensions
+- `large`: learning and choosing above LARGE dimensions
 """

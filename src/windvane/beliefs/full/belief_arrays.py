@@ -31,6 +31,7 @@ def read_belief(arrays: PolicyArrays, memory: Memory, ridge: float) -> Belief:
     )
     from windvane.beliefs.full.linalg import invert, multiply_vector
 
+    arrays = settle(arrays)
     tally, state = arrays.tally, view_belief(arrays)
     seen = tally["seen"].item()
     errors = [tally[name].item() for name in COUNTERS_OF_ERRORS]
@@ -42,15 +43,6 @@ def read_belief(arrays: PolicyArrays, memory: Memory, ridge: float) -> Belief:
         gram = precision - ridge * np.eye(len(precision))
         return Belief(memory, ridge, seen, gram, gram, moment, 0.0, 0.0, *errors)
     sums = state.gram.copy(), state.noise.copy(), state.moment.copy()
-    if arrays.rules["room"][0] > 0:
-        from windvane.beliefs.full.pending import add_pending_sums
-        from windvane.beliefs.full.symmetric_products import mirror_lower_half
-
-        add_pending_sums(arrays, *sums[:2])
-        if not arrays.rules["twin"][0]:
-            sums[1][:] = sums[0]
-        for matrix in sums[:2]:
-            mirror_lower_half(matrix)
     return Belief(memory, ridge, seen, *sums, tally["clock"].item(), tally["held"].item(), *errors)
 
 
@@ -109,10 +101,10 @@ def settle(arrays: PolicyArrays) -> PolicyArrays:
     """
     if arrays.rules["room"][0] == 0:
         return arrays
-    from windvane.beliefs.full.pending import change_all_matrices
+    from windvane.beliefs.full.large import change_matrices
 
     settled = arrays._replace(block=arrays.block.copy())
-    change_all_matrices(settled)
+    change_matrices(settled)
     return settled
 
 

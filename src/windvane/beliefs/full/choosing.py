@@ -59,7 +59,7 @@ def select_choose(rules: Records) -> ChooseKernel:
     if style in (MEAN, GAP):
         return choose_by_estimate
     if rules["room"][0] > 0:
-        from windvane.beliefs.full.large_choosing import choose_by_large_widths
+        from windvane.beliefs.full.large import choose_by_large_widths
 
         return choose_by_large_widths
     if style == WIDTH:

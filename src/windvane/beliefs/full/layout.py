@@ -108,9 +108,8 @@ RIDGE_FADE = 0.025  # in log, by which the ridge in `inverse` may fade between t
 CHEAP_INVERSION_DIM = 64  # up to it, inverting costs less than the error that RIDGE_FADE leaves
 LARGE = 128  # above this dimension, reading all matrices for every observation is slow
 LARGE_RIDGE_FADE = 0.1  # up to this, the ridge of such a dimension may fade twice as much
-LEAST_PENDING, MOST_PENDING = 8, 32  # observations of a large belief that can wait
-PENDING_COUNTERS = 3  # numbers about the observations that wait, besides the observations
-HALF_ULP = 2.0**-24  # the largest relative error of rounding a number to float32
+LEAST_PENDING, MOST_PENDING = 8, 64  # observations of a large belief that can wait
+PENDING_COUNTERS = 2  # numbers about the observations that wait, besides the observations
 NEGLIGIBLE_WEIGHT = 1e-17  # a smaller weight no longer changes a sum in double precision
 
 
@@ -214,7 +213,7 @@ def compute_room_for_pending(record: Records, memory: Memory) -> int:
     dim = int(record["dim"][0])
     if dim <= LARGE or not memory.kind.large or record["style"][0] not in (MEAN, WIDTH, GAP):
         return 0
-    return min(max(dim // 32 // 4 * 4, LEAST_PENDING), MOST_PENDING)
+    return min(max(dim // 16, LEAST_PENDING), MOST_PENDING)
 
 
 def pending_size(record: Records) -> int:

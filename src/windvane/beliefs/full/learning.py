@@ -50,7 +50,7 @@ AmendKernel = Callable[[PolicyArrays, Floats, float, float], None]
 def select_learn(rules: Records) -> LearnKernel:
     """Return the kernel with which a policy learns; the others need not be compiled."""
     if rules["room"][0] > 0:
-        from windvane.beliefs.full.large_learning import learn_into_large_sums
+        from windvane.beliefs.full.large import learn_into_large_sums
 
         return learn_into_large_sums
     kernels = {KALMAN: learn_by_filter, WINDOW: learn_into_window, DETECT: learn_and_detect}
@@ -60,7 +60,7 @@ def select_learn(rules: Records) -> LearnKernel:
 def select_amend(rules: Records) -> AmendKernel:
     """Return the kernel that adds to the reward of a learned observation."""
     if rules["room"][0] > 0:
-        from windvane.beliefs.full.large_learning import amend_large
+        from windvane.beliefs.full.large import amend_large
 
         return amend_large
     return amend

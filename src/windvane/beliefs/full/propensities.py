@@ -191,11 +191,11 @@ def compute_propensities_by_width(arrays: PolicyArrays, arms: Floats) -> Floats:
 
 def compute_large_propensities(arrays: PolicyArrays, arms: Floats) -> Floats:
     """Return the propensities for a large belief, floor included, (K,)."""
-    from windvane.beliefs.full.large_widths import PROPENSITY_TOLERANCE, compute_large_widths
+    from windvane.beliefs.full.large import measure_large
 
     means, widths = score_linearly(arms, view_belief(arrays).theta), np.empty(0)
     if arrays.rules["style"][0] == WIDTH:
-        widths = compute_large_widths(arrays, arms, PROPENSITY_TOLERANCE)
+        widths = measure_large(arrays, arms)
     return compute_exact_propensities(arrays, means, widths)
 
 

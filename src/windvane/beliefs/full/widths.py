@@ -9,10 +9,11 @@ from windvane._numba.compilation import compiled
 from windvane.beliefs.full.belief import State
 from windvane.beliefs.full.block import COMPARISON_TOLERANCE, solve
 from windvane.beliefs.full.layout import KALMAN, PolicyArrays
-from windvane.beliefs.full.linalg import combine_rows, dot, multiply_matrices, multiply_vector
+from windvane.beliefs.full.linalg import combine_rows, dot, fill, multiply_matrices, multiply_vector
 from windvane.types import Floats
 
 WIDTH_TOLERANCE = 1e-8  # relative error of the widths behind propensities
+ROWS_IN_CACHE = 128  # of `spread`
 NEGLIGIBLE_LAG = 1e-9  # |λ−Λ|/Λ up to which a width needs no correction for the ridge
 CLOSER_WIDTH_ROUNDING = 1e-9  # rounding error of a width from Px, for ‖x‖/√λ = 1
 
@@ -47,25 +48,33 @@ def compute_squared_norms(arms: Floats) -> Floats:
 
 @compiled
 def compute_squared_widths(arms: Floats, spread: Floats, out: Floats) -> None:
-    """Write xᵀQx of every arm to `out` (K,), Q = `spread`; a pass over half of Q serves four."""
-    last = arms.shape[0] - 1
-    for k in range(0, last + 1, 4):
-        k1, k2, k3 = min(k + 1, last), min(k + 2, last), min(k + 3, last)
-        x0, x1, x2, x3 = arms[k], arms[k1], arms[k2], arms[k3]
-        sum0, sum1, sum2, sum3 = 0.0, 0.0, 0.0, 0.0
-        for i in range(arms.shape[1]):
-            row, own = spread[i], 0.5 * spread[i, i]
-            part0, part1, part2, part3 = own * x0[i], own * x1[i], own * x2[i], own * x3[i]
-            for j in range(i):
-                part0 += row[j] * x0[j]
-                part1 += row[j] * x1[j]
-                part2 += row[j] * x2[j]
-                part3 += row[j] * x3[j]
-            sum0 += x0[i] * part0
-            sum1 += x1[i] * part1
-            sum2 += x2[i] * part2
-            sum3 += x3[i] * part3
-        out[k], out[k1], out[k2], out[k3] = 2.0 * sum0, 2.0 * sum1, 2.0 * sum2, 2.0 * sum3
+    """Write xᵀQx of every arm to `out` (K,), Q = `spread`; a pass over half of Q serves four.
+
+    Some rows of Q at a time are used for all arms, because a large Q does not fit into the cache.
+    """
+    last, d = arms.shape[0] - 1, arms.shape[1]
+    fill(out, 0.0)
+    for top in range(0, d, ROWS_IN_CACHE):
+        bottom = min(top + ROWS_IN_CACHE, d)
+        for k in range(0, last + 1, 4):
+            k1, k2, k3 = min(k + 1, last), min(k + 2, last), min(k + 3, last)
+            x0, x1, x2, x3 = arms[k], arms[k1], arms[k2], arms[k3]
+            sum0, sum1, sum2, sum3 = 0.0, 0.0, 0.0, 0.0
+            for i in range(top, bottom):
+                row, own = spread[i], 0.5 * spread[i, i]
+                part0, part1, part2, part3 = own * x0[i], own * x1[i], own * x2[i], own * x3[i]
+                for j in range(i):
+                    part0 += row[j] * x0[j]
+                    part1 += row[j] * x1[j]
+                    part2 += row[j] * x2[j]
+                    part3 += row[j] * x3[j]
+                sum0 += x0[i] * part0
+                sum1 += x1[i] * part1
+                sum2 += x2[i] * part2
+                sum3 += x3[i] * part3
+            s0, s1, s2, s3 = out[k], out[k1], out[k2], out[k3]  # an arm may be there twice
+            out[k], out[k1] = s0 + 2.0 * sum0, s1 + 2.0 * sum1
+            out[k2], out[k3] = s2 + 2.0 * sum2, s3 + 2.0 * sum3
 
 
 @compiled
