@@ -23,22 +23,27 @@ class Recording:
         self._folder = folder
         (folder / "phase").write_bytes(b"")
         paths = os.pathsep.join(filter(None, [str(RECORDER), os.environ.get("PYTHONPATH")]))
-        self.environment = os.environ | {"PYTHONPATH": paths, "WINDVANE_RECORDING": str(folder)}
+        self.environment = os.environ | {
+            "PYTHONPATH": paths,
+            "WINDVANE_RECORDING": str(folder),
+            "NUMBA_DISABLE_JIT": "1",  # calls inside of compiled code are recorded, too
+        }
 
     @contextmanager
-    def phase(self, calls: list[Hop]) -> Iterator[None]:
-        """Add to `calls` what was called in the meantime, in the order of the first calls."""
+    def phase(self, process: int | None = None) -> Iterator[list[Hop]]:
+        """The calls in the meantime, of one process or of all; filled when the context ends."""
+        calls: list[Hop] = []
         with open(self._folder / "phase", "ab") as file:
             file.write(b".")
-        size = (self._folder / "phase").stat().st_size
-        yield
-        calls.extend(self._read(size))
+        yield calls
+        calls.extend(self.read((self._folder / "phase").stat().st_size, process))
 
-    def _read(self, phase: int) -> list[Hop]:
+    def read(self, phase: int, process: int | None = None) -> list[Hop]:
+        """The calls of a phase, in the order of the first call in each process."""
         lines = []
         for file in self._folder.glob("*.calls"):
             for line in file.read_text("utf-8").splitlines():
-                when, number, path, name = line.split("\t")
-                if int(number) == phase:
+                when, number, who, path, name = line.split("\t")
+                if int(number) == phase and process in (None, int(who)):
                     lines.append((int(when), Hop(path, name)))
         return [hop for _, hop in sorted(lines)]

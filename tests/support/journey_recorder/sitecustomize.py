@@ -1,14 +1,16 @@
 """Record which functions of Windvane a process calls, if WINDVANE_RECORDING names a folder.
 
 Python imports this module at the start of every process whose PYTHONPATH has its folder. A line of
-the recording has the time in nanoseconds, the phase, the file below src/windvane and the name of a
-function, once for each process and phase. The phase is the size of the file `phase` in the folder.
+the recording has the time in nanoseconds, the phase, the process, the file below src/windvane and
+the name of a function, once for each process and phase. The phase is the size of the file `phase`
+in the folder.
 """
 
 import os
 import sys
 import threading
 import time
+from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -29,13 +31,14 @@ def record(folder: Path) -> None:
         place = places.get(code)
         if place is None:
             _, found, file = code.co_filename.rpartition(marker)
-            is_named = bool(found) and not code.co_name.startswith("<")
+            is_function = code.co_flags & CO_OPTIMIZED  # not the body of a class
+            is_named = bool(found and is_function) and not code.co_name.startswith("<")
             place = places[code] = f"{file}\t{code.co_name}" if is_named else ""
         if place:
             key = (code, os.stat(phase_file).st_size)
             if key not in seen:
                 seen.add(key)
-                lines.write(f"{time.monotonic_ns()}\t{key[1]}\t{place}\n")
+                lines.write(f"{time.monotonic_ns()}\t{key[1]}\t{os.getpid()}\t{place}\n")
 
     threading.setprofile(note)
     sys.setprofile(note)
