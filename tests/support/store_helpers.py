@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import numpy as np
 from sqlalchemy import Table, func, insert, select
 
@@ -111,12 +112,11 @@ def put_summed_reward(loop: int, event: str, value: float, at: int = SECOND) -> 
     return PutReward(loop, event, value, at, SUMMING_TERMS)
 
 
-class BlockWriter(Operation[None]):
+class BlockWriter(Operation[None], frozen=True):
     """Keeps the writer busy until it is released."""
 
-    def __init__(self) -> None:
-        self.is_running = threading.Event()
-        self.released = threading.Event()
+    is_running: threading.Event = msgspec.field(default_factory=threading.Event)
+    released: threading.Event = msgspec.field(default_factory=threading.Event)
 
     def run(self, transaction: Transaction) -> None:
         self.is_running.set()
@@ -135,11 +135,10 @@ def hold_writer(store: Store) -> Iterator[None]:
         block.released.set()
 
 
-class FailHalfway(Operation[None]):
+class FailHalfway(Operation[None], frozen=True):
     """Violates a constraint of the database after it has changed a counter."""
 
-    def __init__(self, loop: int) -> None:
-        self.loop = loop
+    loop: int
 
     def run(self, transaction: Transaction) -> None:
         transaction.counter_changes[self.loop, "ranked"] += 100

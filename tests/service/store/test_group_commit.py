@@ -216,11 +216,10 @@ def test_a_missing_server_is_reported_in_one_line(tmp_path: Path) -> None:
     assert "secret" not in str(refused.value)
 
 
-class PassDeadline(Operation[None]):
+class PassDeadline(Operation[None], frozen=True):
     """Takes the group past a deadline, the first time that it runs."""
 
-    def __init__(self, clock: list[float]) -> None:
-        self.clock = clock
+    clock: list[float]
 
     def run(self, transaction: Transaction) -> None:
         self.clock[0] = 5.0

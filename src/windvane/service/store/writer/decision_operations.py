@@ -9,11 +9,9 @@ decision of its loop belongs to no decision.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
 from sqlalchemy import and_, bindparam, delete, exists, func, select, update
 
 from windvane.service.store.answers import get_answer, rebuild_answer
@@ -26,13 +24,7 @@ from windvane.service.store.schema import (
     offers,
     waiting,
 )
-from windvane.service.store.writer.group_commit import (
-    BatchKey,
-    Operation,
-    Phase,
-    Transaction,
-    list_marks,
-)
+from windvane.service.store.writer.group_commit import Operation, Phase, Transaction, list_marks
 from windvane.service.store.writer.reward_matching import (
     DecisionState,
     LessonDraft,
@@ -88,11 +80,10 @@ SELECT loop, id, at FROM decisions WHERE loop = ? AND id > ? AND features IS NOT
 """
 
 
-class PutDecision(msgspec.Struct, Operation[PutDecisionResult], frozen=True, array_like=True):
+class PutDecision(Operation[PutDecisionResult], frozen=True):
     """Write a decision. An event has one decision: a second one returns the answer of the first."""
 
-    result: ClassVar[type] = PutDecisionResult
-
+    phase = Phase.DECISION
     decision: DecisionRow
     terms: RewardTerms
     has_generated_id: bool = False  # then no stored decision or reward can have this event id
@@ -100,10 +91,6 @@ class PutDecision(msgspec.Struct, Operation[PutDecisionResult], frozen=True, arr
     @property
     def loop_id(self) -> int:
         return self.decision.loop
-
-    @property
-    def batch_key(self) -> BatchKey:
-        return BatchKey(Phase.DECISION, self.decision.loop)
 
     @classmethod
     def run_batch(
@@ -186,20 +173,14 @@ _UPDATE_ACTIVATED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Activate(Operation[ActivateResult]):
+class Activate(Operation[ActivateResult], frozen=True):
     """Activate a deferred decision, and learn the rewards that were held for it."""
 
-    result: ClassVar[type] = ActivateResult
-
+    phase = Phase.ACTIVATION
     loop: int
     event_id: str
     at: int
     terms: RewardTerms
-
-    @property
-    def batch_key(self) -> BatchKey:
-        return BatchKey(Phase.ACTIVATION, self.loop)
 
     @classmethod
     def run_batch(
@@ -242,15 +223,12 @@ class Activate(Operation[ActivateResult]):
         return results
 
 
-@dataclass(frozen=True, slots=True)
-class Withdraw(Operation[None]):
+class Withdraw(Operation[None], frozen=True):
     """Replace a decision that was written too late: the client got the answer of `replacement`.
 
     Nothing is learned from the withdrawn decision. An earlier decision of the same event stays, and
     so does a decision that already has a lesson.
     """
-
-    result: ClassVar[type] = type(None)
 
     withdrawn: DecisionRow
     replacement: DecisionRow
@@ -278,15 +256,12 @@ class Withdraw(Operation[None]):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Expire(Operation[ExpireResult]):
+class Expire(Operation[ExpireResult], frozen=True):
     """Close the oldest decisions whose wait time has ended; activated ones learn the default.
 
     At most `limit` decisions are closed at a time. The time of this operation does not depend on
     how many decisions wait.
     """
-
-    result: ClassVar[type] = ExpireResult
 
     loop: int
     before: int  # decisions that wait since an earlier time are closed: now minus the wait time

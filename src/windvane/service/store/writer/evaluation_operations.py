@@ -1,8 +1,6 @@
 """The operations on evaluations."""
 
 import zlib
-from dataclasses import dataclass
-from typing import ClassVar
 
 from sqlalchemy import and_, delete, func, insert, select, update
 
@@ -15,14 +13,11 @@ MAX_EVALUATIONS_PER_LOOP = 500
 MAX_AUTO_EVALUATIONS_PER_LOOP = 24  # the newest stay in the log
 
 
-@dataclass(frozen=True, slots=True)
-class PutEvaluation(Operation[str]):
+class PutEvaluation(Operation[str], frozen=True):
     """Write down what is to be evaluated; returns "created", "exists" or "full".
 
     Of those that auto-optimisation asks for, the log keeps `MAX_AUTO_EVALUATIONS_PER_LOOP`.
     """
-
-    result: ClassVar[type] = str
 
     loop: int
     key: str
@@ -59,11 +54,8 @@ class PutEvaluation(Operation[str]):
         return "created"
 
 
-@dataclass(frozen=True, slots=True)
-class PutEvaluationPart(Operation[None]):
+class PutEvaluationPart(Operation[None], frozen=True):
     """Write a part of a result, before `EndEvaluation`; parts without an end count for nothing."""
-
-    result: ClassVar[type] = type(None)
 
     id: int
     place: int
@@ -77,11 +69,8 @@ class PutEvaluationPart(Operation[None]):
         transaction.connection.execute(insert(evaluation_parts), row)
 
 
-@dataclass(frozen=True, slots=True)
-class EndEvaluation(Operation[bool]):
+class EndEvaluation(Operation[bool], frozen=True):
     """Write how an evaluation ended; False if it had ended before, or was deleted."""
-
-    result: ClassVar[type] = bool
 
     id: int
     status: str
@@ -95,11 +84,8 @@ class EndEvaluation(Operation[bool]):
         return transaction.connection.execute(change.values(values)).rowcount == 1
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteEvaluation(Operation[bool]):
+class DeleteEvaluation(Operation[bool], frozen=True):
     """Delete an evaluation with its result; False if there is none with this id."""
-
-    result: ClassVar[type] = bool
 
     id: int
 

@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager
 from enum import IntEnum
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
+import msgspec
 from sqlalchemy import Connection, Engine
 
 from windvane.errors import StoreError
@@ -83,10 +84,12 @@ class BatchKey(NamedTuple):
     loop: int
 
 
-class Operation(Generic[Result]):
+class Operation(
+    msgspec.Struct, Generic[Result], frozen=True, array_like=True, tag=True, tag_field="operation"
+):
     """A description of something to write. A subclass defines `run`, or `run_batch` for batches."""
 
-    result: ClassVar[type]  # the type of what `run` returns
+    phase: ClassVar[Phase | None] = None  # of a batchable operation
 
     @property
     def loop_id(self) -> int | None:
@@ -96,7 +99,8 @@ class Operation(Generic[Result]):
     @property
     def batch_key(self) -> BatchKey | None:
         """The batch of this operation; None if it runs alone and keeps its place in the group."""
-        return None
+        loop = self.loop_id
+        return None if self.phase is None or loop is None else BatchKey(self.phase, loop)
 
     def run(self, transaction: Transaction) -> Result:
         """Write this operation."""

@@ -1,8 +1,6 @@
 """The operations on loops, settings, snapshots and API keys, and the deletion of old decisions."""
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
-
+from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, and_, delete, exists, func, insert, select, update
 
 from windvane.errors import StoreError
@@ -25,17 +23,15 @@ from windvane.service.store.schema import (
 from windvane.service.store.writer.decision_operations import delete_unused_offers
 from windvane.service.store.writer.group_commit import Operation, Transaction
 
+KEPT_SNAPSHOTS = 3  # of a loop
 SNAPSHOTS_BEFORE_DELETION = 2  # each contains all lessons that are deleted
 INCREMENTAL = 2  # the value of the pragma auto_vacuum
 STEP_PAGES = 64  # 256 kB: a step takes a few milliseconds
 USED_PAGES_PER_SPARE_PAGE = 20  # spare pages are kept, so that a steady log does not move pages
 
 
-@dataclass(frozen=True, slots=True)
-class PutLoop(Operation[LoopRow]):
+class PutLoop(Operation[LoopRow], frozen=True):
     """Create a loop, with zero counters and the first entry of its settings log."""
-
-    result: ClassVar[type] = LoopRow
 
     name: str
     settings: str
@@ -56,11 +52,8 @@ class PutLoop(Operation[LoopRow]):
         return LoopRow(loop_id, self.name, self.settings, self.at)
 
 
-@dataclass(frozen=True, slots=True)
-class PutSettings(Operation[SettingsChange]):
+class PutSettings(Operation[SettingsChange], frozen=True):
     """Change the settings of a loop, and record the last lesson learned under the old ones."""
-
-    result: ClassVar[type] = SettingsChange
 
     loop: int
     settings: str
@@ -72,22 +65,17 @@ class PutSettings(Operation[SettingsChange]):
         if transaction.connection.execute(change).rowcount == 0:
             raise StoreError(f"store: there is no loop with the id {self.loop}", "refused")
         position = transaction.positions[self.loop]
-        row = {"loop": self.loop, "at": self.at, "settings": self.settings, "by": self.by}
         statement = insert(settings_log).returning(settings_log.c.id)
-        change_id = transaction.connection.execute(
-            statement, row | {"lesson": position.lesson}
-        ).scalar_one()
+        row = asdict(self) | {"lesson": position.lesson}
+        change_id = transaction.connection.execute(statement, row).scalar_one()
         transaction.positions[self.loop] = position._replace(change=change_id)
         return SettingsChange(
             change_id, self.at, self.settings, self.by, position.lesson, previous=position.change
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PutHalfLifeChange(Operation[None]):
+class PutHalfLifeChange(Operation[None], frozen=True):
     """Record that another half-life leads after a lesson; a repetition has no effect."""
-
-    result: ClassVar[type] = type(None)
 
     loop: int
     lesson: int
@@ -98,19 +86,15 @@ class PutHalfLifeChange(Operation[None]):
         columns = half_life_changes.c
         is_same = and_(columns.loop == self.loop, columns.lesson == self.lesson)
         if transaction.connection.scalar(select(columns.lesson).where(is_same)) is None:
-            row = {"loop": self.loop, "lesson": self.lesson, "at": self.at, "seconds": self.seconds}
-            transaction.connection.execute(insert(half_life_changes), row)
+            transaction.connection.execute(insert(half_life_changes), asdict(self))
 
 
-@dataclass(frozen=True, slots=True)
-class PutSnapshotPart(Operation[None]):
+class PutSnapshotPart(Operation[None], frozen=True):
     """Write a part of a large snapshot, before `PutSnapshot` writes the first part.
 
     The parts are written one by one, so that the operations of other loops can be written in
     between. Parts without a snapshot count for nothing, and the next snapshot deletes them.
     """
-
-    result: ClassVar[type] = type(None)
 
     loop: int
     at: int
@@ -124,33 +108,26 @@ class PutSnapshotPart(Operation[None]):
             snapshot_parts.c.place == self.place,
         )
         transaction.connection.execute(delete(snapshot_parts).where(is_same))
-        row = {"loop": self.loop, "at": self.at, "place": self.place, "blob": self.blob}
-        transaction.connection.execute(insert(snapshot_parts), row)
+        transaction.connection.execute(insert(snapshot_parts), asdict(self))
 
 
-@dataclass(frozen=True, slots=True)
-class PutSnapshot(Operation[None]):
+class PutSnapshot(Operation[None], frozen=True):
     """Write the belief of a loop after a lesson, and delete all but the newest snapshots.
 
     If the snapshot is larger than `SNAPSHOT_PART_BYTES`, `blob` is its first part.
     """
 
-    result: ClassVar[type] = type(None)
-
     loop: int
     lesson: int
     blob: bytes
     at: int
-    keep: int = 3
 
     def run(self, transaction: Transaction) -> None:
-        row = {"loop": self.loop, "lesson": self.lesson, "blob": self.blob, "at": self.at}
-        transaction.connection.execute(insert(snapshots), row)
-        _prune_snapshots(transaction, self.loop, self.keep)
+        transaction.connection.execute(insert(snapshots), asdict(self))
+        _prune_snapshots(transaction, self.loop, KEPT_SNAPSHOTS)
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteLogs(Operation[int]):
+class DeleteLogs(Operation[int], frozen=True):
     """Delete decisions made before a time, the oldest first, with their rewards and offers.
 
     Returns how many decisions were deleted.
@@ -159,8 +136,6 @@ class DeleteLogs(Operation[int]):
     either of them can be damaged. Take two snapshots first. At most `limit` decisions are deleted
     at a time, so that other operations can be written in between: repeat until the result is 0.
     """
-
-    result: ClassVar[type] = int
 
     loop: int
     before: int
@@ -223,16 +198,13 @@ class DeleteLogs(Operation[int]):
             transaction.positions[self.loop] = position._replace(deleted_lesson=deleted)
 
 
-@dataclass(frozen=True, slots=True)
-class ReclaimSpace(Operation[bool]):
+class ReclaimSpace(Operation[bool], frozen=True):
     """Give some free pages back to the file system; returns whether more are left to give.
 
     SQLite keeps the pages of deleted rows for new ones, and gives them back in small steps beside
     the traffic; the file itself becomes smaller at the next checkpoint that no commit overtakes.
     PostgreSQL uses the space again by itself (autovacuum).
     """
-
-    result: ClassVar[type] = bool
 
     limit: int = STEP_PAGES
 
@@ -258,11 +230,8 @@ def _read_pragma(connection: Connection, name: str) -> int:
     return int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one())
 
 
-@dataclass(frozen=True, slots=True)
-class PutKey(Operation[Key]):
+class PutKey(Operation[Key], frozen=True):
     """Add an API key, of which the log holds only the hash."""
-
-    result: ClassVar[type] = Key
 
     role: str
     hash: str
@@ -270,22 +239,13 @@ class PutKey(Operation[Key]):
     expires: int | None = None
 
     def run(self, transaction: Transaction) -> Key:
-        row = {
-            "role": self.role,
-            "hash": self.hash,
-            "created": self.created,
-            "expires": self.expires,
-        }
         statement = insert(keys).returning(keys.c.id)
-        key_id = transaction.connection.execute(statement, row).scalar_one()
+        key_id = transaction.connection.execute(statement, asdict(self)).scalar_one()
         return Key(key_id, self.role, self.hash, self.created, self.expires)
 
 
-@dataclass(frozen=True, slots=True)
-class ExpireKey(Operation[bool]):
+class ExpireKey(Operation[bool], frozen=True):
     """Set the time at which an API key expires; returns False if there is no key with this id."""
-
-    result: ClassVar[type] = bool
 
     id: int
     expires: int

@@ -4,16 +4,14 @@ A batch has the same effect as its operations one by one in the same order.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 from sqlalchemy import bindparam, func, select, tuple_
 
 from windvane.service.store.rows import Lesson, RewardRow
 from windvane.service.store.schema import rewards
-from windvane.service.store.writer.group_commit import BatchKey, Operation, Phase, Transaction
+from windvane.service.store.writer.group_commit import Operation, Phase, Transaction
 from windvane.service.store.writer.reward_matching import (
     LESSON_KIND,
     DecisionState,
@@ -49,7 +47,7 @@ _COUNT_REWARDS = (
 )
 
 
-class PutReward(msgspec.Struct, Operation[PutRewardResult], frozen=True, array_like=True):
+class PutReward(Operation[PutRewardResult], frozen=True):
     """Write a reward, and learn it if its decision is in the log and waits for a reward.
 
     A reward of the same event with the same request id is a repetition by the client, and is
@@ -57,18 +55,13 @@ class PutReward(msgspec.Struct, Operation[PutRewardResult], frozen=True, array_l
     it is a repetition or the first that can be learned; a further repetition is only counted.
     """
 
-    result: ClassVar[type] = PutRewardResult
-
+    phase = Phase.REWARD
     loop: int
     event_id: str
     value: float
     at: int
     terms: RewardTerms
     request_id: str | None = None
-
-    @property
-    def batch_key(self) -> BatchKey:
-        return BatchKey(Phase.REWARD, self.loop)
 
     @classmethod
     def run_batch(
@@ -189,20 +182,14 @@ class PutRewardsResult(NamedTuple):
     lessons: tuple[Lesson, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PutRewards(Operation[PutRewardsResult]):
+class PutRewards(Operation[PutRewardsResult], frozen=True):
     """Write rewards with the same effect as one `PutReward` for each of them, in their order."""
 
-    result: ClassVar[type] = PutRewardsResult
-
+    phase = Phase.REWARD_BATCH
     loop: int
     entries: tuple[RewardEntry, ...]
     at: int
     terms: RewardTerms
-
-    @property
-    def batch_key(self) -> BatchKey:
-        return BatchKey(Phase.REWARD_BATCH, self.loop)
 
     @classmethod
     def run_batch(

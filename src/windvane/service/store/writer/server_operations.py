@@ -1,7 +1,6 @@
 """The operations of servers that share a log: rounds, heartbeats, the lease and service time."""
 
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, func, insert, select, text, update
 
@@ -25,11 +24,8 @@ class RoundRange(NamedTuple):
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
-class TakeRounds(Operation[RoundRange]):
+class TakeRounds(Operation[RoundRange], frozen=True):
     """Take the next rounds of a loop for one server."""
-
-    result: ClassVar[type] = RoundRange
 
     loop: int
     count: int
@@ -49,11 +45,8 @@ class TakeRounds(Operation[RoundRange]):
         return RoundRange(start, stop)
 
 
-@dataclass(frozen=True, slots=True)
-class ReturnRounds(Operation[None]):
+class ReturnRounds(Operation[None], frozen=True):
     """Give rounds back that a server did not use, if no later ones were taken."""
-
-    result: ClassVar[type] = type(None)
 
     loop: int
     start: int
@@ -73,11 +66,8 @@ class HeartbeatResult(NamedTuple):
     server_count: int  # servers whose last heartbeat is not too old, with this one
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat(Operation[HeartbeatResult]):
+class Heartbeat(Operation[HeartbeatResult], frozen=True):
     """Say that a server is alive, and take or keep the lease of the leader if it is free."""
-
-    result: ClassVar[type] = HeartbeatResult
 
     server: str
     name: str
@@ -102,11 +92,8 @@ class Heartbeat(Operation[HeartbeatResult]):
         return HeartbeatResult(is_leader, settled_until, count)
 
 
-@dataclass(frozen=True, slots=True)
-class Leave(Operation[None]):
+class Leave(Operation[None], frozen=True):
     """Say that a server ends: another one may take the lease at once."""
-
-    result: ClassVar[type] = type(None)
 
     server: str
 
@@ -143,11 +130,8 @@ def read_database_us(connection: Connection) -> int:
     return int(connection.scalar(_READ_POSTGRESQL_US) or 0)
 
 
-@dataclass(frozen=True, slots=True)
-class PutClock(Operation[None]):
+class PutClock(Operation[None], frozen=True):
     """Store service time, so that the next start of the service knows it; it never goes back."""
-
-    result: ClassVar[type] = type(None)
 
     at: int
 
@@ -159,16 +143,13 @@ class PutClock(Operation[None]):
             transaction.connection.execute(update(clock).values(at=self.at))
 
 
-@dataclass(frozen=True, slots=True)
-class StepClock(Operation[None]):
+class StepClock(Operation[None], frozen=True):
     """Record a step of service time, and let no decision wait for less time because of it.
 
     Only the time from which a decision waits moves with the step; the time of the decision itself
     stays. Decisions made after the step are not moved, so a repetition of this operation has no
     further effect.
     """
-
-    result: ClassVar[type] = type(None)
 
     before: int  # service time just before the step
     length: int  # microseconds

@@ -10,8 +10,6 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
-import msgspec
-
 from windvane.errors import StoreError
 from windvane.service.processes import build_command, build_environment
 from windvane.service.store.database import resolve_url
@@ -24,11 +22,8 @@ from windvane.service.store.writer.group_commit import (
 )
 from windvane.service.store.writer.log_news import LogNews
 from windvane.service.store.writer.writer_protocol import (
-    OPERATION_TYPES,
-    TYPE_CODES,
     MessageSplitter,
-    ReceivedReply,
-    WriteRequest,
+    WriteReply,
     add_size,
     decode_message,
     decode_result,
@@ -51,16 +46,13 @@ QUIET_SECONDS = 10.0  # since the last failure, if the kind has worked since
 UNTRIED_SECONDS = 60.0  # since the last failure, if nobody has tried the kind since
 ENDED = "store: the writer process has ended"
 VAGUE_REASONS = (ENDED, f"store: {TOO_LONG}")
-_decode_news = msgspec.msgpack.Decoder(list[LogNews]).decode
-_NO_NEWS = msgspec.Raw(encode([]))
-_KINDS = [operation_type.__name__ for operation_type in OPERATION_TYPES]  # by type code
 logger = logging.getLogger("windvane.service")
 
 
 class PendingOperation(NamedTuple):
     """An operation that is not yet on disk: who waits for it, and who is called first."""
 
-    type_code: int
+    type: type[Operation[Any]]
     future: "asyncio.Future[Any]"
     on_result: Callable[[Any], None] | None
 
@@ -139,24 +131,23 @@ class WriterClient(asyncio.Protocol):
         of the log, even if the future is no longer awaited. After `timeout` seconds the future
         fails with a TimeoutError; the writer skips an operation that it has not begun by then.
         """
-        type_code = TYPE_CODES[type(operation)]
         if (error := self._find_reason_to_refuse()) is not None:
-            self._note_failure(type_code, error)
+            self._note_failure(type(operation), error)
             raise error
         self._last_number += 1
         deadline = math.inf if timeout is None else time.monotonic() + DEADLINE_SHARE * timeout
         try:
-            request = WriteRequest(self._last_number, type_code, deadline, encode(operation))
+            request = add_size(encode((self._last_number, deadline, operation)))
         except UnicodeEncodeError as error:
             raise StoreError(f"store: the operation failed ({error})", "refused") from None
         if not self._unsent:
             self._send_until = time.monotonic() + MAX_GATHERING_SECONDS
             self._loop.call_soon(self._send_if_quiet, 1)
-        self._unsent.append(request.encode())
+        self._unsent.append(request)
         future: asyncio.Future[Result] = self._loop.create_future()
         if timeout is not None:
             self._deadlines.add(timeout, self._last_number)
-        self._pending[self._last_number] = PendingOperation(type_code, future, on_result)
+        self._pending[self._last_number] = PendingOperation(type(operation), future, on_result)
         return future
 
     def _find_reason_to_refuse(self) -> StoreError | None:
@@ -171,16 +162,16 @@ class WriterClient(asyncio.Protocol):
             return StoreError(message, "busy")
         return None
 
-    def _note_failure(self, type_code: int, error: StoreError) -> None:
+    def _note_failure(self, kind: type[Operation[Any]], error: StoreError) -> None:
         if error.kind not in NOT_FAILURES:
             reason = str(error)
             is_vague = reason in VAGUE_REASONS
-            self.failures.add(_KINDS[type_code], reason, is_vague)
+            self.failures.add(kind.__name__, reason, is_vague)
 
     def _time_out(self, number: int) -> None:
         pending = self._pending.get(number)
         if pending is not None and not pending.future.done():
-            self.failures.add(_KINDS[pending.type_code], TOO_LONG, is_vague=True)
+            self.failures.add(pending.type.__name__, TOO_LONG, is_vague=True)
             pending.future.set_exception(TimeoutError())
 
     async def close(self) -> None:
@@ -232,27 +223,27 @@ class WriterClient(asyncio.Protocol):
                 self._started.set_result(None)
 
     def _handle_message(self, message: bytes) -> None:
-        encoded_news, replies = decode_message(message)
-        if self.on_news is not None and encoded_news != _NO_NEWS:
-            for news in _decode_news(encoded_news):
-                self.on_news(news)
+        news, replies = decode_message(message)
+        if self.on_news is not None:
+            for each in news:
+                self.on_news(each)
         if replies:
             self.commit_count += 1
             self._handle_replies(replies)
 
-    def _handle_replies(self, replies: list[ReceivedReply]) -> None:
+    def _handle_replies(self, replies: list[WriteReply]) -> None:
         failures = self.failures
         has_failures = bool(failures.counts)
         for number, encoded_result, error in replies:
             pending = self._pending.pop(number)
             if error is not None:
                 store_error = StoreError(*error)
-                self._note_failure(pending.type_code, store_error)
+                self._note_failure(pending.type, store_error)
                 _fail(pending, store_error)
                 continue
             if has_failures:
-                failures.note_success(_KINDS[pending.type_code])
-            result = decode_result[pending.type_code](encoded_result)
+                failures.note_success(pending.type.__name__)
+            result = decode_result[pending.type](encoded_result)
             _call_on_result(pending, result)
             if not pending.future.done():
                 pending.future.set_result(result)
@@ -267,7 +258,7 @@ class WriterClient(asyncio.Protocol):
         self._pending = {}
         self._unsent.clear()
         for pending in failed:
-            self._note_failure(pending.type_code, _make_ended_error())
+            self._note_failure(pending.type, _make_ended_error())
             _fail(pending, _make_ended_error())
         if was_ready and not self._closing:
             logger.error("the writer process has ended; a new one is started")

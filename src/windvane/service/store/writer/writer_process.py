@@ -36,13 +36,11 @@ from windvane.service.store.writer.writer_protocol import (
     WriteRequest,
     WriterMessage,
     add_size,
-    decode_operation,
     decode_request,
     encode,
 )
 
 LOCK_TIMEOUT_SECONDS = 5.0  # until the writer of a previous service must have ended
-NO_NEWS = msgspec.Raw(encode([]))
 READY = add_size(encode(None))  # the first message to the service
 RECEIVE_BYTES = 1 << 20  # in one call
 _BUFFER = memoryview(bytearray(RECEIVE_BYTES))
@@ -307,11 +305,13 @@ class Writer:
         if requests is None:
             self._is_open = False
             return []
-        return [_queue_operation(request) for request in requests]
+        return [
+            QueuedOperation(operation, number, deadline) for number, deadline, operation in requests
+        ]
 
     def send_outcomes(self, outcomes: Sequence[WriteOutcome]) -> None:
         """Send the outcomes of a group; the replies have all lessons."""
-        self._send(encode(WriterMessage(NO_NEWS, [_make_reply(outcome) for outcome in outcomes])))
+        self._send(encode(WriterMessage([], [_make_reply(outcome) for outcome in outcomes])))
 
     def _send(self, message: bytes | None = None) -> None:
         """Send a message, or what the service has not read yet."""
@@ -333,14 +333,9 @@ class Writer:
 
     def _forward_foreign_news(self) -> None:
         news = [self._foreign_news.popleft() for _ in range(len(self._foreign_news))]
-        self._send(encode(WriterMessage(msgspec.Raw(encode(news)), [])))
-
-
-def _queue_operation(request: WriteRequest) -> QueuedOperation:
-    operation = decode_operation[request.type_code](request.operation)
-    return QueuedOperation(operation, request.number, request.deadline)
+        self._send(encode(WriterMessage(news, [])))
 
 
 def _make_reply(outcome: WriteOutcome) -> WriteReply:
     error = None if outcome.error is None else (str(outcome.error), outcome.error.kind)
-    return WriteReply(outcome.ticket, outcome.result, error)
+    return WriteReply(outcome.ticket, msgspec.Raw(encode(outcome.result)), error)

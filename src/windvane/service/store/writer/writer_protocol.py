@@ -2,13 +2,13 @@
 
 Every message is preceded by its size. The service first sends the URL of the database, and the
 writer replies with None when it is ready, or with an error. Then the service sends write requests,
-and the writer replies to each after the commit, in the order of the log. If several processes
-share the log, a message also has the news of the log, before the replies.
+and the writer replies to each after the commit, in the order of the log. If several servers share
+the log, it also sends the news of the log.
 """
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
@@ -25,6 +25,7 @@ from windvane.service.store.writer.evaluation_operations import (
     PutEvaluationPart,
 )
 from windvane.service.store.writer.group_commit import Operation
+from windvane.service.store.writer.log_news import LogNews
 from windvane.service.store.writer.loop_operations import (
     DeleteLogs,
     PutHalfLifeChange,
@@ -44,35 +45,32 @@ from windvane.service.store.writer.server_operations import (
     TakeRounds,
 )
 
-OPERATION_TYPES: tuple[type[Operation[Any]], ...] = (
-    PutDecision,
-    PutReward,
-    Activate,
-    Withdraw,
-    Expire,
-    PutLoop,
-    PutSettings,
-    PutSnapshot,
-    DeleteLogs,
-    PutClock,
-    StepClock,
-    PutSnapshotPart,
-    ReclaimSpace,
-    PutHalfLifeChange,
-    PutEvaluation,
-    PutEvaluationPart,
-    EndEvaluation,
-    DeleteEvaluation,
-    TakeRounds,
-    ReturnRounds,
-    Heartbeat,
-    Leave,
-    PutRewards,
+SentOperation = (
+    PutDecision
+    | PutReward
+    | Activate
+    | Withdraw
+    | Expire
+    | PutLoop
+    | PutSettings
+    | PutSnapshot
+    | DeleteLogs
+    | PutClock
+    | StepClock
+    | PutSnapshotPart
+    | ReclaimSpace
+    | PutHalfLifeChange
+    | PutEvaluation
+    | PutEvaluationPart
+    | EndEvaluation
+    | DeleteEvaluation
+    | TakeRounds
+    | ReturnRounds
+    | Heartbeat
+    | Leave
+    | PutRewards
 )
-TYPE_CODES = {operation_type: code for code, operation_type in enumerate(OPERATION_TYPES)}
 _SIZE = struct.Struct("<I")  # bytes of the message that follows
-_REQUEST_HEAD = struct.Struct("<QBd")  # number, type code, deadline
-_SIZE_AND_HEAD = struct.Struct("<IQBd")
 
 ErrorParts = tuple[str, str]  # the sentence and the kind of a StoreError
 
@@ -81,27 +79,12 @@ class WriteRequest(NamedTuple):
     """An operation to write, with the number by which the reply refers to it."""
 
     number: int
-    type_code: int  # index in OPERATION_TYPES
     deadline: float  # on the monotonic clock; after it the writer skips the operation
-    operation: bytes
-
-    def encode(self) -> bytes:
-        """Encode the request with its size, as it is sent."""
-        size = _REQUEST_HEAD.size + len(self.operation)
-        head = _SIZE_AND_HEAD.pack(size, self.number, self.type_code, self.deadline)
-        return head + self.operation
+    operation: SentOperation
 
 
 class WriteReply(NamedTuple):
-    """The result of the request with this number, or its error."""
-
-    number: int
-    result: object
-    error: ErrorParts | None
-
-
-class ReceivedReply(NamedTuple):
-    """A `WriteReply` with a result that is not decoded yet."""
+    """The encoded result of the request with this number, or its error."""
 
     number: int
     result: msgspec.Raw
@@ -111,30 +94,24 @@ class ReceivedReply(NamedTuple):
 class WriterMessage(NamedTuple):
     """What the writer sends after a commit, or when another server has written."""
 
-    news: msgspec.Raw  # list[LogNews]
+    news: list[LogNews]
     replies: list[WriteReply]
 
 
-class _ReceivedMessage(NamedTuple):
-    """A `WriterMessage` with results that are not decoded yet."""
-
-    news: msgspec.Raw
-    replies: list[ReceivedReply]
-
-
-def decode_request(message: bytes) -> WriteRequest:
-    """Decode a request from a message."""
-    number, type_code, deadline = _REQUEST_HEAD.unpack_from(message)
-    return WriteRequest(number, type_code, deadline, message[_REQUEST_HEAD.size :])
+def _find_result_type(operation_type: type[Operation[Any]]) -> Any:
+    """The type X of a class that is derived from `Operation[X]`."""
+    (base,) = vars(operation_type)["__orig_bases__"]
+    return get_args(base)[0]
 
 
 encode = msgspec.msgpack.Encoder().encode
 decode_start = msgspec.msgpack.Decoder(ErrorParts | None).decode
-decode_message = msgspec.msgpack.Decoder(_ReceivedMessage).decode
-decode_operation = [msgspec.msgpack.Decoder(kind).decode for kind in OPERATION_TYPES]  # by code
-decode_result: list[Callable[[bytes | msgspec.Raw], Any]] = [  # by code
-    msgspec.msgpack.Decoder(kind.result).decode for kind in OPERATION_TYPES
-]
+decode_request = msgspec.msgpack.Decoder(WriteRequest).decode
+decode_message = msgspec.msgpack.Decoder(WriterMessage).decode
+decode_result: dict[type[Operation[Any]], Callable[[bytes | msgspec.Raw], Any]] = {
+    kind: msgspec.msgpack.Decoder(_find_result_type(kind)).decode
+    for kind in get_args(SentOperation)
+}
 
 
 def add_size(message: bytes) -> bytes:
