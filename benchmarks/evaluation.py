@@ -20,10 +20,14 @@ from pathlib import Path
 import numpy as np
 
 from windvane._terminal.tables import Cell, format_table
-from windvane.evaluation.learners.candidates import PolicyCandidate
-from windvane.evaluation.learners.policy_text import read_candidate
-from windvane.evaluation.learners.replay import make_acceptance_key, make_scores
-from windvane.evaluation.learners.replayers import CompiledReplayer, LoggedRows, replay_rows
+from windvane.evaluation.learners.candidates import PolicyCandidate, read_candidate
+from windvane.evaluation.learners.replay import (
+    CompiledReplayer,
+    LoggedRows,
+    make_acceptance_key,
+    make_scores,
+    replay_rows,
+)
 from windvane.evaluation.log_batch import LogFacts
 from windvane.policy import Policy
 from windvane.types import Floats, Places

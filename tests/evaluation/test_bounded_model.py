@@ -5,15 +5,16 @@ import pytest
 
 from naive_estimators import joint_lower_bound
 from windvane.errors import SettingError
-from windvane.evaluation.estimates.bounded_model import (
+from windvane.evaluation.estimates.confidence_sequence import (
     ActionModel,
+    ConfidenceSequence,
+    bound_gain,
     bound_model,
+    bound_value,
     make_sequence,
     update_with_model,
 )
-from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence
 from windvane.evaluation.estimates.estimators import UNIT_RANGE, RewardRange
-from windvane.evaluation.estimates.joint_bounds import bound_gain, bound_value
 
 ACTIONS = 4
 BOUNDS = (0.3, 1.0, 2.0, 25.0)

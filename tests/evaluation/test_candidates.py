@@ -3,8 +3,11 @@
 import pytest
 
 from windvane.errors import SettingError
-from windvane.evaluation.learners.candidates import LearnerCandidate, PolicyCandidate
-from windvane.evaluation.learners.policy_text import read_candidate
+from windvane.evaluation.learners.candidates import (
+    LearnerCandidate,
+    PolicyCandidate,
+    read_candidate,
+)
 from windvane.evaluation.log_batch import LogFacts
 from windvane.memory import half_life, keep
 

@@ -8,26 +8,26 @@ import pytest
 
 from logged_worlds import ACTIONS, LoggedRuns, draw_runs
 from naive_estimators import gain_interval, log_wealth_by_integral, value_interval
-from windvane.evaluation.estimates.bounded_model import (
-    MODEL_BOUNDS,
-    ActionModel,
-    BoundedModel,
-    SideModel,
-    bound_model,
-    make_sequence,
-    update_with_model,
-)
 from windvane.evaluation.estimates.confidence_sequence import (
     ABOVE,
     BELOW,
     HIGH,
     LOW,
+    MODEL_BOUNDS,
+    ActionModel,
+    BoundedModel,
     ConfidenceSequence,
+    SideModel,
+    bound_model,
+    bound_value,
+    compute_log_wealth,
     find_boundary,
+    judge_gain,
     log_wealth,
+    make_sequence,
+    update_with_model,
 )
 from windvane.evaluation.estimates.estimators import UNIT_RANGE, RewardRange
-from windvane.evaluation.estimates.joint_bounds import bound_value, compute_log_wealth, judge_gain
 from windvane.types import Booleans, Floats
 
 RUNS = 600

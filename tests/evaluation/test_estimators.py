@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from naive_estimators import mean_and_error
-from windvane.evaluation.estimates.diagnostics import TrustSums, diagnose, warn
 from windvane.evaluation.estimates.estimators import ValueSums, estimate_gain, estimate_values
-from windvane.evaluation.estimates.result import Diagnostics
+from windvane.evaluation.estimates.result import Diagnostics, TrustSums, diagnose, warn
 from windvane.types import Floats
 
 N = 400

@@ -17,9 +17,8 @@ from simulated_log import SECONDS_PER_ROW, MemoryLog, simulate_log
 from windvane import evaluation
 from windvane.errors import SettingError
 from windvane.evaluation import Evaluation, evaluate, read_candidate
-from windvane.evaluation.cluster import group_candidates
-from windvane.evaluation.evaluator import make_settings
-from windvane.evaluation.learners.policy_text import list_candidates
+from windvane.evaluation.evaluator import group_candidates, make_settings
+from windvane.evaluation.learners.candidates import list_candidates
 from windvane.evaluation.log_batch import LogBatch
 from windvane.evaluation.tuning import tune
 

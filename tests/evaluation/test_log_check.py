@@ -12,7 +12,7 @@ from scipy.stats import chi2_contingency
 from log_writers import Decisions, simulate_decisions, write_dsjson, write_export
 from windvane import cli
 from windvane.evaluation.log_batch import BadRow, LogBatch
-from windvane.evaluation.readers.log_check import (
+from windvane.evaluation.log_check import (
     CheckReport,
     DriftCheck,
     EventIdCheck,

@@ -7,18 +7,18 @@ import windvane as wv
 from simulated_log import SECONDS_PER_ROW, MemoryLog, simulate_log
 from windvane import _random
 from windvane.evaluation.evaluator import evaluate
-from windvane.evaluation.learners.candidates import Clock, PolicyCandidate
+from windvane.evaluation.learners.candidates import Clock, PolicyCandidate, read_candidate
 from windvane.evaluation.learners.feature_blocks import split_blocks
-from windvane.evaluation.learners.policy_text import read_candidate
 from windvane.evaluation.learners.replay import (
     ACCEPTANCE_KEY,
     MOST_REPETITIONS,
+    CompiledReplayer,
     Replayer,
     RowReplayer,
     ScoredRows,
+    make_replayed_chooser,
+    make_replayer,
 )
-from windvane.evaluation.learners.replayed_policies import make_replayed_chooser
-from windvane.evaluation.learners.replayers import CompiledReplayer, make_replayer
 from windvane.evaluation.log_batch import LogFacts
 from windvane.features.packed_features import Encoder
 

@@ -13,8 +13,7 @@ from scipy import stats
 import windvane as wv
 from simulated_log import SECONDS_PER_ROW, MemoryLog
 from windvane.evaluation import evaluate
-from windvane.evaluation.learners.candidates import PolicyCandidate
-from windvane.evaluation.learners.policy_text import read_candidate
+from windvane.evaluation.learners.candidates import PolicyCandidate, read_candidate
 from windvane.evaluation.log_batch import LogFacts
 from windvane.features.packed_features import Encoder
 from windvane.types import Floats, Places

@@ -7,13 +7,15 @@ import pytest
 from estimators.bandits import cressieread, cs, ips, snips
 
 from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence
-from windvane.evaluation.estimates.cressie_read import (
+from windvane.evaluation.estimates.estimators import (
     CressieReadSums,
+    RewardRange,
+    ValueSums,
     WeightRange,
     bound_cressie_read,
     estimate_cressie_read,
+    estimate_values,
 )
-from windvane.evaluation.estimates.estimators import RewardRange, ValueSums, estimate_values
 from windvane.types import Floats
 
 

@@ -1,8 +1,8 @@
-from .estimates.bounded_model import ActionModel as ActionModel
+from .estimates.confidence_sequence import ActionModel as ActionModel
 from .estimates.confidence_sequence import ConfidenceSequence as ConfidenceSequence
-from .estimates.cressie_read import WeightRange as WeightRange
 from .estimates.estimators import RewardRange as RewardRange
 from .estimates.estimators import ValueSums as ValueSums
+from .estimates.estimators import WeightRange as WeightRange
 from .estimates.policy_record import PolicyRecord as PolicyRecord
 from .estimates.recent_value import RecentSums as RecentSums
 from .estimates.result import Diagnostics as Diagnostics
@@ -17,9 +17,9 @@ from .estimates.value_series import SeriesPoint as SeriesPoint
 from .estimates.value_series import ValueSeries as ValueSeries
 from .evaluator import EvaluationProgress as EvaluationProgress
 from .evaluator import evaluate as evaluate
-from .learners.policy_text import read_candidate as read_candidate
+from .learners.candidates import read_candidate as read_candidate
+from .log_check import CheckReport as CheckReport
+from .log_check import check as check
 from .readers import open_log as open_log
-from .readers.log_check import CheckReport as CheckReport
-from .readers.log_check import check as check
 
 __all__: list[str]

@@ -2,20 +2,22 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from windvane._terminal.console import AsJson, make_bars, print_json, print_message
-from windvane._terminal.tables import format_table
+from windvane._terminal.tables import Cell, format_table
 from windvane.errors import SettingError
 
 if TYPE_CHECKING:
-    from windvane.evaluation import Evaluation
+    from windvane.evaluation import Evaluation, PolicyResult
     from windvane.evaluation.evaluator import EvaluationSettings
     from windvane.evaluation.log_batch import Log
-    from windvane.evaluation.readers.log_check import CheckReport
+    from windvane.evaluation.log_check import CheckReport
+    from windvane.evaluation.tuning import LearnerTuning
 
 SERVICE_DATABASE = "windvane.db"  # in a data directory
 DEFAULT_LOOP = "default"
@@ -57,7 +59,7 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check whether policies can be evaluated on a log. The exit code is 1 if they cannot."""
-    from windvane.evaluation.readers.log_check import check as check_log
+    from windvane.evaluation.log_check import check as check_log
 
     opened = open_log(log, format, columns, strict, loop)
     with show_progress("check", opened):
@@ -110,10 +112,8 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Estimate from a log what other policies would have earned."""
-    from windvane.evaluation.cluster import LOCAL, evaluate_on
-    from windvane.evaluation.evaluator import make_settings
-    from windvane.evaluation.learners.policy_text import list_candidates
-    from windvane.evaluation.report.tables import format_evaluation, list_sentences
+    from windvane.evaluation.evaluator import LOCAL, evaluate_on, make_settings
+    from windvane.evaluation.learners.candidates import list_candidates
 
     if tune is not None and (tune not in TUNED or policy):
         raise SettingError(f"evaluate: --tune takes {TUNED[0]}, and no --policy beside it")
@@ -140,8 +140,7 @@ def evaluate(
 def _tune(
     log: "Log", settings: "EvaluationSettings", out: Path | None, on: str, as_json: bool
 ) -> None:
-    from windvane.evaluation.cluster import LOCAL
-    from windvane.evaluation.report.tables import format_tuning
+    from windvane.evaluation.evaluator import LOCAL
     from windvane.evaluation.tuning import tune
 
     with show_progress("tune", log) if on == LOCAL else nullcontext():
@@ -164,7 +163,7 @@ def _write(evaluation: "Evaluation", folder: Path, as_json: bool) -> None:
     import json
 
     from windvane._terminal.figures import save_figure
-    from windvane.evaluation.report.figure import draw_evaluation
+    from windvane.evaluation.figure import draw_evaluation
     from windvane.persistence import replace_file
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -237,6 +236,70 @@ def _print_report(report: "CheckReport") -> None:
         print_message(f"{count} {text}")
     for bad in report.bad_rows:
         print_message(f"bad row {bad.source}:{bad.line}: {bad.reason}")
+
+
+def format_evaluation(evaluation: "Evaluation") -> str:
+    """The table of the policies, below a line that says which rows it is about."""
+    rows = f"{evaluation.rows:,} rows of {evaluation.log}"
+    if evaluation.since is not None and evaluation.until is not None:
+        rows += f", {format_time(evaluation.since)} to {format_time(evaluation.until)}"
+    return f"{rows}\n\n{format_policies(evaluation)}"
+
+
+def format_policies(evaluation: "Evaluation") -> str:
+    """The table of the policies."""
+    return format_table([_describe(policy) for policy in evaluation.policies])
+
+
+def list_sentences(evaluation: "Evaluation") -> Iterator[str]:
+    """What the reader must know, about the log first and then about each policy."""
+    yield from evaluation.warnings
+    for policy in evaluation.policies:
+        for sentence in policy.warnings:
+            yield f"{policy.name}: {sentence}"
+
+
+def format_tuning(tuning: "LearnerTuning") -> str:
+    """Both tables of a tuning, and the recommendation."""
+    gain = tuning.best.gain
+    return "\n\n".join(
+        [
+            f"The grid, on {format_evaluation(tuning.grid)}",
+            f"The best of the grid, on the {tuning.best.rows:,} rows since then",
+            format_policies(tuning.held_out),
+            f"{tuning.sentence}\n"
+            f"gain over what was logged: {gain.value:+.4g}, "
+            f"between {gain.interval.low:+.4g} and {gain.interval.high:+.4g}",
+        ]
+    )
+
+
+def format_time(seconds: float) -> str:
+    """A time in UTC, to the minute."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def describe_verdict(policy: "PolicyResult") -> str:
+    """Whether a policy is better than what was logged, in words."""
+    if policy.source == "Online":
+        return "what was logged"
+    if policy.gain.verdict != "not yet":
+        return policy.describe_verdict()
+    more = policy.gain.rows_needed
+    return "not known yet" if more is None else f"not known yet; {more:,} more rows"
+
+
+def _describe(policy: "PolicyResult") -> dict[str, Cell]:
+    low, high = policy.sequence
+    level = f"{100 * (1 - policy.alpha):.3g} % interval, at any time"
+    return {
+        "policy": policy.name,
+        "value": round(policy.value.value, 4),
+        level: f"{low:.4g} to {high:.4g}",
+        "gain": "" if policy.source == "Online" else f"{policy.gain.value:+.4f}",
+        "against what was logged": describe_verdict(policy),
+        "effective rows": round(policy.diagnostics.effective_rows),
+    }
 
 
 EVALUATION_COMMANDS: tuple[Callable[..., object], ...] = (check, evaluate)

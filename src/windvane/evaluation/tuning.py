@@ -10,16 +10,16 @@ from typing import Any
 
 from windvane.beliefs.bank.settings import parse_half_life
 from windvane.errors import SettingError
-from windvane.evaluation.cluster import LOCAL, evaluate_on
 from windvane.evaluation.estimates.result import Evaluation, PolicyResult
-from windvane.evaluation.evaluator import EvaluationProgress, EvaluationSettings
+from windvane.evaluation.evaluator import LOCAL, EvaluationProgress, EvaluationSettings, evaluate_on
 from windvane.evaluation.learners.candidates import (
     Candidate,
     LearnerCandidate,
+    format_settings,
     make_fixed,
     make_learner,
+    read_settings,
 )
-from windvane.evaluation.learners.policy_text import format_settings, read_settings
 from windvane.evaluation.log_batch import Log, Period, survey_log
 
 HALF_LIVES = ("1 hour", "6 hours", "1 day", "4 days", "14 days", "90 days", "never", "auto")

@@ -36,6 +36,31 @@ gamma law truncated to [0, 1], with shape and rate ρ:
 γ is the lower incomplete gamma function. M stays below 1/α at all times with probability 1 − α,
 so s stays below the boundary, the s with log M = log(1/α).
 
+A reward model is a control variate. With rewards and predictions q̂ scaled to [0, 1], a constant
+k ≥ 0, the weight w(a) = π(a)/p(a) of each action, and q(a) = min(q̂(a), k/w(a)),
+
+    X = w (r − q(a)) + Σ_a π(a) q(a) ≥ −k,          Σ_a π(a) q(a) = Σ_a min(π(a) q̂(a), k p(a))
+    Y = (w − 1)(r − q(a)) + Σ_a (π(a) − p(a)) q(a) ≥ −(1 + max(k, 1))
+
+have the means of w r and (w − 1) r, and less variance if the model is good. The model must be known
+before the action is chosen; it may be wrong. X is the side `low` of a confidence sequence and Y the
+side `above`. The sides `high` and `below` have 1 − r and 1 − q̂ in place of r and q̂. k = 0 gives
+w r and (w − 1) r.
+
+A large k keeps more of the model, and a small k gives a tighter interval while decisions are few.
+Several are therefore used together: their sequences have the same means, and which is the narrowest
+depends on the log and on the number of decisions. Each side of sequence j has a
+supermartingale M_j that starts at 1 if the mean is m, and so has their average. It stays below 2/α
+at all times with probability 1 − α/2. The lower bound is therefore the smallest m for which
+
+    (1/J) Σ_j M_j(m) ≤ 2/α
+
+It is never much lower than the best of the J bounds, which has J/α in place of 1/α there. M_j is 0
+here if the sum lies below m, where it is at most 1.
+
+The verdict uses the bounds of the gain, so it holds although the question is asked after every
+batch. For m candidates use α/m.
+
 Waudby-Smith, Wu, Ramdas, Karampatziakis & Mineiro (2024), "Anytime-valid off-policy inference for
 contextual bandits"; Karampatziakis, Mineiro & Ramdas (2021), "Off-policy confidence sequences";
 Howard, Ramdas, McAuliffe & Sekhon (2021), "Time-uniform, nonparametric, nonasymptotic confidence
@@ -43,15 +68,18 @@ sequences".
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import gammainc, gammaln
 
-from windvane.errors import FitError
+from windvane.errors import FitError, SettingError
 from windvane.evaluation.estimates.estimators import UNIT_RANGE, RewardRange
-from windvane.types import Floats
+from windvane.evaluation.estimates.result import Gain, Interval, Verdict
+from windvane.types import Booleans, Floats, Places
 
 LOW, HIGH, ABOVE, BELOW = range(4)  # the sides
 FLOORS = np.array([0.0, 0.0, 1.0, 1.0])  # ℓ of each side
@@ -62,6 +90,9 @@ STIRLING_FROM = 16.0  # the series of the log-gamma function has all digits from
 MAX_NEWTON_STEPS = 100
 BOUNDARY_TOLERANCE = 1e-13  # relative error of the boundary
 LOG_GAMMA_RHO = float(np.log(gammainc(RHO, RHO)) + gammaln(RHO))  # log γ(ρ, ρ)
+MODEL_BOUNDS = (1.0, 5.0, 50.0)  # each k beside 0: narrowest for few, more and many decisions
+BISECTIONS = 30  # steps of the bisection of an interval, mostly shorter than 0.1
+MOST_ROWS = 1e12  # more cannot be waited for
 
 
 @dataclass(eq=False)
@@ -291,3 +322,216 @@ def _stirling_remainder(a: Floats) -> Floats:
     direct = gammaln(small) - (small - 0.5) * np.log(small) + small - math.log(2 * math.pi) / 2
     remainder: Floats = np.where(a < STIRLING_FROM, direct, series)
     return remainder
+
+
+class ActionModel(NamedTuple):
+    """What is known of all actions of n decisions before any of them is chosen.
+
+    The actions of decision i are those from starts[i] to starts[i + 1].
+    """
+
+    predictions: Floats  # (actions,) q̂, in the unit of the rewards
+    policy_probabilities: Floats  # (actions,) π
+    logged_probabilities: Floats  # (actions,) p; NaN: not logged, the decision gets no model
+    starts: Places  # (n + 1,)
+    chosen: Places  # (n,) place of the chosen action among those offered; −1: not among them
+
+    def select(self, is_selected: Booleans) -> Self:
+        """The same of some decisions; `is_selected` has one truth value a decision."""
+        if is_selected.all():
+            return self
+        counts = np.diff(self.starts)
+        actions = np.repeat(is_selected, counts)
+        starts = np.concatenate(([0], np.cumsum(counts[is_selected])))
+        return type(self)(
+            self.predictions[actions],
+            self.policy_probabilities[actions],
+            self.logged_probabilities[actions],
+            starts.astype(np.int64),
+            self.chosen[is_selected],
+        )
+
+    def average_predictions(self) -> Floats:
+        """Σ_a π(a) q̂(a) of each decision, (n,)."""
+        owners = np.repeat(np.arange(len(self.chosen)), np.diff(self.starts))
+        products = self.policy_probabilities * self.predictions
+        values: Floats = np.bincount(owners, products, len(self.chosen)).astype(np.float64)
+        return values
+
+    def pick_predictions(self) -> Floats:
+        """q̂ of the chosen action of each decision, (n,); 0 if it is not among those offered."""
+        has_chosen = self.chosen >= 0
+        picked = np.zeros(len(self.chosen))
+        picked[has_chosen] = self.predictions[(self.starts[:-1] + self.chosen)[has_chosen]]
+        return picked
+
+    def check(self, who: str, decisions: int) -> None:
+        """Refuse columns of different lengths, and predictions that are not finite."""
+        if len(self.chosen) != decisions or len(self.starts) != decisions + 1:
+            raise SettingError(
+                f"{who}: the action model must have {decisions} decisions, got {len(self.chosen)}"
+            )
+        sizes = {len(column) for column in self[:3]} | {int(self.starts[-1])}
+        if len(sizes) > 1:
+            raise SettingError(f"{who}: the columns of the action model have different lengths")
+        if not np.isfinite(self.predictions).all():
+            raise SettingError(f"{who}: the predictions of the action model must be finite")
+
+
+class SideModel(NamedTuple):
+    """The model terms of each decision for one direction, (..., n) each."""
+
+    chosen: Floats  # q of the chosen action
+    value: Floats  # Σ_a π(a) q(a)
+    logged_value: Floats  # Σ_a p(a) q(a)
+
+
+class BoundedModel(NamedTuple):
+    """The model terms of rewards r and of their complements 1 − r."""
+
+    rewards: SideModel
+    complements: SideModel
+
+    def select(self, part: slice) -> "BoundedModel":
+        """The same of some decisions."""
+        return BoundedModel(*(SideModel(*(term[..., part] for term in side)) for side in self))
+
+
+def bound_model(actions: ActionModel, rewards: RewardRange, bound: float) -> BoundedModel:
+    """Compute the model terms for one k."""
+    scaled = np.clip((actions.predictions - rewards.low) / rewards.width, 0.0, 1.0)
+    policy, logged, starts = (
+        actions.policy_probabilities,
+        actions.logged_probabilities,
+        actions.starts,
+    )
+    size = len(actions.chosen)
+    owners = np.repeat(np.arange(size), np.diff(starts))
+    is_unknown = np.isnan(logged)
+    if is_unknown.any():
+        has_unknown = np.bincount(owners, is_unknown, size) > 0
+        is_unknown = has_unknown[owners]
+        policy, logged = np.where(is_unknown, 0.0, policy), np.where(is_unknown, 0.0, logged)
+    has_chosen = actions.chosen >= 0
+    places = starts[:-1] + np.where(has_chosen, actions.chosen, 0)
+    sides = []
+    for side in (scaled, 1 - scaled):
+        kept = np.where(is_unknown, 0.0, side)  # q
+        is_limited = policy * kept > bound * logged
+        kept[is_limited] = bound * logged[is_limited] / policy[is_limited]
+        chosen = np.zeros(size)
+        chosen[has_chosen] = kept[places[has_chosen]]
+        value = np.bincount(owners, policy * kept, size).astype(np.float64)
+        logged_value = np.bincount(owners, logged * kept, size).astype(np.float64)
+        sides.append(SideModel(chosen, value, logged_value))
+    return BoundedModel(*sides)
+
+
+def make_sequence(rewards: RewardRange, bound: float) -> ConfidenceSequence:
+    """A confidence sequence for X and Y with a model that is bounded by k."""
+    floors = [bound, bound, 1 + max(bound, 1.0), 1 + max(bound, 1.0)]
+    return ConfidenceSequence(rewards, floors=np.array(floors))
+
+
+def update_with_model(
+    sequence: ConfidenceSequence,
+    rewards: Floats,  # (..., n)
+    weights: Floats,  # (..., n)
+    model: BoundedModel,
+    coefficients: Floats | None = None,
+) -> None:
+    """Add decisions, in the order of time, to a sequence of `make_sequence`."""
+    scaled = (rewards - sequence.range.low) / sequence.range.width
+    values, gains = [], []
+    for reward, side in zip((scaled, 1 - scaled), model, strict=True):
+        surprise = reward - side.chosen  # r − q
+        value = weights * surprise + side.value
+        values.append(value)
+        gains.append(value - surprise - side.logged_value)
+    sequence.update_terms((values[0], values[1], gains[0], gains[1]), weights, coefficients)
+
+
+def bound_value(
+    sequences: Sequence[ConfidenceSequence], alpha: float = 0.05
+) -> tuple[Floats, Floats]:
+    """The ends of the interval of the running mean of the value, (...,) each."""
+    sides = (_bound_below(sequences, side, alpha / 2) for side in (LOW, HIGH))
+    return sequences[0].range.unscale_value(*sides)
+
+
+def bound_gain(
+    sequences: Sequence[ConfidenceSequence], alpha: float = 0.05
+) -> tuple[Floats, Floats]:
+    """The ends of the interval of the mean gain over the logged policy, (...,) each."""
+    sides = (_bound_below(sequences, side, alpha / 2) for side in (ABOVE, BELOW))
+    return sequences[0].range.unscale_gain(*sides)
+
+
+def compute_log_wealth(
+    sequences: Sequence[ConfidenceSequence],
+    side: int,
+    mean: Floats | float,
+    factor: float = 1.0,
+) -> Floats:
+    """The logarithm of the average of M_j(mean), if there were `factor` times the decisions."""
+    logs = []
+    for each in sequences:
+        scale = each.find_scale(side)
+        deviation = factor * (each.sums[..., side] - mean * each.mass) / scale
+        variance = factor * np.maximum(each.variances[..., side], 0) / scale**2
+        wealth = log_wealth(np.maximum(deviation, 0.0), variance)
+        logs.append(np.where(deviation > 0, wealth, -np.inf))
+    total: Floats = np.logaddexp.reduce(logs, axis=0) - math.log(len(sequences))
+    return total
+
+
+def _bound_below(sequences: Sequence[ConfidenceSequence], side: int, alpha: float) -> Floats:
+    """The lower bound of the mean of one side, by bisection; −1 without decisions."""
+    if sequences[0].rows == 0 or len(sequences) == 1:
+        return sequences[0].bound_below(side, alpha)
+    share = alpha / len(sequences)
+    low = np.max([each.bound_below(side, share) for each in sequences], axis=0)
+    high = np.max([each.bound_below(side, alpha) for each in sequences], axis=0)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        is_rejected = compute_log_wealth(sequences, side, middle) >= -math.log(alpha)
+        low, high = np.where(is_rejected, middle, low), np.where(is_rejected, high, middle)
+    return np.asarray(low)
+
+
+def judge_gain(sequences: Sequence[ConfidenceSequence], value: float, alpha: float) -> Gain:
+    """Judge the gain by its interval, and estimate how many rows are still needed."""
+    low, high = (float(end) for end in bound_gain(sequences, alpha))
+    verdict: Verdict = "better" if low > 0 else "worse" if high < 0 else "not yet"
+    needed = 0 if verdict != "not yet" else estimate_rows_needed(sequences, alpha)
+    return Gain(value, Interval(low, high), verdict, needed)
+
+
+def estimate_rows_needed(sequences: Sequence[ConfidenceSequence], alpha: float) -> int | None:
+    """Estimate how many further rows lead to a verdict, if gain and variance stay as they are.
+
+    After n times as many decisions the sums are n·S and n·V, and the bound is above 0 if the
+    wealth at a gain of 0 exceeds 2/α. Return None if no number up to 10¹² is enough: the gain is
+    too close to 0. The number is an estimate from the gain so far, not a promise.
+    """
+    rows = sequences[0].rows
+    if rows == 0:
+        return None
+    factors = [_find_factor(sequences, side, alpha) for side in (ABOVE, BELOW)]
+    reachable = [factor for factor in factors if factor is not None]
+    return max(1, math.ceil((min(reachable) - 1) * rows)) if reachable else None
+
+
+def _find_factor(sequences: Sequence[ConfidenceSequence], side: int, alpha: float) -> float | None:
+    """How many times as many decisions bring the bound of one side above 0."""
+
+    def is_enough(factor: float) -> bool:
+        return bool(compute_log_wealth(sequences, side, 0.0, factor) > math.log(2 / alpha))
+
+    least, most = 1.0, MOST_ROWS / sequences[0].rows
+    if not is_enough(most):
+        return None
+    while most > least * (1 + 1e-6):  # the wealth grows with the factor once it is above 1
+        middle = math.sqrt(least * most)
+        least, most = (least, middle) if is_enough(middle) else (middle, most)
+    return most

@@ -7,32 +7,30 @@ from copy import copy
 import numpy as np
 
 from windvane.errors import RewardError, SettingError
-from windvane.evaluation.estimates.bounded_model import (
+from windvane.evaluation.estimates.confidence_sequence import (
     MODEL_BOUNDS,
     ActionModel,
+    ConfidenceSequence,
     bound_model,
+    bound_value,
+    judge_gain,
     make_sequence,
     update_with_model,
 )
-from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence
-from windvane.evaluation.estimates.cressie_read import (
-    CressieReadSums,
-    WeightRange,
-    bound_cressie_read,
-    estimate_cressie_read,
-)
-from windvane.evaluation.estimates.diagnostics import TrustSums, diagnose, warn
 from windvane.evaluation.estimates.estimators import (
     DR,
     MODEL_FREE_NAMES,
     MODEL_NAMES,
+    CressieReadSums,
     RewardRange,
     ValueSums,
+    WeightRange,
+    bound_cressie_read,
+    estimate_cressie_read,
     estimate_gain,
     estimate_values,
     normal_quantile,
 )
-from windvane.evaluation.estimates.joint_bounds import bound_value, judge_gain
 from windvane.evaluation.estimates.recent_value import RecentSums
 from windvane.evaluation.estimates.result import (
     Estimate,
@@ -40,6 +38,9 @@ from windvane.evaluation.estimates.result import (
     PolicyResult,
     RecentValue,
     Replay,
+    TrustSums,
+    diagnose,
+    warn,
 )
 from windvane.evaluation.estimates.value_series import SeriesBuilder, number_or_none
 from windvane.types import Booleans, Floats

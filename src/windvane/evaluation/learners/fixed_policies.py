@@ -7,7 +7,7 @@ import numpy as np
 
 from windvane.beliefs.bank.feature_parts import pick_action
 from windvane.errors import SettingError
-from windvane.evaluation.estimates.bounded_model import ActionModel
+from windvane.evaluation.estimates.confidence_sequence import ActionModel
 from windvane.evaluation.learners.candidates import FixedCandidate
 from windvane.evaluation.learners.feature_blocks import FeatureBlock
 from windvane.evaluation.log_batch import LogBatch

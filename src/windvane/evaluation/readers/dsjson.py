@@ -30,13 +30,14 @@ import msgspec
 
 from windvane.errors import FileError
 from windvane.evaluation.log_batch import DecisionFeatures, LoggedAction
-from windvane.evaluation.readers.file_log import FilePart
-from windvane.evaluation.readers.rows import APPRENTICE, NEVER_ACTIVATED, ORPHAN_REWARDS, RowReport
-from windvane.evaluation.readers.text_files import (
+from windvane.evaluation.readers.file_log import FilePart, Line, LineStream
+from windvane.evaluation.readers.rows import (
+    APPRENTICE,
+    NEVER_ACTIVATED,
+    ORPHAN_REWARDS,
     BatchBuilder,
-    Line,
-    LineStream,
     LogRow,
+    RowReport,
     parse_time,
 )
 

@@ -1,17 +1,18 @@
 """`open_log`: a log in files of one format, which is found by their bytes, in the order of time."""
 
 import glob
+import gzip
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from windvane.errors import FileError, SettingError
 from windvane.evaluation.log_batch import BadRow, LogBatch
 from windvane.evaluation.readers.rows import RowReport, check_rows
-from windvane.evaluation.readers.text_files import read_start
 
 BATCH_ROWS = 20_000
 FITTED_WARNING = (
@@ -30,6 +31,76 @@ FORMATS = {
 TEXT_FORMATS = ("dsjson", "vw")  # read without polars
 TABLES = ("csv", "parquet")
 TABLE_ENDINGS = (".csv", ".tsv")
+ITEM_FILE = "item_context.csv"  # of the Open Bandit Dataset, beside its log
+PARQUET_MAGIC = b"PAR1"
+GZIP_MAGIC = b"\x1f\x8b"
+MAX_LINE_BYTES = 16 * 2**20  # a longer line is a bad row
+BUFFER_BYTES = 2**18
+
+
+class Line(NamedTuple):
+    """A line without its end."""
+
+    number: int  # from 1
+    text: bytes
+
+
+class LineStream:
+    """The lines of a file; `share` is how much of the file was read."""
+
+    def __init__(self, path: Path, report: RowReport) -> None:
+        self.path = path
+        self.report = report
+        self.share = 0.0
+
+    def __iter__(self) -> Iterator[Line]:
+        number = 0
+        try:
+            size = max(self.path.stat().st_size, 1)
+            with self.path.open("rb", buffering=BUFFER_BYTES) as file, _decompress(file) as stream:
+                while text := stream.readline(MAX_LINE_BYTES):
+                    number += 1
+                    if len(text) == MAX_LINE_BYTES and not text.endswith(b"\n"):
+                        self._skip_line(stream, number)
+                        continue
+                    if number % 256 == 1:
+                        self.share = min(file.tell() / size, 1.0)
+                    yield Line(number, text.rstrip(b"\r\n"))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            reason = f"the compressed file is damaged after this line ({error})"
+            self.report.refuse(str(self.path), number, reason)
+        except OSError as error:
+            raise FileError(f"{self.path}: the file cannot be read ({error.strerror})") from None
+        self.share = 1.0
+
+    def _skip_line(self, stream: BinaryIO, number: int) -> None:
+        while (rest := stream.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+            pass
+        reason = f"a line must have at most {MAX_LINE_BYTES} bytes"
+        self.report.refuse(str(self.path), number, reason)
+
+
+def read_start(path: Path, size: int = 2**16) -> bytes:
+    """Read the first bytes of a file, after decompression."""
+    try:
+        with path.open("rb") as file, _decompress(file) as stream:
+            return stream.read(size)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise FileError(f"{path}: the compressed file is damaged at its beginning") from None
+    except OSError as error:
+        raise FileError(f"{path}: the file cannot be read ({error.strerror})") from None
+
+
+def _decompress(file: BinaryIO) -> BinaryIO:
+    """Give the content of a file; gzip is known by its first two bytes."""
+    magic = file.read(2)
+    file.seek(0)
+    return gzip.GzipFile(fileobj=file) if magic == GZIP_MAGIC else file  # type: ignore[return-value]
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is a Parquet file."""
+    return read_start(path, len(PARQUET_MAGIC)) == PARQUET_MAGIC
 
 
 class FilePart(NamedTuple):
@@ -234,13 +305,13 @@ def open_log(
 
 def _find_format(path: Path, columns: Mapping[str, str] | None) -> str:
     """Find the format of a file by its first bytes, its columns and its ending."""
-    from windvane.evaluation.readers.frames import is_parquet, read_columns
-    from windvane.evaluation.readers.open_bandit import is_open_bandit
     from windvane.evaluation.readers.vw_text import looks_like_vw
-    from windvane.evaluation.readers.windvane_parquet import is_windvane_export
 
     if is_parquet(path):
         _require_polars(path)
+        from windvane.evaluation.readers.frames import read_columns
+        from windvane.evaluation.readers.windvane_parquet import is_windvane_export
+
         is_own = is_windvane_export(list(read_columns(path))) and not columns
         return "windvane" if is_own else "parquet"
     start = read_start(path)
@@ -248,6 +319,9 @@ def _find_format(path: Path, columns: Mapping[str, str] | None) -> str:
         return "dsjson"
     if path.name.removesuffix(".gz").endswith(TABLE_ENDINGS) or columns:
         _require_polars(path)
+        from windvane.evaluation.readers.frames import read_columns
+        from windvane.evaluation.readers.table import is_open_bandit
+
         return "obd" if is_open_bandit(list(read_columns(path))) and not columns else "csv"
     if looks_like_vw(start):
         return "vw"
@@ -276,7 +350,7 @@ def _make_reader(name: str, files: Sequence[Path], columns: Mapping[str, str] | 
 
         return VwTextReader(files)
     if name == "obd":
-        from windvane.evaluation.readers.open_bandit import OpenBanditReader
+        from windvane.evaluation.readers.table import OpenBanditReader
 
         return OpenBanditReader(files)
     from windvane.evaluation.readers.table import TableReader
@@ -286,8 +360,6 @@ def _make_reader(name: str, files: Sequence[Path], columns: Mapping[str, str] | 
 
 def _leave_out_items(files: list[Path]) -> list[Path]:
     """Leave out the file of the Open Bandit Dataset that describes its items."""
-    from windvane.evaluation.readers.open_bandit import ITEM_FILE
-
     logs = [file for file in files if file.name != ITEM_FILE]
     return logs or files
 

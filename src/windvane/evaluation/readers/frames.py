@@ -10,23 +10,20 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 
 from windvane.errors import FileError, SettingError
+from windvane.evaluation.readers.file_log import Line, LineStream, is_parquet
 from windvane.evaluation.readers.rows import RowReport
-from windvane.evaluation.readers.text_files import Line, LineStream, read_start
 from windvane.types import Booleans, Floats, Places
-
-if TYPE_CHECKING:
-    import polars as pl
 
 MICROSECONDS_PER_SECOND = 1e6
 SEPARATORS = ",\t;"
 MAX_RECORD_LINES = 100  # a longer record has a quote that is not closed
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-PARQUET_MAGIC = b"PAR1"
 TYPES_FROM_ROWS = 10_000  # first rows of a CSV file
 NEARLY_ALL = 0.99  # share of a column's values that fit its type; other rows are bad
 
@@ -34,8 +31,6 @@ NEARLY_ALL = 0.99  # share of a column's values that fit its type; other rows ar
 @contextmanager
 def explain_polars_errors(path: Path) -> Iterator[None]:
     """Raise what polars finds wrong with a file as a FileError of one line."""
-    import polars as pl
-
     try:
         yield
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -43,55 +38,43 @@ def explain_polars_errors(path: Path) -> Iterator[None]:
         raise FileError(f"{path}: the file cannot be read ({reason})") from None
 
 
-def read_parquet_schema(path: Path) -> "pl.Schema":
+def read_parquet_schema(path: Path) -> pl.Schema:
     """Read the names and types of the columns of a file."""
-    import polars as pl
-
     with explain_polars_errors(path):
         return pl.scan_parquet(path).collect_schema()
 
 
 def count_parquet_rows(path: Path) -> int:
     """Count the rows of a file, from its metadata."""
-    import polars as pl
-
     with explain_polars_errors(path):
         return int(pl.scan_parquet(path).select(pl.len()).collect().item())
 
 
-def read_parquet_slice(path: Path, names: Sequence[str], first: int, count: int) -> "pl.DataFrame":
+def read_parquet_slice(path: Path, names: Sequence[str], first: int, count: int) -> pl.DataFrame:
     """Read some rows of some columns; only the row groups concerned are read."""
-    import polars as pl
-
     with explain_polars_errors(path):
         return pl.scan_parquet(path).slice(first, count).select(names).collect()
 
 
-def to_floats(column: "pl.Series") -> Floats:
+def to_floats(column: pl.Series) -> Floats:
     """A column of numbers; null is NaN."""
-    import polars as pl
-
     return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
 
-def to_seconds(column: "pl.Series") -> Floats:
+def to_seconds(column: pl.Series) -> Floats:
     """A column of times as seconds since 1970; null is NaN."""
-    import polars as pl
-
     microseconds = column.dt.timestamp("us").cast(pl.Float64)
     return to_floats(microseconds / MICROSECONDS_PER_SECOND)
 
 
-def to_booleans(frame: "pl.DataFrame", name: str | None) -> Booleans:
+def to_booleans(frame: pl.DataFrame, name: str | None) -> Booleans:
     """A column of booleans; null is false, and so is a column that does not exist."""
-    import polars as pl
-
     if name is None or name not in frame.columns:
         return np.zeros(len(frame), np.bool_)
     return frame[name].cast(pl.Boolean).fill_null(False).to_numpy()
 
 
-def flatten_lists(column: "pl.Series") -> tuple[Floats, Places]:
+def flatten_lists(column: pl.Series) -> tuple[Floats, Places]:
     """All numbers of a column of lists, and how many each row has; null is NaN, or no numbers."""
     counts = column.list.len().fill_null(0).to_numpy().astype(np.int64)
     flat = column.filter(column.list.len() > 0).explode()
@@ -101,7 +84,7 @@ def flatten_lists(column: "pl.Series") -> tuple[Floats, Places]:
 class CsvFrame(NamedTuple):
     """Rows of a file."""
 
-    frame: "pl.DataFrame"  # texts only
+    frame: pl.DataFrame  # texts only
     lines: list[int]  # the line of each row
     share: float  # of the file, read so far
 
@@ -183,10 +166,8 @@ def _make_frame(
 
 def _parse_plain(
     path: Path, header: Header, records: Sequence[Record], report: RowReport
-) -> tuple["pl.DataFrame", list[int]]:
+) -> tuple[pl.DataFrame, list[int]]:
     """Parse rows without quotes."""
-    import polars as pl
-
     separator = header.separator.encode()
     expected = len(header.names) - 1
     good = []
@@ -214,10 +195,8 @@ def _parse_plain(
 
 def _parse_quoted(
     path: Path, header: Header, records: Sequence[Record], report: RowReport
-) -> tuple["pl.DataFrame", list[int]]:
+) -> tuple[pl.DataFrame, list[int]]:
     """Parse rows of which some have quotes."""
-    import polars as pl
-
     rows, lines = [], []
     for record in records:
         try:
@@ -256,17 +235,12 @@ def _is_text(line: bytes) -> bool:
 class TableFrame(NamedTuple):
     """Rows of a file."""
 
-    frame: "pl.DataFrame"
+    frame: pl.DataFrame
     lines: Places
     share: float  # of the file, read so far
 
 
-def is_parquet(path: Path) -> bool:
-    """Whether a file is a Parquet file."""
-    return read_start(path, len(PARQUET_MAGIC)) == PARQUET_MAGIC
-
-
-def read_columns(path: Path) -> "dict[str, pl.DataType]":
+def read_columns(path: Path) -> dict[str, pl.DataType]:
     """Read the names and types of the columns; those of a CSV file follow from its first rows."""
 
     if is_parquet(path):
@@ -275,10 +249,8 @@ def read_columns(path: Path) -> "dict[str, pl.DataType]":
     return {name: _find_type(first.frame[name]) for name in first.frame.columns}
 
 
-def _find_type(column: "pl.Series") -> "pl.DataType":
+def _find_type(column: pl.Series) -> pl.DataType:
     """The type of a column of texts: numbers or booleans if nearly all of its values are."""
-    import polars as pl
-
     texts = column.drop_nulls().str.strip_chars()
     least = NEARLY_ALL * len(texts)
     if not len(texts):

@@ -4,20 +4,28 @@ If no column has the offered actions, every row offers all actions that the file
 has probabilities, they are estimated: rate(a) is the share of the rows offering a in which a was
 chosen, and π(a) = rate(a) / Σ_b rate(b) over the offered actions b. Both need a first pass over the
 files.
+
+The Open Bandit Dataset: CSV files with item_id, position, click and propensity_score.
+
+A row is a decision for one position. The position and the user features are its context. The
+features of an item come from the file `item_context.csv` beside the log, if there is one, and from
+the affinity of the user to the item.
 """
 
+import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import polars as pl
 
 from windvane.errors import FeatureError, SettingError
 from windvane.evaluation.log_batch import DecisionFeatures, LogBatch, LoggedAction
 from windvane.evaluation.readers.column_mapping import ColumnMapping, map_columns
-from windvane.evaluation.readers.file_log import FilePart
+from windvane.evaluation.readers.file_log import ITEM_FILE, FilePart
 from windvane.evaluation.readers.frames import (
     flatten_lists,
     iterate_frames,
@@ -25,12 +33,8 @@ from windvane.evaluation.readers.frames import (
     to_booleans,
     to_floats,
 )
-from windvane.evaluation.readers.rows import RowReport
-from windvane.evaluation.readers.text_files import parse_time
+from windvane.evaluation.readers.rows import RowReport, parse_time
 from windvane.types import Booleans, Floats, Places
-
-if TYPE_CHECKING:
-    import polars as pl
 
 NULL_NUMBERS = ("NA", "null", "NULL", "None", "NaN", "nan")
 TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -41,18 +45,27 @@ FIRST_PASS_ROWS = 20_000
 MAX_SEEN_ACTIONS = 10_000
 MAX_BATCH_ACTIONS = 2_000_000  # actions of all rows of a batch
 ReadFeatures = Callable[[int], DecisionFeatures]
+COLUMNS = {
+    "action": "item_id",
+    "reward": "click",
+    "probability": "propensity_score",
+    "time": "timestamp",
+    "context": "position:text;user_feature_*:text",
+}
+AFFINITY = "user-item_affinity_"  # followed by the id of the item
+ITEM_FEATURE = "item_feature_"
 
 
 class TableRows:
     """Rows of a table that get the types of a log column by column."""
 
-    def __init__(self, path: Path, frame: "pl.DataFrame", lines: Places, report: RowReport) -> None:
+    def __init__(self, path: Path, frame: pl.DataFrame, lines: Places, report: RowReport) -> None:
         self.path = path
         self.frame = frame
         self.lines = lines
         self.report = report
 
-    def refuse(self, is_bad: "pl.Series", describe: Callable[[int], str]) -> None:
+    def refuse(self, is_bad: pl.Series, describe: Callable[[int], str]) -> None:
         """Report rows and leave them out; `describe` gives the reason for a row."""
         marks = is_bad.fill_null(False).to_numpy()
         if not marks.any():
@@ -62,7 +75,7 @@ class TableRows:
         self.frame = self.frame.filter(~is_bad.fill_null(False))
         self.lines = self.lines[~marks]
 
-    def replace(self, key: str, name: str, column: "pl.Series", demand: str) -> None:
+    def replace(self, key: str, name: str, column: pl.Series, demand: str) -> None:
         """Put a converted column in its place; rows in which only it is null are refused."""
         before = self.frame[name]
         self.frame = self.frame.with_columns(column.alias(name))
@@ -73,8 +86,6 @@ class TableRows:
 
     def convert_numbers(self, key: str, name: str, is_required: bool = False) -> None:
         """Convert a column to 64-bit floats; NaN becomes null."""
-        import polars as pl
-
         column = self.frame[name]
         if column.dtype == pl.String:
             column = column.str.strip_chars()
@@ -95,14 +106,10 @@ class TableRows:
 
     def convert_texts(self, key: str, name: str) -> None:
         """Convert a column to texts."""
-        import polars as pl
-
         self.replace(key, name, self.frame[name].cast(pl.String, strict=False), "a text")
 
     def convert_booleans(self, key: str, name: str) -> None:
         """Convert a column to booleans."""
-        import polars as pl
-
         column = self.frame[name]
         if column.dtype == pl.String:
             lower = column.str.to_lowercase()
@@ -113,8 +120,6 @@ class TableRows:
 
     def convert_times(self, name: str, seconds_per_unit: float) -> None:
         """Convert a column to seconds since 1970."""
-        import polars as pl
-
         column = self.frame[name]
         if column.dtype == pl.Date:
             column = column.cast(pl.Datetime("us"))
@@ -137,8 +142,6 @@ class TableRows:
 
     def convert_lists(self, key: str, name: str, are_numbers: bool) -> None:
         """Convert a column to lists of numbers, or of texts; a text is read as JSON."""
-        import polars as pl
-
         inner = pl.Float64() if are_numbers else pl.String()
         column = self.frame[name]
         if column.dtype == pl.String:
@@ -154,7 +157,7 @@ class TableRows:
 
 
 def convert_columns(
-    rows: TableRows, mapping: ColumnMapping, kinds: "Mapping[str, pl.DataType]"
+    rows: TableRows, mapping: ColumnMapping, kinds: Mapping[str, pl.DataType]
 ) -> None:
     """Convert all mapped columns; `kinds` are the types of the columns with features."""
     rows.convert_texts("action", mapping.action)
@@ -184,19 +187,13 @@ def convert_columns(
         _convert_feature(rows, name, kinds[name])
 
 
-def _convert_feature(rows: TableRows, name: str, kind: "pl.DataType") -> None:
+def _convert_feature(rows: TableRows, name: str, kind: pl.DataType) -> None:
     if kind.is_numeric():
         rows.convert_numbers("context", name)
-    elif kind.is_(_boolean()):
+    elif kind == pl.Boolean():
         rows.convert_booleans("context", name)
     elif not kind.is_nested():
         rows.convert_texts("context", name)
-
-
-def _boolean() -> "pl.DataType":
-    import polars as pl
-
-    return pl.Boolean()
 
 
 def _parse_time(text: str | None) -> float | None:
@@ -220,7 +217,7 @@ class Offers(NamedTuple):
 
     starts: Places  # (n + 1,)
     chosen: Places  # (n,)
-    flat_ids: "pl.Series"  # of all actions of all rows
+    flat_ids: pl.Series  # of all actions of all rows
 
     def list_ids(self, row: int) -> list[str]:
         """The ids of the actions of a row."""
@@ -239,8 +236,6 @@ def find_offers(rows: TableRows, mapping: ColumnMapping, ids: Sequence[str]) -> 
     chosen = _find_chosen(rows.frame[mapping.action], counts, flat_ids)
     is_missing = chosen < 0
     if is_missing.any():
-        import polars as pl
-
         actions = rows.frame[mapping.action]
         rows.refuse(
             pl.Series(is_missing),
@@ -268,9 +263,7 @@ def _refuse_wrong_sizes(rows: TableRows, mapping: ColumnMapping) -> None:
         )
 
 
-def _count_offers(frame: "pl.DataFrame", mapping: ColumnMapping) -> "pl.Series":
-    import polars as pl
-
+def _count_offers(frame: pl.DataFrame, mapping: ColumnMapping) -> pl.Series:
     if mapping.actions:
         return frame[mapping.actions].list.len()
     if mapping.count:
@@ -281,10 +274,8 @@ def _count_offers(frame: "pl.DataFrame", mapping: ColumnMapping) -> "pl.Series":
 
 def _list_offers(
     rows: TableRows, mapping: ColumnMapping, ids: Sequence[str]
-) -> tuple[Places, "pl.Series"]:
+) -> tuple[Places, pl.Series]:
     """How many actions each row offers, and the ids of all of them."""
-    import polars as pl
-
     frame = rows.frame
     if ids:
         places = np.tile(np.arange(len(ids)), len(frame))
@@ -298,7 +289,7 @@ def _list_offers(
     return counts, pl.Series(places).cast(pl.String())
 
 
-def _find_chosen(actions: "pl.Series", counts: Places, flat_ids: "pl.Series") -> Places:
+def _find_chosen(actions: pl.Series, counts: Places, flat_ids: pl.Series) -> Places:
     """The place of each row's action among those offered; −1: it was not offered."""
     rows = np.repeat(np.arange(len(counts)), counts)
     starts = np.concatenate([[0], np.cumsum(counts)])
@@ -310,7 +301,7 @@ def _find_chosen(actions: "pl.Series", counts: Places, flat_ids: "pl.Series") ->
 
 
 def find_probabilities(
-    frame: "pl.DataFrame", mapping: ColumnMapping, offers: Offers, rates: Mapping[str, float]
+    frame: pl.DataFrame, mapping: ColumnMapping, offers: Offers, rates: Mapping[str, float]
 ) -> Floats:
     """The probabilities of all actions of all rows; NaN: not logged.
 
@@ -325,8 +316,6 @@ def find_probabilities(
         probabilities = np.full(offers.starts[-1], np.nan)
         probabilities[offers.starts[:-1] + offers.chosen] = to_floats(frame[mapping.probability])
         return probabilities
-    import polars as pl
-
     flat = offers.flat_ids.replace_strict(
         dict(rates) or {"": 0.0}, default=0.0, return_dtype=pl.Float64()
     ).to_numpy()
@@ -335,7 +324,7 @@ def find_probabilities(
     return shares
 
 
-def find_eligible(frame: "pl.DataFrame", mapping: ColumnMapping, offers: Offers) -> Booleans:
+def find_eligible(frame: pl.DataFrame, mapping: ColumnMapping, offers: Offers) -> Booleans:
     """Which of all actions of all rows were not excluded."""
     is_eligible = np.ones(offers.starts[-1], np.bool_)
     if mapping.excluded:
@@ -362,7 +351,7 @@ class TableReader:
         self.paths = list(paths)
         self.kinds = read_columns(self.paths[0])
         self.mapping = self.map(columns)
-        self.kinds |= {name: _text() for name in self.mapping.texts}
+        self.kinds |= {name: pl.String() for name in self.mapping.texts}
         self.has_times = self.mapping.time is not None
         self.has_fitted_probabilities = not self.mapping.has_probabilities
         numbered = map(str, range(self.mapping.fixed_count))
@@ -393,7 +382,7 @@ class TableReader:
             offers = find_offers(rows, self.mapping, self.ids)
             yield FilePart(self._make_batch(path, rows, offers), share)
 
-    def make_feature_reader(self, frame: "pl.DataFrame", offers: Offers) -> ReadFeatures | None:
+    def make_feature_reader(self, frame: pl.DataFrame, offers: Offers) -> ReadFeatures | None:
         """Make what reads the features of a row; None if the table has no features."""
         if not self.mapping.context and not self.mapping.context_json:
             return None
@@ -452,7 +441,7 @@ class TableReader:
 class TableFeatures:
     """The features of the rows of a frame."""
 
-    def __init__(self, frame: "pl.DataFrame", mapping: ColumnMapping, offers: Offers) -> None:
+    def __init__(self, frame: pl.DataFrame, mapping: ColumnMapping, offers: Offers) -> None:
         self._frame = frame.select(mapping.context)
         self._texts = frame[mapping.context_json] if mapping.context_json else None
         self._offers = offers
@@ -485,11 +474,62 @@ def sort_ids(ids: Iterator[str] | Mapping[str, int]) -> list[str]:
     return sorted(texts)
 
 
-def _count_values(column: "pl.Series") -> dict[str, int]:
+def _count_values(column: pl.Series) -> dict[str, int]:
     return dict(column.drop_nulls().value_counts().iter_rows())
 
 
-def _text() -> "pl.DataType":
-    import polars as pl
+def is_open_bandit(names: Sequence[str]) -> bool:
+    """Whether a table with these columns is of the Open Bandit Dataset."""
+    return {"timestamp", "item_id", "position", "click", "propensity_score"} <= set(names)
 
-    return pl.String()
+
+class OpenBanditReader(TableReader):
+    """Reads files of the Open Bandit Dataset."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        super().__init__(paths, None)
+        self.items = read_items(self.paths[0].with_name(ITEM_FILE))
+        self.affinities = {
+            name.removeprefix(AFFINITY): name for name in self.kinds if name.startswith(AFFINITY)
+        }
+        self.ids = list(self.items) or list(self.affinities)
+
+    def map(self, columns: Mapping[str, str] | None) -> ColumnMapping:
+        """Map the columns of the data set."""
+        names = list(self.kinds)
+        if not is_open_bandit(names):
+            raise SettingError("open_log: a file of format obd must have the columns of the data")
+        context = COLUMNS["context"]
+        if any(name.startswith(AFFINITY) for name in names):
+            context += f";{AFFINITY}*"
+        return map_columns(COLUMNS | {"context": context}, names)
+
+    def make_feature_reader(self, frame: pl.DataFrame, offers: Offers) -> ReadFeatures:
+        """Make what reads the features of a row."""
+        table = TableFeatures(frame, self.mapping, offers)
+
+        def read(row: int) -> DecisionFeatures:
+            (context,) = table.read_context(row)
+            affinities = {id_: context.pop(name, None) for id_, name in self.affinities.items()}
+            actions = [
+                LoggedAction(id_, [self.items.get(id_, {}), {"affinity": affinities.get(id_)}])
+                for id_ in self.ids
+            ]
+            return DecisionFeatures([context], actions)
+
+        return read
+
+
+def read_items(path: Path) -> dict[str, dict[str, object]]:
+    """Read the features of the items; item_feature_0 is a number, the others are texts."""
+    if not path.exists():
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
+        return {
+            row["item_id"]: {
+                name: float(text) if name == f"{ITEM_FEATURE}0" else text
+                for name, text in row.items()
+                if name.startswith(ITEM_FEATURE)
+            }
+            for row in csv.DictReader(file)
+        }

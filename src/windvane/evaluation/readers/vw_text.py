@@ -26,15 +26,8 @@ from typing import NamedTuple, cast
 
 from windvane.errors import FileError
 from windvane.evaluation.log_batch import DecisionFeatures, LoggedAction
-from windvane.evaluation.readers.file_log import FilePart
-from windvane.evaluation.readers.rows import RowReport
-from windvane.evaluation.readers.text_files import (
-    BatchBuilder,
-    Line,
-    LineStream,
-    LogRow,
-    read_start,
-)
+from windvane.evaluation.readers.file_log import FilePart, Line, LineStream, read_start
+from windvane.evaluation.readers.rows import BatchBuilder, LogRow, RowReport
 
 NAN = float("nan")
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"

@@ -7,10 +7,10 @@ the whole batch.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+import polars as pl
 
 from windvane.errors import FeatureError, FileError
 from windvane.evaluation.log_batch import DecisionFeatures, LogBatch, LoggedAction
@@ -27,9 +27,6 @@ from windvane.evaluation.readers.frames import (
 )
 from windvane.evaluation.readers.rows import NEVER_ACTIVATED, RowReport, select_rows
 from windvane.types import Booleans, Places
-
-if TYPE_CHECKING:
-    import polars as pl
 
 NEWEST_SCHEMA_VERSION = 1
 REQUIRED = ("event_id", "time", "chosen", "probabilities", "reward")
@@ -103,7 +100,7 @@ def _join_actions(ids: Sequence[str], sent: object) -> list[LoggedAction]:
     return [LoggedAction(id_, features.get(id_, [])) for id_ in ids]
 
 
-def _check_version(path: Path, frame: "pl.DataFrame") -> None:
+def _check_version(path: Path, frame: pl.DataFrame) -> None:
     if "schema_version" in frame.columns and len(frame):
         newest = frame["schema_version"].max()
         if isinstance(newest, int) and newest > NEWEST_SCHEMA_VERSION:
@@ -113,7 +110,7 @@ def _check_version(path: Path, frame: "pl.DataFrame") -> None:
             )
 
 
-def _make_batch(path: Path, frame: "pl.DataFrame", first: int, has_features: bool) -> LogBatch:
+def _make_batch(path: Path, frame: pl.DataFrame, first: int, has_features: bool) -> LogBatch:
     probabilities, counts = flatten_lists(frame["probabilities"])
     starts = np.concatenate([[0], np.cumsum(counts)])
     return LogBatch(
@@ -133,7 +130,7 @@ def _make_batch(path: Path, frame: "pl.DataFrame", first: int, has_features: boo
     )
 
 
-def _find_eligible(frame: "pl.DataFrame", starts: Places) -> Booleans:
+def _find_eligible(frame: pl.DataFrame, starts: Places) -> Booleans:
     """Which actions of all rows were not excluded."""
     is_eligible = np.ones(starts[-1], np.bool_)
     if "excluded" not in frame.columns:
@@ -147,7 +144,7 @@ def _find_eligible(frame: "pl.DataFrame", starts: Places) -> Booleans:
     return is_eligible
 
 
-def _drop_not_activated(batch: LogBatch, frame: "pl.DataFrame", report: RowReport) -> LogBatch:
+def _drop_not_activated(batch: LogBatch, frame: pl.DataFrame, report: RowReport) -> LogBatch:
     """Leave out deferred decisions that were not activated: nobody saw them."""
     if "deferred" not in frame.columns or "activated" not in frame.columns:
         return batch

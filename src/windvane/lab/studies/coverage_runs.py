@@ -7,21 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane.evaluation.estimates.bounded_model import (
+from windvane.evaluation.estimates.confidence_sequence import (
     MODEL_BOUNDS,
     ActionModel,
     BoundedModel,
+    ConfidenceSequence,
     SideModel,
+    bound_gain,
     bound_model,
+    bound_value,
     make_sequence,
     update_with_model,
-)
-from windvane.evaluation.estimates.confidence_sequence import ConfidenceSequence
-from windvane.evaluation.estimates.cressie_read import (
-    CressieReadSums,
-    WeightRange,
-    bound_cressie_read,
-    estimate_cressie_read,
 )
 from windvane.evaluation.estimates.estimators import (
     DM,
@@ -30,11 +26,14 @@ from windvane.evaluation.estimates.estimators import (
     SNDR,
     SNIPS,
     UNIT_RANGE,
+    CressieReadSums,
     ValueSums,
+    WeightRange,
+    bound_cressie_read,
+    estimate_cressie_read,
     estimate_values,
     normal_quantile,
 )
-from windvane.evaluation.estimates.joint_bounds import bound_gain, bound_value
 from windvane.evaluation.estimates.recent_value import RecentSums
 from windvane.lab.engines.decision_log import DecisionLog, log_decisions
 from windvane.lab.engines.game import Player

@@ -5,8 +5,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from windvane.errors import SettingError
-from windvane.evaluation.learners.candidates import Candidate, FixedCandidate, wrap_object
-from windvane.evaluation.learners.policy_text import read_candidate
+from windvane.evaluation.learners.candidates import (
+    Candidate,
+    FixedCandidate,
+    read_candidate,
+    wrap_object,
+)
 from windvane.service.errors import EvaluationError, LoopSettingsError
 from windvane.service.evaluations.policy_text import format_policy, read_policy
 from windvane.service.evaluations.records import CustomPolicy, EvaluationContract

@@ -5,7 +5,7 @@ would change the learner is refused, because there is nothing here that it could
 """
 
 from windvane.errors import SettingError
-from windvane.evaluation.learners.policy_text import format_settings, read_number, read_settings
+from windvane.evaluation.learners.candidates import format_settings, read_number, read_settings
 from windvane.service.loops.settings import LoopSettings
 
 PROBLEM_FLAGS = ("--cb_explore_adf", "--ccb_explore_adf", "--cb_adf", "--dsjson")

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from windvane.errors import WindvaneError
-from windvane.evaluation.estimates.diagnostics import Z_LIMIT, warn
-from windvane.evaluation.estimates.result import PolicyResult
+from windvane.evaluation.estimates.result import Z_LIMIT, PolicyResult, warn
 from windvane.evaluation.estimates.value_series import INTERVAL_MINUTES, ValueSeries
 from windvane.evaluation.evaluator import EvaluationProgress, evaluate
 from windvane.service.evaluations.compared_policies import ComparedPolicy, list_policies

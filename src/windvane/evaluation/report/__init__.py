@@ -1,1 +1,0 @@
-"""Report: an evaluation as tables, sentences and a figure."""
