@@ -16,11 +16,11 @@ from faults.outcome import Outcome
 from faults.stage import Site
 from faults.traffic import LOOPS, EventKey, Visitor
 from server_process import BASE, Client, Server
-from windvane.service.store.answers import get_answer
+from store_helpers import list_decisions
 from windvane.service.store.database import resolve_url
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import LogReader
-from windvane.service.store.rows import DecisionRow, Lesson, RewardRow, SettingsChange
+from windvane.service.store.rows import DecisionRow, Lesson, RewardRow, SettingsChange, get_answer
 
 DURABLE = "acknowledged is durable"
 ONCE = "learned once"
@@ -152,9 +152,7 @@ def check_beliefs(outcome: Outcome, site: Site, server: Server) -> None:
 
 def read_loop_log(log: LogReader, loop: int, events: set[str]) -> LoopLog:
     """Read all rows of a loop, with the rewards of these events."""
-    decisions = {
-        row.decision.event_id: row.decision for rows in log.iterate_decisions(loop) for row in rows
-    }
+    decisions = {decision.event_id: decision for decision in list_decisions(log, loop)}
     lessons: dict[int, list[Lesson]] = defaultdict(list)
     for batch in log.iterate_lessons(loop):
         for lesson in batch:

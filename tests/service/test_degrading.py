@@ -15,15 +15,14 @@ import pytest
 from starlette.testclient import TestClient
 
 from server_process import BASE, Answer, Client, Nursery, Server, wait_for_health
-from store_helpers import TERMS, create_loop, make_decision, put_reward
+from store_helpers import TERMS, create_loop, list_decisions, make_decision, put_reward
 from windvane.beliefs.bank.lesson_codec import decode_lesson
 from windvane.learner import Learner
 from windvane.service import app
 from windvane.service.app import create_app
 from windvane.service.loops import maintenance, service
-from windvane.service.store.answers import get_answer
 from windvane.service.store.log import Store
-from windvane.service.store.rows import Lesson
+from windvane.service.store.rows import Lesson, get_answer
 from windvane.service.store.writer import writer_client
 from windvane.service.store.writer.decision_operations import PutDecision, Withdraw
 
@@ -122,11 +121,7 @@ def read_lessons(data: Path) -> dict[str, list[Lesson]]:
     with Store(data) as store:
         loop = store.find_loop("default")
         assert loop is not None
-        names = {
-            row.decision.id: row.decision.event_id
-            for rows in store.iterate_decisions(loop.id)
-            for row in rows
-        }
+        names = {decision.id: decision.event_id for decision in list_decisions(store, loop.id)}
         for batch in store.iterate_lessons(loop.id):
             for lesson in batch:
                 by_event.setdefault(names[lesson.decision], []).append(lesson)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from server_process import BASE, Client, read_answer
+from store_helpers import list_decisions
 from windvane.service.store.log import LogReader
 
 MAIN = [sys.executable, "-c", "from windvane.cli import main; main()"]
@@ -97,9 +98,7 @@ def check_log(data: Path, visitors: list[Visitor]) -> None:
     with LogReader(data) as log:
         loop = log.find_loop("default")
         assert loop is not None
-        events = {
-            row.decision.event_id for batch in log.iterate_decisions(loop.id) for row in batch
-        }
+        events = {decision.event_id for decision in list_decisions(log, loop.id)}
     for visitor in visitors:
         assert set(visitor.events) <= events
 

@@ -11,6 +11,7 @@ import pytest
 
 from faults.belief_fold import read_beliefs
 from server_process import BASE, Client, Nursery, Server
+from store_helpers import find_snapshot
 from windvane.cli import main
 from windvane.service.store.log import LogReader
 
@@ -94,14 +95,14 @@ def test_a_migrated_service_believes_the_same_to_the_bit_and_goes_on(
         server.stop()
     played = check_beliefs(str(first), models)
     with LogReader(first) as log:
-        snapshots = [log.find_snapshot(row.id) for row in log.list_loops()]
+        snapshots = [find_snapshot(log, row.id) for row in log.list_loops()]
         funnels = [log.read_funnel(row.id) for row in log.list_loops()]
         newest = log.find_newest_time()
     assert all(snapshots)
 
     migrate(monkeypatch, str(first), database)
     with LogReader(database) as log:
-        assert [log.find_snapshot(row.id) for row in log.list_loops()] == snapshots
+        assert [find_snapshot(log, row.id) for row in log.list_loops()] == snapshots
         assert [log.read_funnel(row.id) for row in log.list_loops()] == funnels
         assert log.find_newest_time() == newest
     with Server(nursery, tmp_path / "moved", database) as server:

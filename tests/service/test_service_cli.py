@@ -22,6 +22,7 @@ from unittest.mock import MagicMock
 import polars as pl
 import pytest
 
+from store_helpers import find_snapshot, list_decisions
 from windvane.errors import SettingError
 from windvane.service import app, cli, server
 from windvane.service.api.auth import create_key, is_valid
@@ -127,12 +128,8 @@ def test_a_stop_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         loop = store.find_loop("default")
         assert loop is not None
-        kept = {
-            logged.decision.event_id
-            for batch in store.iterate_decisions(loop.id)
-            for logged in batch
-        }
-        assert store.find_snapshot(loop.id) is not None
+        kept = {decision.event_id for decision in list_decisions(store, loop.id)}
+        assert find_snapshot(store, loop.id) is not None
     assert set(acknowledged) <= kept
 
 

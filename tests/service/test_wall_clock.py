@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from server_process import Client
+from store_helpers import list_decisions
 from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
 from windvane.service.store.log import Store
 
@@ -109,7 +110,7 @@ def test_a_wall_clock_that_jumps_deletes_closes_and_silences_nothing(tmp_path: P
         assert client.reward("waits", 1.0).status == 204
     with Store(machine.data) as store:
         loop = store.list_loops()[0].id
-        rows = [row.decision for rows in store.iterate_decisions(loop) for row in rows]
+        rows = list_decisions(store, loop)
         assert [row.event_id for row in rows] == ["before", "waits", "ahead", "behind"]
         assert all(abs(row.at - read_wall_us()) < HOUR for row in rows)
         funnel = store.read_funnel(loop)

@@ -17,8 +17,7 @@ from windvane.service.store.log import Store
 from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.loop_operations import PutLoop
-from windvane.service.store.writer.reward_matching import RewardTerms
-from windvane.service.store.writer.reward_operations import PutReward
+from windvane.service.store.writer.reward_operations import PutReward, RewardTerms
 from windvane.service.store.writer.server_operations import PutClock
 
 TERMS = RewardTerms(600 * SECOND)

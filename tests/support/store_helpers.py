@@ -20,8 +20,8 @@ from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.rank_requests import cut_offer
 from windvane.service.schemas import Action
 from windvane.service.store.files.log_copy import read_last_ids, set_last_ids
-from windvane.service.store.log import LogReader, Store
-from windvane.service.store.rows import DecisionRow, Funnel
+from windvane.service.store.log import SELECT_DECISIONS, LogReader, Store
+from windvane.service.store.rows import DecisionRow, Funnel, Snapshot
 from windvane.service.store.schema import (
     clock,
     counters,
@@ -43,8 +43,7 @@ from windvane.service.store.schema import (
 from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.group_commit import Operation, Result, Transaction
 from windvane.service.store.writer.loop_operations import PutLoop
-from windvane.service.store.writer.reward_matching import RewardTerms
-from windvane.service.store.writer.reward_operations import PutReward
+from windvane.service.store.writer.reward_operations import PutReward, RewardTerms
 from windvane.service.store.writer.writer_client import WriterClient
 
 SECOND = MICROSECONDS_PER_SECOND
@@ -168,6 +167,17 @@ class InProcessWriter(WriterClient):
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         future.set_result(result)
         return future
+
+
+def list_decisions(log: LogReader, loop: int) -> list[DecisionRow]:
+    """All decisions of a loop, in the order of their ids."""
+    query = SELECT_DECISIONS.where(decisions.c.loop == loop).order_by(decisions.c.id)
+    return [DecisionRow(*row) for row in log.fetch_all(query)]
+
+
+def find_snapshot(log: LogReader, loop: int) -> Snapshot | None:
+    """The last snapshot of a loop."""
+    return next((log.read_snapshot(loop, key) for key in log.list_snapshots(loop)), None)
 
 
 def count_rows(store: Store, loop: int) -> Funnel:

@@ -24,8 +24,10 @@ def backup(
     database: Database = None,
 ) -> None:
     """Copy the log as it is at one moment; the service may keep running."""
+    with needs_extra("serve"):
+        from windvane.service.store.files.log_copy import write_backup
     with open_store(data, database) as store:
-        store.backup(path)
+        write_backup(store, path)
     print_message(f"{path} holds {database or data} as of now")
 
 
@@ -36,7 +38,7 @@ def restore(
 ) -> None:
     """Restore a backup to a directory without a log."""
     with needs_extra("serve"):
-        from windvane.service.store.files.backup import restore_backup
+        from windvane.service.store.files.log_copy import restore_backup
     restore_backup(path, locate(data, database))
     print_message(f"{database or data} holds the log of {path}")
 
@@ -44,7 +46,7 @@ def restore(
 def compact(data: Data = DEFAULT_DATA, database: Database = None) -> None:
     """Shrink the file of a log that no service uses; later deletions shrink it by themselves."""
     with needs_extra("serve"):
-        from windvane.service.store.files.backup import compact_database
+        from windvane.service.store.files.log_copy import compact_database
     with open_store(data, database):
         pass  # the log must exist
     sizes = compact_database(locate(data, database))

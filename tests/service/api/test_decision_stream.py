@@ -23,7 +23,7 @@ from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.log import Store
 from windvane.service.store.queries.decision_queries import StreamRow
 from windvane.service.store.writer.decision_operations import PutDecision
-from windvane.service.store.writer.reward_matching import RewardTerms
+from windvane.service.store.writer.reward_operations import RewardTerms
 
 
 def read(loop: LoopClient, query: str = "") -> dict[str, Any]:

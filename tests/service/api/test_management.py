@@ -13,7 +13,7 @@ import pytest
 
 from loop_client import LoopClient, check_refusal, restart
 from server_process import BASE, Client, Nursery, Server
-from store_helpers import SECOND, make_features
+from store_helpers import SECOND, list_decisions, make_features
 from windvane.learner import Learner
 from windvane.service.clock import read_wall_us
 from windvane.service.loops.settings import LoopSettings
@@ -22,8 +22,7 @@ from windvane.service.store.log import Store
 from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.loop_operations import PutLoop
-from windvane.service.store.writer.reward_matching import RewardTerms
-from windvane.service.store.writer.reward_operations import PutReward
+from windvane.service.store.writer.reward_operations import PutReward, RewardTerms
 from windvane.service.store.writer.server_operations import PutClock
 
 DAY = 86_400 * SECOND
@@ -166,9 +165,7 @@ def test_the_log_is_kept_for_as_many_days_as_it_is_told(
         store.submit(PutClock(now)).result(20)
 
         def kept() -> list[str]:
-            return [
-                row.decision.event_id for rows in store.iterate_decisions(number) for row in rows
-            ]
+            return [decision.event_id for decision in list_decisions(store, number)]
 
         with Server(nursery, data) as server:
             time.sleep(1.2)  # two looks at the log

@@ -22,8 +22,8 @@ from windvane.service.evaluations.records import (
     encode,
 )
 from windvane.service.evaluations.worker import find_optimal
+from windvane.service.store.evaluations import MAX_AUTO_EVALUATIONS_PER_LOOP
 from windvane.service.store.log import Store
-from windvane.service.store.writer.evaluation_operations import MAX_AUTO_EVALUATIONS_PER_LOOP
 
 DAY = 86_400 * SECOND
 

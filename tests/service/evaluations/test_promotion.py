@@ -15,8 +15,8 @@ from evaluation_helpers import wait_for_end, write_log
 from server_process import Nursery, Server
 from windvane.service.evaluations.records import EvaluationOutcome, decode_outcome
 from windvane.service.loops.settings import LoopSettings
+from windvane.service.store.evaluations import list_evaluations
 from windvane.service.store.log import Store
-from windvane.service.store.queries.evaluation_queries import list_evaluations
 from windvane.service.store.rows import EvaluationRow
 
 DAY = 86_400

@@ -13,6 +13,7 @@ from sqlalchemy import func, select
 from clock_helpers import MINUTE, SECOND, FakeMachine
 from policy_access import read_bits
 from service_helpers import OFFER, make_service
+from store_helpers import find_snapshot
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.maintenance import start_sweeps
 from windvane.service.loops.rank_requests import parse_offer
@@ -90,8 +91,8 @@ def test_a_snapshot_is_due_after_lessons_of_the_loop_itself(
                     await service.reward(name, f"e{number}", 1.0)
         await sweep(service)
         assert writer.counts["PutSnapshot"] == 1
-        assert store.find_snapshot(service.loops["busy"].id) is not None
-        assert store.find_snapshot(service.loops["quiet"].id) is None
+        assert find_snapshot(store, service.loops["busy"].id) is not None
+        assert find_snapshot(store, service.loops["quiet"].id) is None
 
     asyncio.run(run())
 
@@ -119,7 +120,7 @@ def test_a_large_snapshot_is_written_in_parts_and_read_as_one(
         monkeypatch.setattr(writer, "submit", note_size)
         for _ in range(5):  # all but three are deleted
             await service.save_snapshot(loop)
-        snapshot = store.find_snapshot(loop.id)
+        snapshot = find_snapshot(store, loop.id)
         assert snapshot is not None
         assert len(snapshot.blob) == len(loop.encode_snapshot())  # a zip file has a time
         assert len(snapshot.blob) > 2 * SNAPSHOT_PART_BYTES

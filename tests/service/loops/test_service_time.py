@@ -26,7 +26,7 @@ from windvane.service.store.log import Store
 from windvane.service.store.schema import decisions, waiting
 from windvane.service.store.writer.decision_operations import Activate, PutDecision
 from windvane.service.store.writer.loop_operations import PutLoop
-from windvane.service.store.writer.reward_matching import RewardTerms
+from windvane.service.store.writer.reward_operations import RewardTerms
 from windvane.service.store.writer.server_operations import PutClock, StepClock
 
 OFFER = OfferedActions([Action(name, [{"name": name}]) for name in ("ice", "tea")])

@@ -20,7 +20,7 @@ from windvane.service.monitoring.evaluation_panel import (
     EvaluationRecord,
     build_evaluation_panel,
 )
-from windvane.service.store.queries.evaluation_queries import EvaluationHeading
+from windvane.service.store.evaluations import EvaluationHeading
 from windvane.service.store.rows import EvaluationRow, SettingsChange
 
 SETTINGS = LoopSettings(half_life="7 days", exploration_percentage=0.1)

@@ -10,7 +10,7 @@ from windvane.errors import StoreError
 from windvane.service.sharing.rounds import FIRST_BLOCK_ROUNDS, MAX_BLOCK_ROUNDS, RoundSupply
 from windvane.service.store.log import Store
 from windvane.service.store.writer.decision_operations import PutDecision
-from windvane.service.store.writer.reward_matching import RewardTerms
+from windvane.service.store.writer.reward_operations import RewardTerms
 from windvane.service.store.writer.server_operations import ReturnRounds, RoundRange, TakeRounds
 
 

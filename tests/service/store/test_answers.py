@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from windvane.errors import StoreError
 from windvane.service.loops.rank_requests import cut_offer
-from windvane.service.store.answers import rebuild_answer, render_answer
-from windvane.service.store.rows import join_request
+from windvane.service.store.rows import join_request, rebuild_answer, render_answer
 
 
 def test_an_answer_is_rebuilt_byte_for_byte() -> None:

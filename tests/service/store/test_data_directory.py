@@ -14,8 +14,8 @@ from store_helpers import create_loop, put_decision, put_reward
 from windvane.errors import StoreError
 from windvane.service.api.auth import create_key
 from windvane.service.store.database import LOCK_FILE
-from windvane.service.store.files.backup import restore_backup
 from windvane.service.store.files.data_directory import get_progress_path
+from windvane.service.store.files.log_copy import restore_backup, write_backup
 from windvane.service.store.files.parquet_export import export_log
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
@@ -64,7 +64,7 @@ def test_a_log_that_has_less_than_before_is_refused_and_can_be_restored(
     data, backup = tmp_path / "data", tmp_path / "backup.db"
     database = fill_log(data)
     with Store(data) as store:
-        store.backup(backup)
+        write_backup(store, backup)
     damage(database)
     size = database.stat().st_size if database.exists() else None
     with pytest.raises(StoreError) as refused:
@@ -131,7 +131,7 @@ def test_a_backup_is_not_restored_under_a_running_service(tmp_path: Path) -> Non
     data, backup = tmp_path / "data", tmp_path / "backup.db"
     database = fill_log(data)
     with Store(data) as store:
-        store.backup(backup)
+        write_backup(store, backup)
         url = store.url
     database.unlink()
     with hold_service_lock(url, 0.0), pytest.raises(StoreError, match="another service runs"):
@@ -159,7 +159,7 @@ def test_all_files_are_private(tmp_path: Path) -> None:
         names = {path.name for path in data.iterdir()}
         assert {"windvane.db", "windvane.db-wal", "windvane.db-shm", LOCK_FILE} < names
         assert {read_mode(path) for path in data.iterdir()} == {0o600}
-        store.backup(tmp_path / "backup.db")
+        write_backup(store, tmp_path / "backup.db")
         export_log(store, "home", tmp_path / "log.parquet")
     restore_backup(tmp_path / "backup.db", tmp_path / "restored")
     for name in ("backup.db", "log.parquet", "restored/windvane.db"):

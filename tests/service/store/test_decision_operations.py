@@ -21,9 +21,8 @@ from store_helpers import (
     put_reward,
     put_summed_reward,
 )
-from windvane.service.store.answers import get_answer
 from windvane.service.store.log import Store
-from windvane.service.store.rows import Funnel
+from windvane.service.store.rows import Funnel, get_answer
 from windvane.service.store.writer import reward_operations
 from windvane.service.store.writer.decision_operations import (
     Activate,
@@ -34,8 +33,7 @@ from windvane.service.store.writer.decision_operations import (
 )
 from windvane.service.store.writer.group_commit import Operation, Result
 from windvane.service.store.writer.loop_operations import PutSettings
-from windvane.service.store.writer.reward_matching import RewardTerms
-from windvane.service.store.writer.reward_operations import PutReward, PutRewardResult
+from windvane.service.store.writer.reward_operations import PutReward, PutRewardResult, RewardTerms
 
 WAIT = TERMS.wait_us
 

@@ -16,14 +16,16 @@ from sqlalchemy import text
 from store_helpers import (
     count_rows,
     create_loop,
-    make_decision,
+    find_snapshot,
     put_decision,
     put_reward,
     put_summed_reward,
 )
 from windvane.errors import StoreError
-from windvane.service.store.files.backup import restore_backup
+from windvane.service.store.files.log_copy import restore_backup, write_backup
 from windvane.service.store.log import Store, TimeSpan
+from windvane.service.store.queries import decision_queries
+from windvane.service.store.queries.decision_queries import iterate_batches
 from windvane.service.store.rows import Lesson
 from windvane.service.store.writer.decision_operations import Expire
 from windvane.service.store.writer.loop_operations import (
@@ -148,7 +150,7 @@ def test_a_snapshot_and_the_later_lessons_fold_to_the_same_bits(where: str) -> N
         store.submit(PutSnapshot(loop, last, repr(half).encode(), 1))
         write_events(store, loop, range(30, 60))
     with Store(where) as store:
-        kept = store.find_snapshot(loop)
+        kept = find_snapshot(store, loop)
         assert kept is not None
         continued = fold(float(kept.blob), store.iterate_lessons(loop, kept.lesson))
         assert continued == fold(0.0, store.iterate_lessons(loop)) != half
@@ -157,12 +159,12 @@ def test_a_snapshot_and_the_later_lessons_fold_to_the_same_bits(where: str) -> N
 def test_only_the_last_snapshots_are_kept(where: str) -> None:
     with Store(where) as store:
         loop, other = create_loop(store), create_loop(store, "other")
-        assert store.find_snapshot(loop) is None
+        assert find_snapshot(store, loop) is None
         store.submit(PutSnapshot(other, 0, b"other", 0))
         for i in range(6):
             store.submit(PutSnapshot(loop, 10 - i, b"%d" % i, i)).result(20)
-        assert store.find_snapshot(loop) == (5, b"5", 5)  # the last that was taken
-        assert store.find_snapshot(other) == (0, b"other", 0)
+        assert find_snapshot(store, loop) == (5, b"5", 5)  # the last that was taken
+        assert find_snapshot(store, other) == (0, b"other", 0)
         with store._read_engine.connect() as connection:
             assert connection.execute(text("SELECT count(*) FROM snapshots")).scalar() == 4
 
@@ -190,7 +192,7 @@ def test_deleting_logs_does_not_change_the_belief(where: str) -> None:
         while store.submit(DeleteLogs(loop, AFTER_ALL, limit=6, include_waiting=True)).result(20):
             pass
         assert store.find_time_span(loop) is not None  # the lessons after the snapshot stay
-        kept = store.find_snapshot(loop)
+        kept = find_snapshot(store, loop)
         assert kept is not None
         assert fold(float(kept.blob), store.iterate_lessons(loop, kept.lesson)) == fold(
             0.0, [learned]
@@ -231,7 +233,8 @@ def test_waiting_decisions_are_deleted_on_request(where: str) -> None:
         assert store.submit(put_reward(loop, "meanwhile")).result(20).status == "learned"
 
 
-def test_the_log_is_read_by_time_in_batches(where: str) -> None:
+def test_the_log_is_read_by_time_in_batches(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decision_queries, "BATCH_ROWS", 3)
     with Store(where) as store:
         loop = create_loop(store)
         for i, at in enumerate([10, 20, 15, 30, 40, 50]):  # the clock was set back
@@ -239,17 +242,12 @@ def test_the_log_is_read_by_time_in_batches(where: str) -> None:
         store.submit(put_summed_reward(loop, "e1", 0.5))
         store.submit(put_summed_reward(loop, "e1", 0.25))
         store.submit(Expire(loop, 16, -1.0, 60)).result(20)
-        batches = list(store.iterate_decisions(loop, since=15, until=50, batch=3))
-        assert [len(batch) for batch in batches] == [3, 1]
-        first, second, third, _ = (row for batch in batches for row in batch)
-        assert first.decision == store.find_decision(loop, "e1")
-        assert (first.reward, first.defaulted) == (0.75, False)
-        assert (second.reward, second.defaulted) == (-1.0, True)
-        assert (third.reward, third.defaulted) == (None, False)
-        (light,) = store.iterate_decisions(loop, until=11, with_payloads=False)
-        expected = make_decision(loop, "e0", 10)._replace(actions="", request="")
-        assert light[0].decision == expected._replace(id=first.decision.id - 1, activated_at=10)
-        assert list(store.iterate_decisions(loop, since=51)) == []
+        batches = [columns for columns, _ in iterate_batches(store, loop, since=15, until=50)]
+        assert [columns.event_id for columns in batches] == [("e2", "e1", "e3"), ("e4",)]
+        assert batches[0].at == (15, 20, 30)
+        assert batches[0].reward == (-1.0, 0.75, None)
+        assert batches[0].first_kind == ("default", "amend", None)
+        assert list(iterate_batches(store, loop, since=51)) == []
         assert store.find_time_span(loop) == TimeSpan(10, 50)
 
 
@@ -269,7 +267,7 @@ def test_a_backup_during_writes_is_consistent(tmp_path: Path) -> None:
         thread = threading.Thread(target=write)
         thread.start()
         for i in range(3):
-            store.backup(tmp_path / f"backup-{i}.db")
+            write_backup(store, tmp_path / f"backup-{i}.db")
         stop.set()
         thread.join()
         total = store.read_funnel(loop).ranked
@@ -287,7 +285,7 @@ def test_a_backup_during_writes_is_consistent(tmp_path: Path) -> None:
 
 def test_a_restore_overwrites_nothing_and_accepts_only_backups(tmp_path: Path) -> None:
     with Store(tmp_path / "data") as store:
-        store.backup(tmp_path / "backup.db")
+        write_backup(store, tmp_path / "backup.db")
     with pytest.raises(StoreError, match="a directory without a log"):
         restore_backup(tmp_path / "backup.db", tmp_path / "data")
     with pytest.raises(StoreError, match="there is no backup"):
@@ -309,7 +307,7 @@ def test_a_backup_onto_the_log_itself_is_refused(tmp_path: Path) -> None:
         (tmp_path / "alias").symlink_to(tmp_path / "data")
         for folder in ("data", "alias"):
             with pytest.raises(StoreError, match="is the log itself"):
-                store.backup(tmp_path / folder / "windvane.db")
+                write_backup(store, tmp_path / folder / "windvane.db")
         store.submit(put_decision(loop, "kept")).result(20)
     with Store(tmp_path / "data") as store:
         assert store.find_decision(loop, "kept") is not None
@@ -318,7 +316,7 @@ def test_a_backup_onto_the_log_itself_is_refused(tmp_path: Path) -> None:
 def test_a_backup_is_a_single_file(tmp_path: Path) -> None:
     with Store(tmp_path / "data") as store:
         loop = create_loop(store)
-        store.backup(tmp_path / "backup.db")
+        write_backup(store, tmp_path / "backup.db")
     restore_backup(tmp_path / "backup.db", tmp_path / "again")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "backup.db", "data"]
     with Store(tmp_path / "again") as again, again._read_engine.connect() as connection:
@@ -330,7 +328,7 @@ def test_a_restore_refuses_side_files_of_a_lost_database(tmp_path: Path) -> None
     data = tmp_path / "data"
     with Store(data) as store:
         loop = create_loop(store)
-        store.backup(tmp_path / "backup.db")
+        write_backup(store, tmp_path / "backup.db")
         store.submit(put_decision(loop, "later")).result(20)
         wal = (data / "windvane.db-wal").read_bytes()  # a killed process leaves this file
     (data / "windvane.db").unlink()
@@ -346,7 +344,7 @@ def test_a_restore_refuses_side_files_of_a_lost_database(tmp_path: Path) -> None
 def test_postgresql_is_backed_up_with_its_own_tools(postgresql: Callable[[], str]) -> None:
     where = postgresql()
     with Store(where) as store, pytest.raises(StoreError, match="pg_dump") as refused:
-        store.backup("backup.db")
+        write_backup(store, "backup.db")
     assert refused.value.kind == "unsupported"
     with pytest.raises(StoreError, match="pg_restore"):
         restore_backup("backup.db", where)

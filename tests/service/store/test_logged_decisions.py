@@ -17,8 +17,7 @@ from windvane.service.store.log import Store
 from windvane.service.store.queries import decision_queries
 from windvane.service.store.queries.logged_decisions import LoggedDecisions
 from windvane.service.store.writer.decision_operations import Expire, PutDecision
-from windvane.service.store.writer.reward_matching import RewardTerms
-from windvane.service.store.writer.reward_operations import PutReward
+from windvane.service.store.writer.reward_operations import PutReward, RewardTerms
 
 TERMS = RewardTerms(10 * SECOND)
 OFFERS = {

@@ -20,7 +20,7 @@ from windvane.cli import main
 from windvane.errors import StoreError
 from windvane.service.store import database
 from windvane.service.store.files import log_copy
-from windvane.service.store.files.backup import restore_backup
+from windvane.service.store.files.log_copy import restore_backup, write_backup
 from windvane.service.store.log import LogReader, Store
 from windvane.service.store.schema import SCHEMA_VERSION, schema_version
 
@@ -134,7 +134,7 @@ def test_a_backup_is_restored_and_migrated(
         patch.setattr(database, "SCHEMA_VERSION", SCHEMA_VERSION)
         fill_every_table(str(tmp_path / "data"))
     with LogReader(tmp_path / "data") as log:
-        log.backup(tmp_path / "backup")
+        write_backup(log, tmp_path / "backup")
     again = str(tmp_path / "again")
     restore_backup(tmp_path / "backup", again)
     assert read_version(again) == SCHEMA_VERSION

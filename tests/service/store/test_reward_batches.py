@@ -9,13 +9,13 @@ from windvane.service.store.log import Store
 from windvane.service.store.rows import Lesson
 from windvane.service.store.writer import reward_operations
 from windvane.service.store.writer.group_commit import Operation
-from windvane.service.store.writer.reward_matching import RewardTerms
 from windvane.service.store.writer.reward_operations import (
     MAX_REWARDS_PER_EVENT,
     PutReward,
     PutRewards,
     PutRewardsResult,
     RewardEntry,
+    RewardTerms,
 )
 
 

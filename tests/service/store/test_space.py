@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from store_helpers import create_loop, put_decision, put_reward
+from store_helpers import create_loop, list_decisions, put_decision, put_reward
 from windvane.errors import StoreError
 from windvane.service.store.database import resolve_url
-from windvane.service.store.files.backup import compact_database
+from windvane.service.store.files.log_copy import compact_database
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
 from windvane.service.store.writer.loop_operations import DeleteLogs, PutSnapshot, ReclaimSpace
@@ -77,12 +77,12 @@ def test_a_file_of_another_program_is_compacted_once_and_shrinks_by_itself_then(
         loop = create_loop(store, "new")
         fill_and_delete(store, loop)
         assert not store.submit(ReclaimSpace()).result(20)
-        decisions = [list(store.iterate_decisions(row.id)) for row in store.list_loops()]
+        decisions = [list_decisions(store, row.id) for row in store.list_loops()]
     sizes = compact_database(data)
     assert sizes.after == os.path.getsize(data / "windvane.db") < sizes.before
     with Store(data) as store:
         assert read_pragma(store, "auto_vacuum") == 2
-        assert [list(store.iterate_decisions(row.id)) for row in store.list_loops()] == decisions
+        assert [list_decisions(store, row.id) for row in store.list_loops()] == decisions
         fill_and_delete(store, loop)
         assert store.submit(ReclaimSpace()).result(20)
 

@@ -9,8 +9,7 @@ from store_helpers import make_decision, put_reward
 from windvane.service.store.rows import Lesson
 from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.group_commit import Operation
-from windvane.service.store.writer.reward_matching import RewardTerms
-from windvane.service.store.writer.reward_operations import PutReward, PutRewardResult
+from windvane.service.store.writer.reward_operations import PutReward, PutRewardResult, RewardTerms
 from windvane.service.store.writer.writer_protocol import (
     MessageSplitter,
     add_size,

@@ -27,7 +27,7 @@ from windvane.service.monitoring.evaluation_panel import (
 from windvane.service.monitoring.event_report import report_event
 from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
 from windvane.service.monitoring.panels import RecentRequests, build_dashboard, read_recent_requests
-from windvane.service.store.queries.evaluation_queries import list_newest
+from windvane.service.store.evaluations import list_newest
 
 SECURITY_HEADERS = {
     "content-security-policy": (

@@ -20,7 +20,7 @@ from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.evaluations.records import EvaluationContract, decode_contract
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import Service
-from windvane.service.store.writer.evaluation_operations import AUTO, RUNNING
+from windvane.service.store.evaluations import AUTO, RUNNING
 
 CHECK_INTERVAL_SECONDS = 60.0  # pause between two looks for loops that are due
 EVALUATED_DAYS = 14

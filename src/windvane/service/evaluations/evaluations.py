@@ -38,22 +38,20 @@ from windvane.service.evaluations.records import (
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import WRITE_TIMEOUT_SECONDS, Service
 from windvane.service.processes import build_command, build_environment
-from windvane.service.store.queries.decision_queries import count_decisions
-from windvane.service.store.queries.evaluation_queries import (
-    find_evaluation,
-    list_evaluations,
-    list_running,
-    read_result,
-)
-from windvane.service.store.rows import EvaluationRow
-from windvane.service.store.writer.evaluation_operations import (
+from windvane.service.store.evaluations import (
     AUTO,
     RUNNING,
     DeleteEvaluation,
     EndEvaluation,
     PutEvaluation,
+    find_evaluation,
+    list_evaluations,
+    list_running,
+    read_result,
     split_result,
 )
+from windvane.service.store.queries.decision_queries import count_decisions
+from windvane.service.store.rows import EvaluationRow
 from windvane.service.store.writer.writer_protocol import MessageSplitter
 
 SUCCEEDED, FAILED, TIMEOUT, CANCELED = "Succeeded", "Failed", "Timeout", "Canceled"

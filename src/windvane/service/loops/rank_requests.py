@@ -21,8 +21,7 @@ from windvane.service.schemas import (
     RankOptions,
     RankResponse,
 )
-from windvane.service.store.answers import render_answer
-from windvane.service.store.rows import DecisionRow
+from windvane.service.store.rows import DecisionRow, render_answer
 
 MAX_EVENT_ID_LENGTH = 256
 MAX_CACHED_BYTES = 1 << 14  # of JSON; parsed actions take many times as much memory

@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 
 from windvane.errors import StoreError
-from windvane.service.store.answers import decode_action_ids
 from windvane.service.store.database import is_database_failure
 from windvane.service.store.files.withdrawal_file import (
     RECORD_BYTES,
@@ -20,9 +19,9 @@ from windvane.service.store.files.withdrawal_file import (
     WithdrawalRecord,
 )
 from windvane.service.store.log import LogReader
-from windvane.service.store.rows import DecisionRow
+from windvane.service.store.rows import DecisionRow, decode_action_ids
 from windvane.service.store.writer.decision_operations import Withdraw
-from windvane.service.store.writer.reward_matching import RewardTerms
+from windvane.service.store.writer.reward_operations import RewardTerms
 from windvane.service.store.writer.writer_client import WriterClient
 
 NUMBERS_BYTES = 64  # for all but the event id and the actions in a record

@@ -19,9 +19,8 @@ from windvane.service.evaluations.records import (
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring.estimates import NAN, Series, widen_error
 from windvane.service.monitoring.panels import PageStruct
-from windvane.service.store.queries.evaluation_queries import EvaluationHeading
+from windvane.service.store.evaluations import AUTO, RUNNING, EvaluationHeading
 from windvane.service.store.rows import EvaluationRow, SettingsChange
-from windvane.service.store.writer.evaluation_operations import AUTO, RUNNING
 
 SHOWN_EVALUATIONS = 20  # the newest ones, of which one can be chosen
 STATUS_WORDS = {  # by status of the log

@@ -6,8 +6,7 @@ from windvane.errors import FeatureError
 from windvane.service.loops.loop import Loop
 from windvane.service.monitoring.panels import FeatureWeight, PageStruct
 from windvane.service.schemas import decode_rank_request
-from windvane.service.store.answers import decode_action_ids
-from windvane.service.store.rows import DecisionRow, RewardRow
+from windvane.service.store.rows import DecisionRow, RewardRow, decode_action_ids
 from windvane.types import Floats
 
 SHOWN_REASONS = 12

@@ -33,10 +33,9 @@ from windvane.service.monitoring.estimates import (
     Parameter,
     compute_distance,
 )
-from windvane.service.store.answers import decode_action_ids
 from windvane.service.store.queries import monitoring_queries
 from windvane.service.store.queries.monitoring_queries import DecisionSummary, WindowStart
-from windvane.service.store.rows import Lesson
+from windvane.service.store.rows import Lesson, decode_action_ids
 
 MAX_DECISIONS = 20_000  # the newest decisions that are kept
 MAX_PATH_NUMBERS = 4_000_000  # of all estimates kept; of large ones only some are kept

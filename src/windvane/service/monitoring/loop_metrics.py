@@ -22,7 +22,11 @@ from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import Service
 from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
-from windvane.service.store.queries.monitoring_queries import find_last_lesson_times, read_funnels
+from windvane.service.store.queries.monitoring_queries import (
+    find_last_lesson_times,
+    list_recent_decisions,
+    read_funnels,
+)
 from windvane.service.store.rows import Funnel
 
 SCRAPE_BUDGET_SECONDS = 0.1  # for the loops that have changed, in one scrape
@@ -225,12 +229,12 @@ def _measure_follower(loop: Loop, follower: LogFollower) -> dict[str, float]:
         explored = [row.explored for row in islice(reversed(follower.decisions), RECENT_DECISIONS)]
         is_behind = follower.is_behind
     if is_behind:
-        recent = loop.store.list_recent_decisions(loop.id, RECENT_DECISIONS)
+        recent = list_recent_decisions(loop.store, loop.id, RECENT_DECISIONS)
         explored = [
-            bool(probabilities[logged.decision.chosen] < probabilities.max())
-            for logged in recent
-            if not logged.decision.degraded
-            for probabilities in (np.frombuffer(logged.decision.probabilities),)
+            bool(probabilities[decision.chosen] < probabilities.max())
+            for decision in recent
+            if not decision.degraded
+            for probabilities in (np.frombuffer(decision.probabilities),)
         ]
     return {
         "windvane_exploration_share": float(np.mean(explored)) if explored else math.nan,

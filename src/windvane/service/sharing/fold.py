@@ -39,8 +39,11 @@ from windvane.service.store.writer.decision_operations import (
     PutDecisionResult,
 )
 from windvane.service.store.writer.log_news import LogNews
-from windvane.service.store.writer.reward_matching import RewardTerms
-from windvane.service.store.writer.reward_operations import PutRewardResult, PutRewardsResult
+from windvane.service.store.writer.reward_operations import (
+    PutRewardResult,
+    PutRewardsResult,
+    RewardTerms,
+)
 
 FORGET = "forget"  # author of a change of settings that also deletes the belief
 CATCH_UP_LESSONS = 1000  # lessons read at a time

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from os import PathLike
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from sqlalchemy import ColumnElement, Executable, Select, func, select
+from sqlalchemy import ColumnElement, Executable, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from windvane.errors import StoreError
@@ -25,7 +24,6 @@ from windvane.service.store.database import (
     open_for_writing,
     resolve_url,
 )
-from windvane.service.store.files.backup import copy_database
 from windvane.service.store.files.data_directory import save_progress
 from windvane.service.store.rows import (
     DecisionRow,
@@ -35,7 +33,6 @@ from windvane.service.store.rows import (
     Lesson,
     LogPosition,
     LoopRow,
-    RewardedDecision,
     RewardRow,
     SettingsChange,
     Snapshot,
@@ -43,8 +40,6 @@ from windvane.service.store.rows import (
 from windvane.service.store.schema import (
     ACTION_IDS,
     DECISIONS_WITH_OFFERS,
-    FIRST_KIND,
-    LEARNED_REWARD,
     SNAPSHOT_PART_BYTES,
     clock,
     counters,
@@ -64,6 +59,12 @@ from windvane.service.store.schema import (
 from windvane.service.store.writer.group_commit import Operation, Result, WriterThread
 
 BATCH_ROWS = 1000
+
+
+_IN_OFFER = {"actions": ACTION_IDS, "offer": offers.c.actions}
+SELECT_DECISIONS = select(  # the fields of `DecisionRow`
+    *(_IN_OFFER[name] if name in _IN_OFFER else decisions.c[name] for name in DecisionRow._fields)
+).select_from(DECISIONS_WITH_OFFERS)
 
 
 class TimeSpan(NamedTuple):
@@ -146,9 +147,7 @@ class LogReader:
 
     def find_decision(self, loop: int, event_id: str) -> DecisionRow | None:
         """Find the decision of an event; returns None if there is none."""
-        query = _select_decisions(DecisionRow._fields).where(
-            decisions.c.loop == loop, decisions.c.event_id == event_id
-        )
+        query = SELECT_DECISIONS.where(decisions.c.loop == loop, decisions.c.event_id == event_id)
         return next((DecisionRow(*row) for row in self.fetch_all(query)), None)
 
     def list_rewards(self, loop: int, event_id: str) -> list[RewardRow]:
@@ -215,42 +214,6 @@ class LogReader:
             stored += [row.at for row in self.fetch_all(last)]
         return max(stored, default=None)
 
-    def iterate_decisions(
-        self,
-        loop: int,
-        since: int | None = None,
-        until: int | None = None,
-        with_payloads: bool = True,
-        batch: int = BATCH_ROWS,
-    ) -> Iterator[list[RewardedDecision]]:
-        """Iterate over the decisions made in [since, until), in batches, ordered by id.
-
-        Without payloads, the action ids and the request are left empty, which is much faster.
-        """
-        selected = is_made_between(loop, since, until)
-        ends = select(func.min(decisions.c.id), func.max(decisions.c.id)).where(selected)
-        ((first, last),) = self.fetch_all(ends)
-        if first is None:
-            return
-        query = _select_logged_decisions(with_payloads).where(selected, decisions.c.id <= last)
-        query = query.order_by(decisions.c.id).limit(batch)
-        after = first - 1
-        while rows := self.fetch_all(query.where(decisions.c.id > after)):
-            yield [_to_rewarded_decision(row, with_payloads) for row in rows]
-            after = rows[-1].id
-
-    def list_recent_decisions(self, loop: int, limit: int) -> list[RewardedDecision]:
-        """List the last decisions, newest first, without payloads."""
-        query = _select_logged_decisions(with_payloads=False).where(decisions.c.loop == loop)
-        rows = self.fetch_all(query.order_by(decisions.c.id.desc()).limit(limit))
-        return [_to_rewarded_decision(row, with_payloads=False) for row in rows]
-
-    def find_last_lesson_time(self, loop: int) -> int | None:
-        """Find the time of the last lesson in the log; returns None if there is none."""
-        query = select(lessons.c.at).where(lessons.c.loop == loop)
-        rows = self.fetch_all(query.order_by(lessons.c.id.desc()).limit(1))
-        return next((row.at for row in rows), None)
-
     def iterate_lessons(
         self, loop: int, after: int = 0, batch: int = BATCH_ROWS
     ) -> Iterator[list[Lesson]]:
@@ -277,10 +240,6 @@ class LogReader:
         query = select(func.count()).select_from(lessons).where(lessons.c.loop == loop)
         return int(self.fetch_all(query)[0][0])
 
-    def find_snapshot(self, loop: int) -> Snapshot | None:
-        """Find the last snapshot of a loop; returns None if there is none."""
-        return next((self.read_snapshot(loop, key) for key in self.list_snapshots(loop)), None)
-
     def list_snapshots(self, loop: int) -> list[SnapshotKey]:
         """List the snapshots of a loop, the last one first, without their content."""
         query = select(*snapshots.c["id", "lesson"]).where(snapshots.c.loop == loop)
@@ -293,10 +252,7 @@ class LogReader:
         rows = self.fetch_all(query)
         if not rows:
             raise StoreError(f"store: the snapshot {key.id} was deleted", "refused")
-        return self._join_snapshot(loop, *rows[0])
-
-    def _join_snapshot(self, loop: int, lesson: int, blob: bytes, at: int) -> Snapshot:
-        """Join the parts of a snapshot."""
+        lesson, blob, at = rows[0]
         parts = [blob]
         if len(blob) == SNAPSHOT_PART_BYTES:
             query = (
@@ -310,13 +266,6 @@ class LogReader:
     def list_keys(self) -> list[Key]:
         """List all API keys, oldest first, including expired ones."""
         return [Key(*row) for row in self.fetch_all(select(keys).order_by(keys.c.id))]
-
-    def backup(self, path: str | PathLike[str]) -> None:
-        """Copy the log to a file, as of one moment, while others read and write it."""
-        if self.url.get_backend_name() != "sqlite":
-            message = "store: a PostgreSQL database is backed up with pg_dump"
-            raise StoreError(message, "unsupported")
-        copy_database(Path(self.url.database or ""), Path(path))
 
 
 class Store(LogReader):
@@ -333,16 +282,6 @@ class Store(LogReader):
         save_progress(self._read_engine)
         self._write_engine.dispose()
         super().close()
-
-    @property
-    def commit_count(self) -> int:
-        """How many groups were committed."""
-        return self._writer.commit_count
-
-    @property
-    def waiting_count(self) -> int:
-        """How many operations wait to be written."""
-        return self._writer.waiting_count
 
     def submit(self, operation: Operation[Result]) -> Future[Result]:
         """Queue an operation; the future resolves once it is on disk, or fails with a StoreError.
@@ -361,39 +300,3 @@ def is_made_between(loop: int, since: int | None, until: int | None) -> ColumnEl
     if until is not None:
         selected &= decisions.c.at < until
     return selected
-
-
-# The large columns of a decision, and what a decision that is read without them has instead.
-PAYLOAD_COLUMNS: dict[str, str | bytes | None] = {
-    "actions": "",
-    "request": "",
-    "offer": None,
-    "offer_at": None,
-}
-LIGHT_COLUMNS = [name for name in DecisionRow._fields if name not in PAYLOAD_COLUMNS]
-
-
-def _select_logged_decisions(with_payloads: bool) -> Select[Any]:
-    """Select decisions, the sum of their lessons, and whether that is the default reward."""
-    names = DecisionRow._fields if with_payloads else LIGHT_COLUMNS
-    return _select_decisions(names).add_columns(LEARNED_REWARD, FIRST_KIND)
-
-
-def _select_decisions(names: Sequence[str]) -> Select[Any]:
-    """Select fields of decisions; the payloads of a decision with an offer are in the offer."""
-    if not set(names) & set(PAYLOAD_COLUMNS):
-        return select(*decisions.c[tuple(names)])
-    of_offer = {"actions": ACTION_IDS, "offer": offers.c.actions}
-    columns = [of_offer[name] if name in of_offer else decisions.c[name] for name in names]
-    return select(*columns).select_from(DECISIONS_WITH_OFFERS)
-
-
-def _to_rewarded_decision(row: Sequence[Any], with_payloads: bool) -> RewardedDecision:
-    """The decision of a row of `_select_logged_decisions`, with its reward."""
-    *columns, reward, first_kind = row
-    if with_payloads:
-        decision = DecisionRow(*columns)
-    else:
-        fields: dict[str, Any] = dict(zip(LIGHT_COLUMNS, columns, strict=True))
-        decision = DecisionRow(**(PAYLOAD_COLUMNS | fields))
-    return RewardedDecision(decision, reward=reward, defaulted=first_kind == "default")

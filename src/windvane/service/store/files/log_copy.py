@@ -1,16 +1,18 @@
-"""Copy a log whole to another database: SQLite to PostgreSQL, back, or to another file.
+"""Copies of a log: to another database, as a backup, and in place without free pages.
 
-Rows are copied table by table in the order of their keys, in batches, each in one transaction. A
-copy that was interrupted goes on after the last key of each table. Until the copy is complete, the
-target has the schema version `UNFINISHED_COPY`, so that no service starts on it.
+A copy goes from SQLite to PostgreSQL, back, or to another file. Rows are copied table by table in
+the order of their keys, in batches, each in one transaction. A copy that was interrupted goes on
+after the last key of each table. Until the copy is complete, the target has the schema version
+`UNFINISHED_COPY`, so that no service starts on it.
 """
 
 import hashlib
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     URL,
@@ -29,8 +31,10 @@ from sqlalchemy import (
     tuple_,
     update,
 )
+from sqlalchemy.exc import SQLAlchemyError
 
 from windvane.errors import StoreError
+from windvane.persistence import replace_file
 from windvane.service.store.database import (
     UNFINISHED_COPY,
     check_version,
@@ -44,6 +48,7 @@ from windvane.service.store.database import (
 from windvane.service.store.files.data_directory import check_file, reset_progress
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.files.withdrawal_file import open_abandoned_withdrawal_files
+from windvane.service.store.log import LogReader
 from windvane.service.store.schema import (
     SCHEMA_VERSION,
     clock,
@@ -368,3 +373,118 @@ def _find_sequences(connection: Connection, tables: Iterable[Table]) -> Iterator
         sequence = connection.scalar(_SEQUENCE_NAME, names)
         if sequence is not None:
             yield table, sequence
+
+
+SIDE_FILES = ("wal", "journal")  # SQLite would apply one that is left over to a new database
+
+
+def write_backup(log: LogReader, path: str | PathLike[str]) -> None:
+    """Copy a log on SQLite to a file, as of one moment, while others read and write it."""
+    if log.url.get_backend_name() != "sqlite":
+        message = "store: a PostgreSQL database is backed up with pg_dump"
+        raise StoreError(message, "unsupported")
+    _copy_database(Path(log.url.database or ""), Path(path))
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    """Copy a database as of one moment; the target is complete or absent, never partial."""
+    if not target.name or target.is_dir():
+        message = f"store: {str(target)!r} is a directory; name a file to write"
+        raise StoreError(message, "refused")
+    if target.exists() and target.samefile(source):
+        raise StoreError(f"store: {target} is the log itself; choose another file", "refused")
+    try:
+        with (
+            replace_file(target, private=True) as draft,
+            closing(_open_read_only(source)) as old,
+            closing(sqlite3.connect(draft)) as new,
+        ):
+            old.backup(new)  # in one step: of one moment, and no writer waits for it
+            new.execute("PRAGMA journal_mode = DELETE")  # a single file, readable in place
+    except (sqlite3.Error, OSError) as error:
+        raise map_error(error) from None
+
+
+def restore_backup(backup: str | PathLike[str], location: str | PathLike[str]) -> None:
+    """Copy a backup into a data directory that has no log, or has lost it.
+
+    The directory then remembers the progress of the backup, not of a log that was lost.
+    """
+    source, url = Path(backup), resolve_url(location)
+    if url.get_backend_name() != "sqlite":
+        message = "store: a PostgreSQL database is restored with pg_restore or psql"
+        raise StoreError(message, "unsupported")
+    target = Path(url.database or "")
+    if not source.is_file():
+        raise StoreError(f"store: there is no backup {source}", "unreachable")
+    _check_backup(source)
+    with hold_service_lock(url, timeout_seconds=0.0):
+        side_files = (target.with_name(f"{target.name}-{suffix}") for suffix in SIDE_FILES)
+        for path in (target, *side_files):
+            if path.exists() and path.stat().st_size:
+                message = (
+                    f"store: {path} exists; move it away, or restore into a directory without a log"
+                )
+                raise StoreError(message, "refused")
+        _copy_database(source, target)
+        engine = make_engine(url, writes=False)
+        try:
+            reset_progress(engine)
+        except (OSError, SQLAlchemyError) as error:
+            raise map_error(error) from None
+        finally:
+            engine.dispose()
+
+
+def _check_backup(path: Path) -> None:
+    """Refuse a file that is damaged, of another program, or of a later version of Windvane."""
+    table = schema_version.name
+    try:
+        with closing(_open_read_only(path)) as connection:
+            if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                raise StoreError(f"store: {path} is damaged", "broken")
+            find_table = "SELECT name FROM sqlite_master WHERE name = ?"
+            if connection.execute(find_table, (table,)).fetchone() is None:
+                raise StoreError(f"store: {path} is not a log of Windvane", "foreign")
+            (version,) = connection.execute(f"SELECT version FROM {table}").fetchone()
+    except sqlite3.Error as error:
+        kind = map_error(error).kind
+        raise StoreError(f"store: {path} cannot be read as a backup ({error})", kind) from None
+    check_version(version, str(path))
+
+
+def _open_read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+
+
+class FileSizes(NamedTuple):
+    """The size of a file in bytes, before and after."""
+
+    before: int
+    after: int
+
+
+def compact_database(location: str | PathLike[str]) -> FileSizes:
+    """Rewrite the file of a log without free pages, and let it shrink by itself from then on.
+
+    No service may run on the log. The disk needs room for a second copy of what is in use.
+    """
+    url = resolve_url(location)
+    if url.get_backend_name() != "sqlite":
+        message = "store: PostgreSQL uses free space again by itself; VACUUM FULL gives it back"
+        raise StoreError(message, "unsupported")
+    path = Path(url.database or "")
+    with hold_service_lock(url, timeout_seconds=0.0):
+        open_for_writing(url).dispose()
+        before = path.stat().st_size
+        engine = make_engine(url, writes=False)
+        try:
+            with engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA auto_vacuum = INCREMENTAL")
+                connection.exec_driver_sql("VACUUM")
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").all()
+        except Exception as error:
+            raise map_error(error) from None
+        finally:
+            engine.dispose()
+        return FileSizes(before, path.stat().st_size)

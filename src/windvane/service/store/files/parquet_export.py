@@ -13,7 +13,6 @@ import polars as pl
 
 from windvane.errors import FileError, SettingError
 from windvane.persistence import replace_file
-from windvane.service.store.answers import decode_action_ids
 from windvane.service.store.log import LogReader
 from windvane.service.store.queries.decision_queries import (
     DecisionColumns,
@@ -21,6 +20,7 @@ from windvane.service.store.queries.decision_queries import (
     count_decisions,
     iterate_batches,
 )
+from windvane.service.store.rows import decode_action_ids
 
 EXPORT_SCHEMA_VERSION = 1
 ROW_GROUP_ROWS = 30_000  # larger groups take more memory

@@ -16,7 +16,6 @@ from windvane.evaluation.log_batch import BadRow, DecisionFeatures, LogBatch, Lo
 from windvane.evaluation.readers.rows import NEVER_ACTIVATED, RowReport, check_rows, select_rows
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.schemas import Action
-from windvane.service.store.answers import decode_action_ids
 from windvane.service.store.log import LogReader
 from windvane.service.store.queries.decision_queries import (
     DecisionColumns,
@@ -24,6 +23,7 @@ from windvane.service.store.queries.decision_queries import (
     count_decisions,
     iterate_batches,
 )
+from windvane.service.store.rows import decode_action_ids
 from windvane.types import Booleans, Places
 
 BYTES_PER_PROBABILITY = 8

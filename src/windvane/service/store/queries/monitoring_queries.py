@@ -52,6 +52,13 @@ _SELECT_REQUESTS = select(
 ).select_from(DECISIONS_WITH_OFFERS)
 
 
+_SELECT_SUMMARIES = select(
+    *decisions.c["id", "at", "chosen", "probabilities"],
+    ACTION_IDS,
+    *decisions.c["mode", "degraded"],
+).select_from(DECISIONS_WITH_OFFERS)
+
+
 def find_window_start(log: LogReader, loop: int, decision_count: int) -> WindowStart:
     """Find the place in the log after which the newest `decision_count` decisions follow."""
     ids = select(decisions.c.id).where(decisions.c.loop == loop).order_by(decisions.c.id.desc())
@@ -124,18 +131,16 @@ def list_decision_summaries(
     log: LogReader, loop: int, after: int, limit: int
 ) -> list[DecisionSummary]:
     """List the first `limit` decisions with an id greater than `after`, ordered by id."""
-    query = (
-        select(
-            *decisions.c["id", "at", "chosen", "probabilities"],
-            ACTION_IDS,
-            *decisions.c["mode", "degraded"],
-        )
-        .select_from(DECISIONS_WITH_OFFERS)
-        .where(decisions.c.loop == loop, decisions.c.id > after)
-        .order_by(decisions.c.id)
-        .limit(limit)
-    )
-    return [DecisionSummary(*row) for row in log.fetch_all(query)]
+    query = _SELECT_SUMMARIES.where(decisions.c.loop == loop, decisions.c.id > after)
+    rows = log.fetch_all(query.order_by(decisions.c.id).limit(limit))
+    return [DecisionSummary(*row) for row in rows]
+
+
+def list_recent_decisions(log: LogReader, loop: int, limit: int) -> list[DecisionSummary]:
+    """List the last decisions, newest first."""
+    query = _SELECT_SUMMARIES.where(decisions.c.loop == loop)
+    rows = log.fetch_all(query.order_by(decisions.c.id.desc()).limit(limit))
+    return [DecisionSummary(*row) for row in rows]
 
 
 def find_request(log: LogReader, decision: int) -> str | None:

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import and_, bindparam, delete, exists, func, select, update
 
-from windvane.service.store.answers import get_answer, rebuild_answer
-from windvane.service.store.rows import DecisionRow, Lesson
+from windvane.service.store.rows import DecisionRow, Lesson, get_answer, rebuild_answer
 from windvane.service.store.schema import (
     ACTION_IDS,
     DECISIONS_WITH_OFFERS,
@@ -25,7 +24,7 @@ from windvane.service.store.schema import (
     waiting,
 )
 from windvane.service.store.writer.group_commit import Operation, Phase, Transaction, list_marks
-from windvane.service.store.writer.reward_matching import (
+from windvane.service.store.writer.reward_operations import (
     DecisionState,
     LessonDraft,
     MatchTime,

@@ -138,22 +138,15 @@ class WriteOutcome(NamedTuple):
 class WriterThread:
     """Accepts operations from any thread and writes them in groups from a thread of its own."""
 
-    def __init__(self, engine: Engine, max_waiting: int = MAX_WAITING_OPERATIONS) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._max_waiting = max_waiting
         self._ready = threading.Condition()
         self._queue: list[QueuedOperation] = []
         self._closing = False
-        self.commit_count = 0
         self._thread = threading.Thread(
             target=self._write_groups, name="windvane writer", daemon=True
         )
         self._thread.start()
-
-    @property
-    def waiting_count(self) -> int:
-        """How many operations wait for the next group."""
-        return len(self._queue)
 
     def submit(self, operation: Operation[Result]) -> Future[Result]:
         """Queue an operation; the future resolves after the commit and cannot be cancelled."""
@@ -162,8 +155,8 @@ class WriterThread:
         with self._ready:
             if self._closing:
                 raise make_closed_error()
-            if len(self._queue) >= self._max_waiting:
-                raise make_busy_error(self._max_waiting)
+            if len(self._queue) >= MAX_WAITING_OPERATIONS:
+                raise make_busy_error()
             self._queue.append(QueuedOperation(operation, future))
             if len(self._queue) == 1:
                 self._ready.notify()
@@ -185,9 +178,7 @@ class WriterThread:
                 self._queue = self._queue[MAX_GROUP_OPERATIONS:]
             if not group:
                 return
-            outcomes = commit_group(self._engine.begin, group)
-            self.commit_count += any(outcome.error is None for outcome in outcomes)
-            for future, result, error in outcomes:
+            for future, result, error in commit_group(self._engine.begin, group):
                 if error is None:
                     future.set_result(result)
                 else:
@@ -199,9 +190,9 @@ def make_closed_error() -> StoreError:
     return StoreError("store: the log is closed", "closed")
 
 
-def make_busy_error(max_waiting: int) -> StoreError:
+def make_busy_error() -> StoreError:
     """The error of an operation that is submitted while the queue is full."""
-    message = f"store: {max_waiting} operations wait to be written, no more are accepted"
+    message = f"store: {MAX_WAITING_OPERATIONS} operations wait to be written, no more are accepted"
     return StoreError(message, "busy")
 
 

@@ -156,7 +156,7 @@ class WriterClient(asyncio.Protocol):
         if self._transport is None:
             return _make_ended_error()
         if len(self._pending) >= MAX_WAITING_OPERATIONS:
-            return make_busy_error(MAX_WAITING_OPERATIONS)
+            return make_busy_error()
         if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
             message = "store: too many bytes wait to be written, no more are accepted"
             return StoreError(message, "busy")

@@ -12,17 +12,17 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 
+from windvane.service.store.evaluations import (
+    DeleteEvaluation,
+    EndEvaluation,
+    PutEvaluation,
+    PutEvaluationPart,
+)
 from windvane.service.store.writer.decision_operations import (
     Activate,
     Expire,
     PutDecision,
     Withdraw,
-)
-from windvane.service.store.writer.evaluation_operations import (
-    DeleteEvaluation,
-    EndEvaluation,
-    PutEvaluation,
-    PutEvaluationPart,
 )
 from windvane.service.store.writer.group_commit import Operation
 from windvane.service.store.writer.log_news import LogNews
