@@ -36,7 +36,6 @@ from windvane.evaluation.learners.fixed_policies import (
 )
 from windvane.evaluation.learners.replay import (
     SAMPLES,
-    ReplayCounts,
     Replayer,
     make_replayer,
     score_block,
@@ -52,19 +51,13 @@ from windvane.evaluation.log_batch import (
     survey_log,
 )
 from windvane.evaluation.ray_tasks import RayTask, check_installed, connect_to_ray, run_tasks, share
-from windvane.evaluation.readers.file_log import NO_TIMES_WARNING, HasNotes
+from windvane.evaluation.readers.file_log import HasNotes
 from windvane.types import Floats, Places
 
 Moment = float | str | datetime | None
 MOST_ROWS_WITH_MODEL = 200_000  # beyond, a reward model must be asked for
 SOURCES = {"logged": "Online", "first": "Baseline", "random": "Random"}
 FEW_ACCEPTED = 100  # with fewer learned rows a policy has hardly begun
-CLOCK_NAMES: dict[Clock, str] = {
-    "none": "none: it forgets nothing",
-    "rounds": "rounds: its memory fades with each accepted row",
-    "time": "time: its memory fades by the times of the log",
-    "rows": "time: its memory fades with each row of the log",
-}
 LOCAL = "threads"
 CANDIDATES_PER_TASK = 4  # learning candidates that share one pass over the log
 
@@ -339,9 +332,10 @@ def _summarize(
 ) -> PolicyResult:
     if replayer is None or isinstance(candidate, FixedCandidate):
         return record.summarize()
-    replay, sentences = describe_replay(candidate.clock, replayer.count())
+    replay = replayer.count()
     result = record.summarize(replay)
-    return replace(result, warnings=[*result.warnings, *sentences])
+    warnings = [*result.warnings, *describe_replay(candidate.clock, replay)]
+    return replace(result, warnings=warnings)
 
 
 def _has_features(log: Log) -> bool:
@@ -350,21 +344,13 @@ def _has_features(log: Log) -> bool:
     return False
 
 
-def describe_replay(clock: Clock, counts: ReplayCounts) -> tuple[Replay, list[str]]:
-    """Return the report of a replay, and what its reader must know."""
-    replay = Replay(
-        accepted=counts.accepted,
-        violations=counts.violations,
-        final_coefficient=counts.multiplier,
-        clock=CLOCK_NAMES[clock],
-        rows=counts.rows,
-        is_sampled=counts.is_sampled,
-    )
+def describe_replay(clock: Clock, replay: Replay) -> list[str]:
+    """What the reader of a replay must know."""
     rate = replay.acceptance_rate
     sentences = []
-    if counts.accepted < FEW_ACCEPTED:
+    if replay.accepted < FEW_ACCEPTED:
         sentences.append(
-            f"only {counts.accepted} of {counts.rows} rows were accepted: the policy has hardly "
+            f"only {replay.accepted} of {replay.rows} rows were accepted: the policy has hardly "
             "learned anything, and its value is close to that of a policy that has just begun"
         )
     elif clock == "rounds" and rate < 1.0:
@@ -379,9 +365,9 @@ def describe_replay(clock: Clock, counts: ReplayCounts) -> tuple[Replay, list[st
         )
     elif rate < 1.0:
         sentences.append(f"the policy learned {rate:.1%} of the rows")
-    if counts.is_sampled:
+    if replay.is_sampled:
         sentences.append(f"its probabilities are counted in {SAMPLES} draws for each row")
-    return replay, sentences
+    return sentences
 
 
 def list_log_warnings(log: Log, counts: RowCounts, has_replays: bool) -> list[str]:
@@ -408,7 +394,7 @@ def list_log_warnings(log: Log, counts: RowCounts, has_replays: bool) -> list[st
     if isinstance(log, HasNotes):
         sentences += [f"{count} {what}" for what, count in log.notes.items()]
         if not log.has_times:
-            sentences.append(NO_TIMES_WARNING)
+            sentences.append("the log has no times: the number of a decision is its time")
     if has_replays and counts.without_features:
         sentences.append(
             "the log has no features: policies that learn tell actions apart by their place only"

@@ -108,7 +108,6 @@ class RowCounts:
     unrewarded: int = 0
     degraded: int = 0
     without_probability: int = 0  # of the chosen action
-    defaulted: int = 0  # among those used
     without_features: int = 0  # among those used
     first_time: float | None = None
     last_time: float | None = None
@@ -132,7 +131,6 @@ def find_usable_rows(batch: LogBatch, period: Period, counts: RowCounts) -> Plac
     counts.used += rows.size
     if rows.size:
         counts.without_features += rows.size if batch.read_features is None else 0
-        counts.defaulted += int(np.count_nonzero(batch.is_defaulted[rows]))
         first, last = float(batch.times[rows].min()), float(batch.times[rows].max())
         counts.first_time = first if counts.first_time is None else min(first, counts.first_time)
         counts.last_time = last if counts.last_time is None else max(last, counts.last_time)

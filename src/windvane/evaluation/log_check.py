@@ -23,20 +23,17 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from windvane.evaluation.estimates.result import DEFAULTED_LIMIT, DEGRADED_LIMIT, Z_LIMIT
 from windvane.evaluation.log_batch import BadRow, Log, LogBatch
 from windvane.evaluation.readers.file_log import HasNotes
-from windvane.evaluation.readers.rows import ORPHAN_REWARDS
+from windvane.evaluation.readers.rows import ORPHAN_REWARDS, SUM_TOLERANCE
 from windvane.types import Booleans, Floats
 
 Level = Literal["ok", "warning", "failure"]
-SUM_TOLERANCE = 1e-3
 Z_WARNING = 3.0
-Z_FAILURE = 4.0  # chance alone gives 1 in 16 000
 TINY_PROBABILITY = 1e-3
 NO_EXPLORATION_SHARE = 0.99  # a larger share of certain choices is a failure
 MISSING_LIMIT = 0.2  # share of decisions without a reward
-DEFAULTED_LIMIT = 0.95
-DEGRADED_LIMIT = 0.01
 GAP_LIMIT = 0.25  # share of the time from the first to the last decision
 MAX_REMEMBERED_IDS = 1_000_000  # ids; later decisions are compared with these only
 REPEATED_FAILURE_SHARE = 0.01
@@ -232,7 +229,7 @@ class MeanTest:
 
 
 def _judge(z: float) -> Level:
-    if abs(z) > Z_FAILURE:
+    if abs(z) > Z_LIMIT:
         return "failure"
     return "warning" if abs(z) > Z_WARNING else "ok"
 

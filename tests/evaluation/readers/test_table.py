@@ -10,7 +10,7 @@ from windvane.errors import SettingError
 from windvane.evaluation.log_batch import LogBatch
 from windvane.evaluation.readers import open_log
 from windvane.evaluation.readers.column_mapping import map_columns, parse_columns
-from windvane.evaluation.readers.file_log import FITTED_WARNING, NO_TIMES_WARNING, FileLog
+from windvane.evaluation.readers.file_log import FileLog
 
 
 def open_text(folder: Path, text: str, columns: str = "") -> FileLog:
@@ -32,7 +32,7 @@ def test_without_probabilities_the_share_of_each_action_is_its_probability(tmp_p
     log = open_log([tmp_path])
     batches = list(log.iterate_batches())
     assert log.has_fitted_probabilities
-    assert list(log.warnings) == [FITTED_WARNING, NO_TIMES_WARNING]
+    assert (log.has_fitted_probabilities, log.has_times) == (True, False)
     for batch in batches:
         expected = np.tile([0.5, 0.3, 0.2], batch.size)
         np.testing.assert_allclose(batch.probabilities, expected, rtol=1e-12)
@@ -185,7 +185,7 @@ def test_a_row_is_a_decision_for_one_position(tmp_path: Path) -> None:
     (tmp_path / "item_context.csv").write_text(ITEMS)
     log = open_log([tmp_path])
     (batch,) = log.iterate_batches()
-    assert (log.bad_row_count, log.warnings) == (0, [])
+    assert (log.bad_row_count, log.has_fitted_probabilities, log.has_times) == (0, False, True)
     assert batch.times.tolist() == [1574553793.442536, 1574553816.0]
     assert batch.chosen.tolist() == [2, 0]
     assert batch.rewards.tolist() == [0.0, 1.0]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from windvane.evaluation.estimates.value_series import SeriesBuilder
+from windvane.evaluation.estimates.value_series import SeriesBuilder, TimedRows
 from windvane.service.evaluations.time_series import choose_step, make_chart_series
 
 START = 1_790_000_000.0  # seconds since 1970
@@ -23,7 +23,7 @@ DAY = 86_400.0
 def test_steps_are_round_and_few(days: float, rows: int, minutes: int) -> None:
     series = SeriesBuilder()
     times = START + np.linspace(0.0, days * DAY, rows)
-    series.add(times, np.zeros(rows), np.ones(rows), None, None, None)
+    series.add(TimedRows(times, np.zeros(rows), np.ones(rows)))
     assert choose_step(series.build()) == minutes
     assert len(make_chart_series(series.build(), minutes).starts) <= 61
 
@@ -35,7 +35,7 @@ def test_each_step_has_the_self_normalized_mean_of_its_decisions() -> None:
     rewards = (draws.random(rows) < 0.3).astype(float)
     weights = draws.exponential(1.0, rows)
     series = SeriesBuilder()
-    series.add(times, rewards, weights, None, None, None)
+    series.add(TimedRows(times, rewards, weights))
     chart = make_chart_series(series.build(), minutes)
     steps = np.floor(times / (minutes * 60.0)).astype(int)
     assert chart.starts == np.unique(steps).tolist()

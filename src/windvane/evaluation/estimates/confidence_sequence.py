@@ -85,6 +85,17 @@ LOW, HIGH, ABOVE, BELOW = range(4)  # the sides
 FLOORS = np.array([0.0, 0.0, 1.0, 1.0])  # ℓ of each side
 PRIORS = np.array([0.5, 0.5, 0.0, 0.0])  # c of each side
 NO_ROWS = np.zeros(4)
+ADDED = (
+    "rows",
+    "plain",
+    "mass",
+    "sums",
+    "variances",
+    "crossed",
+    "plain_weight",
+    "weight",
+    "spread",
+)
 RHO = 1.0  # ρ: the boundary is tightest if V is a small multiple of ρ
 STIRLING_FROM = 16.0  # the series of the log-gamma function has all digits from here on
 MAX_NEWTON_STEPS = 100
@@ -208,17 +219,10 @@ class ConfidenceSequence:
 
     def merge(self, other: "ConfidenceSequence") -> None:
         """Add the sums of another part of the log, with the same range of rewards."""
-        self.rows += other.rows
         self.largest_coefficient = max(self.largest_coefficient, other.largest_coefficient)
         self.floors = np.maximum(self.floors, other.floors)
-        self.plain = self.plain + other.plain
-        self.mass = self.mass + other.mass
-        self.sums = self.sums + other.sums
-        self.variances = self.variances + other.variances
-        self.crossed = self.crossed + other.crossed
-        self.plain_weight = self.plain_weight + other.plain_weight
-        self.weight = self.weight + other.weight
-        self.spread = self.spread + other.spread
+        for name in ADDED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def bound_value(self, alpha: float = 0.05) -> tuple[Floats, Floats]:
         """The ends of the interval of the running mean of the value, (...,) each."""

@@ -34,6 +34,7 @@ Karampatziakis, Langford & Mineiro (2020), "Empirical likelihood for contextual 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -111,10 +112,11 @@ class ValueSums:
         has_model = model_values is not None and model_chosen is not None
 
         def add_up(values: Floats) -> Floats:
-            if starts is None:
-                total: Floats = np.sum(values, axis=-1)
-            else:
-                total = np.add.reduceat(values, starts, axis=-1)
+            total: Floats = (
+                np.sum(values, axis=-1)
+                if starts is None
+                else np.add.reduceat(values, starts, axis=-1)
+            )
             return total
 
         ones = np.ones(np.broadcast_shapes(rewards.shape, weights.shape))
@@ -134,8 +136,9 @@ class ValueSums:
                     products[i, j] = add_up(first * terms[j])
         if not has_model:
             _complete_without_model(moments, products)
-        largest = weights.max(axis=-1, initial=0) if starts is None else None
-        if starts is not None:
+        if starts is None:
+            largest = weights.max(axis=-1, initial=0)
+        else:
             largest = np.maximum.reduceat(weights, starts, axis=-1)
         return cls(
             rows=add_up(ones),
@@ -156,47 +159,26 @@ class ValueSums:
 
     def merge(self, other: "ValueSums") -> "ValueSums":
         """Add the sums of other decisions, group by group."""
-        return ValueSums(
-            self.rows + other.rows,
-            self.positive + other.positive,
-            np.maximum(self.largest_weight, other.largest_weight),
-            self.moments + other.moments,
-            self.products + other.products,
-            self.has_model or other.has_model,
-        )
+        return self._combine(np.add, np.maximum, other)
 
     def concatenate(self, other: "ValueSums") -> "ValueSums":
         """Append the groups of other sums to the first axis."""
-        return ValueSums(
-            np.concatenate([self.rows, other.rows]),
-            np.concatenate([self.positive, other.positive]),
-            np.concatenate([self.largest_weight, other.largest_weight]),
-            np.concatenate([self.moments, other.moments]),
-            np.concatenate([self.products, other.products]),
-            self.has_model or other.has_model,
-        )
+
+        def append(mine: Floats, theirs: Floats) -> Floats:
+            return np.concatenate([mine, theirs])
+
+        return self._combine(append, append, other)
 
     def add_groups(self, order: Places, starts: Places) -> "ValueSums":
         """Reorder the groups of the first axis, and add those from each start to the next."""
-        return ValueSums(
-            np.add.reduceat(self.rows[order], starts),
-            np.add.reduceat(self.positive[order], starts),
-            np.maximum.reduceat(self.largest_weight[order], starts),
-            np.add.reduceat(self.moments[order], starts),
-            np.add.reduceat(self.products[order], starts),
-            self.has_model,
+        return self._combine(
+            lambda column: np.add.reduceat(column[order], starts),
+            lambda column: np.maximum.reduceat(column[order], starts),
         )
 
     def accumulate(self) -> "ValueSums":
         """Replace each group of the first axis by the sum of all groups up to it."""
-        return ValueSums(
-            np.cumsum(self.rows),
-            np.cumsum(self.positive),
-            np.maximum.accumulate(self.largest_weight),
-            np.cumsum(self.moments, axis=0),
-            np.cumsum(self.products, axis=0),
-            self.has_model,
-        )
+        return self._combine(np.add.accumulate, np.maximum.accumulate)
 
     def total(self) -> "ValueSums":
         """Add all groups of the first axis."""
@@ -206,13 +188,23 @@ class ValueSums:
 
     def select(self, place: int) -> "ValueSums":
         """The sums of one group of the first axis."""
+        return self._combine(lambda column: column[place], lambda column: column[place])
+
+    def _combine(
+        self,
+        add: Callable[..., Floats],
+        find_largest: Callable[..., Floats],
+        *others: "ValueSums",
+    ) -> "ValueSums":
+        """Apply a function to each column of sums, and another one to the largest weights."""
+        parts = (self, *others)
         return ValueSums(
-            self.rows[place],
-            self.positive[place],
-            self.largest_weight[place],
-            self.moments[place],
-            self.products[place],
-            self.has_model,
+            add(*(part.rows for part in parts)),
+            add(*(part.positive for part in parts)),
+            find_largest(*(part.largest_weight for part in parts)),
+            add(*(part.moments for part in parts)),
+            add(*(part.products for part in parts)),
+            any(part.has_model for part in parts),
         )
 
     @property

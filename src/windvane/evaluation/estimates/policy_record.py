@@ -42,7 +42,7 @@ from windvane.evaluation.estimates.result import (
     diagnose,
     warn,
 )
-from windvane.evaluation.estimates.value_series import SeriesBuilder, number_or_none
+from windvane.evaluation.estimates.value_series import SeriesBuilder, TimedRows, number_or_none
 from windvane.types import Booleans, Floats
 from windvane.validation import inside, positive
 
@@ -163,32 +163,16 @@ class PolicyRecord:
         self._trust.add(scale, unsupported, is_defaulted, is_degraded)
         repeats = multiply_coefficients(who, counts, None)
         self._add_to_model_sequences(rewards, weights, action_model, repeats)
+        rows = TimedRows(times, rewards, weights, model_values, model_chosen, scale)
         for start in range(0, len(times), CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)
-            self._add_chunk(
-                times[part],
-                rewards[part],
-                weights[part],
-                None if model_values is None else model_values[part],
-                None if model_chosen is None else model_chosen[part],
-                None if scale is None else scale[part],
-                None if repeats is None else repeats[part],
+            chunk = rows.select(part)
+            self._sequence.update(
+                chunk.rewards, chunk.weights, None if repeats is None else repeats[part]
             )
-
-    def _add_chunk(
-        self,
-        times: Floats,
-        rewards: Floats,
-        weights: Floats,
-        model_values: Floats | None,
-        model_chosen: Floats | None,
-        scale: Floats | None,
-        repeats: Floats | None,
-    ) -> None:
-        self._sequence.update(rewards, weights, repeats)
-        if self._recent is not None:
-            self._recent.update(times, rewards, weights, scale)
-        self._series.add(times, rewards, weights, model_values, model_chosen, scale)
+            if self._recent is not None:
+                self._recent.update(chunk.times, chunk.rewards, chunk.weights, chunk.coefficients)
+            self._series.add(chunk)
 
     def _add_to_model_sequences(
         self,

@@ -16,6 +16,7 @@ is added.
 """
 
 import math
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,6 +30,7 @@ LARGEST_LAMBDA = 0.5
 DEVIATIONS = 2.0 ** np.arange(-3, 4)  # standard deviations of X; each is best for one of the λ
 MAX_STEPS = 100
 TOLERANCE = 1e-12  # relative
+FADING = ("mass", "plain_mass", "sums", "plain", "weight", "plain_weight")  # halve in a half-life
 CORNERS = 5  # products: low², high², low·(w−1), high·(w−1), (w−1)²
 
 
@@ -123,13 +125,9 @@ class RecentSums:
             return
         factor = 2.0 ** ((self.at - at) / self.half_life) if self.at > -math.inf else 0.0
         self.at = at
-        self.mass *= factor
+        for name in FADING:
+            setattr(self, name, getattr(self, name) * factor)
         self.squared_mass *= factor**2
-        self.plain_mass *= factor
-        self.sums = self.sums * factor
-        self.plain = self.plain * factor
-        self.weight = self.weight * factor
-        self.plain_weight = self.plain_weight * factor
         self.products = self.products * (factor**POWERS)[:, None]
 
     def widen(self, range: RewardRange) -> None:
@@ -160,15 +158,10 @@ class RecentSums:
             return
         at = max(self.at, other.at)
         self.fade(at)
-        factor = 2.0 ** ((other.at - at) / self.half_life)
-        self.mass += other.mass * factor
-        self.squared_mass += other.squared_mass * factor**2
-        self.plain_mass += other.plain_mass * factor
-        self.sums = self.sums + other.sums * factor
-        self.plain = self.plain + other.plain * factor
-        self.weight = self.weight + other.weight * factor
-        self.plain_weight = self.plain_weight + other.plain_weight * factor
-        self.products = self.products + other.products * (factor**POWERS)[:, None]
+        other = copy(other)
+        other.fade(at)
+        for name in (*FADING, "squared_mass", "products"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         self.largest_coefficient = max(self.largest_coefficient, other.largest_coefficient)
 
     def estimate_value(self) -> Floats:

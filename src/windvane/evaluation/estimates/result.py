@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from windvane.evaluation.estimates.estimators import ONE, WEIGHT, ValueSums
 from windvane.evaluation.estimates.value_series import ValueSeries
 from windvane.types import Booleans, Floats
 
-Kind = TypeVar("Kind")
 Verdict = Literal["better", "worse", "not yet"]
 Z_LIMIT = 4.0  # standard errors of the mean weight; chance alone gives 1 in 16 000
 FEW_EFFECTIVE_ROWS = 100  # below, an interval of a standard error is not to be trusted
@@ -92,8 +91,33 @@ class Replay:
         return self.accepted / self.rows if self.rows else 0.0
 
 
+class JsonResult:
+    """A result that can be written as JSON and read back."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as dicts, lists, texts and numbers."""
+        import msgspec
+
+        plain: dict[str, Any] = msgspec.to_builtins(self, enc_hook=np.ndarray.tolist)
+        return plain
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        """Read what `to_json` returned."""
+        import msgspec
+
+        def make_array(annotation: type, values: object) -> object:
+            (number,) = get_args(get_args(annotation)[1])  # of NDArray[number]
+            return np.array(values, dtype=number)
+
+        try:
+            return msgspec.convert(plain, cls, dec_hook=make_array)
+        except msgspec.ValidationError as reason:
+            raise FileError(f"from_json: {reason}") from None
+
+
 @dataclass(frozen=True)
-class PolicyResult:
+class PolicyResult(JsonResult):
     """What one policy would have earned."""
 
     name: str
@@ -122,18 +146,9 @@ class PolicyResult:
         """The verdict on the gain with its confidence, such as "better with 95 % confidence"."""
         return f"{self.gain.verdict} with {100 * (1 - self.alpha):.3g} % confidence"
 
-    def to_json(self) -> dict[str, Any]:
-        """The result as dicts, lists, texts and numbers."""
-        return _to_json(self)
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """Read what `to_json` returned."""
-        return _from_json(plain, cls)
-
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(JsonResult):
     """What several policies would have earned, from one log."""
 
     policies: Sequence[PolicyResult]
@@ -151,35 +166,6 @@ class Evaluation:
             if policy.name == name:
                 return policy
         raise KeyError(name)
-
-    def to_json(self) -> dict[str, Any]:
-        """The evaluation as dicts, lists, texts and numbers."""
-        return _to_json(self)
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """Read what `to_json` returned."""
-        return _from_json(plain, cls)
-
-
-def _to_json(value: object) -> dict[str, Any]:
-    import msgspec
-
-    plain: dict[str, Any] = msgspec.to_builtins(value, enc_hook=np.ndarray.tolist)
-    return plain
-
-
-def _from_json(plain: Mapping[str, Any], kind: type[Kind]) -> Kind:
-    import msgspec
-
-    def make_array(annotation: type, values: object) -> object:
-        (number,) = get_args(get_args(annotation)[1])  # of NDArray[number]
-        return np.array(values, dtype=number)
-
-    try:
-        return msgspec.convert(plain, kind, dec_hook=make_array)
-    except msgspec.ValidationError as reason:
-        raise FileError(f"from_json: {reason}") from None
 
 
 @dataclass

@@ -76,6 +76,21 @@ class ValueSeries:
         return _make_points(self.start_times + self.minutes * 60.0, self.sums.accumulate())
 
 
+class TimedRows(NamedTuple):
+    """Decisions as columns of n numbers each."""
+
+    times: Floats  # seconds since 1970
+    rewards: Floats
+    weights: Floats
+    model_values: Floats | None = None
+    model_chosen: Floats | None = None
+    coefficients: Floats | None = None
+
+    def select(self, part: slice | Places) -> "TimedRows":
+        """The same of some decisions."""
+        return TimedRows._make(None if column is None else column[part] for column in self)
+
+
 class SeriesBuilder:
     """Adds batches of decisions to a series, with bounded memory."""
 
@@ -84,38 +99,18 @@ class SeriesBuilder:
         self._starts: list[Places] = []  # of the parts that wait to be merged
         self._parts: list[ValueSums] = []
 
-    def add(
-        self,
-        times: Floats,
-        rewards: Floats,
-        weights: Floats,
-        model_values: Floats | None,
-        model_chosen: Floats | None,
-        coefficients: Floats | None,
-    ) -> None:
+    def add(self, rows: TimedRows) -> None:
         """Add decisions in any order; they are fastest in the order of time."""
-        if len(times) == 0:
+        if len(rows.times) == 0:
             return
-        places = np.floor(times / (self._minutes * 60.0)).astype(np.int64)
+        places = np.floor(rows.times / (self._minutes * 60.0)).astype(np.int64)
         changes = np.flatnonzero(np.diff(places)) + 1
         if (places[changes] < places[changes - 1]).any():  # not in the order of time
-            order = np.argsort(places, kind="stable")
-            self.add(
-                times[order],
-                rewards[order],
-                weights[order],
-                None if model_values is None else model_values[order],
-                None if model_chosen is None else model_chosen[order],
-                None if coefficients is None else coefficients[order],
-            )
+            self.add(rows.select(np.argsort(places, kind="stable")))
             return
         groups = np.concatenate([[0], changes]).astype(np.int64)
         self._starts.append(places[groups])
-        self._parts.append(
-            ValueSums.from_rows(
-                rewards, weights, model_values, model_chosen, coefficients, starts=groups
-            )
-        )
+        self._parts.append(ValueSums.from_rows(*rows[1:], starts=groups))
         if sum(map(len, self._starts)) > MERGE_AFTER_GROUPS + 2 * len(self._starts[0]):
             self._compact()
 

@@ -187,18 +187,10 @@ def make_learner(
     text: str = "",
 ) -> LearnerCandidate:
     """Make a candidate of the settings of a learner; they are checked at once."""
-    learner = Learner(
-        half_life=half_life,
-        exploration=exploration,
-        crossings=crossings,
-        array_size=array_size,
-        seed=0,
-    )
     text = text or "learner"
-    clock = _find_clock(learner)
-    candidate = LearnerCandidate(
-        text, text, half_life, exploration, crossings, array_size, clock=clock
-    )
+    candidate = LearnerCandidate(text, text, half_life, exploration, crossings, array_size)
+    clock = _find_clock(candidate.build(seed=0))
+    candidate = replace(candidate, clock=clock)
     if clock != "rounds":
         return candidate
     other = replace(candidate, name=f"{text}, in time", clock="rows")
@@ -221,7 +213,7 @@ def make_policy(
     _check_link(belief, exploration)
     text = text or _describe(memory, exploration, belief, dim, ridge, floor)
     maker = PolicyMaker(belief, memory, exploration, dim, ridge, floor)
-    PolicyMaker(belief, memory, exploration, 2, ridge, floor)(LogFacts(1, 1, 1.0), 0)
+    replace(maker, dim=2)(LogFacts(1, 1, 1.0), 0)
     if clock is None:
         clock = _find_clock_of_memory(memory)
     candidate = PolicyCandidate(text, text, maker, clock)
@@ -245,7 +237,7 @@ def make_named(
     row = find_name(name)
     validation.positive(name, "drift", drift)
     maker = NamedMaker(name, dim, drift, noise, link, floor)
-    NamedMaker(name, 2, drift, noise, link, floor)(LogFacts(100, 2, 1.0), 0)
+    replace(maker, dim=2)(LogFacts(100, 2, 1.0), 0)
     clock: Clock = "none" if row.memory == "keep" else "rounds"
     return PolicyCandidate(text or name, text or name, maker, clock, needs_facts=True)
 
@@ -374,13 +366,13 @@ def list_candidates(candidates: Sequence[object]) -> list[Candidate]:
     return listed
 
 
+@dataclass(frozen=True)
 class _PredictiveMaker:
     """Makes a policy that finds its memory by prediction."""
 
-    def __init__(self, exploration: str, dim: int, floor: float) -> None:
-        self.exploration = exploration
-        self.dim = dim
-        self.floor = floor
+    exploration: str
+    dim: int
+    floor: float
 
     def __call__(self, facts: LogFacts, seed: object) -> Chooser:
         return PredictiveMemory(self.dim, self.exploration, seed=seed, floor=self.floor)  # type: ignore[arg-type]

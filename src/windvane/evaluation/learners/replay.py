@@ -35,6 +35,7 @@ from windvane.beliefs.full.widths import compute_widths
 from windvane.beliefs.glm.policy import GeneralizedPolicy
 from windvane.chooser import Choice, Chooser
 from windvane.errors import WindvaneError
+from windvane.evaluation.estimates.result import Replay
 from windvane.evaluation.learners.candidates import (
     Clock,
     LearnerCandidate,
@@ -46,6 +47,12 @@ from windvane.learner import Learner
 from windvane.policy import Policy
 from windvane.types import Floats, Places
 
+CLOCK_NAMES: dict[Clock, str] = {
+    "none": "none: it forgets nothing",
+    "rounds": "rounds: its memory fades with each accepted row",
+    "time": "time: its memory fades by the times of the log",
+    "rows": "time: its memory fades with each row of the log",
+}
 SAMPLES = 200  # draws that are counted, if a policy has no exact propensities
 QUANTILE = 0.005  # q: the share of rows whose chance may exceed 1
 LARGEST_MULTIPLIER = 1.0
@@ -262,16 +269,6 @@ class ScoredRows(NamedTuple):
     predictions: Floats  # (actions,) q̂
 
 
-class ReplayCounts(NamedTuple):
-    """How a replay went."""
-
-    rows: int
-    accepted: int
-    violations: int
-    multiplier: float
-    is_sampled: bool
-
-
 class Replayer(Protocol):
     """A policy that is replayed, block by block."""
 
@@ -279,7 +276,7 @@ class Replayer(Protocol):
         """Score the rows of a block and learn from those accepted; `first_row` is the number of
         rows before the block."""
 
-    def count(self) -> ReplayCounts:
+    def count(self) -> Replay:
         """How the replay went so far."""
 
 
@@ -330,9 +327,9 @@ class RowReplayer:
         fill_scores(scores, block)
         return scores
 
-    def count(self) -> ReplayCounts:
+    def count(self) -> Replay:
         """How the replay went so far."""
-        return count_replay(self._acceptance, self._policy.is_sampled)
+        return count_replay(self._acceptance, self._clock, self._policy.is_sampled)
 
     def _find_time(self, time: float, row: int) -> float:
         """The time of a row on the clock of the policy's memory."""
@@ -364,15 +361,16 @@ def begin_acceptance(acceptance: Acceptance, block: FeatureBlock) -> None:
         set_first_multiplier(acceptance, float(first.min()) if is_known else 0.0)
 
 
-def count_replay(acceptance: Acceptance, is_sampled: bool) -> ReplayCounts:
+def count_replay(acceptance: Acceptance, clock: Clock, is_sampled: bool) -> Replay:
     """Read the counters of a replay."""
     counters = acceptance.counters
-    return ReplayCounts(
-        int(counters[ROWS]),
-        int(counters[UPDATES]),
-        int(counters[VIOLATIONS]),
-        float(counters[MULTIPLIER]),
-        is_sampled,
+    return Replay(
+        accepted=int(counters[UPDATES]),
+        violations=int(counters[VIOLATIONS]),
+        final_coefficient=float(counters[MULTIPLIER]),
+        clock=CLOCK_NAMES[clock],
+        rows=int(counters[ROWS]),
+        is_sampled=is_sampled,
     )
 
 
@@ -443,9 +441,9 @@ class CompiledReplayer:
             )
         return int(done)
 
-    def count(self) -> ReplayCounts:
+    def count(self) -> Replay:
         """How the replay went so far."""
-        return count_replay(self._acceptance, is_sampled=False)
+        return count_replay(self._acceptance, self._clock, is_sampled=False)
 
 
 @compiled

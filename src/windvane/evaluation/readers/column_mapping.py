@@ -20,7 +20,7 @@ A key that is not mapped has the column of its own name, if there is one. A list
 JSON.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -40,6 +40,10 @@ KEYS = (
     "context_json",
     "multiplicity",
     "defaulted",
+)
+PLAIN_KEYS = (  # name a column and nothing else
+    *("action", "reward", "probability", "excluded", "event_id", "context_json"),
+    *("multiplicity", "defaulted"),
 )
 SECONDS_PER_UNIT = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 AS_TEXT = ":text"
@@ -86,20 +90,7 @@ class ColumnMapping:
     @property
     def names(self) -> list[str]:
         """The columns that are read."""
-        single = (
-            self.action,
-            self.reward,
-            self.probability,
-            self.probabilities,
-            self.actions,
-            self.count,
-            self.excluded,
-            self.time,
-            self.event_id,
-            self.context_json,
-            self.multiplicity,
-            self.defaulted,
-        )
+        single = (getattr(self, key) for key in KEYS if key != "context")
         names = [name for name in single if name is not None]
         return list(dict.fromkeys([*names, *self.probability_columns, *self.context]))
 
@@ -122,29 +113,20 @@ def map_columns(columns: Mapping[str, str] | None, names: Sequence[str]) -> Colu
                 f"columns: the column of the {key} must be given, such as {key}={names[0]}; "
                 f"the columns of the table are {have}"
             )
-    mapped: dict[str, object] = {}
-    for key in ("action", "reward", "probability", "excluded", "event_id", "context_json"):
-        mapped[key] = _find(key, sources.get(key), names)
-    for key in ("multiplicity", "defaulted"):
-        mapped[key] = _find(key, sources.get(key), names)
+    mapped: dict[str, object] = {key: _find(key, sources.get(key), names) for key in PLAIN_KEYS}
     mapped |= _map_probabilities(sources.get("probabilities"), names)
     mapped |= _map_actions(sources.get("actions"), names)
     mapped |= _map_count(sources.get("count"), names)
     mapped |= _map_time(sources.get("time"), names)
-    mapped_names = {*sources.values(), *_list_names(mapped.values())}
-    mapped |= _map_context(sources.get("context"), names, mapped_names)
+    taken = {*sources.values(), *(value for value in mapped.values() if isinstance(value, str))}
+    taken.update(*(value for value in mapped.values() if isinstance(value, tuple)))
+    mapped |= _map_context(sources.get("context"), names, taken)
     if prefix := sources.get("probabilities", "").removesuffix("*"):
         by_column = mapped["probability_columns"]
         if by_column and not mapped["action_ids"]:
             assert isinstance(by_column, tuple)
             mapped["action_ids"] = tuple(name.removeprefix(prefix) for name in by_column)
     return ColumnMapping(**mapped)  # type: ignore[arg-type]
-
-
-def _list_names(values: Iterable[object]) -> Iterator[str]:
-    """The names among values that are names, tuples of names, or something else."""
-    for value in values:
-        yield from (value,) if isinstance(value, str) else value if isinstance(value, tuple) else ()
 
 
 def _find(key: str, name: str | None, names: Sequence[str]) -> str | None:

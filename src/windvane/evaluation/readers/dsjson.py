@@ -21,8 +21,7 @@ The features are read in the form in which the learner and the encoder read them
 | action `"i"`, and keys that start with `_` | nothing: they hold the id, labels and tags |
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +29,7 @@ import msgspec
 
 from windvane.errors import FileError
 from windvane.evaluation.log_batch import DecisionFeatures, LoggedAction
-from windvane.evaluation.readers.file_log import FilePart, Line, LineStream
+from windvane.evaluation.readers.file_log import FilePart, FileReader, Line, LineStream
 from windvane.evaluation.readers.rows import (
     APPRENTICE,
     NEVER_ACTIVATED,
@@ -130,15 +129,8 @@ class DsjsonSlot(msgspec.Struct):
     baseline: int
 
 
-@dataclass(frozen=True)
-class DsjsonReader:
+class DsjsonReader(FileReader):
     """Reads dsjson files."""
-
-    has_fitted_probabilities: bool = False
-    has_times: bool = True
-
-    def prepare(self) -> None:
-        """Nothing must be known before the files are read."""
 
     def read_parts(self, path: Path, report: RowReport, batch_rows: int) -> Iterator[FilePart]:
         """Read a file line by line."""
@@ -236,7 +228,7 @@ class LineParser:
                 multiplicity=1.0 / (1.0 - event.drop_share),
                 is_defaulted=_has_no_reward(slot.observations),
                 line=line.number,
-                read_features=_make_feature_reader(event.c, ids, number if has_slots else None),
+                read_features=partial(_read_features, event.c, ids, number if has_slots else None),
                 text_bytes=len(line.text),
             )
         )
@@ -320,12 +312,6 @@ def _read_action_id(action: ActionHead, place: int) -> str:
 def _has_no_reward(observations: list[Observation] | None) -> bool:
     """Whether the line lists what was observed, and no reward is among it."""
     return observations is not None and all(each.v is None for each in observations)
-
-
-def _make_feature_reader(
-    text: msgspec.Raw, ids: list[str], slot: int | None
-) -> Callable[[], DecisionFeatures]:
-    return partial(_read_features, text, ids, slot)
 
 
 def _read_features(text: msgspec.Raw, ids: list[str], slot: int | None) -> DecisionFeatures:

@@ -11,15 +11,10 @@ from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from windvane.errors import FileError, SettingError
-from windvane.evaluation.log_batch import BadRow, LogBatch
-from windvane.evaluation.readers.rows import RowReport, check_rows
+from windvane.evaluation.log_batch import LogBatch
+from windvane.evaluation.readers.rows import ReportedLog, RowReport, check_rows
 
 BATCH_ROWS = 20_000
-FITTED_WARNING = (
-    "the log has no probabilities: they were estimated from how often each action was chosen, "
-    "and every estimate is biased if the choices depended on the context"
-)
-NO_TIMES_WARNING = "the log has no times: the number of a decision is its time"
 FORMATS = {
     "windvane": "the Parquet file of `windvane export`",
     "dsjson": "JSON lines of Vowpal Wabbit and Azure AI Personalizer",
@@ -110,22 +105,18 @@ class FilePart(NamedTuple):
     share: float
 
 
-class FileReader(Protocol):
+class FileReader:
     """Reads the files of one format."""
 
-    @property
-    def has_times(self) -> bool:
-        """Whether the files have times; if not, the number of a decision is its time."""
-
-    @property
-    def has_fitted_probabilities(self) -> bool:
-        """Whether the probabilities are estimated from the log."""
+    has_times = True  # if not, the number of a decision is its time
+    has_fitted_probabilities = False  # whether the probabilities are estimated from the log
 
     def prepare(self) -> None:
-        """Find what must be known of all files before the first can be read."""
+        """Find what must be known of all files before the first can be read, if anything."""
 
     def read_parts(self, path: Path, report: RowReport, batch_rows: int) -> Iterator[FilePart]:
         """Read a file; rows without the form of the format are reported and left out."""
+        raise NotImplementedError
 
 
 @runtime_checkable
@@ -148,12 +139,8 @@ class HasNotes(Protocol):
     def notes(self) -> Mapping[str, int]:
         """How many rows were read in a special way, by what was done with them."""
 
-    @property
-    def warnings(self) -> Sequence[str]:
-        """What every result from this log must say."""
 
-
-class FileLog:
+class FileLog(ReportedLog):
     """A log in one or more files of one format."""
 
     def __init__(self, paths: Sequence[Path], reader: FileReader, strict: bool = False) -> None:
@@ -178,32 +165,9 @@ class FileLog:
         return self.reader.has_fitted_probabilities
 
     @property
-    def warnings(self) -> Sequence[str]:
-        """What every result from this log must say."""
-        return [
-            *([FITTED_WARNING] if self.reader.has_fitted_probabilities else []),
-            *([] if self.reader.has_times else [NO_TIMES_WARNING]),
-        ]
-
-    @property
-    def bad_rows(self) -> Sequence[BadRow]:
-        """The first rows that could not be used, as far as the log was read."""
-        return self._report.bad_rows
-
-    @property
-    def bad_row_count(self) -> int:
-        """How many rows could not be used, as far as the log was read."""
-        return self._report.bad_row_count
-
-    @property
     def has_times(self) -> bool:
         """Whether the files have times; if not, the number of a decision is its time."""
         return self.reader.has_times
-
-    @property
-    def notes(self) -> Mapping[str, int]:
-        """How many rows were read in a special way, by what was done with them."""
-        return self._report.notes
 
     def iterate_batches(self) -> Iterator[LogBatch]:
         """Read the decisions file by file, the file with the earliest decision first."""

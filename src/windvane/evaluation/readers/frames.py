@@ -7,7 +7,7 @@ A field in quotes may hold separators and line breaks.
 import csv
 import io
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -74,6 +74,20 @@ def to_booleans(frame: pl.DataFrame, name: str | None) -> Booleans:
     return frame[name].cast(pl.Boolean).fill_null(False).to_numpy()
 
 
+def find_eligible(
+    excluded: pl.Series | None, starts: Places, list_ids: Callable[[int], Sequence[str]]
+) -> Booleans:
+    """Which actions of all rows are not in the lists of excluded ids."""
+    is_eligible = np.ones(starts[-1], np.bool_)
+    if excluded is not None:
+        for row in np.flatnonzero((excluded.list.len().fill_null(0) > 0).to_numpy()).tolist():
+            ids = set(excluded[row])
+            offered = list_ids(row)[: starts[row + 1] - starts[row]]
+            first = starts[row]
+            is_eligible[first : first + len(offered)] = [id_ not in ids for id_ in offered]
+    return is_eligible
+
+
 def flatten_lists(column: pl.Series) -> tuple[Floats, Places]:
     """All numbers of a column of lists, and how many each row has; null is NaN, or no numbers."""
     counts = column.list.len().fill_null(0).to_numpy().astype(np.int64)
@@ -81,11 +95,11 @@ def flatten_lists(column: pl.Series) -> tuple[Floats, Places]:
     return to_floats(flat), counts
 
 
-class CsvFrame(NamedTuple):
-    """Rows of a file."""
+class TableFrame(NamedTuple):
+    """Rows of a file; all columns of a CSV file are texts."""
 
-    frame: pl.DataFrame  # texts only
-    lines: list[int]  # the line of each row
+    frame: pl.DataFrame
+    lines: Places  # the line of each row
     share: float  # of the file, read so far
 
 
@@ -94,6 +108,10 @@ class Header(NamedTuple):
 
     names: list[str]
     separator: str
+
+    def describe_size(self, count: int) -> str:
+        """Why a row with another number of fields is bad."""
+        return f"a row must have {len(self.names)} fields, got {count}"
 
 
 class Record(NamedTuple):
@@ -116,7 +134,7 @@ def parse_header(path: Path, text: bytes) -> Header:
     return Header(names, separator)
 
 
-def iterate_csv_frames(path: Path, report: RowReport, batch_rows: int) -> Iterator[CsvFrame]:
+def iterate_csv_frames(path: Path, report: RowReport, batch_rows: int) -> Iterator[TableFrame]:
     """Read a file; a row with too few or too many fields is reported and left out."""
     stream = LineStream(path, report)
     lines = iter(stream)
@@ -157,11 +175,11 @@ def _join_lines(path: Path, lines: Iterator[Line], report: RowReport) -> Iterato
 
 def _make_frame(
     path: Path, header: Header, records: Sequence[Record], report: RowReport, share: float
-) -> CsvFrame:
+) -> TableFrame:
     has_quotes = any(b'"' in record.text for record in records)
     parse = _parse_quoted if has_quotes else _parse_plain
     frame, lines = parse(path, header, records, report)
-    return CsvFrame(frame, lines, share)
+    return TableFrame(frame, np.array(lines, np.int64), share)
 
 
 def _parse_plain(
@@ -174,7 +192,7 @@ def _parse_plain(
     for record in records:
         count = record.text.count(separator)
         if count != expected:
-            _refuse_count(path, header, record, count + 1, report)
+            report.refuse(str(path), record.line, header.describe_size(count + 1))
         elif not _is_text(record.text):
             report.refuse(str(path), record.line, "the line must be text in UTF-8")
         else:
@@ -209,19 +227,12 @@ def _parse_quoted(
             report.refuse(str(path), record.line, f"the quotes cannot be read ({error})")
             continue
         if len(row) != len(header.names):
-            _refuse_count(path, header, record, len(row), report)
+            report.refuse(str(path), record.line, header.describe_size(len(row)))
             continue
         rows.append([field or None for field in row])
         lines.append(record.line)
     schema = dict.fromkeys(header.names, pl.String())
     return pl.DataFrame(rows, schema=schema, orient="row"), lines
-
-
-def _refuse_count(
-    path: Path, header: Header, record: Record, count: int, report: RowReport
-) -> None:
-    reason = f"a row must have {len(header.names)} fields, got {count}"
-    report.refuse(str(path), record.line, reason)
 
 
 def _is_text(line: bytes) -> bool:
@@ -230,14 +241,6 @@ def _is_text(line: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-class TableFrame(NamedTuple):
-    """Rows of a file."""
-
-    frame: pl.DataFrame
-    lines: Places
-    share: float  # of the file, read so far
 
 
 def read_columns(path: Path) -> dict[str, pl.DataType]:
@@ -269,7 +272,7 @@ def iterate_frames(
     if not is_parquet(path):
         for frame, lines, share in iterate_csv_frames(path, report, batch_rows):
             _require_columns(path, names, frame.columns)
-            yield TableFrame(frame.select(names), np.array(lines, np.int64), share)
+            yield TableFrame(frame.select(names), lines, share)
         return
     _require_columns(path, names, read_parquet_schema(path).names())
     total = count_parquet_rows(path)

@@ -1,6 +1,6 @@
 """Rows of logs: batches made of them, what must hold for each, and the report of bad ones."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from typing import NamedTuple, TypeVar
@@ -45,6 +45,27 @@ class RowReport:
         """Count rows that were read in a special way."""
         if count:
             self.notes[text] = self.notes.get(text, 0) + count
+
+
+class ReportedLog:
+    """A log that tells which of its rows could not be used, as far as it was read."""
+
+    _report: RowReport
+
+    @property
+    def bad_rows(self) -> Sequence[BadRow]:
+        """The first rows that could not be used."""
+        return self._report.bad_rows
+
+    @property
+    def bad_row_count(self) -> int:
+        """How many rows could not be used."""
+        return self._report.bad_row_count
+
+    @property
+    def notes(self) -> Mapping[str, int]:
+        """How many rows were read in a special way, by what was done with them."""
+        return self._report.notes
 
 
 def check_rows(batch: LogBatch, report: RowReport) -> LogBatch:

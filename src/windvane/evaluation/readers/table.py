@@ -15,6 +15,7 @@ the affinity of the user to the item.
 import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +26,9 @@ import polars as pl
 from windvane.errors import FeatureError, SettingError
 from windvane.evaluation.log_batch import DecisionFeatures, LogBatch, LoggedAction
 from windvane.evaluation.readers.column_mapping import ColumnMapping, map_columns
-from windvane.evaluation.readers.file_log import ITEM_FILE, FilePart
+from windvane.evaluation.readers.file_log import ITEM_FILE, FilePart, FileReader
 from windvane.evaluation.readers.frames import (
+    find_eligible,
     flatten_lists,
     iterate_frames,
     read_columns,
@@ -34,7 +36,7 @@ from windvane.evaluation.readers.frames import (
     to_floats,
 )
 from windvane.evaluation.readers.rows import RowReport, parse_time
-from windvane.types import Booleans, Floats, Places
+from windvane.types import Floats, Places
 
 NULL_NUMBERS = ("NA", "null", "NULL", "None", "NaN", "nan")
 TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -118,7 +120,7 @@ class TableRows:
             column = column.cast(pl.Boolean, strict=False)
         self.replace(key, name, column, "true or false")
 
-    def convert_times(self, name: str, seconds_per_unit: float) -> None:
+    def convert_times(self, key: str, name: str, seconds_per_unit: float) -> None:
         """Convert a column to seconds since 1970."""
         column = self.frame[name]
         if column.dtype == pl.Date:
@@ -126,19 +128,15 @@ class TableRows:
         if isinstance(column.dtype, pl.Datetime):
             seconds = column.dt.timestamp("us") / 1e6
         elif column.dtype == pl.String:
-            numbers = column.str.strip_chars().cast(pl.Float64, strict=False) * seconds_per_unit
-            texts = column.to_list()
-            if numbers.null_count():
-                values = numbers.to_list()
-                for row, value in enumerate(values):
-                    if value is None:
-                        values[row] = _parse_time(texts[row])
-                numbers = pl.Series(values, dtype=pl.Float64)
-            seconds = numbers
+            seconds = column.str.strip_chars().cast(pl.Float64, strict=False) * seconds_per_unit
+            if seconds.null_count():
+                pairs = zip(seconds.to_list(), column.to_list(), strict=True)
+                values = [_parse_time(text) if value is None else value for value, text in pairs]
+                seconds = pl.Series(values, dtype=pl.Float64)
         else:
             seconds = column.cast(pl.Float64, strict=False) * seconds_per_unit
-        self.replace("time", name, seconds, "a time in ISO 8601 or a number")
-        self.require("time", name)
+        self.replace(key, name, seconds, "a time in ISO 8601 or a number")
+        self.require(key, name)
 
     def convert_lists(self, key: str, name: str, are_numbers: bool) -> None:
         """Convert a column to lists of numbers, or of texts; a text is read as JSON."""
@@ -160,29 +158,27 @@ def convert_columns(
     rows: TableRows, mapping: ColumnMapping, kinds: Mapping[str, pl.DataType]
 ) -> None:
     """Convert all mapped columns; `kinds` are the types of the columns with features."""
+    numbers = partial(rows.convert_numbers, is_required=True)
+    ids = partial(rows.convert_lists, are_numbers=False)
     rows.convert_texts("action", mapping.action)
     rows.require("action", mapping.action)
     rows.convert_numbers("reward", mapping.reward)
-    if mapping.probability:
-        rows.convert_numbers("probability", mapping.probability, is_required=True)
     for name in mapping.probability_columns:
         rows.convert_numbers("probabilities", name)
-    if mapping.probabilities:
-        rows.convert_lists("probabilities", mapping.probabilities, are_numbers=True)
-    if mapping.count:
-        rows.convert_numbers("count", mapping.count, is_required=True)
-    if mapping.actions:
-        rows.convert_lists("actions", mapping.actions, are_numbers=False)
-    if mapping.excluded:
-        rows.convert_lists("excluded", mapping.excluded, are_numbers=False)
-    if mapping.time:
-        rows.convert_times(mapping.time, mapping.seconds_per_unit)
-    if mapping.event_id:
-        rows.convert_texts("event_id", mapping.event_id)
-    if mapping.multiplicity:
-        rows.convert_numbers("multiplicity", mapping.multiplicity, is_required=True)
-    if mapping.defaulted:
-        rows.convert_booleans("defaulted", mapping.defaulted)
+    conversions: dict[str, Callable[[str, str], None]] = {
+        "probability": numbers,
+        "probabilities": partial(rows.convert_lists, are_numbers=True),
+        "count": numbers,
+        "actions": ids,
+        "excluded": ids,
+        "time": partial(rows.convert_times, seconds_per_unit=mapping.seconds_per_unit),
+        "event_id": rows.convert_texts,
+        "multiplicity": numbers,
+        "defaulted": rows.convert_booleans,
+    }
+    for key, convert in conversions.items():
+        if name := getattr(mapping, key):
+            convert(key, name)
     for name in mapping.context:
         _convert_feature(rows, name, kinds[name])
 
@@ -324,19 +320,6 @@ def find_probabilities(
     return shares
 
 
-def find_eligible(frame: pl.DataFrame, mapping: ColumnMapping, offers: Offers) -> Booleans:
-    """Which of all actions of all rows were not excluded."""
-    is_eligible = np.ones(offers.starts[-1], np.bool_)
-    if mapping.excluded:
-        lists = frame[mapping.excluded]
-        for row in np.flatnonzero((lists.list.len() > 0).to_numpy()).tolist():
-            excluded = set(lists[row])
-            first = offers.starts[row]
-            for place, id_ in enumerate(offers.list_ids(row)):
-                is_eligible[first + place] = id_ not in excluded
-    return is_eligible
-
-
 class ActionCounts(NamedTuple):
     """How many rows chose and how many offered each action."""
 
@@ -344,7 +327,7 @@ class ActionCounts(NamedTuple):
     offered: Counter[str]
 
 
-class TableReader:
+class TableReader(FileReader):
     """Reads tables in CSV or Parquet files."""
 
     def __init__(self, paths: Sequence[Path], columns: Mapping[str, str] | None) -> None:
@@ -426,7 +409,11 @@ class TableReader:
             chosen=offers.chosen,
             starts=offers.starts,
             probabilities=find_probabilities(frame, mapping, offers, self.rates),
-            is_eligible=find_eligible(frame, mapping, offers),
+            is_eligible=find_eligible(
+                frame[mapping.excluded] if mapping.excluded else None,
+                offers.starts,
+                offers.list_ids,
+            ),
             multiplicities=(
                 to_floats(frame[mapping.multiplicity]) if mapping.multiplicity else np.ones(count)
             ),

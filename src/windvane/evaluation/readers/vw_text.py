@@ -26,7 +26,7 @@ from typing import NamedTuple, cast
 
 from windvane.errors import FileError
 from windvane.evaluation.log_batch import DecisionFeatures, LoggedAction
-from windvane.evaluation.readers.file_log import FilePart, Line, LineStream, read_start
+from windvane.evaluation.readers.file_log import FilePart, FileReader, Line, LineStream, read_start
 from windvane.evaluation.readers.rows import BatchBuilder, LogRow, RowReport
 
 NAN = float("nan")
@@ -67,10 +67,9 @@ def looks_like_vw(start: bytes) -> bool:
     return not label or label[0] in (SHARED, *OTHER_PROBLEMS) or bool(LABEL.match(label[0]))
 
 
-class VwTextReader:
+class VwTextReader(FileReader):
     """Reads cb_adf and cb text files."""
 
-    has_fitted_probabilities = False
     has_times = False
 
     def __init__(self, paths: Sequence[Path]) -> None:

@@ -5,7 +5,6 @@ the whole batch.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -14,10 +13,11 @@ import polars as pl
 
 from windvane.errors import FeatureError, FileError
 from windvane.evaluation.log_batch import DecisionFeatures, LogBatch, LoggedAction
-from windvane.evaluation.readers.file_log import FilePart
+from windvane.evaluation.readers.file_log import FilePart, FileReader
 from windvane.evaluation.readers.frames import (
     count_parquet_rows,
     explain_polars_errors,
+    find_eligible,
     flatten_lists,
     read_parquet_schema,
     read_parquet_slice,
@@ -26,7 +26,6 @@ from windvane.evaluation.readers.frames import (
     to_seconds,
 )
 from windvane.evaluation.readers.rows import NEVER_ACTIVATED, RowReport, select_rows
-from windvane.types import Booleans, Places
 
 NEWEST_SCHEMA_VERSION = 1
 REQUIRED = ("event_id", "time", "chosen", "probabilities", "reward")
@@ -41,15 +40,8 @@ def is_windvane_export(names: Sequence[str]) -> bool:
     return {*REQUIRED, "actions", "round", "mode"} <= set(names)
 
 
-@dataclass(frozen=True)
-class WindvaneParquetReader:
+class WindvaneParquetReader(FileReader):
     """Reads exports of Windvane."""
-
-    has_fitted_probabilities: bool = False
-    has_times: bool = True
-
-    def prepare(self) -> None:
-        """Nothing must be known before the files are read."""
 
     def read_parts(self, path: Path, report: RowReport, batch_rows: int) -> Iterator[FilePart]:
         """Read a file slice by slice."""
@@ -120,7 +112,11 @@ def _make_batch(path: Path, frame: pl.DataFrame, first: int, has_features: bool)
         chosen=frame["chosen"].fill_null(-1).to_numpy().astype(np.int64),
         starts=starts,
         probabilities=probabilities,
-        is_eligible=_find_eligible(frame, starts),
+        is_eligible=find_eligible(
+            frame["excluded"] if "excluded" in frame.columns else None,
+            starts,
+            lambda row: frame["actions"][row].to_list(),
+        ),
         multiplicities=np.ones(len(frame)),
         is_defaulted=to_booleans(frame, "defaulted"),
         is_degraded=to_booleans(frame, "degraded"),
@@ -128,20 +124,6 @@ def _make_batch(path: Path, frame: pl.DataFrame, first: int, has_features: bool)
         source=str(path),
         read_features=ExportedFeatures(path, first, len(frame)) if has_features else None,
     )
-
-
-def _find_eligible(frame: pl.DataFrame, starts: Places) -> Booleans:
-    """Which actions of all rows were not excluded."""
-    is_eligible = np.ones(starts[-1], np.bool_)
-    if "excluded" not in frame.columns:
-        return is_eligible
-    has_excluded = (frame["excluded"].list.len().fill_null(0) > 0).to_numpy()
-    for row in np.flatnonzero(has_excluded).tolist():
-        excluded = set(frame["excluded"][row])
-        actions = frame["actions"][row].to_list()[: starts[row + 1] - starts[row]]
-        places = [place for place, id_ in enumerate(actions) if id_ in excluded]
-        is_eligible[starts[row] : starts[row + 1]][places] = False
-    return is_eligible
 
 
 def _drop_not_activated(batch: LogBatch, frame: pl.DataFrame, report: RowReport) -> LogBatch:

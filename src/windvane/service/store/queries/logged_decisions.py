@@ -5,15 +5,21 @@ reward is learned; one that still waits for its reward has the reward NaN. Decis
 activated are left out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from windvane.errors import SettingError
-from windvane.evaluation.log_batch import BadRow, DecisionFeatures, LogBatch, LoggedAction
-from windvane.evaluation.readers.rows import NEVER_ACTIVATED, RowReport, check_rows, select_rows
+from windvane.evaluation.log_batch import DecisionFeatures, LogBatch, LoggedAction
+from windvane.evaluation.readers.rows import (
+    NEVER_ACTIVATED,
+    ReportedLog,
+    RowReport,
+    check_rows,
+    select_rows,
+)
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.schemas import Action
 from windvane.service.store.log import LogReader
@@ -31,12 +37,11 @@ _decode_context = msgspec.json.Decoder(list[dict[str, Any]]).decode
 _decode_actions = msgspec.json.Decoder(list[Action]).decode
 
 
-class LoggedDecisions:
+class LoggedDecisions(ReportedLog):
     """The decisions of a loop made in [since, until), in microseconds since 1970."""
 
     has_fitted_probabilities = False
     has_times = True
-    warnings: Sequence[str] = ()
 
     def __init__(
         self, log: LogReader, loop_name: str, since: int | None = None, until: int | None = None
@@ -50,21 +55,6 @@ class LoggedDecisions:
         self._until = until
         self._report = RowReport()  # of the last pass
         self.description = f"the loop {loop_name}"
-
-    @property
-    def bad_rows(self) -> Sequence[BadRow]:
-        """The first rows that could not be used, as far as the log was read."""
-        return self._report.bad_rows
-
-    @property
-    def bad_row_count(self) -> int:
-        """How many rows could not be used, as far as the log was read."""
-        return self._report.bad_row_count
-
-    @property
-    def notes(self) -> dict[str, int]:
-        """How many rows were read in a special way, by what was done with them."""
-        return self._report.notes
 
     def count(self) -> int:
         """How many decisions there are now."""
