@@ -202,6 +202,38 @@ def test_code_whose_file_is_missing_is_not_on_disk(tmp_path: Path) -> None:
     assert ended.stdout == "True False\n", ended.stderr
 
 
+MOVED_CLASS = """
+import os, pathlib, sys
+os.environ["NUMBA_CACHE_DIR"] = {folder!r}
+import numpy as np
+sys.path.insert(0, {folder!r})
+import {module} as code
+from windvane._numba.compilation import compiled
+
+@compiled
+def add(pair):
+    return pair.left + pair.right
+
+print(add(code.Pair(1.0, 2.0)), sum(add.stats.cache_hits.values()))
+"""
+
+
+def test_an_index_that_names_a_moved_class_is_compiled_again_and_replaced(tmp_path: Path) -> None:
+    """numba reads the whole index before it compares its stamp."""
+    script, pair = (
+        tmp_path / "script.py",
+        "from typing import NamedTuple\n\n\nclass Pair(NamedTuple):",
+    )
+    printed = []
+    for module in ("before", "after", "after"):
+        (tmp_path / "before.py").unlink(missing_ok=True)
+        (tmp_path / f"{module}.py").write_text(f"{pair}\n    left: float\n    right: float\n")
+        script.write_text(MOVED_CLASS.format(folder=str(tmp_path), module=module))
+        ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+        printed.append(ended.stdout or ended.stderr)
+    assert printed == ["3.0 0\n", "3.0 0\n", "3.0 1\n"]
+
+
 def test_a_compiled_function_carries_the_stamp_of_all_sources() -> None:
     assert disk_cache.has_cache_folder(refresh)
     cache = refresh._cache  # type: ignore[attr-defined]

@@ -9,16 +9,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache as run_once
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llvmlite import binding
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import _nrt_python
 
 from windvane._numba.compile_notice import compile_notice
-
-if TYPE_CHECKING:
-    from filelock import FileLock
 
 PACKAGE = Path(__file__).parent.parent
 IMPORT = re.compile(rb"from windvane\.?([\w.]*) import (\([^)]*\)|.*)")
@@ -71,11 +68,6 @@ def has_cache_folder(function: Callable[..., object]) -> bool:
     return _open_cache(function).cache_path is not None
 
 
-def cache_folder(function: Callable[..., object]) -> Path:
-    """Return the folder that holds the machine code of a compiled function."""
-    return Path(_open_cache(function).cache_path)
-
-
 def is_on_disk(dispatcher: Any, signature: Any) -> bool:
     """Whether the machine code for a signature is on disk: it is then loaded without a lock.
 
@@ -96,9 +88,23 @@ def _open_cache(dispatcher: Any) -> Any:
     if dispatcher._cache.cache_path is None:
         with suppress(RuntimeError):
             dispatcher.enable_caching()
-            dispatcher._cache._cache_file._source_stamp = compute_stamp()
+            file = dispatcher._cache._cache_file
+            file._source_stamp = compute_stamp()
+            file._load_index = partial(_load_index, file._load_index)
             _load_quickly(dispatcher._cache)
     return dispatcher._cache
+
+
+def _load_index(load: Callable[[], dict[Any, str]]) -> dict[Any, str]:
+    """Return which files hold the code of a function; an index that cannot be read names none.
+
+    numba unpickles the index before it looks at the stamp: after an upgrade, the index may name
+    classes that have moved. It is replaced when the function is compiled.
+    """
+    try:
+        return load()
+    except Exception:
+        return {}
 
 
 def compile_once(dispatcher: Any) -> Callable[..., Any]:
@@ -113,7 +119,10 @@ def compile_once(dispatcher: Any) -> Callable[..., Any]:
     def compile_alone(signature: Any) -> Any:
         if not has_cache_folder(dispatcher) or is_on_disk(dispatcher, signature):
             return compile_(signature)
-        with global_compiler_lock, _lock_for_compilation(cache_folder(dispatcher), name):
+        with (
+            global_compiler_lock,
+            _lock_for_compilation(Path(_open_cache(dispatcher).cache_path), name),
+        ):
             return compile_(signature)
 
     return compile_alone
@@ -122,10 +131,12 @@ def compile_once(dispatcher: Any) -> Callable[..., Any]:
 @contextmanager
 def _lock_for_compilation(folder: Path, name: str) -> Iterator[None]:
     """Hold the lock of one function; if the folder allows no writing or no locking, hold none."""
+    from filelock import FileLock  # imported late: it is needed only when code is compiled
+
     with ExitStack() as stack:
         with suppress(OSError, NotImplementedError):
             folder.mkdir(parents=True, exist_ok=True)
-            lock = cache_lock(folder, name)
+            lock = FileLock(folder / name)
             try:
                 lock.acquire(blocking=False)
             except TimeoutError:  # another process compiles the function
@@ -133,13 +144,6 @@ def _lock_for_compilation(folder: Path, name: str) -> Iterator[None]:
                     lock.acquire()
             stack.callback(lock.release)
         yield
-
-
-def cache_lock(folder: Path, name: str) -> "FileLock":
-    """Return a lock among processes, as a file in a cache folder."""
-    from filelock import FileLock  # imported late: it is needed only when code is compiled
-
-    return FileLock(folder / name)
 
 
 def _load_quickly(cache: Any) -> None:
