@@ -16,12 +16,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import (
-    lower_builtin,
-    models,
-    register_model,
-    type_callable,
-)
+from numba.extending import lower_builtin, models, register_model, type_callable
 
 from windvane._numba.cache_lines import is_contiguous
 from windvane.types import Floats
@@ -205,27 +200,6 @@ _compile_function(take_smaller, _lower_smaller)
 _compile_function(select_if_less, _lower_selection)
 
 
-def _is_array_of_lanes(array: Any) -> bool:
-    return is_contiguous(array, types.float64, 2)
-
-
-@type_callable(load)
-def _type_load(context: Any) -> Callable[..., Any]:
-    def find_type(array: Any, i: Any) -> Any:
-        return LANES_TYPE if _is_array_of_lanes(array) and isinstance(i, types.Integer) else None
-
-    return find_type
-
-
-@type_callable(store)
-def _type_store(context: Any) -> Callable[..., Any]:
-    def find_type(array: Any, i: Any, lanes: Any) -> Any:
-        is_known = _is_array_of_lanes(array) and isinstance(i, types.Integer)
-        return types.none if is_known and lanes == LANES_TYPE else None
-
-    return find_type
-
-
 @type_callable(repeat)
 def _type_repeat(context: Any) -> Callable[..., Any]:
     def find_type(number: Any) -> Any:
@@ -234,87 +208,81 @@ def _type_repeat(context: Any) -> Callable[..., Any]:
     return find_type
 
 
-def _find_row(context: Any, builder: Any, array_type: Any, array: Any, i: Any) -> Any:
-    data = context.make_array(array_type)(context, builder, array).data
-    first = builder.gep(data, [builder.mul(i, ir.Constant(i.type, LANES))])
-    return builder.bitcast(first, LANES_TYPE.vector.as_pointer())
-
-
-@lower_builtin(load, types.Array, types.Integer)
-def _lower_load(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    row = _find_row(context, builder, signature.args[0], *values)
-    return builder.load(row, align=8)
-
-
-@lower_builtin(store, types.Array, types.Integer, LanesType)
-def _lower_store(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    array, i, lanes = values
-    row = _find_row(context, builder, signature.args[0], array, i)
-    builder.store(lanes, row, align=8)
-    return context.get_dummy_value()
-
-
 @lower_builtin(repeat, types.Float)
 def _lower_repeat(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     return _repeat_number(builder, values[0], LANES_TYPE.vector)
 
 
-def _is_array_of_numbers(array: Any) -> bool:
-    return is_contiguous(array, types.float64)
-
-
-def _find_neighbours(context: Any, builder: Any, signature: Any, values: Any, lanes: Any) -> Any:
-    data = context.make_array(signature.args[0])(context, builder, values[0]).data
-    return builder.bitcast(builder.gep(data, [values[1]]), lanes.vector.as_pointer())
-
-
-def _compile_load(function: Callable[..., object], lanes: LanesType) -> None:
-    """Let compiled code load neighbouring numbers of an array as lanes."""
+def _compile_load(
+    function: Callable[..., object], lanes: LanesType, axes: int | None = None, step: int = 1
+) -> None:
+    """Let compiled code load lanes from an array; `step` is the distance of two places."""
 
     def type_load(context: Any) -> Callable[..., Any]:
         def find_type(array: Any, place: Any) -> Any:
-            is_known = _is_array_of_numbers(array) and isinstance(place, types.Integer)
-            return lanes if is_known else None
+            return lanes if _is_place(array, place, axes) else None
 
         return find_type
 
     def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.load(_find_neighbours(context, builder, signature, values, lanes), align=8)
+        place = _find_place(context, builder, signature, values, lanes, step)
+        return builder.load(place, align=8)
 
     type_callable(function)(type_load)
     lower_builtin(function, types.Array, types.Integer)(lower)
 
 
+def _compile_store(
+    function: Callable[..., object],
+    known: tuple[LanesType, ...],
+    axes: int | None = None,
+    step: int = 1,
+) -> None:
+    """Let compiled code write lanes of the known types to an array."""
+
+    def type_store(context: Any) -> Callable[..., Any]:
+        def find_type(array: Any, place: Any, lanes: Any) -> Any:
+            return types.none if _is_place(array, place, axes) and lanes in known else None
+
+        return find_type
+
+    def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        place = _find_place(context, builder, signature, values, signature.args[2], step)
+        builder.store(values[2], place, align=8)
+        return context.get_dummy_value()
+
+    type_callable(function)(type_store)
+    lower_builtin(function, types.Array, types.Integer, LanesType)(lower)
+
+
+def _is_place(array: Any, place: Any, axes: int | None) -> bool:
+    return is_contiguous(array, types.float64, axes) and isinstance(place, types.Integer)
+
+
+def _find_place(
+    context: Any, builder: Any, signature: Any, values: Any, lanes: LanesType, step: int
+) -> Any:
+    data = context.make_array(signature.args[0])(context, builder, values[0]).data
+    place = builder.mul(values[1], ir.Constant(values[1].type, step))
+    return builder.bitcast(builder.gep(data, [place]), lanes.vector.as_pointer())
+
+
+_compile_load(load, LANES_TYPE, axes=2, step=LANES)
 _compile_load(load_four, FOUR_LANES_TYPE)
 _compile_load(load_two, TWO_LANES_TYPE)
+_compile_store(store, (LANES_TYPE,), axes=2, step=LANES)
+_compile_store(store_at, ALL_TYPES)
 
 
 @type_callable(load_like)
 def _type_load_like(context: Any) -> Callable[..., Any]:
     def find_type(array: Any, place: Any, lanes: Any) -> Any:
-        is_known = _is_array_of_numbers(array) and isinstance(place, types.Integer)
-        return lanes if is_known and isinstance(lanes, LanesType) else None
+        return lanes if _is_place(array, place, None) and lanes in ALL_TYPES else None
 
     return find_type
 
 
 @lower_builtin(load_like, types.Array, types.Integer, LanesType)
 def _lower_load_like(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    place = _find_neighbours(context, builder, signature, values, signature.args[2])
+    place = _find_place(context, builder, signature, values, signature.args[2], 1)
     return builder.load(place, align=8)
-
-
-@type_callable(store_at)
-def _type_store_at(context: Any) -> Callable[..., Any]:
-    def find_type(array: Any, place: Any, lanes: Any) -> Any:
-        is_known = _is_array_of_numbers(array) and isinstance(place, types.Integer)
-        return types.none if is_known and isinstance(lanes, LanesType) else None
-
-    return find_type
-
-
-@lower_builtin(store_at, types.Array, types.Integer, LanesType)
-def _lower_store_at(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    place = _find_neighbours(context, builder, signature, values, signature.args[2])
-    builder.store(values[2], place, align=8)
-    return context.get_dummy_value()
