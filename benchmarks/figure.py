@@ -23,8 +23,8 @@ from windvane._terminal.tables import Cell, format_table
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.lanes import replay_side_by_side
 from windvane.lab.engines.linear import replay
-from windvane.lab.running.experiment import Experiment
-from windvane.lab.studies import criteo, paper
+from windvane.lab.running import Experiment
+from windvane.lab.studies import criteo, reproduction
 from windvane.lab.worlds.draw import Draw
 from windvane.laws import Confidence
 from windvane.types import Floats
@@ -139,9 +139,9 @@ def main() -> None:
     """Measure every panel."""
     pools = criteo.load_pools()
     rows: list[dict[str, Cell]] = []
-    for size in paper.PANELS:
+    for size in reproduction.PANELS:
         slow, alone, together = measure(
-            paper.make_experiment(size, "released", pools[size[0]], 1, 1)
+            reproduction.make_experiment(size, "released", pools[size[0]], 1, 1)
         )
         rows.append(
             {

@@ -8,7 +8,7 @@ import windvane as wv
 from grid import Floats, unit_rows
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.running.experiment import Experiment, run_experiment
+from windvane.lab.running import Experiment, run_experiment
 
 NOISE = 0.4
 

@@ -332,7 +332,7 @@ def test_the_regret_of_bandits_over_bandits_grows_slower_than_time(family: str) 
 )
 def test_predictive_memory_comes_near_the_best_memory_in_hindsight(drift: worlds.Drift) -> None:
     """Within 15 % of the best fixed discount, and far ahead of the worst."""
-    from windvane.lab.running.experiment import Experiment, run_experiment
+    from windvane.lab.running import Experiment, run_experiment
 
     exploration = wv.thompson(0.39)
     world = worlds.world(10, 20, 3000, drift)

@@ -1,5 +1,6 @@
 """The commands of the lab, run as processes if the process matters."""
 
+import gzip
 import json
 import os
 import pty
@@ -14,7 +15,7 @@ import polars as pl
 import pytest
 
 from simulation_plan import PLAN
-from windvane.lab.studies import criteo_standin, paper
+from windvane.lab.studies import criteo, reproduction
 
 RunHere = Callable[..., subprocess.CompletedProcess[str]]
 MAIN = [sys.executable, "-c", "from windvane.cli import main; main()"]
@@ -40,14 +41,14 @@ def test_reproduce_writes_picture_curves_and_summary(tmp_path: Path, run_lab: Ru
     output = run(*words, "--out", out, home=tmp_path)
     assert output.returncode == 0, output.stderr
     assert output.stderr == ""
-    assert criteo_standin.STAND_IN in output.stdout
+    assert criteo.STAND_IN in output.stdout
     assert "published" in output.stdout
     assert output.stdout.splitlines()[-1] == f"The picture is {out / 'figure.png'}"
     assert (out / "figure.png").read_bytes()[:4] == b"\x89PNG"
     assert (out / "figure.pdf").read_bytes()[:4] == b"%PDF"
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["data"] == summary["note"] == criteo_standin.STAND_IN
-    assert [row["policy"] for row in summary["panels"]] == list(paper.POLICIES)
+    assert summary["data"] == summary["note"] == criteo.STAND_IN
+    assert [row["policy"] for row in summary["panels"]] == list(reproduction.POLICIES)
     assert summary["panels"][0].keys() >= {"end regret", "standard error", "at 5500", "at 7000"}
     curves = pl.read_parquet(out / "curves.parquet")
     ends = curves.filter(pl.col("rounds") == 10_000).group_by("policy").agg(pl.mean("regret"))
@@ -63,7 +64,8 @@ def test_reproduce_writes_picture_curves_and_summary(tmp_path: Path, run_lab: Ru
 
 def test_reproduce_reads_a_real_file(tmp_path: Path, run_lab: RunHere) -> None:
     data = tmp_path / "data.tsv.gz"
-    criteo_standin.write_stand_in(data, rows=30_000)
+    impressions = criteo.generate_impressions(rows=30_000)
+    data.write_bytes(gzip.compress(impressions.write_csv(separator="\t").encode()))
     words = ["reproduce", "--panels", "10x10", "--replications", "1", "--protocol", "paper"]
     output = run_lab(*words, "--data", data, "--out", tmp_path / "out", "--json")
     assert output.returncode == 0, output.stderr

@@ -1,5 +1,5 @@
 from . import worlds as worlds
-from .progress import TaskProgress as TaskProgress
+from .running import TaskProgress as TaskProgress
 from .studies.coverage import Coverage as Coverage
 from .studies.coverage import coverage as coverage
 from .studies.leaderboard import Leaderboard as Leaderboard
@@ -10,7 +10,7 @@ from .studies.plan import read_plan as read_plan
 from .studies.reproduction import Reproduction as Reproduction
 from .studies.reproduction import reproduce as reproduce
 from .studies.result import StudyResult as StudyResult
-from .studies.result_folder import load as load
+from .studies.result import load as load
 from .studies.simulation import Simulation as Simulation
 from .studies.simulation import simulate as simulate
 from .studies.tuning import Tuning as Tuning

@@ -1,7 +1,6 @@
 """The commands of the lab: reproduce, simulate, tune, leaderboard, coverage, plot."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +12,7 @@ from windvane.errors import SettingError
 if TYPE_CHECKING:
     from windvane.lab.studies.result import StudyResult
 
+CHUNKS = "chunks"  # the folder for finished chunks of a run
 Replications = Annotated[int, typer.Option(min=1, help="Number of replications.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
 Out = Annotated[Path, typer.Option(help="Folder for the pictures and the numbers.")]
@@ -53,18 +53,8 @@ def reproduce(
     """Play the paper's experiment and draw its figure. Print its numbers, judge its claims."""
     from windvane import lab
 
-    with _explain_interruption(out):
-        result = lab.reproduce(
-            protocol,
-            replications,
-            panels,
-            data,
-            seed,
-            on=on,
-            checkpoint=_checkpoint(out),
-            progress=True,
-        )
-    _print(result, out, as_json)
+    settings = (protocol, replications, panels, data, seed)
+    _play(lab.reproduce, *settings, out=out, as_json=as_json, on=on, checkpoint=out / CHUNKS)
 
 
 def simulate(
@@ -99,16 +89,8 @@ def simulate(
     else:
         world = make_default_world(dim, arms, horizon, drift, actions, reward)
         chosen = lab.make_plan(world, policy or [])
-    with _explain_interruption(out):
-        result = lab.simulate(
-            chosen,
-            replications=replications,
-            seed=seed,
-            on=on,
-            checkpoint=_checkpoint(out),
-            progress=True,
-        )
-    _print(result, out, as_json)
+    options = {"replications": replications, "seed": seed, "on": on, "checkpoint": out / CHUNKS}
+    _play(lab.simulate, chosen, out=out, as_json=as_json, **options)
 
 
 def tune(
@@ -134,19 +116,8 @@ def tune(
     from windvane.lab.studies.plan import make_default_world
 
     world = make_default_world(dim, arms, horizon, drift, actions, reward)
-    with _explain_interruption(out):
-        result = lab.tune(
-            memory,
-            exploration,
-            world,
-            replications,
-            points,
-            seed,
-            on=on,
-            checkpoint=_checkpoint(out),
-            progress=True,
-        )
-    _print(result, out, as_json)
+    settings = (memory, exploration, world, replications, points, seed)
+    _play(lab.tune, *settings, out=out, as_json=as_json, on=on, checkpoint=out / CHUNKS)
 
 
 def leaderboard(
@@ -160,11 +131,8 @@ def leaderboard(
     """Play every named policy in nine worlds, and rank them."""
     from windvane import lab
 
-    with _explain_interruption(out):
-        result = lab.leaderboard(
-            replications, data, seed, on=on, checkpoint=_checkpoint(out), progress=True
-        )
-    _print(result, out, as_json)
+    settings = (replications, data, seed)
+    _play(lab.leaderboard, *settings, out=out, as_json=as_json, on=on, checkpoint=out / CHUNKS)
 
 
 def coverage(
@@ -190,21 +158,9 @@ def coverage(
     """Test the intervals of off-policy estimators. Count how often they contain the truth."""
     from windvane import lab
 
-    result = lab.coverage(
-        replications,
-        horizon,
-        dim,
-        arms,
-        drift,
-        actions=actions,
-        policy=policy,
-        floor=floor,
-        looks=looks,
-        alpha=alpha,
-        seed=seed,
-        progress=True,
-    )
-    _print(result, out, as_json)
+    settings = (replications, horizon, dim, arms, drift)
+    options = {"actions": actions, "policy": policy, "floor": floor, "looks": looks}
+    _play(lab.coverage, *settings, out=out, as_json=as_json, **options, alpha=alpha, seed=seed)
 
 
 def plot(
@@ -217,22 +173,20 @@ def plot(
     print(f"The picture is {pictures[0]}")
 
 
-def _checkpoint(out: Path) -> Path:
-    """Return the folder for finished chunks of a run."""
-    return out / "chunks"
-
-
-@contextmanager
-def _explain_interruption(out: Path) -> Iterator[None]:
+def _play(
+    study: Callable[..., "StudyResult"],
+    *settings: object,
+    out: Path,
+    as_json: bool,
+    **options: object,
+) -> None:
+    """Play a study with bars on stderr, save its result and print it."""
     try:
-        yield
+        result = study(*settings, **options, progress=True)
     except KeyboardInterrupt:
-        print_message(f"stopped; the same command goes on from what {out} keeps")
+        if "checkpoint" in options:
+            print_message(f"stopped; the same command goes on from what {out} keeps")
         raise
-
-
-def _print(result: "StudyResult", out: Path, as_json: bool) -> None:
-    """Save a result and print it."""
     pictures = result.save(out)
     if as_json:
         print_json({**result.to_dict(), "pictures": [str(picture) for picture in pictures]})

@@ -16,7 +16,7 @@ from windvane.errors import ArmsError, SettingError
 from windvane.lab import worlds
 from windvane.lab.engines.dispatch import replay_on
 from windvane.lab.engines.game import Player
-from windvane.lab.running.experiment import Experiment, make_thread_runner, run_experiment
+from windvane.lab.running import Experiment, make_thread_runner, run_experiment
 from windvane.lab.studies.plan import change_rounds, describe_problem, make_player
 from windvane.lab.worlds.draw import Draw
 

@@ -6,8 +6,8 @@ import pytest
 import windvane as wv
 from windvane.errors import SettingError
 from windvane.lab import worlds
-from windvane.lab.engines.decision_log import log_decisions
 from windvane.lab.engines.game import Player
+from windvane.lab.engines.linear import log_decisions
 from windvane.lab.worlds.draw import compute_means, compute_reward, list_arms
 
 ROUNDS = 150

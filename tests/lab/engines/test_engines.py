@@ -9,7 +9,7 @@ from grid import EXPLORATIONS, MEMORIES
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.linear import replay
-from windvane.lab.running.experiment import Experiment, make_thread_runner, run_experiment
+from windvane.lab.running import Experiment, make_thread_runner, run_experiment
 
 ROUNDS = 120
 KEY = 12345

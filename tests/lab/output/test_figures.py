@@ -19,7 +19,8 @@ from scipy.optimize import isotonic_regression
 
 from windvane._terminal.figures import NAMED_STYLES, assign_styles, save_figure
 from windvane.errors import SettingError
-from windvane.lab.output.figures import (
+from windvane.lab.running import ExperimentResult
+from windvane.lab.studies.figures import (
     INVALID_COLOUR,
     VALID_COLOUR,
     _make_ascending,
@@ -27,8 +28,7 @@ from windvane.lab.output.figures import (
     draw_regret,
     draw_tuning,
 )
-from windvane.lab.output.panels import Panel
-from windvane.lab.running.experiment import ExperimentResult
+from windvane.lab.studies.result import Panel
 from windvane.types import Floats
 
 FIVE = ("D-LinUCB", "D-RandLinUCB", "D-LinTS", "LinTS", "LinTS-OR")
@@ -362,15 +362,15 @@ def test_a_failed_save_leaves_the_old_file_and_no_draft(
 
 def test_experiments_do_without_matplotlib_and_figures_without_pyplot() -> None:
     code = (
-        "import sys, windvane.lab.running.experiment; assert 'matplotlib' not in sys.modules;"
-        "import windvane.lab.output.figures; assert 'matplotlib.pyplot' not in sys.modules"
+        "import sys, windvane.lab.running; assert 'matplotlib' not in sys.modules;"
+        "import windvane.lab.studies.figures; assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_reproduction_does_without_the_packages_of_scipy_that_are_slow_to_import() -> None:
     code = (
-        "import sys, windvane.lab.studies.reproduction, windvane.lab.output.figures;"
+        "import sys, windvane.lab.studies.reproduction, windvane.lab.studies.figures;"
         "assert not {'scipy.optimize', 'scipy.sparse', 'scipy.stats'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -11,7 +11,7 @@ from game import play_by_formulas
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player, reduce_dimension
 from windvane.lab.engines.linear import replay
-from windvane.lab.running.experiment import (
+from windvane.lab.running import (
     REPLICATIONS_PER_CHUNK,
     Chunk,
     Experiment,

@@ -17,8 +17,13 @@ from windvane.errors import SettingError, WindvaneError
 from windvane.evaluation.ray_tasks import MAX_ATTEMPTS, TASKS_PER_CPU, _hide_worker_messages
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.running.batch import make_ray_runner
-from windvane.lab.running.experiment import Chunk, Experiment, make_thread_runner, run_experiment
+from windvane.lab.running import (
+    Chunk,
+    Experiment,
+    make_ray_runner,
+    make_thread_runner,
+    run_experiment,
+)
 from windvane.lab.worlds.drift import Drift
 
 PLAYERS = (

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from windvane.errors import SettingError
-from windvane.lab.running.experiment import ExperimentResult
-from windvane.lab.studies import paper
+from windvane.lab.running import ExperimentResult
+from windvane.lab.studies import reproduction
 
 
 def test_signs_turn_as_published() -> None:
     for dim, turned in ((10, 9), (20, 16), (50, 31)):
-        assert (paper.flip_signs(np.ones(dim), "released") < 0).sum() == turned
-        assert (paper.flip_signs(np.ones(dim), "paper") < 0).sum() == math.floor(0.6 * dim)
+        assert (reproduction.flip_signs(np.ones(dim), "released") < 0).sum() == turned
+        assert (reproduction.flip_signs(np.ones(dim), "paper") < 0).sum() == math.floor(0.6 * dim)
 
 
 def make_result(**ends: tuple[float, ...]) -> ExperimentResult:
@@ -38,7 +38,7 @@ def test_claims_are_judged_replication_by_replication() -> None:
         LinTS=around(5000),
         LinTS_OR=around(1100),
     )
-    verdicts = {c.claim: c.verdict for c in paper.judge_claims((10, 100), result, 4001)}
+    verdicts = {c.claim: c.verdict for c in reproduction.judge_claims((10, 100), result, 4001)}
     assert verdicts == {
         "D-RandLinUCB beats D-LinUCB": "holds",
         "D-LinTS beats D-LinUCB": "does not hold",
@@ -55,21 +55,23 @@ def test_a_difference_within_chance_is_undecided() -> None:
         for name in ("D_LinUCB", "D_RandLinUCB", "D_LinTS", "LinTS", "LinTS_OR")
     }
     verdicts = {
-        c.claim: c.verdict for c in paper.judge_claims((20, 100), make_result(**draws), 4001)
+        c.claim: c.verdict for c in reproduction.judge_claims((20, 100), make_result(**draws), 4001)
     }
     assert verdicts["D-RandLinUCB beats D-LinUCB"] == "undecided"
     assert verdicts["D-RandLinUCB is not worse than D-LinTS"] == "holds"
 
 
 def test_summary_stands_beside_the_published_numbers() -> None:
-    ends = {name.replace("-", "_"): (1000.0, 1200.0) for name in paper.POLICIES}
-    row = paper.summarize((50, 100), make_result(**ends), paper.PROTOCOLS["released"])[0]
+    ends = {name.replace("-", "_"): (1000.0, 1200.0) for name in reproduction.POLICIES}
+    row = reproduction.summarize(
+        (50, 100), make_result(**ends), reproduction.PROTOCOLS["released"]
+    )[0]
     assert row["end regret"] == 1100
     assert row["standard error"] == pytest.approx(100)
     assert row["at 5500"] == pytest.approx(605)
     assert row["published"] == 4480
-    other = paper.summarize(
-        (50, 100), make_result(**ends), paper.PROTOCOLS["paper"]._replace(change=4001)
+    other = reproduction.summarize(
+        (50, 100), make_result(**ends), reproduction.PROTOCOLS["paper"]._replace(change=4001)
     )
     assert "published" not in other[0]
 
@@ -77,8 +79,8 @@ def test_summary_stands_beside_the_published_numbers() -> None:
 @pytest.mark.parametrize("text", ["10", "10x11", "x", "10x10,", "50x100;10x10"])
 def test_panels_that_do_not_exist_are_refused(text: str) -> None:
     with pytest.raises(SettingError, match=r"panels: .* is none of 10x10,20x10"):
-        paper.parse_panels(text)
+        reproduction.parse_panels(text)
 
 
 def test_panels_come_in_the_papers_order() -> None:
-    assert paper.parse_panels("50x100, 10X10") == [(10, 10), (50, 100)]
+    assert reproduction.parse_panels("50x100, 10X10") == [(10, 10), (50, 100)]

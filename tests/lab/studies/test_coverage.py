@@ -12,10 +12,9 @@ from windvane import lab
 from windvane.errors import SettingError
 from windvane.evaluation import ActionModel, PolicyRecord
 from windvane.lab import cli, worlds
-from windvane.lab.engines.decision_log import log_decisions
 from windvane.lab.engines.game import Player
-from windvane.lab.studies.coverage import summarize
-from windvane.lab.studies.coverage_runs import (
+from windvane.lab.engines.linear import log_decisions
+from windvane.lab.studies.coverage import (
     ESTIMATORS,
     GAIN_SEQUENCE,
     HALF_LIVES,
@@ -28,6 +27,7 @@ from windvane.lab.studies.coverage_runs import (
     estimate_at_looks,
     judge_policies,
     space_looks,
+    summarize,
 )
 from windvane.types import Floats
 

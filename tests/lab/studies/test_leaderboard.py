@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from windvane.lab import cli
-from windvane.lab.running.experiment import ExperimentResult
+from windvane.lab.running import ExperimentResult
 from windvane.lab.studies import leaderboard
 from windvane.names import NAMES
 
@@ -20,22 +20,14 @@ def test_standings_rank_by_the_mean_share_of_the_regret_at_random() -> None:
         names, marks, np.array([[[10.0], [30.0]], [[50.0], [70.0]], [[90.0], [110.0]]])
     )
     two = ExperimentResult(names, marks, np.array([[[1.0], [1.0]], [[5.0], [3.0]], [[8.0], [2.0]]]))
-    poor, good, chance = (
-        next(s for s in leaderboard.rank_policies({"one": one, "two": two}) if s.name == name)
-        for name in ("poor", "good", leaderboard.AT_RANDOM)
-    )
-    assert good.shares == pytest.approx({"one": 0.2, "two": 0.2})
-    assert poor.shares == pytest.approx({"one": 0.6, "two": 0.8})
-    assert chance.score == pytest.approx(1.0)
+    standings = leaderboard.rank_policies({"one": one, "two": two})
+    assert standings.columns == ["rank", "policy", "score %", "±", "one", "two"]
+    good, poor, chance = standings.rows()
     each = np.array([(0.1 + 0.2) / 2, (0.3 + 0.2) / 2])
-    assert good.score == pytest.approx(each.mean())
-    assert good.error == pytest.approx(each.std(ddof=1) / np.sqrt(2))
-    order = [s.name for s in leaderboard.rank_policies({"one": one, "two": two})]
-    assert order == ["good", "poor", leaderboard.AT_RANDOM]
-    assert good.row(1) == {"rank": 1, "policy": "good", "score %": 20.0, "±": 5.0} | {
-        "one": 20.0,
-        "two": 20.0,
-    }
+    error = 100.0 * float(each.std(ddof=1)) / np.sqrt(2)
+    assert good == (1, "good", pytest.approx(100.0 * each.mean()), round(error, 2), 20.0, 20.0)
+    assert poor[:3] + poor[4:] == (2, "poor", 70.0, 60.0, 80.0)
+    assert chance[:3] == (3, leaderboard.AT_RANDOM, 100.0)
 
 
 def test_every_name_plays_in_every_world(
@@ -43,7 +35,7 @@ def test_every_name_plays_in_every_world(
 ) -> None:
     """A whole leaderboard over short worlds, with its table, its JSON and its picture."""
     monkeypatch.setattr(leaderboard, "HORIZON", 200)
-    monkeypatch.setattr("windvane.lab.studies.paper.HORIZON", 5000)
+    monkeypatch.setattr("windvane.lab.studies.reproduction.HORIZON", 5000)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cli.leaderboard(replications=2, seed=1, out=tmp_path / "out", as_json=True)
     document = json.loads(capsys.readouterr().out)

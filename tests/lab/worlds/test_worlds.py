@@ -30,7 +30,7 @@ from windvane.lab.worlds import (
     world,
 )
 from windvane.lab.worlds.actions import MAX_FRESH_VECTORS
-from windvane.lab.worlds.draw import compute_means, compute_regret, compute_reward, list_arms
+from windvane.lab.worlds.draw import compute_means, compute_reward, list_arms
 
 DRIFTS = [stationary(), abrupt([30, 70], flip=0.6), rotation(2.0), walk(3.0), periodic(40)]
 REWARDS = [
@@ -272,11 +272,6 @@ def test_counts_too_large_to_draw_are_refused() -> None:
 @pytest.mark.parametrize("reward", REWARDS, ids=repr)
 def test_what_a_reward_prints_can_be_read_back(reward: RewardLaw) -> None:
     assert from_table({"dim": 2, "arms": 2, "horizon": 9, "reward": repr(reward)}).reward == reward
-
-
-def test_regret_counts_missed_means() -> None:
-    draw = world(2, 2, 4, abrupt([2], flip=1.0), fixed([[1, 0], [0, 1]]), start=[1, 0.25]).draw(0)
-    assert compute_regret(draw, [0, 1, 0, 1]) == pytest.approx([0, 0.75, 0.75, 0])
 
 
 def test_a_table_reads_as_the_world_that_prints_it() -> None:

@@ -8,8 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import polars as pl
@@ -18,16 +17,17 @@ from windvane import validation
 from windvane.exploration import epsilon
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.output.panels import read_json, write_json
-from windvane.lab.output.tables import Standing, from_row, standard_error
-from windvane.lab.progress import Report, TaskProgress, open_report
-from windvane.lab.running.batch import run_all
-from windvane.lab.running.experiment import Experiment, ExperimentResult
-from windvane.lab.studies import criteo, paper
-from windvane.lab.studies.criteo_features import Pools
-from windvane.lab.studies.criteo_standin import STAND_IN
+from windvane.lab.running import (
+    Experiment,
+    ExperimentResult,
+    Report,
+    open_report,
+    run_all,
+)
+from windvane.lab.studies import criteo, reproduction
+from windvane.lab.studies.criteo import STAND_IN, Pools
 from windvane.lab.studies.plan import describe_problem, make_player
-from windvane.lab.studies.result import StudyResult, count_noun
+from windvane.lab.studies.result import StudyResult, count_noun, standard_error
 from windvane.lab.worlds import World
 from windvane.memory import keep
 from windvane.names import NAMES
@@ -41,7 +41,6 @@ ARMS = 20
 HORIZON = 4000
 AT_RANDOM = "at random"
 POINTS_PER_CURVE = 20
-LEADERBOARD_FILE = "leaderboard.json"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,58 +49,29 @@ class Leaderboard(StudyResult):
 
     `standings` has one row for each policy, the best first: rank, policy, score %,
     ± (the standard error of the score), and the share of each world, all in per cent of the regret
-    of playing at random. The file holds rounded numbers, so a result that was read has them too.
+    of playing at random, rounded.
     """
 
     replications: int
     seed: int
     data: str  # the name of the data file, or STAND_IN
-    places: tuple[Standing, ...]  # the best first
+    standings: pl.DataFrame
 
+    file = "leaderboard.json"
     picture = "leaderboard"
-
-    @property
-    def standings(self) -> pl.DataFrame:
-        """The standings in per cent, rounded."""
-        rows = [standing.row(rank) for rank, standing in enumerate(self.places, 1)]
-        return pl.DataFrame(rows, infer_schema_length=None)
-
-    @property
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The standings."""
-        return {"standings": self.standings}
+    keys: ClassVar = {"standings": "results"}
 
     def describe(self) -> str:
         """Return one line that says what was played."""
-        policies = count_noun(len(self.places), "policy", "policies")
+        policies = count_noun(self.standings.height, "policy", "policies")
         replications = count_noun(self.replications, "replication")
         return f"{policies}, {replications}, seed {self.seed}, ads: {self.data}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return replications, seed, data and results (the rows of `standings`)."""
-        return {
-            "replications": self.replications,
-            "seed": self.seed,
-            "data": self.data,
-            "results": self.standings.to_dicts(),
-        }
-
     def figure(self) -> "Figure":
         """Draw the scores as bars, and the share of each world as a marker."""
-        from windvane.lab.output.figures import draw_leaderboard
+        from windvane.lab.studies.figures import draw_leaderboard
 
-        return draw_leaderboard(self.places, f"ads: {STAND_IN}" if self.data == STAND_IN else "")
-
-    def write(self, folder: Path) -> None:
-        """Write leaderboard.json."""
-        write_json(folder / LEADERBOARD_FILE, self.to_dict())
-
-    @classmethod
-    def read(cls, folder: Path) -> Self:
-        """Read the file that `save` or `windvane leaderboard` wrote."""
-        document = read_json(folder / LEADERBOARD_FILE)
-        places = tuple(from_row(row) for row in document["results"])
-        return cls(document["replications"], document["seed"], document["data"], places)
+        return draw_leaderboard(self.standings, f"ads: {STAND_IN}" if self.data == STAND_IN else "")
 
 
 def leaderboard(
@@ -120,13 +90,9 @@ def leaderboard(
     """
     replications = validation.whole("leaderboard", "replications", replications)
     with open_report(progress) as report:
-
-        def report_bytes(done: int, total: int) -> None:
-            report(TaskProgress("reading", done, total, "bytes"))
-
-        pools = criteo.load_pools(data, [10], "released", seed, progress=report_bytes)[10]
+        pools = criteo.load_pools(data, [10], "released", seed, progress=report)[10]
         results = run_all(make_experiments(pools, replications, seed), on, report, checkpoint)
-    return Leaderboard(replications, seed, pools.source, tuple(rank_policies(results)))
+    return Leaderboard(replications, seed, pools.source, rank_policies(results))
 
 
 def make_suite(pools: Pools) -> dict[str, World]:
@@ -142,7 +108,7 @@ def make_suite(pools: Pools) -> dict[str, World]:
         for suffix, actions in (("", worlds.fresh()), (", fixed", worlds.fixed()))
         for name, drift in drifts.items()
     }
-    return {**suite, "ads": paper.make_experiment((10, 10), "released", pools, 1, 1).world}
+    return {**suite, "ads": reproduction.make_experiment((10, 10), "released", pools, 1, 1).world}
 
 
 def make_experiments(pools: Pools, replications: int, seed: int) -> dict[str, Experiment]:
@@ -160,16 +126,23 @@ def make_players(world: World) -> tuple[Player, ...]:
     return *named, Player(AT_RANDOM, keep(), epsilon(1.0))
 
 
-def rank_policies(results: Mapping[str, ExperimentResult]) -> list[Standing]:
-    """Return the standing of every policy, the best first."""
+def rank_policies(results: Mapping[str, ExperimentResult]) -> pl.DataFrame:
+    """Return the standings, the best policy first."""
     names = next(iter(results.values())).names
     shares: dict[str, Floats] = {}  # (players, replications) by world
     for title, result in results.items():
         end = result.regret[:, :, -1]
-        shares[title] = end / end[names.index(AT_RANDOM)].mean()
-    standings = []
-    for p, name in enumerate(names):
-        scores = np.mean([share[p] for share in shares.values()], axis=0)  # (replications,)
-        by_world = {title: float(share[p].mean()) for title, share in shares.items()}
-        standings.append(Standing(name, float(scores.mean()), standard_error(scores), by_world))
-    return sorted(standings, key=lambda standing: standing.score)
+        shares[title] = 100.0 * end / end[names.index(AT_RANDOM)].mean()
+    scores = np.mean([*shares.values()], axis=0)  # (players, replications)
+    return pl.DataFrame(
+        [
+            {
+                "rank": rank,
+                "policy": names[p],
+                "score %": round(float(scores[p].mean()), 1),
+                "±": round(standard_error(scores[p]), 2),
+                **{title: round(float(share[p].mean()), 1) for title, share in shares.items()},
+            }
+            for rank, p in enumerate(np.argsort(scores.mean(axis=1), kind="stable"), 1)
+        ]
+    )

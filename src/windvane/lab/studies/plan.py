@@ -39,7 +39,7 @@ from windvane.errors import FileError, SettingError
 from windvane.exploration import Exploration, as_exploration
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.running.experiment import Experiment
+from windvane.lab.running import Experiment
 from windvane.lab.worlds import RewardLaw, World
 from windvane.memory import Memory, as_memory
 from windvane.names import Problem

@@ -1,21 +1,62 @@
-"""The reproduction of the paper's experiment: its figure, its numbers and its claims."""
+"""The paper's experiment: its panels, its two protocols, its figure, its numbers and its claims.
 
+The paper's text and its published code differ. The protocol `released` is the published code, which
+made the figure: arms drawn once a replication, the change at round 4001, the older discount. The
+protocol `paper` is the text: new arms in every round, the change at 4000, the corrected discount.
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
-from typing import Any, Self
+from typing import ClassVar, Literal, NamedTuple
 
+import numpy as np
 import polars as pl
+from scipy.special import stdtr
 
 from windvane import validation
-from windvane.lab.output.panels import SUMMARY_FILE, Panel, read_json, read_panels
-from windvane.lab.progress import Report, TaskProgress, open_report
-from windvane.lab.running.batch import run_all
-from windvane.lab.studies import criteo, paper
-from windvane.lab.studies.criteo_standin import STAND_IN
-from windvane.lab.studies.paper import PanelSize
-from windvane.lab.studies.result import PanelResult, count_noun
+from windvane._terminal.tables import Cell
+from windvane.errors import SettingError
+from windvane.exploration import optimism, randomized, thompson
+from windvane.lab import worlds
+from windvane.lab.engines.game import Player
+from windvane.lab.running import (
+    Experiment,
+    ExperimentResult,
+    Report,
+    open_report,
+    run_all,
+)
+from windvane.lab.studies import criteo
+from windvane.lab.studies.criteo import STAND_IN, Pools
+from windvane.lab.studies.result import Panel, PanelResult, count_noun, standard_error
+from windvane.laws import confidence, half_normal
+from windvane.memory import discount, keep, restart_at
+from windvane.theory import discount_for
+from windvane.types import Floats
+
+Verdict = Literal["holds", "does not hold", "undecided"]
+PanelSize = tuple[int, int]  # (d, K)
+
+HORIZON = 10_000
+VARIANCE = 0.15  # of the noise
+DELTA = 0.01
+RIDGE = 1.0
+PANELS: tuple[PanelSize, ...] = ((10, 10), (20, 10), (50, 10), (10, 100), (20, 100), (50, 100))
+POLICIES = ("D-LinUCB", "D-RandLinUCB", "D-LinTS", "LinTS", "LinTS-OR")
+EARLY_ROUND = 5500  # a round soon after the change
+LATE_ROUND = 7000  # a round long after the change
+COLLAPSE_RATIO = 1.5  # a regret this many times the worst of the discounted policies is a collapse
+SIGNIFICANCE = 0.05
+PUBLISHED: dict[PanelSize, tuple[int, ...]] = {  # end regrets, read from the figure to ±50
+    (10, 10): (2000, 1870, 1850, 9950, 290),
+    (20, 10): (2570, 2450, 2450, 9500, 310),
+    (50, 10): (3280, 3320, 3400, 8700, 250),
+    (10, 100): (2540, 2230, 2450, 10600, 590),
+    (20, 100): (3400, 2990, 3230, 10600, 850),
+    (50, 100): (4480, 4070, 4250, 9550, 1030),
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,21 +76,16 @@ class Reproduction(PanelResult):
     data: str  # the name of the data file, or STAND_IN
     replications: int
     seed: int
-    panels: tuple[Panel, ...]
     summary: pl.DataFrame
     claims: pl.DataFrame
 
     picture = "figure"
+    keys: ClassVar = {"summary": "panels", "claims": "claims"}
 
     @property
     def note(self) -> str:
         """Says that the data is not Criteo's, if that is so."""
         return self.data if self.data == STAND_IN else ""
-
-    @property
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The summary and the claims."""
-        return {"summary": self.summary, "claims": self.claims}
 
     def describe(self) -> str:
         """Return one line that says what was played."""
@@ -57,34 +93,9 @@ class Reproduction(PanelResult):
         replications = count_noun(self.replications, "replication")
         return f"protocol {self.protocol}, {panels}, {replications}, seed {self.seed}, {self.data}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return protocol, data, replications, seed, panels (rows of `summary`) and claims."""
-        return {
-            "protocol": self.protocol,
-            "data": self.data,
-            "replications": self.replications,
-            "seed": self.seed,
-            "panels": self.summary.to_dicts(),
-            "claims": self.claims.to_dicts(),
-        }
-
     def __str__(self) -> str:
         played = f"Protocol: {self.protocol}. Data: {self.data}. {self.replications} replications."
         return f"{played}\n\n{super().__str__()}"
-
-    @classmethod
-    def read(cls, folder: Path) -> Self:
-        """Read the files that `save` or `windvane reproduce` wrote."""
-        summary = read_json(folder / SUMMARY_FILE)
-        return cls(
-            summary["protocol"],
-            summary["data"],
-            summary["replications"],
-            summary["seed"],
-            read_panels(folder, summary),
-            pl.DataFrame(summary["panels"]),
-            pl.DataFrame(summary["claims"]),
-        )
 
 
 def reproduce(
@@ -104,34 +115,235 @@ def reproduce(
     such as "10x10,50x100", or pairs (d, K). `data` is the path of the Criteo file; without it,
     stand-in data is generated. `on`, `checkpoint` and `progress` are those of `simulate`.
     """
-    settings = paper.find_protocol(protocol)
+    settings = find_protocol(protocol)
     replications = validation.whole("reproduce", "replications", replications)
-    sizes = paper.parse_panels(panels)
+    sizes = parse_panels(panels)
     dims = sorted({dim for dim, _ in sizes})
     with open_report(progress) as report:
-
-        def report_bytes(done: int, total: int) -> None:
-            report(TaskProgress("reading", done, total, "bytes"))
-
-        pools = criteo.load_pools(data, dims, protocol, seed, progress=report_bytes)
+        pools = criteo.load_pools(data, dims, protocol, seed, progress=report)
         experiments = {
-            paper.panel_title(size): paper.make_experiment(
-                size, protocol, pools[size[0]], replications, seed
-            )
+            panel_title(size): make_experiment(size, protocol, pools[size[0]], replications, seed)
             for size in sizes
         }
         results = run_all(experiments, on, report, checkpoint)
     rows = []
     claims = []
     for size, result in zip(sizes, results.values(), strict=True):
-        rows += paper.summarize(size, result, settings)
-        claims += [claim._asdict() for claim in paper.judge_claims(size, result, settings.change)]
+        rows += summarize(size, result, settings)
+        claims += [claim._asdict() for claim in judge_claims(size, result, settings.change)]
     return Reproduction(
-        protocol,
-        pools[dims[0]].source,
-        replications,
-        seed,
-        tuple(Panel(title, result, (settings.change,)) for title, result in results.items()),
-        pl.DataFrame(rows),
-        pl.DataFrame(claims),
+        panels=tuple(Panel(title, each, (settings.change,)) for title, each in results.items()),
+        protocol=protocol,
+        data=pools[dims[0]].source,
+        replications=replications,
+        seed=seed,
+        summary=pl.DataFrame(rows),
+        claims=pl.DataFrame(claims),
     )
+
+
+class Protocol(NamedTuple):
+    """One version of the experiment."""
+
+    change: int  # the first round, from 0, with the new parameter
+    tuning: Literal["corrected", "uncorrected"]
+    new_arms_each_round: bool
+    wide_radius: bool  # the radius of D-LinUCB has d·log(1/δ) instead of 2·log(1/δ)
+    random_start: bool  # D-LinTS plays its first d rounds at random
+
+
+PROTOCOLS: dict[str, Protocol] = {
+    "released": Protocol(
+        4001, "uncorrected", new_arms_each_round=False, wide_radius=True, random_start=True
+    ),
+    "paper": Protocol(
+        4000, "corrected", new_arms_each_round=True, wide_radius=False, random_start=False
+    ),
+}
+
+
+def find_protocol(name: str) -> Protocol:
+    """Return the protocol of that name."""
+    if name not in PROTOCOLS:
+        raise SettingError(f"protocol: must be one of {', '.join(PROTOCOLS)}, got {name!r}")
+    return PROTOCOLS[name]
+
+
+def parse_panels(panels: str | Sequence[PanelSize]) -> list[PanelSize]:
+    """Return the sizes in "all", in "10x10,50x100" or in a list of pairs, in the paper's order."""
+    if panels == "all":
+        return list(PANELS)
+    words = panels.split(",") if isinstance(panels, str) else [f"{d}x{k}" for d, k in panels]
+    sizes = {_parse_panel(word) for word in words}
+    if not sizes:
+        raise SettingError("panels: at least one panel is needed, got none")
+    return [size for size in PANELS if size in sizes]
+
+
+def _parse_panel(word: str) -> PanelSize:
+    match word.strip().lower().split("x"):
+        case [d, k] if d.isdecimal() and k.isdecimal() and (int(d), int(k)) in PANELS:
+            return int(d), int(k)
+    known = ",".join(f"{d}x{k}" for d, k in PANELS)
+    raise SettingError(f"panels: {word!r} is none of {known}")
+
+
+def panel_title(size: PanelSize) -> str:
+    """Return the title of a panel, "(d, K) = (10, 100)"."""
+    return f"(d, K) = ({size[0]}, {size[1]})"
+
+
+def flip_signs(theta: Floats, protocol: str) -> Floats:
+    """Return the parameter after the change: θ* with about 60 % of its signs flipped.
+
+    released: each sign with probability 0.6, with the generator and seed of the published code
+    paper:    exactly ⌊0.6·d⌋ signs
+    """
+    d = theta.size
+    if protocol == "released":
+        signs = 2.0 * np.random.RandomState(1).binomial(1, 0.4, d) - 1.0
+    else:
+        signs = np.where(np.random.default_rng(1).permutation(d) < math.floor(0.6 * d), -1.0, 1.0)
+    return theta * signs
+
+
+def make_experiment(
+    size: PanelSize, protocol: str, pools: Pools, replications: int, seed: int
+) -> Experiment:
+    """Make the experiment of one panel."""
+    dim, arms = size
+    settings = find_protocol(protocol)
+    theta_after = flip_signs(pools.theta, protocol)
+    actions = worlds.pools(
+        pools.clicked, pools.other, new_each_round=settings.new_arms_each_round, label=pools.source
+    )
+    drift = worlds.abrupt([settings.change], to=theta_after[None])
+    world = worlds.world(
+        dim, arms, HORIZON, drift, actions, worlds.gaussian(VARIANCE), start=pools.theta
+    )
+    variation = float(np.linalg.norm(theta_after - pools.theta))
+    arm_norm = float(np.linalg.norm(np.vstack([pools.clicked, pools.other]), axis=1).max())
+    norms = (float(np.linalg.norm(pools.theta)), arm_norm)
+    players = make_players(size, settings, variation, norms)
+    extra = (settings.change, EARLY_ROUND, LATE_ROUND)
+    return Experiment(players, world, replications, seed, extra=extra)
+
+
+def make_players(
+    size: PanelSize, protocol: Protocol, variation: float, norms: tuple[float, float]
+) -> tuple[Player, ...]:
+    """Make the five policies of the figure; `norms` are S and L, with ‖θ‖ ≤ S and ‖x‖ ≤ L."""
+    dim, arms = size
+    noise = math.sqrt(VARIANCE)
+    tuning = protocol.tuning
+    memory = discount(discount_for(dim, HORIZON, variation, tuning=tuning))
+    thompson_memory = discount(discount_for(dim, HORIZON, variation, arms, tuning))
+    delta = DELTA ** (dim / 2.0) if protocol.wide_radius else DELTA
+    radius = 0.4 * confidence(DELTA, noise, *norms)
+    random_rounds = dim if protocol.random_start else 0
+    return (
+        Player("D-LinUCB", memory, optimism(confidence(delta, noise, *norms)), RIDGE),
+        Player("D-RandLinUCB", memory, randomized(half_normal(radius)), RIDGE),
+        Player("D-LinTS", thompson_memory, thompson(1.0), RIDGE, any_first=random_rounds),
+        Player("LinTS", keep(), thompson(1.0), RIDGE),
+        Player("LinTS-OR", restart_at([protocol.change]), thompson(1.0), RIDGE),
+    )
+
+
+class Claim(NamedTuple):
+    """A statement of the paper about its figure, judged on one panel."""
+
+    claim: str
+    panel: str
+    verdict: Verdict
+    difference: float  # mean over replications, negative if it favours the claim
+    p: float  # of a paired t-test
+
+
+def judge_claims(size: PanelSize, result: ExperimentResult, change: int) -> list[Claim]:
+    """Judge every claim that is about this panel."""
+    end = dict(zip(result.names, result.regret[:, :, -1], strict=True))
+    at_change = dict(zip(result.names, result.at(change), strict=True))
+    early = dict(zip(result.names, result.at(EARLY_ROUND), strict=True))
+    discounted = ("D-LinUCB", "D-RandLinUCB", "D-LinTS")
+    claims = []
+    if size[1] == 100:
+        for name in ("D-RandLinUCB", "D-LinTS"):
+            claims.append(_judge(f"{name} beats D-LinUCB", size, end[name], end["D-LinUCB"]))
+    claims.append(
+        _judge(
+            "D-RandLinUCB is not worse than D-LinTS",
+            size,
+            end["D-RandLinUCB"],
+            end["D-LinTS"],
+            ties_hold=True,
+        )
+    )
+    if size == (50, 100):
+        recovery = {name: early[name] - at_change[name] for name in discounted}
+        rivals = np.minimum(recovery["D-RandLinUCB"], recovery["D-LinTS"])
+        claims.append(
+            _judge("D-LinUCB recovers first after the change", size, recovery["D-LinUCB"], rivals)
+        )
+    worst = np.max([end[name] for name in discounted], axis=0)
+    best = np.min([end[name] for name in result.names if name != "LinTS-OR"], axis=0)
+    claims.append(
+        _judge("the stationary LinTS collapses", size, COLLAPSE_RATIO * worst, end["LinTS"])
+    )
+    claims.append(_judge("the oracle LinTS-OR is the floor", size, end["LinTS-OR"], best))
+    return claims
+
+
+def _judge(
+    claim: str, size: PanelSize, lower: Floats, upper: Floats, ties_hold: bool = False
+) -> Claim:
+    """Judge whether `lower` is below `upper`, in pairs of the same replication."""
+    gap = lower - upper
+    mean = float(gap.mean())
+    if gap.size < 2 or gap.std() == 0.0:
+        p = 0.0 if mean != 0.0 and gap.size > 1 else 1.0
+    else:
+        p = compute_p_value(gap)
+    significant = p < SIGNIFICANCE
+    verdict: Verdict = "undecided"
+    if (significant and mean < 0.0) or (ties_hold and not (significant and mean > 0.0)):
+        verdict = "holds"
+    elif significant:
+        verdict = "does not hold"
+    return Claim(claim, f"{size[0]}x{size[1]}", verdict, mean, p)
+
+
+def compute_p_value(gap: Floats) -> float:
+    """The two-sided p of Student's t-test that the mean of a sample (n,) is 0.
+
+    The bits are those of `scipy.stats.ttest_1samp`, whose package takes long to import.
+    """
+    mean, freedom = np.mean(gap), gap.size - 1
+    variance = np.mean((gap - mean) ** 2) * (gap.size / freedom)
+    return float(2.0 * stdtr(freedom, -abs(mean / np.sqrt(variance / gap.size))))
+
+
+def summarize(
+    size: PanelSize, result: ExperimentResult, protocol: Protocol
+) -> list[dict[str, Cell]]:
+    """Return one row a policy: its regret at the end, at the change, and at two rounds after it.
+
+    The protocol `released` also has the published end regret.
+    """
+    rows: list[dict[str, Cell]] = []
+    for p, name in enumerate(result.names):
+        end = result.regret[p, :, -1]
+        rows.append(
+            {
+                "panel": f"{size[0]}x{size[1]}",
+                "policy": name,
+                "end regret": float(end.mean()),
+                "standard error": standard_error(end),
+                "at the change": float(result.at(protocol.change)[p].mean()),
+                f"at {EARLY_ROUND}": float(result.at(EARLY_ROUND)[p].mean()),
+                f"at {LATE_ROUND}": float(result.at(LATE_ROUND)[p].mean()),
+            }
+        )
+        if protocol == PROTOCOLS["released"]:
+            rows[-1]["published"] = PUBLISHED[size][POLICIES.index(name)]
+    return rows

@@ -16,15 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import ClassVar
 
 import polars as pl
 
 from windvane import validation
+from windvane._terminal.tables import Cell
 from windvane.errors import SettingError
-from windvane.lab.output.panels import SUMMARY_FILE, Panel, end_regrets, read_json, read_panels
-from windvane.lab.progress import Report, open_report
-from windvane.lab.running.batch import run_all
+from windvane.lab.running import Report, open_report, run_all
 from windvane.lab.studies.plan import (
     Plan,
     PolicySpec,
@@ -33,7 +32,7 @@ from windvane.lab.studies.plan import (
     make_plan,
     read_plan,
 )
-from windvane.lab.studies.result import PanelResult, count_noun
+from windvane.lab.studies.result import Panel, PanelResult, count_noun, standard_error
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,20 +48,10 @@ class Simulation(PanelResult):
     worlds: dict[str, str]  # the text of each world
     replications: int
     seed: int
-    panels: tuple[Panel, ...]
     summary: pl.DataFrame
 
     picture = "curves"
-
-    @property
-    def note(self) -> str:
-        """Empty: simulated worlds need no note."""
-        return ""
-
-    @property
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The summary."""
-        return {"summary": self.summary}
+    keys: ClassVar = {"summary": "results"}
 
     def describe(self) -> str:
         """Return one line that says what was played."""
@@ -73,27 +62,6 @@ class Simulation(PanelResult):
             count_noun(self.replications, "replication"),
         )
         return f"{', '.join(counts)}, seed {self.seed}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return worlds, replications, seed and results (the rows of `summary`)."""
-        return {
-            "worlds": self.worlds,
-            "replications": self.replications,
-            "seed": self.seed,
-            "results": self.summary.to_dicts(),
-        }
-
-    @classmethod
-    def read(cls, folder: Path) -> Self:
-        """Read the files that `save` or `windvane simulate` wrote."""
-        summary = read_json(folder / SUMMARY_FILE)
-        return cls(
-            summary["worlds"],
-            summary["replications"],
-            summary["seed"],
-            read_panels(folder, summary),
-            pl.DataFrame(summary["results"]),
-        )
 
 
 def simulate(
@@ -137,9 +105,26 @@ def simulate(
         Panel(name, result, change_rounds(chosen.worlds[name])) for name, result in results.items()
     )
     return Simulation(
-        {name: repr(world) for name, world in chosen.worlds.items()},
-        chosen.replications,
-        chosen.seed,
-        panels,
-        pl.DataFrame([row for panel in panels for row in end_regrets(panel)]),
+        panels=panels,
+        worlds={name: repr(world) for name, world in chosen.worlds.items()},
+        replications=chosen.replications,
+        seed=chosen.seed,
+        summary=pl.DataFrame([row for panel in panels for row in _list_ends(panel)]),
     )
+
+
+def _list_ends(panel: Panel) -> list[dict[str, Cell]]:
+    """Return one row a policy: its regret at the end and half-way, averaged over replications."""
+    result = panel.result
+    end = result.regret[:, :, -1]
+    half_way = result.at(int(result.marks[-1]) // 2)
+    return [
+        {
+            "world": panel.title,
+            "policy": name,
+            "end regret": float(end[p].mean()),
+            "standard error": standard_error(end[p]),
+            "half-way": float(half_way[p].mean()),
+        }
+        for p, name in enumerate(result.names)
+    ]

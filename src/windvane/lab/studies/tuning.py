@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -14,13 +13,9 @@ from windvane.beliefs.adaptive.selection import Adaptation, bandits, predictive
 from windvane.errors import SettingError
 from windvane.exploration import Exploration, as_exploration
 from windvane.lab.engines.game import Player
-from windvane.lab.output.panels import read_json, write_json
-from windvane.lab.output.tables import standard_error
-from windvane.lab.progress import Report, open_report
-from windvane.lab.running.batch import run_all
-from windvane.lab.running.experiment import Experiment, ExperimentResult
+from windvane.lab.running import Experiment, ExperimentResult, Report, open_report, run_all
 from windvane.lab.studies.plan import describe_problem, make_default_world, noise_scale
-from windvane.lab.studies.result import StudyResult, count_noun
+from windvane.lab.studies.result import StudyResult, count_noun, standard_error
 from windvane.lab.worlds import World
 from windvane.memory import MEMORIES, Memory, keep, names_of
 from windvane.theory import TUNINGS, discount_for, span_for
@@ -32,7 +27,6 @@ THEORY = "theory's choice"
 OLDER = "older, uncorrected choice"
 BEST = "best"
 AXES = {"discount": "discount γ", "window": "window w", "restart": "rounds between restarts H"}
-TUNING_FILE = "tuning.json"
 SHORTEST_MEMORY_ROUNDS = 5
 POINTS_PER_CURVE = 10
 
@@ -51,12 +45,9 @@ class Tuning(StudyResult):
     exploration: str
     table: pl.DataFrame
 
+    file = "tuning.json"
     picture = "tuning"
-
-    @property
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """The table."""
-        return {"table": self.table}
+    keys: ClassVar = {"table": "results"}
 
     @property
     def axis(self) -> str:
@@ -68,14 +59,9 @@ class Tuning(StudyResult):
         fixed = count_noun(self.table[self.axis].count(), "value")
         return f"{fixed} of {self.axis}, {self.exploration}, {self.world}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return world, exploration and results (the rows of `table`)."""
-        results = self.table.to_dicts()
-        return {"world": self.world, "exploration": self.exploration, "results": results}
-
     def figure(self) -> "Figure":
         """Draw the end regret over the parameter, with the special choices marked."""
-        from windvane.lab.output.figures import draw_tuning
+        from windvane.lab.studies.figures import draw_tuning
 
         fixed = self.table.filter(pl.col(self.axis).is_not_null())
         adaptive = self.table.filter(pl.col(self.axis).is_null())
@@ -93,17 +79,6 @@ class Tuning(StudyResult):
         return draw_tuning(
             fixed[self.axis], fixed[means], fixed[errors], marks, self.axis, levels=levels
         )
-
-    def write(self, folder: Path) -> None:
-        """Write tuning.json."""
-        write_json(folder / TUNING_FILE, self.to_dict())
-
-    @classmethod
-    def read(cls, folder: Path) -> Self:
-        """Read the file that `save` or `windvane tune` wrote."""
-        document = read_json(folder / TUNING_FILE)
-        table = pl.DataFrame(document["results"], infer_schema_length=None)
-        return cls(document["world"], document["exploration"], table)
 
 
 def tune(

@@ -2,8 +2,8 @@
 
 from windvane.lab.worlds.actions import Actions, ball, fixed, fresh, pools, routes
 from windvane.lab.worlds.definition import World, from_table, world
+from windvane.lab.worlds.draw import RewardLaw, bernoulli, bounded, gaussian, poisson
 from windvane.lab.worlds.drift import Drift, abrupt, periodic, rotation, stationary, walk
-from windvane.lab.worlds.rewards import RewardLaw, bernoulli, bounded, gaussian, poisson
 
 __all__ = [
     "Actions",

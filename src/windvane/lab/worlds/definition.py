@@ -39,7 +39,7 @@ from windvane import validation
 from windvane.beliefs.glm.links import LINKS
 from windvane.errors import SettingError
 from windvane.lab.worlds.actions import Actions, ball, draw_arms, fixed, fresh, routes
-from windvane.lab.worlds.draw import Draw
+from windvane.lab.worlds.draw import Draw, RewardLaw, bernoulli, bounded, gaussian, poisson
 from windvane.lab.worlds.drift import (
     Drift,
     Generator,
@@ -51,7 +51,6 @@ from windvane.lab.worlds.drift import (
     stationary,
     walk,
 )
-from windvane.lab.worlds.rewards import RewardLaw, bernoulli, bounded, gaussian, poisson
 from windvane.sets import ActionSet
 
 MAX_POISSON_SCORE = 6.0  # the mean of a count is then at most 400

@@ -37,8 +37,7 @@ from windvane._terminal.figures import (
     make_line,
 )
 from windvane.errors import SettingError
-from windvane.lab.output.panels import Panel
-from windvane.lab.output.tables import Standing
+from windvane.lab.studies.result import Panel
 from windvane.types import Floats
 
 BAND_PERCENTILES = (10, 90)  # over replications
@@ -339,23 +338,21 @@ def _make_keys(alpha: float) -> list[Line2D | Patch]:
     ]
 
 
-def draw_leaderboard(standings: Sequence[Standing], note: str = "") -> Figure:
+def draw_leaderboard(standings: pl.DataFrame, note: str = "") -> Figure:
     """Draw scores with their errors as bars, and the share of each world as a marker on top."""
-    figure = Figure((9.0, 0.2 * len(standings) + 1.5), DPI, layout="constrained")
+    figure = Figure((9.0, 0.2 * standings.height + 1.5), DPI, layout="constrained")
     axes = figure.add_subplot()
-    places = range(len(standings))
-    scores = [100.0 * standing.score for standing in standings]
-    errors = [200.0 * standing.error for standing in standings]
+    places = range(standings.height)
+    scores, errors = standings["score %"], 2.0 * standings["±"]
     label = "score ± 2 standard errors"
     axes.barh(places, scores, 0.72, color=BAR_COLOUR, xerr=errors, ecolor=LINE_COLOUR, label=label)
-    for k, title in enumerate(standings[0].shares):
-        shares = [100.0 * standing.shares[title] for standing in standings]
+    for k, title in enumerate(standings.columns[4:]):  # after rank, policy, score and ±
         marker = MARKERS[k % len(MARKERS)]
         hue = HUES[k % len(HUES)]
+        shares = standings[title]
         axes.scatter(shares, places, 16, hue, marker=marker, label=title, linewidths=0, zorder=3)
-    names = [standing.name for standing in standings]
-    axes.set_yticks(places, names, fontsize=SMALL_POINTS, color=TEXT_COLOUR)
-    axes.set(ylim=(len(standings) - 0.4, -0.6), xlim=(0, None))
+    axes.set_yticks(places, standings["policy"], fontsize=SMALL_POINTS, color=TEXT_COLOUR)
+    axes.set(ylim=(standings.height - 0.4, -0.6), xlim=(0, None))
     axes.set_xlabel(
         "regret, in % of what playing at random loses", fontsize=NORMAL_POINTS, color=TEXT_COLOUR
     )

@@ -1,4 +1,4 @@
-"""Experiments: several players in many replications of one world.
+"""Run experiments: several players in many replications of a world, on threads or on Ray.
 
 A run is divided into chunks of replications. Compiled code plays a chunk without the GIL, so
 threads play chunks in parallel. The result depends neither on the number of threads nor on the
@@ -7,16 +7,22 @@ order in which the chunks are played.
 
 import hashlib
 import os
+import pickle
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from windvane import validation
 from windvane._numba.lanes import LANES
+from windvane._terminal.console import make_bars
+from windvane.evaluation.ray_tasks import RayTask, check_installed, connect_to_ray, run_tasks, share
 from windvane.lab.engines.dispatch import select_engine
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.lanes import can_play_side_by_side, replay_side_by_side
@@ -25,8 +31,72 @@ from windvane.lab.worlds.draw import Draw, Marks
 from windvane.persistence import replace_file
 from windvane.types import Floats
 
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
 POINTS_PER_CURVE = 200
 REPLICATIONS_PER_CHUNK = LANES  # all of them are played side by side
+
+
+class TaskProgress(NamedTuple):
+    """How much of a task is done."""
+
+    task: str  # the name of a world or of a panel, or "reading"
+    done: int
+    total: int
+    unit: str  # "replications" or "bytes"
+
+
+Report = Callable[[TaskProgress], None]
+Count = Callable[[str, int], None]  # the name of a task, and how many replications are new
+Task = TypeVar("Task")
+
+
+@contextmanager
+def open_report(progress: bool | Report) -> Iterator[Report]:
+    """Give the function that takes progress: bars for True, nothing for False, else `progress`."""
+    if callable(progress):
+        yield progress
+    elif progress:
+        with _show_bars() as report:
+            yield report
+    else:
+        yield _ignore
+
+
+def _ignore(_: TaskProgress) -> None:
+    """Show nothing."""
+
+
+def make_counter(totals: Mapping[str, int], report: Report) -> Count:
+    """Return a function that adds up the finished replications of each task and reports the sum."""
+    done = dict.fromkeys(totals, 0)
+
+    def count(name: str, replications: int) -> None:
+        done[name] += replications
+        report(TaskProgress(name, done[name], totals[name], "replications"))
+
+    for name in totals:
+        count(name, 0)
+    return count
+
+
+@contextmanager
+def _show_bars() -> Iterator[Report]:
+    """Show one bar a task on stderr, with the time left; show nothing if stderr is no terminal."""
+    bars = make_bars()
+    tasks: dict[str, TaskID] = {}
+
+    def report(progress: TaskProgress) -> None:
+        name = progress.task
+        if name not in tasks:
+            tasks[name] = bars.add_task(name, start=False, total=progress.total, unit=progress.unit)
+        if progress.done:
+            bars.start_task(tasks[name])
+            bars.update(tasks[name], completed=progress.done, total=progress.total)
+
+    with bars:
+        yield report
 
 
 @dataclass(frozen=True)
@@ -132,18 +202,23 @@ def make_thread_runner(threads: int | None = None) -> Runner:
     workers = validation.whole("threads", "threads", threads or os.cpu_count() or 1)
 
     def run_chunks(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
-        with ThreadPoolExecutor(workers) as pool:
-            waiting = {pool.submit(play_chunk, chunk): chunk for chunk in chunks}
-            try:
-                while waiting:
-                    done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        yield waiting.pop(future), future.result()
-            finally:
-                for future in waiting:
-                    future.cancel()
+        return run_on_threads(play_chunk, chunks, workers)
 
     return run_chunks
+
+
+def run_on_threads(
+    play: Callable[[Task], Floats], tasks: Sequence[Task], threads: int | None = None
+) -> Iterator[tuple[Task, Floats]]:
+    """Play tasks on threads, and yield each task with its numbers when it is done."""
+    with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
+        waiting = {pool.submit(play, task): task for task in tasks}
+        try:
+            for future in as_completed(waiting):
+                yield waiting[future], future.result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 def run_experiment(
@@ -169,7 +244,7 @@ def run_experiment(
 def run_experiments(
     experiments: Mapping[str, Experiment],
     runner: Runner,
-    progress: Callable[[str, int], None],
+    progress: Count,
     checkpoint: Path | None = None,
 ) -> dict[str, ExperimentResult]:
     """Play every replication of several experiments; as `run_experiment`, with names.
@@ -225,3 +300,66 @@ def _load_chunk(folder: Path, chunk: Chunk) -> Floats | None:
         return None
     shape = (len(chunk.experiment.players), chunk.last - chunk.first, chunk.experiment.marks.size)
     return curves if curves.shape == shape and np.isfinite(curves).all() else None
+
+
+def run_all(
+    experiments: Mapping[str, Experiment],
+    on: str,
+    report: Report,
+    checkpoint: str | PathLike[str] | None = None,
+) -> dict[str, ExperimentResult]:
+    """Run every experiment and return the results by name.
+
+    `on` is "threads", "ray" or the address of a Ray cluster. If the run is interrupted, the folder
+    `checkpoint` holds the finished chunks, and the next run starts from them. A run that ends
+    well removes the folder.
+    """
+    folder = None if checkpoint is None else Path(checkpoint)
+    count = make_counter({name: each.replications for name, each in experiments.items()}, report)
+    with _open_runner(on) as runner:
+        results = run_experiments(experiments, runner, count, folder)
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+    return results
+
+
+@contextmanager
+def _open_runner(on: str) -> Iterator[Runner]:
+    """Open the runner that `on` names; all experiments share one connection to Ray."""
+    if on == "threads":
+        yield make_thread_runner()
+        return
+    runner = make_ray_runner()
+    with connect_to_ray(None if on == "ray" else on):
+        yield runner
+
+
+def make_ray_runner(address: str | None = None) -> Runner:
+    """Return a runner that uses the Ray cluster at `address`, or else starts Ray locally."""
+    check_installed()
+
+    def run_chunks(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
+        if chunks:
+            with connect_to_ray(address):
+                yield from _run_on_cluster(chunks)
+
+    return run_chunks
+
+
+def _run_on_cluster(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
+    """Play the chunks on all CPUs of the cluster, and yield each chunk when it is done."""
+    experiments = {id(chunk.experiment): chunk.experiment for chunk in chunks}
+    shared = {key: share(experiment) for key, experiment in experiments.items()}
+    tasks = [
+        RayTask(
+            f"replications {chunk.first} to {chunk.last - 1}",
+            (shared[id(chunk.experiment)], chunk.first, chunk.last),
+        )
+        for chunk in chunks
+    ]
+    for place, curves in run_tasks(_play_pickled, tasks):
+        yield chunks[place], np.array(curves)
+
+
+def _play_pickled(experiment: bytes, first: int, last: int) -> Floats:
+    return play_chunk(Chunk(pickle.loads(experiment), first, last))

@@ -1,1 +1,0 @@
-"""What a study returns, writes and draws: frames, files, figures."""

@@ -1,1 +1,0 @@
-"""Run experiments: replications on threads or on Ray."""
