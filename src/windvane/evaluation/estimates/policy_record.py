@@ -258,7 +258,10 @@ class PolicyRecord:
             values = estimate_values(name, sums)
             value, error = number_or_none(values.value), number_or_none(values.error)
             if value is not None:
-                estimates.append(make_estimate(name, value, error, quantile))
+                interval = None
+                if error is not None:
+                    interval = Interval(value - quantile * error, value + quantile * error)
+                estimates.append(Estimate(name, value, interval, error))
         weights = WeightRange(
             self._weight_range.low, max(self._weight_range.high, float(sums.largest_weight))
         )
@@ -323,14 +326,6 @@ class PolicyRecord:
                 sequence.widen(fitting[0] if fitting else union)
             if self._recent is not None:
                 self._recent.widen(self._sequence.range)
-
-
-def make_estimate(name: str, value: float, error: float | None, quantile: float) -> Estimate:
-    """An estimate with the interval value ± quantile · error."""
-    interval = None
-    if error is not None:
-        interval = Interval(value - quantile * error, value + quantile * error)
-    return Estimate(name, value, interval, error)
 
 
 def check_columns(who: str, columns: Mapping[str, Floats | None]) -> None:

@@ -228,7 +228,9 @@ class LineParser:
                 multiplicity=1.0 / (1.0 - event.drop_share),
                 is_defaulted=_has_no_reward(slot.observations),
                 line=line.number,
-                read_features=partial(_read_features, event.c, ids, number if has_slots else None),
+                read_features=partial(
+                    read_decision_features, event.c, ids, number if has_slots else None
+                ),
                 text_bytes=len(line.text),
             )
         )
@@ -314,13 +316,6 @@ def _has_no_reward(observations: list[Observation] | None) -> bool:
     return observations is not None and all(each.v is None for each in observations)
 
 
-def _read_features(text: msgspec.Raw, ids: list[str], slot: int | None) -> DecisionFeatures:
-    context = _decode_object(text)
-    slots = context.get("_slots")
-    of_slot = slots[slot] if slot is not None and isinstance(slots, list) else None
-    return read_decision_features(context, ids, of_slot)
-
-
 def _parse_time(text: str) -> float:
     """Seconds since 1970 of a timestamp; one without a zone is in UTC."""
     try:
@@ -335,11 +330,14 @@ def _shorten(error: Exception) -> str:
 
 
 def read_decision_features(
-    context: Mapping[str, object], ids: Sequence[str], slot: Mapping[str, object] | None = None
+    text: msgspec.Raw, ids: Sequence[str], slot_number: int | None
 ) -> DecisionFeatures:
     """The features of a line's `c`, with those of one slot if the line has slots."""
+    context = _decode_object(text)
     objects = read_objects(context, SENT_CONTEXT)
-    if slot is not None:
+    slots = context.get("_slots")
+    if slot_number is not None and isinstance(slots, list):
+        slot = slots[slot_number]
         features = {SLOT_FEATURES: slot.get(SLOT_FEATURES)}
         merged: JsonObject = {"id": str(slot.get("_id", ""))}
         for each in read_objects(features, SLOT_FEATURES):

@@ -54,6 +54,15 @@ class Label(NamedTuple):
     probability: float
 
 
+class Event(NamedTuple):
+    """A decision: its label, and the place of the chosen action among those offered."""
+
+    label: Label
+    chosen: int
+    action_count: int
+    read_features: "partial[DecisionFeatures]"
+
+
 class BadEventError(ValueError):
     """An event cannot be used; the message is the reason."""
 
@@ -98,8 +107,8 @@ class VwTextReader(FileReader):
             try:
                 texts = [line.text.decode("utf-8") for line in lines]
                 _refuse_other_problems(path, lines[0].number, texts[0])
-                add = self._add_multiline if self.is_multiline else self._add_line
-                add(builder, f"{path.name}:{lines[0].number}", lines[0].number, texts)
+                event = _parse_multiline(texts) if self.is_multiline else self._parse_line(texts[0])
+                builder.add(_make_row(path, lines[0].number, event, sum(map(len, texts))))
             except UnicodeDecodeError:
                 report.refuse(str(path), lines[0].number, "the lines must be text in UTF-8")
             except BadEventError as error:
@@ -108,69 +117,49 @@ class VwTextReader(FileReader):
                 yield FilePart(builder.build(), stream.share)
         yield FilePart(builder.build(), 1.0)
 
-    def _add_multiline(
-        self, builder: BatchBuilder, event_id: str, line: int, texts: list[str]
-    ) -> None:
-        examples = [_parse_example(text) for text in texts]
-        shared = [example for example in examples if example.label == SHARED]
-        actions = [example for example in examples if example.label != SHARED]
-        if len(shared) > 1:
-            raise BadEventError(f"an event must have one shared line, got {len(shared)}")
-        labelled = [place for place, example in enumerate(actions) if example.label]
-        if len(labelled) != 1:
-            message = "one action of an event must have a label ACTION:COST:PROBABILITY"
-            raise BadEventError(f"{message}, got {len(labelled)}")
-        label = _parse_label(actions[labelled[0]].label)
-        features = shared[0].features if shared else ""
-        _check_features([features, *(action.features for action in actions)])
-        named = [(action.tag or " ".join(action.features.split())) for action in actions]
-        _add_event(
-            builder,
-            event_id,
-            line,
-            label,
-            labelled[0],
-            len(actions),
-            partial(_read_multiline, features, named, [each.features for each in actions]),
-            sum(map(len, texts)),
-        )
-
-    def _add_line(self, builder: BatchBuilder, event_id: str, line: int, texts: list[str]) -> None:
-        example = _parse_example(texts[0])
+    def _parse_line(self, text: str) -> Event:
+        example = _parse_example(text)
         if not example.label or example.label == SHARED:
             raise BadEventError("a line must have a label ACTION:COST:PROBABILITY")
         label = _parse_label(example.label)
         _check_features([example.features])
         read = partial(_read_line, example.features, self.action_count)
-        count, size = self.action_count, len(texts[0])
-        _add_event(builder, event_id, line, label, label.action - 1, count, read, size)
+        return Event(label, label.action - 1, self.action_count, read)
 
 
-def _add_event(
-    builder: BatchBuilder,
-    event_id: str,
-    line: int,
-    label: Label,
-    chosen: int,
-    count: int,
-    read_features: "partial[DecisionFeatures]",
-    text_bytes: int,
-) -> None:
-    probabilities = [NAN] * count
-    if 0 <= chosen < count:
-        probabilities[chosen] = label.probability
-    builder.add(
-        LogRow(
-            event_id=event_id,
-            time=0.0,
-            reward=0.0 - label.cost,
-            chosen=chosen,
-            probabilities=probabilities,
-            is_eligible=[True] * count,
-            line=line,
-            read_features=read_features,
-            text_bytes=text_bytes,
-        )
+def _parse_multiline(texts: list[str]) -> Event:
+    examples = [_parse_example(text) for text in texts]
+    shared = [example for example in examples if example.label == SHARED]
+    actions = [example for example in examples if example.label != SHARED]
+    if len(shared) > 1:
+        raise BadEventError(f"an event must have one shared line, got {len(shared)}")
+    labelled = [place for place, example in enumerate(actions) if example.label]
+    if len(labelled) != 1:
+        message = "one action of an event must have a label ACTION:COST:PROBABILITY"
+        raise BadEventError(f"{message}, got {len(labelled)}")
+    label = _parse_label(actions[labelled[0]].label)
+    context = shared[0].features if shared else ""
+    features = [action.features for action in actions]
+    _check_features([context, *features])
+    ids = [action.tag or " ".join(action.features.split()) for action in actions]
+    read = partial(_read_multiline, context, ids, features)
+    return Event(label, labelled[0], len(actions), read)
+
+
+def _make_row(path: Path, line: int, event: Event, text_bytes: int) -> LogRow:
+    probabilities = [NAN] * event.action_count
+    if 0 <= event.chosen < event.action_count:
+        probabilities[event.chosen] = event.label.probability
+    return LogRow(
+        event_id=f"{path.name}:{line}",
+        time=0.0,
+        reward=0.0 - event.label.cost,
+        chosen=event.chosen,
+        probabilities=probabilities,
+        is_eligible=[True] * event.action_count,
+        line=line,
+        read_features=event.read_features,
+        text_bytes=text_bytes,
     )
 
 
