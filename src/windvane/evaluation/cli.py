@@ -212,9 +212,9 @@ def open_service_data(where: str, loop: str) -> "Log":
 @contextmanager
 def show_progress(task: str, log: "Log") -> Iterator[None]:
     """Show a bar on stderr while a log is read, if the log knows how far it is."""
-    from windvane.evaluation.readers.file_log import HasProgress
+    from windvane.evaluation.readers.file_log import FileLog
 
-    if not isinstance(log, HasProgress):
+    if not isinstance(log, FileLog):
         yield
         return
     with make_bars() as bars:

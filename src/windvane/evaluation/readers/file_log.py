@@ -120,14 +120,6 @@ class FileReader:
 
 
 @runtime_checkable
-class HasProgress(Protocol):
-    """A log that knows how far it was read."""
-
-    progress: float  # the share of the log that was read in the present pass, in [0, 1]
-    on_progress: Callable[[float], None] | None  # is called with every new share
-
-
-@runtime_checkable
 class HasNotes(Protocol):
     """A log that tells how it was read."""
 
@@ -147,8 +139,8 @@ class FileLog(ReportedLog):
         self.paths = list(paths)
         self.reader = reader
         self.strict = strict
-        self.progress = 0.0
-        self.on_progress: Callable[[float], None] | None = None
+        self.progress = 0.0  # the share of the log that was read in the present pass, in [0, 1]
+        self.on_progress: Callable[[float], None] | None = None  # is called with every new share
         self._report = RowReport(strict)
         self._is_ordered = len(self.paths) == 1
 
