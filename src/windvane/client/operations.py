@@ -17,6 +17,7 @@ from windvane.client.results import (
     DecisionPage,
     DeliveryError,
     Health,
+    RankedAction,
     RankedDecision,
     RequestError,
     RewardOutcome,
@@ -73,13 +74,8 @@ class ClientSettings:
         return f"{type(self).__name__}({list(self.servers)!r}, loop={self.loop!r})"
 
 
-class _Ranked(msgspec.Struct):
-    id: str
-    probability: float
-
-
 class _RankAnswer(msgspec.Struct, rename="camel"):
-    ranking: list[_Ranked]
+    ranking: list[RankedAction]
     event_id: str
     reward_action_id: str
     degraded: bool = False

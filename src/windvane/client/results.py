@@ -94,7 +94,9 @@ class RewardOutcome(msgspec.Struct, frozen=True, rename="camel"):
     reason: str | None = None
 
 
-class _Ranked(msgspec.Struct, frozen=True):
+class RankedAction(msgspec.Struct, frozen=True):
+    """An action and its probability."""
+
     id: str
     probability: float
 
@@ -111,7 +113,7 @@ class LoggedDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     event_id: str
     time: datetime
     mode: str
-    ranking: tuple[_Ranked, ...]
+    ranking: tuple[RankedAction, ...]
     reward_action_id: str
     degraded: bool
     is_activated: bool

@@ -205,7 +205,7 @@ def open_service_data(where: str, loop: str) -> "Log":
 
     with needs_extra("serve"):
         from windvane.service.store.log import LogReader
-        from windvane.service.store.queries.logged_decisions import LoggedDecisions
+        from windvane.service.store.logged_decisions import LoggedDecisions
     return LoggedDecisions(LogReader(where), loop)
 
 

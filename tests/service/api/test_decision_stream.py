@@ -20,8 +20,8 @@ from windvane.service.errors import TooManyRequestsError
 from windvane.service.loops import decision_pages
 from windvane.service.loops.decision_pages import DecisionStream, StreamQuery
 from windvane.service.loops.settings import LoopSettings
+from windvane.service.store.decision_queries import StreamRow
 from windvane.service.store.log import Store
-from windvane.service.store.queries.decision_queries import StreamRow
 from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.reward_operations import RewardTerms
 

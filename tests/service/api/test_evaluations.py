@@ -16,7 +16,7 @@ from loop_client import check_refusal
 from server_process import Client, Nursery, Server
 from windvane.service.dates import parse_date
 from windvane.service.store.log import LogReader, Store
-from windvane.service.store.queries.logged_decisions import LoggedDecisions
+from windvane.service.store.logged_decisions import LoggedDecisions
 
 ROWS = 600
 V1 = "/loops/home/personalizer/v1.1-preview.3"

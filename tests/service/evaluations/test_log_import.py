@@ -19,7 +19,7 @@ from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.files.parquet_export import export_log
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
-from windvane.service.store.queries.logged_decisions import LoggedDecisions
+from windvane.service.store.logged_decisions import LoggedDecisions
 
 ROWS = 200
 

@@ -14,9 +14,9 @@ from store_helpers import (
     put_reward,
     put_summed_reward,
 )
+from windvane.service.store import decision_queries
+from windvane.service.store.decision_queries import StreamRow, read_stream_page
 from windvane.service.store.log import Store
-from windvane.service.store.queries import decision_queries
-from windvane.service.store.queries.decision_queries import StreamRow, read_stream_page
 from windvane.service.store.writer.decision_operations import Expire, PutDecision
 
 

@@ -22,10 +22,10 @@ from store_helpers import (
     put_summed_reward,
 )
 from windvane.errors import StoreError
+from windvane.service.store import decision_queries
+from windvane.service.store.decision_queries import iterate_batches
 from windvane.service.store.files.log_copy import restore_backup, write_backup
 from windvane.service.store.log import Store, TimeSpan
-from windvane.service.store.queries import decision_queries
-from windvane.service.store.queries.decision_queries import iterate_batches
 from windvane.service.store.rows import Lesson
 from windvane.service.store.writer.decision_operations import Expire
 from windvane.service.store.writer.loop_operations import (

@@ -12,10 +12,10 @@ from windvane.cli import app
 from windvane.errors import SettingError
 from windvane.evaluation.log_batch import LogBatch
 from windvane.evaluation.readers import open_log
+from windvane.service.store import decision_queries
 from windvane.service.store.files.parquet_export import export_log
 from windvane.service.store.log import Store
-from windvane.service.store.queries import decision_queries
-from windvane.service.store.queries.logged_decisions import LoggedDecisions
+from windvane.service.store.logged_decisions import LoggedDecisions
 from windvane.service.store.writer.decision_operations import Expire, PutDecision
 from windvane.service.store.writer.reward_operations import PutReward, RewardTerms
 

@@ -4,7 +4,7 @@ from sqlalchemy import func, select
 
 from store_helpers import TERMS, create_loop, hold_writer, list_decisions, make_decision
 from windvane.service.store.log import Store
-from windvane.service.store.queries.monitoring_queries import (
+from windvane.service.store.monitoring_queries import (
     find_request,
     list_decision_summaries,
     list_recent_requests,

@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 from store_helpers import TERMS, create_loop, make_decision, make_requested, put_summed_reward
+from windvane.service.store import decision_queries
 from windvane.service.store.files.parquet_export import SCHEMA, export_log
 from windvane.service.store.log import Store
-from windvane.service.store.queries import decision_queries
 from windvane.service.store.writer.decision_operations import Expire, PutDecision
 
 ACTIONS = '[{"id": "a", "features": []}, {"id": "b", "features": [{"é": 1}]}]'

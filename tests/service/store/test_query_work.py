@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import event
 
 from store_helpers import SECOND, create_loop, find_snapshot, put_decision, put_reward
+from windvane.service.store import decision_queries
+from windvane.service.store.decision_queries import read_stream_page
 from windvane.service.store.log import Store
-from windvane.service.store.queries import decision_queries
-from windvane.service.store.queries.decision_queries import read_stream_page
-from windvane.service.store.queries.monitoring_queries import (
+from windvane.service.store.monitoring_queries import (
     count_observations,
     find_first_decision,
     find_last_lesson_times,

@@ -38,6 +38,7 @@ from windvane.service.evaluations.records import (
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import WRITE_TIMEOUT_SECONDS, Service
 from windvane.service.processes import build_command, build_environment
+from windvane.service.store.decision_queries import count_decisions
 from windvane.service.store.evaluations import (
     AUTO,
     RUNNING,
@@ -50,7 +51,6 @@ from windvane.service.store.evaluations import (
     read_result,
     split_result,
 )
-from windvane.service.store.queries.decision_queries import count_decisions
 from windvane.service.store.rows import EvaluationRow
 from windvane.service.store.writer.writer_protocol import MessageSplitter
 

@@ -36,7 +36,7 @@ from windvane.service.evaluations.records import (
 from windvane.service.evaluations.time_series import choose_step, make_chart_series
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.log import LogReader
-from windvane.service.store.queries.logged_decisions import LoggedDecisions
+from windvane.service.store.logged_decisions import LoggedDecisions
 from windvane.service.store.writer.writer_protocol import add_size
 
 MAX_POINTS = 50_000  # of the time series of all policies

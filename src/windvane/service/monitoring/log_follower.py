@@ -33,8 +33,8 @@ from windvane.service.monitoring.estimates import (
     Parameter,
     compute_distance,
 )
-from windvane.service.store.queries import monitoring_queries
-from windvane.service.store.queries.monitoring_queries import DecisionSummary, WindowStart
+from windvane.service.store import monitoring_queries
+from windvane.service.store.monitoring_queries import DecisionSummary, WindowStart
 from windvane.service.store.rows import Lesson, decode_action_ids
 
 MAX_DECISIONS = 20_000  # the newest decisions that are kept

@@ -22,7 +22,7 @@ from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import Service
 from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
-from windvane.service.store.queries.monitoring_queries import (
+from windvane.service.store.monitoring_queries import (
     find_last_lesson_times,
     list_recent_decisions,
     read_funnels,

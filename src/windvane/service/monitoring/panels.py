@@ -26,7 +26,7 @@ from windvane.service.monitoring.estimates import (
 )
 from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import decode_rank_request
-from windvane.service.store.queries.monitoring_queries import list_recent_requests
+from windvane.service.store.monitoring_queries import list_recent_requests
 
 WEIGHED_REQUESTS = 50  # the last ones, from which the weights of features are computed
 MAX_WEIGHED_CROSSINGS = 1 << 17  # of features, in all these requests; the newest come first

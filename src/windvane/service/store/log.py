@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from os import PathLike
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from sqlalchemy import ColumnElement, Executable, func, select
@@ -91,12 +90,7 @@ class LogReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

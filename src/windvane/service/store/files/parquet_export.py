@@ -13,13 +13,13 @@ import polars as pl
 
 from windvane.errors import FileError, SettingError
 from windvane.persistence import replace_file
-from windvane.service.store.log import LogReader
-from windvane.service.store.queries.decision_queries import (
+from windvane.service.store.decision_queries import (
     DecisionColumns,
     Requests,
     count_decisions,
     iterate_batches,
 )
+from windvane.service.store.log import LogReader
 from windvane.service.store.rows import decode_action_ids
 
 EXPORT_SCHEMA_VERSION = 1

@@ -171,7 +171,7 @@ def is_process_alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:  # it exists and belongs to another user
-        return True
+        pass
     return True
 
 

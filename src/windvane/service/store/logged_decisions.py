@@ -5,7 +5,8 @@ reward is learned; one that still waits for its reward has the reward NaN. Decis
 activated are left out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -22,13 +23,13 @@ from windvane.evaluation.readers.rows import (
 )
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.schemas import Action
-from windvane.service.store.log import LogReader
-from windvane.service.store.queries.decision_queries import (
+from windvane.service.store.decision_queries import (
     DecisionColumns,
     Requests,
     count_decisions,
     iterate_batches,
 )
+from windvane.service.store.log import LogReader
 from windvane.service.store.rows import decode_action_ids
 from windvane.types import Booleans, Places
 
@@ -77,7 +78,6 @@ def _make_batch(columns: DecisionColumns, requests: Requests, source: str) -> Lo
     ids = [decode_action_ids(offer.ids) for offer in requests.offers]
     counts = np.array([len(blob) // BYTES_PER_PROBABILITY for blob in columns.probabilities])
     starts = np.concatenate(([0], np.cumsum(counts)))
-    features = FeatureReader(requests)
     return LogBatch(
         event_ids=columns.event_id,
         times=np.array(columns.at) / MICROSECONDS_PER_SECOND,
@@ -91,7 +91,7 @@ def _make_batch(columns: DecisionColumns, requests: Requests, source: str) -> Lo
         is_degraded=np.array(columns.degraded, np.bool_),
         lines=np.array(columns.id, np.int64),
         source=source,
-        read_features=features.read,
+        read_features=_make_feature_reader(requests),
     )
 
 
@@ -105,19 +105,16 @@ def _find_eligible(requests: Requests, ids: list[list[str]], starts: Places) -> 
     return is_eligible
 
 
-class FeatureReader:
-    """Parses the features of a row when they are asked for; each distinct offer once."""
+def _make_feature_reader(requests: Requests) -> Callable[[int], DecisionFeatures]:
+    """Make a function that parses the features of a row; each distinct offer is parsed once."""
 
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
-        self._actions: dict[int, list[LoggedAction]] = {}  # by number of the offer
+    @cache
+    def read_actions(number: int) -> list[LoggedAction]:
+        offered = _decode_actions(requests.offers[number].actions)
+        return [LoggedAction(action.id, action.features) for action in offered]
 
-    def read(self, row: int) -> DecisionFeatures:
-        """The features of a row."""
-        number = self._requests.offer_numbers[row]
-        actions = self._actions.get(number)
-        if actions is None:
-            offered = _decode_actions(self._requests.offers[number].actions)
-            actions = [LoggedAction(action.id, action.features) for action in offered]
-            self._actions[number] = actions
-        return DecisionFeatures(_decode_context(self._requests.contexts[row]), actions)
+    def read(row: int) -> DecisionFeatures:
+        actions = read_actions(requests.offer_numbers[row])
+        return DecisionFeatures(_decode_context(requests.contexts[row]), actions)
+
+    return read

@@ -1,1 +1,0 @@
-"""The queries that read the log, beyond those of `LogReader`."""
