@@ -14,7 +14,7 @@ from windvane import _random, sets
 from windvane.beliefs.full import layout, propensities
 from windvane.beliefs.full.belief_arrays import settle
 from windvane.beliefs.full.block import view_belief
-from windvane.beliefs.full.large import correct_width
+from windvane.beliefs.full.large import bound_width, correct_width
 from windvane.beliefs.full.sampling import compute_scale, draw_level
 
 DIM = 131  # above LARGE, and a multiple of no block
@@ -239,5 +239,7 @@ def test_corrected_widths_keep_to_their_bound(memory: wv.Memory) -> None:
             width, bound = correct_width(settled, float(x @ q), p, q)
             error = abs(width - np.sqrt(x @ exact @ x))
             assert error <= bound + 1e-9
+            coarse_width, coarse_bound = bound_width(settled, float(x @ q), float(x @ p))
+            assert abs(coarse_width - np.sqrt(x @ exact @ x)) <= coarse_bound + 1e-9
             errors.append(bound / width)
     assert np.median(errors) < 0.2

@@ -11,6 +11,7 @@
 - `compile_notice`: one line on stderr if a process compiles for longer than a second.
 - `lanes`, `cache_lines`, `matrix_views`: instructions of LLVM that numba does not offer, as
   functions that compiled code calls. Without the compiler they are plain Python.
+- `blas`: functions of SciPy's BLAS that numba does not offer, for large symmetric matrices.
 
 What happens if numba changes: pyproject.toml bounds its version, and `tests/test_numba.py` names
 each private name that is gone. If a name of `linking.NEEDED` is gone, kernels are compiled in

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import _random
+from windvane._numba.blas import compute_forms, multiply_rows
 from windvane._numba.compilation import compiled
 from windvane._numba.matrix_views import view_matrix
 from windvane.beliefs.full.belief import State
@@ -48,13 +49,11 @@ from windvane.beliefs.full.sampling import compute_scale, draw_level
 from windvane.beliefs.full.widths import (
     bound_width_error,
     compute_squared_norms,
-    compute_squared_widths,
 )
 from windvane.types import Floats
 
 COUNT, FADE = 0, 1  # places in `head`
-RIVALS_AT_ONCE = 8  # arms whose widths are corrected together
-FEW_ROWS = 3  # up to it, a product of BLAS for each row takes less time than one for all
+RIVALS_AT_ONCE = 2  # arms whose widths are corrected together
 MOST_STEPS = 60  # of conjugate gradients
 ESTIMATE_TOLERANCE = 1e-9  # relative error of θ̂
 WIDTH_TOLERANCE = 1e-9  # error of widths behind propensities and noise, for ‖x‖/√λ = 1
@@ -102,30 +101,6 @@ def get_fade(pending: Pending) -> float:
 
 
 @compiled
-def multiply_rows(rows: Floats, matrix: Floats) -> Floats:
-    """rows·matrix, (n, d), for a symmetric matrix (d, d)."""
-    if rows.shape[0] > FEW_ROWS:
-        products: Floats = np.dot(rows, matrix)
-        return products
-    out = np.empty(rows.shape)
-    for k in range(rows.shape[0]):
-        multiply_symmetric(matrix, rows[k], out[k])
-    return out
-
-
-@compiled
-def multiply_symmetric(matrix: Floats, vector: Floats, out: Floats) -> None:
-    """Write matrix·vector to `out` (d,); half of the matrix is read, as dsymv does."""
-    fill(out, 0.0)
-    for i in range(vector.size):
-        row, own, total = matrix[i], vector[i], 0.0
-        for j in range(i):
-            total += row[j] * vector[j]
-            out[j] += row[j] * own
-        out[i] += total + row[i] * own
-
-
-@compiled
 def multiply_by_inverse(state: State, pending: Pending, rows: Floats) -> Floats:
     """P·row of every row, (n, d)."""
     out, m = multiply_rows(rows, state.inverse), int(pending.head[COUNT])
@@ -151,20 +126,33 @@ def multiply_by_spread(state: State, pending: Pending, rows: Floats) -> Floats:
 
 
 @compiled
-def read_squared_widths(state: State, pending: Pending, arms: Floats) -> Floats:
-    """xᵀQx of every arm, (K,)."""
-    squares, m = np.empty(arms.shape[0]), int(pending.head[COUNT])
-    compute_squared_widths(arms, state.spread, squares)
+def compute_inverse_forms(state: State, pending: Pending, arms: Floats) -> Floats:
+    """xᵀPx of every arm, (K,)."""
+    forms, m = compute_forms(state.inverse, arms), int(pending.head[COUNT])
     if m > 0:
-        e, along_z = pending.divisors[:m], np.dot(arms, pending.images[:m].T)
-        if pending.spread_images.shape[0] == 0:
-            squares -= (along_z * along_z / e).sum(axis=1)
-            squares /= get_fade(pending)
-            return squares
+        along_z = np.dot(arms, pending.images[:m].T)
+        for k in range(forms.size):
+            for i in range(m):
+                forms[k] -= along_z[k, i] * along_z[k, i] / pending.divisors[i]
+            forms[k] /= get_fade(pending)
+    return forms
+
+
+@compiled
+def compute_spread_forms(state: State, pending: Pending, arms: Floats) -> Floats:
+    """xᵀQx of every arm, (K,)."""
+    if pending.spread_images.shape[0] == 0:
+        return compute_inverse_forms(state, pending, arms)
+    forms, m = compute_forms(state.spread, arms), int(pending.head[COUNT])
+    if m > 0:
+        e, s = pending.divisors, pending.squares
+        along_z = np.dot(arms, pending.images[:m].T)
         along_q = np.dot(arms, pending.spread_images[:m].T)
-        more = along_z / e * ((1.0 + pending.squares[:m]) / e * along_z - 2.0 * along_q)
-        squares += more.sum(axis=1)
-    return squares
+        for k in range(forms.size):
+            for i in range(m):
+                share = along_z[k, i] / e[i]
+                forms[k] += share * ((1.0 + s[i]) * share - 2.0 * along_q[k, i])
+    return forms
 
 
 @compiled
@@ -373,8 +361,8 @@ def change_matrices(arrays: PolicyArrays) -> None:
         if pending.spread_images.shape[0] > 0:
             own = 0.5 * (1.0 + pending.squares[:m].reshape(m, 1)) / (e * e)
             half = np.dot((own * z - pending.spread_images[:m] / e).T, z)
-            add_matrix(state.spread, half, 1.0)
-            add_matrix(state.spread, half.T.copy(), 1.0)
+            spread = state.spread
+            spread += half + half.T
     residual = pending.residual.copy()
     fill(arrays.block[arrays.block.size - count_pending_numbers(pending) :], 0.0)
     copy_vector(residual, pending.residual)
@@ -394,14 +382,6 @@ def add_squares(matrix: Floats, rows: Floats, sign: float, factor: float) -> Non
     for i in range(matrix.shape[0]):
         for j in range(matrix.shape[1]):
             matrix[i, j] = factor * (matrix[i, j] + sign * products[i, j])
-
-
-@compiled
-def add_matrix(matrix: Floats, other: Floats, factor: float) -> None:
-    """matrix ← matrix + factor·other."""
-    for i in range(matrix.shape[0]):
-        for j in range(matrix.shape[1]):
-            matrix[i, j] += factor * other[i, j]
 
 
 @compiled
@@ -465,40 +445,72 @@ def score_with_large_widths(
     state, pending, n = view_belief(arrays), view_pending(arrays), arms.shape[0]
     highest, lowest = np.empty(n), np.empty(n)
     means, relative_error = score_linearly(arms, state.theta), bound_width_error(arrays)
-    rounding = WIDTH_ROUNDING / math.sqrt(arrays.rules[0].ridge)
-    squares = read_squared_widths(state, pending, arms)
+    roundings = WIDTH_ROUNDING * np.sqrt(squared_norms / arrays.rules[0].ridge)
+    squares = compute_spread_forms(state, pending, arms)
     for k in range(n):
         width = math.sqrt(max(squares[k], 0.0))
-        error = relative_error * width + rounding * math.sqrt(squared_norms[k])
-        highest[k] = means[k] + z * width + abs(z) * error
-        lowest[k] = highest[k] - 2.0 * abs(z) * error
-    if drop_beaten_arms(highest, lowest) == 1:
-        return highest
-    places, bar = np.argsort(-highest), lowest.max()
-    for first in range(0, n, RIVALS_AT_ONCE):  # the best of them exclude most of the others
-        some = places[first : first + RIVALS_AT_ONCE]
-        some = some[highest[some] >= bar]
-        if some.size == 0:
-            break
-        rivals = arms[some]
-        images = multiply_by_inverse(state, pending, rivals)  # Px
-        spread_images = multiply_by_spread(state, pending, rivals)  # Qx
-        for m in range(some.size):
-            k = some[m]
-            width, error = correct_width(arrays, squares[k], images[m], spread_images[m])
-            error += rounding * math.sqrt(squared_norms[k])
-            highest[k] = means[k] + z * width + abs(z) * error
-            lowest[k] = highest[k] - 2.0 * abs(z) * error
-            bar = max(bar, lowest[k])
-    if drop_beaten_arms(highest, lowest) == 1:
-        return highest
-    places = np.flatnonzero(highest > -np.inf)
-    rivals = arms[places]
-    images = multiply_by_inverse(state, pending, rivals)
-    widths = compute_large_widths(arrays, rivals, images, EXACT_TOLERANCE)
-    for m in range(places.size):
-        highest[places[m]] = means[places[m]] + z * widths[m]
+        error = relative_error * width + roundings[k]
+        highest[k], lowest[k] = bound_score(means[k], z, width, error)
+    count = drop_beaten_arms(highest, lowest)
+    if count > 1 and relative_error > 0.0:
+        places = np.flatnonzero(highest > -np.inf)
+        forms = compute_inverse_forms(state, pending, arms[places])
+        for m in range(count):
+            k = places[m]
+            width, error = bound_width(arrays, squares[k], forms[m])
+            highest[k], lowest[k] = bound_score(means[k], z, width, error + roundings[k])
+        count = drop_beaten_arms(highest, lowest)
+    if count > 1 and relative_error > 0.0:
+        places, bar = np.argsort(-highest)[:count], lowest.max()
+        for first in range(0, count, RIVALS_AT_ONCE):  # the best exclude most of the others
+            some = places[first : first + RIVALS_AT_ONCE]
+            some = some[highest[some] >= bar]
+            images = multiply_by_inverse(state, pending, arms[some])  # Px
+            spread_images = multiply_by_spread(state, pending, arms[some])  # Qx
+            for m in range(some.size):
+                k = some[m]
+                width, error = correct_width(arrays, squares[k], images[m], spread_images[m])
+                highest[k], lowest[k] = bound_score(means[k], z, width, error + roundings[k])
+                bar = max(bar, lowest[k])
+        count = drop_beaten_arms(highest, lowest)
+    if count > 1:
+        places = np.flatnonzero(highest > -np.inf)
+        rivals = arms[places]
+        images = multiply_by_inverse(state, pending, rivals)
+        widths = compute_large_widths(arrays, rivals, images, EXACT_TOLERANCE)
+        for m in range(count):
+            highest[places[m]] = means[places[m]] + z * widths[m]
     return highest
+
+
+@compiled
+def bound_score(mean: float, z: float, width: float, error: float) -> tuple[float, float]:
+    """The highest and the lowest score of an arm, given the largest error of its width."""
+    highest = mean + z * width + abs(z) * error
+    return highest, highest - 2.0 * abs(z) * error
+
+
+@compiled
+def bound_width(arrays: PolicyArrays, square: float, form: float) -> tuple[float, float]:
+    """A width of x for the ridge λ, given xᵀQx and xᵀPx, and the largest error of it.
+
+    From the ridges Λ and Λ̃ to λ on a straight line, with ℓ = λ−Λ, ν = λ−Λ̃, g = Λ−Λ̃, u = W⁻¹x,
+    D = S−S̃ and t falling from 1 to 0, the square f = uᵀW̃u changes by
+    f' = (ν−2ℓ)‖u‖² + 2ℓ·uᵀW⁻¹Du + 2ℓtg·uᵀW⁻¹u. Because of 0 ≤ D ≤ S and W = S + ridge, the
+    product uᵀW⁻¹Du is at most √(uᵀDu)·‖u‖/(2√ridge), and the same bounds how ‖u‖² and uᵀDu change.
+    """
+    rule, counts = arrays.rules[0], arrays.tally[0]
+    lag, noise_lag = rule.ridge - counts.ridge, rule.ridge - counts.noise_ridge
+    gap, least = abs(counts.ridge - counts.noise_ridge), min(rule.ridge, counts.ridge)
+    share = abs(lag) / least
+    length = max(min(square / counts.noise_ridge, form / counts.ridge), 0.0)  # ≥ ‖u‖²
+    root = math.sqrt(max(form - square, 0.0) + gap * length)  # ≥ √(uᵀDu)
+    length *= math.exp(2.0 * share)
+    root += 0.5 * share * math.sqrt(least * length)
+    change = (abs(noise_lag - 2.0 * lag) + 2.0 * share * gap) * length
+    change += share * root * math.sqrt(least * length)
+    low, high = math.sqrt(max(square - change, 0.0)), math.sqrt(max(square + change, 0.0))
+    return 0.5 * (high + low), 0.5 * (high - low)
 
 
 @compiled
