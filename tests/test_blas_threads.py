@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from windvane.beliefs.full.cholesky import factor_cholesky, factor_semidefinite, solve_with_root
+from windvane.beliefs.full.linalg import factor_cholesky, factor_semidefinite, solve_with_root
 
 DIM = 128
 PROGRAM = f"""

@@ -13,8 +13,7 @@ import pytest
 import windvane as wv
 from grid import EXPLORATIONS, MEMORIES, Floats, every_exploration, every_memory
 from windvane import sets
-from windvane.beliefs.adaptive.policies import Adaptive
-from windvane.beliefs.adaptive.selection import Adaptation, bandits, predictive
+from windvane.beliefs.adaptive import Adaptation, Adaptive, bandits, predictive
 from windvane.errors import ArmsError, FileError, SettingError, StoreError
 from windvane.lab import worlds
 

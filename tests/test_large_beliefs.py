@@ -12,7 +12,7 @@ import windvane as wv
 from grid import EXPLORATIONS, MEMORIES, Floats, contents, make_inversions_rare, unit_rows
 from windvane import _random, sets
 from windvane.beliefs.full import layout, propensities
-from windvane.beliefs.full.belief_arrays import settle
+from windvane.beliefs.full.belief import settle
 from windvane.beliefs.full.block import view_belief
 from windvane.beliefs.full.large import bound_width, correct_width
 from windvane.beliefs.full.sampling import compute_scale, draw_level

@@ -7,7 +7,7 @@ import pytest
 
 import windvane as wv
 from windvane import theory
-from windvane.beliefs.adaptive.policies import Adaptive
+from windvane.beliefs.adaptive import Adaptive
 from windvane.errors import SettingError
 from windvane.exploration import EXPLORATIONS
 from windvane.memory import MEMORIES

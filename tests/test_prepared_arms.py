@@ -12,7 +12,7 @@ from windvane import sets
 from windvane.beliefs.full.block import view_belief
 from windvane.errors import ArmsError
 from windvane.laws import Confidence, Law
-from windvane.sets import finite_arms, score_bounds
+from windvane.sets import finite_arms, kernels
 
 DIM, COUNT = 6, 5000
 WIDE = wv.confidence(0.01, noise=0.4)
@@ -133,7 +133,7 @@ def test_every_upper_bound_lies_above_the_score(sign: float) -> None:
     given = (arms.table, arms.norms, theta, 0, -np.inf)  # nothing is out of the question
     spans = []
     for rungs in range(1, ladder.rests.size + 1):
-        upper = score_bounds.compute_upper_bounds(
+        upper = kernels.compute_upper_bounds(
             ladder._replace(rests=ladder.rests[:rungs]), *given
         )
         assert np.all(upper >= scores)

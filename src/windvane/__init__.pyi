@@ -4,8 +4,8 @@ from . import evaluation as evaluation
 from . import lab as lab
 from . import laws as laws
 from . import sets as sets
-from .beliefs.adaptive.policies import BanditsOverBandits as BanditsOverBandits
-from .beliefs.adaptive.policies import PredictiveMemory as PredictiveMemory
+from .beliefs.adaptive import BanditsOverBandits as BanditsOverBandits
+from .beliefs.adaptive import PredictiveMemory as PredictiveMemory
 from .beliefs.diagonal.sparse_rows import SparseRow as SparseRow
 from .beliefs.diagonal.sparse_rows import SparseRows as SparseRows
 from .beliefs.full.belief import Belief as Belief

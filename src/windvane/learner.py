@@ -34,13 +34,13 @@ from windvane.errors import ChoiceError, SettingError
 from windvane.features import ALL_CROSSINGS
 from windvane.features.crossings import parse_crossings
 from windvane.features.json_reader import Contribution, FeatureList, label_parts, name_crossing
-from windvane.features.offer_reader import read_offer
 from windvane.features.packed_features import (
     Action,
     PackedActions,
     PackedFeatures,
     pack_actions,
     read_action,
+    read_offer,
 )
 from windvane.features.request_reader import (
     Features,

@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from windvane import validation
-from windvane.beliefs.adaptive.policies import Adaptive
-from windvane.beliefs.adaptive.selection import Adaptation, bandits, predictive
+from windvane.beliefs.adaptive import Adaptation, Adaptive, bandits, predictive
 from windvane.beliefs.glm.policy import GeneralizedPolicy
 from windvane.chooser import Chooser
 from windvane.errors import SettingError

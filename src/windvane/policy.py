@@ -6,8 +6,7 @@ import numpy as np
 
 from windvane import persistence, validation
 from windvane.beliefs.diagonal.sparse_rows import Arms, Features
-from windvane.beliefs.full.belief import Belief
-from windvane.beliefs.full.belief_arrays import settle
+from windvane.beliefs.full.belief import Belief, settle
 from windvane.beliefs.full.layout import LARGEST, PolicyArrays
 from windvane.beliefs.full.policy_belief import FullPolicyBelief
 from windvane.beliefs.policy_belief import PolicyBelief

@@ -10,9 +10,8 @@ import windvane as wv
 from game import play_round_by_round
 from grid import EXPLORATIONS, Floats, contents, unit_rows
 from windvane import sets
-from windvane.beliefs.adaptive import selection
-from windvane.beliefs.adaptive.policies import Adaptive
-from windvane.beliefs.adaptive.selection import Adaptation, bandits, predictive
+from windvane.beliefs import adaptive
+from windvane.beliefs.adaptive import Adaptation, Adaptive, bandits, predictive
 from windvane.errors import ArmsError, ChoiceError, FileError, RewardError, SettingError
 from windvane.lab import worlds
 from windvane.lab.engines.adaptive import replay_adaptive
@@ -68,14 +67,14 @@ def test_blocks_and_critical_windows_are_the_papers(
     dim: int, horizon: int, block: int, windows: list[int]
 ) -> None:
     """H = ⌊d^{1/4}√T⌋ and J = {⌊H^{k/Δ}⌋}, worked out by hand."""
-    assert selection.block_length(dim, horizon) == block
-    assert selection.critical_windows(dim, horizon) == windows
+    assert adaptive.block_length(dim, horizon) == block
+    assert adaptive.critical_windows(dim, horizon) == windows
 
 
 @pytest.mark.parametrize(("dim", "horizon"), [(2, 50), (10, 10_000), (50, 100_000)])
 def test_a_discount_forgets_all_but_one_part_in_t_over_its_window(dim: int, horizon: int) -> None:
     """γ^D = 1/T exactly, w = D, and a restart every D rounds."""
-    windows = selection.critical_windows(dim, horizon)
+    windows = adaptive.critical_windows(dim, horizon)
     discounts = bandits(dim, horizon, "discount").memories
     for D, memory in zip(windows, discounts, strict=True):
         assert memory.gamma**D == pytest.approx(1 / horizon, rel=1e-12)
@@ -94,15 +93,15 @@ def test_the_rate_and_the_scale_are_those_of_the_appendix() -> None:
 def test_exp3_follows_a_trace_worked_out_by_hand() -> None:
     """Two arms, α = 0.2: after a credit of 0.75 at chance ½, ln s = 0.1·1.5 = 0.15."""
     scores = np.zeros(2)
-    np.testing.assert_allclose(selection.exp3_chances(scores, 0.2), [0.5, 0.5])
-    assert selection.scale_block_reward(5.0, 20.0) == 0.75
-    scores[0] += 0.2 / 2 * selection.scale_block_reward(5.0, 20.0) / 0.5
+    np.testing.assert_allclose(adaptive.exp3_chances(scores, 0.2), [0.5, 0.5])
+    assert adaptive.scale_block_reward(5.0, 20.0) == 0.75
+    scores[0] += 0.2 / 2 * adaptive.scale_block_reward(5.0, 20.0) / 0.5
     assert scores[0] == pytest.approx(0.15)
     first = 0.8 * math.exp(0.15) / (math.exp(0.15) + 1) + 0.1
-    np.testing.assert_allclose(selection.exp3_chances(scores, 0.2), [first, 1 - first], rtol=1e-14)
-    assert selection.scale_block_reward(-50.0, 20.0) == 0.0
-    assert selection.scale_block_reward(50.0, 20.0) == 1.0
-    assert [selection.draw_index(np.array([0.3, 0.7]), u) for u in (0.29, 0.31, 0.999)] == [0, 1, 1]
+    np.testing.assert_allclose(adaptive.exp3_chances(scores, 0.2), [first, 1 - first], rtol=1e-14)
+    assert adaptive.scale_block_reward(-50.0, 20.0) == 0.0
+    assert adaptive.scale_block_reward(50.0, 20.0) == 1.0
+    assert [adaptive.draw_index(np.array([0.3, 0.7]), u) for u in (0.29, 0.31, 0.999)] == [0, 1, 1]
 
 
 def test_bandits_over_bandits_credit_each_block_to_the_memory_that_played_it() -> None:
@@ -119,7 +118,7 @@ def test_bandits_over_bandits_credit_each_block_to_the_memory_that_played_it() -
                 scores[acting] += how.rate / scores.size * gained
             weights = np.exp(scores)
             p = (1 - how.rate) * weights / weights.sum() + how.rate / scores.size
-            u = selection.block_uniform(policy.key, t // how.span)
+            u = adaptive.block_uniform(policy.key, t // how.span)
             acting, earned = int(np.searchsorted(np.cumsum(p), u)), 0.0
             chance = float(p[acting])
         choice = policy.choose(unit_rows(random, 4, 3))
@@ -237,14 +236,14 @@ def test_propensities_are_the_mixture_that_choose_draws_from(kind: str) -> None:
         return
     scores = policy._scores.copy()
     gained = (
-        selection.scale_block_reward(policy._block_reward, policy.adaptation.largest)
+        adaptive.scale_block_reward(policy._block_reward, policy.adaptation.largest)
         / policy._chance
     )
     scores[policy._acting] += policy.adaptation.rate / scores.size * gained
     blank = [wv.Policy(3, m, policy.exploration, 0.7) for m in policy.candidates]
     bases = policy._bases if kind == "warm" else blank
     shares = [base.propensities(arms) for base in bases]
-    wanted = selection.exp3_chances(scores, policy.adaptation.rate) @ np.array(shares)
+    wanted = adaptive.exp3_chances(scores, policy.adaptation.rate) @ np.array(shares)
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
     policy.choose(arms)
     np.testing.assert_allclose(policy._scores, scores, rtol=1e-12)
@@ -360,6 +359,6 @@ def test_it_can_say_which_memory_it_believes_in() -> None:
 
 def test_without_noise_a_memory_that_is_ever_wrong_is_not_believed() -> None:
     """One that has made no error at all outweighs the others beyond measure."""
-    np.testing.assert_array_equal(selection.predictive_chances(np.array([0.0, 1e-9]), 5.0), [1, 0])
-    even = selection.predictive_chances(np.zeros(2), 0.0)
+    np.testing.assert_array_equal(adaptive.predictive_chances(np.array([0.0, 1e-9]), 5.0), [1, 0])
+    even = adaptive.predictive_chances(np.zeros(2), 0.0)
     assert even[1] > even[0] > 0

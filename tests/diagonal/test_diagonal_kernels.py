@@ -6,23 +6,21 @@ import numpy as np
 import pytest
 
 from windvane import memory
-from windvane.beliefs.diagonal.formulas import (
+from windvane.beliefs.diagonal.learning import (
+    LEAST_FADE,
     MOMENT,
     PRECISION,
+    WEIGHTS,
     amend_entries,
+    claim_slots,
+    drop_weights,
+    fade_weights,
+    find_slots,
     learn_entries,
     predict_entries,
     scale_sums,
 )
 from windvane.beliefs.diagonal.policy_belief import make_blank_weights, make_room
-from windvane.beliefs.diagonal.sparse_weights import (
-    LEAST_FADE,
-    WEIGHTS,
-    claim_slots,
-    drop_weights,
-    fade_weights,
-    find_slots,
-)
 from windvane.beliefs.diagonal.weight_table import ABSENT
 
 RANDOM = np.random.default_rng(41)

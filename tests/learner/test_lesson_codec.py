@@ -7,8 +7,13 @@ import pytest
 
 from learner_helpers import Offer
 from windvane.beliefs.bank.feature_parts import PackedSides
-from windvane.beliefs.bank.lesson_codec import decode_lesson, encode_lesson, encode_packed_lesson
-from windvane.beliefs.bank.sides import join_request, pack_context
+from windvane.beliefs.bank.sides import (
+    decode_lesson,
+    encode_lesson,
+    encode_packed_lesson,
+    join_request,
+    pack_context,
+)
 from windvane.features.crossings import parse_crossings
 from windvane.features.packed_features import pack_actions
 

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from server_process import BASE, Answer, Client, Nursery, Server, wait_for_health
 from store_helpers import TERMS, create_loop, list_decisions, make_decision, put_reward
-from windvane.beliefs.bank.lesson_codec import decode_lesson
+from windvane.beliefs.bank.sides import decode_lesson
 from windvane.learner import Learner
 from windvane.service import app
 from windvane.service.app import create_app

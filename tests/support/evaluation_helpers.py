@@ -10,7 +10,7 @@ import numpy as np
 import windvane as wv
 from server_process import Client
 from store_helpers import SECOND
-from windvane.beliefs.bank.lesson_codec import encode_lesson
+from windvane.beliefs.bank.sides import encode_lesson
 from windvane.service.loops.rank_requests import cut_offer
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.log import Store

@@ -12,8 +12,7 @@ import msgspec
 import numpy as np
 from sqlalchemy import Table, func, insert, select
 
-from windvane.beliefs.bank.lesson_codec import encode_packed_lesson
-from windvane.beliefs.bank.sides import pack_context
+from windvane.beliefs.bank.sides import encode_packed_lesson, pack_context
 from windvane.errors import StoreError
 from windvane.features.packed_features import pack_actions
 from windvane.service.clock import MICROSECONDS_PER_SECOND

@@ -14,8 +14,7 @@ import numpy as np
 
 from windvane import persistence
 from windvane.beliefs.full import layout
-from windvane.beliefs.full.belief import Belief
-from windvane.beliefs.full.belief_arrays import export_counters, has_noise_estimate
+from windvane.beliefs.full.belief import Belief, export_counters, has_noise_estimate
 from windvane.beliefs.full.layout import PolicyArrays
 from windvane.errors import BeliefError, SettingError
 from windvane.exploration import Exploration

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import msgspec
 import numpy as np
@@ -20,6 +20,13 @@ from windvane.errors import FeatureError, SettingError
 from windvane.features.crossings import name_namespace
 from windvane.features.hashing import CATEGORY_VALUE, hash_name, hash_rows
 from windvane.features.json_reader import MAX_NUMBERS, FeatureList, JsonObjects
+from windvane.features.request_reader import (
+    PLAIN_NAMES,
+    PLAIN_TYPES,
+    Features,
+    OfferedAction,
+    read_offered_action,
+)
 from windvane.types import Floats, Places, UnsignedIntegers
 
 MAX_DIM = 2**16  # of the vectors of an encoder
@@ -238,3 +245,89 @@ class Encoder:
         """Encode a request: one row for each action, (K, d), each of length 1 at most."""
         packed = actions if isinstance(actions, PackedActions) else pack_actions(actions)
         return hash_rows(*join_sides(context, packed), self.dim)
+
+
+# MessagePack encodes 1, 1.0 and true differently; as keys of a dict they would be equal in Python.
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+_ONLY_DICTS, _ONLY_TEXTS = {dict}, {str}
+
+
+class PackedOffer(NamedTuple):
+    """The actions of one request."""
+
+    ids: list[str]
+    actions: PackedActions
+    features: list[Features]  # of each action; they may be shared with other requests
+
+
+def read_offer(actions: Sequence[str | Features]) -> PackedOffer:
+    """Read and pack the actions of a request."""
+    offered = _find_texts(actions) or [_read_and_pack(action) for action in actions]
+    return PackedOffer(
+        [each.id for each in offered],
+        PackedActions([each.packed for each in offered]),
+        [each.features for each in offered],
+    )
+
+
+class _PackedAction(NamedTuple):
+    """An offered action, read and packed."""
+
+    id: str
+    packed: PackedFeatures
+    features: Features
+
+
+def _find_texts(actions: Sequence[str | Features]) -> list[_PackedAction] | None:
+    """Return actions whose features are all texts, or None if some are not.
+
+    A text of another class counts as the equal text of Python.
+    """
+    if set(map(type, actions)) != _ONLY_DICTS:
+        return None
+    dicts = cast(Sequence[dict[str, str]], actions)
+    if set(map(type, dicts[0].values())) != _ONLY_TEXTS:
+        return None
+    try:
+        return [*map(_pack_cached_texts, map(tuple, dicts), map(tuple, map(dict.values, dicts)))]
+    except (TypeError, _TooLongError):  # the other actions differ from the first one
+        return None
+
+
+@lru_cache(maxsize=CACHED_ACTIONS)
+def _pack_cached_texts(names: tuple[str, ...], texts: tuple[str, ...]) -> _PackedAction:
+    """Read and pack an action; raise TypeError if some feature is no text."""
+    if len("".join(names)) + len("".join(texts)) > MAX_CACHED_ACTION_BYTES:
+        raise _TooLongError
+    return _pack(read_offered_action(dict(zip(names, texts, strict=True))))
+
+
+class _TooLongError(Exception):
+    """An action is too long for the cache."""
+
+
+def _read_and_pack(action: str | Features) -> _PackedAction:
+    """Read and pack an action with features of any kind."""
+    if type(action) is str or (
+        type(action) is dict
+        and PLAIN_TYPES.issuperset(map(type, action.values()))
+        and PLAIN_NAMES.issuperset(map(type, action))
+    ):
+        try:
+            key = _encode(action)
+        except (OverflowError, UnicodeEncodeError):  # what MessagePack cannot encode
+            key = b""
+        if 0 < len(key) <= MAX_CACHED_ACTION_BYTES:
+            return _pack_cached(key)
+    return _pack(read_offered_action(action))
+
+
+@lru_cache(maxsize=CACHED_ACTIONS)
+def _pack_cached(key: bytes) -> _PackedAction:
+    return _pack(read_offered_action(_decode(key)))
+
+
+def _pack(action: OfferedAction) -> _PackedAction:
+    packed = pack_features(read_action(action.id, action.features))
+    return _PackedAction(action.id, packed, action.features[0])

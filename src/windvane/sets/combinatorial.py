@@ -124,7 +124,7 @@ class Paths(Parts):
         self._nodes = len(order)
 
     def _find_best(self, theta: Floats) -> Best:
-        from windvane.sets.best_path import find_best_path
+        from windvane.sets.kernels import find_best_path
 
         scores = self._score_parts(theta)[self._edges]
         steps = find_best_path(self._tails, self._heads, scores, self._nodes, self._sweeps)

@@ -16,7 +16,7 @@ from windvane.beliefs.full.layout import GAP, MEAN, WIDTH, PolicyArrays
 from windvane.types import Floats, Places, Singles
 
 if TYPE_CHECKING:
-    from windvane.sets.score_bounds import Ladder
+    from windvane.sets.kernels import Ladder
 
 HALF_ULP = 2.0**-24  # the largest relative error of rounding a number to float32
 SCREEN_ABOVE_ARMS = 4096  # up to this number of arms, scoring all of them is as fast
@@ -199,7 +199,7 @@ class Bounds:
         which the mean of the bound, Σ λ(xᵀv)² over both ends and rest·Σ(xᵀv)² in between, comes
         closest to the mean of w².
         """
-        from windvane.sets.score_bounds import EIGENVECTORS_PER_RUNG, Ladder
+        from windvane.sets.kernels import EIGENVECTORS_PER_RUNG, Ladder
 
         dim = self.arms.dim
         values = np.append(self.values, self.values[-1])
@@ -238,7 +238,7 @@ def find_rivals(arms: Finite, state: State, band: Band) -> Places | None:
 
     The best lower bound rises from block to block, so that ever fewer arms can reach it.
     """
-    from windvane.sets.score_bounds import compute_upper_bounds
+    from windvane.sets.kernels import compute_upper_bounds
 
     bounds = Bounds(arms, state, band)
     if not 1e-150 < bounds.scale < 1e150 or arms.unit < 1e-150:

@@ -23,7 +23,7 @@ from windvane.beliefs.bank.layout import (
     compute_noise,
 )
 from windvane.beliefs.bank.learning import amend_lesson, learn_lesson
-from windvane.beliefs.diagonal.formulas import PRECISION
+from windvane.beliefs.diagonal.learning import PRECISION
 from windvane.beliefs.diagonal.weight_table import EMPTY, move_keys
 from windvane.types import Booleans, Floats, Places, UnsignedIntegers
 

@@ -20,19 +20,17 @@ from windvane._random import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLA
 from windvane.beliefs.bank.feature_parts import PackedSides, Parts, Scales, make_parts
 from windvane.beliefs.bank.layout import (
     CONSTANT_KEY,
+    CONSTANT_PRIOR,
+    DETERMINED,
+    SQUARES,
     Bank,
     BankRules,
     compute_fade,
     compute_noise,
+    compute_prior,
     cross_keys,
 )
-from windvane.beliefs.bank.prior_precisions import (
-    CONSTANT_PRIOR,
-    DETERMINED,
-    SQUARES,
-    compute_prior,
-)
-from windvane.beliefs.diagonal.formulas import MOMENT, PRECISION
+from windvane.beliefs.diagonal.learning import MOMENT, PRECISION
 from windvane.beliefs.diagonal.weight_table import (
     ABSENT,
     EMPTY,

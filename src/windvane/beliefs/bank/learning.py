@@ -1,6 +1,6 @@
 """Learn a lesson in every belief of a bank.
 
-The formulas are those of `beliefs.diagonal.formulas`, for all columns at once. Columns are computed
+The formulas are those of `beliefs.diagonal.learning`, for all columns at once. Columns are computed
 in lanes of four, and of two at the end: their number is even. Every step is rounded as written.
 """
 
@@ -18,6 +18,7 @@ from windvane.beliefs.bank.layout import (
     LOSS,
     MAX_AGE,
     MAX_LOSS,
+    NO_GROUP,
     PRIOR_ERRORS,
     PRIOR_WEIGHTS,
     RESCALED_AFTER,
@@ -26,16 +27,13 @@ from windvane.beliefs.bank.layout import (
     BankRules,
     Row,
     build_lesson_row,
+    claim_groups,
     compute_fade,
     compute_noise,
-)
-from windvane.beliefs.bank.prior_precisions import (
-    NO_GROUP,
-    claim_groups,
     fade_evidence,
     spread_priors,
 )
-from windvane.beliefs.diagonal.formulas import MOMENT, PRECISION
+from windvane.beliefs.diagonal.learning import MOMENT, PRECISION
 from windvane.beliefs.diagonal.weight_table import claim_key, find_group
 from windvane.types import Floats, Places
 
@@ -334,7 +332,7 @@ def amend_lesson(
 ) -> int:
     """Add to the reward of an earlier lesson in every column; return how many weights are new.
 
-    The formula is that of `beliefs.diagonal.formulas.amend_entries`, for all columns at once.
+    The formula is that of `beliefs.diagonal.learning.amend_entries`, for all columns at once.
     """
     fades, weights = weigh_lesson(rules, bank, at, newest)
     places, added = claim_row(bank, row)

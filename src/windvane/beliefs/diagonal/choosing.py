@@ -11,7 +11,7 @@ import numpy as np
 from windvane import _random
 from windvane._numba.compilation import compiled_in_order
 from windvane._random import FIRST_FREE_PLACE
-from windvane.beliefs.diagonal.sparse_weights import Weights, find_slots, read_slots
+from windvane.beliefs.diagonal.learning import Weights, find_slots, read_slots
 from windvane.beliefs.full.choosing import choose_by_scores
 from windvane.beliefs.full.layout import SAMPLE, WIDTH, PolicyArrays
 from windvane.beliefs.full.sampling import compute_scale, draw_level

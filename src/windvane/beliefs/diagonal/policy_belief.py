@@ -17,7 +17,14 @@ from windvane import _random, persistence
 from windvane._numba.compilation import compile_for
 from windvane.beliefs.diagonal import choosing, learning
 from windvane.beliefs.diagonal.belief import DiagonalBelief
-from windvane.beliefs.diagonal.formulas import MOMENT, PRECISION
+from windvane.beliefs.diagonal.learning import (
+    LONG_ROWS,
+    MOMENT,
+    PRECISION,
+    WEIGHTS,
+    Weights,
+    index_slots,
+)
 from windvane.beliefs.diagonal.sparse_rows import (
     Arms,
     CheckedRow,
@@ -26,10 +33,8 @@ from windvane.beliefs.diagonal.sparse_rows import (
     read_arms,
     read_features,
 )
-from windvane.beliefs.diagonal.sparse_weights import LONG_ROWS, WEIGHTS, Weights, index_slots
 from windvane.beliefs.full import layout, propensities
-from windvane.beliefs.full.belief import Belief
-from windvane.beliefs.full.belief_arrays import restore_counters
+from windvane.beliefs.full.belief import Belief, restore_counters
 from windvane.beliefs.policy_belief import PolicyBelief
 from windvane.errors import ArmsError, SettingError
 from windvane.exploration import Exploration

@@ -29,7 +29,6 @@ from windvane.beliefs.full.choosing import (
     drop_beaten_arms,
     score_linearly,
 )
-from windvane.beliefs.full.counters import add_error, advance_clock, weigh_age
 from windvane.beliefs.full.layout import (
     HALF_LIFE,
     LARGEST,
@@ -45,6 +44,7 @@ from windvane.beliefs.full.learning import (
     check_observations,
 )
 from windvane.beliefs.full.linalg import copy_vector, dot, fill
+from windvane.beliefs.full.memories import add_error, advance_clock, weigh_age
 from windvane.beliefs.full.sampling import compute_scale, draw_level
 from windvane.beliefs.full.widths import (
     bound_width_error,

@@ -1,7 +1,7 @@
 """Learn: add an observation to the sums and, by a rank-one step, to what is derived from them.
 
-A memory that only changes weights is `add_observation` with another fade. The other memories have
-a file each: `kalman`, `window`, `half_life` and `detect`.
+A memory that only changes weights is `add_observation` with another fade. What
+`half_life`, `detect`, `window` and `kalman` need beside it is in `memories`.
 """
 
 import math
@@ -13,8 +13,6 @@ from windvane._numba.compilation import compiled
 from windvane._numba.matrix_views import view_matrix
 from windvane.beliefs.full.belief import State
 from windvane.beliefs.full.block import ESTIMATE_TOLERANCE, refresh, reset_state, solve, view_belief
-from windvane.beliefs.full.counters import add_error, advance_clock, update_cusum, weigh_age
-from windvane.beliefs.full.kalman import filter_observation, follow_filter
 from windvane.beliefs.full.layout import (
     DETECT,
     HALF_LIFE,
@@ -27,6 +25,15 @@ from windvane.beliefs.full.layout import (
     PolicyArrays,
 )
 from windvane.beliefs.full.linalg import copy_vector, dot, multiply_vector, update_root
+from windvane.beliefs.full.memories import (
+    add_error,
+    advance_clock,
+    filter_observation,
+    follow_filter,
+    slide_window,
+    update_cusum,
+    weigh_age,
+)
 from windvane.beliefs.full.widths import (
     RankOneStep,
     TrackedArms,
@@ -34,7 +41,6 @@ from windvane.beliefs.full.widths import (
     follow_step,
     measure_arms,
 )
-from windvane.beliefs.full.window import slide_window
 from windvane.types import Floats, Records
 
 LARGEST_CONDITION = 1e13  # trace(S)/λ beyond this would leave too few digits in W⁻¹

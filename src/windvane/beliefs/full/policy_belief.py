@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from windvane import persistence, validation
 from windvane.beliefs.full import layout
-from windvane.beliefs.full.belief import Belief
-from windvane.beliefs.full.belief_arrays import (
+from windvane.beliefs.full.belief import (
+    Belief,
     check_sums,
     read_belief,
     restore_counters,

@@ -15,7 +15,6 @@ from windvane import _random
 from windvane._numba.compilation import compiled
 from windvane.beliefs.full.belief import Belief
 from windvane.beliefs.full.block import view_belief
-from windvane.beliefs.full.cholesky import factor_cholesky
 from windvane.beliefs.full.choosing import (
     TIE_MARGIN,
     choose_by_widths,
@@ -35,7 +34,7 @@ from windvane.beliefs.full.layout import (
     PolicyArrays,
 )
 from windvane.beliefs.full.learning import NOT_FINITE
-from windvane.beliefs.full.linalg import fill, multiply_matrices
+from windvane.beliefs.full.linalg import factor_cholesky, fill, multiply_matrices
 from windvane.beliefs.full.sampling import (
     compute_grid_weights,
     compute_scale,

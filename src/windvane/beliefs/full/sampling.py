@@ -10,9 +10,6 @@ from windvane._numba.matrix_views import view_matrix
 from windvane._random import FIRST_FREE_PLACE
 from windvane.beliefs.full.belief import State
 from windvane.beliefs.full.block import COMPARISON_TOLERANCE, reset_state, solve, view_belief
-from windvane.beliefs.full.cholesky import factor_cholesky
-from windvane.beliefs.full.counters import compute_noise, weigh_age
-from windvane.beliefs.full.kalman import filter_observation
 from windvane.beliefs.full.layout import (
     GRID,
     HALF_LIFE,
@@ -27,7 +24,8 @@ from windvane.beliefs.full.layout import (
     WINDOW,
     PolicyArrays,
 )
-from windvane.beliefs.full.linalg import copy_matrix, copy_vector, multiply_vector
+from windvane.beliefs.full.linalg import copy_matrix, copy_vector, factor_cholesky, multiply_vector
+from windvane.beliefs.full.memories import compute_noise, filter_observation, weigh_age
 from windvane.types import Floats, Records
 
 mass = compiled(laws.mass)

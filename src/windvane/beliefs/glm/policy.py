@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import persistence, validation
+from windvane.beliefs import glm
 from windvane.beliefs.diagonal.sparse_rows import Arms
 from windvane.beliefs.full.layout import LARGEST, compute_history_room
-from windvane.beliefs.glm import links
 from windvane.chooser import Choice, Chooser
 from windvane.errors import ArmsError, FitError, SettingError
 from windvane.memory import Memory, as_memory, names_of, read_memory
@@ -70,11 +70,9 @@ class GeneralizedPolicy(Chooser):
 
     @cached_property
     def _kernels(self) -> ModuleType:
-        from windvane.beliefs.glm import (
-            kernels as glm,  # imported late, because compiled code is slow to load
-        )
+        from windvane.beliefs.glm import kernels  # imported late: compiled code is slow to load
 
-        return glm
+        return kernels
 
     def _bind_kernels(self) -> None:
         from windvane._numba.compilation import compile_for
@@ -151,7 +149,7 @@ class GeneralizedPolicy(Chooser):
     def mean(self, arms: npt.ArrayLike) -> Floats:
         """Return the estimated mean reward of each arm, μ(xᵀθ̂), (K,)."""
         scores = validation.check_finite_arms(self._read_arms(arms)) @ self._arrays.theta
-        return np.array([links.mean(self._rules.link, score) for score in scores.tolist()])
+        return np.array([glm.mean(self._rules.link, score) for score in scores.tolist()])
 
     def propensities(
         self, arms: npt.ArrayLike, samples: int = 200, chosen: int | None = None
@@ -226,7 +224,7 @@ class GeneralizedPolicy(Chooser):
             raise ValueError("its counters or its history are out of bounds")
         if seen > room and room != self._limit:
             raise ValueError(f"its history has room for {room} of {seen} observations")
-        links.check_rewards("load", self.link, restored.past[-1, : min(seen, room)].tolist())
+        glm.check_rewards("load", self.link, restored.past[-1, : min(seen, room)].tolist())
         self._restore_rounds(header, arrays["open"])
         self._arrays = restored
 
@@ -240,7 +238,7 @@ class GeneralizedPolicy(Chooser):
             self._fit("learn_many", rows, rewards.tolist())
 
     def _fit(self, who: str, rows: Floats, rewards: list[float]) -> None:
-        links.check_rewards(who, self.link, rewards)
+        glm.check_rewards(who, self.link, rewards)
         if not (np.einsum("nd,nd->n", rows, rows) <= LARGEST).all():
             raise ArmsError(f"{who}: features must be finite, with norm up to {LARGEST**0.5:g}")
         arrays = self._make_room(len(rows))
@@ -267,7 +265,7 @@ def build_rules(
     from windvane.beliefs.glm.kernels import GeneralizedRules
 
     who = "GeneralizedPolicy"
-    code = links.check_link(who, link)
+    code = glm.check_link(who, link)
     if not memory.kind.works_with_link:
         names = ", ".join(names_of(lambda kind: kind.works_with_link))
         raise SettingError(f"{who}: memory must be one of {names}, got {memory!r}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from windvane import validation
-from windvane.beliefs.adaptive.policies import Adaptive
+from windvane.beliefs.adaptive import Adaptive
 from windvane.beliefs.bank.settings import AUTO, EXPLORATION
 from windvane.beliefs.glm.policy import GeneralizedPolicy
 from windvane.chooser import Chooser
@@ -34,7 +34,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from windvane.beliefs.adaptive.policies import PredictiveMemory
+from windvane.beliefs.adaptive import PredictiveMemory
 from windvane.exploration import read_exploration
 from windvane.memory import read_memory
 from windvane.names import NAMES

@@ -23,7 +23,7 @@ import numpy as np
 
 from windvane import _random
 from windvane._numba.compilation import compiled
-from windvane.beliefs.adaptive.policies import Adaptive
+from windvane.beliefs.adaptive import Adaptive
 from windvane.beliefs.bank.feature_parts import pick_action
 from windvane.beliefs.diagonal.sparse_rows import SparseRow, SparseRows, read_arms
 from windvane.beliefs.full.block import view_belief

@@ -6,11 +6,10 @@ import numpy as np
 
 from windvane import _random
 from windvane._numba.compilation import compiled
-from windvane.beliefs.adaptive import selection
-from windvane.beliefs.adaptive.selection import SELECTION_KEY, Adaptation
+from windvane.beliefs import adaptive
+from windvane.beliefs.adaptive import SELECTION_KEY, Adaptation
 from windvane.beliefs.full.block import reset, view_belief
 from windvane.beliefs.full.choosing import choose_measured
-from windvane.beliefs.full.counters import forget_errors
 from windvane.beliefs.full.layout import (
     TALLY,
     WIDTH,
@@ -22,6 +21,7 @@ from windvane.beliefs.full.layout import (
 )
 from windvane.beliefs.full.learning import learn_and_track
 from windvane.beliefs.full.linalg import dot
+from windvane.beliefs.full.memories import forget_errors
 from windvane.beliefs.full.widths import TrackedArms, measure_arms, track_no_arms
 from windvane.lab.engines.game import (
     Game,
@@ -36,10 +36,10 @@ from windvane.lab.engines.game import (
 from windvane.lab.worlds.draw import Draw, Marks
 from windvane.types import Floats, Records
 
-exp3_chances = compiled(selection.exp3_chances)
-predictive_chances = compiled(selection.predictive_chances)
-draw_index = compiled(selection.draw_index)
-scale_block_reward = compiled(selection.scale_block_reward)
+exp3_chances = compiled(adaptive.exp3_chances)
+predictive_chances = compiled(adaptive.predictive_chances)
+draw_index = compiled(adaptive.draw_index)
+scale_block_reward = compiled(adaptive.scale_block_reward)
 
 
 class Candidates(NamedTuple):

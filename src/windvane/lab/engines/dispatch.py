@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from windvane.beliefs.adaptive.policies import Adaptive
+from windvane.beliefs.adaptive import Adaptive
 from windvane.beliefs.glm.policy import GeneralizedPolicy
 from windvane.errors import SettingError
 from windvane.lab.engines.adaptive import replay_adaptive

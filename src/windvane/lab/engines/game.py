@@ -11,7 +11,8 @@ import numpy as np
 from windvane import _random
 from windvane._numba.compilation import allow_in_compiled_code, compiled
 from windvane._random import ANY_ARM_PLACE
-from windvane.beliefs.adaptive.selection import Adaptation
+from windvane.beliefs import glm
+from windvane.beliefs.adaptive import Adaptation
 from windvane.beliefs.full.layout import (
     TALLY,
     PolicyArrays,
@@ -20,14 +21,13 @@ from windvane.beliefs.full.layout import (
     history_width,
 )
 from windvane.beliefs.full.linalg import copy_vector, dot
-from windvane.beliefs.glm import links
 from windvane.exploration import Exploration
 from windvane.lab.worlds import draw as draws
 from windvane.lab.worlds.draw import Draw, Marks
 from windvane.memory import Memory
 from windvane.types import Floats, Records
 
-allow_in_compiled_code(links.mean, draws.invert_poisson)
+allow_in_compiled_code(glm.mean, draws.invert_poisson)
 compute_mean = compiled(draws.compute_mean)
 realize_reward = compiled(draws.realize_reward)
 

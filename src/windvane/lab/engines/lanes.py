@@ -28,7 +28,6 @@ from windvane._numba.lanes import (
     take_root,
 )
 from windvane._random import FIRST_FREE_PLACE, TIE_PLACE
-from windvane.beliefs.full.cholesky import factor_cholesky, solve_with_root
 from windvane.beliefs.full.choosing import TIE_MARGIN, choose_best, mix_uniformly
 from windvane.beliefs.full.layout import (
     DISCOUNT,
@@ -40,6 +39,7 @@ from windvane.beliefs.full.layout import (
     PolicyArrays,
     build_rules,
 )
+from windvane.beliefs.full.linalg import factor_cholesky, solve_with_root
 from windvane.beliefs.full.sampling import compute_scale, draw_level
 from windvane.lab.engines.game import (
     Player,

@@ -19,9 +19,9 @@ from windvane.beliefs.full.learning import LARGEST_CONDITION, learn_and_track
 from windvane.beliefs.full.linalg import copy_vector, dot
 from windvane.beliefs.full.sampling import draw_pseudo_rewards, solve_from_estimate
 from windvane.beliefs.full.widths import track_no_arms
+from windvane.beliefs.glm import IDENTITY
 from windvane.beliefs.glm import policy as glm
 from windvane.beliefs.glm.kernels import GeneralizedArrays, GeneralizedRules, choose, learn
-from windvane.beliefs.glm.links import IDENTITY
 from windvane.errors import FitError
 from windvane.exploration import greedy
 from windvane.lab.engines.game import (

@@ -9,7 +9,7 @@ import polars as pl
 
 from windvane import validation
 from windvane._terminal.tables import Cell
-from windvane.beliefs.adaptive.selection import Adaptation, bandits, predictive
+from windvane.beliefs.adaptive import Adaptation, bandits, predictive
 from windvane.errors import SettingError
 from windvane.exploration import Exploration, as_exploration
 from windvane.lab.engines.game import Player

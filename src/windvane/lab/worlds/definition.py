@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import validation
-from windvane.beliefs.glm.links import LINKS
+from windvane.beliefs.glm import LINKS
 from windvane.errors import SettingError
 from windvane.lab.worlds.actions import Actions, ball, draw_arms, fixed, fresh, routes
 from windvane.lab.worlds.draw import Draw, RewardLaw, bernoulli, bounded, gaussian, poisson

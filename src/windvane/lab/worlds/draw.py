@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import validation
-from windvane.beliefs.glm.links import IDENTITY, POISSON, mean
+from windvane.beliefs.glm import IDENTITY, POISSON, mean
 from windvane.errors import SettingError
 from windvane.lab.worlds.drift import Eras
 from windvane.types import Floats

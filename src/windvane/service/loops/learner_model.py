@@ -17,9 +17,15 @@ import numpy.typing as npt
 from windvane.beliefs.bank.bank import compute_fades, transfer_beliefs
 from windvane.beliefs.bank.feature_parts import pick_action
 from windvane.beliefs.bank.layout import LOSS
-from windvane.beliefs.bank.lesson_codec import decode_lesson, encode_lesson, encode_packed_lesson
-from windvane.beliefs.bank.sides import is_plain, join_packed, pack_context
-from windvane.beliefs.diagonal.formulas import MOMENT, PRECISION
+from windvane.beliefs.bank.sides import (
+    decode_lesson,
+    encode_lesson,
+    encode_packed_lesson,
+    is_plain,
+    join_packed,
+    pack_context,
+)
+from windvane.beliefs.diagonal.learning import MOMENT, PRECISION
 from windvane.features.json_reader import Contribution, JsonObjects
 from windvane.features.packed_features import Action, PackedActions, pack_actions
 from windvane.learner import Learner

@@ -1,1 +1,0 @@
-"""Policies that find their memory while they play."""
