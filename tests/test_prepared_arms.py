@@ -133,9 +133,7 @@ def test_every_upper_bound_lies_above_the_score(sign: float) -> None:
     given = (arms.table, arms.norms, theta, 0, -np.inf)  # nothing is out of the question
     spans = []
     for rungs in range(1, ladder.rests.size + 1):
-        upper = kernels.compute_upper_bounds(
-            ladder._replace(rests=ladder.rests[:rungs]), *given
-        )
+        upper = kernels.compute_upper_bounds(ladder._replace(rests=ladder.rests[:rungs]), *given)
         assert np.all(upper >= scores)
         spans.append(np.mean((upper - scores) / arms.norms))
     assert spans == sorted(spans, reverse=True)

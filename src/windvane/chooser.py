@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -71,16 +71,6 @@ class Choice:
 
     def __hash__(self) -> int:
         return hash((self.key, self.round))
-
-
-class Batch(NamedTuple):
-    """Rewards that are learned together, checked except for their features."""
-
-    items: list[Any]  # choices or features
-    choices: list[Choice]  # those of the items that are choices
-    rewards: Floats  # (n,)
-    rounds: list[int]
-    times: Floats  # (n,)
 
 
 class Chooser(Persistent):
@@ -179,21 +169,6 @@ class Chooser(Persistent):
         at: Sequence[float] | Floats | None = None,
     ) -> None:
         """Learn many rewards in order: all of them or, if one is refused, none."""
-        batch = self._check_batch(choices, rewards, at)
-        features = [
-            self._read_features("learn", item._features if isinstance(item, Choice) else item)
-            for item in batch.items
-        ]
-        self.learn_rows(self._stack(features), batch.rewards, batch.rounds, batch.times)
-        self._open.difference_update(choice.round for choice in batch.choices)
-
-    def _check_batch(
-        self,
-        choices: Sequence[object] | Floats,
-        rewards: Sequence[float] | Floats,
-        at: Sequence[float] | Floats | None,
-    ) -> Batch:
-        """Check the arguments of `learn_many`, except for features."""
         who = "learn_many"
         items: list[Any] = validation.check_sequence(who, "choices", choices)
         reward_list = validation.check_sequence(who, "rewards", rewards)
@@ -202,11 +177,11 @@ class Chooser(Persistent):
                 f"{who}: rewards must be {len(items)}, one for each choice, got {len(reward_list)}"
             )
         values = np.array([validation.check_reward(reward, who) for reward in reward_list])
-        own_choices = [item for item in items if isinstance(item, Choice)]
-        for choice in own_choices:
-            if choice.round not in self._open or choice.key != self.key:
-                self._refuse_choice(who, choice)
-        if len({choice.round for choice in own_choices}) < len(own_choices):
+        open_rounds = [item.round for item in items if isinstance(item, Choice)]
+        for item in items:
+            if isinstance(item, Choice) and (item.round not in self._open or item.key != self.key):
+                self._refuse_choice(who, item)
+        if len(set(open_rounds)) < len(open_rounds):
             raise ChoiceError(f"{who}: a choice can be learned once, got one of them twice")
         rounds = [item.round if isinstance(item, Choice) else self.round for item in items]
         times: Sequence[float] = rounds
@@ -215,15 +190,12 @@ class Chooser(Persistent):
             times = [validation.real(who, "at", time) for time in time_list]
         if len(times) != len(items):
             raise SettingError(f"{who}: at must be {len(items)} times, got {len(times)}")
-        return Batch(items, own_choices, values, rounds, np.array(times, dtype=np.float64))
-
-    def _check_propensity_arguments(
-        self, arms: npt.ArrayLike, samples: int, chosen: int | None
-    ) -> Floats:
-        """Check all arguments of `propensities` and return the arms as rows."""
-        rows = validation.check_finite_arms(self._read_arms(arms))
-        check_draws(len(rows), samples, chosen)
-        return rows
+        features = [
+            self._read_features("learn", item._features if isinstance(item, Choice) else item)
+            for item in items
+        ]
+        self.learn_rows(self._stack(features), values, rounds, np.array(times, dtype=np.float64))
+        self._open.difference_update(open_rounds)
 
     def _list_open_rounds(self) -> Places:
         """Return the open rounds as a saved file holds them."""

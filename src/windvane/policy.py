@@ -216,7 +216,6 @@ ridge=0.01)
         return self._record_choice(index, belief.copy_row(rows, index)), chances
 
     def export_settings(self) -> persistence.Header:
-        """Return the settings as the header of a saved file holds them."""
         return {
             "dim": self.dim,
             "memory": repr(self.memory),
@@ -228,7 +227,6 @@ ridge=0.01)
 
     @classmethod
     def from_settings(cls, header: persistence.Header, arrays: persistence.Arrays) -> Self:
-        """Make a policy that has learned nothing from the settings in a saved header."""
         dim = validation.whole("load", "dim", header["dim"])
         find_belief(header["belief"]).check_size(dim, arrays)
         return cls(
@@ -241,7 +239,6 @@ ridge=0.01)
         )
 
     def export_state(self) -> tuple[persistence.Header, persistence.Arrays]:
-        """Return everything beyond the settings, as a saved file holds it."""
         header = {
             "key": self.key,
             "round": self.round,
@@ -252,7 +249,6 @@ ridge=0.01)
         return header, {**self._belief.export_arrays(), "open": self._list_open_rounds()}
 
     def restore_state(self, header: persistence.Header, arrays: persistence.Arrays) -> None:
-        """Take over a saved state if it fits the settings; raise ValueError if it does not."""
         self._belief.restore(header["tally"], arrays)
         self._restore_rounds(header, arrays["open"])
         self._oldest_round = validation.whole("load", "born", header["born"], least=0)
@@ -319,7 +315,6 @@ ridge=0.01)
         return best
 
     def learn_row(self, features: Any, reward: float, round_: int, at: float) -> None:
-        """Learn one checked observation of a round, or raise and change nothing."""
         if round_ < self._oldest_round:
             return
         alarms = self.alarms if self._raises_alarms else 0
@@ -328,7 +323,6 @@ ridge=0.01)
             self._oldest_round = self.round
 
     def learn_rows(self, rows: Any, rewards: Floats, rounds: list[int], at: Floats) -> None:
-        """Learn checked observations in order, or raise and change nothing."""
         kept = [place for place, round_ in enumerate(rounds) if round_ >= self._oldest_round]
         if len(kept) < len(rounds):
             rows = self._belief.stack([rows[place] for place in kept])

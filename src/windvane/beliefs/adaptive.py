@@ -316,7 +316,6 @@ class Adaptive(Chooser):
         return mixture
 
     def export_settings(self) -> persistence.Header:
-        """Return the settings as the header of a saved file holds them."""
         memories = [repr(memory) for memory in self.candidates]
         return {
             "dim": self.dim,
@@ -328,7 +327,6 @@ class Adaptive(Chooser):
 
     @classmethod
     def from_settings(cls, header: persistence.Header, arrays: persistence.Arrays) -> Self:
-        """Make a policy that has learned nothing from the settings in a saved header."""
         fields = dict(header["adaptation"])
         if fields["kind"] not in cls.KINDS:
             raise ValueError(f"it holds {fields['kind']!r}, which is no {cls.__name__}")
@@ -342,7 +340,6 @@ class Adaptive(Chooser):
         )
 
     def export_state(self) -> tuple[persistence.Header, persistence.Arrays]:
-        """Return everything beyond the settings, as a saved file holds it."""
         states = [base.export_state() for base in self._bases]
         header = {
             "key": self.key,
@@ -363,7 +360,6 @@ class Adaptive(Chooser):
         return header, {**arrays, "scores": self._scores, "open": self._list_open_rounds()}
 
     def restore_state(self, header: persistence.Header, arrays: persistence.Arrays) -> None:
-        """Take over a saved state if it fits the settings; raise ValueError if it does not."""
         count = len(self._bases)
         scores = arrays["scores"]
         if scores.shape != (count,) or scores.dtype != np.float64 or len(header["bases"]) != count:
@@ -447,7 +443,6 @@ class Adaptive(Chooser):
                     other.skip_round()
 
     def learn_row(self, features: Floats, reward: float, round_: int, at: float) -> None:
-        """Learn one checked observation of a round, or raise and change nothing."""
         for base in self._bases:
             base.check_learnable(features[None])
         if self.adaptation.kind == "predictive":
@@ -463,7 +458,6 @@ class Adaptive(Chooser):
             self._bases[self._acting].learn_row(features, reward, round_ - self._block_start, at)
 
     def learn_rows(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
-        """Learn checked observations in order, or raise and change nothing."""
         for base in self._bases:
             base.check_learnable(rows)
         times = at.tolist()

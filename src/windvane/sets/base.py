@@ -1,6 +1,6 @@
 """ActionSet: what every set of actions has in common."""
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ class Best(NamedTuple):
     action: tuple[int, ...] | None = None  # items, edges or columns; None for a point
 
 
-class ActionSet(ABC):
+class ActionSet:
     """A set of actions whose best action for a given θ can be computed.
 
     A policy chooses from such a set without a list of its actions.
@@ -34,9 +34,10 @@ class ActionSet(ABC):
     array([0.6, 0.8])
     """
 
-    def __init__(self, dim: int, text: str) -> None:
+    def __init__(self, dim: int, text: str, find_best: Callable[[Floats], Best]) -> None:
         self.dim = dim
         self._text = text
+        self._find_best = find_best  # for a θ of d finite numbers; can be pickled
 
     def __repr__(self) -> str:
         return self._text
@@ -44,10 +45,6 @@ class ActionSet(ABC):
     def best(self, theta: npt.ArrayLike) -> Best:
         """Return the action with the largest mean reward under θ: argmax ⟨x, θ⟩."""
         return self._find_best(validation.check_vector("best", "theta", theta, self.dim))
-
-    @abstractmethod
-    def _find_best(self, theta: Floats) -> Best:
-        """Return the best action for a θ of d finite numbers."""
 
 
 def normalize(vector: Floats) -> Floats:

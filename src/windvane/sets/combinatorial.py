@@ -11,8 +11,10 @@ that its mean reward ⟨x, θ⟩ is the sum of the scores ⟨f, θ⟩ of its par
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from numbers import Integral
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,23 +25,27 @@ from windvane.sets.base import ActionSet, Best
 from windvane.types import Floats, Places
 
 
-class Parts(ActionSet):
-    """Sums of parts; without features, every part is an axis of its own."""
+class Parts(NamedTuple):
+    """The parts of which actions are made; without features, every part is an axis of its own."""
 
-    def __init__(self, count: int, features: Floats | None, text: str) -> None:
-        super().__init__(count if features is None else features.shape[1], text)
-        self._features = features  # (parts, d)
+    number: int  # of parts
+    features: Floats | None  # (parts, d)
 
-    def _score_parts(self, theta: Floats) -> Floats:
+    @property
+    def dim(self) -> int:
+        """d, the number of features of an action."""
+        return self.number if self.features is None else int(self.features.shape[1])
+
+    def score(self, theta: Floats) -> Floats:
         """Return ⟨f, θ⟩ of each part, (parts,)."""
-        return theta if self._features is None else self._features @ theta
+        return theta if self.features is None else self.features @ theta
 
-    def _sum_features(self, parts: Places) -> Floats:
+    def sum(self, parts: Places) -> Floats:
         """Return the features of an action made of these parts, (d,)."""
-        if self._features is not None:
-            total: Floats = self._features[parts].sum(axis=0)
+        if self.features is not None:
+            total: Floats = self.features[parts].sum(axis=0)
             return total
-        features = np.zeros(self.dim)
+        features = np.zeros(self.number)
         features[parts] = 1.0
         return features
 
@@ -53,20 +59,15 @@ def subsets(items: npt.ArrayLike, size: int) -> ActionSet:
     rows = validation.check_numbers("subsets", "items", items, 2)
     if validation.whole("subsets", "size", size) > len(rows):
         raise SettingError(f"subsets: size must be at most {len(rows)}, got {size}")
-    return Subsets(rows, int(size))
+    parts = Parts(len(rows), rows)
+    text = f"subsets of {size} of {len(rows)} items"
+    return ActionSet(parts.dim, text, partial(_find_subset, parts, int(size)))
 
 
-class Subsets(Parts):
-    """Subsets of `size` items; the action is their indices in rising order."""
-
-    def __init__(self, items: Floats, size: int) -> None:
-        super().__init__(len(items), items, f"subsets of {size} of {len(items)} items")
-        self._size = size
-
-    def _find_best(self, theta: Floats) -> Best:
-        scores = self._score_parts(theta)
-        items = np.sort(np.argpartition(scores, -self._size)[-self._size :])
-        return Best(self._sum_features(items), tuple(items.tolist()))
+def _find_subset(parts: Parts, size: int, theta: Floats) -> Best:
+    """Find the best subset; the action is its indices in rising order."""
+    items = np.sort(np.argpartition(parts.score(theta), -size)[-size:])
+    return Best(parts.sum(items), tuple(items.tolist()))
 
 
 def paths(
@@ -97,7 +98,9 @@ def paths(
     end = _check_node("target", target)
     if start == end:
         raise SettingError(f"paths: source and target must differ, got {source} twice")
-    return Paths(pairs.astype(np.int64), start, end, rows)
+    parts, graph = Parts(len(pairs), rows), _build_graph(pairs.astype(np.int64), start, end)
+    text = f"paths from {start} to {end} along {len(pairs)} edges"
+    return ActionSet(parts.dim, text, partial(_find_path, parts, graph))
 
 
 def _check_node(name: str, node: object) -> int:
@@ -106,30 +109,33 @@ def _check_node(name: str, node: object) -> int:
     return int(node)
 
 
-class Paths(Parts):
-    """Paths from source to target; the action is the indices of the edges in walking order."""
+class Graph(NamedTuple):
+    """The edges on some path from source to target, in the order in which they are searched."""
 
-    def __init__(self, edges: Places, source: int, target: int, features: Floats | None) -> None:
-        super().__init__(
-            len(edges), features, f"paths from {source} to {target} along {len(edges)} edges"
-        )
-        useful = _select_edges_between(edges.tolist(), source, target)
-        order, self._sweeps = _order_nodes(edges[useful].tolist(), source, target)
-        position = {node: i for i, node in enumerate(order)}
-        useful.sort(key=lambda e: position[int(edges[e, 0])])
-        self._edges = np.array(useful, dtype=np.int64)
-        self._tails, self._heads = (
-            np.array([position[int(node)] for node in ends]) for ends in edges[useful].T
-        )
-        self._nodes = len(order)
+    edges: Places  # (n,) indices of the edges
+    tails: Places  # (n,) places of nodes in the order of the search
+    heads: Places  # (n,)
+    nodes: int
+    sweeps: int
 
-    def _find_best(self, theta: Floats) -> Best:
-        from windvane.sets.kernels import find_best_path
 
-        scores = self._score_parts(theta)[self._edges]
-        steps = find_best_path(self._tails, self._heads, scores, self._nodes, self._sweeps)
-        edges = self._edges[steps]
-        return Best(self._sum_features(edges), tuple(edges.tolist()))
+def _build_graph(edges: Places, source: int, target: int) -> Graph:
+    useful = _select_edges_between(edges.tolist(), source, target)
+    order, sweeps = _order_nodes(edges[useful].tolist(), source, target)
+    position = {node: i for i, node in enumerate(order)}
+    useful.sort(key=lambda e: position[int(edges[e, 0])])
+    tails, heads = (np.array([position[int(node)] for node in ends]) for ends in edges[useful].T)
+    return Graph(np.array(useful, dtype=np.int64), tails, heads, len(order), sweeps)
+
+
+def _find_path(parts: Parts, graph: Graph, theta: Floats) -> Best:
+    """Find the best path; the action is the indices of its edges in walking order."""
+    from windvane.sets.kernels import find_best_path  # imported late: it loads numba
+
+    scores = parts.score(theta)[graph.edges]
+    steps = find_best_path(graph.tails, graph.heads, scores, graph.nodes, graph.sweeps)
+    edges = graph.edges[steps]
+    return Best(parts.sum(edges), tuple(edges.tolist()))
 
 
 def assignments(pairs: npt.ArrayLike | tuple[int, int]) -> ActionSet:
@@ -155,22 +161,16 @@ def assignments(pairs: npt.ArrayLike | tuple[int, int]) -> ActionSet:
         features = table.reshape(rows * columns, -1)
     if rows > columns:
         raise SettingError(f"assignments: {rows} rows need as many columns, got {columns}")
-    return Assignments(rows, columns, features)
+    parts, text = Parts(rows * columns, features), f"assignments of {rows} rows to {columns}"
+    return ActionSet(parts.dim, text, partial(_find_assignment, parts, (rows, columns)))
 
 
-class Assignments(Parts):
-    """A column for each row; the action is the columns, row by row."""
+def _find_assignment(parts: Parts, shape: tuple[int, int], theta: Floats) -> Best:
+    """Find the best assignment; the action is the columns, row by row."""
+    from scipy.optimize import linear_sum_assignment  # imported late: it is slow to load
 
-    def __init__(self, rows: int, columns: int, features: Floats | None) -> None:
-        super().__init__(rows * columns, features, f"assignments of {rows} rows to {columns}")
-        self._shape = (rows, columns)
-
-    def _find_best(self, theta: Floats) -> Best:
-        from scipy.optimize import linear_sum_assignment  # imported late: it is slow to load
-
-        scores = self._score_parts(theta).reshape(self._shape)
-        rows, columns = linear_sum_assignment(scores, maximize=True)
-        return Best(self._sum_features(rows * self._shape[1] + columns), tuple(columns.tolist()))
+    rows, columns = linear_sum_assignment(parts.score(theta).reshape(shape), maximize=True)
+    return Best(parts.sum(rows * shape[1] + columns), tuple(columns.tolist()))
 
 
 def _select_edges_between(edges: list[list[int]], source: int, target: int) -> list[int]:

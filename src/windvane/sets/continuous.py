@@ -14,6 +14,7 @@ action for the first axis, so that the policy learns something.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,8 @@ def ball(dim: int, radius: float = 1.0, centre: npt.ArrayLike | None = None) -> 
     """
     dim = validation.whole("ball", "dim", dim)
     radius = validation.positive("ball", "radius", radius)
-    return Ball(_check_centre("ball", centre, dim), radius * np.eye(1), f"ball({dim}, {radius!r})")
+    find_best = partial(_find_on_ball, _check_centre("ball", centre, dim), radius * np.eye(1))
+    return ActionSet(dim, f"ball({dim}, {radius!r})", find_best)
 
 
 def ellipsoid(shape: npt.ArrayLike, centre: npt.ArrayLike | None = None) -> ActionSet:
@@ -51,21 +53,15 @@ def ellipsoid(shape: npt.ArrayLike, centre: npt.ArrayLike | None = None) -> Acti
             "ellipsoid: shape must be a symmetric, positive definite matrix"
         ) from None
     dim = len(matrix)
-    return Ball(_check_centre("ellipsoid", centre, dim), root, f"ellipsoid of dim {dim}")
+    find_best = partial(_find_on_ball, _check_centre("ellipsoid", centre, dim), root)
+    return ActionSet(dim, f"ellipsoid of dim {dim}", find_best)
 
 
-class Ball(ActionSet):
-    """The points c + Lu with ‖u‖ ≤ 1, for a matrix L; a (1, 1) matrix stands for a number."""
-
-    def __init__(self, centre: Floats, root: Floats, text: str) -> None:
-        super().__init__(centre.size, text)
-        self._centre = centre  # (d,)  c
-        self._root = root  # (d, d) or (1, 1)  L
-
-    def _find_best(self, theta: Floats) -> Best:
-        if self._root.size == 1:
-            return Best(self._centre + self._root[0, 0] * normalize(theta))
-        return Best(self._centre + self._root @ normalize(self._root.T @ normalize(theta)))
+def _find_on_ball(centre: Floats, root: Floats, theta: Floats) -> Best:
+    """Find the best of the points c + Lu with ‖u‖ ≤ 1; a (1, 1) matrix L stands for a number."""
+    if root.size == 1:
+        return Best(centre + root[0, 0] * normalize(theta))
+    return Best(centre + root @ normalize(root.T @ normalize(theta)))
 
 
 def box(low: npt.ArrayLike, high: npt.ArrayLike) -> ActionSet:
@@ -78,19 +74,12 @@ def box(low: npt.ArrayLike, high: npt.ArrayLike) -> ActionSet:
     highest = validation.check_numbers("box", "high", high, 1)
     if lowest.shape != highest.shape or (lowest > highest).any():
         raise SettingError("box: low and high must have one length, and low must not exceed high")
-    return Box(lowest, highest)
+    find_best = partial(_find_corner, lowest, highest)
+    return ActionSet(lowest.size, f"box of dim {lowest.size}", find_best)
 
 
-class Box(ActionSet):
-    """The points with low ≤ x ≤ high."""
-
-    def __init__(self, low: Floats, high: Floats) -> None:
-        super().__init__(low.size, f"box of dim {low.size}")
-        self._low = low  # (d,)
-        self._high = high  # (d,)
-
-    def _find_best(self, theta: Floats) -> Best:
-        return Best(np.where(theta >= 0, self._high, self._low))
+def _find_corner(low: Floats, high: Floats, theta: Floats) -> Best:
+    return Best(np.where(theta >= 0, high, low))
 
 
 def simplex(dim: int, total: float = 1.0) -> ActionSet:
@@ -100,20 +89,14 @@ def simplex(dim: int, total: float = 1.0) -> ActionSet:
     array([ 0., 10.,  0.])
     """
     dim = validation.whole("simplex", "dim", dim)
-    return Simplex(dim, validation.positive("simplex", "total", total))
+    total = validation.positive("simplex", "total", total)
+    return ActionSet(dim, f"simplex({dim}, {total!r})", partial(_find_largest_part, total))
 
 
-class Simplex(ActionSet):
-    """The points with x ≥ 0 and Σx = total."""
-
-    def __init__(self, dim: int, total: float) -> None:
-        super().__init__(dim, f"simplex({dim}, {total!r})")
-        self._total = total
-
-    def _find_best(self, theta: Floats) -> Best:
-        features = np.zeros(self.dim)
-        features[theta.argmax()] = self._total
-        return Best(features)
+def _find_largest_part(total: float, theta: Floats) -> Best:
+    features = np.zeros(theta.size)
+    features[theta.argmax()] = total
+    return Best(features)
 
 
 def polytope(A: npt.ArrayLike, b: npt.ArrayLike) -> ActionSet:
@@ -133,22 +116,16 @@ def polytope(A: npt.ArrayLike, b: npt.ArrayLike) -> ActionSet:
         raise SettingError("polytope: no point satisfies Ax <= b")
     if not _is_bounded(rows):
         raise SettingError("polytope: Ax <= b must be bounded, but it extends to infinity")
-    return Polytope(rows, limits)
+    text = f"polytope of dim {rows.shape[1]}, {len(rows)} limits"
+    return ActionSet(rows.shape[1], text, partial(_find_vertex, rows, limits, text))
 
 
-class Polytope(ActionSet):
-    """The points with Ax ≤ b, up to the solver's tolerance of 1e-7."""
-
-    def __init__(self, rows: Floats, limits: Floats) -> None:
-        super().__init__(rows.shape[1], f"polytope of dim {rows.shape[1]}, {len(rows)} limits")
-        self._rows = rows  # (n, d)  A
-        self._limits = limits  # (n,)  b
-
-    def _find_best(self, theta: Floats) -> Best:
-        corner = _maximize(normalize(theta), self._rows, self._limits)
-        if corner is None:
-            raise ArmsError(f"choose: the solver found no best point of a {self!r}")
-        return Best(corner)
+def _find_vertex(rows: Floats, limits: Floats, text: str, theta: Floats) -> Best:
+    """Find the best point with Ax ≤ b, up to the solver's tolerance of 1e-7."""
+    corner = _maximize(normalize(theta), rows, limits)
+    if corner is None:
+        raise ArmsError(f"choose: the solver found no best point of a {text}")
+    return Best(corner)
 
 
 def oracle(function: Callable[[Floats], npt.ArrayLike], dim: int) -> ActionSet:
@@ -160,22 +137,15 @@ def oracle(function: Callable[[Floats], npt.ArrayLike], dim: int) -> ActionSet:
     """
     if not callable(function):
         raise SettingError(f"oracle: function must be callable, got {function!r}")
-    return Oracle(function, validation.whole("oracle", "dim", dim))
+    dim = validation.whole("oracle", "dim", dim)
+    text = f"oracle({getattr(function, '__name__', function)}, {dim})"
+    return ActionSet(dim, text, partial(_ask_oracle, function, text, dim))
 
 
-class Oracle(ActionSet):
-    """A set whose best action is computed by a function; the result is checked."""
-
-    def __init__(self, function: Callable[[Floats], npt.ArrayLike], dim: int) -> None:
-        super().__init__(dim, f"oracle({getattr(function, '__name__', function)}, {dim})")
-        self._function = function
-
-    def _find_best(self, theta: Floats) -> Best:
-        return Best(
-            validation.check_vector(
-                repr(self), "the result of the function", self._function(theta), self.dim
-            )
-        )
+def _ask_oracle(
+    function: Callable[[Floats], npt.ArrayLike], text: str, dim: int, theta: Floats
+) -> Best:
+    return Best(validation.check_vector(text, "the result of the function", function(theta), dim))
 
 
 def _check_centre(who: str, centre: npt.ArrayLike | None, dim: int) -> Floats:

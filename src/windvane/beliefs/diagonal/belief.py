@@ -56,20 +56,8 @@ class DiagonalBelief(Belief):
     def theta(self) -> Floats:
         """The means of all weights, (d,)."""
         theta = np.zeros(self.dim)
-        theta[self.indices] = self.means
+        theta[self.indices] = self.moment / self.precision
         return theta
-
-    @property
-    def means(self) -> Floats:
-        """m = b/(λ + p) of each weight that was learned, (n,)."""
-        means: Floats = self.moment / (self.ridge + self.gram)
-        return means
-
-    @property
-    def deviations(self) -> Floats:
-        """√(λ + q)/(λ + p) of each weight that was learned, in units of the noise, (n,)."""
-        noise: Floats = np.sqrt(self.ridge + self.noise_gram)
-        return noise / (self.ridge + self.gram)
 
     def widths(self, arms: Floats) -> Floats:
         """√(Σ xᵢ²W̃ᵢ/Wᵢ²) of each dense arm, (K,)."""

@@ -41,6 +41,9 @@ class State(NamedTuple):
     root: Floats  # (d, d)  upper triangular R with RᵀR = S̃, for explorations that draw samples
 
 
+SUMS = ("gram", "noise_gram", "moment", "held", "squared_errors", "error_weight")  # of a belief
+
+
 @dataclass(frozen=True, eq=False)
 class Belief(EqualByContents):
     """The sums that a policy holds, with the memory that weighs them; a monoid under `merge`.
@@ -150,17 +153,8 @@ class Belief(EqualByContents):
 
     def add(self, newer: Self, clock: float) -> Self:
         """Return the sum of two beliefs whose weights are those at one time."""
-        return replace(
-            self,
-            seen=self.seen + newer.seen,
-            gram=self.gram + newer.gram,
-            noise_gram=self.noise_gram + newer.noise_gram,
-            moment=self.moment + newer.moment,
-            clock=clock,
-            held=self.held + newer.held,
-            squared_errors=self.squared_errors + newer.squared_errors,
-            error_weight=self.error_weight + newer.error_weight,
-        )
+        sums = {name: getattr(self, name) + getattr(newer, name) for name in SUMS}
+        return replace(self, seen=self.seen + newer.seen, clock=clock, **sums)
 
 
 def has_noise_estimate(arrays: PolicyArrays) -> bool:

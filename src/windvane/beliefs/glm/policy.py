@@ -12,7 +12,7 @@ from windvane import persistence, validation
 from windvane.beliefs import glm
 from windvane.beliefs.diagonal.sparse_rows import Arms
 from windvane.beliefs.full.layout import LARGEST, compute_history_room
-from windvane.chooser import Choice, Chooser
+from windvane.chooser import Choice, Chooser, check_draws
 from windvane.errors import ArmsError, FitError, SettingError
 from windvane.memory import Memory, as_memory, names_of, read_memory
 from windvane.sets.base import ActionSet, Best
@@ -161,7 +161,8 @@ class GeneralizedPolicy(Chooser):
         """
         from windvane.beliefs.full import propensities
 
-        rows = self._check_propensity_arguments(arms, samples, chosen)
+        rows = validation.check_finite_arms(self._read_arms(arms))
+        check_draws(len(rows), samples, chosen)
         thetas = np.empty((samples if self.scale > 0 else 1, self.dim))
         if not self._kernels.sample_parameters(
             self._rules, self._arrays, self.key ^ propensities.COUNTING_KEY, self.round, thetas
@@ -173,7 +174,6 @@ class GeneralizedPolicy(Chooser):
         return (1.0 - self.floor) * shares + self.floor / len(rows)
 
     def export_settings(self) -> persistence.Header:
-        """Return the settings as the header of a saved file holds them."""
         return {
             "dim": self.dim,
             "link": self.link,
@@ -185,7 +185,6 @@ class GeneralizedPolicy(Chooser):
 
     @classmethod
     def from_settings(cls, header: persistence.Header, arrays: persistence.Arrays) -> Self:
-        """Make a policy that has learned nothing from the settings in a saved header."""
         dim = validation.whole("load", "dim", header["dim"])
         if arrays["inverse"].shape != (dim, dim):
             raise ValueError(f"its curvature has shape {arrays['inverse'].shape}")
@@ -199,7 +198,6 @@ class GeneralizedPolicy(Chooser):
         )
 
     def export_state(self) -> tuple[persistence.Header, persistence.Arrays]:
-        """Return everything beyond the settings, as a saved file holds it."""
         header = {"key": self.key, "round": self.round}
         return header, {**self._arrays._asdict(), "open": self._list_open_rounds()}
 
@@ -208,7 +206,6 @@ class GeneralizedPolicy(Chooser):
         return header, {**arrays, "past": self._arrays.past[:, : self.seen]}
 
     def restore_state(self, header: persistence.Header, arrays: persistence.Arrays) -> None:
-        """Take over a saved state if it fits the settings; raise ValueError if it does not."""
         restored = type(self._arrays)(
             *(np.array(arrays[name], order="C") for name in self._arrays._fields)
         )
@@ -229,11 +226,9 @@ class GeneralizedPolicy(Chooser):
         self._arrays = restored
 
     def learn_row(self, features: Floats, reward: float, round_: int, at: float) -> None:
-        """Learn one checked observation of a round, or raise and change nothing."""
         self._fit("learn", features[None], [reward])
 
     def learn_rows(self, rows: Floats, rewards: Floats, rounds: list[int], at: Floats) -> None:
-        """Learn checked observations in order, or raise and change nothing."""
         if len(rows):
             self._fit("learn_many", rows, rewards.tolist())
 
