@@ -20,6 +20,7 @@ from grid import (
     every_exploration,
     every_memory,
     make_inversions_rare,
+    row_and_column,
     unit_rows,
 )
 from windvane import _random
@@ -115,7 +116,7 @@ def check_that_the_best_of_fifty_is_played(policy: wv.Policy) -> None:
     theta = random.standard_normal(10)
     running = naive.Running(memory, 1.0, 10)
     assert exploration.law is not None
-    for t in range(1500):
+    for t in range(300):
         running.tick(t)
         arms = unit_rows(random, 50, 10)
         if t % 2:
@@ -147,8 +148,7 @@ def test_a_seed_fixes_every_choice(memory: wv.Memory) -> None:
     assert played[0] == played[1] != played[2]
 
 
-@every_memory
-@every_exploration
+@row_and_column
 def test_choose_many_equals_repeated_choose(
     memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import windvane as wv
-from grid import EXPLORATIONS, MEMORIES, Floats, every_exploration, every_memory
+from grid import EXPLORATIONS, MEMORIES, Floats, every_memory, row_and_column
 from windvane import sets
 from windvane.beliefs.adaptive import Adaptation, Adaptive, bandits, predictive
 from windvane.errors import ArmsError, FileError, SettingError, StoreError
@@ -73,8 +73,7 @@ def check_copy(policy: wv.Chooser, way: Callable[[Any], Any]) -> None:
 
 
 @every_way
-@every_memory
-@every_exploration
+@row_and_column
 def test_a_copied_policy_continues_with_the_same_bits(
     memory: wv.Memory, exploration: wv.Exploration, way: Callable[[Any], Any]
 ) -> None:
@@ -297,8 +296,7 @@ def test_every_error_can_be_pickled() -> None:
     assert (str(error), error.kind) == ("the disk is full", "full")
 
 
-@every_memory
-@every_exploration
+@row_and_column
 def test_the_repr_of_a_policy_makes_it_again(
     memory: wv.Memory, exploration: wv.Exploration
 ) -> None:

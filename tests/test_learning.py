@@ -14,15 +14,14 @@ from grid import (
     REWARDS,
     busy_policy,
     contents,
-    every_exploration,
     every_memory,
+    row_and_column,
     unit_rows,
 )
 from windvane.errors import ChoiceError
 
 
-@every_memory
-@every_exploration
+@row_and_column
 def test_learn_many_equals_repeated_learn(memory: wv.Memory, exploration: wv.Exploration) -> None:
     """Bit for bit, for choices and features mixed, some from before a restart."""
     many, open_many = busy_policy(memory, exploration)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import windvane as wv
-from grid import contents, every_exploration, every_memory, play_with_late_rewards
+from grid import contents, every_memory, play_with_late_rewards, row_and_column
 from windvane import persistence
 from windvane.beliefs.full.layout import TALLY
 from windvane.errors import ChoiceError, FileError
@@ -29,8 +29,7 @@ def play(policy: wv.Policy, start: int, stop: int) -> list[tuple[int, bytes, byt
     return play_with_late_rewards(policy, ARMS, REWARDS, start, stop)
 
 
-@every_memory
-@every_exploration
+@row_and_column
 def test_going_on_after_a_load_equals_never_having_stopped(
     memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
 ) -> None:

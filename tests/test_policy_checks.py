@@ -16,8 +16,7 @@ from grid import (
     Floats,
     busy_policy,
     contents,
-    every_exploration,
-    every_memory,
+    row_and_column,
 )
 from windvane import sets
 from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
@@ -86,8 +85,7 @@ BAD_ARMS: list[tuple[npt.ArrayLike, str]] = [
 ]
 
 
-@every_memory
-@every_exploration
+@row_and_column
 def test_arms_that_cannot_be_scored_are_refused_and_change_nothing(
     memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
 ) -> None:
@@ -128,8 +126,7 @@ BAD_REWARDS: list[tuple[object, str]] = [
 ]
 
 
-@every_memory
-@every_exploration
+@row_and_column
 def test_a_reward_that_is_no_number_is_refused_and_changes_nothing(
     memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
 ) -> None:
@@ -183,8 +180,7 @@ BAD_FEATURES: list[tuple[npt.ArrayLike, str]] = [
 ]
 
 
-@every_memory
-@every_exploration
+@row_and_column
 def test_features_that_cannot_be_learned_are_refused_and_change_nothing(
     memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
 ) -> None:
@@ -217,8 +213,7 @@ def test_a_refused_observation_does_not_grow_the_history(
     assert contents(policy, tmp_path) == before
 
 
-@every_memory
-@every_exploration
+@row_and_column
 def test_a_choice_is_learned_once_and_only_by_its_policy(
     memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
 ) -> None:

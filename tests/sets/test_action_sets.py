@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import windvane as wv
-from grid import SAMPLED, Floats, contents, every_memory
+from grid import MEMORIES, SAMPLED, Floats, contents
 from windvane import sets
 from windvane.errors import ArmsError, ChoiceError, SettingError
 from windvane.sets import ActionSet
@@ -225,8 +225,14 @@ CHOSEN = [PARTS[1][0], PARTS[3][0], PARTS[4][0], PARTS[6][0]]
 
 
 @pytest.mark.parametrize("actions", CHOSEN, ids=repr)
-@every_memory
-@every_free
+@pytest.mark.parametrize(
+    ("memory", "exploration"),
+    [
+        *((memory, wv.thompson(0.6)) for memory in MEMORIES),
+        *((wv.discount(0.9), exploration) for exploration in FREE),
+    ],
+    ids=repr,
+)
 def test_a_set_is_chosen_from_as_if_it_were_listed(
     actions: ActionSet, memory: wv.Memory, exploration: wv.Exploration
 ) -> None:

@@ -36,6 +36,14 @@ every_memory = pytest.mark.parametrize("memory", MEMORIES, ids=repr)
 every_mergeable = pytest.mark.parametrize("memory", MERGEABLE, ids=repr)
 every_exploration = pytest.mark.parametrize("exploration", EXPLORATIONS, ids=repr)
 every_law = pytest.mark.parametrize("law", LAWS, ids=repr)
+row_and_column = pytest.mark.parametrize(  # for laws of bookkeeping, which no pair changes
+    ("memory", "exploration"),
+    [
+        *((memory, wv.thompson(0.6)) for memory in MEMORIES),
+        *((wv.discount(0.9), exploration) for exploration in EXPLORATIONS),
+    ],
+    ids=repr,
+)
 
 same_every_time = settings(derandomize=True, database=None, deadline=None, max_examples=60)
 
