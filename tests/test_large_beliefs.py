@@ -9,7 +9,7 @@ import pytest
 
 import naive
 import windvane as wv
-from grid import EXPLORATIONS, MEMORIES, Floats, contents, make_inversions_rare, unit_rows
+from grid import EXPLORATIONS, MEMORIES, SAMPLED, Floats, contents, make_inversions_rare, unit_rows
 from windvane import _random, sets
 from windvane.beliefs.full import layout, propensities
 from windvane.beliefs.full.belief import settle
@@ -21,7 +21,7 @@ DIM = 131  # above LARGE, and a multiple of no block
 EXPLORATION_BY_NOISE = wv.randomized(wv.half_normal(wv.posterior(0.5)))
 PAIRS = [  # all memories with three explorations, and one memory with all that draw no θ̃
     *itertools.product(MEMORIES, [wv.optimism(0.8), wv.greedy(), EXPLORATION_BY_NOISE]),
-    *((wv.discount(0.3), e) for e in EXPLORATIONS if not e.kind.draws_theta),
+    *((wv.discount(0.3), e) for e in EXPLORATIONS if e not in SAMPLED),
 ]
 every_kind_of_row = pytest.mark.parametrize("share", [1.0, 0.05], ids=["dense", "sparse"])
 

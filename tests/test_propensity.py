@@ -10,6 +10,7 @@ import naive
 import windvane as wv
 from grid import (
     EXPLORATIONS,
+    SAMPLED,
     Floats,
     every_exploration,
     every_law,
@@ -308,9 +309,7 @@ def test_a_chosen_index_that_is_no_arm_is_refused(chosen: object) -> None:
         ready(wv.thompson(1.0)).propensities(arms_with_a_twin(), chosen=chosen)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "exploration", [e for e in EXPLORATIONS if not e.kind.draws_theta], ids=repr
-)
+@pytest.mark.parametrize("exploration", [e for e in EXPLORATIONS if e not in SAMPLED], ids=repr)
 def test_what_was_chosen_changes_no_exact_propensity(exploration: wv.Exploration) -> None:
     """Only a count can be topped up."""
     policy, arms = ready(exploration), arms_with_a_twin()

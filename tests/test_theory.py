@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 
 from windvane import theory
@@ -89,32 +88,6 @@ def test_regret_bound_is_defined_from_19_rounds_on() -> None:
 def test_regret_bound_refuses_a_ridge_below_the_theorems() -> None:
     with pytest.raises(SettingError, match=r"ridge must be at least 1 for the theorem, got 0\.5"):
         theory.regret_bound(2, 100, 1.0, 0.9, ridge=0.5)
-
-
-def test_surrogate_is_the_parameter_itself_while_nothing_moves() -> None:
-    rng = np.random.default_rng(1)
-    theta = rng.standard_normal(3)
-    features = rng.standard_normal((40, 3))
-    still = theory.surrogate(features, np.tile(theta, (40, 1)), theta, 0.9, 1.0)
-    np.testing.assert_allclose(still, theta, rtol=1e-12)
-
-
-def test_surrogate_matches_the_recursion() -> None:
-    rng = np.random.default_rng(2)
-    features, thetas = rng.standard_normal((2, 30, 4))
-    now, gamma, ridge = rng.standard_normal(4), 0.8, 1.5
-    W, right = np.zeros((4, 4)), np.zeros(4)
-    for x, theta in zip(features, thetas, strict=True):
-        W = gamma * W + np.outer(x, x)
-        right = gamma * right + np.outer(x, x) @ theta
-    expected = np.linalg.solve(W + ridge * np.eye(4), right + ridge * now)
-    got = theory.surrogate(features, thetas, now, gamma, ridge)
-    np.testing.assert_allclose(got, expected, rtol=1e-10)
-
-
-def test_surrogate_refuses_shapes_that_do_not_fit() -> None:
-    with pytest.raises(SettingError, match=r"surrogate: .* got \(3, 2\), \(3, 2\) and \(3,\)"):
-        theory.surrogate(np.ones((3, 2)), np.ones((3, 2)), np.ones(3), 0.9, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -82,11 +82,6 @@ class ExplorationKind(Entry[Exploration]):
     by_oracle: bool = False  # needs only argmax xᵀθ over the arms, so action sets work
     works_with_link: bool = False  # what GeneralizedPolicy does
 
-    @property
-    def draws_theta(self) -> bool:
-        """Whether each round draws a θ̃, so that propensities are counted over many draws."""
-        return self.needs in ("sample", "history")
-
 
 EXPLORATIONS: dict[str, ExplorationKind] = {}
 _register = make_registrar(ExplorationKind, EXPLORATIONS)

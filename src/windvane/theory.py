@@ -1,4 +1,4 @@
-"""The paper's theory as numbers: constants, tunings, the regret bound, the surrogate parameter.
+"""The paper's theory as numbers: constants, tunings and the regret bound.
 
 d is the dimension, T the horizon, B the total variation of θ*, K the number of arms, λ the ridge.
 
@@ -10,12 +10,9 @@ d is the dimension, T the horizon, B the total variation of θ*, K the number of
 import math
 from typing import Literal, NamedTuple
 
-import numpy as np
-
 from windvane import validation
 from windvane.errors import SettingError
 from windvane.laws import anytime, mass, radius
-from windvane.types import Floats
 
 __all__ = [
     "Constants",
@@ -28,7 +25,6 @@ __all__ = [
     "regret_bound",
     "span_for",
     "summary",
-    "surrogate",
 ]
 
 Exploring = Literal["randomized", "thompson"]
@@ -100,7 +96,7 @@ class Constants(NamedTuple):
     0.0549
     """
 
-    c1: float  # bounds the distance of θ̂ from the surrogate, in widths
+    c1: float  # bounds the distance of θ̂ from the parameter that it estimates, in widths
     c2: float  # bounds the distance of the perturbed scores from those of θ̂, in widths
     c3: float  # bounds the mean squared width of the chosen arms
     p1: float  # the probability that the bound c1 fails
@@ -224,27 +220,3 @@ def summary(
                 }
             )
     return {"Tunings": tunings, "Analysis": analyses}
-
-
-def surrogate(features: Floats, thetas: Floats, now: Floats, gamma: float, ridge: float) -> Floats:
-    """Return the surrogate parameter θ̄_t, which θ̂ estimates while θ* moves, (d,).
-
-    θ̄_t = W⁻¹(Σ γ^{t−1−l}·x_l x_lᵀθ*_l + λθ*_t),  W = λI + Σ γ^{t−1−l}·x_l x_lᵀ
-
-    `features` and `thetas` are (t−1, d), oldest first. `now` is θ*_t, (d,).
-
-    >>> import numpy as np
-    >>> surrogate(np.ones((3, 1)), np.full((3, 1), 2.0), np.zeros(1), gamma=0.5, ridge=1.0)
-    array([1.27272727])
-    """
-    if features.ndim != 2 or features.shape != thetas.shape or now.shape != features.shape[1:]:
-        raise SettingError(
-            "surrogate: features and thetas must be (n, d) and now (d,), "
-            f"got {features.shape}, {thetas.shape} and {now.shape}"
-        )
-    weights = gamma ** np.arange(len(features) - 1, -1, -1.0)
-    weighted = features * weights[:, None]
-    W = weighted.T @ features + ridge * np.eye(now.size)
-    target = weighted.T @ np.einsum("nd,nd->n", features, thetas) + ridge * now
-    parameter: Floats = np.linalg.solve(W, target)
-    return parameter

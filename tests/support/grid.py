@@ -26,7 +26,7 @@ MERGEABLE = [  # by the number of observations
 EXPLORATIONS = [
     read_exploration(example) for kind in EXPLORATION_KINDS.values() for example in kind.examples
 ]
-SAMPLED = [exploration for exploration in EXPLORATIONS if exploration.kind.draws_theta]
+SAMPLED = [part for part in EXPLORATIONS if part.kind.needs in ("sample", "history")]
 LAWS = [part.law for part in EXPLORATIONS if part.name == "randomized" and part.law]
 
 ARMS = np.random.default_rng(31).standard_normal((400, 6, 3))
