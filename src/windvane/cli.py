@@ -12,8 +12,7 @@ from windvane._terminal.tables import Cell, format_table
 from windvane.errors import WindvaneError
 from windvane.evaluation.cli import EVALUATION_COMMANDS
 from windvane.lab.cli import LAB_COMMANDS
-from windvane.service.cli import SERVICE_COMMANDS, key_commands, loop_commands
-from windvane.service.log_cli import import_log
+from windvane.service.cli import SERVICE_COMMANDS, import_log, key_commands, loop_commands
 
 if TYPE_CHECKING:
     from windvane.names import Name

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from windvane.service.api.evaluation_schemas import EvaluationRequest
-from windvane.service.invalid_values import describe_invalid_value, find_invalid_place
+from windvane.service.api.evaluations import EvaluationRequest
+from windvane.service.errors import describe_invalid_value, find_invalid_place
 from windvane.service.schemas import RankRequest, RewardRequest
 
 
@@ -51,8 +51,8 @@ class Strict(msgspec.Struct, forbid_unknown_fields=True):
         ),
         (
             EvaluationRequest,
-            '{"name": "a", "enablePolicyOptimization": 1}',
-            "enablePolicyOptimization must be true or false, got an integer",
+            '{"name": "a", "startTime": "", "endTime": "", "policies": [], "enableOfflineExperimentation": 1}',
+            "enableOfflineExperimentation must be true or false, got an integer",
         ),
         (Strict, '{"nome": "a"}', "nome is not a known name"),
     ],

@@ -263,8 +263,8 @@ def test_endless_headers_are_refused_and_large_bodies_are_not(tmp_path: Path) ->
 
 def test_a_request_that_arrives_too_slowly_is_closed(tmp_path: Path) -> None:
     hasty = (
-        "from windvane.service.api import connection, requests; "
-        "connection.HEADERS_TIMEOUT_SECONDS = requests.BODY_TIMEOUT_SECONDS = 1.0; " + MAIN[2]
+        "from windvane.service.api import request_limits, requests; "
+        "request_limits.HEADERS_TIMEOUT_SECONDS = requests.BODY_TIMEOUT_SECONDS = 1.0; " + MAIN[2]
     )
     starts = (b"", f"POST {BASE}/rank HTTP/1.1\r\n".encode())
     body = f"POST {BASE}/rank HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{{".encode()

@@ -201,7 +201,7 @@ def is_service_data(path: str) -> bool:
 
 def open_service_data(where: str, loop: str) -> "Log":
     """Open the decisions of a loop in the data of a service, which may run."""
-    from windvane.service.cli_options import needs_extra
+    from windvane.service.cli import needs_extra
 
     with needs_extra("serve"):
         from windvane.service.store.log import LogReader

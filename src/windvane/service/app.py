@@ -9,16 +9,17 @@ from typing import NamedTuple
 
 from windvane.errors import StoreError, WindvaneError
 from windvane.service.api.application import Application, LoadedState
-from windvane.service.api.auth import Keyring
-from windvane.service.api.proxies import TrustedProxies
+from windvane.service.api.auth import Keyring, TrustedProxies
 from windvane.service.api.request_limits import RateLimit
 from windvane.service.clock import ServiceClock
 from windvane.service.errors import LoopExistsError
-from windvane.service.evaluations.auto_optimization import run_auto_optimization
-from windvane.service.evaluations.evaluations import Evaluations
+from windvane.service.evaluations.evaluations import Evaluations, run_auto_optimization
 from windvane.service.loops.learner_model import compile_kernels
 from windvane.service.loops.maintenance import (
+    leave,
     run_clock,
+    run_following,
+    run_heartbeats,
     run_reclaim,
     run_retention,
     run_sweeps,
@@ -29,7 +30,6 @@ from windvane.service.loops.settings import LoopSettings
 from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.monitoring.metrics import Metrics
 from windvane.service.sharing.servers import LogSharing
-from windvane.service.sharing.tasks import leave, run_following, run_heartbeats
 from windvane.service.store.database import resolve_url
 from windvane.service.store.files.withdrawal_file import (
     open_abandoned_withdrawal_files,

@@ -1,4 +1,4 @@
-"""Service time: the one time of the log, in whole microseconds since 1970.
+"""Service time: the one time of the log, in whole microseconds since 1970; dates of clients.
 
 The wall clock of a machine can be wrong and can jump. Service time starts at the newest time in the
 log and advances with the monotonic clock, which no one can set. The wall clock is compared with it
@@ -14,9 +14,13 @@ At a start, a wall clock that is up to 60 s ahead of the log is believed at once
 off for that long. If the log is empty, service time starts at the wall clock.
 """
 
+import re
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
+
+from windvane.errors import SettingError
 
 MICROSECONDS_PER_SECOND = 1_000_000
 MICROSECONDS_PER_MINUTE = 60 * MICROSECONDS_PER_SECOND
@@ -28,6 +32,8 @@ STEADY_SHARE = 1 / 30  # of the difference, if that is longer
 SLEW_SHARE = 0.1  # by which service time may run faster to follow the wall clock
 DRIFT_SHARE = 0.001  # of monotonic time, by which a steady difference may change
 _NANOSECONDS = 1000  # in a microsecond
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOST_PLUS = re.compile(r"(\d) (\d\d:?\d\d)$")  # of an offset whose + was decoded as a space
 
 
 def read_wall_us() -> int:
@@ -175,3 +181,35 @@ def format_seconds(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.3g} {name}s"
     return f"{seconds:.3g} seconds"
+
+
+def parse_date(text: str) -> int:
+    """A date or a time of a client as microseconds since 1970; in UTC unless it says otherwise.
+
+    Taken are "2022-09-20", "2022-09-20T00:00:00.000Z", "20220920T000000" and other forms of ISO
+    8601, with any number of fractional digits.
+
+    >>> parse_date("1970-01-02") == parse_date("19700102T000000") == 86_400_000_000
+    True
+    """
+    try:
+        parsed = datetime.fromisoformat(_LOST_PLUS.sub(r"\1+\2", text.strip()))
+        if parsed.tzinfo is None:
+            parsed = parsed.replace(tzinfo=UTC)
+        span = parsed.astimezone(UTC) - _EPOCH
+    except (ValueError, OverflowError):
+        raise SettingError(
+            f"date: {text[:40]!r} must be a date or a time of ISO 8601, such as 2026-01-31"
+        ) from None
+    seconds = span.days * 86_400 + span.seconds
+    return seconds * MICROSECONDS_PER_SECOND + span.microseconds
+
+
+def format_date(at_us: int) -> str:
+    """A time as the wire has it, in UTC.
+
+    >>> format_date(86_400_000_000)
+    '1970-01-02T00:00:00Z'
+    """
+    time = _EPOCH + timedelta(microseconds=at_us)
+    return time.isoformat().replace("+00:00", "Z")

@@ -19,7 +19,7 @@ import uvicorn
 from windvane.errors import SettingError
 from windvane.service.api.application import Application
 from windvane.service.api.auth import is_valid
-from windvane.service.api.connection import Connection
+from windvane.service.api.request_limits import Connection
 from windvane.service.app import EdgeOptions, create_app
 from windvane.service.clock import ServiceClock
 from windvane.service.json_logging import log_to_stderr
@@ -206,7 +206,7 @@ def run(
         access_log=False,
         log_config=None,
         server_header=False,
-        proxy_headers=False,  # uvicorn would believe them of localhost; `api/proxies.py` reads them
+        proxy_headers=False,  # uvicorn would believe them of localhost; `api/auth.py` reads them
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         ssl_certfile=address.certificate,
         ssl_keyfile=address.key,

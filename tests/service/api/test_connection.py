@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from server_process import BASE, Client, Server, send_raw
-from windvane.service.api import connection, requests
+from windvane.service.api import request_limits, requests
 
 RANK = f"{BASE}/rank"
 BODY = json.dumps({"actions": [{"id": "a", "features": [{"x": 1}]}]}).encode()
@@ -46,7 +46,7 @@ def test_headers_that_are_too_large_are_refused_with_the_limit(server: Server) -
     for headers in (["a: " + "x" * 70_000], ["b: c"] * 20_000):
         answer = send_raw(server.port, build(RANK, BODY, *headers))
         assert answer.status == 400
-        assert str(connection.MAX_HEADER_BYTES) in answer.json["error"]["message"]
+        assert str(request_limits.MAX_HEADER_BYTES) in answer.json["error"]["message"]
     path = f"{BASE}/events/{'e' * 70_000}/activate"
     assert send_raw(server.port, build(path, b"")).status == 400
     assert send_raw(server.port, build(RANK, BODY, "a: " + "x" * 60_000)).status == 201

@@ -14,7 +14,7 @@ import pytest
 from evaluation_helpers import wait_for_end, write_log
 from loop_client import check_refusal
 from server_process import Client, Nursery, Server
-from windvane.service.dates import parse_date
+from windvane.service.clock import parse_date
 from windvane.service.store.log import LogReader, Store
 from windvane.service.store.logged_decisions import LoggedDecisions
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from windvane.service.api.auth import check_is_local
+from windvane.service.api.auth import IS_PROXIED, check_is_local
 from windvane.service.api.errors import ApiError
-from windvane.service.api.proxies import IS_PROXIED
 
 HOST = (b"host", b"127.0.0.1:8787")
 LOCAL = ("127.0.0.1", 50_000)

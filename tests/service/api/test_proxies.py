@@ -6,8 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from windvane.errors import SettingError
-from windvane.service.api.auth import create_key
-from windvane.service.api.proxies import IS_PROXIED, TrustedProxies
+from windvane.service.api.auth import IS_PROXIED, TrustedProxies, create_key
 from windvane.service.app import EdgeOptions, create_app
 from windvane.service.store.log import Store
 

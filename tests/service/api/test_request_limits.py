@@ -13,7 +13,6 @@ from windvane.service.api.request_limits import (
     CostlyRequests,
     KeyLimitError,
     RateLimit,
-    Slot,
 )
 from windvane.service.app import EdgeOptions, create_app
 from windvane.service.errors import TooManyRequestsError
@@ -69,31 +68,30 @@ def test_a_refusal_says_when_the_next_request_is_allowed() -> None:
 def test_costly_requests_wait_for_each_other_and_too_many_are_refused() -> None:
     async def play() -> None:
         requests = CostlyRequests()
-        entered: list[Slot] = []
+        entered = 0
+        may_end = asyncio.Event()
 
-        async def enter(key: int) -> None:
-            entered.append(await requests.enter(key))
+        async def run(key: int) -> None:
+            nonlocal entered
+            async with requests.enter(key):
+                entered += 1
+                await may_end.wait()
 
-        tasks = [asyncio.create_task(enter(1)) for _ in range(MAX_COSTLY_PER_KEY)]
+        tasks = [asyncio.create_task(run(1)) for _ in range(MAX_COSTLY_PER_KEY)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert len(entered) == MAX_COSTLY_RUNNING
+        assert entered == MAX_COSTLY_RUNNING
         with pytest.raises(KeyLimitError) as refusal:
-            await requests.enter(1)
+            await run(1)
         assert refusal.value.headers["retry-after"] == "1"
         tasks.pop().cancel()  # a client that hangs up makes room
         await asyncio.sleep(0)
-        tasks.append(asyncio.create_task(enter(1)))
-        tasks.append(asyncio.create_task(enter(2)))  # another key may still wait
-        while len(entered) < MAX_COSTLY_PER_KEY + 1:
-            for slot in entered:
-                slot.release()
-            await asyncio.sleep(0)
+        tasks.append(asyncio.create_task(run(1)))
+        tasks.append(asyncio.create_task(run(2)))  # another key may still wait
+        may_end.set()
         await asyncio.gather(*tasks)
-        for slot in entered:
-            slot.release()
-        for _ in range(MAX_COSTLY_RUNNING):
-            (await requests.enter(1)).release()
+        assert entered == MAX_COSTLY_PER_KEY + 1
+        await asyncio.gather(*(run(1) for _ in range(MAX_COSTLY_RUNNING)))
 
     asyncio.run(play())
 

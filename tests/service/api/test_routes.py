@@ -7,7 +7,7 @@ import pytest
 
 from loop_client import check_refusal
 from server_process import BASE, Client
-from windvane.service.api.endpoint import Documentation
+from windvane.service.api.openapi import Documentation
 from windvane.service.api.routes import (
     LOOP_ENDPOINTS,
     VERSIONS,

@@ -12,8 +12,7 @@ from store_helpers import SECOND
 from windvane.evaluation.estimates.result import Diagnostics, Gain, Interval
 from windvane.service.clock import ServiceClock
 from windvane.service.evaluations import evaluations as evaluations_module
-from windvane.service.evaluations.auto_optimization import optimize_if_due
-from windvane.service.evaluations.evaluations import Evaluations, JobResult
+from windvane.service.evaluations.evaluations import Evaluations, JobResult, optimize_if_due
 from windvane.service.evaluations.records import (
     EvaluationOutcome,
     IpsSums,

@@ -4,8 +4,13 @@ import pytest
 
 from windvane.errors import WindvaneError
 from windvane.evaluation.learners.candidates import LearnerCandidate
-from windvane.service.evaluations.compared_policies import iterate_grid, read_custom_policy
-from windvane.service.evaluations.policy_text import format_policy, read_policy, reset_policy
+from windvane.service.evaluations.compared_policies import (
+    format_policy,
+    iterate_grid,
+    read_custom_policy,
+    read_policy,
+    reset_policy,
+)
 from windvane.service.evaluations.records import CustomPolicy
 from windvane.service.loops.settings import LoopSettings
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from windvane.evaluation.estimates.value_series import SeriesBuilder, TimedRows
-from windvane.service.evaluations.time_series import choose_step, make_chart_series
+from windvane.service.evaluations.worker import choose_step, make_chart_series
 
 START = 1_790_000_000.0  # seconds since 1970
 DAY = 86_400.0

@@ -14,12 +14,12 @@ from windvane.service.loops.learner_model import Moment
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.rank_requests import OfferedActions
 from windvane.service.loops.settings import LoopSettings
-from windvane.service.monitoring.event_report import report_event
 from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
 from windvane.service.monitoring.panels import (
     RecentRequests,
     build_dashboard,
     read_recent_requests,
+    report_event,
 )
 from windvane.service.schemas import Action, RankRequest
 from windvane.service.store.log import Store

@@ -14,7 +14,7 @@ from monitoring_helpers import ChangedLoop, put_one_decision
 from windvane.errors import StoreError
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import LoopSettings
-from windvane.service.monitoring import loop_metrics
+from windvane.service.monitoring import metrics
 from windvane.service.monitoring.log_follower import LogFollowers
 from windvane.service.monitoring.metrics import Metrics, list_metrics
 from windvane.service.sharing.servers import LogSharing
@@ -102,7 +102,7 @@ def read_samples(text: str) -> dict[str, float]:
 def test_a_scrape_takes_no_longer_than_its_budget(
     changed: ChangedLoop, monkeypatch: pytest.MonkeyPatch, budget: float, values: list[float]
 ) -> None:
-    monkeypatch.setattr(loop_metrics, "SCRAPE_BUDGET_SECONDS", budget)
+    monkeypatch.setattr(metrics, "SCRAPE_BUDGET_SECONDS", budget)
     samples = read_samples(render_loops(stub_service(changed.loop))())
     assert [samples[name] for name in samples if "drift_alarms" in name] == values
     assert samples['windvane_decisions_total{loop="home"}'] > 0
@@ -123,7 +123,7 @@ def test_the_times_of_requests_are_counted_by_bucket(changed: ChangedLoop) -> No
 def render_loops(service: Any, followers: LogFollowers | None = None) -> Callable[[], str]:
     """A function that scrapes the metrics of the loops alone."""
     registry = CollectorRegistry()
-    registry.register(loop_metrics.LoopCollector(service, followers or LogFollowers()))
+    registry.register(metrics.LoopCollector(service, followers or LogFollowers()))
     return lambda: generate_latest(registry).decode()
 
 
@@ -146,7 +146,7 @@ def count_queries(store: LogReader, work: Callable[[], object]) -> int:
 def test_loops_at_rest_cost_one_query_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_metrics, "SCRAPE_BUDGET_SECONDS", 60.0)  # the first scrape may compile
+    monkeypatch.setattr(metrics, "SCRAPE_BUDGET_SECONDS", 60.0)  # the first scrape may compile
     with Store(tmp_path) as store:
         loops = {}
         for k in range(30):
@@ -179,12 +179,12 @@ def test_a_loop_that_waited_longest_comes_first(
 
     def visit(loop: Loop, budget: float, count: int) -> Any:
         visits.append(loop.name)
-        monkeypatch.setattr(loop_metrics, "SCRAPE_BUDGET_SECONDS", -1.0)  # nothing is left
+        monkeypatch.setattr(metrics, "SCRAPE_BUDGET_SECONDS", -1.0)  # nothing is left
         raise StoreError("busy", "locked")
 
     monkeypatch.setattr(followers, "follow", visit)
     render = render_loops(service, followers)
     for _ in range(2):
-        monkeypatch.setattr(loop_metrics, "SCRAPE_BUDGET_SECONDS", 60.0)
+        monkeypatch.setattr(metrics, "SCRAPE_BUDGET_SECONDS", 60.0)
         render()
     assert visits == ["first", "second"]

@@ -7,7 +7,7 @@ import pytest
 
 from store_helpers import create_loop, make_decision
 from windvane.errors import StoreError
-from windvane.service.sharing.rounds import FIRST_BLOCK_ROUNDS, MAX_BLOCK_ROUNDS, RoundSupply
+from windvane.service.sharing.servers import FIRST_BLOCK_ROUNDS, MAX_BLOCK_ROUNDS, RoundSupply
 from windvane.service.store.log import Store
 from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.reward_operations import RewardTerms

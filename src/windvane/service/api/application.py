@@ -4,7 +4,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cached_property, lru_cache
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -15,12 +15,16 @@ from starlette.requests import Request
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from windvane.service.api.auth import Keyring
-from windvane.service.api.connection import check_headers, count_unread_bytes, find_connection
-from windvane.service.api.endpoint import Role
+from windvane.service.api.auth import Keyring, Role, TrustedProxies
 from windvane.service.api.errors import ApiError, refuse_path, to_api_error, unavailable
-from windvane.service.api.proxies import TrustedProxies
-from windvane.service.api.request_limits import CostlyRequests, KeyLimitError, RateLimit
+from windvane.service.api.request_limits import (
+    CostlyRequests,
+    KeyLimitError,
+    RateLimit,
+    check_headers,
+    count_unread_bytes,
+    find_connection,
+)
 from windvane.service.api.requests import JSON_MEDIA_TYPE, get_header, get_loop_name
 from windvane.service.api.routes import (
     PREFIX,
@@ -135,12 +139,9 @@ class Application:
         if (event := endpoint.event) is not None:
             body = await event.answer(self.state.service, scope, receive)
             return _build_json_answer(event.status, body, [])
-        slot = await self._costly_requests.enter(facts.key_id) if endpoint.is_costly else None
-        try:
+        turn = self._costly_requests.enter(facts.key_id) if endpoint.is_costly else nullcontext()
+        async with turn:
             response = await endpoint.handle(Request(scope, receive))
-        finally:
-            if slot is not None:
-                slot.release()
         return Answer(response.status_code, bytes(response.body), response.raw_headers)
 
     def _finish_span(self, span: RequestSpan | None, facts: "RequestFacts", status: int) -> None:

@@ -1,4 +1,4 @@
-"""API keys: which requests a key allows, and which are served without keys.
+"""Who sent a request: trusted proxies, API keys, and which requests are served without keys.
 
 The log keeps hashes of keys.
 
@@ -22,6 +22,10 @@ all of this is true:
 - Origin, if there is one, is the service itself;
 - Sec-Fetch-Site, if there is one, says that the service's own page or the user made the request. A
   link on another page may open the dashboard: that page cannot read the answer.
+
+A reverse proxy writes the client's address into X-Forwarded-For and the client's scheme into
+X-Forwarded-Proto. Anyone else can write these headers too, so they count only if the connection
+comes from an address that was named with `serve --trusted-proxy`.
 """
 
 import asyncio
@@ -30,24 +34,31 @@ import binascii
 import contextlib
 import hashlib
 import hmac
+import ipaddress
 import re
 import secrets
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from windvane.errors import SettingError, StoreError
-from windvane.service.api.endpoint import Role
 from windvane.service.api.errors import ApiError
-from windvane.service.api.proxies import IS_PROXIED, parse_address
 from windvane.service.api.requests import get_header
 from windvane.service.clock import ServiceClock
 from windvane.service.store.log import LogReader
 from windvane.service.store.rows import Key
 from windvane.service.store.writer.loop_operations import PutKey
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+IS_PROXIED = "windvane.is_proxied"  # in the scope of a request that came through a trusted proxy
+SCHEMES = (b"http", b"https")
+_ADDRESS_WITH_PORT = re.compile(r"\[([^\]]*)\](?::[0-9]+)?|([^:]*):[0-9]+")
+Role = Literal["rank", "read", "admin"]
 ROLES = get_args(Role)
 KEYS_INTERVAL_SECONDS = 0.5  # between two reads of the keys in the log
 HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::[0-9]*)?", re.DOTALL)  # with or without a port
@@ -64,6 +75,72 @@ OWN_SITES = (b"same-origin", b"none")  # none: the user typed the address
 PROXY_HEADER_PREFIX = b"x-forwarded"
 NO_KEYS = "there are no keys, so only localhost may connect"
 REMEDY = "windvane key create makes a key"
+
+
+class TrustedProxies:
+    """The addresses and networks of trusted proxies."""
+
+    def __init__(self, addresses: Iterable[str] = ()) -> None:
+        self._networks: Sequence[Network] = [_parse_network(text) for text in addresses]
+        self._is_trusted = lru_cache(maxsize=1024)(self._compare_networks)
+
+    def __bool__(self) -> bool:
+        return bool(self._networks)
+
+    def apply(self, scope: Scope) -> None:
+        """Replace client and scheme in the scope of a request that a trusted proxy passed on.
+
+        X-Forwarded-For lists the client first and the last proxy but one last. The client is the
+        last address that is not a trusted proxy; everything before it may be invented. The client
+        is None if that place holds no address.
+        """
+        peer = scope.get("client")
+        if not peer or not self._is_trusted(peer[0]):
+            return
+        scope[IS_PROXIED] = True
+        scope["client"] = self._find_client(_join_headers(scope, b"x-forwarded-for"))
+        scheme = _join_headers(scope, b"x-forwarded-proto").rpartition(b",")[2].strip().lower()
+        if scheme in SCHEMES:
+            scope["scheme"] = scheme.decode()
+
+    def _find_client(self, forwarded_for: bytes) -> tuple[str, int] | None:
+        for item in reversed(forwarded_for.decode("latin-1").split(",")):
+            text = item.strip()
+            match = _ADDRESS_WITH_PORT.fullmatch(text)
+            address = parse_address((match[1] or match[2] or "") if match else text)
+            if address is None:
+                return None
+            if not self._is_trusted(str(address)):
+                return (str(address), 0)
+        return None
+
+    def _compare_networks(self, text: str) -> bool:
+        address = parse_address(text)
+        return address is not None and any(address in network for network in self._networks)
+
+
+def parse_address(text: str) -> IpAddress | None:
+    """Parse an IP address; an IPv4 address inside IPv6 is that IPv4 address; None if it is none."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _parse_network(text: str) -> Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as reason:
+        raise SettingError(
+            "serve: --trusted-proxy must be an IP address or a network such as 10.0.0.0/8, "
+            f"got {text!r} ({reason})"
+        ) from None
+
+
+def _join_headers(scope: Scope, name: bytes) -> bytes:
+    """Join all headers of a name in lower case; several of them mean one list."""
+    return b",".join(value for key, value in scope["headers"] if key == name)
 
 
 class NewKey(NamedTuple):

@@ -24,9 +24,13 @@ from windvane.service.monitoring.evaluation_panel import (
     EvaluationRecord,
     build_evaluation_panel,
 )
-from windvane.service.monitoring.event_report import report_event
 from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
-from windvane.service.monitoring.panels import RecentRequests, build_dashboard, read_recent_requests
+from windvane.service.monitoring.panels import (
+    RecentRequests,
+    build_dashboard,
+    read_recent_requests,
+    report_event,
+)
 from windvane.service.store.evaluations import list_newest
 
 SECURITY_HEADERS = {

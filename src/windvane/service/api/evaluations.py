@@ -1,9 +1,11 @@
 """Evaluations of a loop: ask for one, read, list and delete them, and apply what was found."""
 
 import asyncio
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from uuid import uuid4
+from itertools import accumulate
+from typing import Annotated
 
 import msgspec
 from starlette.requests import Request
@@ -11,14 +13,6 @@ from starlette.responses import Response
 
 from windvane.errors import SettingError
 from windvane.service.api.errors import ApiError
-from windvane.service.api.evaluation_schemas import (
-    ApplyRequest,
-    Evaluation,
-    EvaluationRequest,
-    Evidence,
-    PolicyResult,
-    Summary,
-)
 from windvane.service.api.requests import (
     get_loop_name,
     get_service,
@@ -26,26 +20,25 @@ from windvane.service.api.requests import (
     parse_body,
     read_body,
 )
-from windvane.service.dates import format_date, parse_date
+from windvane.service.clock import MICROSECONDS_PER_MINUTE, format_date, parse_date
 from windvane.service.errors import EvaluationError
 from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.evaluations.records import (
+    MAX_CUSTOM_POLICIES,
     CustomPolicy,
     EvaluationContract,
     EvaluationOutcome,
+    IpsSums,
     PolicyOutcome,
     PolicySeries,
     decode_contract,
     decode_outcome,
 )
-from windvane.service.evaluations.time_series import (
-    Point,
-    average_reward,
-    half_width,
-    list_expanding,
-)
+from windvane.service.schemas import MAX_ARGUMENTS_LENGTH, Name
 from windvane.service.store.rows import EvaluationRow
 
+Arguments = Annotated[str, msgspec.Meta(max_length=MAX_ARGUMENTS_LENGTH)]
+QUANTILE = 1.96  # of a 95 % interval
 MANUAL = "Manual"
 BY_HTTP = "http"
 CONTRACT_CODE = "InvalidEvaluationContract"
@@ -56,7 +49,6 @@ STATUS_AND_CODE = {  # of an EvaluationError, by reason
     "no logs": (400, "NoLogsExistInDateRange"),
     "too many logs": (400, "LogsSizeExceedAllowedLimit"),
     "full": (429, "TooManyRequests"),
-    "exists": (409, "EvaluationAlreadyExists"),
     "unknown": (404, "EvaluationNotFound"),
     "no settings": (404, "LearningSettingsNotFound"),
     "not ended": (404, "EvaluationModelNotFound"),
@@ -69,6 +61,96 @@ WIRE_STATUS = {  # by status of the log
     "OptimalPolicyApplied": "optimalPolicyApplied",
     "OnlinePolicyRetained": "onlinePolicyRetained",
 }
+
+
+class WireStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A body with names in camel case."""
+
+
+class PolicyRequest(WireStruct, frozen=True, kw_only=True):
+    """A policy to evaluate."""
+
+    name: Name
+    arguments: Arguments
+
+
+Policies = Annotated[list[PolicyRequest], msgspec.Meta(max_length=MAX_CUSTOM_POLICIES)]
+
+
+class EvaluationRequest(WireStruct, frozen=True, kw_only=True):
+    """What to evaluate."""
+
+    name: Name
+    start_time: str
+    end_time: str
+    policies: Policies
+    enable_offline_experimentation: bool = False
+
+
+class ApplyRequest(WireStruct, frozen=True, kw_only=True):
+    """A policy of an evaluation whose settings the loop is to take over."""
+
+    evaluation_id: Name
+    policy_name: Name
+
+
+class Evidence(WireStruct, frozen=True, kw_only=True):
+    """What Windvane adds: intervals that hold at every moment, and the verdict of the gate."""
+
+    rows: int
+    estimator: str
+    value: float
+    interval: tuple[float, float] | None
+    sequence: tuple[float, float]
+    gain: float
+    gain_interval: tuple[float, float]
+    verdict: str
+    decisions_needed: int | None
+    warnings: list[str]
+
+
+class Summary(WireStruct, frozen=True, kw_only=True):
+    """IPS over a window, with the sums from which it follows."""
+
+    time_stamp: str
+    ips_estimator_numerator: float
+    ips_estimator_denominator: float
+    snips_estimator_denominator: float
+    aggregate_time_window: str = "PT0S"
+    non_zero_probability: float
+    sum_of_squares: float
+    confidence_interval: float
+    average_reward: float
+
+
+class PolicyResult(WireStruct, frozen=True, kw_only=True):
+    """What a policy would have earned."""
+
+    name: str
+    arguments: str
+    policy_source: str
+    summary: list[Summary]
+    total_summary: Summary
+    evidence: Evidence
+
+
+class Evaluation(WireStruct, frozen=True, kw_only=True):
+    """What was asked, and what was found."""
+
+    id: str
+    name: str
+    start_time: str
+    end_time: str
+    job_id: str
+    status: str
+    policy_results: list[PolicyResult]
+    feature_importance: list[list[str]]
+    evaluation_type: str
+    optimal_policy: str
+    creation_time: str
+    error: str | None = None
+
+
 _decode_evaluation = msgspec.json.Decoder(EvaluationRequest).decode
 _decode_apply = msgspec.json.Decoder(ApplyRequest).decode
 
@@ -124,9 +206,7 @@ async def create_evaluation(request: Request) -> Response:
     await _check_loop(request)
     with _render_errors():
         contract = await _read_contract(request)
-        row = await _get_evaluations(request).create(
-            get_loop_name(request.scope), str(uuid4()), contract, MANUAL
-        )
+        row = await _get_evaluations(request).create(get_loop_name(request.scope), contract, MANUAL)
     response = json_response(render_evaluation(row, []), 201)
     response.headers["location"] = f"{request.url.replace(query='')}/{row.key}"
     return response
@@ -171,14 +251,13 @@ def render_evaluation(row: EvaluationRow, series: list[PolicySeries]) -> Evaluat
     outcome = EvaluationOutcome() if row.outcome is None else decode_outcome(row.outcome)
     results = []
     for place, policy in enumerate(outcome.policies):
-        points = list_expanding(series[place]) if series else []
         results.append(
             PolicyResult(
                 name=policy.name,
                 arguments=policy.arguments,
                 policy_source=policy.source,
-                summary=[_render_summary(point) for point in points],
-                total_summary=_render_summary(Point(contract.until, policy.total)),
+                summary=_list_summaries(series[place]) if series else [],
+                total_summary=_render_summary(contract.until, policy.total),
                 evidence=_render_evidence(policy),
             )
         )
@@ -198,18 +277,48 @@ def render_evaluation(row: EvaluationRow, series: list[PolicySeries]) -> Evaluat
     )
 
 
-def _render_summary(point: Point) -> Summary:
-    sums = point.sums
+def _list_summaries(series: PolicySeries) -> list[Summary]:
+    """The value of all decisions up to the end of each interval."""
+    ends = [(start + 1) * series.minutes * MICROSECONDS_PER_MINUTE for start in series.starts]
+    totals = zip(
+        accumulate(series.mass),
+        accumulate(series.weight),
+        accumulate(series.weighted_reward),
+        accumulate(series.squared_weighted_reward),
+        accumulate(series.positive),
+        strict=True,
+    )
+    return [_render_summary(end, IpsSums(*sums)) for end, sums in zip(ends, totals, strict=True)]
+
+
+def _render_summary(at: int, sums: IpsSums) -> Summary:
+    """IPS, Σ w r / n, of the decisions of a window that ends at a time."""
     return Summary(
-        time_stamp=format_date(point.at),
+        time_stamp=format_date(at),
         ips_estimator_numerator=sums.weighted_reward,
         ips_estimator_denominator=sums.mass,
         snips_estimator_denominator=sums.weight,
         non_zero_probability=sums.positive,
         sum_of_squares=sums.squared_weighted_reward,
         confidence_interval=half_width(sums),
-        average_reward=average_reward(sums),
+        average_reward=sums.weighted_reward / sums.mass if sums.mass > 0 else 0.0,
     )
+
+
+def half_width(sums: IpsSums) -> float:
+    """Half of the Gaussian 95 % interval of IPS, as the retired service computed it.
+
+    1.96 · √(((Σ(wr)² − (Σwr)²/n) / (n − 1)) / n), with n decisions; 0 with fewer than two.
+
+    >>> sums = IpsSums(196, 193.761, 2.2, 2.424, 68)
+    >>> round(half_width(sums), 8)
+    0.01552936
+    """
+    n = sums.mass
+    if n <= 1:
+        return 0.0
+    variance = (sums.squared_weighted_reward - sums.weighted_reward**2 / n) / (n - 1)
+    return QUANTILE * math.sqrt(max(variance, 0.0) / n)
 
 
 def _render_evidence(policy: PolicyOutcome) -> Evidence:

@@ -11,8 +11,7 @@ from starlette.types import Receive, Scope
 
 from windvane.service.api.errors import ApiError
 from windvane.service.api.requests import get_header, get_loop_name, parse_body, read_body
-from windvane.service.errors import EventIdError
-from windvane.service.invalid_values import describe_invalid_value
+from windvane.service.errors import EventIdError, describe_invalid_value
 from windvane.service.loops.rank_requests import check_event_id, parse_offer
 from windvane.service.loops.service import Service
 from windvane.service.schemas import (

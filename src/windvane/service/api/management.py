@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windvane.errors import SettingError
-from windvane.service.api.endpoint import Handler, Query
 from windvane.service.api.errors import ApiError, bad_request
+from windvane.service.api.openapi import Handler, Query
 from windvane.service.api.requests import (
     JSON_MEDIA_TYPE,
     WholeNumbers,
@@ -23,7 +23,7 @@ from windvane.service.api.requests import (
     read_whole_number,
 )
 from windvane.service.errors import LoopSettingsError
-from windvane.service.evaluations.policy_text import format_policy, read_policy, reset_policy
+from windvane.service.evaluations.compared_policies import format_policy, read_policy, reset_policy
 from windvane.service.loops.decision_pages import MAX_PAGE_DECISIONS, MAX_WAIT_SECONDS, StreamQuery
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import LOOP_NAME, LoopSettings

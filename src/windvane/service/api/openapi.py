@@ -1,14 +1,20 @@
-"""The OpenAPI 3.1 document: paths from the route table, schemas from the types that parse."""
+"""The rows of the route table, and the OpenAPI 3.1 document that follows from them."""
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
-from windvane.service.api.endpoint import Documentation, Endpoint, Media, Refusal
+from windvane.service.api.auth import Role
+from windvane.service.api.events import EventEndpoint
 from windvane.service.loops.settings import LOOP_NAME
 
+Handler = Callable[[Request], Awaitable[Response]]
 Json = dict[str, Any]
 ERROR: Json = {
     "type": "object",
@@ -28,7 +34,6 @@ ERRORS = {
     401: "A key is needed, or the key is not valid.",
     403: "The key has another role, or the operation is not offered.",
     404: "No loop, path or evaluation has this name.",
-    409: "An evaluation has this id already.",
     429: "The key, one event or one loop asks for too much; Retry-After says how long to wait.",
     500: "The service failed; its messages on stderr say why.",
     503: "The log cannot be read or written now, or the loops are not loaded yet.",
@@ -44,8 +49,66 @@ API_VERSION: Json = {
     "name": "api-version",
     "in": "query",
     "schema": {"type": "string"},
-    "description": "2022-09-01-preview, or any other version: all are answered alike.",
+    "description": "Any version: all are answered alike.",
 }
+
+
+class Media(NamedTuple):
+    """A body that is described by hand: its media type and its JSON schema."""
+
+    type: str
+    schema: dict[str, Any]
+
+
+class Query(NamedTuple):
+    """A parameter in the query of a request: its name and its JSON schema."""
+
+    name: str
+    schema: dict[str, Any]
+
+
+class Documentation(NamedTuple):
+    """How the OpenAPI document describes an endpoint; bodies are types that msgspec knows."""
+
+    summary: str
+    status: int = 200
+    response: Any = None
+    request: Any = None
+    queries: tuple[Query, ...] = ()
+
+
+class Refusal(NamedTuple):
+    """The OpenAPI description of an endpoint that always answers 403."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One method of one path: who answers, which key is needed, how it is counted and described.
+
+    `path` is in Starlette's syntax. That of a `per_loop` endpoint comes after the prefixes of
+    `routes.py`: for the default loop and for a named one, without a version and with each version.
+    """
+
+    method: str
+    path: str
+    handler: Handler | EventEndpoint
+    role: Role | None  # None: no key is needed
+    per_loop: bool = True
+    metric: str = "other"  # the label `operation` of the metrics
+    document: Documentation | Refusal | None = None  # None: not in the OpenAPI document
+    is_costly: bool = False  # whether only a few of these requests run at once
+
+    @cached_property
+    def event(self) -> EventEndpoint | None:
+        """The handler, if it is one of those of events."""
+        return self.handler if isinstance(self.handler, EventEndpoint) else None
+
+    def handle(self, request: Request) -> Awaitable[Response]:
+        """Call the handler, which is none of those of events."""
+        assert not isinstance(self.handler, EventEndpoint)
+        return self.handler(request)
 
 
 def build_document(
@@ -106,14 +169,8 @@ def _build_schemas(types: Sequence[Any]) -> tuple[tuple[Json, ...], Json]:
 def _collect_types(document: Documentation | Refusal) -> list[Any]:
     if isinstance(document, Refusal):
         return []
-    bodies = (*_list_types(document.response), document.request)
+    bodies = (document.response, document.request)
     return [body for body in bodies if body is not None and not isinstance(body, Media)]
-
-
-def _list_types(response: Any) -> tuple[Any, ...]:
-    """The types that a response may have."""
-    is_several = isinstance(response, tuple) and not isinstance(response, Media)
-    return response if is_several else (response,)
 
 
 def _describe(document: Documentation | Refusal) -> Json:
@@ -138,8 +195,7 @@ def _describe_body(body: Any) -> Json:
     if body is None:
         return {}
     if not isinstance(body, Media):
-        described, _ = _build_schemas(_list_types(body))
-        schema = described[0] if len(described) == 1 else {"anyOf": list(described)}
+        [schema], _ = _build_schemas([body])
         body = Media("application/json", schema)
     return {"content": {body.type: {"schema": body.schema}}}
 

@@ -1,22 +1,37 @@
-"""Limits on what one key may ask for: requests a second, and costly requests at once.
+"""Limits on what a client may ask for: requests a second, costly requests at once, header bytes.
 
 Without keys all clients share one allowance.
+
+uvicorn calls the application once it has all headers of a request. Until then nobody checks a key,
+so endless headers would take all memory, and silent clients all connections. `Connection` stands
+between the socket and uvicorn's protocol, as an asyncio protocol of its own, and uses nothing else
+of uvicorn. The application finds it in the scope of each request and says when it has the headers
+and when it has answered.
 """
 
 import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
 
-from windvane.service.api.errors import ApiError
+from starlette.types import Scope
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from windvane.service.api.errors import ApiError, bad_request
+from windvane.service.api.requests import BODY_IS_READ, MAX_BODY_BYTES, get_header
 
 BURST_SECONDS = 1.0  # of requests that a client may send at once after a pause
 # The default executor of a machine with one core has five threads: one stays free for the service.
 MAX_COSTLY_RUNNING = 4
 MAX_COSTLY_PER_KEY = 16  # that run or wait
 COSTLY_RETRY_SECONDS = 1
+HEADERS_TIMEOUT_SECONDS = 30.0  # from the first byte of a request until its headers are complete
+MAX_HEADER_BYTES = 1 << 16
+MAX_READ_BYTES = 1 << 18  # of one system call of uvloop, in which a body follows the headers
+CONNECTION = "connection"  # the name in the state of a scope
 
 
 class KeyLimitError(ApiError):
@@ -68,7 +83,8 @@ class CostlyRequests:
         self._running = asyncio.Semaphore(MAX_COSTLY_RUNNING)
         self._count_by_key: Counter[Hashable] = Counter()  # that run or wait
 
-    async def enter(self, key_id: Hashable) -> "Slot":
+    @asynccontextmanager
+    async def enter(self, key_id: Hashable) -> AsyncIterator[None]:
         """Wait until a costly request may run; refuse it if too many of its key run or wait."""
         if self._count_by_key[key_id] >= MAX_COSTLY_PER_KEY:
             message = (
@@ -77,33 +93,106 @@ class CostlyRequests:
             raise KeyLimitError("costly", message, COSTLY_RETRY_SECONDS)
         self._count_by_key[key_id] += 1
         try:
-            await self._running.acquire()
-        except BaseException:
-            self._forget(key_id)
-            raise
-        return Slot(self, key_id)
-
-    def leave(self, key_id: Hashable) -> None:
-        """Let the next request run."""
-        self._running.release()
-        self._forget(key_id)
-
-    def _forget(self, key_id: Hashable) -> None:
-        self._count_by_key[key_id] -= 1
-        if not self._count_by_key[key_id]:
-            del self._count_by_key[key_id]
+            async with self._running:
+                yield
+        finally:
+            self._count_by_key[key_id] -= 1
+            if not self._count_by_key[key_id]:
+                del self._count_by_key[key_id]
 
 
-class Slot:
-    """The place of one costly request among those that run."""
+class Connection(asyncio.Protocol):
+    """Passes bytes on to uvicorn; closes a connection with endless or slow headers."""
 
-    def __init__(self, requests: CostlyRequests, key_id: Hashable) -> None:
-        self._requests = requests
-        self._key_id = key_id
-        self._is_held = True
+    def __init__(self, app_state: dict[str, Any], **options: Any) -> None:
+        """Take the arguments that uvicorn gives its protocols."""
+        self._http = HttpToolsProtocol(app_state={**app_state, CONNECTION: self}, **options)
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_waiting = True  # for the headers of a request
+        self._begun_at = time.monotonic()  # inf: no byte of the next request has arrived
+        self._received_bytes = 0  # while it waits
+        self._max_bytes = MAX_HEADER_BYTES + MAX_READ_BYTES
 
-    def release(self) -> None:
-        """Give the place to the next request; a second call does nothing."""
-        if self._is_held:
-            self._is_held = False
-            self._requests.leave(self._key_id)
+    def take_request(self) -> int:
+        """Note that all headers of a request are there; returns how many bytes came with them."""
+        self._is_waiting = False
+        return self._received_bytes
+
+    def await_request(self, unread_bytes: int) -> None:
+        """Wait for the next request, after the rest of a body that nobody has read.
+
+        uvicorn closes a connection without bytes after its time to keep alive.
+        """
+        self._is_waiting = True
+        self._begun_at = math.inf
+        self._received_bytes = 0
+        self._max_bytes = MAX_HEADER_BYTES + MAX_READ_BYTES + unread_bytes
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+        self._http.connection_made(transport)
+        self._check_time()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_waiting:
+            if not self._received_bytes:
+                self._begun_at = min(self._begun_at, time.monotonic())
+            self._received_bytes += len(data)
+            if self._received_bytes > self._max_bytes:
+                self._close()
+                return
+        self._http.data_received(data)
+
+    def _check_time(self) -> None:
+        """Close the connection if its headers take too long, or look again later."""
+        now = time.monotonic()
+        begun_at = min(self._begun_at, now) if self._is_waiting else now
+        rest = begun_at + HEADERS_TIMEOUT_SECONDS - now
+        if rest <= 0:
+            self._close()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(rest, self._check_time)
+
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._http.connection_lost(exc)
+
+    def eof_received(self) -> None:
+        self._http.eof_received()
+
+    def pause_writing(self) -> None:
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._http.resume_writing()
+
+
+def find_connection(scope: Scope) -> Connection | None:
+    """The connection of a request; None if another server than uvicorn calls the application."""
+    connection: Connection | None = scope.get("state", {}).get(CONNECTION)
+    return connection
+
+
+def check_headers(scope: Scope, received_bytes: int) -> None:
+    """Refuse a request with too many bytes of headers; `received_bytes` may include its body."""
+    if received_bytes > MAX_HEADER_BYTES:
+        size = len(scope["raw_path"]) + len(scope["query_string"])
+        size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])  # ": ", "\r\n"
+        if size > MAX_HEADER_BYTES:
+            message = f"the headers must have at most {MAX_HEADER_BYTES} bytes"
+            raise bad_request("BadRequest", message)
+
+
+def count_unread_bytes(scope: Scope) -> int:
+    """How many bytes of the body of an answered request may still come."""
+    if BODY_IS_READ in scope:
+        return 0
+    if get_header(scope, b"transfer-encoding") is not None:
+        return MAX_BODY_BYTES
+    return int(get_header(scope, b"content-length") or 0)  # the parser has checked it

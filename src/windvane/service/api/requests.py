@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from windvane.service.api.errors import ApiError, bad_request
-from windvane.service.invalid_values import describe_invalid_value
+from windvane.service.errors import describe_invalid_value
 from windvane.service.loops.service import Service
 
 JSON_MEDIA_TYPE = "application/json; charset=utf-8"

@@ -14,8 +14,9 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 
 from windvane.service.api import dashboard, evaluations, events, health, management, openapi
-from windvane.service.api.endpoint import Documentation, Endpoint, Media, Refusal, Role
-from windvane.service.api.evaluation_schemas import ApplyRequest, Evaluation, EvaluationRequest
+from windvane.service.api.auth import Role
+from windvane.service.api.evaluations import ApplyRequest, Evaluation, EvaluationRequest
+from windvane.service.api.openapi import Documentation, Endpoint, Media, Refusal
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import (
     DecisionPage,

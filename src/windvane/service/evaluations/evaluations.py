@@ -4,6 +4,12 @@ An evaluation is a row of the log from the moment it is asked for, with the stat
 evaluation runs at a time, the oldest first, in a process of its own. A service that is killed and
 started again finds the row and starts the evaluation again. If servers share the log, the leader
 evaluates; if it is lost, the next leader starts the evaluation again.
+
+Auto-optimisation evaluates other settings of a loop at a frequency, over the last two weeks. One of
+them replaces the settings of the loop only if the confidence sequence of its gain over what was
+logged lies above 0. Run k with m policies has the level α_k/m with α_k = 6α/(π²k²), and Σ α_k = α:
+over all runs, a candidate that is not better is applied with a chance of at most α. Every run is an
+evaluation of the type Auto, with its evidence.
 """
 
 import asyncio
@@ -12,11 +18,19 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import msgspec
 
+from windvane.beliefs.bank.settings import parse_seconds
 from windvane.errors import StoreError, WindvaneError
-from windvane.service.errors import EvaluationError
+from windvane.service.clock import (
+    MICROSECONDS_PER_DAY,
+    MICROSECONDS_PER_SECOND,
+    format_date,
+    parse_date,
+)
+from windvane.service.errors import EvaluationError, ServiceError
 from windvane.service.evaluations.records import (
     CONFIDENCE,
     FAILURE,
@@ -37,7 +51,6 @@ from windvane.service.evaluations.records import (
 )
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import WRITE_TIMEOUT_SECONDS, Service
-from windvane.service.processes import build_command, build_environment
 from windvane.service.store.decision_queries import count_decisions
 from windvane.service.store.evaluations import (
     AUTO,
@@ -52,14 +65,17 @@ from windvane.service.store.evaluations import (
     split_result,
 )
 from windvane.service.store.rows import EvaluationRow
-from windvane.service.store.writer.writer_protocol import MessageSplitter
+from windvane.service.store.writer.writer_protocol import (
+    MessageSplitter,
+    build_command,
+    build_environment,
+)
 
 SUCCEEDED, FAILED, TIMEOUT, CANCELED = "Succeeded", "Failed", "Timeout", "Canceled"
 APPLIED, RETAINED = "OptimalPolicyApplied", "OnlinePolicyRetained"
 TIME_LIMIT_SECONDS = 6 * 3600.0  # of one evaluation
 SHARED_INTERVAL_SECONDS = 1.0  # pause between two looks at what other servers did
 RETRY_SECONDS = 5.0  # after the log could not be read or written
-MAX_ID_LENGTH = 256
 BY_AUTO_OPTIMISATION = "auto-optimise"  # author of a change of settings
 EVALUATION_CODE = "from windvane.service.evaluations.worker import main; main()"
 READ_BYTES = 1 << 16
@@ -71,6 +87,8 @@ ONE_THREAD = {  # so that an evaluation takes one core and no more
     "POLARS_MAX_THREADS": "1",
 }
 logger = logging.getLogger("windvane.service")
+CHECK_INTERVAL_SECONDS = 60.0  # pause between two looks for loops that are due
+EVALUATED_DAYS = 14
 
 
 class JobResult(NamedTuple):
@@ -141,13 +159,11 @@ class Evaluations:
         return self.progress if is_running else None
 
     async def create(
-        self, loop_name: str, key: str, contract: EvaluationContract, type_: str
+        self, loop_name: str, contract: EvaluationContract, type_: str
     ) -> EvaluationRow:
         """Ask for an evaluation; it starts when those before it have ended."""
+        key = str(uuid4())
         loop = await self._service.get_loop(loop_name)
-        if not 0 < len(key) <= MAX_ID_LENGTH or "\0" in key:
-            message = f"the id must have 1 to {MAX_ID_LENGTH} characters, none of them NUL"
-            raise EvaluationError("contract", message)
         check_contract(contract)
         await asyncio.to_thread(check_policies, contract, loop)
         await asyncio.to_thread(self._check_size, loop, contract)
@@ -160,8 +176,6 @@ class Evaluations:
             self._service.clock.now_us(),
         )
         done = await self._service.write(put, timeout=WRITE_TIMEOUT_SECONDS)
-        if done == "exists":
-            raise EvaluationError("exists", f"there is an evaluation with the id {key[:80]!r}")
         if done == "full":
             raise EvaluationError("full", "the loop has too many evaluations: delete some")
         self._has_work.set()
@@ -367,3 +381,44 @@ def describe_evidence(outcome: EvaluationOutcome) -> str:
         f"none of {count} candidates earns more than the loop did with {CONFIDENCE}, over "
         f"{outcome.rows} decisions"
     )
+
+
+async def run_auto_optimization(service: Service, evaluations: Evaluations) -> None:
+    """Ask for an evaluation of every loop that is due, until cancelled."""
+    while True:
+        for loop in list(service.loops.values()):
+            if not (service.is_leader and loop.settings.is_auto_optimization_enabled):
+                continue
+            try:
+                await optimize_if_due(service, evaluations, loop)
+            except (StoreError, TimeoutError):
+                continue  # the log fails; the next look comes soon
+            except ServiceError as reason:
+                logger.warning("loop %s cannot be optimised: %s", loop.name, reason)
+        await asyncio.sleep(CHECK_INTERVAL_SECONDS)
+
+
+async def optimize_if_due(service: Service, evaluations: Evaluations, loop: Loop) -> bool:
+    """Ask for an evaluation of a loop if it is due; returns whether it was."""
+    now = service.clock.now_us()
+    settings = loop.settings
+    if now < parse_date(settings.auto_optimization_start_date):
+        return False
+    rows = await evaluations.list_rows(loop.name, AUTO)
+    every = parse_seconds(settings.auto_optimization_frequency) * MICROSECONDS_PER_SECOND
+    if rows and (rows[0].status == RUNNING or now < rows[0].created + every):
+        return False
+    contract = EvaluationContract(
+        name=f"auto-optimisation of {format_date(now)}",
+        since=now - EVALUATED_DAYS * MICROSECONDS_PER_DAY,
+        until=now,
+        optimizes=True,
+        run=1 + (decode_contract(rows[0].contract).run if rows else 0),
+    )
+    try:
+        await evaluations.create(loop.name, contract, AUTO)
+    except EvaluationError as reason:
+        if reason.reason != "no logs":
+            raise
+        return False
+    return True

@@ -31,7 +31,7 @@ class CustomPolicy(msgspec.Struct, frozen=True):
 
 
 class EvaluationContract(msgspec.Struct, frozen=True, kw_only=True):
-    """Which decisions and which policies are to be evaluated, or whose features are measured."""
+    """Which decisions and which policies are to be evaluated."""
 
     name: str
     since: int  # microseconds since 1970

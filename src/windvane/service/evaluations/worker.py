@@ -25,6 +25,7 @@ from windvane.service.evaluations.records import (
     OUTCOME,
     PROGRESS,
     SERIES,
+    ChartSeries,
     EvaluationOutcome,
     IpsSums,
     Job,
@@ -33,7 +34,6 @@ from windvane.service.evaluations.records import (
     decode_job,
     encode,
 )
-from windvane.service.evaluations.time_series import choose_step, make_chart_series
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.log import LogReader
 from windvane.service.store.logged_decisions import LoggedDecisions
@@ -43,6 +43,14 @@ MAX_POINTS = 50_000  # of the time series of all policies
 LOWEST_PRIORITY = 19
 STDIN = 0
 READ_BYTES = 1 << 16
+MAX_STEPS = 60  # and one more if the first step begins before the first decision
+MIN_STEPS = 6
+DECISIONS_PER_STEP = 50  # on average, or more
+MINUTES_PER_DAY = 1440
+STEP_MINUTES = (
+    *(5, 10, 15, 30, 60, 120, 180, 360, 720),
+    *(days * MINUTES_PER_DAY for days in (1, 2, 7, 14, 28, 91, 364)),
+)
 Send = Callable[[bytes, bytes], None]
 
 
@@ -221,4 +229,30 @@ def _make_columns(series: ValueSeries, step_minutes: int) -> PolicySeries:
         [point.squared_weighted_reward for point in points],
         [point.positive for point in points],
         make_chart_series(series, step_minutes),
+    )
+
+
+def choose_step(series: ValueSeries) -> int:
+    """Choose a round length of a step, in minutes: few steps if there are few decisions."""
+    size = min(max(int(series.sums.rows.sum()) // DECISIONS_PER_STEP, MIN_STEPS), MAX_STEPS)
+    span = int(series.starts[-1] - series.starts[0]) * series.minutes
+    usable = [minutes for minutes in STEP_MINUTES if minutes % series.minutes == 0]
+    longest = usable[-1]
+    needed = -(-span // (size * longest)) * longest  # a multiple of the longest that is enough
+    return next((minutes for minutes in usable if span <= size * minutes), needed)
+
+
+def make_chart_series(series: ValueSeries, minutes: int) -> ChartSeries:
+    """The value in each step of so many minutes, with its standard error.
+
+    The size of a step is (Σw)²/Σw², the number of decisions of the policy's own that tell as much.
+    """
+    coarse = series.coarsen(minutes)
+    points = coarse.roll(minutes)
+    return ChartSeries(
+        minutes=minutes,
+        starts=coarse.starts.tolist(),
+        value=[each.value for each in points],
+        error=[each.error for each in points],
+        size=coarse.sums.effective_rows.tolist(),
     )

@@ -1,21 +1,29 @@
 """Background tasks of the service.
 
 They close decisions, store snapshots, delete old decisions, give their space back, and compare
-service time with the wall clock.
+service time with the wall clock. If servers share the log, they also send heartbeats and read what
+others wrote.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Container
+from collections.abc import Awaitable, Callable, Container
 
 from windvane.errors import StoreError
 from windvane.service.clock import MICROSECONDS_PER_DAY
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.service import Service
+from windvane.service.loops.service import WRITE_TIMEOUT_SECONDS, Service
 from windvane.service.store.writer.decision_operations import Expire
+from windvane.service.store.writer.log_news import LogNews
 from windvane.service.store.writer.loop_operations import ReclaimSpace
-from windvane.service.store.writer.server_operations import PutClock, StepClock
+from windvane.service.store.writer.server_operations import (
+    Heartbeat,
+    Leave,
+    PutClock,
+    ReturnRounds,
+    StepClock,
+)
 
 SWEEP_INTERVAL_SECONDS = 0.5  # pause between two searches for decisions whose wait is over
 RETENTION_INTERVAL_SECONDS = 3600.0  # pause between two searches for old decisions
@@ -24,6 +32,8 @@ CLOCK_INTERVAL_SECONDS = 1.0  # pause between two comparisons with the wall cloc
 STORE_CLOCK_EVERY_COMPARISONS = 60  # service time is stored once for so many comparisons
 
 logger = logging.getLogger("windvane.service")
+HEARTBEAT_INTERVAL_SECONDS = 1.5
+FOLLOW_INTERVAL_SECONDS = 0.5  # pause between two reads of the positions
 
 
 async def run_sweeps(service: Service) -> None:
@@ -167,3 +177,58 @@ async def compare_clocks(service: Service) -> None:
 async def store_clock(service: Service) -> None:
     """Store service time, so that the next start knows it even if nothing else was written."""
     await service.write(PutClock(service.clock.now_us()))
+
+
+async def run_heartbeats(service: Service) -> None:
+    """Send heartbeats until cancelled; without other servers there are none."""
+    await _repeat(service, send_heartbeat, HEARTBEAT_INTERVAL_SECONDS)
+
+
+async def run_following(service: Service) -> None:
+    """Read what other servers have written until cancelled."""
+    await _repeat(service, follow_log, FOLLOW_INTERVAL_SECONDS)
+
+
+async def _repeat(
+    service: Service, work: Callable[[Service], Awaitable[None]], interval_seconds: float
+) -> None:
+    """Do something again and again; if the log fails, it is tried again."""
+    while service.sharing is not None:
+        with contextlib.suppress(StoreError, TimeoutError):
+            await work(service)
+        await asyncio.sleep(interval_seconds)
+
+
+async def send_heartbeat(service: Service) -> None:
+    """Tell the other servers that this one is alive, and find out who leads."""
+    sharing = service.sharing
+    if sharing is None:
+        return
+    settled_until = service.withdrawals.bound_expiry(service.clock.now_us())
+    sent_at = sharing.read_seconds()
+    beat = Heartbeat(sharing.server_id, sharing.server_name, settled_until)
+    result = await service.write(beat, timeout=WRITE_TIMEOUT_SECONDS)
+    sharing.note_heartbeat(sent_at, result)
+
+
+async def leave(service: Service) -> None:
+    """Give the rounds that are left back, and let another server lead."""
+    if service.sharing is None:
+        return
+    for loop in service.loops.values():
+        for block in loop.rounds.drain() if loop.rounds is not None else ():
+            await service.write(ReturnRounds(loop.id, *block))
+    await service.write(Leave(service.sharing.server_id))
+
+
+async def follow_log(service: Service) -> None:
+    """Read how far the log has got, and what this server lacks of it."""
+    positions = await asyncio.to_thread(service.store.read_positions)
+    known = {loop.id for loop in service.loops.values()}
+    for loop_id in positions.keys() & known:
+        position = positions[loop_id]
+        service.take_news(LogNews(loop_id, position.lesson, position.change))
+    if positions.keys() - known:
+        for row in await asyncio.to_thread(service.store.list_loops):
+            if not service.has_loop(row.name):
+                await service.get_loop(row.name)

@@ -39,8 +39,7 @@ from windvane.service.loops.settings import LOOP_NAME, LoopSettings, check_loop_
 from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.schemas import RankOptions
 from windvane.service.sharing.fold import FORGET, restore_if_outdated, teach
-from windvane.service.sharing.rounds import RoundSupply
-from windvane.service.sharing.servers import LogSharing
+from windvane.service.sharing.servers import LogSharing, RoundSupply
 from windvane.service.store.log import LogReader
 from windvane.service.store.rows import DecisionRow, LoopRow
 from windvane.service.store.writer.decision_operations import Activate, PutDecision

@@ -22,10 +22,13 @@ from windvane.beliefs.bank.settings import (
 )
 from windvane.errors import SettingError
 from windvane.features import ALL_CROSSINGS
-from windvane.service.clock import MICROSECONDS_PER_SECOND
-from windvane.service.dates import parse_date
-from windvane.service.errors import LoopNameError, LoopSettingsError
-from windvane.service.invalid_values import describe_invalid_value, find_invalid_place
+from windvane.service.clock import MICROSECONDS_PER_SECOND, parse_date
+from windvane.service.errors import (
+    LoopNameError,
+    LoopSettingsError,
+    describe_invalid_value,
+    find_invalid_place,
+)
 
 # Imported late, because the command line reads the settings without it: NumPy takes long to load.
 if TYPE_CHECKING:

@@ -29,15 +29,15 @@ first. A sees that 18 names 17, reads 17 and 18 from the log, and learns both in
 **Decisions need no agreement.** The random numbers of a decision follow from the seed and its
 round, so two decisions must never share a round. A server takes blocks of rounds from the log, 16
 at first and up to 1024, and asks for the next block before the present one is used up
-(`rounds.py`). It decides by the belief that it has, which may lack the lessons of the last
+(`servers.py`). It decides by the belief that it has, which may lack the lessons of the last
 milliseconds. The log keeps the probabilities of each decision, so estimates and evaluations are
 exact whatever the belief was. If two servers get the same event id, the database says who was
 first, and both give that answer.
 
 **Catching up.** After a commit, the writer notifies the other servers how far the loop has got
 (PostgreSQL's NOTIFY), and they read what they lack. Notifications may be lost, so every server also
-reads the positions of all loops twice a second (`tasks.py`). New loops and changes of settings
-arrive in the same two ways.
+reads the positions of all loops twice a second (`loops/maintenance.py`). New loops and changes of
+settings arrive in the same two ways.
 
 **The leader.** Some work is done once for all: closing decisions whose wait is over, storing
 snapshots, deleting old decisions, evaluating. A lease in the log says who does it. Every server

@@ -17,8 +17,7 @@ from windvane.service.clock import ServiceClock
 from windvane.service.loops.learner_model import LearnerModel, Moment
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.loops.work_queue import WorkQueue
-from windvane.service.sharing.rounds import RoundSupply
-from windvane.service.sharing.servers import LessonLags
+from windvane.service.sharing.servers import LessonLags, RoundSupply
 from windvane.service.sharing.snapshots import (
     encode_snapshot,
     list_changes_before,

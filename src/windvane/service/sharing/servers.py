@@ -4,22 +4,36 @@ Every server folds the same lessons in the same order, so all of them come to th
 news of the log say when to read it; the positions of the log are read again and again, in case
 that news are lost. One server, the leader, does what is done once for all: it closes decisions,
 stores snapshots, deletes old decisions and evaluates.
+
+The random numbers of a decision follow from its round, so no two decisions may have the same one.
+Each server takes blocks of rounds from the log. It asks for the next block before the present one
+is used up, so that a decision hardly ever waits for it.
 """
 
+import asyncio
 import math
 import os
 import socket
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from uuid import uuid4
 
 from windvane.service.store.rows import Lesson
-from windvane.service.store.writer.server_operations import LEASE_SECONDS, HeartbeatResult
+from windvane.service.store.writer.server_operations import (
+    LEASE_SECONDS,
+    HeartbeatResult,
+    RoundRange,
+)
 
 MICROSECONDS = 1e-6  # in seconds
 LAG_SECONDS_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+FIRST_BLOCK_ROUNDS = 16  # a loop with little traffic leaves few rounds unused
+MAX_BLOCK_ROUNDS = 1024
+ROUNDS_LEFT_SHARE = 0.5  # of a block, at which the next one is asked for
+TakeBlock = Callable[[int], Awaitable[RoundRange]]  # takes so many rounds from the log
 
 
 class LessonLags:
@@ -78,3 +92,52 @@ class LogSharing:
         self._leads_until = sent_at + LEASE_SECONDS if result.is_leader else 0.0
         self.settled_until = result.settled_until
         self.server_count = result.server_count
+
+
+class RoundSupply:
+    """Gives out rounds, in ascending order, in the thread of the event loop."""
+
+    def __init__(self, take_block: TakeBlock) -> None:
+        self._take_block = take_block
+        self._blocks: deque[RoundRange] = deque()
+        self._next_count = FIRST_BLOCK_ROUNDS
+        self._taking: asyncio.Task[None] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many rounds are left."""
+        return sum(block.stop - block.start for block in self._blocks)
+
+    async def take(self) -> int:
+        """The next round; waits for a block if there is none."""
+        while not self._blocks:
+            await asyncio.shield(self._start_taking())
+        block = self._blocks.popleft()
+        if block.start + 1 < block.stop:
+            self._blocks.appendleft(RoundRange(block.start + 1, block.stop))
+        if self.count < ROUNDS_LEFT_SHARE * self._next_count / 2:
+            self._start_taking()
+        return block.start
+
+    def drain(self) -> list[RoundRange]:
+        """Take all rounds that are left, the last ones first."""
+        blocks = [*reversed(self._blocks)]
+        self._blocks.clear()
+        return blocks
+
+    def _start_taking(self) -> "asyncio.Task[None]":
+        if self._taking is None or self._taking.done():
+            self._taking = asyncio.create_task(self._take())
+            self._taking.add_done_callback(_ignore_failure)
+        return self._taking
+
+    async def _take(self) -> None:
+        block = await self._take_block(self._next_count)
+        self._blocks.append(block)
+        self._next_count = min(2 * self._next_count, MAX_BLOCK_ROUNDS)
+
+
+def _ignore_failure(task: "asyncio.Task[None]") -> None:
+    """Mark a failure as seen: a decision that waits for the block gets the failure too."""
+    if not task.cancelled():
+        task.exception()

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
 from windvane.errors import StoreError
-from windvane.service.processes import build_command, build_environment
 from windvane.service.store.database import resolve_url
 from windvane.service.store.writer.group_commit import (
     MAX_WAITING_OPERATIONS,
@@ -25,6 +24,8 @@ from windvane.service.store.writer.writer_protocol import (
     MessageSplitter,
     WriteReply,
     add_size,
+    build_command,
+    build_environment,
     decode_message,
     decode_result,
     decode_start,

@@ -6,12 +6,16 @@ and the writer replies to each after the commit, in the order of the log. If sev
 the log, it also sends the news of the log.
 """
 
+import os
 import struct
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import msgspec
 
+import windvane
 from windvane.service.store.evaluations import (
     DeleteEvaluation,
     EndEvaluation,
@@ -154,3 +158,15 @@ class MessageSplitter:
         self._pieces = [rest] if rest else []
         self._size = len(rest)
         self._needed = needed
+
+
+def build_command(code: str, *arguments: str) -> list[str]:
+    """The command line that runs code in a child Python, which ignores the working directory."""
+    return [sys.executable, "-P", "-c", code, *arguments]
+
+
+def build_environment() -> dict[str, str]:
+    """This process's environment, with this package first on PYTHONPATH."""
+    root = str(Path(windvane.__file__).parents[1])
+    paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    return os.environ | {"PYTHONPATH": paths}
