@@ -51,7 +51,7 @@ class Strict(msgspec.Struct, forbid_unknown_fields=True):
         ),
         (
             EvaluationRequest,
-            '{"name": "a", "startTime": "", "endTime": "", "policies": [], "enableOfflineExperimentation": 1}',
+            '{"name": "a", "enableOfflineExperimentation": 1}',
             "enableOfflineExperimentation must be true or false, got an integer",
         ),
         (Strict, '{"nome": "a"}', "nome is not a known name"),

@@ -25,7 +25,7 @@ RUN = """
 import os, signal, socket, sys
 
 from windvane.service.loops.learner_model import compile_kernels
-from windvane.service.server import Address, ServeOptions, serve
+from windvane.service.server import Address, serve
 
 compile_kernels()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the dead
@@ -45,7 +45,7 @@ while True:
         listening = socket.socket(fileno=ports[0])
         address = Address(*listening.getsockname())
         try:
-            serve(ServeOptions(where, address), listening)
+            serve(where, address, listening=listening)
         except Exception as error:
             print(error, file=sys.stderr, flush=True)
             os._exit(1)

@@ -324,20 +324,13 @@ def serve(
     _use_one_thread()
     with needs_extra("serve"):
         from windvane.service import server
+        from windvane.service.app import EdgeOptions
 
         address = server.Address(host, port, certificate, key)
         where = locate(data, database)
         server.check_keys(where, address)
-        server.serve(
-            server.ServeOptions(
-                where,
-                address,
-                believe_clock,
-                tuple(trusted_proxy or ()),
-                requests_per_second,
-                drain_seconds,
-            )
-        )
+        edge = EdgeOptions(trusted_proxy or (), requests_per_second)
+        server.serve(where, address, edge, believe_clock, drain_seconds)
 
 
 @loop_commands.command("create", context_settings=LOOP_CONTEXT)

@@ -20,7 +20,7 @@ from windvane.errors import SettingError
 from windvane.service.api.application import Application
 from windvane.service.api.auth import is_valid
 from windvane.service.api.request_limits import Connection
-from windvane.service.app import EdgeOptions, create_app
+from windvane.service.app import DEFAULT_EDGE, EdgeOptions, create_app
 from windvane.service.clock import ServiceClock
 from windvane.service.json_logging import log_to_stderr
 from windvane.service.store.database import may_have_log, resolve_url
@@ -52,17 +52,6 @@ class Address(NamedTuple):
         """The URL of the service at a port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.certificate else 'http'}://{host}:{port}"
-
-
-class ServeOptions(NamedTuple):
-    """What `windvane serve` was asked for."""
-
-    where: str  # a data directory or the URL of a database
-    address: Address
-    believes_wall_clock: bool = False
-    trusted_proxies: tuple[str, ...] = ()
-    requests_per_second: float | None = None  # of each key; None: without a limit
-    drain_seconds: float = 0.0  # after SIGTERM, for a load balancer to notice
 
 
 class Server(uvicorn.Server):
@@ -160,25 +149,28 @@ def listen(address: Address) -> socket.socket:
         raise SettingError(f"{message} ({cause})") from None
 
 
-def serve(options: ServeOptions, listening: socket.socket | None = None) -> None:
+def serve(
+    where: str,
+    address: Address,
+    edge: EdgeOptions = DEFAULT_EDGE,
+    believes_wall_clock: bool = False,
+    drain_seconds: float = 0.0,
+    listening: socket.socket | None = None,
+) -> None:
     """Do what `windvane serve` does once its flags are checked, until SIGTERM or Ctrl-C.
 
-    `listening` is a socket that listens already.
+    `where` is a data directory or the URL of a database. `listening` is a socket that listens
+    already.
     """
-    edge = EdgeOptions(
-        options.trusted_proxies,
-        options.requests_per_second,
-        answers_while_loading=True,
-        tracing=open_tracing(),
-    )
-    app = create_app(options.where, believes_wall_clock=options.believes_wall_clock, edge=edge)
+    edge = edge._replace(answers_while_loading=True, tracing=open_tracing())
+    app = create_app(where, believes_wall_clock=believes_wall_clock, edge=edge)
     messages = log_to_stderr()
 
     def announce(url: str) -> None:
         messages.write(f"windvane: serving on {url}")
 
     try:
-        run(app, options.address, announce, None, listening, options.drain_seconds)
+        run(app, address, announce, None, listening, drain_seconds)
         messages.write("windvane: stopped")
     finally:
         messages.flush()

@@ -113,7 +113,7 @@ def check_restores(store: Store, loop: Loop) -> None:
     assert folded.lessons_since_snapshot > restored.lessons_since_snapshot
     assert restored.damage is None
     assert read_bits(restored) == read_bits(folded) == read_bits(loop)
-    assert restored.model.round == folded.model.round == loop.model.round
+    assert restored.model.learner.round == folded.model.learner.round == loop.model.learner.round
 
 
 def test_a_snapshot_and_the_later_lessons_have_the_bits_of_all_lessons(store: Store) -> None:
@@ -261,7 +261,7 @@ def test_a_row_with_too_many_crossings_is_refused(store: Store) -> None:
     request = RankRequest(context_features=[many], actions=[Action("a", [many])])
     with pytest.raises(RankRequestError, match="at most 65536 crossings, got"):
         loop.decide(request, OfferedActions(request.actions))
-    assert loop.model.round == 0
+    assert loop.model.learner.round == 0
 
 
 def test_lessons_are_long_by_their_entries(store: Store) -> None:

@@ -50,7 +50,7 @@ def naive_estimate(rewards: Floats, weights: Floats, low: float, high: float) ->
     size = total**2 / squares
     variance += ((value - low) ** 2 + (high - value) ** 2) / size**2
     error = min(sqrt(variance), (high - low) / 2)
-    return MeanReward(value, error, sum(w * y for y, w in pairs) / len(pairs), len(pairs))
+    return MeanReward(value, error, len(pairs))
 
 
 def test_estimate_agrees_with_the_formula() -> None:

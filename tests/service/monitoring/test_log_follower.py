@@ -84,8 +84,8 @@ def test_follower_dashboard_and_report_agree_with_the_played_loop(tmp_path: Path
         learning = dashboard.learning
         assert learning.mean.value == pytest.approx(total / 60)
         assert learning.mean.count == dashboard.forgetting.learned == 60
-        plain = float(decisions.reward @ decisions.baseline) / 60
-        assert learning.baseline.plain == pytest.approx(plain)
+        weighted = float(decisions.reward @ decisions.baseline) / decisions.baseline.sum()
+        assert learning.baseline.value == pytest.approx(weighted)
         assert dashboard.chosen.explored == pytest.approx(explored / 60)
         totals = {share.name: share.total for share in dashboard.chosen.shares}
         assert totals == Counter(chosen)

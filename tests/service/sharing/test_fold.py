@@ -138,17 +138,17 @@ def test_a_log_that_cannot_be_read_leaves_the_loop_as_it_was(
         row = store.find_loop("home")
         assert row is not None
         loop = Loop(row, store)
-        loop.model.round = 500
+        loop.model.learner.round = 500
         belief, last_lesson = read_bits(loop), loop.last_lesson
         loop.must_restore = True
         with monkeypatch.context() as patch:
             patch.setattr(store, failing, fail)
             with pytest.raises(StoreError):
                 loop.restore()
-        assert loop.model.round == 500
+        assert loop.model.learner.round == 500
         assert read_bits(loop) == belief
         assert (loop.last_lesson, loop.must_restore) == (last_lesson, True)
         loop.restore()
-        assert loop.model.round == 500
+        assert loop.model.learner.round == 500
         assert read_bits(loop) == belief
         assert not loop.must_restore

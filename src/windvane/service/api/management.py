@@ -59,7 +59,7 @@ class NewLoop(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NewLoopBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A loop to create; its settings are not checked yet, because defaults depend on them."""
+    """A loop to create; its settings are checked later, so that the error names the setting."""
 
     name: LoopName
     settings: dict[str, object] = {}

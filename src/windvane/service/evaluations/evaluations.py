@@ -210,20 +210,14 @@ class Evaluations:
         """Read the time series of an evaluation, in the order of its policies."""
         if row.outcome is None or row.status == RUNNING:
             return []
-        return await asyncio.to_thread(self._read_series, row.id)
-
-    def _read_series(self, id_: int) -> list[PolicySeries]:
-        blob = read_result(self._service.store, id_)
-        return decode_series(blob) if blob else []
+        blob = await asyncio.to_thread(read_result, self._service.store, row.id)
+        return await asyncio.to_thread(decode_series, blob) if blob else []
 
     async def delete(self, row: EvaluationRow) -> None:
         """Delete an evaluation; one that runs is ended."""
         await self._service.write(DeleteEvaluation(row.id), timeout=WRITE_TIMEOUT_SECONDS)
         if row.status == RUNNING:
-            self._count(CANCELED)
-        self._stop(row)
-
-    def _stop(self, row: EvaluationRow) -> None:
+            self.ended_counts[CANCELED] += 1
         if self._running is not None and self._running[0] == row.id:
             self._running[1].cancel()
 
@@ -344,11 +338,8 @@ class Evaluations:
         end = EndEvaluation(row.id, status, text, self._service.clock.now_us())
         has_ended = await self._service.write(end)
         if has_ended:
-            self._count(status)
+            self.ended_counts[status] += 1
         return has_ended
-
-    def _count(self, status: str) -> None:
-        self.ended_counts[status] += 1
 
 
 def check_policies(contract: EvaluationContract, loop: Loop) -> None:

@@ -9,9 +9,8 @@ the log meanwhile, because a service would not learn what another process writes
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -180,17 +179,10 @@ class LogImporter:
 
     def _write(self, batch: LogBatch, decisions: list[tuple[DecisionRow, int]]) -> None:
         """Write decisions with their rewards, and wait until they are on disk."""
-        for put, reward in self._submit(batch, decisions):
-            self._imported += put.result().is_new
-            self._known += not put.result().is_new
-            reward.result()
-
-    def _submit(
-        self, batch: LogBatch, decisions: list[tuple[DecisionRow, int]]
-    ) -> Iterator[tuple[Future[Any], Future[Any]]]:
-        puts = [self._store.submit(PutDecision(each, self._terms)) for each, _ in decisions]
+        submit = self._store.submit
+        puts = [submit(PutDecision(decision, self._terms)) for decision, _ in decisions]
         rewards = [
-            self._store.submit(
+            submit(
                 PutReward(
                     self._loop,
                     decision.event_id,
@@ -202,7 +194,10 @@ class LogImporter:
             )
             for decision, row in decisions
         ]
-        return zip(puts, rewards, strict=True)
+        for put, reward in zip(puts, rewards, strict=True):
+            self._imported += put.result().is_new
+            self._known += not put.result().is_new
+            reward.result()
 
 
 def _name_event(batch: LogBatch, row: int) -> str:

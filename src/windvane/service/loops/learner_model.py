@@ -78,7 +78,7 @@ class LearnerModel:
     """What a loop has learned: a learner without a log of its own."""
 
     def __init__(self, settings: LoopSettings, learner: Learner | None = None) -> None:
-        self._settings = settings
+        self.settings = settings  # that the model follows
         self.learner = learner or settings.build_learner()
         self._has_plain_sides = is_plain(self.learner.parsed_crossings, self.learner.array_size)
 
@@ -86,29 +86,6 @@ class LearnerModel:
     def load(cls, settings: LoopSettings, saved: bytes) -> "LearnerModel":
         """Load a saved model."""
         return cls(settings, Learner.load(io.BytesIO(saved)))
-
-    @property
-    def settings(self) -> LoopSettings:
-        """The settings that the model follows."""
-        return self._settings
-
-    @property
-    def round(self) -> int:
-        """The round of the next decision."""
-        return self.learner.round
-
-    @round.setter
-    def round(self, value: int) -> None:
-        self.learner.round = value
-
-    @property
-    def key(self) -> int:
-        """The key of the random numbers."""
-        return self.learner.key
-
-    @key.setter
-    def key(self, value: int) -> None:
-        self.learner.key = value
 
     @property
     def observation_count(self) -> int:
@@ -125,9 +102,6 @@ class LearnerModel:
         """About how many bytes a snapshot has."""
         bank = self.learner.bank
         return BYTES_PER_NUMBER * (1 + 2 * len(bank.rules.half_lives)) * bank.weight_count
-
-    def __repr__(self) -> str:
-        return repr(self.learner)
 
     def clock_of(self, moment: Moment) -> float:
         """The time of a decision on the clock of the half-life: rounds or seconds."""
@@ -256,13 +230,11 @@ class LearnerModel:
 
         `newest` is the newest decision that was learned.
         """
-        learner = settings.build_learner()
+        model = self.renew(settings)
+        learner = model.learner
         if repr(learner) == repr(self.learner):
-            self._settings = settings
+            self.settings = settings
             return self
-        model = LearnerModel(settings, learner)
-        model.key = self.key
-        model.round = self.round
         if self.observation_count:
             same_clock = learner.ages_in_rounds == self.learner.ages_in_rounds
             transfer_beliefs(self.learner.bank, learner.bank, model.clock_of(newest), same_clock)
@@ -271,8 +243,8 @@ class LearnerModel:
     def renew(self, settings: LoopSettings) -> "LearnerModel":
         """A model of these settings that has learned nothing, with this round and key."""
         model = LearnerModel(settings)
-        model.key = self.key
-        model.round = self.round
+        model.learner.key = self.learner.key
+        model.learner.round = self.learner.round
         return model
 
     def is_long_lesson(self, features: Sequence[bytes]) -> bool:

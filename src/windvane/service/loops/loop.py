@@ -97,9 +97,9 @@ class Loop(LogFold):
         chosen = places[0]
         features = None
         if round_ is None or degraded:
-            round_ = self.model.round
+            round_ = self.model.learner.round
         else:
-            self.model.round = round_
+            self.model.learner.round = round_
         mode = self.settings.learning_mode
         if degraded:
             probabilities = np.zeros(len(offer.ids))

@@ -213,7 +213,7 @@ class Service:
             loop.lags = self.sharing.lags
 
     async def _take_rounds(self, loop: Loop, count: int) -> RoundRange:
-        take = TakeRounds(loop.id, count, loop.model.round)
+        take = TakeRounds(loop.id, count, loop.model.learner.round)
         return await self.write(take, timeout=WRITE_TIMEOUT_SECONDS)
 
     async def create_loop(self, name: str, settings: LoopSettings, by: str) -> Loop:

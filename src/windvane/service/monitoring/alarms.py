@@ -52,6 +52,7 @@ dropped and the alarm starts again, so that it never speaks about a loop with ot
 
 from dataclasses import dataclass, field
 from math import ceil, isnan, log, sqrt
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -76,11 +77,7 @@ class SquaredErrors(NamedTuple):
 
     def merge(self, other: "SquaredErrors") -> "SquaredErrors":
         """Add the sums of other squared errors."""
-        return SquaredErrors(
-            self.size + other.size,
-            self.total + other.total,
-            self.total_of_squares + other.total_of_squares,
-        )
+        return SquaredErrors(*map(add, self, other))
 
     @property
     def mean(self) -> float:
@@ -153,11 +150,7 @@ class Outcomes(NamedTuple):
 
     def merge(self, other: "Outcomes") -> "Outcomes":
         """Add the outcomes of other lessons."""
-        return Outcomes(
-            self.lessons + other.lessons,
-            self.clicks + other.clicks,
-            self.expected + other.expected,
-        )
+        return Outcomes(*map(add, self, other))
 
 
 class RateChange(NamedTuple):

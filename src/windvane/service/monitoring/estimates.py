@@ -9,7 +9,7 @@ range [l, h] of all rewards: the error becomes √(e² + ((V̂ − l)² + (h −
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -59,14 +59,8 @@ class DecisionArrays(NamedTuple):
     def select_since(self, time: int) -> "DecisionArrays":
         """Select the decisions made at a time or later."""
         selected = self.at >= time
-        return DecisionArrays(
-            self.at[selected],
-            self.reward[selected],
-            self.baseline[selected],
-            self.uniform[selected],
-            self.action[selected],
-            self.explored[selected],
-        )
+        columns: list[npt.NDArray[Any]] = [column[selected] for column in self]
+        return DecisionArrays(*columns)
 
 
 class LessonArrays(NamedTuple):
@@ -94,11 +88,10 @@ class LessonArrays(NamedTuple):
 
 
 class MeanReward(msgspec.Struct, frozen=True):
-    """The mean reward of a policy: `value` is SNIPS with a standard error, `plain` IPS."""
+    """The mean reward of a policy: SNIPS with a standard error."""
 
     value: float
     error: float
-    plain: float
     count: int
 
 
@@ -183,8 +176,7 @@ def estimate_value(
     """Estimate the mean reward of a policy from known rewards and weights."""
     sums = ValueSums.from_rows(rewards, weights)
     value, error = map(float, _estimate(sums, range_ or find_range(rewards)))
-    plain = float(estimators.estimate_values(estimators.IPS, sums).value)
-    return MeanReward(value, error, NAN if np.isnan(value) else plain, len(rewards))
+    return MeanReward(value, error, len(rewards))
 
 
 def estimate_gain(rewards: Floats, weights: Floats) -> RewardGain:

@@ -79,7 +79,6 @@ class PolicyLine(PageStruct, frozen=True):
     gain: float
     gain_low: float  # ends of the interval of the gain
     gain_high: float
-    decisions_needed: int | None
     problems: list[str]  # why the numbers cannot be trusted
     notes: list[str]
     can_apply: bool  # whether a loop can run it
@@ -244,7 +243,6 @@ def _build_line(
         gain=gain["value"],
         gain_low=gain["interval"][0],
         gain_high=gain["interval"][1],
-        decisions_needed=gain["rows_needed"],
         problems=_make_sentences(problems),
         notes=_make_sentences(each for each in result["warnings"] if each not in problems),
         can_apply=bool(policy.changes),

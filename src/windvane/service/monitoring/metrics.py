@@ -11,7 +11,7 @@ have waited longest; the rest keep their values until the next scrape.
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, NamedTuple
@@ -94,11 +94,16 @@ class MetricInfo(NamedTuple):
     labels: tuple[str, ...]
     meaning: str
 
-    def create_family(self) -> CounterMetricFamily | GaugeMetricFamily:
-        """Create an empty family for a collector."""
+    def build_family(self, samples: Iterable[tuple[Sequence[str], float]]) -> Metric:
+        """Build the family of a counter or gauge from the values of its labels and its samples."""
+        family: CounterMetricFamily | GaugeMetricFamily
         if self.kind == "counter":
-            return CounterMetricFamily(self.family_name, self.meaning, labels=self.labels)
-        return GaugeMetricFamily(self.name, self.meaning, labels=self.labels)
+            family = CounterMetricFamily(self.family_name, self.meaning, labels=self.labels)
+        else:
+            family = GaugeMetricFamily(self.name, self.meaning, labels=self.labels)
+        for labels, value in samples:
+            family.add_metric(labels, value)
+        return family
 
     @property
     def family_name(self) -> str:
@@ -212,15 +217,14 @@ class LoopCollector(Collector):
 
 def _collect_family(info: MetricInfo, entries: Sequence[_LoopEntry]) -> Metric:
     """One metric of all loops; a gauge without a value has no sample."""
-    family = info.create_family()
-    for entry in entries:
-        name = entry.loop.name
-        if info is REWARDS:
-            for outcome, count in entry.rewards.items():
-                family.add_metric((name, outcome), count)
-        elif not math.isnan(value := entry.values.get(info.name, math.nan)):
-            family.add_metric((name,), value)
-    return family
+    if info is REWARDS:
+        return info.build_family(
+            ((entry.loop.name, outcome), count)
+            for entry in entries
+            for outcome, count in entry.rewards.items()
+        )
+    values = [(entry.loop.name, entry.values.get(info.name, math.nan)) for entry in entries]
+    return info.build_family([((name,), value) for name, value in values if not math.isnan(value)])
 
 
 def _measure(entry: _LoopEntry, funnel: Funnel) -> dict[str, float]:
@@ -392,42 +396,28 @@ class ServiceCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all families; none of them reads the log."""
         service = self.service
-        dropped = DROPPED_MESSAGES.create_family()
-        for cause, count in dropped_messages.items():
-            dropped.add_metric((cause,), count)
-        yield dropped
-        for info, value in (
-            (DEGRADED, float(bool(service.degraded_reason))),
-            (WRITES_WAITING, service.writer.waiting_count),
-            (COMMITS, service.writer.commit_count),
-            (CLOCK_OFFSET, service.clock.offset_seconds),
-        ):
-            family = info.create_family()
-            family.add_metric((), value)
-            yield family
-        failures = WRITE_FAILURES.create_family()
-        for operation, count in sorted(service.writer.failures.counts.items()):
-            failures.add_metric((operation,), count)
-        yield failures
+        yield _build_counts(DROPPED_MESSAGES, dropped_messages)
+        yield DEGRADED.build_family([((), float(bool(service.degraded_reason)))])
+        yield WRITES_WAITING.build_family([((), service.writer.waiting_count)])
+        yield COMMITS.build_family([((), service.writer.commit_count)])
+        yield CLOCK_OFFSET.build_family([((), service.clock.offset_seconds)])
+        yield _build_counts(WRITE_FAILURES, service.writer.failures.counts)
         yield from _collect_sharing(service)
         if self.evaluations is not None:
-            running = EVALUATIONS_RUNNING.create_family()
-            running.add_metric((), self.evaluations.running_count)
-            yield running
-            ended = EVALUATIONS_ENDED.create_family()
-            for status, count in sorted(self.evaluations.ended_counts.items()):
-                ended.add_metric((status,), count)
-            yield ended
+            yield EVALUATIONS_RUNNING.build_family([((), self.evaluations.running_count)])
+            yield _build_counts(EVALUATIONS_ENDED, self.evaluations.ended_counts)
+
+
+def _build_counts(info: MetricInfo, counts: Mapping[str, int]) -> Metric:
+    """The family of a metric with one label, in alphabetical order."""
+    return info.build_family([((label,), count) for label, count in sorted(counts.items())])
 
 
 def _collect_sharing(service: Service) -> Iterator[Metric]:
     """Yield what this process knows about those that share its log."""
     sharing = service.sharing
-    count = 1 if sharing is None else sharing.server_count
-    for info, value in ((SERVERS, count), (LEADER, float(service.is_leader))):
-        family = info.create_family()
-        family.add_metric((), value)
-        yield family
+    yield SERVERS.build_family([((), 1 if sharing is None else sharing.server_count)])
+    yield LEADER.build_family([((), float(service.is_leader))])
     if sharing is None:
         return
     total = 0

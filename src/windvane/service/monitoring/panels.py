@@ -4,7 +4,7 @@ The report of one event says what was chosen, with which probabilities, why, and
 """
 
 from math import inf, isfinite, isnan
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -45,7 +45,6 @@ MODE_SENTENCES = {
     "Apprentice": "As an apprentice, the loop takes the first action and learns from it.",
     "LoggingOnly": "Not now: the loop only logs.",
 }
-State = Literal["good", "bad", "unsure"]
 SHOWN_REASONS = 12
 SHOWN_ACTIONS = 30
 
@@ -58,7 +57,6 @@ class LearningPanel(PageStruct, frozen=True):
     """Is it learning?"""
 
     answer: str
-    state: State
     mean: MeanReward
     baseline: MeanReward
     uniform: MeanReward
@@ -75,7 +73,6 @@ class DriftPanel(PageStruct, frozen=True):
     """Is the world drifting?"""
 
     answer: str
-    state: State
     error: Series
     movement: list[float]
     alarms: list[int]  # bins in which predictions became worse than usual
@@ -144,10 +141,8 @@ class Dashboard(PageStruct, frozen=True):
     """The whole dashboard of one loop; times are microseconds since 1970."""
 
     loop: str
-    mode: str
     created: int
     decisions: int
-    truncated: bool
     behind: bool  # the log has entries that were not read yet
     since: int
     until: int
@@ -192,10 +187,8 @@ def build_dashboard(
     doubt = loop.clock.doubt
     return Dashboard(
         loop=loop.name,
-        mode=loop.settings.learning_mode,
         created=loop.created,
         decisions=len(decisions.at),
-        truncated=follower.is_truncated,
         behind=follower.is_behind,
         since=first,
         until=last,
@@ -229,13 +222,12 @@ def _build_learning_panel(
         over_baseline=estimates.estimate_gain(*baseline),
         over_uniform=estimates.estimate_gain(*uniform),
     )
-    answer, state = _judge_learning(comparison)
+    answer = _judge_learning(comparison)
     if settings.learning_mode != "Online":
-        answer, state = f"{MODE_SENTENCES[settings.learning_mode]} {answer}", "unsure"
+        answer = f"{MODE_SENTENCES[settings.learning_mode]} {answer}"
     per_bin = estimates.estimate_per_bin
     return LearningPanel(
         answer=answer,
-        state=state,
         **comparison._asdict(),
         reward=per_bin(bins, decisions, ones),
         reward_baseline=per_bin(bins, decisions, decisions.baseline, SMOOTHING_BINS),
@@ -255,11 +247,11 @@ class _Comparison(NamedTuple):
     over_uniform: RewardGain
 
 
-def _judge_learning(comparison: _Comparison) -> tuple[str, State]:
+def _judge_learning(comparison: _Comparison) -> str:
     """Say in a sentence whether the loop earns more than the policies it is compared with."""
     mean = comparison.mean
     if mean.count < MIN_REWARDS:
-        return f"Too early to say, with {_format_count(mean.count, 'reward')} so far.", "unsure"
+        return f"Too early to say, with {_format_count(mean.count, 'reward')} so far."
     others = [
         f"{policy} would have earned {other.value:.3f} ± {BAND_STANDARD_ERRORS * other.error:.3f}"
         for policy, other in (
@@ -278,22 +270,20 @@ def _judge_learning(comparison: _Comparison) -> tuple[str, State]:
         if not isnan(gain.value)
     ]
     if not gains:
-        return f"{summary} The log has no other choices to compare with.", "unsure"
+        return f"{summary} The log has no other choices to compare with."
     if all(gain.value > BAND_STANDARD_ERRORS * gain.error for gain in gains):
-        return f"Yes. {summary}", "good"
+        return f"Yes. {summary}"
     if any(gain.value < -BAND_STANDARD_ERRORS * gain.error for gain in gains):
-        return f"No: another rule does better. {summary}", "bad"
-    return f"The difference is not clear yet. {summary}", "unsure"
+        return f"No: another rule does better. {summary}"
+    return f"The difference is not clear yet. {summary}"
 
 
 def _build_drift_panel(
     bins: Bins, lessons: LessonArrays, is_calibrated: bool, watches_clicks: bool
 ) -> DriftPanel:
     """Show the prediction error, the movement of the estimate and the alarms."""
-    answer, state = _judge_drift(lessons, is_calibrated, watches_clicks)
     return DriftPanel(
-        answer,
-        state,
+        _judge_drift(lessons, is_calibrated, watches_clicks),
         estimates.compute_prediction_errors(bins, lessons),
         estimates.compute_movement(bins, lessons),
         estimates.find_alarm_bins(bins, lessons),
@@ -301,9 +291,7 @@ def _build_drift_panel(
     )
 
 
-def _judge_drift(
-    lessons: LessonArrays, is_calibrated: bool, watches_clicks: bool
-) -> tuple[str, State]:
+def _judge_drift(lessons: LessonArrays, is_calibrated: bool, watches_clicks: bool) -> str:
     signs = []
     for whose, is_of_explored in (("", False), (" in explored choices", True)):
         changes = [each for each in lessons.rate_changes if each.is_of_explored == is_of_explored]
@@ -315,14 +303,14 @@ def _judge_drift(
         times = _format_times(len(lessons.alarms))
         signs.append(f"predictions became worse than usual {times}")
     if signs:
-        return f"Yes: {', and '.join(signs)}; see the marks.", "bad"
+        return f"Yes: {', and '.join(signs)}; see the marks."
     if not len(lessons.at):
-        return "Nothing was learned in this time.", "unsure"
+        return "Nothing was learned in this time."
     if not is_calibrated:
-        return "Too early to say: the usual prediction error is not known yet.", "unsure"
+        return "Too early to say: the usual prediction error is not known yet."
     if watches_clicks:
-        return "No sign of it: predictions and the share of clicks are as usual.", "good"
-    return "No sign of it: predictions are as good as usual.", "good"
+        return "No sign of it: predictions and the share of clicks are as usual."
+    return "No sign of it: predictions are as good as usual."
 
 
 def _build_choices_panel(bins: Bins, decisions: DecisionArrays, names: list[str]) -> ChoicesPanel:
@@ -447,7 +435,6 @@ class EventReport(PageStruct, frozen=True):
     event: str
     at: int
     round: int
-    mode: str
     activated: bool
     chosen: str
     chance: float
@@ -486,7 +473,6 @@ def _build_report(loop: Loop, decision: DecisionRow, rewards: list[RewardRow]) -
         event=decision.event_id,
         at=decision.at,
         round=decision.round,
-        mode=decision.mode,
         activated=decision.activated_at is not None,
         chosen=names[chosen],
         chance=float(probabilities[chosen]),

@@ -109,7 +109,7 @@ class LogFold:
         self.must_restore = False
 
     def _fold_log(self) -> None:
-        round_before = self.model.round
+        round_before = self.model.learner.round
         snapshot, damage, changes = load_newest_snapshot(self.store, self.id, self.settings)
         self._note_damage(damage)
         if snapshot is None:
@@ -126,7 +126,7 @@ class LogFold:
         next_round = 0 if last_round is None else last_round + 1
         position = self.store.read_positions(self.id).get(self.id, LogPosition())
         taken = position.next_round if self.rounds is None else 0  # by servers before this one
-        self.model.round = max(round_before, self.model.round, next_round, taken)
+        self.model.learner.round = max(round_before, self.model.learner.round, next_round, taken)
 
     def _note_damage(self, damage: str | None) -> None:
         self.damage = f"loop {self.name}: {damage}" if damage else None
@@ -188,7 +188,7 @@ class LogFold:
         changes = self.store.list_settings_changes(self.id)
         last_round = self.store.find_last_round(self.id)
         return (
-            (last_round is not None and last_round >= self.model.round)
+            (last_round is not None and last_round >= self.model.learner.round)
             or any(change.id > self.last_change for change in changes)
             or next(self.store.iterate_lessons(self.id, self.last_lesson, 1), None) is not None
         )
