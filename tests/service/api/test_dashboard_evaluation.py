@@ -1,5 +1,6 @@
 """The panel of evaluations in a real browser: start, read, cancel and apply; who may do what."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,19 +22,40 @@ WAIT_MILLISECONDS = 180_000  # an evaluation only gets the time that nobody else
 ADMIN, READ = create_key("admin", 0), create_key("read", 0)
 BASE = "/loops/default/personalizer"
 BOARD = "/board/default/evaluation.json"
+POLICIES = ("explorationPercentage=0.05", "window(100) * greedy()")
 CONTROLS = ("#evaluate-form", "#cancel-evaluation", "#apply")
 
 
 @pytest.fixture(scope="module")
 def url(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A service with keys, whose default loop has a log with much exploration."""
+    """A service with keys and two loops, whose logs have much exploration."""
     data = tmp_path_factory.mktemp("evaluate") / "data"
     with Store(data) as store:
-        write_log(store, "default", ROWS, exploration=0.8)
+        for loop in ("default", "fresh"):
+            write_log(store, loop, ROWS, exploration=0.8)
         for key in (ADMIN, READ):
             store.submit(key.put).result(20)
     with Server(nursery, data) as server:
         yield server.url
+
+
+@pytest.fixture(scope="module")
+def evaluated(url: str) -> str:
+    """The id of an evaluation of the default loop that has ended."""
+    body = {
+        "name": "before the tests",
+        "startTime": "1970-01-02",
+        "endTime": "2100-01-01",
+        "policies": [{"name": each, "arguments": each} for each in POLICIES],
+    }
+    answer = call(url, "POST", f"{BASE}/v1.0/evaluations", ADMIN.secret, body)
+    id_: str = answer.json()["id"]
+    end = time.monotonic() + WAIT_MILLISECONDS / 1000
+    while (status := list_evaluations(url)[id_]) == "pending":
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    assert status == "completed"
+    return id_
 
 
 def call(url: str, method: str, path: str, secret: str, body: object = None) -> Any:
@@ -47,10 +69,12 @@ def list_evaluations(url: str) -> dict[str, str]:
     return {each["id"]: each["status"] for each in evaluations}
 
 
-def open_panel(browser: "Browser", problems: list[str], url: str, secret: str) -> "Page":
+def open_panel(
+    browser: "Browser", problems: list[str], url: str, secret: str, loop: str = "default"
+) -> "Page":
     """A page that was opened by password; its panel is there."""
     page = open_page(browser, problems, "light", password=secret)
-    page.goto(url)
+    page.goto(f"{url}/loops/{loop}")
     page.locator("#evaluate .answer:not(:empty)").first.wait_for()
     return page
 
@@ -69,7 +93,7 @@ def see_controls(page: "Page") -> list[str]:
 def test_an_evaluation_is_started_read_and_applied_on_the_page(
     url: str, browser: "Browser", problems: list[str], tmp_path: Path
 ) -> None:
-    page = open_panel(browser, problems, url, READ.secret)
+    page = open_panel(browser, problems, url, READ.secret, "fresh")
     assert "No evaluation was made yet" in page.locator("#evaluate .answer").first.inner_text()
     assert see_controls(page) == []
     enter_admin_key(page)
@@ -78,12 +102,12 @@ def test_an_evaluation_is_started_read_and_applied_on_the_page(
     page.click("#evaluate-form button")
     page.locator("#evaluate-error:not(:empty)").wait_for()
     assert "nonsense" in page.locator("#evaluate-error").inner_text()
-    page.fill("#evaluate-policies", "explorationPercentage=0.05\nwindow(100) * greedy()")
+    page.fill("#evaluate-policies", "\n".join(POLICIES))
     page.click("#evaluate-form button")
     page.locator("#evaluation-progress").wait_for()
     page.locator("#evaluation-result").wait_for(timeout=WAIT_MILLISECONDS)
 
-    panel = call(url, "GET", BOARD, READ.secret).json()
+    panel = call(url, "GET", "/board/fresh/evaluation.json", READ.secret).json()
     lines = {line["id"]: line for line in panel["shown"]["policies"]}
     assert panel["shown"]["decisions"] == ROWS
     assert next(iter(lines)) == "online"
@@ -92,7 +116,7 @@ def test_an_evaluation_is_started_read_and_applied_on_the_page(
     assert {"always the first action", "a random action", "half-life auto, exploration 5 %"} < {
         *names
     }
-    line = lines["explorationPercentage=0.05"]
+    line = lines[POLICIES[0]]
     assert line["verdict"] == "better", line
     answer = page.locator("#evaluate .answer").first.inner_text()
     assert answer.startswith("Yes. ")
@@ -114,7 +138,8 @@ def test_an_evaluation_is_started_read_and_applied_on_the_page(
     page.locator("#last-change").wait_for()
     assert page.locator("#last-change").inner_text().endswith(": exploration 80 % → 5 %.")
     assert "The loop has these settings." in page.locator("#policy-apply").inner_text()
-    settings = call(url, "GET", f"{BASE}/configurations/service", READ.secret).json()
+    path = "/loops/fresh/personalizer/configurations/service"
+    settings = call(url, "GET", path, READ.secret).json()
     assert settings["explorationPercentage"] == 0.05
     page.close()
     # The browser sends the password after the service has asked for it; nonsense is refused.
@@ -122,7 +147,7 @@ def test_an_evaluation_is_started_read_and_applied_on_the_page(
 
 
 def test_a_read_key_sees_the_results_and_cannot_change_anything(
-    url: str, browser: "Browser", problems: list[str]
+    url: str, evaluated: str, browser: "Browser", problems: list[str]
 ) -> None:
     page = open_panel(browser, problems, url, READ.secret)
     page.locator("#evaluation-result").wait_for()
@@ -135,7 +160,8 @@ def test_a_read_key_sees_the_results_and_cannot_change_anything(
     assert call(url, "GET", BOARD, ADMIN.secret).json()["canChange"] is True
     by_password = httpx2.get(url + BOARD, auth=("", ADMIN.secret), timeout=60)
     assert by_password.json()["canChange"] is False  # a browser sends it for other sites, too
-    body = {"evaluationId": panel["shown"]["id"], "policyName": "explorationPercentage=0.05"}
+    assert panel["shown"]["id"] == evaluated
+    body = {"evaluationId": evaluated, "policyName": POLICIES[0]}
     path = f"{BASE}/v1.0/configurations/applyFromEvaluation"
     assert call(url, "POST", path, READ.secret, body).status_code == 403
     missing = call(url, "GET", f"{BOARD}?id=nobody", READ.secret)
@@ -159,7 +185,7 @@ def test_an_evaluation_that_runs_is_cancelled_on_the_page(
 
 @pytest.mark.parametrize(("scheme", "wide"), [("dark", 1200), ("light", 390)])
 def test_names_of_policies_are_never_markup(
-    url: str, browser: "Browser", problems: list[str], scheme: str, wide: int
+    url: str, evaluated: str, browser: "Browser", problems: list[str], scheme: str, wide: int
 ) -> None:
     name = "<img src=x onerror=alert(1)>"
 
@@ -170,13 +196,12 @@ def test_names_of_policies_are_never_markup(
             line |= {"name": name, "sentence": name, "text": name, "verdictWords": name}
         route.fulfill(response=response, json=panel)
 
-    done = next(id_ for id_, status in list_evaluations(url).items() if status == "completed")
     page = open_page(browser, problems, scheme, wide, READ.secret)
     page.add_init_script(f"sessionStorage.setItem('key', '{READ.secret}')")
     page.route("**/evaluation.json*", rename)
-    page.goto(url)
+    page.goto(f"{url}/loops/default")
     page.locator("#evaluations option").first.wait_for(state="attached")
-    page.select_option("#evaluations", done)
+    page.select_option("#evaluations", evaluated)
     page.locator(".policy", has_text="<img").first.wait_for()
     assert page.locator("img").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
