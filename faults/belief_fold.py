@@ -9,7 +9,7 @@ import numpy as np
 
 from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.loop import Loop
-from windvane.service.sharing.snapshots import decode_snapshot
+from windvane.service.sharing.fold import decode_snapshot
 from windvane.service.store.log import LogReader, SnapshotKey
 
 

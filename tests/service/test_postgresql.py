@@ -18,7 +18,7 @@ from server_process import BASE, Client, Nursery, Server, wait_for_health
 from windvane.cli import main
 from windvane.errors import StoreError
 from windvane.learner import Learner
-from windvane.service.sharing.snapshots import decode_snapshot
+from windvane.service.sharing.fold import decode_snapshot
 from windvane.service.store.database import resolve_url
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store

@@ -8,7 +8,7 @@ from typing import Any
 
 from server_process import BASE, Answer, Client, Server
 from windvane.learner import Learner
-from windvane.service.sharing.snapshots import decode_snapshot
+from windvane.service.sharing.fold import decode_snapshot
 from windvane.service.store.log import Store
 from windvane.service.store.rows import Funnel
 from windvane.types import Floats

@@ -8,7 +8,7 @@ from policy_access import read_learner_bits
 from server_process import BASE, Client
 from windvane.learner import Learner
 from windvane.service.loops.learner_model import LearnerModel
-from windvane.service.sharing.snapshots import decode_snapshot
+from windvane.service.sharing.fold import decode_snapshot
 
 ACTIONS = [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea", "soup")]
 BODY = {"actions": ACTIONS}

@@ -1,6 +1,6 @@
 """Errors of the service's own rules, and sentences about values that a request must not have.
 
-None of the errors knows HTTP; `api/errors.py` renders them.
+None of the errors knows HTTP; `api/requests.py` renders them.
 
 ServiceError
 ├── UnknownLoopError      no loop has this name

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from clock_helpers import DAY, MINUTE, TODAY, YEAR, FakeMachine
 from windvane.errors import SettingError
 from windvane.service.api import auth
-from windvane.service.api.errors import ApiError
+from windvane.service.api.requests import ApiError
 from windvane.service.app import create_app
 from windvane.service.clock import ServiceClock, read_wall_us
 from windvane.service.store.log import Store

@@ -3,7 +3,7 @@
 import pytest
 
 from windvane.service.api.auth import IS_PROXIED, check_is_local
-from windvane.service.api.errors import ApiError
+from windvane.service.api.requests import ApiError
 
 HOST = (b"host", b"127.0.0.1:8787")
 LOCAL = ("127.0.0.1", 50_000)

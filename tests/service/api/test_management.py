@@ -17,7 +17,7 @@ from store_helpers import SECOND, list_decisions, make_features
 from windvane.learner import Learner
 from windvane.service.clock import read_wall_us
 from windvane.service.loops.settings import LoopSettings
-from windvane.service.sharing.snapshots import decode_snapshot
+from windvane.service.sharing.fold import decode_snapshot
 from windvane.service.store.log import Store
 from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer.decision_operations import PutDecision

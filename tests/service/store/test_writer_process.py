@@ -27,8 +27,7 @@ from windvane.service.loops.loop import Loop
 from windvane.service.loops.maintenance import expire_decisions
 from windvane.service.loops.service import Service
 from windvane.service.loops.settings import LoopSettings
-from windvane.service.sharing.fold import FORGET, teach
-from windvane.service.sharing.snapshots import decode_snapshot
+from windvane.service.sharing.fold import FORGET, decode_snapshot, teach
 from windvane.service.store.log import Store
 from windvane.service.store.rows import Funnel, LoopRow
 from windvane.service.store.writer import writer_client

@@ -16,7 +16,6 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from windvane.service.api.auth import Keyring, Role, TrustedProxies
-from windvane.service.api.errors import ApiError, refuse_path, to_api_error, unavailable
 from windvane.service.api.request_limits import (
     CostlyRequests,
     KeyLimitError,
@@ -25,7 +24,15 @@ from windvane.service.api.request_limits import (
     count_unread_bytes,
     find_connection,
 )
-from windvane.service.api.requests import JSON_MEDIA_TYPE, get_header, get_loop_name
+from windvane.service.api.requests import (
+    JSON_MEDIA_TYPE,
+    ApiError,
+    get_header,
+    get_loop_name,
+    refuse_path,
+    to_api_error,
+    unavailable,
+)
 from windvane.service.api.routes import (
     PREFIX,
     Match,

@@ -45,8 +45,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from windvane.errors import SettingError, StoreError
-from windvane.service.api.errors import ApiError
-from windvane.service.api.requests import get_header
+from windvane.service.api.requests import ApiError, get_header
 from windvane.service.clock import ServiceClock
 from windvane.service.store.log import LogReader
 from windvane.service.store.rows import Key

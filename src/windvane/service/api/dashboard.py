@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windvane.service.api.auth import Keyring
-from windvane.service.api.errors import ApiError, bad_request
-from windvane.service.api.requests import JSON_MEDIA_TYPE, get_service
+from windvane.service.api.requests import JSON_MEDIA_TYPE, ApiError, bad_request, get_service
 from windvane.service.errors import EvaluationError
 from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.evaluations.records import ChartSeries

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windvane.errors import SettingError
-from windvane.service.api.errors import ApiError
 from windvane.service.api.requests import (
+    ApiError,
     get_loop_name,
     get_service,
     json_response,

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import msgspec
 from starlette.types import Receive, Scope
 
-from windvane.service.api.errors import ApiError
-from windvane.service.api.requests import get_header, get_loop_name, parse_body, read_body
+from windvane.service.api.requests import ApiError, get_header, get_loop_name, parse_body, read_body
 from windvane.service.errors import EventIdError, describe_invalid_value
 from windvane.service.loops.rank_requests import check_event_id, parse_offer
 from windvane.service.loops.service import Service

@@ -8,8 +8,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
-from windvane.service.api.errors import unavailable
-from windvane.service.api.requests import get_service, json_response
+from windvane.service.api.requests import get_service, json_response, unavailable
 from windvane.service.json_logging import hide_passwords
 from windvane.service.loops.service import Service
 

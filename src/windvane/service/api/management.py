@@ -10,11 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windvane.errors import SettingError
-from windvane.service.api.errors import ApiError, bad_request
 from windvane.service.api.openapi import Handler, Query
 from windvane.service.api.requests import (
     JSON_MEDIA_TYPE,
+    ApiError,
     WholeNumbers,
+    bad_request,
     get_loop_name,
     get_service,
     json_response,

@@ -20,8 +20,13 @@ from typing import Any, NamedTuple
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from windvane.service.api.errors import ApiError, bad_request
-from windvane.service.api.requests import BODY_IS_READ, MAX_BODY_BYTES, get_header
+from windvane.service.api.requests import (
+    BODY_IS_READ,
+    MAX_BODY_BYTES,
+    ApiError,
+    bad_request,
+    get_header,
+)
 
 BURST_SECONDS = 1.0  # of requests that a client may send at once after a pause
 # The default executor of a machine with one core has five threads: one stays free for the service.

@@ -55,7 +55,7 @@ answer, servers give degraded answers; a write whose acknowledgement was lost ma
 the loop reads the log again before it learns anything else (`must_restore`).
 
 **Snapshots** only save time. The leader stores the belief after a lesson, about every thousand
-lessons, with a checksum (`snapshots.py`). A start loads the newest one that is not damaged and
+lessons, with a checksum (`fold.py`). A start loads the newest one that is not damaged and
 learns the later lessons; an older one, or none, leads to the same bits. Before lessons are deleted,
 two snapshots are stored that contain them, and the log remembers the last deleted lesson: a server
 that lacks it loads a snapshot instead.
