@@ -329,7 +329,7 @@ def serve(
         address = server.Address(host, port, certificate, key)
         where = locate(data, database)
         server.check_keys(where, address)
-        edge = EdgeOptions(trusted_proxy or (), requests_per_second)
+        edge = EdgeOptions(tuple(trusted_proxy or ()), requests_per_second)
         server.serve(where, address, edge, believe_clock, drain_seconds)
 
 
