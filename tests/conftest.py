@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # idle BLAS threads take time from other tests
 
@@ -18,6 +19,12 @@ from postgresql_server import INSTALL, create_database, run_postgresql
 from server_process import Nursery
 from windvane._numba.compile_notice import SWITCH
 from windvane.cli import main
+
+# the same examples in every run, however slow the machine is
+settings.register_profile(
+    "repeatable", derandomize=True, database=None, deadline=None, max_examples=60
+)
+settings.load_profile("repeatable")
 
 collect_ignore = ["service/clients"]  # programs that test_clients.py runs
 ROOT = Path(__file__).parent.parent
@@ -50,23 +57,19 @@ SLOW_PATHS = (  # with servers, browsers, other environments, long simulations o
     "tests/test_prepared_arms.py",
     "tests/test_propensity.py",
 )
-FAST_PATHS = tuple(  # parts of the slow paths: a log on SQLite, without a server
-    f"tests/service/store/test_{name}.py"
-    for name in (
-        "answers",
-        "data_directory",
-        "decision_operations",
-        "group_commit",
-        "migrations",
-        "offers",
-        "parquet_export",
-        "query_work",
-        "reward_batches",
-        "server_operations",
-        "space",
-        "writer_client",
+FAST_PATHS = tuple(  # parts of the slow paths without a server; some have a log on SQLite
+    f"tests/service/{folder}/test_{name}.py"
+    for folder, names in {
+        "store": "answers data_directory decision_operations group_commit migrations offers "
+        "parquet_export query_work reward_batches server_operations space writer_client "
         "writer_protocol",
-    )
+        "loops": "half_life_clock learner_model maintenance service_time settings work_queue",
+        "sharing": "servers",
+        "monitoring": "click_alarm drift_alarm estimates evaluation_panel log_follower metrics "
+        "panels",
+        "evaluations": "auto_optimization log_import policy_text time_series worker",
+    }.items()
+    for name in names.split()
 )
 EXTRA_TESTS = (  # only `make test-all` runs them: Ray, npm, steps of the container, all faults
     "tests/evaluation/test_evaluator.py::test_a_cluster",

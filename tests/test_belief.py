@@ -15,7 +15,6 @@ from grid import (
     every_memory,
     every_mergeable,
     make_inversions_rare,
-    same_every_time,
     unit_rows,
 )
 from windvane.beliefs.full import block
@@ -136,7 +135,6 @@ def histories(draw: st.DrawFn, least: int = 1) -> naive.History:
     return naive.observed(xs.reshape(count, dim), ys)
 
 
-@same_every_time
 @given(memory=memories, history=histories(), ridge=st.sampled_from([0.01, 1.0, 30.0]))
 def test_every_short_history_agrees_with_the_formulas(
     memory: wv.Memory, history: naive.History, ridge: float
@@ -147,7 +145,6 @@ def test_every_short_history_agrees_with_the_formulas(
     check_belief(policy, history, arms)
 
 
-@same_every_time
 @given(memory=memories, history=histories(), ridge=st.sampled_from([0.01, 1.0, 30.0]))
 def test_uncertainty_never_exceeds_that_of_a_blank_belief(
     memory: wv.Memory, history: naive.History, ridge: float
@@ -220,7 +217,6 @@ def test_widths_of_fixed_arms_are_updated_with_each_observation(
 
 
 @every_mergeable
-@same_every_time
 @given(history=histories(3), cuts=st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_merge_is_associative_and_the_same_as_learning_in_turn(
     memory: wv.Memory, history: naive.History, cuts: tuple[float, float]
@@ -240,7 +236,6 @@ def test_merge_is_associative_and_the_same_as_learning_in_turn(
 
 
 @every_mergeable
-@same_every_time
 @given(history=histories())
 def test_a_blank_belief_changes_nothing_in_a_merge(
     memory: wv.Memory, history: naive.History

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import windvane as wv
-from grid import every_memory, same_every_time
+from grid import every_memory
 from windvane.errors import SettingError
 from windvane.memory import read_memory
 
@@ -50,7 +50,6 @@ def test_a_window_is_counted_in_whole_observations(wrong: object) -> None:
         wv.window(wrong)  # type: ignore[arg-type]
 
 
-@same_every_time
 @given(every=st.integers(1, 40), after=st.integers(0, 400))
 def test_restart_drops_before_every_multiple(every: int, after: int) -> None:
     """The next restart is the first multiple of H after the given round."""
@@ -58,7 +57,6 @@ def test_restart_drops_before_every_multiple(every: int, after: int) -> None:
     assert wv.restart(every).next_restart(after) == later[0]
 
 
-@same_every_time
 @given(at=st.lists(st.integers(0, 30), max_size=6), after=st.integers(-1, 35))
 def test_restart_at_drops_before_each_given_round(at: list[int], after: int) -> None:
     """The next restart is the smallest listed round after the given one, or -1."""

@@ -15,7 +15,6 @@ from grid import (
     every_exploration,
     every_law,
     every_memory,
-    same_every_time,
     unit_rows,
 )
 from windvane.beliefs.full import propensities
@@ -187,7 +186,6 @@ lines = st.lists(st.tuples(st.integers(-6, 6), st.integers(0, 8)), min_size=1, m
 
 
 @pytest.mark.parametrize("law", [wv.normal(1.0), wv.half_normal(1.0)], ids=repr)
-@same_every_time
 @given(lines=lines, scale=st.sampled_from([0.0, 0.01, 1.0, 30.0]))
 def test_the_envelope_of_any_lines_is_where_each_is_on_top(
     law: Law, lines: list[tuple[int, int]], scale: float

@@ -163,7 +163,7 @@ objects = st.lists(st.dictionaries(text, spaced, max_size=4), max_size=3)
 several = st.lists(st.builds(FakeAction, text, objects), max_size=3)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(objects, several, st.integers(2, 200))
 def test_any_features_match_the_naive_encoding(
     context: list[Json], actions: list[FakeAction], dim: int
@@ -175,7 +175,6 @@ def test_any_features_match_the_naive_encoding(
     assert np.all(rows[:, 0] > 0)
 
 
-@settings(deadline=None)
 @given(st.dictionaries(text, spaced, max_size=6), st.randoms(use_true_random=False))
 def test_the_order_of_names_does_not_matter(features: Json, generator: Any) -> None:
     names = list(features)

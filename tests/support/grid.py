@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import settings
 
 import windvane as wv
 from windvane import validation
@@ -44,8 +43,6 @@ row_and_column = pytest.mark.parametrize(  # for laws of bookkeeping, which no p
     ],
     ids=repr,
 )
-
-same_every_time = settings(derandomize=True, database=None, deadline=None, max_examples=60)
 
 
 def unit_rows(random: np.random.Generator, count: int, dim: int) -> Floats:

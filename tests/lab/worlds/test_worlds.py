@@ -105,7 +105,7 @@ def test_a_new_direction_keeps_the_norm() -> None:
     assert abs(draw.theta[0] @ draw.theta[1]) < 0.99 * 2.5**2
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     dim=st.integers(2, 30),
     rounds=st.integers(2, 400),

@@ -193,9 +193,6 @@ features = st.lists(st.dictionaries(words, values, max_size=4), max_size=2)
 )
 @settings(
     max_examples=150,
-    deadline=None,
-    derandomize=True,
-    database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_every_valid_request_is_answered_with_probabilities(

@@ -42,9 +42,6 @@ def shorten_wait(query: dict[str, Any]) -> None:
 @schema.parametrize()
 @settings(
     max_examples=8,
-    deadline=None,
-    derandomize=True,
-    database=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
