@@ -80,15 +80,20 @@ class Client:
         body: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send a request; a body that is not bytes is sent as JSON."""
+        """Send a request; a body that is not bytes is sent as JSON.
+
+        The server closes a connection that was idle for some seconds: GET is then sent again.
+        """
         sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        words = {"Content-Type": "application/json", **(headers or {})}
+        is_old = self._connection.sock is not None
         try:
-            self._connection.request(
-                method, path, sent, {"Content-Type": "application/json", **(headers or {})}
-            )
+            self._connection.request(method, path, sent, words)
             return read_answer(self._connection.getresponse())
-        except BaseException:
+        except BaseException as error:
             self._connection.close()
+            if is_old and method == "GET" and isinstance(error, http.client.RemoteDisconnected):
+                return self.call(method, path, body, headers)
             raise
 
     def rank(self, body: object, loop: str = "") -> Answer:
