@@ -1,11 +1,17 @@
 """The package as a whole: its public names and what loading them loads."""
 
+import re
 import subprocess
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
 import windvane as wv
+
+PACKAGE = Path(__file__).parents[1] / "src" / "windvane"
+SOURCES = {path: path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
 
 
 def test_public_names_are_sorted_and_there() -> None:
@@ -49,3 +55,18 @@ def test_a_first_use_starts_no_process_and_leaves_the_interpreter_as_it_is() -> 
     command = [sys.executable, "-c", FIRST_USE]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.stdout == "[]\nTrue\n", ended.stderr
+
+
+def test_the_sources_stay_small_enough_for_one_person() -> None:
+    assert sum(text.count("\n") for text in SOURCES.values()) <= 50_000
+    assert len(SOURCES) <= 230
+    folders = Counter(path.parent for path in SOURCES)
+    assert folders.pop(PACKAGE) <= 16
+    assert max(folders.values()) <= 18
+
+
+def test_the_insides_of_numba_are_used_in_one_room() -> None:
+    insides = re.compile(r"numba\.core|llvmlite|numba\.np\.|numba\.cpython")
+    users = [path for path, text in SOURCES.items() if insides.search(text)]
+    assert users
+    assert {path.parent.name for path in users} == {"_numba"}
