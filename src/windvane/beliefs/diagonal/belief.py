@@ -53,10 +53,22 @@ class DiagonalBelief(Belief):
         return self.noise / self.precision**2
 
     @property
+    def means(self) -> Floats:
+        """m = b/W of each weight that was learned, (n,)."""
+        means: Floats = self.moment / self.precision
+        return means
+
+    @property
+    def deviations(self) -> Floats:
+        """√W̃/W of each weight that was learned, in units of the noise, (n,)."""
+        deviations: Floats = np.sqrt(self.covariance)
+        return deviations
+
+    @property
     def theta(self) -> Floats:
         """The means of all weights, (d,)."""
         theta = np.zeros(self.dim)
-        theta[self.indices] = self.moment / self.precision
+        theta[self.indices] = self.means
         return theta
 
     def widths(self, arms: Floats) -> Floats:
