@@ -52,8 +52,12 @@ def test_what_one_server_learns_reaches_the_others_to_the_bit(
                 client.call("PUT", f"{BASE}/configurations/service", changes)
         wait_until(lambda: all(read_bits(client)[0] == count for client in clients))
         beliefs = [read_bits(client) for client in clients]
-        health = [client.call("GET", "/healthz").json["sharing"] for client in clients]
-    assert [each["servers"] for each in health] == [3, 3, 3]
+
+        def read_health() -> list[dict[str, Any]]:
+            return [client.call("GET", "/healthz").json["sharing"] for client in clients]
+
+        wait_until(lambda: [each["servers"] for each in read_health()] == [3, 3, 3])
+        health = read_health()
     assert sum(each["isLeader"] for each in health) == 1
     assert all(0.0 < each["lagSeconds"] <= 10.0 for each in health)
     assert beliefs[0] == beliefs[1] == beliefs[2]

@@ -82,6 +82,9 @@ copy_state = Table(  # of an unfinished copy: from which state of which log
 Report = Callable[[str, int, int], None]  # the table, the rows that are done, and all rows
 
 
+LOCK_WAIT_SECONDS = 2.0  # PostgreSQL frees the lock of a service some time after it has ended
+
+
 def copy_log(
     source: str | PathLike[str], target: str | PathLike[str], report: Report
 ) -> dict[str, int]:
@@ -94,7 +97,10 @@ def copy_log(
         raise StoreError("migrate: --from and --to name the same log", "refused")
     try:
         _check_source(source_url)
-        with hold_service_lock(source_url, 0.0), hold_service_lock(target_url, 0.0):
+        with (
+            hold_service_lock(source_url, LOCK_WAIT_SECONDS),
+            hold_service_lock(target_url, LOCK_WAIT_SECONDS),
+        ):
             _check_withdrawals(source_url)
             with _read_snapshot(source_url) as reader, _open_target(target_url) as engine:
                 return _copy_all(reader, engine, report)

@@ -301,7 +301,12 @@ def start_writer_process(url: str) -> tuple[socket.socket, "subprocess.Popen[byt
             start_new_session=True,
             env=build_environment(),
         )
-    own_end.sendall(add_size(url.encode()))
+    try:
+        own_end.sendall(add_size(url.encode()))
+    except OSError:  # the process has ended already
+        own_end.close()
+        process.wait()
+        raise
     return own_end, process
 
 
