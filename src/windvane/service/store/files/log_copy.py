@@ -66,6 +66,7 @@ BATCH_ROWS = 1000  # rows in one transaction
 BATCH_BYTES = 4 << 20  # bytes of texts and blobs in one transaction
 BUFFERED_ROWS = 50  # rows in one read
 BUFFERED_BLOBS = 4  # rows in one read, if each has up to a megabyte
+LOCK_WAIT_SECONDS = 2.0  # PostgreSQL frees the lock of a service some time after it has ended
 TABLES_OF_SERVERS = (lease, servers)  # about processes that run, and none runs on the copy
 SMALL_TABLES = (loops, keys, counters, positions, clock)  # every value is compared
 COPIED_TABLES = [  # a table stands after those that its rows refer to
@@ -80,9 +81,6 @@ copy_state = Table(  # of an unfinished copy: from which state of which log
 )
 
 Report = Callable[[str, int, int], None]  # the table, the rows that are done, and all rows
-
-
-LOCK_WAIT_SECONDS = 2.0  # PostgreSQL frees the lock of a service some time after it has ended
 
 
 def copy_log(
@@ -136,7 +134,7 @@ def _check_source(url: URL) -> None:
         engine.dispose()
     check_version(version, shown)
     if version < SCHEMA_VERSION:
-        with hold_service_lock(url, 0.0):
+        with hold_service_lock(url, LOCK_WAIT_SECONDS):
             open_for_writing(url).dispose()
 
 
