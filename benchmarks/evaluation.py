@@ -1,6 +1,6 @@
-"""How fast a log is evaluated: a fixed policy on 10 million rows, and a replay beside its peers.
+"""How fast a log is evaluated: a fixed policy on 10 million rows, and a shadow beside its peers.
 
-Prints microseconds of CPU per row of a replay: Windvane, the same replay in plain NumPy, and coba's
+Prints microseconds of CPU per row of a shadow: Windvane, the same shadow in plain NumPy, and coba's
 RejectionCB with its LinUCB. Then seconds, CPU seconds and the largest memory of `windvane evaluate`
 on a Parquet file. Coba has a Python of its own: `--coba PYTHON` names one in which
 `pip install coba` was run; without it coba is left out.
@@ -21,13 +21,7 @@ import numpy as np
 
 from windvane._terminal.tables import Cell, format_table
 from windvane.evaluation.learners.candidates import PolicyCandidate, read_candidate
-from windvane.evaluation.learners.replay import (
-    CompiledReplayer,
-    LoggedRows,
-    make_acceptance_key,
-    make_scores,
-    replay_rows,
-)
+from windvane.evaluation.learners.shadow import LoggedRows, Views, view_rows
 from windvane.evaluation.log_batch import LogFacts
 from windvane.policy import Policy
 from windvane.types import Floats, Places
@@ -87,14 +81,11 @@ def make_rows(rows: int, dim: int, count: int) -> LoggedRows:
     places = np.arange(rows) * count + chosen
     rewards = arms[places] @ theta + 0.1 * rng.normal(size=rows)
     starts: Places = np.arange(0, rows * count + 1, count)
-    share = np.full(rows, 1.0 / count)
-    logged = np.full(rows * count, 1.0 / count)
-    times = np.arange(rows, dtype=np.float64)
-    return LoggedRows(arms, starts, chosen, rewards, share, np.ones(rows), logged, times)
+    return LoggedRows(arms, starts, chosen, rewards, np.arange(rows, dtype=np.float64))
 
 
 def time_windvane(rows: LoggedRows, dim: int, memory: str) -> float:
-    """Microseconds per row of the compiled replay."""
+    """Microseconds per row of a compiled shadow."""
     text = f"full({memory} * optimism({SCALE}), dim={dim})"
     candidate = read_candidate(text)
     assert isinstance(candidate, PolicyCandidate)
@@ -102,25 +93,19 @@ def time_windvane(rows: LoggedRows, dim: int, memory: str) -> float:
     for _ in range(3):
         policy = candidate.build(LogFacts(len(rows.chosen), 2, 0.3), 1)
         assert isinstance(policy, Policy)
-        replayer = CompiledReplayer(policy, "time", 1)
-        replayer._acceptance.counters[0] = rows.probabilities[0]
-        scores = make_scores(len(rows.chosen), len(rows.logged))
+        views = Views(np.empty(len(rows.arms)), np.empty(len(rows.arms)))
         arrays, restart = policy.prepare_rounds(0)
         start = time.process_time()
-        replay_rows(
-            arrays, replayer._acceptance, rows, scores, 0, 0, make_acceptance_key(1), 0, restart
-        )
+        view_rows(arrays, rows, views, 0, 0, restart)
         best = min(best, time.process_time() - start)
     return 1e6 * best / len(rows.chosen)
 
 
 def time_numpy(rows: LoggedRows, dim: int) -> float:
-    """Microseconds per row of the same replay as a Python program with NumPy, vectorised."""
-    rng = np.random.default_rng(3)
+    """Microseconds per row of the same shadow as a Python program with NumPy, vectorised."""
     gram = np.eye(dim)
     moment: Floats = np.zeros(dim)
-    ratios: list[float] = []
-    multiplier, total, weight = float(rows.probabilities[0]), 0.0, 0.0
+    total = 0.0
     start = time.process_time()
     for i in range(ROWS_OF_PEERS):
         arms = rows.arms[rows.starts[i] : rows.starts[i + 1]]
@@ -128,17 +113,12 @@ def time_numpy(rows: LoggedRows, dim: int) -> float:
         means = arms @ (inverse @ moment)
         widths = np.sqrt(np.einsum("kd,de,ke->k", arms, inverse, arms))
         best = int(np.argmax(means + SCALE * widths))
-        chosen, p = int(rows.chosen[i]), rows.probabilities[i]
-        own = float(best == chosen)
-        total += multiplier * (means[best] + own / p * (rows.rewards[i] - means[chosen]))
-        weight += multiplier
-        ratios.append(p / own if own else np.inf)
-        if rng.random() <= multiplier * own / p:
-            x = arms[chosen]
-            gram += np.outer(x, x)
-            moment += x * rows.rewards[i]
-            multiplier = min(1.0, float(np.quantile(ratios, 0.005, method="lower")))
-    assert np.isfinite(total / weight)
+        chosen, x = int(rows.chosen[i]), arms[rows.chosen[i]]
+        own = len(arms) * float(best == chosen)  # π/p of a uniform log
+        total += means[best] + own * (rows.rewards[i] - means[chosen])
+        gram += np.outer(x, x)
+        moment += x * rows.rewards[i]
+    assert np.isfinite(total)
     return 1e6 * (time.process_time() - start) / ROWS_OF_PEERS
 
 

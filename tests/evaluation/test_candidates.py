@@ -3,13 +3,16 @@
 import pytest
 
 from windvane.errors import SettingError
+from windvane.evaluation.learners import candidates
 from windvane.evaluation.learners.candidates import (
     LearnerCandidate,
     PolicyCandidate,
+    add_reference,
+    list_candidates,
+    parse_candidate,
     read_candidate,
 )
 from windvane.evaluation.log_batch import LogFacts
-from windvane.memory import half_life, keep
 
 FACTS = LogFacts(5000, 4, 0.3)
 
@@ -20,10 +23,7 @@ FACTS = LogFacts(5000, 4, 0.3)
         ("full(keep() * greedy(), dim=16)", "Policy(dim=16, memory=keep(), exploration=greedy()"),
         ("diagonal(keep() * greedy())", "Policy(dim=1048576, memory=keep(), "),
         ("predictive(thompson(0.3), dim=8)", "PredictiveMemory.from_adaptation(dim=8, "),
-        (
-            "logistic(discount(0.9) * perturbed_history(0.5))",
-            "GeneralizedPolicy(dim=128, link=",
-        ),
+        ("logistic(discount(0.9) * perturbed_history(0.5))", "GeneralizedPolicy(dim=128, link="),
         ("D-LinUCB(dim=8, drift=2)", "Policy(dim=8, memory=discount("),
         ("FPL-GLM(dim=8, link='logistic')", "GeneralizedPolicy(dim=8, link='logistic', memory=kee"),
     ],
@@ -42,22 +42,37 @@ def test_settings_of_a_loop_make_its_learner() -> None:
         "Learner(half_life='2 days', exploration=0.05, crossings='user*action', array_size=0)"
     )
     assert repr(candidate.build(1)) == expected
-    assert candidate.clock == "time"
     again = read_candidate(expected)
     assert isinstance(again, LearnerCandidate)
     assert repr(again.build(1)) == expected
 
 
-def test_a_discount_on_the_clock_of_the_log_halves_after_as_many_rows() -> None:
-    candidate = read_candidate("discount(0.99) * greedy()")
-    assert isinstance(candidate, PolicyCandidate)
-    assert candidate.other_clock is not None
-    policy = candidate.other_clock.build(FACTS, seed=1)
-    assert 0.5 ** (1 / policy.memory.span) == pytest.approx(0.99)
-    assert policy.memory.name == half_life(1.0).name
-    kept = read_candidate(f"{keep()!r} * greedy()")
-    assert isinstance(kept, PolicyCandidate)
-    assert (kept.clock, kept.other_clock) == ("none", None)
+@pytest.mark.parametrize(
+    ("texts", "reference", "expected"),
+    [
+        (["logged", "first"], None, (["logged", "first"], "logged")),
+        (["first"], None, (["first"], "")),
+        (
+            ["first", "D-LinUCB"],
+            None,
+            (["first", "D-LinUCB", "default learner"], "default learner"),
+        ),
+        (["logged", "learner"], None, (["logged", "learner"], "learner")),
+        (
+            ["learner(half_life='auto')"],
+            None,
+            (["learner(half_life='auto')"], "learner(half_life='auto')"),
+        ),
+        (["first", "learner"], "first", (["first", "learner"], "first")),
+        (["learner"], "halfLife=1 day", (["learner", "halfLife=1 day"], "halfLife=1 day")),
+    ],
+)
+def test_learners_are_compared_with_the_default_learner_or_what_is_asked_for(
+    texts: list[str], reference: str | None, expected: tuple[list[str], str]
+) -> None:
+    listed, name = add_reference(list_candidates(texts), reference)
+    assert [each.name for each in listed] == expected[0]
+    assert name == expected[1]
 
 
 @pytest.mark.parametrize(
@@ -80,3 +95,51 @@ def test_a_text_that_cannot_be_read_gets_one_sentence(text: str, sentence: str) 
         read_candidate(text)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+
+
+TOO_LARGE = [
+    ("1*" * 400 + "1", "nested 20 deep"),
+    ("-" * 900 + "1", "policy:"),
+    ("full(" + "(" * 150 + "1" + ")" * 150 + ")", "policy:"),
+    ("f(" * 90 + ")" * 90, "policy:"),
+    (f"restart_at([{', '.join(['1'] * 300)}]) * greedy()", "at most 300 parts"),
+    ("keep() * greedy()" + " " * 5 + "#" * 1100, "at most 1024 characters, got"),
+    ("learner(\0)", "policy:"),
+    ("learner(half_life=" + "-" * 900 + "1)", "policy:"),
+    (f"half_life(1{'0' * 400}) * greedy()", "numbers must be at most 1e+15"),
+    ("half_life(1e400) * greedy()", "numbers must be at most 1e+15"),
+    ("predictive(thompson(0.3), dim=8000)", "predictive: dim must be at most 512, got 8000"),
+    ("full(keep() * greedy(), dim=8000)", "full: dim must be at most 1024, got 8000"),
+    ("diagonal(keep() * greedy(), dim=9999999999)", "diagonal: dim must be at most 1073741824"),
+    ("D-LinTS(dim=8000)", "dim must be at most 1024, got 8000"),
+    ("keep() * randomized(grid(1.0, 1000000000))", "points must be at most 10000"),
+    ("full(keep() * greedy(), floor=7)", "floor must lie in [0, 1], got 7"),
+    ("full(keep() * greedy(), ridge='x')", "ridge must be a finite number, got 'x'"),
+    ("full(keep() * greedy(), speed=1)", "there is no option 'speed'"),
+    ("full(keep() * greedy(), text='x')", "there is no option 'text'"),
+    ("full(keep() * greedy(), belief='x')", "there is no option 'belief'"),
+    ("D-LinTS(name='x')", "there is no option 'name'"),
+    ("D-LinTS(noise='x')", "noise must be a finite number, got 'x'"),
+    ("explorationPercentage=nan", "exploration must be a finite number, got nan"),
+    ("arraySize=5000", "array_size must be at most 4096, got 5000"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "sentence"), TOO_LARGE, ids=range(len(TOO_LARGE)))
+def test_a_text_beyond_the_bounds_is_refused_before_anything_is_built(
+    text: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for maker in ("Policy", "PredictiveMemory", "named"):
+        monkeypatch.setattr(candidates, maker, None)  # to build would raise a TypeError
+    with pytest.raises(SettingError) as error:
+        read_candidate(text)
+    assert sentence in str(error.value)
+
+
+def test_a_parsed_text_is_built_only_by_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["keep() * greedy()", "predictive(thompson(0.3))", "D-LinTS", "learner", "first"]
+    with monkeypatch.context() as patch:
+        for maker in ("Policy", "PredictiveMemory", "named"):
+            patch.setattr(candidates, maker, None)
+        builders = [parse_candidate(text) for text in texts]
+    assert [build().text for build in builders] == texts

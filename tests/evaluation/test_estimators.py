@@ -83,10 +83,7 @@ def test_without_a_model_the_model_terms_are_those_of_no_prediction() -> None:
 
 
 def diagnose_rows(
-    weights: Floats,
-    unsupported: float = 0.0,
-    defaulted: float = 0.0,
-    degraded: float = 0.0,
+    weights: Floats, unsupported: float = 0.0, defaulted: float = 0.0, degraded: float = 0.0
 ) -> Diagnostics:
     n = len(weights)
     sums = ValueSums.from_rows(np.zeros(n), weights)

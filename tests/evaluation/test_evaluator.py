@@ -89,7 +89,7 @@ def test_a_candidate_does_not_depend_on_the_others_and_progress_is_reported() ->
     together = evaluate(log, texts, progress=lambda progress: seen.append(progress.rows))
     assert seen == [500, 800]
     for text in texts:
-        [alone] = evaluate(log, [text]).policies
+        alone = evaluate(log, [text]).policies[0]
         assert alone.to_json() == together[alone.name].to_json()
     assert Evaluation.from_json(together.to_json()).to_json() == together.to_json()
 
@@ -100,21 +100,11 @@ def test_objects_are_evaluated_and_do_not_change() -> None:
     evaluation = evaluate(log, [learner, policy, policy], seed=1)
     assert learner.bank.lessons == 0
     assert policy.round == 0
-    assert [each.name for each in evaluation.policies[1:]] == [repr(policy), f"{policy!r} #2"]
+    names = [each.name for each in evaluation.policies]
+    assert names == [repr(learner), repr(policy), f"{policy!r} #2", "default learner"]
+    assert evaluation.compare(repr(policy)) == evaluation.compare(f"{policy!r} #2")
     with pytest.raises(SettingError, match="a candidate must be a text, a policy or a learner"):
         evaluate(log, [3])
-
-
-def test_a_discount_is_shown_on_both_clocks() -> None:
-    log = simulate_log(900, seed=5)
-    evaluation = evaluate(log, ["full(discount(0.99) * epsilon(0.1), dim=8)"])
-    rounds, time = (policy.replay for policy in evaluation.policies)
-    assert rounds is not None
-    assert time is not None
-    assert rounds.clock.startswith("rounds")
-    assert time.clock.startswith("time")
-    assert 0 < rounds.acceptance_rate < 0.5
-    assert any("times as slowly" in sentence for sentence in evaluation.policies[0].warnings)
 
 
 def test_only_the_period_is_evaluated() -> None:
@@ -143,20 +133,48 @@ def test_tuning_finds_the_half_life_of_a_world_that_changes() -> None:
     best = (contexts + np.arange(rows) // 400) % 3
     rewards = (rng.random(rows) < np.where(chosen == best, 0.9, 0.1)).astype(np.float64)
     log = MemoryLog(contexts, chosen, np.full((rows, 3), 1 / 3), rewards)
-    tuning = tune(log, half_lives=("2 hours", "never"), explorations=(0.02,))
-    assert tuning.best.text == "halfLife=2 hours explorationPercentage=0.02"
+    tuning = tune(log, ["half-life"], reference="halfLife=never", half_lives=("2 hours", "never"))
+    assert tuning.best == "halfLife=2 hours crossings=context*action"
     assert tuning.is_better
-    assert tuning.flags == '--half-life "2 hours" --exploration 0.02'
+    assert tuning.flags == '--half-life "2 hours" --crossings "context*action"'
     assert tuning.split == pytest.approx(0.7 * 3199 * SECONDS_PER_ROW)
-    held_out = tuning.held_out["logged"]
-    assert held_out.rows == pytest.approx(0.3 * rows, abs=1)
-    assert read_candidate(tuning.best.text).text == tuning.best.text
-    assert "which is better with 97.5 % confidence than" in tuning.sentence
+    assert tuning.held_out["logged"].rows == pytest.approx(0.3 * rows, abs=1)
+    assert read_candidate(tuning.best).text == tuning.best
+    assert tuning.sentence.startswith(f"recommended: {tuning.best}, which would have earned 0.")
+    assert "more than halfLife=never (between 0." in tuning.sentence
+    same = tune(log, ["half-life"], reference="halfLife=2 hours", half_lives=("7200 seconds",))
+    assert not same.is_better
+    assert same.to_json()["recommended"] is None
+    assert same.sentence.startswith("keep what you have: the best found, halfLife=7200 seconds")
+
+
+@pytest.mark.parametrize("what", ["exploration", "epsilon", "width"])
+def test_exploration_is_not_tuned_from_a_log(what: str) -> None:
+    with pytest.raises(SettingError, match=r"what a learner's own exploration.*split live traffic"):
+        tune(simulate_log(300, seed=1), [what])
+
+
+def test_the_grid_follows_the_length_of_the_log_and_keeps_the_rest_of_the_reference() -> None:
+    log = simulate_log(640, seed=9)  # 640 minutes
+    tuning = tune(log, reference=wv.Learner(exploration=0.1, crossings="none"))
+    names = [policy.name for policy in tuning.grid.policies[2:]]
+    half_lives = ["9 minutes", "39 minutes", "2 hours", "10 hours", "never", "auto"]
+    assert names == [
+        f"halfLife={half_life} crossings={crossings} explorationPercentage=0.1"
+        for half_life in half_lives
+        for crossings in ("none", "context*action")
+        if (half_life, crossings) != ("auto", "none")
+    ]
+    with pytest.raises(SettingError, match="at least 200 rows with rewards, got 100"):
+        tune(simulate_log(100, seed=1))
 
 
 def test_candidates_are_grouped_for_a_cluster() -> None:
     texts = ["logged", EXACT, "first", *(EXACT.replace("0.3", f"0.{k}") for k in range(4, 8))]
-    assert group_candidates(list_candidates(texts)) == [[0, 2], [1, 3, 4, 5], [6]]
+    listed = list_candidates(texts)
+    assert group_candidates(listed, "logged") == [[0, 2], [0, 1, 3, 4, 5], [0, 6]]
+    assert group_candidates(listed, "") == [[0, 2], [1, 3, 4, 5], [6]]
+    assert group_candidates(listed[:1], "logged") == [[0]]
 
 
 def iterate_leaves(value: object) -> Iterator[object]:
@@ -183,7 +201,7 @@ def test_a_cluster_gives_the_same_numbers(tmp_path: Path) -> None:
         subprocess.run([*command, "--on", on], check=True, capture_output=True).stdout
         for on in ("threads", "ray")
     )
-    assert len(json.loads(here)["policies"]) == len(texts)
+    assert len(json.loads(here)["policies"]) == len(json.loads(here)["pairs"]) + 1 == len(texts)
     leaves = zip(*map(iterate_leaves, map(json.loads, (here, there))), strict=True)
     for mine, other in leaves:
         assert other == (pytest.approx(mine, rel=1e-9) if isinstance(mine, float) else mine)

@@ -1,8 +1,9 @@
 """`check`: findings of logs with known faults, and the law of its z-tests."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ class MemoryLog:
     description = "a log in memory"
     bad_rows: tuple[BadRow, ...] = ()
     bad_row_count = 0
+    has_times = True
+    notes: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, *batches: LogBatch, is_fitted: bool = False) -> None:
         self.batches = batches

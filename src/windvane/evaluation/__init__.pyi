@@ -10,9 +10,9 @@ from .estimates.result import Estimate as Estimate
 from .estimates.result import Evaluation as Evaluation
 from .estimates.result import Gain as Gain
 from .estimates.result import Interval as Interval
+from .estimates.result import Pair as Pair
 from .estimates.result import PolicyResult as PolicyResult
 from .estimates.result import RecentValue as RecentValue
-from .estimates.result import Replay as Replay
 from .estimates.value_series import SeriesPoint as SeriesPoint
 from .estimates.value_series import ValueSeries as ValueSeries
 from .evaluator import EvaluationProgress as EvaluationProgress
@@ -21,5 +21,7 @@ from .learners.candidates import read_candidate as read_candidate
 from .log_check import CheckReport as CheckReport
 from .log_check import check as check
 from .readers import open_log as open_log
+from .tuning import LearnerTuning as LearnerTuning
+from .tuning import tune as tune
 
 __all__: list[str]

@@ -1,23 +1,25 @@
 """The commands that ask a log: check and evaluate."""
 
+import json
+import shlex
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from windvane._terminal.console import AsJson, make_bars, print_json, print_message
-from windvane._terminal.tables import Cell, format_table
+from windvane._terminal.tables import format_table
 from windvane.errors import SettingError
 
 if TYPE_CHECKING:
-    from windvane.evaluation import Evaluation, PolicyResult
+    from windvane.evaluation import Evaluation
+    from windvane.evaluation.estimates.result import HtmlResult
     from windvane.evaluation.evaluator import EvaluationSettings
     from windvane.evaluation.log_batch import Log
     from windvane.evaluation.log_check import CheckReport
-    from windvane.evaluation.tuning import LearnerTuning
 
 SERVICE_DATABASE = "windvane.db"  # in a data directory
 DEFAULT_LOOP = "default"
@@ -35,7 +37,7 @@ Columns = Annotated[
         help="Columns of CSV and Parquet as KEY=COLUMN, separated by commas, such as "
         "action=arm,reward=click or context=age;city. Keys: action, reward, probability, time, "
         "context, probabilities, actions, count, excluded, event_id, context_json, multiplicity, "
-        "defaulted. May be repeated."
+        "defaulted. Or JSON, if a name has a comma. May be repeated."
     ),
 ]
 Loop = Annotated[
@@ -46,7 +48,6 @@ Loop = Annotated[
     ),
 ]
 DEFAULT_POLICIES = ("logged", "first", "random", "learner")
-TUNED = ("half-life",)
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first row that is bad.")]
 
 
@@ -77,13 +78,38 @@ def evaluate(
         list[str] | None,
         typer.Option(
             help='A policy: logged, first, random, action=ID, learner, "halfLife=2 days '
-            'explorationPercentage=0.05", "MEMORY * EXPLORATION", or a name that `windvane '
-            "policies` lists. May be repeated. Default: logged, first, random, learner."
+            'explorationPercentage=0.05", "MEMORY * EXPLORATION", a name that `windvane '
+            "policies` lists, column=NAME or log=PATH with probabilities, or FILE.py:NAME. May "
+            "be repeated. Default: logged, first, random, learner."
         ),
     ] = None,
     tune: Annotated[
         str | None,
-        typer.Option(help="half-life: try half-lives and shares of exploration, confirm the best."),
+        typer.Option(
+            help="half-life, crossings or half-life,crossings: try several, and recommend one that "
+            "is better than the reference on the last part of the log."
+        ),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            help="The policy that others are compared with: one of --policy, or another one. "
+            "Default: the default learner, or what was logged if no policy learns."
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(help="A column or context feature: values for each of its 20 most frequent."),
+    ] = None,
+    reward: Annotated[
+        list[str] | None,
+        typer.Option(help="A column: the first is the reward, the others are metrics beside it."),
+    ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            help="A column or context feature, such as a user, whose rows belong together."
+        ),
     ] = None,
     half_life: Annotated[
         str, typer.Option(help="Age at which a decision counts half in the recent value.")
@@ -104,7 +130,10 @@ def evaluate(
     strict: Strict = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the picture and the numbers.")
+        Path | None, typer.Option(help="Folder for the report and the numbers as JSON.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="HTML file with tables, pictures and sentences, to pass on.")
     ] = None,
     on: Annotated[
         str, typer.Option(help="threads, ray, or the address of a Ray cluster.")
@@ -113,20 +142,29 @@ def evaluate(
 ) -> None:
     """Estimate from a log what other policies would have earned."""
     from windvane.evaluation.evaluator import LOCAL, evaluate_on, make_settings
-    from windvane.evaluation.learners.candidates import list_candidates
+    from windvane.evaluation.learners.candidates import add_reference, list_candidates
+    from windvane.evaluation.tables import format_evaluation, list_sentences
 
-    if tune is not None and (tune not in TUNED or policy):
-        raise SettingError(f"evaluate: --tune takes {TUNED[0]}, and no --policy beside it")
-    candidates = list_candidates(policy or DEFAULT_POLICIES)
+    if tune is not None and policy:
+        raise SettingError("evaluate: --tune makes its own policies: omit --policy")
+    candidates, name = add_reference(list_candidates(policy or DEFAULT_POLICIES), reference)
     settings = make_settings(
-        half_life=half_life, reward_model=reward_model, seed=seed, since=since, until=until
+        half_life=half_life,
+        reward_model=reward_model,
+        seed=seed,
+        since=since,
+        until=until,
+        by=by,
+        unit=unit,
+        rewards=reward,
     )
-    opened = open_log(log, format, columns, strict, loop)
+    mapped = [*(columns or []), json.dumps({"reward": reward[0]})] if reward else columns
+    opened = open_log(log, format, mapped, strict, loop)
     if tune is not None:
-        _tune(opened, settings, out, on, as_json)
+        _tune(opened, tune.split(","), settings, reference, out, on, as_json, report)
         return
     with show_progress("evaluate", opened) if on == LOCAL else nullcontext():
-        result = evaluate_on(on, opened, candidates, settings)
+        result = evaluate_on(on, opened, candidates, settings, reference=name)
     if as_json:
         print_json(result.to_json())
     else:
@@ -135,43 +173,62 @@ def evaluate(
         print_message(sentence)
     if out is not None:
         _write(result, out, as_json)
+    if report is not None:
+        write_report(result, report, as_json)
 
 
 def _tune(
-    log: "Log", settings: "EvaluationSettings", out: Path | None, on: str, as_json: bool
+    log: "Log",
+    what: list[str],
+    settings: "EvaluationSettings",
+    reference: str | None,
+    out: Path | None,
+    on: str,
+    as_json: bool,
+    report: Path | None,
 ) -> None:
     from windvane.evaluation.evaluator import LOCAL
+    from windvane.evaluation.tables import format_tuning
     from windvane.evaluation.tuning import tune
 
     with show_progress("tune", log) if on == LOCAL else nullcontext():
-        tuning = tune(log, settings, on=on)
+        tuning = tune(log, what, settings, reference=reference, on=on)
     if as_json:
         print_json(tuning.to_json())
     else:
         print(format_tuning(tuning))
-    if not as_json and tuning.best.gain.verdict != "worse":
+    if not as_json and tuning.is_better:
         print_message(f"such a loop: windvane loop create NAME {tuning.flags}")
         print_message("with what this log teaches: windvane import LOG... --loop NAME")
     for sentence in dict.fromkeys([*tuning.grid.warnings, *tuning.held_out.warnings]):
         print_message(sentence)
     if out is not None:
         _write(tuning.held_out, out, as_json)
+    if report is not None:
+        write_report(tuning, report, as_json)
+
+
+def write_report(result: "HtmlResult", path: Path, as_json: bool) -> None:
+    """Write the report with the command that makes it again, without a password of a database."""
+    from windvane.persistence import replace_file
+    from windvane.service.json_logging import hide_passwords
+
+    text = result.to_html(hide_passwords(shlex.join(["windvane", *sys.argv[1:]])))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(path) as draft:
+        Path(draft).write_text(text, "utf-8", "replace")
+    say = print_message if as_json else print
+    say(f"The report is {path}")
 
 
 def _write(evaluation: "Evaluation", folder: Path, as_json: bool) -> None:
-    """Write the numbers as JSON and the figure, and say where they are."""
-    import json
-
-    from windvane._terminal.figures import save_figure
-    from windvane.evaluation.figure import draw_evaluation
+    """Write the numbers as JSON, and the report."""
     from windvane.persistence import replace_file
 
     folder.mkdir(parents=True, exist_ok=True)
     with replace_file(folder / "evaluation.json") as draft:
         Path(draft).write_text(json.dumps(evaluation.to_json(), indent=2), "utf-8")
-    picture, *_ = save_figure(draw_evaluation(evaluation), folder, "evaluation")
-    say = print_message if as_json else print
-    say(f"The picture is {picture}")
+    write_report(evaluation, folder / "report.html", as_json)
 
 
 def open_log(
@@ -183,15 +240,14 @@ def open_log(
 ) -> "Log":
     """Open the log that the arguments of a command name: files, or the data of a service."""
     from windvane.evaluation.readers import open_log as open_files
-    from windvane.evaluation.readers.column_mapping import parse_columns
+    from windvane.evaluation.readers.column_mapping import join_columns
 
     if len(paths) == 1 and is_service_data(paths[0]):
         return open_service_data(paths[0], loop or DEFAULT_LOOP)
     if loop is not None:
         message = "--loop: LOG must be the data directory of a service, or the URL of its database"
         raise SettingError(f"{message}, got {' '.join(paths)}")
-    mapping = parse_columns(",".join(columns)) if columns else None
-    return open_files(paths, format, mapping, strict)
+    return open_files(paths, format, join_columns(columns), strict)
 
 
 def is_service_data(path: str) -> bool:
@@ -236,70 +292,6 @@ def _print_report(report: "CheckReport") -> None:
         print_message(f"{count} {text}")
     for bad in report.bad_rows:
         print_message(f"bad row {bad.source}:{bad.line}: {bad.reason}")
-
-
-def format_evaluation(evaluation: "Evaluation") -> str:
-    """The table of the policies, below a line that says which rows it is about."""
-    rows = f"{evaluation.rows:,} rows of {evaluation.log}"
-    if evaluation.since is not None and evaluation.until is not None:
-        rows += f", {format_time(evaluation.since)} to {format_time(evaluation.until)}"
-    return f"{rows}\n\n{format_policies(evaluation)}"
-
-
-def format_policies(evaluation: "Evaluation") -> str:
-    """The table of the policies."""
-    return format_table([_describe(policy) for policy in evaluation.policies])
-
-
-def list_sentences(evaluation: "Evaluation") -> Iterator[str]:
-    """What the reader must know, about the log first and then about each policy."""
-    yield from evaluation.warnings
-    for policy in evaluation.policies:
-        for sentence in policy.warnings:
-            yield f"{policy.name}: {sentence}"
-
-
-def format_tuning(tuning: "LearnerTuning") -> str:
-    """Both tables of a tuning, and the recommendation."""
-    gain = tuning.best.gain
-    return "\n\n".join(
-        [
-            f"The grid, on {format_evaluation(tuning.grid)}",
-            f"The best of the grid, on the {tuning.best.rows:,} rows since then",
-            format_policies(tuning.held_out),
-            f"{tuning.sentence}\n"
-            f"gain over what was logged: {gain.value:+.4g}, "
-            f"between {gain.interval.low:+.4g} and {gain.interval.high:+.4g}",
-        ]
-    )
-
-
-def format_time(seconds: float) -> str:
-    """A time in UTC, to the minute."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
-
-
-def describe_verdict(policy: "PolicyResult") -> str:
-    """Whether a policy is better than what was logged, in words."""
-    if policy.source == "Online":
-        return "what was logged"
-    if policy.gain.verdict != "not yet":
-        return policy.describe_verdict()
-    more = policy.gain.rows_needed
-    return "not known yet" if more is None else f"not known yet; {more:,} more rows"
-
-
-def _describe(policy: "PolicyResult") -> dict[str, Cell]:
-    low, high = policy.sequence
-    level = f"{100 * (1 - policy.alpha):.3g} % interval, at any time"
-    return {
-        "policy": policy.name,
-        "value": round(policy.value.value, 4),
-        level: f"{low:.4g} to {high:.4g}",
-        "gain": "" if policy.source == "Online" else f"{policy.gain.value:+.4f}",
-        "against what was logged": describe_verdict(policy),
-        "effective rows": round(policy.diagnostics.effective_rows),
-    }
 
 
 EVALUATION_COMMANDS: tuple[Callable[..., object], ...] = (check, evaluate)

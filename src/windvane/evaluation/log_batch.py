@@ -2,11 +2,14 @@
 
 A log gives its decisions in batches, so that a log of any size needs little memory. The features of
 a decision are parsed only if somebody asks for them: a policy without features needs numbers only.
+
+An event may fill several slots of a page. Then each slot is a row. Its probabilities are those
+given the actions in the slots before it, and actions that these slots took are not eligible.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -44,6 +47,27 @@ class LogBatch(NamedTuple):
     lines: Places  # (n,) line or row of the source, for messages
     source: str  # file or database, for messages
     read_features: Callable[[int], DecisionFeatures] | None  # of a row; None: the log has none
+    slots: Places | None = None  # (n,) the row's slot in its event, from 0; None: no event has more
+    is_slate: Booleans | None = None  # (n,) whether the reward is that of all slots of the event
+    columns: Mapping[str, Floats | Sequence[object]] | None = None  # others of a table, by name
+
+    @property
+    def event_starts(self) -> Places:
+        """The first row of each event, and n: event i has the rows [i] to [i + 1] − 1, (m + 1,)."""
+        if self.slots is None:
+            return np.arange(self.size + 1)
+        return np.append(np.flatnonzero(self.slots == 0), self.size)
+
+    @property
+    def event_rewards(self) -> Floats:
+        """The reward of each event: the sum over its slots, or the one reward of a slate, (m,)."""
+        first = self.event_starts[:-1]
+        if self.slots is None or not first.size:
+            return self.rewards
+        sums: Floats = np.add.reduceat(self.rewards, first)
+        if self.is_slate is None:
+            return sums
+        return np.where(self.is_slate[first], self.rewards[first], sums)
 
     @property
     def size(self) -> int:
@@ -60,6 +84,27 @@ class LogBatch(NamedTuple):
     def action_counts(self) -> Places:
         """How many actions each decision offered, (n,)."""
         return self.starts[1:] - self.starts[:-1]
+
+
+def read_values(batch: LogBatch, name: str) -> Floats | Sequence[object]:
+    """A column of the table, or a context feature of each row, "a.b" in a namespace; else None."""
+    if name in (batch.columns or {}):
+        return batch.columns[name]  # type: ignore[index]
+    read = batch.read_features
+    if read is None:
+        return [None] * batch.size
+    return [_find_feature(read(row).context, name) for row in range(batch.size)]
+
+
+def _find_feature(context: JsonObjects, name: str) -> object:
+    space, _, rest = name.partition(".")
+    for features in context:
+        if name in features:
+            return features[name]
+        inner = features.get(space)
+        if isinstance(inner, Mapping) and rest in inner:
+            return cast(object, inner[rest])
+    return None
 
 
 class BadRow(NamedTuple):
@@ -82,6 +127,17 @@ class Log(Protocol):
         """Whether the log has no propensities and they were estimated from it."""
 
     @property
+    def has_times(self) -> bool:
+        """Whether the log has times; if not, the number of a decision is its time.
+
+        Then half-lives are to be given in lessons: an age in seconds has no meaning.
+        """
+
+    @property
+    def notes(self) -> Mapping[str, int]:
+        """How many rows were read in a special way, by what was done with them."""
+
+    @property
     def bad_rows(self) -> Sequence[BadRow]:
         """The first rows that could not be used, as far as the log was read."""
 
@@ -90,7 +146,15 @@ class Log(Protocol):
         """How many rows could not be used, as far as the log was read."""
 
     def iterate_batches(self) -> Iterator[LogBatch]:
-        """Read the decisions in the order of the log."""
+        """Read the decisions in the order of the log; of an event with slots, the first slot."""
+
+
+@runtime_checkable
+class SlotLog(Log, Protocol):
+    """A log that gives all slots of its events."""
+
+    def iterate_slots(self) -> Iterator[LogBatch]:
+        """Read all slots in the order of the log; no event is split between two batches."""
 
 
 class Period(NamedTuple):

@@ -25,7 +25,6 @@ import numpy as np
 
 from windvane.evaluation.estimates.result import DEFAULTED_LIMIT, DEGRADED_LIMIT, Z_LIMIT
 from windvane.evaluation.log_batch import BadRow, Log, LogBatch
-from windvane.evaluation.readers.file_log import HasNotes
 from windvane.evaluation.readers.rows import ORPHAN_REWARDS, SUM_TOLERANCE
 from windvane.types import Booleans, Floats
 
@@ -500,9 +499,8 @@ class CheckReport:
 def check(log: Log) -> CheckReport:
     """Read a log once and check it: probabilities, rewards, clock, support, duplicates, drift."""
     is_fitted = log.has_fitted_probabilities
-    has_times = log.has_times if isinstance(log, HasNotes) else True
     rewards = RewardCheck()
-    clock = ClockCheck(has_times)
+    clock = ClockCheck(log.has_times)
     checks: list[Check] = [
         ProbabilityCheck(is_fitted),
         rewards,
@@ -516,12 +514,12 @@ def check(log: Log) -> CheckReport:
         if batch.size:
             for each in checks:
                 each.add(batch)
-    notes = dict(log.notes) if isinstance(log, HasNotes) else {}
+    notes = dict(log.notes)
     rewards.orphan_count = notes.get(ORPHAN_REWARDS, 0)
     findings = [_find_rows(decisions, log.bad_row_count)]
     if decisions:
         findings += [finding for each in checks for finding in each.find()]
-    has_clock = bool(decisions) and has_times
+    has_clock = bool(decisions) and log.has_times
     return CheckReport(
         description=log.description,
         decisions=decisions,

@@ -3,11 +3,11 @@
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from dsjson_lines import LATTE, SLOTS, change, open_lines
 from windvane.errors import FileError
 from windvane.evaluation.log_batch import DecisionFeatures, LogBatch
 from windvane.evaluation.readers import open_log
@@ -18,46 +18,6 @@ from windvane.evaluation.readers.rows import (
     ORPHAN_REWARDS,
     RENORMALIZED,
 )
-
-LATTE = (
-    '{"_label_cost":-1.0,"_label_probability":0.3333333432674408,"_label_Action":3,"_labelIndex":2,'
-    '"o":[{"v":1.0,"EventId":"0000000","ActionTaken":false}],'
-    '"Timestamp":"2021-04-07T16:40:25.0000000Z","Version":"1","EventId":"0000000","a":[3,2,1],'
-    '"c":{"FromUrl":[{"Id":"rnc","Major":"engineering","Hobby":"hiking","FavoriteCharacter":"spock",'
-    '"TopicClickProbability":{"Mocha":0.3,"Latte":0.5,"Cappuccino":0.2}}],'
-    '"_multi":[{"_tag":"Mocha","i":{"constant":1,"id":"Mocha"},"j":[{"roast":"light"}]},'
-    '{"_tag":"Latte","i":{"constant":1,"id":"Latte"},"j":[{"roast":"dark"}]},'
-    '{"_tag":"Cappuccino","i":{"constant":1,"id":"Cappuccino"},"j":[{"roast":"dark"}]}]},'
-    '"p":[0.33333334,0.33333334,0.33333334],"VWState":{"m":"N/A"},"_original_label_cost":-1.0}'
-)
-SLOTS = (
-    '{"Timestamp":"2021-04-07T16:41:25.0000000Z","Version":"1","EventId":"0000001",'
-    '"c":{"FromUrl":[{"weather":"raining"}],'
-    '"_multi":[{"_tag":"Mocha","i":{"constant":1,"id":"Mocha"},"j":[{"roast":"light"}]},'
-    '{"_tag":"Latte","i":{"constant":1,"id":"Latte"},"j":[{"roast":"dark"}]},'
-    '{"_tag":"Cappuccino","i":{"constant":1,"id":"Cappuccino"},"j":[{"roast":"dark"}]},'
-    '{"_tag":"Americano","i":{"constant":1,"id":"Americano"},"j":[{"roast":"light"}]}],'
-    '"_slots":[{"_id":"MainArticle","sj":[{"size":"Large","position":"Center"}]},'
-    '{"_id":"SideBar","sj":[{"size":"Medium","position":"Right"}]}]},'
-    '"_outcomes":[{"_label_cost":-0.5,"_id":"MainArticle","_a":[1,0,2,3],"_p":[0.25,0.25,0.25,0.25],'
-    '"_o":[{"v":0.5,"EventId":"0000001","Index":"MainArticle","ActionTaken":false}],'
-    '"_original_label_cost":-0.5},'
-    '{"_label_cost":-0.4,"_id":"SideBar","_a":[3,2,0],"_p":[0.33333334,0.33333334,0.33333334],'
-    '"_o":[{"v":0.4,"EventId":"0000001","Index":"SideBar","ActionTaken":false}],'
-    '"_original_label_cost":-0.4}],"_ba":[1,2],"VWState":{"m":"N/A"}}'
-)
-
-
-def change(line: str, **fields: object) -> str:
-    """A line with other values at its top; None removes a key."""
-    event: dict[str, Any] = json.loads(line) | fields
-    return json.dumps({key: value for key, value in event.items() if value is not None})
-
-
-def open_lines(folder: Path, *lines: str) -> FileLog:
-    path = folder / "log.json"
-    path.write_text("\n".join(lines) + "\n", "utf-8")
-    return open_log([path])
 
 
 def read_one(log: FileLog) -> LogBatch:
@@ -87,17 +47,6 @@ def test_a_line_is_read_in_the_order_in_which_the_actions_were_sent(tmp_path: Pa
     }
     assert [action.id for action in features.actions] == ["Mocha", "Latte", "Cappuccino"]
     assert features.actions[0].features == [{"roast": "light"}]
-
-
-def test_each_slot_is_a_decision_without_the_actions_of_earlier_slots(tmp_path: Path) -> None:
-    batch = read_one(open_lines(tmp_path, SLOTS))
-    assert batch.event_ids == ["0000001/MainArticle", "0000001/SideBar"]
-    assert batch.rewards.tolist() == [0.5, 0.4]
-    assert batch.chosen.tolist() == [1, 3]
-    assert batch.is_eligible.tolist() == [True] * 4 + [True, False, True, True]
-    assert batch.probabilities[4:].tolist() == [0.33333334, 0.0, 0.33333334, 0.33333334]
-    side_bar = read_features(batch, 1).context[-1]
-    assert side_bar == {"slot": {"id": "SideBar", "size": "Medium", "position": "Right"}}
 
 
 def test_in_apprentice_mode_the_reward_belongs_to_the_baseline(tmp_path: Path) -> None:
@@ -162,14 +111,11 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
         list(open_log([tmp_path / "log.json"], strict=True).iterate_batches())
 
 
-def test_other_problems_are_refused(tmp_path: Path) -> None:
+def test_continuous_actions_are_refused(tmp_path: Path) -> None:
     label = {"cost": -0.95, "pdf_value": 0.0021452, "action": 185.0035}
     continuous = json.dumps({"_label_ca": label, "EventId": "1", "c": {"a": 1}, "pdrop": 0.0})
     with pytest.raises(FileError, match="continuous actions"):
         list(open_lines(tmp_path, continuous).iterate_batches())
-    slates = SLOTS.replace('"_tag":"Mocha"', '"_slot_id":0')
-    with pytest.raises(FileError, match="slates"):
-        list(open_lines(tmp_path, slates).iterate_batches())
 
 
 def test_files_are_read_in_the_order_of_time_with_or_without_gzip(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ BOUNDARY_TOLERANCE = 1e-13  # relative error of the boundary
 LOG_GAMMA_RHO = float(np.log(gammainc(RHO, RHO)) + gammaln(RHO))  # log γ(ρ, ρ)
 MODEL_BOUNDS = (1.0, 5.0, 50.0)  # each k beside 0: narrowest for few, more and many decisions
 BISECTIONS = 30  # steps of the bisection of an interval, mostly shorter than 0.1
-MOST_ROWS = 1e12  # more cannot be waited for
+MOST_FACTOR = 11.0  # an estimate of more than ten times the decisions so far says nothing
 
 
 @dataclass(eq=False)
@@ -355,8 +355,24 @@ class ActionModel(NamedTuple):
             self.chosen[is_selected],
         )
 
+    @property
+    def is_logged(self) -> bool:
+        """Whether the policy has the probabilities of the log."""
+        return np.array_equal(self.policy_probabilities, self.logged_probabilities)
+
+    def find_largest_weight(self) -> float:
+        """The largest π(a)/p(a) of all actions, chosen or not; ∞ if some p is 0 or unknown."""
+        if not np.all(self.logged_probabilities > 0):
+            return math.inf
+        return float(np.max(self.policy_probabilities / self.logged_probabilities, initial=0.0))
+
     def average_predictions(self) -> Floats:
-        """Σ_a π(a) q̂(a) of each decision, (n,)."""
+        """Σ_a π(a) q̂(a) of each decision, (n,); q̂ of the chosen action if π is what was logged.
+
+        Then DR is the reward itself, and a model would only add noise.
+        """
+        if self.is_logged:
+            return self.pick_predictions()
         owners = np.repeat(np.arange(len(self.chosen)), np.diff(self.starts))
         products = self.policy_probabilities * self.predictions
         values: Floats = np.bincount(owners, products, len(self.chosen)).astype(np.float64)
@@ -364,9 +380,16 @@ class ActionModel(NamedTuple):
 
     def pick_predictions(self) -> Floats:
         """q̂ of the chosen action of each decision, (n,); 0 if it is not among those offered."""
+        return self._pick(self.predictions)
+
+    def pick_probabilities(self) -> Floats:
+        """π of the chosen action of each decision, (n,); 0 if it is not among those offered."""
+        return self._pick(self.policy_probabilities)
+
+    def _pick(self, column: Floats) -> Floats:
         has_chosen = self.chosen >= 0
         picked = np.zeros(len(self.chosen))
-        picked[has_chosen] = self.predictions[(self.starts[:-1] + self.chosen)[has_chosen]]
+        picked[has_chosen] = column[(self.starts[:-1] + self.chosen)[has_chosen]]
         return picked
 
     def check(self, who: str, decisions: int) -> None:
@@ -515,8 +538,8 @@ def estimate_rows_needed(sequences: Sequence[ConfidenceSequence], alpha: float) 
     """Estimate how many further rows lead to a verdict, if gain and variance stay as they are.
 
     After n times as many decisions the sums are n·S and n·V, and the bound is above 0 if the
-    wealth at a gain of 0 exceeds 2/α. Return None if no number up to 10¹² is enough: the gain is
-    too close to 0. The number is an estimate from the gain so far, not a promise.
+    wealth at a gain of 0 exceeds 2/α. Return None if ten times as many more are not enough: the
+    gain is too close to 0. The number is an estimate from the gain so far, not a promise.
     """
     rows = sequences[0].rows
     if rows == 0:
@@ -532,7 +555,7 @@ def _find_factor(sequences: Sequence[ConfidenceSequence], side: int, alpha: floa
     def is_enough(factor: float) -> bool:
         return bool(compute_log_wealth(sequences, side, 0.0, factor) > math.log(2 / alpha))
 
-    least, most = 1.0, MOST_ROWS / sequences[0].rows
+    least, most = 1.0, MOST_FACTOR
     if not is_enough(most):
         return None
     while most > least * (1 + 1e-6):  # the wealth grows with the factor once it is above 1

@@ -35,7 +35,7 @@ Karampatziakis, Langford & Mineiro (2020), "Empirical likelihood for contextual 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -250,6 +250,49 @@ def _complete_without_model(moments: list[Floats], products: dict[tuple[int, int
         products[i, CORRECTION] = products[min(i, WEIGHTED_REWARD), WEIGHTED_REWARD]
     products[MODEL, MODEL] = products[MODEL, CORRECTION] = zero
     products[CORRECTION, CORRECTION] = products[WEIGHTED_REWARD, WEIGHTED_REWARD]
+
+
+class UnitSums:
+    """Sums of decisions that depend on each other, such as those for one user."""
+
+    def __init__(self) -> None:
+        self._sums = np.zeros((0, 6))  # (units, 6) Σ b z of each
+
+    def add(
+        self,
+        units: Places,  # (n,) numbers from 0
+        rewards: Floats,
+        weights: Floats,
+        model_values: Floats | None,
+        model_chosen: Floats | None,
+        coefficients: Floats | None,
+    ) -> None:
+        """Add decisions."""
+        scale = np.ones(len(units)) if coefficients is None else coefficients
+        values = 0.0 if model_values is None else model_values
+        chosen = 0.0 if model_chosen is None else model_chosen
+        terms = (1.0, rewards, weights, weights * rewards, values, weights * (rewards - chosen))
+        more = int(units.max()) + 1 - len(self._sums)
+        if more > 0:
+            self._sums = np.concatenate([self._sums, np.zeros((max(more, len(self._sums)), 6))])
+        distinct, places = np.unique(units, return_inverse=True)
+        for term, column in enumerate(terms):
+            self._sums[distinct, term] += np.bincount(places, scale * column, distinct.size)
+
+    def cluster(self, sums: ValueSums) -> ValueSums:
+        """The same sums with Σ_unit (Σ b z)(Σ b z)ᵀ for the second ones, and units for rows.
+
+        Then the standard error of an estimate is that of the sums of influence of each unit.
+        """
+        own = self._sums[self._sums[:, ONE] > 0]
+        if not len(own):
+            return sums
+        products = own.T @ own
+        return replace(
+            sums,
+            rows=np.asarray(float(len(own))),
+            products=np.array([products[pair] for pair in PAIRS]),
+        )
 
 
 class Values(NamedTuple):

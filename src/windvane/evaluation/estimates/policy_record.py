@@ -19,10 +19,12 @@ from windvane.evaluation.estimates.confidence_sequence import (
 )
 from windvane.evaluation.estimates.estimators import (
     DR,
+    LOGGED,
     MODEL_FREE_NAMES,
     MODEL_NAMES,
     CressieReadSums,
     RewardRange,
+    UnitSums,
     ValueSums,
     WeightRange,
     bound_cressie_read,
@@ -31,22 +33,22 @@ from windvane.evaluation.estimates.estimators import (
     estimate_values,
     normal_quantile,
 )
+from windvane.evaluation.estimates.paired_difference import DEFAULT_RANGES, fit_range
 from windvane.evaluation.estimates.recent_value import RecentSums
 from windvane.evaluation.estimates.result import (
     Estimate,
+    Gain,
     Interval,
     PolicyResult,
     RecentValue,
-    Replay,
     TrustSums,
     diagnose,
     warn,
 )
 from windvane.evaluation.estimates.value_series import SeriesBuilder, TimedRows, number_or_none
-from windvane.types import Booleans, Floats
+from windvane.types import Booleans, Floats, Places
 from windvane.validation import inside, positive
 
-DEFAULT_RANGES = (RewardRange(0.0, 1.0), RewardRange(-1.0, 1.0))
 DEFAULT_HALF_LIFE = 7 * 86_400.0  # seconds
 CRESSIE_READ = "cressie_read"
 CHUNK_ROWS = 16_384  # their columns fit into the cache of a core
@@ -58,10 +60,9 @@ class PolicyRecord:
     `weights` are π(a)/p(a): the probability of the logged action under the policy, divided by its
     logged probability. With a reward model q̂ that has not seen the decision, `model_values` are
     Σ_a π(a) q̂(a) and `model_chosen` are q̂ of the logged action; `action_model` has the predictions
-    and probabilities of all actions, and makes the confidence sequences narrower. `counts` say how
-    many decisions a row stands for, and `coefficients` are those of a replay (Σ c R / Σ c); both
-    multiply. The confidence sequences of value and gain weigh all decisions of a replay equally:
-    its first coefficients may be several times the others, and would make intervals much wider.
+    and probabilities of all actions, makes the confidence sequences narrower, and tells the
+    Cressie-Read estimate the largest weight that was possible. `counts` say how many decisions a
+    row stands for.
 
     Without `reward_range`, the range is [0, 1] if all rewards lie in it, else [−1, 1], else that
     of the rewards seen.
@@ -119,6 +120,9 @@ class PolicyRecord:
         self._recent = None if half_life is None else RecentSums(half_life, self._sequence.range)
         self._series = SeriesBuilder()
         self._trust = TrustSums()
+        self._units = UnitSums()
+        self._is_logged = True  # whether the policy had the probabilities of the log
+        self._possible_weight = 0.0  # the largest that any action would have had
 
     def add(
         self,
@@ -130,10 +134,10 @@ class PolicyRecord:
         counts: Floats | None = None,  # (n,) 1/(1 − pdrop)
         *,
         action_model: ActionModel | None = None,
-        coefficients: Floats | None = None,  # (n,) c of DR-ns
         unsupported: Floats | None = None,  # (n,) Σ π(a) over the actions with p(a) = 0
         is_defaulted: Booleans | None = None,
         is_degraded: Booleans | None = None,
+        units: Places | None = None,  # (n,) numbers of what decisions belong to, such as users
     ) -> None:
         """Add decisions with known rewards."""
         if len(times) == 0:
@@ -148,27 +152,30 @@ class PolicyRecord:
             "model_values": model_values,
             "model_chosen": model_chosen,
             "counts": counts,
-            "coefficients": coefficients,
             "unsupported": unsupported,
         }
         check_columns(who, columns)
         check_weights(who, weights)
         if self._given_range is not None:
             check_rewards(who, rewards, self._given_range)
-        scale = multiply_coefficients(who, counts, coefficients)
+        counts = check_counts(who, counts)
         if action_model is not None:
             action_model.check(who, len(times))
         self._has_model = self._check_model(who, model_values is not None)
         self._widen_range(RewardRange(float(rewards.min()), float(rewards.max())))
-        self._trust.add(scale, unsupported, is_defaulted, is_degraded)
-        repeats = multiply_coefficients(who, counts, None)
-        self._add_to_model_sequences(rewards, weights, action_model, repeats)
-        rows = TimedRows(times, rewards, weights, model_values, model_chosen, scale)
+        self._trust.add(counts, unsupported, is_defaulted, is_degraded)
+        self._is_logged &= action_model is not None and action_model.is_logged
+        possible = math.inf if action_model is None else action_model.find_largest_weight()
+        self._possible_weight = max(self._possible_weight, possible)
+        self._add_to_model_sequences(rewards, weights, action_model, counts)
+        rows = TimedRows(times, rewards, weights, model_values, model_chosen, counts)
+        if units is not None:
+            self._units.add(units, *rows[1:])
         for start in range(0, len(times), CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)
             chunk = rows.select(part)
             self._sequence.update(
-                chunk.rewards, chunk.weights, None if repeats is None else repeats[part]
+                chunk.rewards, chunk.weights, None if counts is None else counts[part]
             )
             if self._recent is not None:
                 self._recent.update(chunk.times, chunk.rewards, chunk.weights, chunk.coefficients)
@@ -179,7 +186,7 @@ class PolicyRecord:
         rewards: Floats,
         weights: Floats,
         action_model: ActionModel | None,
-        repeats: Floats | None,
+        counts: Floats | None,
     ) -> None:
         if action_model is None:
             self._model_sequences = []
@@ -193,7 +200,7 @@ class PolicyRecord:
                     rewards[part],
                     weights[part],
                     model.select(part),
-                    None if repeats is None else repeats[part],
+                    None if counts is None else counts[part],
                 )
 
     def merge(self, other: "PolicyRecord") -> None:
@@ -219,18 +226,23 @@ class PolicyRecord:
             recent = copy(other._recent)
             recent.widen(self._sequence.range)
             self._recent.merge(recent)
+        self._is_logged &= other._is_logged
+        self._possible_weight = max(self._possible_weight, other._possible_weight)
         self._series.merge(other._series)
         self._trust.merge(other._trust)
 
-    def summarize(self, replay: Replay | None = None) -> PolicyResult:
-        """Compute all estimates, intervals and diagnostics from the sums so far."""
+    def summarize(self, learns: bool = False) -> PolicyResult:
+        """Compute all estimates, intervals and diagnostics from the sums so far.
+
+        A policy that had the probabilities of the log earned what was logged: no model is needed.
+        """
         if self._seen is None:
             raise SettingError(f"summarize: {self.name} must have at least one decision, got none")
         series = self._series.build()
         sums = series.sums.total()
         diagnostics = diagnose(sums, self._trust)
         estimates = {estimate.name: estimate for estimate in self._estimate(sums)}
-        sequences = [self._sequence, *self._model_sequences]
+        sequences = [self._sequence, *([] if self._is_logged else self._model_sequences)]
         low, high = bound_value(sequences, self.alpha)
         return PolicyResult(
             name=self.name,
@@ -240,38 +252,54 @@ class PolicyRecord:
             reward_range=Interval(*self._sequence.range),
             alpha=self.alpha,
             estimates=estimates,
-            headline=DR if sums.has_model else CRESSIE_READ,
+            headline=DR if sums.has_model and not self._is_logged else CRESSIE_READ,
             sequence=Interval(float(low), float(high)),
-            sequence_kind="dr" if self._model_sequences else "ips",
-            gain=judge_gain(sequences, float(estimate_gain(sums).value), self.alpha),
+            sequence_kind="dr" if len(sequences) > 1 else "ips",
+            gain=self.judge(self.alpha).relate(float(estimate_values(LOGGED, sums).value)),
             recent=self._summarize_recent(),
             diagnostics=diagnostics,
             series=series,
             warnings=[*warn(diagnostics), *self._warn_about_ranges(float(sums.largest_weight))],
-            replay=replay,
+            learns=learns,
         )
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether any decision was added."""
+        return self._seen is not None
+
+    def judge(self, alpha: float) -> Gain:
+        """Judge the gain over what was logged."""
+        sums = self._series.build().sums.total()
+        sequences = [self._sequence, *([] if self._is_logged else self._model_sequences)]
+        return judge_gain(sequences, float(estimate_gain(sums).value), alpha)
 
     def _estimate(self, sums: ValueSums) -> Sequence[Estimate]:
         quantile = normal_quantile(self.alpha)
         estimates = []
+        clustered = self._units.cluster(sums)
         for name in (*MODEL_FREE_NAMES, *(MODEL_NAMES if sums.has_model else ())):
-            values = estimate_values(name, sums)
+            values = estimate_values(name, clustered)
             value, error = number_or_none(values.value), number_or_none(values.error)
             if value is not None:
                 interval = None
                 if error is not None:
                     interval = Interval(value - quantile * error, value + quantile * error)
                 estimates.append(Estimate(name, value, interval, error))
-        weights = WeightRange(
-            self._weight_range.low, max(self._weight_range.high, float(sums.largest_weight))
-        )
+        given = self._weight_range.high
+        possible = given if math.isfinite(given) else self._possible_weight
+        largest = max(possible, float(sums.largest_weight))
+        weights = WeightRange(self._weight_range.low, largest)
         cressie_read = CressieReadSums.from_value_sums(sums)
         estimates.append(
             Estimate(
                 CRESSIE_READ,
                 estimate_cressie_read(cressie_read, weights),
                 Interval(
-                    *bound_cressie_read(cressie_read, self._sequence.range, weights, self.alpha)
+                    *bound_cressie_read(
+                        CressieReadSums.from_value_sums(clustered),
+                        *(self._sequence.range, weights, self.alpha),
+                    )
                 ),
             )
         )
@@ -320,10 +348,8 @@ class PolicyRecord:
         seen = self._seen or rewards
         self._seen = RewardRange(min(seen.low, rewards.low), max(seen.high, rewards.high))
         if self._given_range is None:
-            fitting = [chosen for chosen in DEFAULT_RANGES if chosen.contains(self._seen)]
-            union = RewardRange(min(self._seen.low, -1.0), max(self._seen.high, 1.0))
             for sequence in (self._sequence, *self._model_sequences):
-                sequence.widen(fitting[0] if fitting else union)
+                sequence.widen(fit_range(self._seen))
             if self._recent is not None:
                 self._recent.widen(self._sequence.range)
 
@@ -360,17 +386,11 @@ def check_rewards(who: str, rewards: Floats, allowed: RewardRange) -> None:
         )
 
 
-def multiply_coefficients(
-    who: str, counts: Floats | None, coefficients: Floats | None
-) -> Floats | None:
-    """The product of counts and coefficients, which must be above 0; None if all are 1."""
-    if counts is None or coefficients is None:
-        product = coefficients if counts is None else counts
-    else:
-        product = counts * coefficients
-    if product is not None and product.size and product.min() <= 0:
-        row = int(np.argmin(product))
-        raise SettingError(
-            f"{who}: counts and coefficients must be above 0, got {product[row]} in row {row}"
-        )
-    return None if product is None or (product == 1).all() else product
+def check_counts(who: str, counts: Floats | None) -> Floats | None:
+    """Refuse a count that is not above 0; None if all are 1."""
+    if counts is None or (counts == 1).all():
+        return None
+    if counts.min() <= 0:
+        row = int(np.argmin(counts))
+        raise SettingError(f"{who}: counts must be above 0, got {counts[row]} in row {row}")
+    return counts

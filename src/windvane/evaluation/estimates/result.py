@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
-from windvane.errors import FileError
+from windvane.errors import FileError, SettingError
 from windvane.evaluation.estimates.estimators import ONE, WEIGHT, ValueSums
 from windvane.evaluation.estimates.value_series import ValueSeries
 from windvane.types import Booleans, Floats
@@ -18,6 +18,7 @@ FEW_EFFECTIVE_ROWS = 100  # below, an interval of a standard error is not to be 
 UNSUPPORTED_LIMIT = 0.001  # mean probability of actions that are never logged
 DEGRADED_LIMIT = 0.01
 DEFAULTED_LIMIT = 0.95
+MIN_DECIMALS, MAX_DECIMALS = 3, 6
 DOMINANT_SHARE = 0.1  # share of all weights that one decision may have
 
 
@@ -40,12 +41,71 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Gain:
-    """How much more a decision earns than under the policy that logged it."""
+    """How much more a decision earns than under another policy."""
 
     value: float
     interval: Interval  # holds at every moment
     verdict: Verdict
     rows_needed: int | None  # estimated further decisions until a verdict; None: cannot be said
+    other: float | None = None  # what the other policy earns, if it is known
+    lift: float | None = None  # value/|other|
+
+    def relate(self, other: float) -> "Gain":
+        """The same gain with its lift over what the other policy earns."""
+        return replace(self, other=other, lift=self.value / abs(other) if other else None)
+
+    def flip(self) -> "Gain":
+        """The gain of the other policy over this one."""
+        interval = Interval(-self.interval.high, -self.interval.low)
+        verdict: Verdict = "not yet"
+        if self.verdict != "not yet":
+            verdict = "worse" if self.verdict == "better" else "better"
+        flipped = Gain(-self.value, interval, verdict, self.rows_needed)
+        return flipped if self.other is None else flipped.relate(self.other + self.value)
+
+    def describe(self, other: str, value: float | None = None) -> str:
+        """Say how much more or less than another policy, whose value may be given.
+
+        >>> Gain(-0.101, Interval(-0.106, 0.018), "not yet", None).describe("what was logged", 0.5)
+        '0.101 less than what was logged (between 0.106 less and 0.018 more), 20 % of its 0.500'
+        """
+        share = ""
+        if value is not None and abs(value) > 0.0:
+            decimals = choose_decimals(*self.interval)
+            share = f", {100 * abs(self.value / value):.2g} % of its {value:.{decimals}f}"
+        return self.describe_change(f" than {other}") + share
+
+    def describe_change(self, than: str = "") -> str:
+        """The difference and its interval, each end with its own "more" or "less".
+
+        >>> Gain(0.031, Interval(0.012, 0.05), "better", 0).describe_change()
+        '0.031 more (between 0.012 and 0.050 more)'
+        """
+        decimals = choose_decimals(*self.interval)
+        shown, low, high = (
+            (f"{abs(each):.{decimals}f}", "less" if each < 0 else "more")
+            for each in (self.value, *self.interval)
+        )
+        first = low[0] if low[1] == high[1] else " ".join(low)
+        return f"{' '.join(shown)}{than} (between {first} and {' '.join(high)})"
+
+    def describe_verdict(self, alpha: float) -> str:
+        """The verdict in words, such as "better with 95 % confidence"."""
+        if self.verdict != "not yet":
+            return f"{self.verdict} with {100 * (1 - alpha):.3g} % confidence"
+        more = self.rows_needed
+        about = "" if more is None else f"; about {more:,} more decisions at the present rate"
+        return f"not known yet{about}"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """How much more a decision earns under the first policy than under the second."""
+
+    first: str  # names of policies
+    second: str
+    gain: Gain
+    series: ValueSeries  # of the difference
 
 
 @dataclass(frozen=True)
@@ -74,23 +134,6 @@ class Diagnostics:
     degraded: float  # share of decisions that the service answered without deciding
 
 
-@dataclass(frozen=True)
-class Replay:
-    """How a policy that learns was replayed."""
-
-    accepted: int  # decisions that it learned from
-    violations: int  # decisions whose chance of acceptance would have been above 1
-    final_coefficient: float  # the multiplier c at the end
-    clock: str = ""  # which clock its memory faded by
-    rows: int = 0  # decisions that it was asked for
-    is_sampled: bool = False  # whether its probabilities were counted in draws
-
-    @property
-    def acceptance_rate(self) -> float:
-        """The share of decisions that it learned from."""
-        return self.accepted / self.rows if self.rows else 0.0
-
-
 class JsonResult:
     """A result that can be written as JSON and read back."""
 
@@ -116,6 +159,24 @@ class JsonResult:
             raise FileError(f"from_json: {reason}") from None
 
 
+class HtmlResult:
+    """A result that people read as a report."""
+
+    def to_html(self, command: str = "") -> str:
+        """The report: one HTML file with tables, pictures and sentences, which loads nothing.
+
+        `command` is what made the result; the report says how to repeat it.
+        """
+        from windvane.evaluation.report import format_report
+
+        return format_report(self, command)
+
+    def _repr_html_(self) -> str:
+        from windvane.evaluation.report import format_notebook_cell
+
+        return format_notebook_cell(self)
+
+
 @dataclass(frozen=True)
 class PolicyResult(JsonResult):
     """What one policy would have earned."""
@@ -135,20 +196,62 @@ class PolicyResult(JsonResult):
     diagnostics: Diagnostics
     series: ValueSeries
     warnings: Sequence[str] = ()
-    replay: Replay | None = None
+    learns: bool = False
+
+    @property
+    def value(self) -> Estimate:
+        """The headline estimate, moved into the interval that holds at every moment."""
+        estimate = self.estimates[self.headline]
+        return replace(estimate, value=clip_value(estimate.value, self.sequence))
+
+    @property
+    def sentence(self) -> str:
+        """What was evaluated, and what it would have earned."""
+        decimals = choose_decimals(*self.sequence)
+        low, high = (f"{end:.{decimals}f}" for end in self.sequence)
+        value = f"{self.value.value:.{decimals}f} ({low} to {high}) a decision"
+        if self.source == "Online":
+            return f"what was logged earned {value}"
+        if not self.learns:
+            return f"{self.name} would have earned {value}"
+        return (
+            f"{self.name}, which had learned from everything in this log up to each moment, would "
+            f"have earned {value}; live it would have seen the rewards of its own choices instead"
+        )
+
+
+@dataclass(frozen=True)
+class SlotResult:
+    """What one slot of the pages would have earned."""
+
+    slot: int  # from 0
+    effective_pages: float  # (ΣW)²/ΣW² of the weights up to this slot
+    estimates: Mapping[str, Estimate]
+
+
+@dataclass(frozen=True)
+class PageResult(JsonResult):
+    """What one policy would have earned on pages with several slots, a page."""
+
+    name: str
+    text: str
+    pages: int
+    estimates: Mapping[str, Estimate]  # logged, sips, rips, and cascade_dr or pi
+    headline: str  # the name of the estimate to show first
+    sequence: Interval  # of the mean value so far; holds at every moment
+    gain: Gain  # over what was logged
+    against: Gain | None  # over the reference
+    slots: Sequence[SlotResult]
+    warnings: Sequence[str] = ()
 
     @property
     def value(self) -> Estimate:
         """The headline estimate."""
         return self.estimates[self.headline]
 
-    def describe_verdict(self) -> str:
-        """The verdict on the gain with its confidence, such as "better with 95 % confidence"."""
-        return f"{self.gain.verdict} with {100 * (1 - self.alpha):.3g} % confidence"
-
 
 @dataclass(frozen=True)
-class Evaluation(JsonResult):
+class Evaluation(JsonResult, HtmlResult):
     """What several policies would have earned, from one log."""
 
     policies: Sequence[PolicyResult]
@@ -160,12 +263,39 @@ class Evaluation(JsonResult):
     bad_rows: int = 0  # rows of the log that could not be read
     first_bad_rows: Sequence[str] = ()  # the first of them, "file:line: reason"
     warnings: Sequence[str] = ()
+    reference: str = ""  # the policy that all others are compared with
+    pairs: Sequence[Pair] = ()  # without those of what was logged, which `PolicyResult.gain` has
+    # if events have several slots; then `policies` are slot 1
+    pages: Sequence[PageResult] = field(default_factory=list)
+    by: str = ""  # column or context feature of the segments
+    segments: Mapping[str, "Evaluation"] = field(default_factory=dict)  # intervals hold together
+    metrics: Mapping[str, "Evaluation"] = field(default_factory=dict)  # of other rewards, by column
+    unit: str = ""  # column or context feature whose rows are taken together
+    seed: int = 0  # of the random numbers
+    has_times: bool = True  # if not, the number of a decision is its time
 
     def __getitem__(self, name: str) -> PolicyResult:
         for policy in self.policies:
             if policy.name == name:
                 return policy
         raise KeyError(name)
+
+    def compare(self, first: str, second: str | None = None) -> Gain:
+        """How much more a decision earns under one policy than under another or the reference."""
+        second = self.reference if second is None else second
+        mine, other = self[first], self[second]
+        if other.source == "Online":
+            return mine.gain
+        if mine.source == "Online":
+            return other.gain.flip()
+        for pair in self.pairs:
+            if (pair.first, pair.second) == (first, second):
+                return pair.gain
+            if (pair.second, pair.first) == (first, second):
+                return pair.gain.flip()
+        raise SettingError(
+            f"compare: the pair was not asked for: evaluate(..., pairs=[({first!r}, {second!r})])"
+        )
 
 
 @dataclass
@@ -285,6 +415,28 @@ def _add_up(coefficients: Floats | None, values: Floats | Booleans | None) -> fl
     if values is None:
         return 0.0
     return float(np.sum(values if coefficients is None else coefficients * values))
+
+
+def clip_value(value: float, interval: Sequence[float]) -> float:
+    """The value of an interval that is nearest to an estimate, which DR may put outside.
+
+    >>> clip_value(-0.001, (0.0, 0.08)), clip_value(0.05, (0.0, 0.08))
+    (0.0, 0.05)
+    """
+    low, high = interval
+    return min(max(value, low), high) if low <= high else value
+
+
+def choose_decimals(low: float, high: float) -> int:
+    """How many decimals show two digits of half the width of an interval, from 3 to 6.
+
+    >>> choose_decimals(0.01, 0.05), choose_decimals(0.0101, 0.0105)
+    (3, 5)
+    """
+    half = (high - low) / 2
+    if not 0 < half < math.inf:
+        return MIN_DECIMALS
+    return min(max(1 - math.floor(math.log10(half)), MIN_DECIMALS), MAX_DECIMALS)
 
 
 def _percent(share: float) -> str:

@@ -5,6 +5,7 @@ kept. If there are more than MAX_INTERVALS of them, the intervals become longer:
 1440 minutes, so that a log of any length needs little memory.
 """
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,7 +26,10 @@ from windvane.types import Floats, Places
 
 INTERVAL_MINUTES = (5, 60, 360, 720, 1440)
 MAX_INTERVALS = 30_000  # 104 days of 5 minutes; about 7 MB for each policy
+FIRST = np.zeros(1, dtype=np.int64)
 MERGE_AFTER_GROUPS = 4096  # sums of batches that wait until they are merged
+MOST_POINTS = 24  # of a curve
+FEWEST_ROWS_PER_POINT = 30
 
 
 class SeriesPoint(NamedTuple):
@@ -66,6 +70,12 @@ class ValueSeries:
         starts = self.starts // (minutes // self.minutes)
         return ValueSeries(minutes, *_merge_equal_starts(starts, self.sums))
 
+    def coarsen_to_one(self) -> "ValueSeries":
+        """The sums of all decisions as one interval, which begins with the first."""
+        return ValueSeries(
+            self.minutes, self.starts[:1], self.sums.add_groups(np.arange(len(self.starts)), FIRST)
+        )
+
     def roll(self, minutes: int) -> list[SeriesPoint]:
         """The value over the decisions of each interval of `minutes`."""
         series = self.coarsen(minutes)
@@ -74,6 +84,47 @@ class ValueSeries:
     def expand(self) -> list[SeriesPoint]:
         """The value over all decisions up to the end of each interval."""
         return _make_points(self.start_times + self.minutes * 60.0, self.sums.accumulate())
+
+
+class Curve(NamedTuple):
+    """The values of parts of the time, as a picture shows them."""
+
+    times: list[float]  # the middle of each part, in seconds since 1970
+    values: list[float]
+    errors: list[float]  # standard errors
+
+
+def list_curve(series: ValueSeries, minutes: int) -> Curve:
+    """The curve of a series in parts of so many minutes, without parts that have few rows."""
+    points = [
+        (point.time - 30.0 * minutes, point.value, point.error or 0.0)
+        for point in series.roll(minutes)
+        if point.value is not None and point.rows >= FEWEST_ROWS_PER_POINT
+    ]
+    return Curve(*([each[k] for each in points] for k in range(3)))
+
+
+def choose_minutes(series: ValueSeries) -> int:
+    """The length of the parts of a curve: a multiple of the intervals that the series has."""
+    covered = (int(series.starts[-1]) - int(series.starts[0]) + 1) * series.minutes
+    least_minutes = covered / MOST_POINTS
+    for minutes in INTERVAL_MINUTES:
+        if minutes >= max(least_minutes, series.minutes):
+            return minutes
+    return INTERVAL_MINUTES[-1] * math.ceil(least_minutes / INTERVAL_MINUTES[-1])
+
+
+def describe_minutes(minutes: int) -> str:
+    """A length of time in words.
+
+    >>> describe_minutes(360), describe_minutes(1440), describe_minutes(5)
+    ('6 hours', '1 day', '5 minutes')
+    """
+    for unit, length in (("day", 1440), ("hour", 60)):
+        if minutes % length == 0:
+            count = minutes // length
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return f"{minutes} minutes"
 
 
 class TimedRows(NamedTuple):

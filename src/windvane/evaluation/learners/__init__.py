@@ -1,1 +1,1 @@
-"""Learners: the policies that are compared, and how those that learn are replayed."""
+"""Learners: the policies that are compared, and how those that learn follow a log."""

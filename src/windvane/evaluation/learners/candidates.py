@@ -1,28 +1,33 @@
 """Candidates: the policies that an evaluation compares, and the texts from which they are read.
 
-A fixed candidate decides by the columns of a log. A learner and a policy learn while the log is
-replayed. A text is such as "learner", "first" or "half_life(86400) * thompson(0.3)". The settings
-of a learner have the names that they have in a loop, so that a loop and an evaluation read and
-write the same text: "halfLife=2 days explorationPercentage=0.05".
+A fixed candidate decides by the columns of a log. A learner and a policy learn from the log. A text
+is such as "learner", "first" or "half_life(86400) * thompson(0.3)". The settings of a learner have
+the names that they have in a loop, so that a loop and an evaluation read and write the same text:
+"halfLife=2 days explorationPercentage=0.05".
 """
 
 import copy
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from windvane import validation
-from windvane.beliefs.adaptive import Adaptive
 from windvane.beliefs.bank.settings import AUTO, EXPLORATION
 from windvane.beliefs.glm.policy import GeneralizedPolicy
 from windvane.chooser import Chooser
 from windvane.errors import SettingError
+from windvane.evaluation.learners.own_policies import (
+    FunctionPolicy,
+    LogPolicy,
+    OwnPolicy,
+    can_learn,
+    read_own,
+)
 from windvane.evaluation.log_batch import LogFacts
 from windvane.exploration import Exploration
 from windvane.features import ALL_CROSSINGS
 from windvane.learner import Learner
-from windvane.memory import Memory, half_life
+from windvane.memory import Memory
 from windvane.names import find_name, named
 from windvane.policy import Policy
 
@@ -32,18 +37,26 @@ if TYPE_CHECKING:
 import ast
 import re
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from functools import partial
 
 from windvane.beliefs.adaptive import PredictiveMemory
 from windvane.exploration import read_exploration
 from windvane.memory import read_memory
 from windvane.names import NAMES
 
-Rule = Literal["logged", "first", "random", "action"]
-Clock = Literal["none", "rounds", "time", "rows"]
+Rule = Literal["logged", "first", "random", "action", "own"]
 BeliefName = Literal["full", "diagonal", "logistic", "poisson"]
 FULL_DIM = 128  # numbers of an action, from hashed features
 DIAGONAL_DIM = 2**20
+# What a text may ask for; all of it is checked before anything that the text names is built.
+MAX_TEXT_LENGTH = 1024
+MAX_TEXT_NODES = 300  # of the syntax tree
+MAX_TEXT_DEPTH = 20
+MAX_TEXT_NUMBER = 1e15
+MAX_GRID_POINTS = 10_000
+MAX_DIMS = {"diagonal": 2**30, "predictive": 512}
+MAX_FULL_DIM = 1024  # of all other policies, which have matrices (dim, dim)
+DEFAULT_LEARNER = "default learner"
 DEFAULT_DRIFT = 1.0  # the total movement of θ for which a named policy is tuned
 ACCEPTED = (
     'logged, first, random, action=ID, learner, settings such as "halfLife=2 days '
@@ -57,18 +70,25 @@ KEYWORDS = {  # of `Learner`, by the names of a loop's settings
     "crossings": "crossings",
     "arraySize": "array_size",
 }
-Result = TypeVar("Result")
-CALLS = ("full", "diagonal", "predictive", "logistic", "poisson")
+OPTIONS = {  # by what stands before the brackets of a text
+    "full": ("dim", "ridge", "floor"),
+    "diagonal": ("dim", "ridge", "floor"),
+    "predictive": ("dim", "floor"),
+    "logistic": ("dim", "ridge", "floor"),
+    "poisson": ("dim", "ridge", "floor"),
+}
+NAMED_OPTIONS = ("dim", "drift", "noise", "link", "floor")
 
 
 @dataclass(frozen=True)
 class FixedCandidate:
-    """A rule that never learns: what was logged, the first action, any action, or one action."""
+    """A rule that never learns: what was logged, the first, any or one action, or an own policy."""
 
     name: str
     text: str
     rule: Rule
     action: str = ""  # the id, for the rule "action"
+    own: OwnPolicy | None = None  # for the rule "own"
 
 
 @dataclass(frozen=True)
@@ -82,11 +102,9 @@ class LearnerCandidate:
     crossings: str = ALL_CROSSINGS
     array_size: int = 0
     learner: Learner | None = None
-    clock: Clock = "time"
-    other_clock: "LearnerCandidate | None" = None  # the same learner on the other clock
 
     def build(self, seed: int) -> Learner:
-        """Make a learner that the replay may change."""
+        """Make a learner that may change."""
         if self.learner is not None:
             return copy.copy(self.learner)
         return Learner(
@@ -105,16 +123,23 @@ class PolicyCandidate:
     name: str
     text: str
     make: "Callable[[LogFacts, int | SeedSequence], Chooser]"
-    clock: Clock
     needs_facts: bool = False
-    other_clock: "PolicyCandidate | None" = None  # the same policy on the other clock
 
     def build(self, facts: LogFacts, seed: int) -> Chooser:
-        """Make a policy that the replay may change."""
+        """Make a policy that may change."""
         return self.make(facts, seed)
 
 
-Candidate = FixedCandidate | LearnerCandidate | PolicyCandidate
+@dataclass(frozen=True)
+class ObjectCandidate:
+    """A learner of a program: it has rank and reward, or choose and learn."""
+
+    name: str
+    text: str
+    learner: object
+
+
+Candidate = FixedCandidate | LearnerCandidate | PolicyCandidate | ObjectCandidate
 
 
 @dataclass(frozen=True)
@@ -189,12 +214,8 @@ def make_learner(
     """Make a candidate of the settings of a learner; they are checked at once."""
     text = text or "learner"
     candidate = LearnerCandidate(text, text, half_life, exploration, crossings, array_size)
-    clock = _find_clock(candidate.build(seed=0))
-    candidate = replace(candidate, clock=clock)
-    if clock != "rounds":
-        return candidate
-    other = replace(candidate, name=f"{text}, in time", clock="rows")
-    return replace(candidate, name=f"{text}, in rounds", other_clock=other)
+    candidate.build(seed=0)
+    return candidate
 
 
 def make_policy(
@@ -205,7 +226,6 @@ def make_policy(
     ridge: float = 1.0,
     floor: float = 0.0,
     text: str = "",
-    clock: Clock | None = None,
 ) -> PolicyCandidate:
     """Make a candidate of a memory and an exploration; they are checked at once."""
     default_dim = DIAGONAL_DIM if belief == "diagonal" else FULL_DIM
@@ -214,14 +234,7 @@ def make_policy(
     text = text or _describe(memory, exploration, belief, dim, ridge, floor)
     maker = PolicyMaker(belief, memory, exploration, dim, ridge, floor)
     replace(maker, dim=2)(LogFacts(1, 1, 1.0), 0)
-    if clock is None:
-        clock = _find_clock_of_memory(memory)
-    candidate = PolicyCandidate(text, text, maker, clock)
-    span = _find_span(memory) if clock == "rounds" and belief in ("full", "diagonal") else None
-    if span is None:
-        return candidate
-    other = PolicyCandidate(f"{text}, in time", text, replace(maker, memory=span), clock="rows")
-    return replace(candidate, name=f"{text}, in rounds", other_clock=other)
+    return PolicyCandidate(text, text, maker)
 
 
 def make_named(
@@ -234,17 +247,16 @@ def make_named(
     text: str = "",
 ) -> PolicyCandidate:
     """Make a candidate of a name of the literature; it is checked at once."""
-    row = find_name(name)
+    find_name(name)
     validation.positive(name, "drift", drift)
     maker = NamedMaker(name, dim, drift, noise, link, floor)
     replace(maker, dim=2)(LogFacts(100, 2, 1.0), 0)
-    clock: Clock = "none" if row.memory == "keep" else "rounds"
-    return PolicyCandidate(text or name, text or name, maker, clock, needs_facts=True)
+    return PolicyCandidate(text or name, text or name, maker, needs_facts=True)
 
 
 def wrap_object(policy: object) -> Candidate:
     """Make a candidate of a policy or a learner of a program; the object itself never changes."""
-    if isinstance(policy, FixedCandidate | LearnerCandidate | PolicyCandidate):
+    if isinstance(policy, Candidate):
         return policy
     if isinstance(policy, Learner):
         text = repr(policy)
@@ -256,39 +268,21 @@ def wrap_object(policy: object) -> Candidate:
             policy.crossings,
             policy.array_size,
             learner=policy,
-            clock=_find_clock(policy),
         )
     if isinstance(policy, Chooser):
-        is_adaptive = isinstance(policy, Adaptive)
-        clock: Clock = "rounds" if is_adaptive else _find_clock_of_memory(policy.memory)
-        return PolicyCandidate(repr(policy), repr(policy), CopyMaker(policy), clock)
+        return PolicyCandidate(repr(policy), repr(policy), CopyMaker(policy))
+    if isinstance(policy, OwnPolicy):
+        return FixedCandidate(policy.name, policy.name, "own", own=policy)
+    name = getattr(policy, "__name__", type(policy).__name__)
+    if can_learn(policy):
+        return ObjectCandidate(name, name, policy)
+    if hasattr(policy, "iterate_batches"):
+        return wrap_object(LogPolicy(policy))  # type: ignore[arg-type]
+    if callable(policy):
+        return wrap_object(FunctionPolicy(name, policy))
     raise SettingError(
         f"evaluate: a candidate must be a text, a policy or a learner, got {policy!r}"
     )
-
-
-def _find_span(memory: Memory) -> Memory | None:
-    """The half-life, counted in rows of the log, by which a memory fades; None if there is none.
-
-    γⁿ = 2^(−n/h) with h = log ½ / log γ: of the rows between two accepted ones, each counts.
-    """
-    if memory.kind.is_timed:
-        return memory
-    if memory.name == "discount" and not memory.single:
-        return half_life(math.log(0.5) / math.log(memory.gamma))
-    return None
-
-
-def _find_clock(learner: Learner) -> Clock:
-    if learner.ages_in_rounds:
-        return "rounds"
-    return "none" if learner.half_life.strip().lower() == "never" else "time"
-
-
-def _find_clock_of_memory(memory: Memory) -> Clock:
-    if memory.kind.is_timed:
-        return "time"
-    return "none" if memory.kind.clock == "none" else "rounds"
 
 
 def _check_link(belief: BeliefName, exploration: Exploration) -> None:
@@ -323,47 +317,123 @@ def read_candidate(text: str) -> Candidate:
 
     >>> read_candidate("halfLife=2 days explorationPercentage=0.05").half_life
     '2 days'
-    >>> read_candidate("half_life(86400) * randomized(half_normal(0.3))").clock
-    'time'
+    >>> read_candidate("full(keep() * epsilon(0.1), dim=64)").make.dim
+    64
+    """
+    return parse_candidate(text)()
+
+
+def parse_candidate(text: str) -> Callable[[], Candidate]:
+    """Check a text against the bounds of this file; the result builds the candidate.
+
+    To build a policy compiles code for seconds, so a service only parses what a request names.
     """
     if not isinstance(text, str):
         raise SettingError(f"policy: must be a text, got {text!r}")
     stripped = text.strip()
+    _check_length(stripped)
     if stripped in ("logged", "first", "random"):
-        return make_fixed(stripped)  # type: ignore[arg-type]
+        return partial(make_fixed, stripped)  # type: ignore[arg-type]
     if stripped.startswith("action=") and len(stripped) > len("action="):
-        return make_fixed("action", stripped.removeprefix("action="))
+        return partial(make_fixed, "action", stripped.removeprefix("action="))
     settings = read_settings(stripped)
     if settings is not None:
         keywords = {KEYWORDS[name]: value for name, value in settings.items()}
-        return make_learner(**keywords, text=stripped)  # type: ignore[arg-type]
+        learner = make_learner(**keywords, text=stripped)  # type: ignore[arg-type]
+        return lambda: learner  # a small object
     if name := _match_name(stripped):
         options = _read_options(stripped[len(name) :], stripped)
-        return _call(stripped, make_named, name, **options, text=stripped)
-    return _read_expression(stripped)
+        _check_options(name, options, stripped)
+        return partial(make_named, name, **options, text=stripped)  # type: ignore[arg-type]
+    return _parse_expression(stripped)
 
 
 def as_candidate(candidate: object) -> Candidate:
     """The candidate that a text, a policy, a learner or a candidate stands for."""
-    return read_candidate(candidate) if isinstance(candidate, str) else wrap_object(candidate)
+    if not isinstance(candidate, str):
+        return wrap_object(candidate)
+    own = read_own(candidate)
+    if own is None:
+        return read_candidate(candidate)
+    return replace(wrap_object(own), name=candidate.strip(), text=candidate.strip())
 
 
 def list_candidates(candidates: Sequence[object]) -> list[Candidate]:
-    """Read candidates, add those on another clock, and give equal names a number."""
+    """Read candidates, and give equal names a number."""
     if isinstance(candidates, str) or not candidates:
         raise SettingError("evaluate: at least one candidate must be given, in a list")
-    listed: list[Candidate] = []
-    for item in candidates:
-        candidate = as_candidate(item)
-        listed.append(candidate)
-        if not isinstance(candidate, FixedCandidate) and candidate.other_clock is not None:
-            listed.append(candidate.other_clock)
+    listed = [as_candidate(item) for item in candidates]
     seen: dict[str, int] = {}
     for place, candidate in enumerate(listed):
         seen[candidate.name] = number = seen.get(candidate.name, 0) + 1
         if number > 1:
             listed[place] = replace(candidate, name=f"{candidate.name} #{number}")
     return listed
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_TEXT_LENGTH:
+        message = f"policy: a text must have at most {MAX_TEXT_LENGTH} characters"
+        raise SettingError(f"{message}, got {len(text)}")
+
+
+def _parse_tree(expression: str, text: str) -> ast.expr:
+    """The syntax tree of an expression, which is as small as all code after this expects."""
+    _check_length(text)
+    try:
+        root = ast.parse(expression, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise _refuse(text) from None
+    waiting: list[tuple[ast.AST, int]] = [(root, 1)]
+    for count, (node, depth) in enumerate(waiting, 1):  # the list grows meanwhile
+        if count > MAX_TEXT_NODES or depth > MAX_TEXT_DEPTH:
+            message = f"policy: a text must have at most {MAX_TEXT_NODES} parts"
+            raise SettingError(f"{message}, nested {MAX_TEXT_DEPTH} deep, got {text[:80]!r}")
+        value = getattr(node, "value", None)
+        if isinstance(value, int | float) and not abs(value) <= MAX_TEXT_NUMBER:
+            message = f"policy: numbers must be at most {MAX_TEXT_NUMBER:g} in size"
+            raise SettingError(f"{message}, got {text[:80]!r}")
+        waiting += ((child, depth + 1) for child in ast.iter_child_nodes(node))
+    return root
+
+
+def _check_options(kind: str, options: Mapping[str, object], text: str) -> None:
+    """Refuse an option that a policy does not have, or whose value is out of bounds."""
+    known = OPTIONS.get(kind, NAMED_OPTIONS)
+    most = MAX_DIMS.get(kind, MAX_FULL_DIM)
+    for name, value in options.items():
+        if name not in known:
+            raise SettingError(f"policy: there is no option {name!r} in {text!r}")
+        if name == "dim" and validation.whole(kind, name, value, least=2) > most:
+            raise SettingError(f"{kind}: dim must be at most {most}, got {value}")
+        if name in ("ridge", "drift", "noise"):
+            validation.positive(kind, name, value)
+        elif name == "floor":
+            validation.share(kind, name, value)
+
+
+def add_reference(
+    candidates: Sequence[Candidate], reference: object = None
+) -> tuple[list[Candidate], str]:
+    """Add the candidate that all others are compared with, if it is not there; and its name.
+
+    By default it is the default learner if a candidate learns, else what was logged.
+    """
+    if reference is None:
+        learns = any(not isinstance(each, FixedCandidate) for each in candidates)
+        reference = (
+            replace(make_learner(), name=DEFAULT_LEARNER) if learns else make_fixed("logged")
+        )
+        if not learns and reference not in candidates:
+            return list(candidates), ""
+    by_name = [each.name for each in candidates if each.name == reference]
+    if by_name:
+        return list(candidates), by_name[0]
+    wanted = as_candidate(reference)
+    for each in candidates:
+        if replace(each, name="", text="") == replace(wanted, name="", text=""):
+            return list(candidates), each.name
+    return [*candidates, wanted], wanted.name
 
 
 @dataclass(frozen=True)
@@ -446,51 +516,56 @@ def _split_settings(text: str) -> dict[str, str | float]:
     return settings
 
 
-def _read_expression(text: str) -> Candidate:
-    """Read "MEMORY * EXPLORATION" or a call such as diagonal(MEMORY * EXPLORATION, dim=...)."""
-    try:
-        tree = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise _refuse(text) from None
+def _parse_expression(text: str) -> Callable[[], Candidate]:
+    """Parse "MEMORY * EXPLORATION" or a call such as diagonal(MEMORY * EXPLORATION, dim=...)."""
+    tree = _parse_tree(text, text)
     if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Mult):
-        return _call(text, make_policy, *_read_pair(tree), text=text)
+        return partial(make_policy, *_read_pair(tree), text=text)
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
         raise _refuse(text)
     kind = tree.func.id
-    if kind not in CALLS:
+    if kind not in OPTIONS:
         raise _refuse(text)
     options = _read_keywords(tree, text)
     if len(tree.args) != 1:
         raise SettingError(f"policy: {kind} needs one policy in its brackets, got {text!r}")
     inner = tree.args[0]
+    _check_options(kind, options, text)
     if kind == "predictive":
-        exploration = ast.unparse(inner)
-        read_exploration(exploration)
-        maker = _call(
-            text, _PredictiveMaker, exploration, **({"dim": FULL_DIM, "floor": 0.0} | options)
-        )
-        maker(LogFacts(1, 1, 1.0), 0)
-        return PolicyCandidate(text, text, maker, clock="rounds")
+        exploration = _read_exploration(inner)
+        return partial(_make_predictive, repr(exploration), **options, text=text)  # type: ignore[arg-type]
     if not isinstance(inner, ast.BinOp) or not isinstance(inner.op, ast.Mult):
         raise SettingError(f"policy: {kind} needs MEMORY * EXPLORATION, got {text!r}")
-    return _call(text, make_policy, *_read_pair(inner), belief=kind, **options, text=text)
+    return partial(make_policy, *_read_pair(inner), belief=kind, **options, text=text)  # type: ignore[arg-type]
 
 
-def _read_pair(product: ast.BinOp) -> tuple[object, object]:
-    return (
-        read_memory(ast.unparse(product.left)),
-        read_exploration(ast.unparse(product.right)),
-    )
+def _make_predictive(
+    exploration: str, dim: int = FULL_DIM, floor: float = 0.0, text: str = ""
+) -> PolicyCandidate:
+    """Make a candidate that finds its memory by prediction; it is checked at once."""
+    maker = _PredictiveMaker(exploration, dim, floor)
+    replace(maker, dim=2)(LogFacts(1, 1, 1.0), 0)
+    return PolicyCandidate(text, text, maker)
+
+
+def _read_pair(product: ast.BinOp) -> tuple[Memory, Exploration]:
+    return read_memory(ast.unparse(product.left)), _read_exploration(product.right)
+
+
+def _read_exploration(tree: ast.expr) -> Exploration:
+    exploration = read_exploration(ast.unparse(tree))
+    if exploration.law is not None and exploration.law.points > MAX_GRID_POINTS:
+        raise SettingError(
+            f"grid: points must be at most {MAX_GRID_POINTS}, got {exploration.law.points}"
+        )
+    return exploration
 
 
 def _read_options(brackets: str, text: str) -> dict[str, object]:
     """Read the keywords in brackets after a name."""
     if not brackets:
         return {}
-    try:
-        tree = ast.parse(f"name{brackets}", mode="eval").body
-    except SyntaxError:
-        raise _refuse(text) from None
+    tree = _parse_tree(f"name{brackets}", text)
     if not isinstance(tree, ast.Call) or tree.args:
         raise _refuse(text)
     return _read_keywords(tree, text)
@@ -503,18 +578,6 @@ def _read_keywords(call: ast.Call, text: str) -> dict[str, object]:
             raise SettingError(f"policy: options must be plain values, got {text!r}")
         options[keyword.arg] = keyword.value.value
     return options
-
-
-def _call(
-    source: str, function: Callable[..., Result], /, *positional: object, **named: object
-) -> Result:
-    """Call a function that makes a candidate; an unknown option is a mistake of the text."""
-    try:
-        return function(*positional, **named)
-    except TypeError as reason:
-        unknown = re.search(r"argument '(\w+)'", str(reason))
-        what = f"there is no option {unknown[1]!r}" if unknown else str(reason)
-        raise SettingError(f"policy: {what} in {source!r}") from None
 
 
 def _refuse(text: str) -> SettingError:

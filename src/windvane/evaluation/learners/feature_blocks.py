@@ -5,7 +5,6 @@ block differs from the place in the log if actions were excluded.
 """
 
 from collections.abc import Iterator
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +12,9 @@ import numpy as np
 from windvane._numba.compilation import compiled_in_order
 from windvane.beliefs.bank.feature_parts import PackedSides
 from windvane.errors import FeatureError
-from windvane.evaluation.log_batch import DecisionFeatures, LogBatch, LoggedAction
+from windvane.evaluation.estimates.confidence_sequence import ActionModel
+from windvane.evaluation.learners.own_policies import Offer, make_offer, read_row
+from windvane.evaluation.log_batch import DecisionFeatures, LogBatch
 from windvane.features.hashing import cross_parts, weigh_parts
 from windvane.features.packed_features import Encoder, PackedActions, join_sides, pack_actions
 from windvane.learner import Learner
@@ -42,11 +43,23 @@ class FeatureBlock:
         self.chosen, self.starts = _find_chosen(batch, rows)  # places in this block
         self.places = _find_eligible(batch, rows)  # (actions,) in the flat columns of the batch
         self.logged = batch.probabilities[self.places]  # (actions,)
+        self.slots = None if batch.slots is None else batch.slots[rows]  # (n,)
         self._batch = batch
         self._packed: list[tuple[DecisionFeatures, PackedActions]] = []
         self._sides: dict[tuple[str, int], list[PackedSides]] = {}
         self._dense: dict[int, Floats] = {}
         self._sparse: dict[int, list[SparseEntries]] = {}
+
+    @property
+    def page_starts(self) -> list[int]:
+        """The first row of each page, and the number of rows."""
+        if self.slots is None:
+            return list(range(self.rows.size + 1))
+        return [*np.flatnonzero(self.slots == 0).tolist(), self.rows.size]
+
+    def make_action_model(self, probabilities: Floats, predictions: Floats) -> ActionModel:
+        """What a policy and a model of the rewards say of all actions of the block."""
+        return ActionModel(predictions, probabilities, self.logged, self.starts, self.chosen)
 
     def get_dense(self, dim: int) -> Floats:
         """All actions of all rows as vectors, (actions, dim)."""
@@ -74,12 +87,15 @@ class FeatureBlock:
             ]
         return self._sides[key]
 
+    def get_offers(self) -> list[Offer]:
+        """What each row was about, as a program takes it."""
+        return [make_offer(self._batch, row) for row in self.rows.tolist()]
+
     def _pack(self) -> list[tuple[DecisionFeatures, PackedActions]]:
         if not self._packed:
             batch = self._batch
-            read = batch.read_features or partial(_number_actions, batch)
             for row in self.rows.tolist():
-                features = read(row)
+                features = read_row(batch, row)
                 eligible = batch.is_eligible[batch.starts[row] : batch.starts[row + 1]]
                 actions = features.actions
                 if not eligible.all():
@@ -92,19 +108,18 @@ class FeatureBlock:
         return self._packed
 
 
-def _number_actions(batch: LogBatch, row: int) -> DecisionFeatures:
-    """The features of a row of a log without features: the place of an action is its id."""
-    count = int(batch.starts[row + 1] - batch.starts[row])
-    return DecisionFeatures([], [LoggedAction(str(place), []) for place in range(count)])
-
-
 def split_blocks(batch: LogBatch, rows: Places) -> Iterator[FeatureBlock]:
-    """Split rows into blocks whose encoded actions fit into memory, the same for any candidate."""
+    """Split rows into blocks whose encoded actions fit into memory, the same for any candidate.
+
+    A page with several slots is never split.
+    """
     actions = batch.action_counts[rows]
     first = 0
     while first < rows.size:
         totals = np.cumsum(actions[first : first + MAX_BLOCK_ACTIONS])
         count = max(1, int(np.searchsorted(totals, MAX_BLOCK_ACTIONS, "right")))
+        while batch.slots is not None and batch.slots[rows[first + count :][:1]].any():
+            count += 1
         yield FeatureBlock(batch, rows[first : first + count])
         first += count
 

@@ -55,6 +55,8 @@ def compute_probabilities(candidate: FixedCandidate, batch: LogBatch) -> Floats:
     """
     if candidate.rule == "logged":
         return batch.probabilities
+    if candidate.own is not None:
+        return candidate.own.compute(batch)
     if candidate.rule == "random":
         counts = np.add.reduceat(batch.is_eligible, batch.starts[:-1]).astype(np.float64)
         shares = np.divide(1.0, counts, out=np.zeros_like(counts), where=counts > 0)
@@ -89,7 +91,7 @@ def find_unsupported(
     """The probability of actions that were logged with probability 0, for some rows, (n,)."""
     if candidate.rule == "logged":
         return np.zeros(rows.size)
-    probabilities = compute_probabilities(candidate, batch)
+    probabilities = np.nan_to_num(compute_probabilities(candidate, batch))
     sums = np.add.reduceat(probabilities * impossible, batch.starts[:-1])
     unsupported: Floats = sums[rows]
     return unsupported

@@ -24,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+import msgspec
+
 from windvane.errors import SettingError
 
 KEYS = (
@@ -50,11 +52,18 @@ AS_TEXT = ":text"
 
 
 def parse_columns(text: str) -> dict[str, str]:
-    """Parse what follows `--columns`.
+    """Parse what follows `--columns`; JSON if a name has a comma.
 
     >>> parse_columns("action=arm,reward=click,context=age;zip:text")
     {'action': 'arm', 'reward': 'click', 'context': 'age;zip:text'}
+    >>> parse_columns('{"action": "arm, shown", "reward": "click"}')
+    {'action': 'arm, shown', 'reward': 'click'}
     """
+    if text.lstrip().startswith("{"):
+        try:
+            return msgspec.json.decode(text, type=dict[str, str])
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            raise SettingError(f"columns: must be KEY=COLUMN or JSON, got {error}") from None
     columns = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
@@ -62,6 +71,11 @@ def parse_columns(text: str) -> dict[str, str]:
             raise SettingError(f"columns: every part must be KEY=COLUMN, got {part!r}")
         columns[key.strip()] = value.strip()
     return columns
+
+
+def join_columns(texts: Sequence[str] | None) -> dict[str, str] | None:
+    """Parse what follows each `--columns`; None if nothing does."""
+    return {key: name for text in texts or () for key, name in parse_columns(text).items()} or None
 
 
 @dataclass(frozen=True)
@@ -86,13 +100,14 @@ class ColumnMapping:
     context_json: str | None = None
     multiplicity: str | None = None
     defaulted: str | None = None
+    others: tuple[str, ...] = ()  # columns that are kept as they are
 
     @property
     def names(self) -> list[str]:
         """The columns that are read."""
         single = (getattr(self, key) for key in KEYS if key != "context")
         names = [name for name in single if name is not None]
-        return list(dict.fromkeys([*names, *self.probability_columns, *self.context]))
+        return list(dict.fromkeys([*names, *self.probability_columns, *self.context, *self.others]))
 
     @property
     def has_probabilities(self) -> bool:
@@ -108,10 +123,10 @@ def map_columns(columns: Mapping[str, str] | None, names: Sequence[str]) -> Colu
     sources = {key: key for key in KEYS if key in names and key != "context"} | requested
     for key in ("action", "reward"):
         if key not in sources:
-            have = ", ".join(names[:20])
+            example = _shorten(names[:1])
             raise SettingError(
-                f"columns: the column of the {key} must be given, such as {key}={names[0]}; "
-                f"the columns of the table are {have}"
+                f"columns: the column of the {key} must be given, such as {key}={example}; "
+                f"the columns of the table are {_shorten(names)}"
             )
     mapped: dict[str, object] = {key: _find(key, sources.get(key), names) for key in PLAIN_KEYS}
     mapped |= _map_probabilities(sources.get("probabilities"), names)
@@ -131,9 +146,14 @@ def map_columns(columns: Mapping[str, str] | None, names: Sequence[str]) -> Colu
 
 def _find(key: str, name: str | None, names: Sequence[str]) -> str | None:
     if name is not None and name not in names:
-        have = ", ".join(names[:20])
+        have = _shorten(names)
         raise SettingError(f"columns: {key} must name a column, got {name!r}; there are {have}")
     return name
+
+
+def _shorten(names: Sequence[str]) -> str:
+    """The first names, for a message."""
+    return ", ".join(name[:40] for name in names[:20]) or "none"
 
 
 def _map_probabilities(value: str | None, names: Sequence[str]) -> dict[str, object]:

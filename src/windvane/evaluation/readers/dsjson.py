@@ -1,7 +1,9 @@
 """dsjson, the log format of Vowpal Wabbit, Azure AI Personalizer and its learning loop.
 
-One JSON object a line, with cost = −reward. A line with slots gives one decision for each slot. Its
-event id is `EVENT/SLOT`, and actions that an earlier slot has taken are not eligible.
+One JSON object a line, with cost = −reward. A line with slots is an event with a row for each slot.
+The row's event id is `EVENT/SLOT`, and its eligible actions are those that the slot lists: actions
+that an earlier slot has taken are not among them. In a line of slates every action belongs to one
+slot, and each row has the reward of the whole slate. A slot that no action was left for has no row.
 
 Personalizer in Apprentice mode shows the baseline action to the user, and logs the action that it
 would have chosen. Such lines are known by their costs: `_label_cost` rewards the imitation, with −1
@@ -27,7 +29,7 @@ from pathlib import Path
 
 import msgspec
 
-from windvane.errors import FileError
+from windvane.errors import FeatureError, FileError
 from windvane.evaluation.log_batch import DecisionFeatures, LoggedAction
 from windvane.evaluation.readers.file_log import FilePart, FileReader, Line, LineStream
 from windvane.evaluation.readers.rows import (
@@ -64,6 +66,7 @@ class SlotHead(msgspec.Struct):
     """The parts of a slot that concern its decision."""
 
     id: str = msgspec.field(default="", name="_id")
+    included: list[int] | None = msgspec.field(default=None, name="_inc")  # None: all actions
 
 
 class Request(msgspec.Struct):
@@ -121,12 +124,16 @@ class BadLineError(ValueError):
 class DsjsonSlot(msgspec.Struct):
     """One decision of a line: a whole line without slots, or one slot."""
 
+    number: int  # of the slot, from 0
     ranking: Sequence[int]  # places from 0, the chosen one first
     probabilities: Sequence[float]  # in the order of the ranking
     cost: float | None
     true_cost: float | None
     observations: list[Observation] | None
     baseline: int
+    others: Sequence[
+        int
+    ] = ()  # actions that could be chosen, with probabilities that are not logged
 
 
 class DsjsonReader(FileReader):
@@ -173,10 +180,6 @@ class LineParser:
                 f"{position}: dsjson with continuous actions (_label_ca) is not supported"
             )
         request = _decode_request(event.c)
-        if event.outcomes is not None and any(a.slot_id is not None for a in request.multi):
-            raise FileError(
-                f"{position}: dsjson of slates (actions with _slot_id) is not supported"
-            )
         if event.skip_learn:
             self.report.note(NEVER_ACTIVATED)
             return
@@ -188,8 +191,8 @@ class LineParser:
         for slot in slots:
             _check_ranking(slot, len(ids))
         taken: set[int] = set()
-        for number, slot in enumerate(slots):
-            taken.add(self._add(line, event, time, ids, request, slot, number, taken))
+        for row, slot in enumerate(slots):
+            taken.add(self._add(line, event, time, ids, request, slot, row, taken))
 
     def _add(
         self,
@@ -199,7 +202,7 @@ class LineParser:
         ids: list[str],
         request: Request,
         slot: DsjsonSlot,
-        number: int,
+        row: int,
         taken: set[int],
     ) -> int:
         """Add the decision of a slot; returns the place of the action that the user saw."""
@@ -208,9 +211,13 @@ class LineParser:
         for place, probability in zip(slot.ranking, slot.probabilities, strict=True):
             probabilities[place] = probability
             is_eligible[place] = place not in taken
+        for place in slot.others:
+            if place not in taken:
+                probabilities[place], is_eligible[place] = NAN, True
         chosen = slot.ranking[0]
+        is_slate = _is_slate(request)
         self._notice_mode(slot)
-        if self._is_apprentice:
+        if self._is_apprentice and not is_slate:
             chosen = slot.baseline
             probabilities = [float(place == chosen) for place in range(len(ids))]
             is_eligible[chosen] = True
@@ -219,7 +226,7 @@ class LineParser:
         has_slots = event.outcomes is not None
         self.builder.add(
             LogRow(
-                event_id=f"{event.id}/{request.slots[number].id}" if has_slots else event.id,
+                event_id=f"{event.id}/{_name_slot(request, slot)}" if has_slots else event.id,
                 time=time,
                 reward=NAN if cost is None else 0.0 - cost,  # without −0.0
                 chosen=chosen,
@@ -229,9 +236,11 @@ class LineParser:
                 is_defaulted=_has_no_reward(slot.observations),
                 line=line.number,
                 read_features=partial(
-                    read_decision_features, event.c, ids, number if has_slots else None
+                    read_decision_features, event.c, ids, slot.number if has_slots else None
                 ),
                 text_bytes=len(line.text),
+                slot=row,
+                is_slate=is_slate,
             )
         )
         return chosen
@@ -265,7 +274,8 @@ def _read_single(event: DsjsonEvent) -> list[DsjsonSlot]:
                 f"got {event.probability:g} and {probabilities[0]:g}"
             )
     places = [action - 1 for action in ranking]
-    return [DsjsonSlot(places, probabilities, event.cost, event.true_cost, event.observations, 0)]
+    costs = (event.cost, event.true_cost)
+    return [DsjsonSlot(0, places, probabilities, *costs, event.observations, 0)]
 
 
 def _read_slots(event: DsjsonEvent, request: Request) -> list[DsjsonSlot]:
@@ -276,22 +286,87 @@ def _read_slots(event: DsjsonEvent, request: Request) -> list[DsjsonSlot]:
             "_outcomes must have one entry for each of _slots, "
             f"got {len(outcomes)} and {len(request.slots)}"
         )
+    make = _make_slate_slot if _is_slate(request) else _make_slot
     slots = []
     for number, outcome in enumerate(outcomes):
         places = outcome.places if isinstance(outcome.places, list) else [outcome.places]
         probabilities = outcome.probabilities
         if not isinstance(probabilities, list):
             probabilities = [probabilities]
-        if not places or len(places) != len(probabilities):
+        if len(places) != len(probabilities):
             raise BadLineError(
                 "_a and _p of a slot must have the same length, "
                 f"got {len(places)} and {len(probabilities)}"
             )
-        baselines = event.baselines or []
-        baseline = baselines[number] if number < len(baselines) else number
-        costs = (outcome.cost, outcome.true_cost)
-        slots.append(DsjsonSlot(places, probabilities, *costs, outcome.observations, baseline))
+        if not places:  # no action was left
+            continue
+        slot = make(event, request, number, places, probabilities)
+        if len(places) > 1 or probabilities[0] > 1.0 - PROBABILITY_TOLERANCE:
+            slot.others = ()
+        slots.append(slot)
+    if not slots:
+        raise BadLineError("a slot of the line must have an action, got none")
     return slots
+
+
+def _make_slot(
+    event: DsjsonEvent,
+    request: Request,
+    number: int,
+    places: list[int],
+    probabilities: list[float],
+) -> DsjsonSlot:
+    outcome = (event.outcomes or [])[number]
+    baselines = event.baselines or []
+    included = request.slots[number].included
+    return DsjsonSlot(
+        number,
+        places,
+        probabilities,
+        outcome.cost,
+        outcome.true_cost,
+        outcome.observations,
+        baseline=baselines[number] if number < len(baselines) else number,
+        others=[
+            place
+            for place in range(len(request.multi))
+            if place not in places and (included is None or place in included)
+        ],
+    )
+
+
+def _make_slate_slot(
+    event: DsjsonEvent,
+    request: Request,
+    number: int,
+    places: list[int],
+    probabilities: list[float],
+) -> DsjsonSlot:
+    """The slot of a slate: its places count among its own actions, its cost is the slate's."""
+    own = [place for place, action in enumerate(request.multi) if action.slot_id == number]
+    if not all(0 <= place < len(own) for place in places):
+        message = f"_a of slot {number} must count its {len(own)} actions from 0"
+        raise BadLineError(f"{message}, got {places}")
+    ranking = [own[place] for place in places]
+    return DsjsonSlot(
+        number,
+        ranking,
+        probabilities,
+        cost=event.cost if event.true_cost is None else event.true_cost,
+        true_cost=None,  # a slate has no baseline by which Apprentice mode would be known
+        observations=event.observations,
+        baseline=ranking[0],
+        others=[place for place in own if place not in ranking],
+    )
+
+
+def _is_slate(request: Request) -> bool:
+    """Whether every action belongs to a slot."""
+    return any(action.slot_id is not None for action in request.multi)
+
+
+def _name_slot(request: Request, slot: DsjsonSlot) -> str:
+    return request.slots[slot.number].id or str(slot.number)
 
 
 def _check_ranking(slot: DsjsonSlot, count: int) -> None:
@@ -333,13 +408,16 @@ def read_decision_features(
     text: msgspec.Raw, ids: Sequence[str], slot_number: int | None
 ) -> DecisionFeatures:
     """The features of a line's `c`, with those of one slot if the line has slots."""
-    context = _decode_object(text)
+    try:
+        context = _decode_object(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise FeatureError(f"features must be read as JSON: {_shorten(error)}") from None
     objects = read_objects(context, SENT_CONTEXT)
     slots = context.get("_slots")
     if slot_number is not None and isinstance(slots, list):
         slot = slots[slot_number]
         features = {SLOT_FEATURES: slot.get(SLOT_FEATURES)}
-        merged: JsonObject = {"id": str(slot.get("_id", ""))}
+        merged: JsonObject = {"id": str(slot.get("_id") or slot_number)}
         for each in read_objects(features, SLOT_FEATURES):
             merged.update(_flatten(each))
         objects.append({SLOT: merged})

@@ -1,18 +1,24 @@
-"""`open_log`: a log in files of one format, which is found by their bytes, in the order of time."""
+"""`open_log`: a log in files of one format, which is found by their bytes, in the order of time.
+
+Lines end with LF, CR LF, or, if a file begins without any LF, with CR.
+"""
 
 import glob
 import gzip
+import io
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from windvane.errors import FileError, SettingError
 from windvane.evaluation.log_batch import LogBatch
-from windvane.evaluation.readers.rows import ReportedLog, RowReport, check_rows
+from windvane.evaluation.readers.rows import IGNORED_FILES, ReportedLog, RowReport, check_rows
+from windvane.persistence import check_parquet_path
 
 BATCH_ROWS = 20_000
 FORMATS = {
@@ -29,6 +35,8 @@ TABLE_ENDINGS = (".csv", ".tsv")
 ITEM_FILE = "item_context.csv"  # of the Open Bandit Dataset, beside its log
 PARQUET_MAGIC = b"PAR1"
 GZIP_MAGIC = b"\x1f\x8b"
+IGNORED_STARTS = (".", "_")  # of files and folders in a directory: hidden, _SUCCESS, _delta_log
+IGNORED_ENDINGS = (".md", ".crc")
 MAX_LINE_BYTES = 16 * 2**20  # a longer line is a bad row
 BUFFER_BYTES = 2**18
 
@@ -78,7 +86,7 @@ class LineStream:
 def read_start(path: Path, size: int = 2**16) -> bytes:
     """Read the first bytes of a file, after decompression."""
     try:
-        with path.open("rb") as file, _decompress(file) as stream:
+        with path.open("rb", buffering=BUFFER_BYTES) as file, _decompress(file) as stream:
             return stream.read(size)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise FileError(f"{path}: the compressed file is damaged at its beginning") from None
@@ -90,12 +98,34 @@ def _decompress(file: BinaryIO) -> BinaryIO:
     """Give the content of a file; gzip is known by its first two bytes."""
     magic = file.read(2)
     file.seek(0)
-    return gzip.GzipFile(fileobj=file) if magic == GZIP_MAGIC else file  # type: ignore[return-value]
+    stream = gzip.GzipFile(fileobj=file) if magic == GZIP_MAGIC else file
+    start = stream.peek(BUFFER_BYTES)  # type: ignore[union-attr]
+    if b"\r" in start and b"\n" not in start and not start.startswith(PARQUET_MAGIC):
+        return io.BufferedReader(_LineFeeds(stream), BUFFER_BYTES)  # type: ignore[arg-type, type-var]
+    return stream  # type: ignore[return-value]
+
+
+class _LineFeeds(io.RawIOBase):
+    """A stream with LF for each CR."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+        text = self._stream.read(len(buffer)).replace(b"\r", b"\n")
+        buffer[: len(text)] = text
+        return len(text)
 
 
 def is_parquet(path: Path) -> bool:
     """Whether a file is a Parquet file."""
-    return read_start(path, len(PARQUET_MAGIC)) == PARQUET_MAGIC
+    if read_start(path, len(PARQUET_MAGIC)) != PARQUET_MAGIC:
+        return False
+    check_parquet_path(path)
+    return True
 
 
 class FilePart(NamedTuple):
@@ -110,6 +140,20 @@ class FileReader:
 
     has_times = True  # if not, the number of a decision is its time
     has_fitted_probabilities = False  # whether the probabilities are estimated from the log
+    has_event_ids = True  # if not, the place of a decision in its file is its event id
+
+    def measure(self, path: Path) -> int:
+        """The size of a file, for the progress."""
+        return path.stat().st_size
+
+    def with_columns(
+        self, names: Sequence[str], rewards: Sequence[str], features: Sequence[str]
+    ) -> "FileReader":
+        """A reader that keeps columns, all `names` and `rewards`, and `features` if there are."""
+        if missing := [*names, *rewards]:
+            message = f"only CSV, Parquet and frames have columns, got {missing[0]!r}"
+            raise SettingError(f"open_log: {message}")
+        return self
 
     def prepare(self) -> None:
         """Find what must be known of all files before the first can be read, if anything."""
@@ -117,19 +161,6 @@ class FileReader:
     def read_parts(self, path: Path, report: RowReport, batch_rows: int) -> Iterator[FilePart]:
         """Read a file; rows without the form of the format are reported and left out."""
         raise NotImplementedError
-
-
-@runtime_checkable
-class HasNotes(Protocol):
-    """A log that tells how it was read."""
-
-    @property
-    def has_times(self) -> bool:
-        """Whether the log has times; if not, the number of a decision is its time."""
-
-    @property
-    def notes(self) -> Mapping[str, int]:
-        """How many rows were read in a special way, by what was done with them."""
 
 
 class FileLog(ReportedLog):
@@ -141,6 +172,7 @@ class FileLog(ReportedLog):
         self.strict = strict
         self.progress = 0.0  # the share of the log that was read in the present pass, in [0, 1]
         self.on_progress: Callable[[float], None] | None = None  # is called with every new share
+        self.ignored_files = 0  # of the directories
         self._report = RowReport(strict)
         self._is_ordered = len(self.paths) == 1
 
@@ -161,14 +193,28 @@ class FileLog(ReportedLog):
         """Whether the files have times; if not, the number of a decision is its time."""
         return self.reader.has_times
 
-    def iterate_batches(self) -> Iterator[LogBatch]:
-        """Read the decisions file by file, the file with the earliest decision first."""
+    @property
+    def has_event_ids(self) -> bool:
+        """Whether the event ids are those of the files."""
+        return self.reader.has_event_ids
+
+    def with_columns(
+        self, names: Sequence[str], rewards: Sequence[str], features: Sequence[str]
+    ) -> "FileLog":
+        """The same log with more columns of its table; the first of `rewards` is the reward."""
+        other = copy(self)
+        other.reader = self.reader.with_columns(names, rewards, features)
+        return other
+
+    def iterate_slots(self) -> Iterator[LogBatch]:
+        """Read all slots file by file, the file with the earliest decision first."""
         if not self._is_ordered and self.reader.has_times:
             self.paths = self._order_by_first_time()
             self._is_ordered = True
         report = self._report = RowReport(self.strict)
+        report.note(IGNORED_FILES, self.ignored_files)
         self.reader.prepare()
-        sizes = [path.stat().st_size for path in self.paths]
+        sizes = [self.reader.measure(path) for path in self.paths]
         total, before, row_count = max(sum(sizes), 1), 0, 0
         self._advance(0.0)
         for path, size in zip(self.paths, sizes, strict=True):
@@ -208,10 +254,9 @@ class FileLog(ReportedLog):
 def find_files(paths: Sequence[str | Path]) -> list[Path]:
     """Find the files that paths, directories and glob patterns name, each once, ordered by name.
 
-    All files in a directory belong to the log, those in its directories too; hidden ones do not.
+    All files in a directory belong to the log, those in its directories too, but hidden
+    ones, those whose names start with _, and texts about the data do not.
     """
-    if isinstance(paths, str | Path):
-        paths = [paths]
     all_files: dict[Path, None] = {}
     for path in paths:
         text = str(path)
@@ -229,22 +274,53 @@ def find_files(paths: Sequence[str | Path]) -> list[Path]:
 
 
 def _list_files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    return sorted(
-        file
-        for file in path.rglob("*")
-        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(path).parts)
-    )
+    if path.is_dir():
+        return [file for file in _list_all_files(path) if not _is_ignored(file, path)]
+    if not path.is_file():
+        message = "must be a file or a directory, got a pipe or a device: write it to a file first"
+        raise FileError(f"open_log: {path} {message}")
+    return [path]
+
+
+def _list_all_files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.is_file())
+
+
+def _is_ignored(file: Path, folder: Path) -> bool:
+    """Whether a file of a folder is hidden or by its name no log."""
+    parts = file.relative_to(folder).parts
+    is_hidden = any(part.startswith(IGNORED_STARTS) for part in parts)
+    return is_hidden or file.name.lower().startswith("readme") or file.suffix in IGNORED_ENDINGS
+
+
+def _count_ignored(paths: Sequence[str | Path]) -> int:
+    folders = [folder for path in paths if (folder := Path(path)).is_dir()]
+    return sum(_is_ignored(file, folder) for folder in folders for file in _list_all_files(folder))
+
+
+def _as_list(paths: object) -> Sequence[str | Path]:
+    listed = [paths] if isinstance(paths, str | Path) else paths
+    if not isinstance(listed, list | tuple) or not all(isinstance(p, str | Path) for p in listed):
+        message = "must be paths, or a frame of polars, pandas or pyarrow"
+        raise SettingError(f"open_log: the log {message}, got {type(paths).__name__}")
+    return listed
+
+
+def is_frame(source: object) -> bool:
+    """Whether an object is a frame, of any library."""
+    return hasattr(source, "__arrow_c_stream__") or hasattr(source, "collect_schema")
 
 
 def open_log(
-    paths: Sequence[str | Path],
+    paths: object,
     format: str = "auto",
     columns: Mapping[str, str] | None = None,
     strict: bool = False,
 ) -> FileLog:
     """Open a log in files: paths, directories and glob patterns; gzip is known by its bytes.
+
+    Or open a frame as a log: a DataFrame or LazyFrame of polars, a DataFrame of pandas, a Table of
+    pyarrow, or another object with the Arrow interface `__arrow_c_stream__`.
 
     The files are of one format and are read in the order of their first decisions. `columns` maps
     what a log needs to the columns of CSV and Parquet files, see `column_mapping`. A row that
@@ -252,11 +328,18 @@ def open_log(
     """
     if format not in ("auto", *FORMATS):
         raise SettingError(f"open_log: format must be auto, {_list_formats()}, got {format!r}")
-    files = _leave_out_items(find_files(paths))
+    if is_frame(paths):
+        _require_polars("open_log")
+        from windvane.evaluation.readers.table import FrameReader
+
+        return FileLog([Path("the frame")], FrameReader(paths, columns), strict)
+    files = _leave_out_items(find_files(_as_list(paths)))
     name = _find_format(files[0], columns) if format == "auto" else format
     if columns and name not in TABLES:
         raise SettingError(f"open_log: columns must be given for csv and parquet only, got {name}")
-    return FileLog(files, _make_reader(name, files, columns), strict)
+    log = FileLog(files, _make_reader(name, files, columns), strict)
+    log.ignored_files = _count_ignored(_as_list(paths))
+    return log
 
 
 def _find_format(path: Path, columns: Mapping[str, str] | None) -> str:
@@ -271,6 +354,8 @@ def _find_format(path: Path, columns: Mapping[str, str] | None) -> str:
         is_own = is_windvane_export(list(read_columns(path))) and not columns
         return "windvane" if is_own else "parquet"
     start = read_start(path)
+    if b"\0" in start.split(b"\n", 1)[0]:
+        raise FileError(f"{path}: the first line must be text in UTF-8, got NUL bytes (UTF-16?)")
     if start.lstrip().startswith(b"{"):
         return "dsjson"
     if path.name.removesuffix(".gz").endswith(TABLE_ENDINGS) or columns:
@@ -285,7 +370,7 @@ def _find_format(path: Path, columns: Mapping[str, str] | None) -> str:
     raise FileError(f"{path}: the file {what}; give the format: {_list_formats()}")
 
 
-def _require_polars(path: Path) -> None:
+def _require_polars(path: Path | str) -> None:
     if find_spec("polars") is None:
         raise SettingError(f"{path}: polars is missing: pip install 'windvane[lab]'")
 

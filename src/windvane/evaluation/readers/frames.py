@@ -1,7 +1,8 @@
 """Frames of CSV and Parquet files, a bounded number of rows at a time, and their columns as arrays.
 
 The fields of a CSV file are separated by commas, tabs or semicolons, whichever the header has most.
-A field in quotes may hold separators and line breaks.
+A field in quotes may hold separators and line breaks. With semicolons, a number may have a decimal
+comma.
 """
 
 import csv
@@ -25,6 +26,9 @@ SEPARATORS = ",\t;"
 MAX_RECORD_LINES = 100  # a longer record has a quote that is not closed
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 TYPES_FROM_ROWS = 10_000  # first rows of a CSV file
+DECIMAL_COMMA = r"^([-+]?\d*),(\d+(?:[eE][-+]?\d+)?)$"
+PROBED_ROWS = 16  # of a Parquet file with lists, to learn how long they are
+MAX_SLICE_VALUES = 2_000_000  # in the lists of a column
 NEARLY_ALL = 0.99  # share of a column's values that fit its type; other rows are bad
 
 
@@ -54,6 +58,45 @@ def read_parquet_slice(path: Path, names: Sequence[str], first: int, count: int)
     """Read some rows of some columns; only the row groups concerned are read."""
     with explain_polars_errors(path):
         return pl.scan_parquet(path).slice(first, count).select(names).collect()
+
+
+def iterate_parquet_slices(
+    path: Path, names: Sequence[str], batch_rows: int
+) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Read some columns of a file slice by slice, each with the number of its first row from 0.
+
+    A small file can hold long lists, so that the rows of a slice follow from the lists before.
+    """
+    schema = read_parquet_schema(path)
+    lists = [name for name in names if isinstance(schema[name], pl.List)]
+    count, first, total = batch_rows, 0, count_parquet_rows(path)
+    if lists:
+        count = _fit_rows(read_parquet_slice(path, lists, 0, PROBED_ROWS), lists, batch_rows)
+    while first < total:
+        frame = read_parquet_slice(path, names, first, count)
+        yield first, frame
+        first += count
+        if lists:
+            count = min(2 * count, _fit_rows(frame, lists, batch_rows))
+
+
+def _fit_rows(frame: pl.DataFrame, lists: Sequence[str], batch_rows: int) -> int:
+    """How many rows with lists such as those of a frame have `MAX_SLICE_VALUES` in a column."""
+    most = max(1, *(int(frame[name].list.len().sum()) for name in lists))
+    return max(1, min(len(frame) * MAX_SLICE_VALUES // most, batch_rows))
+
+
+def parse_numbers(texts: pl.Series, has_decimal_commas: bool) -> pl.Series:
+    """Parse numbers; true is 1 and false is 0; null is no number."""
+    if has_decimal_commas:
+        texts = texts.str.replace(DECIMAL_COMMA, "${1}.${2}")
+    numbers = texts.cast(pl.Float64, strict=False)
+    if numbers.null_count() == texts.null_count():
+        return numbers
+    truths = texts.str.to_lowercase().replace_strict(
+        {"true": 1.0, "false": 0.0}, default=None, return_dtype=pl.Float64
+    )
+    return numbers.fill_null(truths)
 
 
 def to_floats(column: pl.Series) -> Floats:
@@ -101,6 +144,7 @@ class TableFrame(NamedTuple):
     frame: pl.DataFrame
     lines: Places  # the line of each row
     share: float  # of the file, read so far
+    has_decimal_commas: bool = False
 
 
 class Header(NamedTuple):
@@ -112,6 +156,11 @@ class Header(NamedTuple):
     def describe_size(self, count: int) -> str:
         """Why a row with another number of fields is bad."""
         return f"a row must have {len(self.names)} fields, got {count}"
+
+    @property
+    def has_decimal_commas(self) -> bool:
+        """Whether 0,5 is a number."""
+        return self.separator == ";"
 
 
 class Record(NamedTuple):
@@ -125,7 +174,10 @@ def parse_header(path: Path, text: bytes) -> Header:
     """Parse the names of the columns."""
     line = text.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace")
     separator = max(SEPARATORS, key=line.count)
-    names = next(csv.reader([line], delimiter=separator), [])
+    try:
+        names = next(csv.reader([line], delimiter=separator), [])
+    except csv.Error as error:
+        raise FileError(f"{path}: the first line must name the columns ({error})") from None
     if not names:
         raise FileError(f"{path}: the first line must name the columns, got nothing")
     if len(set(names)) < len(names):
@@ -179,7 +231,7 @@ def _make_frame(
     has_quotes = any(b'"' in record.text for record in records)
     parse = _parse_quoted if has_quotes else _parse_plain
     frame, lines = parse(path, header, records, report)
-    return TableFrame(frame, np.array(lines, np.int64), share)
+    return TableFrame(frame, np.array(lines, np.int64), share, header.has_decimal_commas)
 
 
 def _parse_plain(
@@ -201,13 +253,14 @@ def _parse_plain(
     if not good:
         return pl.DataFrame(schema=schema), []
     text = b"\n".join(record.text for record in good)
-    frame = pl.read_csv(
-        io.BytesIO(text),
-        has_header=False,
-        separator=header.separator,
-        quote_char=None,
-        schema=schema,
-    )
+    with explain_polars_errors(path):
+        frame = pl.read_csv(
+            io.BytesIO(text),
+            has_header=False,
+            separator=header.separator,
+            quote_char=None,
+            schema=schema,
+        )
     return frame, [record.line for record in good]
 
 
@@ -243,25 +296,44 @@ def _is_text(line: bytes) -> bool:
     return True
 
 
+def to_polars(source: object) -> pl.LazyFrame:
+    """A frame of any library as one of polars."""
+    if isinstance(source, pl.LazyFrame):
+        return source
+    if isinstance(source, pl.DataFrame):
+        return source.lazy()
+    try:
+        return pl.DataFrame(source).lazy()  # type: ignore[arg-type]
+    except ImportError as missing:  # pandas needs pyarrow for its Arrow interface
+        message = f"{missing.name} is missing: pip install pyarrow, or give a frame of polars"
+        raise SettingError(f"open_log: {message}") from None
+    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
+        reason = str(error).split("\n", 1)[0][:200]
+        raise SettingError(f"open_log: the frame cannot be read ({reason})") from None
+
+
 def read_columns(path: Path) -> dict[str, pl.DataType]:
     """Read the names and types of the columns; those of a CSV file follow from its first rows."""
 
     if is_parquet(path):
         return dict(read_parquet_schema(path))
     first = next(iterate_csv_frames(path, RowReport(), TYPES_FROM_ROWS))
-    return {name: _find_type(first.frame[name]) for name in first.frame.columns}
+    return {
+        name: _find_type(first.frame[name], first.has_decimal_commas)
+        for name in first.frame.columns
+    }
 
 
-def _find_type(column: pl.Series) -> pl.DataType:
+def _find_type(column: pl.Series, has_decimal_commas: bool) -> pl.DataType:
     """The type of a column of texts: numbers or booleans if nearly all of its values are."""
     texts = column.drop_nulls().str.strip_chars()
     least = NEARLY_ALL * len(texts)
     if not len(texts):
         return pl.String()
-    if texts.cast(pl.Float64, strict=False).count() >= least:
-        return pl.Float64()
     if texts.str.to_lowercase().is_in(["true", "false"]).sum() >= least:
         return pl.Boolean()
+    if parse_numbers(texts, has_decimal_commas).count() >= least:
+        return pl.Float64()
     return pl.String()
 
 
@@ -270,14 +342,13 @@ def iterate_frames(
 ) -> Iterator[TableFrame]:
     """Read some columns of a file, some rows at a time; the texts of CSV are not converted."""
     if not is_parquet(path):
-        for frame, lines, share in iterate_csv_frames(path, report, batch_rows):
-            _require_columns(path, names, frame.columns)
-            yield TableFrame(frame.select(names), lines, share)
+        for part in iterate_csv_frames(path, report, batch_rows):
+            _require_columns(path, names, part.frame.columns)
+            yield part._replace(frame=part.frame.select(names))
         return
     _require_columns(path, names, read_parquet_schema(path).names())
     total = count_parquet_rows(path)
-    for first in range(0, total, batch_rows):
-        frame = read_parquet_slice(path, names, first, batch_rows)
+    for first, frame in iterate_parquet_slices(path, names, batch_rows):
         numbers = np.arange(first + 1, first + 1 + len(frame))
         yield TableFrame(frame, numbers, (first + len(frame)) / total)
 

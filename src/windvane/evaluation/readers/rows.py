@@ -1,6 +1,7 @@
 """Rows of logs: batches made of them, what must hold for each, and the report of bad ones."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from typing import NamedTuple, TypeVar
@@ -17,6 +18,8 @@ NEVER_ACTIVATED = "decisions that were never activated, left out"
 RENORMALIZED = "decisions whose probabilities were divided by their sum"
 APPRENTICE = "decisions of Apprentice mode, credited to the baseline action"
 ORPHAN_REWARDS = "rewards without a decision, left out"
+IGNORED_FILES = "files of the directory that are no log by their names, left out"
+FIRST_SLOTS = "events with several slots: whole pages are evaluated, and the first slot alone"
 ROUNDING = 1e-6  # a sum of probabilities so near to 1 is 1 up to the rounding of 32-bit floats
 SUM_TOLERANCE = 1e-3  # a sum so near to 1 is divided out; a row with another sum is bad
 MAX_BATCH_BYTES = 16 * 2**20  # text of the features
@@ -67,13 +70,37 @@ class ReportedLog:
         """How many rows were read in a special way, by what was done with them."""
         return self._report.notes
 
+    def iterate_batches(self) -> Iterator[LogBatch]:
+        """Read the decisions; of an event with several slots, the first slot."""
+        for batch in self.iterate_slots():
+            if batch.slots is None:
+                yield batch
+                continue
+            starts = batch.event_starts
+            self._report.note(FIRST_SLOTS, int(np.count_nonzero(np.diff(starts) > 1)))
+            yield select_rows(batch, starts[:-1])._replace(slots=None, is_slate=None)
+
+    def iterate_slots(self) -> Iterator[LogBatch]:
+        """Read all slots of all events in the order of the log."""
+        raise NotImplementedError
+
 
 def check_rows(batch: LogBatch, report: RowReport) -> LogBatch:
     """Keep the rows that can be used and report the others; divide probabilities by their sum.
 
     A row has finite numbers, a chosen action among the eligible ones, and probabilities in [0, 1]
     that sum to 1 within `SUM_TOLERANCE`. A reward or a probability may be NaN: it was not logged.
+    An event with slots is kept whole or not at all.
     """
+    checked = _check_each_row(batch, report)
+    if batch.slots is None or checked.size == batch.size:
+        return checked
+    before, after = Counter(batch.lines.tolist()), Counter(checked.lines.tolist())
+    is_whole = [after[line] == before[line] for line in checked.lines.tolist()]
+    return select_rows(checked, np.flatnonzero(is_whole))
+
+
+def _check_each_row(batch: LogBatch, report: RowReport) -> LogBatch:
     batch = _check_chosen_places(batch, report)
     if not batch.size:
         return batch
@@ -117,6 +144,12 @@ def select_rows(batch: LogBatch, kept: Places) -> LogBatch:
         lines=batch.lines[kept],
         source=batch.source,
         read_features=None if read is None else read_kept,
+        slots=None if batch.slots is None else batch.slots[kept],
+        is_slate=None if batch.is_slate is None else batch.is_slate[kept],
+        columns={
+            name: values[kept] if isinstance(values, np.ndarray) else [values[k] for k in places]
+            for name, values in (batch.columns or {}).items()
+        },
     )
 
 
@@ -216,6 +249,8 @@ class LogRow(NamedTuple):
     text_bytes: int  # memory that the text of its features takes
     multiplicity: float = 1.0  # how many decisions this row stands for
     is_defaulted: bool = False  # whether the reward is the default reward
+    slot: int = 0  # of its event, from 0
+    is_slate: bool = False  # whether the reward is that of all slots of the event
 
 
 class BatchBuilder:
@@ -260,6 +295,11 @@ class BatchBuilder:
             source=self.source,
             read_features=lambda place: readers[place](),
         )
+        if any(row.slot or row.is_slate for row in rows):
+            batch = batch._replace(
+                slots=np.array([row.slot for row in rows], np.int64),
+                is_slate=np.array([row.is_slate for row in rows], np.bool_),
+            )
         self._clear()
         return batch
 

@@ -15,6 +15,8 @@ the affinity of the user to the item.
 import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -23,17 +25,21 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from windvane.errors import FeatureError, SettingError
+from windvane.errors import FeatureError, FileError, SettingError
 from windvane.evaluation.log_batch import DecisionFeatures, LogBatch, LoggedAction
 from windvane.evaluation.readers.column_mapping import ColumnMapping, map_columns
 from windvane.evaluation.readers.file_log import ITEM_FILE, FilePart, FileReader
 from windvane.evaluation.readers.frames import (
+    TableFrame,
+    explain_polars_errors,
     find_eligible,
     flatten_lists,
     iterate_frames,
+    parse_numbers,
     read_columns,
     to_booleans,
     to_floats,
+    to_polars,
 )
 from windvane.evaluation.readers.rows import RowReport, parse_time
 from windvane.types import Floats, Places
@@ -61,10 +67,11 @@ ITEM_FEATURE = "item_feature_"
 class TableRows:
     """Rows of a table that get the types of a log column by column."""
 
-    def __init__(self, path: Path, frame: pl.DataFrame, lines: Places, report: RowReport) -> None:
+    def __init__(self, path: Path, part: TableFrame, report: RowReport) -> None:
         self.path = path
-        self.frame = frame
-        self.lines = lines
+        self.frame = part.frame
+        self.lines = part.lines
+        self.has_decimal_commas = part.has_decimal_commas
         self.report = report
 
     def refuse(self, is_bad: pl.Series, describe: Callable[[int], str]) -> None:
@@ -86,15 +93,27 @@ class TableRows:
             lambda row: f"{key} must be {demand}, got {str(before[row])[:60]!r} in column {name}",
         )
 
+    def cast(self, key: str, name: str, kind: pl.DataType, demand: str) -> pl.Series:
+        """Cast a column; values that do not fit are null, a column that cannot fit is refused."""
+        column = self.frame[name]
+        try:
+            if column.dtype.is_nested() == kind.is_nested():
+                return column.cast(kind, strict=False)
+        except pl.exceptions.PolarsError:
+            pass
+        message = f"{self.path}: {key} must be {demand}"
+        raise FileError(f"{message}, got the type {column.dtype} in column {name}")
+
     def convert_numbers(self, key: str, name: str, is_required: bool = False) -> None:
-        """Convert a column to 64-bit floats; NaN becomes null."""
+        """Convert a column to 64-bit floats; NaN becomes null, and true is 1."""
         column = self.frame[name]
         if column.dtype == pl.String:
             column = column.str.strip_chars()
             column = column.set(column.is_in(list(NULL_NUMBERS)), None)
             self.frame = self.frame.with_columns(column.alias(name))
-        numbers = column.cast(pl.Float64, strict=False).fill_nan(None)
-        if column.dtype != pl.String:
+            numbers = parse_numbers(column, self.has_decimal_commas).fill_nan(None)
+        else:
+            numbers = self.cast(key, name, pl.Float64(), "a number").fill_nan(None)
             self.frame = self.frame.with_columns(numbers.alias(name))  # NaN is no mistake
         self.replace(key, name, numbers, "a number")
         if is_required:
@@ -108,7 +127,7 @@ class TableRows:
 
     def convert_texts(self, key: str, name: str) -> None:
         """Convert a column to texts."""
-        self.replace(key, name, self.frame[name].cast(pl.String, strict=False), "a text")
+        self.replace(key, name, self.cast(key, name, pl.String(), "a text"), "a text")
 
     def convert_booleans(self, key: str, name: str) -> None:
         """Convert a column to booleans."""
@@ -117,7 +136,7 @@ class TableRows:
             lower = column.str.to_lowercase()
             column = lower.replace_strict(TRUTHS, default=None, return_dtype=pl.Boolean)
         else:
-            column = column.cast(pl.Boolean, strict=False)
+            column = self.cast(key, name, pl.Boolean(), "true or false")
         self.replace(key, name, column, "true or false")
 
     def convert_times(self, key: str, name: str, seconds_per_unit: float) -> None:
@@ -134,7 +153,8 @@ class TableRows:
                 values = [_parse_time(text) if value is None else value for value, text in pairs]
                 seconds = pl.Series(values, dtype=pl.Float64)
         else:
-            seconds = column.cast(pl.Float64, strict=False) * seconds_per_unit
+            demand = "a time in ISO 8601 or a number"
+            seconds = self.cast(key, name, pl.Float64(), demand) * seconds_per_unit
         self.replace(key, name, seconds, "a time in ISO 8601 or a number")
         self.require(key, name)
 
@@ -149,7 +169,7 @@ class TableRows:
                 lists = [None if each is None else list(map(str, each)) for each in lists]
             column = pl.Series(lists, dtype=pl.List(inner))
         else:
-            column = column.cast(pl.List(inner), strict=False)
+            column = self.cast(key, name, pl.List(inner), "a list")
         self.replace(key, name, column, "a list")
         self.require(key, name)
 
@@ -179,7 +199,7 @@ def convert_columns(
     for key, convert in conversions.items():
         if name := getattr(mapping, key):
             convert(key, name)
-    for name in mapping.context:
+    for name in (*mapping.context, *mapping.others):
         _convert_feature(rows, name, kinds[name])
 
 
@@ -264,8 +284,9 @@ def _count_offers(frame: pl.DataFrame, mapping: ColumnMapping) -> pl.Series:
         return frame[mapping.actions].list.len()
     if mapping.count:
         return frame[mapping.count].cast(pl.UInt32)
-    assert mapping.probabilities is not None
-    return frame[mapping.probabilities].list.len()
+    if mapping.probabilities:
+        return frame[mapping.probabilities].list.len()
+    return pl.zeros(len(frame), dtype=pl.UInt32, eager=True)  # no row of the files can be used
 
 
 def _list_offers(
@@ -332,8 +353,10 @@ class TableReader(FileReader):
 
     def __init__(self, paths: Sequence[Path], columns: Mapping[str, str] | None) -> None:
         self.paths = list(paths)
-        self.kinds = read_columns(self.paths[0])
+        self.kinds = self.read_kinds()
+        self.requested_columns = columns
         self.mapping = self.map(columns)
+        self.has_event_ids = self.mapping.event_id is not None
         self.kinds |= {name: pl.String() for name in self.mapping.texts}
         self.has_times = self.mapping.time is not None
         self.has_fitted_probabilities = not self.mapping.has_probabilities
@@ -342,9 +365,37 @@ class TableReader(FileReader):
         self.rates: dict[str, float] = {}
         self._is_prepared = False
 
+    def read_kinds(self) -> dict[str, pl.DataType]:
+        """Read the names and types of the columns."""
+        return read_columns(self.paths[0])
+
+    def iterate_frames(
+        self, path: Path, report: RowReport, batch_rows: int
+    ) -> Iterator[TableFrame]:
+        """Read the mapped columns of a file, some rows at a time."""
+        return iterate_frames(path, self.mapping.names, report, batch_rows)
+
     def map(self, columns: Mapping[str, str] | None) -> ColumnMapping:
         """Map the columns of the table."""
         return map_columns(columns, list(self.kinds))
+
+    def with_columns(
+        self, names: Sequence[str], rewards: Sequence[str], features: Sequence[str]
+    ) -> "TableReader":
+        """Keep more columns; names and rewards are no features of the context any more."""
+        if missing := [name for name in (*names, *rewards) if name not in self.kinds]:
+            have = ", ".join(list(self.kinds)[:20])
+            raise SettingError(f"columns: there is no column {missing[0]!r}; there are {have}")
+        kept = [*names, *rewards[1:], *(name for name in features if name in self.kinds)]
+        mapping = replace(
+            self.mapping,
+            reward=rewards[0] if rewards else self.mapping.reward,
+            context=tuple(n for n in self.mapping.context if n not in (*names, *rewards)),
+            others=tuple(dict.fromkeys(kept)),
+        )
+        other = copy(self)
+        other.mapping = mapping
+        return other
 
     def prepare(self) -> None:
         """Read the files once if the actions or their probabilities must be found in them."""
@@ -365,19 +416,17 @@ class TableReader(FileReader):
             offers = find_offers(rows, self.mapping, self.ids)
             yield FilePart(self._make_batch(path, rows, offers), share)
 
-    def make_feature_reader(self, frame: pl.DataFrame, offers: Offers) -> ReadFeatures | None:
-        """Make what reads the features of a row; None if the table has no features."""
-        if not self.mapping.context and not self.mapping.context_json:
-            return None
+    def make_feature_reader(self, frame: pl.DataFrame, offers: Offers) -> ReadFeatures:
+        """Make what reads the features of a row; the ids of the actions are known at least."""
         return TableFeatures(frame, self.mapping, offers)
 
     def _iterate_rows(
         self, path: Path, report: RowReport, batch_rows: int
     ) -> Iterator[tuple[TableRows, float]]:
-        for frame, lines, share in iterate_frames(path, self.mapping.names, report, batch_rows):
-            rows = TableRows(path, frame, lines, report)
+        for part in self.iterate_frames(path, report, batch_rows):
+            rows = TableRows(path, part, report)
             convert_columns(rows, self.mapping, self.kinds)
-            yield rows, share
+            yield rows, part.share
 
     def _count_actions(self, with_offers: bool) -> ActionCounts:
         """Count the actions in all files."""
@@ -422,7 +471,44 @@ class TableReader(FileReader):
             lines=lines,
             source=str(path),
             read_features=self.make_feature_reader(frame, offers),
+            columns={
+                name: to_floats(frame[name])
+                if frame[name].dtype.is_numeric()
+                else frame[name].to_list()
+                for name in mapping.others
+            },
         )
+
+
+class FrameReader(TableReader):
+    """Reads a frame in memory, or the lazy one of a query, of which the mapped columns are kept."""
+
+    _kept: pl.DataFrame | None = None
+
+    def __init__(self, source: object, columns: Mapping[str, str] | None) -> None:
+        self.frame = to_polars(source)
+        with explain_polars_errors(Path("the frame")):
+            super().__init__([Path("the frame")], columns)
+
+    def read_kinds(self) -> dict[str, pl.DataType]:
+        """Read the names and types of the columns."""
+        return dict(self.frame.collect_schema())
+
+    def measure(self, path: Path) -> int:
+        """The size of the frame, for the progress: it is one file."""
+        return 1
+
+    def iterate_frames(
+        self, path: Path, report: RowReport, batch_rows: int
+    ) -> Iterator[TableFrame]:
+        """Take some rows at a time."""
+        if self._kept is None or set(self._kept.columns) != set(self.mapping.names):
+            self._kept = self.frame.select(self.mapping.names).collect()
+        frame = self._kept
+        for first in range(0, len(frame), batch_rows):
+            part = frame.slice(first, batch_rows)
+            numbers = np.arange(first + 1, first + 1 + len(part))
+            yield TableFrame(part, numbers, (first + len(part)) / len(frame))
 
 
 class TableFeatures:
@@ -450,6 +536,8 @@ class TableFeatures:
             except (msgspec.MsgspecError, RecursionError) as error:
                 raise FeatureError(f"features of row {row}: {error}") from None
             objects += sent if isinstance(sent, list) else [sent]
+            if not all(isinstance(each, dict) for each in objects):
+                raise FeatureError(f"features of row {row}: context_json must hold objects")
         return objects
 
 
@@ -509,14 +597,18 @@ class OpenBanditReader(TableReader):
 
 def read_items(path: Path) -> dict[str, dict[str, object]]:
     """Read the features of the items; item_feature_0 is a number, the others are texts."""
-    if not path.exists():
+    if not path.is_file():
         return {}
-    with path.open(encoding="utf-8", newline="") as file:
-        return {
-            row["item_id"]: {
-                name: float(text) if name == f"{ITEM_FEATURE}0" else text
-                for name, text in row.items()
-                if name.startswith(ITEM_FEATURE)
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return {
+                row["item_id"]: {
+                    name: float(text) if name == f"{ITEM_FEATURE}0" else text
+                    for name, text in row.items()
+                    if name.startswith(ITEM_FEATURE)
+                }
+                for row in csv.DictReader(file)
             }
-            for row in csv.DictReader(file)
-        }
+    except (AttributeError, KeyError, OSError, TypeError, ValueError, csv.Error):
+        message = "must be a CSV file in UTF-8 with item_id and item_feature_0, a number"
+        raise FileError(f"{path}: the file {message}") from None

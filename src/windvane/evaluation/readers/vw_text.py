@@ -80,6 +80,7 @@ class VwTextReader(FileReader):
     """Reads cb_adf and cb text files."""
 
     has_times = False
+    has_event_ids = False
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = list(paths)

@@ -19,6 +19,7 @@ from windvane.evaluation.readers.frames import (
     explain_polars_errors,
     find_eligible,
     flatten_lists,
+    iterate_parquet_slices,
     read_parquet_schema,
     read_parquet_slice,
     to_booleans,
@@ -54,8 +55,7 @@ class WindvaneParquetReader(FileReader):
         if "excluded" in columns:
             columns.append("actions")
         total = count_parquet_rows(path)
-        for first in range(0, total, batch_rows):
-            frame = read_parquet_slice(path, columns, first, batch_rows)
+        for first, frame in iterate_parquet_slices(path, columns, batch_rows):
             with explain_polars_errors(path):
                 _check_version(path, frame)
                 batch = _make_batch(path, frame, first, has_features)
@@ -77,7 +77,7 @@ class ExportedFeatures:
         try:
             objects = _decode_json(context)
             sent = _decode_json(actions)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError, TypeError) as error:
             raise FeatureError(f"features of row {self._first + row}: {error}") from None
         return DecisionFeatures(objects, _join_actions(ids, sent))
 

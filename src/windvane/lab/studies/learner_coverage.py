@@ -1,0 +1,314 @@
+"""Learner coverage: what evaluations say about learners, against what the learners earn live.
+
+In each world a logger decides and its log is evaluated: a shadow of every learner follows the log.
+The truth is what the same learner earns if it decides itself in the same world, the mean over
+several runs with other contexts and other rewards. It has seen the rewards of its own choices, not
+those of the log, and that is the error which no interval of an evaluation contains.
+
+The worlds offer four actions to four kinds of visitors, who have one favourite each. In the world
+`still` nothing changes, in `abrupt` all tastes are dealt out again half-way, and in `slow` they
+move from the first to the last decision.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from windvane import validation
+from windvane.errors import SettingError
+from windvane.evaluation.evaluator import evaluate
+from windvane.evaluation.learners.candidates import (
+    LearnerCandidate,
+    PolicyCandidate,
+    read_candidate,
+)
+from windvane.evaluation.learners.feature_blocks import split_blocks
+from windvane.evaluation.learners.shadow import open_candidate
+from windvane.evaluation.log_batch import (
+    BadRow,
+    DecisionFeatures,
+    LogBatch,
+    LogFacts,
+    LoggedAction,
+)
+from windvane.lab.experiments import Report, TaskProgress, open_report
+from windvane.lab.studies.result import StudyResult, count_noun, standard_error
+from windvane.types import Floats, Places
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WORLDS = ("still", "abrupt", "slow")
+LOGGERS = {"uniform": 1.0, "20 % exploration": 0.2, "2 % exploration": 0.02}
+REFERENCE = "learner"
+LEARNERS = (  # a log of 3000 decisions, one a minute, has 50 hours
+    REFERENCE,
+    "halfLife=never",
+    "halfLife=12 hours",
+    "halfLife=4 hours",
+    "halfLife=1 hour",
+    "halfLife=15 minutes",
+    "crossings=none",
+    "halfLife=4 hours crossings=none",
+    "full(keep() * epsilon(0.02), dim=32)",
+    "full(half_life(14400) * epsilon(0.02), dim=32)",
+    "full(half_life(3600) * epsilon(0.02), dim=32)",
+)
+ACTIONS = 4
+KINDS = 4  # of visitors
+TIMES_OF_DAY = 2  # a feature that means nothing
+SECONDS_PER_ROW = 60.0
+LEAST_MEAN, LARGEST_MEAN = 0.05, 0.3  # of actions that are no favourites
+FAVOURITE = 0.4  # what a favourite earns more
+ALPHA = 0.05  # over all learners of one log
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LearnerCoverage(StudyResult):
+    """The result of `learner_coverage`.
+
+    `summary` has one row for each world and logger and one for all: error (the mean distance of the
+    value from the truth), rank correlation (of values and truths, a mean over logs), verdicts (how
+    often a learner was called better or worse than the default one), false verdicts (the share of
+    them with the wrong sign), recommended (how often another learner than the default one was),
+    reward of following (how much more than the default learner the recommended one earns live, a
+    mean over logs) and its standard error. `estimates` has one row for each log and learner.
+    """
+
+    logs: int  # of each world and logger
+    runs: int  # live, of each world and learner
+    horizon: int
+    seed: int
+    estimates: pl.DataFrame
+    summary: pl.DataFrame
+
+    file = "learner_coverage.json"
+    picture = "learner_coverage"
+    keys: ClassVar = {"summary": "results"}
+    long_frames = ("estimates",)
+
+    def describe(self) -> str:
+        """Return one line that says what was played."""
+        learners = count_noun(self.estimates["learner"].n_unique(), "learner")
+        return f"{count_noun(len(self.summary) - 1, 'cell')}, {learners}, seed {self.seed}"
+
+    def figure(self) -> "Figure":
+        """Draw values against truths, one panel a world."""
+        from windvane.lab.studies.figures import draw_learner_coverage
+
+        return draw_learner_coverage(self.estimates)
+
+
+def learner_coverage(
+    logs: int = 5,
+    horizon: int = 3000,
+    runs: int = 5,
+    learners: Sequence[str] = LEARNERS,
+    *,
+    seed: int = 1,
+    progress: bool | Report = False,
+) -> LearnerCoverage:
+    """Compare what evaluations say about learners with what the learners earn live.
+
+    There are `logs` logs of each world and logger, with `horizon` decisions each. A learner plays
+    `runs` times live in each world. All learners are compared with the first one.
+    """
+    logs, runs = (validation.whole("coverage", "replications", each) for each in (logs, runs))
+    horizon = validation.whole("coverage", "horizon", horizon, least=100)
+    seed = validation.whole("coverage", "seed", seed, least=0)
+    if len(learners) < 2:
+        raise SettingError("coverage: at least two learners must be given")
+    rows: list[dict[str, object]] = []
+    with open_report(progress) as report:
+        for place, world in enumerate(WORLDS):
+            means = draw_means(world, horizon, np.random.default_rng([seed, place]))
+            total = len(learners) * runs + logs * len(LOGGERS)
+            done = _count(report, world, total)
+            next(done)
+            truth = {}
+            for text in learners:
+                live = []
+                for run in range(runs):
+                    live.append(play_live(text, means, seed=[seed, place, 1, run]).value)
+                    next(done)
+                truth[text] = float(np.mean(live))
+            for number, (logger, share) in enumerate(LOGGERS.items()):
+                for k in range(logs):
+                    log = make_log(means, share, [seed, place, 2 + number, k])
+                    cell = {"world": world, "logger": logger, "log": len(rows) // len(learners)}
+                    rows += judge_log(log, learners, truth, cell)
+                    next(done)
+    estimates = pl.DataFrame(rows, infer_schema_length=None)
+    return LearnerCoverage(logs, runs, horizon, seed, estimates, summarize(estimates))
+
+
+def _count(report: Report, task: str, total: int) -> Iterator[None]:
+    """Report one more finished play or log at each step."""
+    for done in range(total + 1):
+        report(TaskProgress(task, done, total, "runs"))
+        yield
+
+
+def draw_means(world: str, horizon: int, rng: np.random.Generator) -> Floats:
+    """The mean reward of every action for every kind of visitor at every time, (T, kinds, K)."""
+
+    def deal() -> Floats:
+        means = rng.uniform(LEAST_MEAN, LARGEST_MEAN, (KINDS, ACTIONS))
+        means[np.arange(KINDS), rng.integers(ACTIONS, size=KINDS)] += FAVOURITE
+        return means
+
+    first, last = deal(), deal()
+    share = np.zeros(horizon)
+    if world == "abrupt":
+        share[horizon // 2 :] = 1.0
+    elif world == "slow":
+        share = np.linspace(0.0, 1.0, horizon)
+    means: Floats = (1 - share)[:, None, None] * first + share[:, None, None] * last
+    return means
+
+
+class WorldLog:
+    """A log of decisions in a world, in memory."""
+
+    description = "a simulated log"
+    has_fitted_probabilities = False
+    has_times = True
+    notes: Mapping[str, int] = {}
+    bad_rows: Sequence[BadRow] = ()
+    bad_row_count = 0
+
+    def __init__(self, batch: LogBatch) -> None:
+        self._batch = batch
+
+    def iterate_batches(self) -> Iterator[LogBatch]:
+        """All decisions at once."""
+        yield self._batch
+
+
+class LivePlay(NamedTuple):
+    """What a policy did in a world."""
+
+    value: float  # mean of Σ_a π(a) μ(a)
+    batch: LogBatch
+
+
+def make_log(means: Floats, exploration: float, seed: Sequence[int]) -> WorldLog:
+    """The log of a learner that explores with a share of its decisions; 1 is a uniform log."""
+    return WorldLog(play_live(f"explorationPercentage={exploration}", means, seed).batch)
+
+
+def play_live(text: str, means: Floats, seed: Sequence[int]) -> LivePlay:
+    """Let a policy decide and learn in a world, from nothing."""
+    candidate = read_candidate(text)
+    if not isinstance(candidate, LearnerCandidate | PolicyCandidate):
+        raise SettingError(f"coverage: {text} does not learn")
+    rng = np.random.default_rng(seed)
+    horizon = len(means)
+    kinds, draws = rng.integers(KINDS, size=horizon), rng.random((horizon, 2))
+    batch = make_batch(kinds)
+    facts = LogFacts(horizon, ACTIONS, 0.5)
+    policy = open_candidate(candidate, facts, int(rng.integers(2**31)))
+    chosen, rewards = batch.chosen.tolist(), batch.rewards.tolist()
+    probabilities, value = batch.probabilities.reshape(horizon, ACTIONS), 0.0
+    for block in split_blocks(batch, np.arange(horizon)):
+        policy.open_block(block)
+        for place, row in enumerate(block.rows.tolist()):
+            at = SECONDS_PER_ROW * row
+            own = policy.view_row(place, at).probabilities
+            expected = means[row, kinds[row]]
+            value += float(own @ expected)
+            action = int(np.searchsorted(np.cumsum(own), draws[row, 0] * own.sum(), "right"))
+            chosen[row] = action = min(action, ACTIONS - 1)
+            probabilities[row] = own
+            rewards[row] = float(draws[row, 1] < expected[action])
+            policy.learn_row(place, action, rewards[row], at)
+    logged = batch._replace(chosen=np.array(chosen), rewards=np.array(rewards))
+    return LivePlay(value / horizon, logged)
+
+
+def make_batch(kinds: Places) -> LogBatch:
+    """Decisions that still have to be made, for visitors of some kinds."""
+    size = len(kinds)
+    actions = [LoggedAction(f"a{k}", []) for k in range(ACTIONS)]
+
+    def read_features(row: int) -> DecisionFeatures:
+        return DecisionFeatures(
+            [{"kind": f"k{kinds[row]}", "daytime": f"t{row % TIMES_OF_DAY}"}], actions
+        )
+
+    return LogBatch(
+        event_ids=[str(row) for row in range(size)],
+        times=SECONDS_PER_ROW * np.arange(size, dtype=np.float64),
+        rewards=np.zeros(size),
+        chosen=np.zeros(size, np.int64),
+        starts=np.arange(0, ACTIONS * size + 1, ACTIONS),
+        probabilities=np.zeros(ACTIONS * size),
+        is_eligible=np.ones(ACTIONS * size, np.bool_),
+        multiplicities=np.ones(size),
+        is_defaulted=np.zeros(size, np.bool_),
+        is_degraded=np.zeros(size, np.bool_),
+        lines=np.arange(1, size + 1),
+        source="a simulated world",
+        read_features=read_features,
+    )
+
+
+def judge_log(
+    log: WorldLog, learners: Sequence[str], truth: Mapping[str, float], cell: Mapping[str, object]
+) -> list[dict[str, object]]:
+    """Evaluate all learners on a log, and compare with the truth; the first is the reference."""
+    level = ALPHA / (len(learners) - 1)
+    result = evaluate(log, learners, reference=learners[0], level=level)
+    rows: list[dict[str, object]] = []
+    for text in learners:
+        gain = None if text == learners[0] else result.compare(text)
+        policy = result[text]
+        rows.append(
+            {
+                **cell,
+                "learner": text,
+                "truth": truth[text],
+                "value": policy.value.value,
+                "low": policy.sequence.low,
+                "high": policy.sequence.high,
+                "verdict": "reference" if gain is None else gain.verdict,
+                "gain": 0.0 if gain is None else gain.value,
+                "true gain": truth[text] - truth[learners[0]],
+            }
+        )
+    return rows
+
+
+def summarize(estimates: pl.DataFrame) -> pl.DataFrame:
+    """One row for each world and logger, and one for all."""
+    rows = []
+    for (world, logger), part in estimates.group_by("world", "logger", maintain_order=True):
+        rows.append({"world": world, "logger": logger, **_summarize(part)})
+    rows.append({"world": "all", "logger": "all", **_summarize(estimates)})
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _summarize(part: pl.DataFrame) -> dict[str, float | int | None]:
+    from scipy.stats import spearmanr
+
+    judged = part.filter(pl.col("verdict").is_in(["better", "worse"]))
+    sign = pl.when(pl.col("verdict") == "better").then(1.0).otherwise(-1.0)
+    wrong = judged.filter(pl.col("true gain") * sign < 0)
+    orders, followed, changes = [], [], 0
+    for _, log in part.group_by("log", maintain_order=True):
+        orders.append(float(spearmanr(log["value"], log["truth"]).statistic))
+        better = log.filter(pl.col("verdict") == "better").sort("gain")
+        changes += len(better) > 0
+        followed.append(float(better["true gain"][-1]) if len(better) else 0.0)
+    return {
+        "error": float((part["value"] - part["truth"]).abs().mean()),  # type: ignore[arg-type]
+        "rank correlation": float(np.mean(orders)),
+        "verdicts": len(judged),
+        "false verdicts": len(wrong) / len(judged) if len(judged) else 0.0,
+        "recommended": changes,
+        "reward of following": float(np.mean(followed)),
+        "standard error": standard_error(np.array(followed)),
+    }

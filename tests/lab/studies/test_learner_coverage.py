@@ -1,0 +1,122 @@
+"""The study of learners: live plays, the logs of loggers, and what is counted as false."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from windvane import lab
+from windvane.errors import SettingError
+from windvane.lab import cli
+from windvane.lab.studies.learner_coverage import (
+    ACTIONS,
+    KINDS,
+    WORLDS,
+    draw_means,
+    make_log,
+    play_live,
+    summarize,
+)
+
+LEARNERS = ("learner", "halfLife=1 hour", "halfLife=15 minutes crossings=none")
+
+
+@pytest.fixture(scope="module")
+def result() -> lab.LearnerCoverage:
+    return lab.learner_coverage(logs=1, horizon=300, runs=2, learners=LEARNERS, seed=3)
+
+
+def test_every_learner_is_judged_on_every_log(result: lab.LearnerCoverage) -> None:
+    assert len(result.estimates) == 3 * 3 * len(LEARNERS)
+    assert result.estimates["log"].n_unique() == 9
+    assert len(result.summary) == 9 + 1
+    truths = result.estimates.group_by("world", "learner").agg(pl.col("truth").n_unique())
+    assert set(truths["truth"]) == {1}  # whoever logged
+    errors = (result.estimates["value"] - result.estimates["truth"]).abs()
+    assert result.summary["error"][-1] == pytest.approx(errors.mean())
+    assert float(errors.max()) < 0.25  # type: ignore[arg-type]
+    assert (result.estimates["low"] <= result.estimates["high"]).all()
+
+
+def test_the_same_seed_gives_the_same_numbers_and_they_are_read_back(
+    result: lab.LearnerCoverage, tmp_path: Path
+) -> None:
+    result.save(tmp_path)
+    assert lab.load(tmp_path) == result
+    assert (tmp_path / "learner_coverage.png").is_file()
+    seen: list[tuple[str, int]] = []
+    again = lab.learner_coverage(
+        *(1, 300, 2, LEARNERS), seed=3, progress=lambda each: seen.append((each.task, each.done))
+    )
+    assert again == result
+    assert [task for task, done in seen if done == 2 * len(LEARNERS) + 3] == [*WORLDS]
+
+
+def test_worlds_change_as_they_are_named() -> None:
+    still, abrupt, slow = (draw_means(name, 100, np.random.default_rng(1)) for name in WORLDS)
+    assert still.shape == (100, KINDS, ACTIONS)
+    assert (still == still[0]).all()
+    assert (abrupt[:50] == still[0]).all()
+    assert (abrupt[50:] == slow[-1]).all()
+    steps = np.abs(np.diff(slow, axis=0))
+    assert steps.min() > 0
+    assert steps == pytest.approx(np.broadcast_to(steps[0], steps.shape))
+
+
+def test_a_live_learner_earns_more_than_a_uniform_one_and_its_log_is_calibrated() -> None:
+    means = draw_means("still", 1000, np.random.default_rng(2))
+    uniform = play_live("explorationPercentage=1.0", means, [1])
+    assert uniform.batch.probabilities == pytest.approx(1 / ACTIONS)
+    assert play_live("learner", means, [1]).value > uniform.value + 0.05
+    [batch] = make_log(means, 0.2, [5]).iterate_batches()
+    own = batch.chosen_probabilities
+    assert own.min() >= 0.2 / ACTIONS - 1e-9
+    weights = 1 / (ACTIONS * own)  # of a uniform policy: the mean is 1
+    assert abs(weights.mean() - 1) < 4 * weights.std() / np.sqrt(1000)
+    with pytest.raises(SettingError, match="first does not learn"):
+        play_live("first", means, [1])
+
+
+def test_a_verdict_with_the_wrong_sign_is_false_and_following_it_costs() -> None:
+    def make_row(
+        log: int, learner: str, truth: float, value: float, verdict: str
+    ) -> dict[str, object]:
+        return {
+            **{"world": "still", "logger": "uniform", "log": log, "learner": learner},
+            **{"truth": truth, "value": value, "verdict": verdict},
+            **{"gain": value - 0.5, "true gain": truth - 0.5},
+        }  # fmt: skip
+
+    rows = [
+        make_row(0, "a", 0.5, 0.5, "reference"),
+        make_row(0, "b", 0.4, 0.6, "better"),  # false
+        make_row(0, "c", 0.3, 0.3, "worse"),
+        make_row(1, "a", 0.5, 0.5, "reference"),
+        make_row(1, "b", 0.4, 0.4, "worse"),
+        make_row(1, "c", 0.3, 0.6, "not yet"),
+    ]
+    total = summarize(pl.DataFrame(rows)).row(-1, named=True)
+    assert (total["verdicts"], total["recommended"]) == (3, 1)
+    assert total["false verdicts"] == pytest.approx(1 / 3)
+    assert total["reward of following"] == pytest.approx(-0.1 / 2)
+    assert total["standard error"] == pytest.approx(0.05)
+    assert total["error"] == pytest.approx((0.2 + 0.3) / 6)
+
+
+def test_the_command_plays_the_study_and_writes_its_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windvane.lab.learner_coverage", play_small)
+    cli.coverage(1, 200, learners=True, seed=2, out=tmp_path, as_json=True)
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["horizon"] == 200
+    assert printed["results"][-1]["world"] == "all"
+    assert (tmp_path / "estimates.parquet").is_file()
+
+
+def play_small(logs: int, horizon: int, **options: object) -> lab.LearnerCoverage:
+    from windvane.lab.studies.learner_coverage import learner_coverage
+
+    return learner_coverage(logs, horizon, 1, LEARNERS[:2], **options)  # type: ignore[arg-type]
