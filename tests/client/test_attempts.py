@@ -5,6 +5,7 @@ from email.utils import format_datetime
 
 import pytest
 
+from clock_helpers import SettableClock
 from windvane.client.transport import (
     FIRST_PAUSE_SECONDS,
     MAX_PAUSE_SECONDS,
@@ -18,17 +19,9 @@ from windvane.errors import SettingError
 A, B, C = 0, 1, 2
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def start(servers: Servers, timeout: float, wait: float = 0.0) -> tuple[Attempts, Clock]:
+def start(servers: Servers, timeout: float, wait: float = 0.0) -> tuple[Attempts, SettableClock]:
     """Attempts whose pauses are half of the longest."""
-    clock = Clock()
+    clock = SettableClock()
     return Attempts(servers, timeout, wait, clock, lambda: 0.5), clock
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +10,13 @@ import pytest
 
 from flaky_proxy import FlakyProxy
 from server_process import Nursery, Server
+from waiting import wait_for_more
 from windvane.client import (
     AsyncClient,
     Client,
     LoggedDecision,
     RankedDecision,
     RequestError,
-    RewardRequest,
 )
 from windvane.service.store.log import Store
 from windvane.service.store.rows import Funnel
@@ -90,9 +89,7 @@ def test_a_client_decides_rewards_activates_and_reads(server: Server) -> None:
         assert error.value.status == 404
 
 
-def test_everything_counts_once_although_requests_fail_and_answers_are_lost(
-    server: Server,
-) -> None:
+def test_everything_counts_once_although_requests_fail_and_answers_are_lost(server: Server) -> None:
     loop = create_loop(server, "flaky")
     visits = 120
     with (
@@ -136,12 +133,11 @@ def test_a_service_that_is_killed_loses_and_repeats_nothing(
         visitors = [threading.Thread(target=visit) for _ in range(3)]
         for visitor in visitors:
             visitor.start()
-        for _ in range(4):
-            time.sleep(0.7)
-            server.kill()
-            server.start()
-        server.wait()
-        time.sleep(0.5)
+        for kill in range(5):
+            wait_for_more(decisions, 5)
+            if kill < 4:
+                server.kill()
+                server.start()
         is_over.set()
         for visitor in visitors:
             visitor.join()
@@ -163,25 +159,10 @@ def test_the_next_server_takes_over(server: Server, nursery: Nursery, tmp_path: 
         dead.kill()
         dead._socket.close()  # connections are refused from now on
         with Client(urls, loop=loop, rank_timeout=10.0) as client:
-            began = time.monotonic()
             decisions = [client.rank({}, ACTIONS) for _ in range(10)]
             assert not any(decision.is_local for decision in decisions)
-            assert time.monotonic() - began < 9.0  # a refused connection takes no share of time
             assert client.reward(decisions[0], 1.0).status == "learned"
     assert read_funnel(server, loop).ranked == 10
-
-
-def test_the_same_batch_twice_is_learned_once(server: Server) -> None:
-    loop = create_loop(server, "twice")
-    with Client(server.url, loop=loop) as client:
-        events = [client.rank({}, ACTIONS).event_id for _ in range(5)]
-        rewards = [RewardRequest(event, 0.5) for event in [*events, "nobody"]]
-        first, second = client.rewards(rewards), client.rewards(rewards)
-    assert [outcome.status for outcome in first] == ["learned"] * 5 + ["orphan"]
-    assert [outcome.status for outcome in second] == ["duplicate"] * 6
-    assert read_funnel(server, loop) == Funnel(
-        ranked=5, activated=5, learned=5, orphan=1, duplicate=6
-    )
 
 
 def test_a_pipeline_gets_every_decision_once_in_order_under_traffic(server: Server) -> None:
@@ -213,19 +194,16 @@ def test_a_pipeline_gets_every_decision_once_in_order_under_traffic(server: Serv
     assert Counter(each.event_id for each in seen) == Counter(ranked)
 
 
-def test_an_asynchronous_client_does_the_same(server: Server) -> None:
+async def test_an_asynchronous_client_does_the_same(server: Server) -> None:
     loop = create_loop(server, "asynchronous")
 
-    async def play() -> None:
-        async with AsyncClient(server.url, loop=loop, rank_timeout=30.0) as client:
-            decisions = await asyncio.gather(*(client.rank({}, ACTIONS) for _ in range(20)))
-            outcomes = await client.rewards([(decision, 0.25) for decision in decisions])
-            assert {outcome.status for outcome in outcomes} == {"learned"}
-            logged = [each async for each in client.decisions(final=True)]
-            assert {each.event_id for each in logged} == {each.event_id for each in decisions}
-            assert await client.activate(decisions[0])
-            assert (await client.health()).status == "ok"
-            assert "halfLife" in await client.settings()
-
-    asyncio.run(play())
+    async with AsyncClient(server.url, loop=loop, rank_timeout=30.0) as client:
+        decisions = await asyncio.gather(*(client.rank({}, ACTIONS) for _ in range(20)))
+        outcomes = await client.rewards([(decision, 0.25) for decision in decisions])
+        assert {outcome.status for outcome in outcomes} == {"learned"}
+        logged = [each async for each in client.decisions(final=True)]
+        assert {each.event_id for each in logged} == {each.event_id for each in decisions}
+        assert await client.activate(decisions[0])
+        assert (await client.health()).status == "ok"
+        assert "halfLife" in await client.settings()
     assert read_funnel(server, loop).learned == 20

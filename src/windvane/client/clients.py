@@ -2,34 +2,15 @@
 
 import asyncio
 import inspect
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_args
 
-import httpx2 as httpx
-
 from windvane.client import operations
-from windvane.client.operations import (
-    MAX_PAGE_DECISIONS,
-    MAX_WAIT_SECONDS,
-    ClientSettings,
-    Operation,
-)
-from windvane.client.results import ClientError, LoggedDecision
-from windvane.client.transport import (
-    Attempts,
-    Call,
-    TimeLeft,
-    build_request,
-    describe_failure,
-    judge_response,
-    make_delivery_error,
-)
-
-LOCAL_SERVER = "http://127.0.0.1:8787"
-TIMEOUT_SECONDS = 10.0
-RANK_TIMEOUT_SECONDS = 1.0
+from windvane.client.results import LoggedDecision
+from windvane.client.transport import Connection, Operation
 
 Result = TypeVar("Result")
 Options = ParamSpec("Options")
@@ -46,35 +27,36 @@ def _document(method: Method, operation: Callable[..., object]) -> Method:
 
 
 def _wait_for(
-    operation: Callable[Concatenate[ClientSettings, Options], Operation[Result]],
+    operation: Callable[Concatenate[Connection, Options], Operation[Result]],
 ) -> "Callable[Concatenate[Client, Options], Result]":
     """Make a method that returns the result of an operation."""
 
     def call(client: "Client", /, *args: Options.args, **options: Options.kwargs) -> Result:
-        return client._run(operation(client, *args, **options))
+        return client._wait_for(operation(client, *args, **options))
 
     return _document(call, operation)
 
 
 def _await(
-    operation: Callable[Concatenate[ClientSettings, Options], Operation[Result]],
+    operation: Callable[Concatenate[Connection, Options], Operation[Result]],
 ) -> "Callable[Concatenate[AsyncClient, Options], Coroutine[Any, Any, Result]]":
     """Make a method to await, for the result of an operation."""
 
     async def call(
         client: "AsyncClient", /, *args: Options.args, **options: Options.kwargs
     ) -> Result:
-        return await client._run(operation(client, *args, **options))
+        return await client._perform(operation(client, *args, **options))
 
     return _document(call, operation)
 
 
-class Client(ClientSettings):
+class Client(Connection):
     """A client of one or several servers on the same log.
 
     Threads may share a client. Processes may not: make one in each. `timeout` and `rank_timeout`
-    are seconds for a request with all its repetitions. `http` is an `httpx2.Client` for other
-    settings of TLS or proxies; it is not closed.
+    are seconds for a request with all its repetitions, whatever the servers do. `http` is an
+    `httpx2.AsyncClient` for other settings of TLS or proxies, which this client uses in a thread
+    of its own and closes.
 
     >>> from windvane.client import Client
     >>> with Client(["http://127.0.0.1:9", "http://127.0.0.1:19"], rank_timeout=0.2) as client:
@@ -91,20 +73,6 @@ class Client(ClientSettings):
     settings = _wait_for(operations.settings)
     health = _wait_for(operations.health)
 
-    def __init__(
-        self,
-        servers: str | Sequence[str] = LOCAL_SERVER,
-        *,
-        key: str | None = None,
-        loop: str = "default",
-        timeout: float = TIMEOUT_SECONDS,
-        rank_timeout: float = RANK_TIMEOUT_SECONDS,
-        http: httpx.Client | None = None,
-    ) -> None:
-        super().__init__(servers, key, loop, timeout, rank_timeout)
-        self._owns_http = http is None
-        self._http = httpx.Client() if http is None else http
-
     def __enter__(self) -> Self:
         return self
 
@@ -113,8 +81,7 @@ class Client(ClientSettings):
 
     def close(self) -> None:
         """Close all connections."""
-        if self._owns_http:
-            self._http.close()
+        run_in_background(self._http.aclose())
 
     def decisions(
         self,
@@ -129,52 +96,21 @@ class Client(ClientSettings):
         With `final`, each decision comes when its reward can no longer change. With `follow`, the
         iteration waits for new decisions without end. After an error, go on from the last id.
         """
-        wait = MAX_WAIT_SECONDS if follow else 0.0
-        while True:
-            page = self.read_decisions(
-                after, limit=MAX_PAGE_DECISIONS, wait=wait, final=final, loop=loop
+        place: int | None = after
+        while place is not None:
+            found, place = self._wait_for(
+                operations.read_next_decisions(self, place, final, follow, loop)
             )
-            yield from page.decisions
-            if page.after == after and not follow:
-                return
-            after = page.after
+            yield from found
 
-    def _run(self, operation: Operation[Result]) -> Result:
-        try:
-            call = next(operation)
-            while True:
-                try:
-                    answer = self._send(call)
-                except ClientError as error:
-                    call = operation.throw(error)
-                else:
-                    call = operation.send(answer)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-
-    def _send(self, call: Call) -> Any:
-        attempts = Attempts(self._servers, call.timeout, call.wait)
-        while (attempt := attempts.plan_next()) is not None:
-            time.sleep(attempt.pause_seconds)
-            extensions = {"timeout": TimeLeft(attempt.seconds)}
-            url = self.servers[attempt.server]
-            try:
-                response = self._http.send(build_request(url, call, self._headers, extensions))
-            except httpx.TransportError as error:
-                attempts.note_failure(attempt, describe_failure(error))
-                continue
-            answer = judge_response(call, attempts, attempt, response)
-            if answer is not None:
-                return answer.value
-        raise make_delivery_error(call, attempts)
+    def _wait_for(self, operation: Operation[Result]) -> Result:
+        return run_in_background(self._perform(operation))
 
 
-class AsyncClient(ClientSettings):
+class AsyncClient(Connection):
     """A client of one or several servers on the same log, as `Client`, with methods to await.
 
-    An AsyncClient belongs to one event loop of asyncio; its tasks may share it. `http` is an
-    `httpx2.AsyncClient` for other settings of TLS or proxies; it is not closed.
+    An AsyncClient belongs to one event loop of asyncio; its tasks may share it.
 
     >>> import asyncio
     >>> from windvane.client import AsyncClient
@@ -193,20 +129,6 @@ class AsyncClient(ClientSettings):
     settings = _await(operations.settings)
     health = _await(operations.health)
 
-    def __init__(
-        self,
-        servers: str | Sequence[str] = LOCAL_SERVER,
-        *,
-        key: str | None = None,
-        loop: str = "default",
-        timeout: float = TIMEOUT_SECONDS,
-        rank_timeout: float = RANK_TIMEOUT_SECONDS,
-        http: httpx.AsyncClient | None = None,
-    ) -> None:
-        super().__init__(servers, key, loop, timeout, rank_timeout)
-        self._owns_http = http is None
-        self._http = httpx.AsyncClient() if http is None else http
-
     async def __aenter__(self) -> Self:
         return self
 
@@ -215,8 +137,7 @@ class AsyncClient(ClientSettings):
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._owns_http:
-            await self._http.aclose()
+        await self._http.aclose()
 
     async def decisions(
         self,
@@ -226,50 +147,32 @@ class AsyncClient(ClientSettings):
         follow: bool = False,
         loop: str | None = None,
     ) -> AsyncIterator[LoggedDecision]:
-        """Iterate over the decisions with an id greater than `after`, in the order of the log.
-
-        With `final`, each decision comes when its reward can no longer change. With `follow`, the
-        iteration waits for new decisions without end. After an error, go on from the last id.
-        """
-        wait = MAX_WAIT_SECONDS if follow else 0.0
-        while True:
-            page = await self.read_decisions(
-                after, limit=MAX_PAGE_DECISIONS, wait=wait, final=final, loop=loop
+        """Iterate over decisions as `Client.decisions`, with `async for`."""
+        place: int | None = after
+        while place is not None:
+            found, place = await self._perform(
+                operations.read_next_decisions(self, place, final, follow, loop)
             )
-            for decision in page.decisions:
+            for decision in found:
                 yield decision
-            if page.after == after and not follow:
-                return
-            after = page.after
 
-    async def _run(self, operation: Operation[Result]) -> Result:
-        try:
-            call = next(operation)
-            while True:
-                try:
-                    answer = await self._send(call)
-                except ClientError as error:
-                    call = operation.throw(error)
-                else:
-                    call = operation.send(answer)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
 
-    async def _send(self, call: Call) -> Any:
-        attempts = Attempts(self._servers, call.timeout, call.wait)
-        while (attempt := attempts.plan_next()) is not None:
-            await asyncio.sleep(attempt.pause_seconds)
-            request = build_request(
-                self.servers[attempt.server], call, self._headers, {"timeout": {}}
-            )
-            try:
-                async with asyncio.timeout(attempt.seconds):
-                    response = await self._http.send(request)
-            except (httpx.TransportError, TimeoutError) as error:
-                attempts.note_failure(attempt, describe_failure(error))
-                continue
-            answer = judge_response(call, attempts, attempt, response)
-            if answer is not None:
-                return answer.value
-        raise make_delivery_error(call, attempts)
+_background_loops: dict[int, asyncio.AbstractEventLoop] = {}  # by process
+_starting = threading.Lock()
+
+
+def run_in_background(work: Coroutine[Any, Any, Result]) -> Result:
+    """Wait for work that an event loop does in a thread of its own, one for each process.
+
+    Only there every limit in time holds: a thread that reads from a socket cannot be stopped.
+    """
+    with _starting:
+        loop = _background_loops.get(os.getpid())
+        if loop is None:
+            loop = _background_loops[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="windvane-client", daemon=True).start()
+    future = asyncio.run_coroutine_threadsafe(work, loop)
+    try:
+        return future.result()
+    finally:
+        future.cancel()  # if the wait was interrupted

@@ -6,9 +6,10 @@ method for each of them.
 """
 
 import math
+import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from itertools import pairwise
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -17,6 +18,7 @@ from windvane.client.results import (
     DecisionPage,
     DeliveryError,
     Health,
+    LoggedDecision,
     RankedAction,
     RankedDecision,
     RequestError,
@@ -24,8 +26,8 @@ from windvane.client.results import (
     RewardRequest,
     make_id,
 )
-from windvane.client.transport import Call, Servers, build_headers
-from windvane.errors import ChoiceError, FeatureError, RewardError, SettingError
+from windvane.client.transport import Call, Connection, Operation
+from windvane.errors import ChoiceError, FeatureError, RewardError, SettingError, shorten
 from windvane.features.request_reader import (
     Features,
     check_list,
@@ -33,45 +35,16 @@ from windvane.features.request_reader import (
     read_context,
     read_offered_action,
 )
+from windvane.validation import check_sequence, positive, real, whole
 
 MAX_WAIT_SECONDS = 30.0
 MAX_PAGE_DECISIONS = 1000
 MAX_BATCH_REWARDS = 1000  # in one request
 MAX_BATCH_BYTES = 1 << 19  # of one request; the service takes twice as many
 MAX_ID_LENGTH = 256
+NOT_IN_AN_ID = re.compile("[\0\ud800-\udfff]")  # NUL, and halves of characters
 NOT_SENT = "the client made the decision itself, because no server answered"
 Event = RankedDecision | str
-Result = TypeVar("Result")
-Operation = Generator[Call, Any, Result]
-
-
-class ClientSettings:
-    """What `Client` and `AsyncClient` have in common."""
-
-    def __init__(
-        self,
-        servers: str | Sequence[str],
-        key: str | None,
-        loop: str,
-        timeout: float,
-        rank_timeout: float,
-    ) -> None:
-        for name, seconds in (("timeout", timeout), ("rank_timeout", rank_timeout)):
-            if not 0.0 < seconds < float("inf"):
-                raise SettingError(f"Client: {name} must be seconds above 0, got {seconds!r}")
-        self.loop = loop
-        self.timeout = float(timeout)
-        self.rank_timeout = float(rank_timeout)
-        self._servers = Servers(servers)
-        self._headers = build_headers(key)
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        """The addresses of the servers, in the order in which they were given."""
-        return self._servers.urls
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({list(self.servers)!r}, loop={self.loop!r})"
 
 
 class _RankAnswer(msgspec.Struct, rename="camel"):
@@ -85,19 +58,49 @@ class _BatchAnswer(msgspec.Struct):
     rewards: list[RewardOutcome]
 
 
-_decode_rank = msgspec.json.Decoder(_RankAnswer).decode
-_decode_batch = msgspec.json.Decoder(_BatchAnswer)
-_decode_page = msgspec.json.Decoder(DecisionPage).decode
+_rank_decoder = msgspec.json.Decoder(_RankAnswer)
+_batch_decoder = msgspec.json.Decoder(_BatchAnswer)
+_page_decoder = msgspec.json.Decoder(DecisionPage)
 _decode_health = msgspec.json.Decoder(Health).decode
 _decode_settings = msgspec.json.Decoder(dict[str, object]).decode
 
 
-def _decode_outcomes(count: int, body: bytes) -> list[RewardOutcome]:
-    """Decode the outcomes of so many rewards."""
-    outcomes = _decode_batch.decode(body).rewards
-    if len(outcomes) != count:
-        raise msgspec.ValidationError(f"{count} outcomes were expected, got {len(outcomes)}")
+def _decode_rank(event_id: str, offered: Mapping[str, bool] | None, body: bytes) -> _RankAnswer:
+    """Decode a decision of an event; `offered` has the actions, and whether each is eligible.
+
+    Without `offered`, the event may have been decided before, among other actions.
+    """
+    answer = _rank_decoder.decode(body)
+    by_id = {each.id: each.probability for each in answer.ranking}
+    if len(by_id) < len(answer.ranking) or answer.event_id != event_id:
+        raise msgspec.ValidationError("an action comes twice, or the event is another one")
+    if not abs(sum(by_id.values()) - 1.0) < 1e-6 or not by_id.get(answer.reward_action_id):
+        raise msgspec.ValidationError("its probabilities cannot be right")
+    if offered is not None and by_id.keys() != offered.keys():
+        raise msgspec.ValidationError("its actions are not those that were offered")
+    if offered is not None and any(by_id[id_] for id_ in offered if not offered[id_]):
+        raise msgspec.ValidationError("an action that is excluded can be chosen")
+    return answer
+
+
+def _decode_outcomes(event_ids: Sequence[str], body: bytes) -> list[RewardOutcome]:
+    """Decode the outcomes of the rewards of these events."""
+    outcomes = _batch_decoder.decode(body).rewards
+    if [outcome.event_id for outcome in outcomes] != list(event_ids):
+        raise msgspec.ValidationError("its outcomes are not those of the rewards that were sent")
+    if any(outcome.status == "not sent" for outcome in outcomes):
+        raise msgspec.ValidationError("a server cannot say that a reward was not sent")
     return outcomes
+
+
+def _decode_page(after: int, limit: int, body: bytes) -> DecisionPage:
+    """Decode a page of at most `limit` decisions whose ids begin after `after`."""
+    page = _page_decoder.decode(body)
+    ids = [decision.id for decision in page.decisions]
+    bounds = [after, *ids, page.after + 1]
+    if len(ids) > limit or any(high <= low for low, high in pairwise(bounds)):
+        raise msgspec.ValidationError("its ids are not in order")
+    return page
 
 
 def _ignore_body(body: bytes) -> None:
@@ -105,7 +108,7 @@ def _ignore_body(body: bytes) -> None:
 
 
 def rank(
-    client: ClientSettings,
+    client: Connection,
     context: Features | Sequence[Features],
     actions: Sequence[str | Features],
     *,
@@ -120,14 +123,14 @@ def rank(
     If no server answers within `rank_timeout` seconds, the first action that is not excluded is
     chosen, with `degraded` and `is_local`. Only a wrong request raises an error.
     """
-    loop = loop or client.loop
+    loop = client.loop if loop is None else loop
     contexts = read_context(context)
     offered = [read_offered_action(action) for action in check_list("actions", actions)]
     ids = [action.id for action in offered]
     places = find_places(ids, exclude)
-    _check_finite([contexts, [action.features for action in offered]])
-    event_id = make_id() if event_id is None else _check_id("rank", event_id)
     eligible = {ids[place] for place in places}
+    is_new = event_id is None  # and cannot have been decided before
+    event_id = make_id() if event_id is None else _check_id("rank", event_id)
     request = {
         "eventId": event_id,
         "contextFeatures": contexts,
@@ -139,8 +142,10 @@ def rank(
         name="rank",
         method="POST",
         path=_loop_path(loop, "rank"),
-        decode=_decode_rank,
-        timeout=client.rank_timeout if timeout is None else timeout,
+        decode=partial(
+            _decode_rank, event_id, {id_: id_ in eligible for id_ in ids} if is_new else None
+        ),
+        timeout=client.rank_timeout if timeout is None else positive("rank", "timeout", timeout),
         body=_encode("rank", request),
         request_id=make_id(),
     )
@@ -164,8 +169,8 @@ def rank(
 def _read_decision(answer: _RankAnswer, ids: list[str], loop: str) -> RankedDecision:
     """The decision of an answer; a repeated event may have been decided among other actions."""
     if answer.reward_action_id not in ids:
-        message = f"rank: the event {answer.event_id!r} was decided before, for the action"
-        raise ChoiceError(f"{message} {answer.reward_action_id!r}, which is not offered now")
+        message = f"rank: the event {shorten(answer.event_id)} was decided before, for the action"
+        raise ChoiceError(f"{message} {shorten(answer.reward_action_id)}, which is not offered now")
     by_id = {each.id: each.probability for each in answer.ranking}
     return RankedDecision(
         action=answer.reward_action_id,
@@ -177,15 +182,14 @@ def _read_decision(answer: _RankAnswer, ids: list[str], loop: str) -> RankedDeci
     )
 
 
-def activate(client: ClientSettings, event: Event, *, loop: str | None = None) -> Operation[bool]:
+def activate(client: Connection, event: Event, *, loop: str | None = None) -> Operation[bool]:
     """Activate a decision whose activation was deferred; False if the client made it itself."""
     if isinstance(event, RankedDecision):
         if event.is_local:
             return False
         loop, event = event.loop, event.event_id
-    # Dots are escaped too: a path that ends with ".." would name another one.
-    name = quote(_check_id("activate", event), safe="").replace(".", "%2E")
-    path = _loop_path(loop or client.loop, f"events/{name}/activate")
+    name = _escape(_check_id("activate", event))
+    path = _loop_path(client.loop if loop is None else loop, f"events/{name}/activate")
     yield Call("activate", "POST", path, _ignore_body, client.timeout, request_id=make_id())
     return True
 
@@ -195,7 +199,7 @@ def make_reward(
 ) -> RewardRequest | RewardOutcome:
     """A checked reward to send; its outcome if the client made the decision itself."""
     if not isinstance(value, int | float) or not -1.0 <= value <= 1.0:
-        raise RewardError(f"reward: the value must be a number in [-1, 1], got {value!r}")
+        raise RewardError(f"reward: the value must be a number in [-1, 1], got {shorten(value)}")
     if isinstance(event, RankedDecision):
         if event.is_local:
             return RewardOutcome(event.event_id, "not sent", NOT_SENT)
@@ -206,7 +210,7 @@ def make_reward(
 
 
 def reward(
-    client: ClientSettings,
+    client: Connection,
     event: Event,
     value: float,
     *,
@@ -226,7 +230,7 @@ def reward(
 
 
 def rewards(
-    client: ClientSettings,
+    client: Connection,
     many: Iterable[RewardRequest | tuple[Event, float]],
     *,
     loop: str | None = None,
@@ -236,7 +240,7 @@ def rewards(
     Raises a DeliveryError if no server takes some of them in time; its `undelivered` can be given
     to this method again.
     """
-    items = [_read_reward(each) for each in many]
+    items = [_read_reward(each) for each in check_sequence("rewards", "rewards", many)]
     outcomes: dict[int, RewardOutcome] = {}
     by_loop: dict[str, dict[int, RewardRequest]] = {}  # the rewards of each loop, by place
     for place, item in enumerate(items):
@@ -250,7 +254,7 @@ def rewards(
                 name="rewards",
                 method="POST",
                 path=_loop_path(name, "rewards"),
-                decode=partial(_decode_outcomes, len(chunk)),
+                decode=partial(_decode_outcomes, [requests[place].event_id for place in chunk]),
                 timeout=client.timeout,
                 body=_join_batch(chunk.values()),
                 request_id=make_id(),
@@ -272,7 +276,7 @@ def _read_reward(item: object) -> RewardRequest | RewardOutcome:
     if isinstance(item, tuple) and len(item) == 2:
         return make_reward(*item)
     message = "rewards: a RewardRequest, or an event and a value, must be given"
-    raise RewardError(f"{message}, got {item!r}")
+    raise RewardError(f"{message}, got {shorten(item)}")
 
 
 def _list_missing(
@@ -305,7 +309,7 @@ def _join_batch(texts: Iterable[bytes]) -> bytes:
 
 
 def read_decisions(
-    client: ClientSettings,
+    client: Connection,
     after: int = 0,
     *,
     limit: int = 100,
@@ -314,58 +318,86 @@ def read_decisions(
     loop: str | None = None,
 ) -> Operation[DecisionPage]:
     """Read a page of decisions; if there is none, the server waits up to `wait` seconds."""
-    if not isinstance(after, int) or after < 0:
-        raise SettingError(f"decisions: after must be an id of at least 0, got {after!r}")
-    if not 1 <= limit <= MAX_PAGE_DECISIONS:
-        message = f"decisions: limit must lie in [1, {MAX_PAGE_DECISIONS}], got {limit!r}"
+    whole("decisions", "after", after, least=0)
+    if not 1 <= whole("decisions", "limit", limit) <= MAX_PAGE_DECISIONS:
+        message = f"decisions: limit must lie in [1, {MAX_PAGE_DECISIONS}], got {shorten(limit)}"
         raise SettingError(message)
-    if not 0.0 <= wait <= MAX_WAIT_SECONDS:
-        message = f"decisions: wait must lie in [0, {MAX_WAIT_SECONDS:g}] s, got {wait!r}"
+    if not 0.0 <= real("decisions", "wait", wait) <= MAX_WAIT_SECONDS:
+        message = f"decisions: wait must lie in [0, {MAX_WAIT_SECONDS:g}] s, got {shorten(wait)}"
         raise SettingError(message)
     parameters: dict[str, object] = {"after": after, "limit": limit}
     if wait:
         parameters["wait"] = wait
     if final:
         parameters["final"] = "true"
-    path = f"{_loop_path(loop or client.loop, 'decisions')}?{urlencode(parameters)}"
+    path = (
+        f"{_loop_path(client.loop if loop is None else loop, 'decisions')}?{urlencode(parameters)}"
+    )
     page: DecisionPage = yield Call(
-        "decisions", "GET", path, _decode_page, client.timeout, request_id=make_id(), wait=wait
+        name="decisions",
+        method="GET",
+        path=path,
+        decode=partial(_decode_page, after, limit),
+        timeout=client.timeout,
+        request_id=make_id(),
+        wait=wait,
     )
     return page
 
 
-def settings(client: ClientSettings, *, loop: str | None = None) -> Operation[Mapping[str, object]]:
+def read_next_decisions(
+    client: Connection, after: int, final: bool, follow: bool, loop: str | None
+) -> Operation[tuple[Sequence[LoggedDecision], int | None]]:
+    """Read the longest page; return it with the id to go on from, None if it was the last."""
+    page = yield from read_decisions(
+        client,
+        after,
+        limit=MAX_PAGE_DECISIONS,
+        wait=MAX_WAIT_SECONDS if follow else 0.0,
+        final=final,
+        loop=loop,
+    )
+    return page.decisions, page.after if follow or page.after > after else None
+
+
+def settings(client: Connection, *, loop: str | None = None) -> Operation[Mapping[str, object]]:
     """Read the settings of a loop, by their names on the wire."""
-    path = _loop_path(loop or client.loop, "configurations/service")
+    path = _loop_path(client.loop if loop is None else loop, "configurations/service")
     found: Mapping[str, object] = yield Call(
         "settings", "GET", path, _decode_settings, client.timeout
     )
     return found
 
 
-def health(client: ClientSettings) -> Operation[Health]:
+def health(client: Connection) -> Operation[Health]:
     """Read the health of the first server that answers."""
     found: Health = yield Call("health", "GET", "/healthz", _decode_health, client.timeout)
     return found
 
 
 def _loop_path(loop: str, rest: str) -> str:
-    if not isinstance(loop, str) or not loop:
-        raise SettingError(f"Client: loop must be the name of a loop, got {loop!r}")
-    return f"/loops/{quote(loop, safe='').replace('.', '%2E')}/personalizer/v1.0/{rest}"
+    return f"/loops/{_escape(_check_id('Client', loop, 'loop'))}/personalizer/v1.0/{rest}"
+
+
+def _escape(name: str) -> str:
+    """Make a name a part of a path; dots are escaped too, because ".." would name another path."""
+    return quote(name, safe="").replace(".", "%2E")
 
 
 def _check_id(who: str, id_: object, name: str = "event_id") -> str:
-    if not isinstance(id_, str) or not 0 < len(id_) <= MAX_ID_LENGTH or "\0" in id_:
-        message = f"{who}: {name} must have 1 to {MAX_ID_LENGTH} characters, none of them NUL"
-        raise SettingError(f"{message}, got {id_!r:.80}")
+    if not isinstance(id_, str) or not 0 < len(id_) <= MAX_ID_LENGTH or NOT_IN_AN_ID.search(id_):
+        message = f"{who}: {name} must be 1 to {MAX_ID_LENGTH} characters of UTF-8 without NUL"
+        raise SettingError(f"{message}, got {shorten(id_)}")
     return id_
 
 
 def _encode(who: str, request: object) -> bytes:
     try:
+        _check_finite(request)
         return msgspec.json.encode(request)
-    except (TypeError, ValueError, RecursionError) as reason:
+    except FeatureError:
+        raise
+    except (TypeError, ValueError, OverflowError, RecursionError) as reason:
         raise FeatureError(f"{who}: the features cannot be sent as JSON ({reason})") from None
 
 

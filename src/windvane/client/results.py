@@ -7,7 +7,7 @@ ClientError
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import uuid4
 
 import msgspec
@@ -98,7 +98,7 @@ class RankedAction(msgspec.Struct, frozen=True):
     """An action and its probability."""
 
     id: str
-    probability: float
+    probability: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 
 class LoggedDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -146,7 +146,7 @@ class DecisionPage(msgspec.Struct, frozen=True):
     """
 
     decisions: tuple[LoggedDecision, ...]
-    after: int
+    after: Annotated[int, msgspec.Meta(le=2**63 - 1)]
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -183,7 +183,7 @@ class RequestError(ClientError):
         self.status = status
         self.code = code
         self.target = target
-        self.undelivered: tuple[RewardRequest, ...] = ()  # that no server has acknowledged
+        self.undelivered: tuple[RewardRequest, ...] = ()  # rewards that no server has acknowledged
 
     def __reduce__(self) -> tuple[type["RequestError"], tuple[str, int, str, str]]:
         return RequestError, (str(self), self.status, self.code, self.target)

@@ -1,27 +1,37 @@
-"""How a request reaches one of the servers: which is tried next, when, and for how long.
+"""How an operation reaches one of the servers: which is tried next, when, and for how long.
 
 All servers of a client share one log, and every request can be repeated: an event is decided once,
 and a reward with the same request id counts once. So a request goes to one server after the other
-until one answers or the time is over.
+until one answers or the time is over. A server is not trusted: nothing that it does takes longer
+than the time-out, and an answer that is too long or cannot be right is no answer.
 """
 
+import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any, NamedTuple, TypeVar
 
 import httpx2 as httpx
 import msgspec
 
-from windvane.client.results import DeliveryError, RequestError
-from windvane.errors import SettingError
+from windvane.client.results import ClientError, DeliveryError, RequestError
+from windvane.errors import SettingError, shorten
+from windvane.validation import check_sequence, of_kind, positive
 
+LOCAL_SERVER = "http://127.0.0.1:8787"
+TIMEOUT_SECONDS = 10.0
+RANK_TIMEOUT_SECONDS = 1.0
+MAX_ANSWER_BYTES = 1 << 24  # of an answer; a page of decisions has some 2 MB
 FIRST_PAUSE_SECONDS = 0.05  # at most, after the first failure of a server; then twice as long
 MAX_PAUSE_SECONDS = 2.0
 RETRIED_STATUSES = frozenset((429, 500, 502, 503, 504))
 MAX_RETRY_AFTER_SECONDS = 3600.0
+Result = TypeVar("Result")
+Operation = Generator["Call", Any, Result]
 
 
 class Call(NamedTuple):
@@ -52,13 +62,13 @@ class Servers:
     """
 
     def __init__(self, urls: str | Sequence[str]) -> None:
-        addresses = [urls] if isinstance(urls, str) else list(urls)
+        addresses = [urls] if isinstance(urls, str) else check_sequence("Client", "servers", urls)
         if not addresses:
             raise SettingError("Client: there must be at least one server")
         for url in addresses:
             if not isinstance(url, str) or not url.startswith(("http://", "https://")):
                 message = "Client: a server must be a URL such as http://127.0.0.1:8787"
-                raise SettingError(f"{message}, got {url!r}")
+                raise SettingError(f"{message}, got {shorten(url)}")
         self.urls = tuple(url.rstrip("/") for url in addresses)
         self._preferred = 0
         self._failed_at = [0.0] * len(addresses)  # 0: its last request was answered
@@ -155,7 +165,7 @@ def read_retry_after(value: str | None) -> float:
     except ValueError:
         try:
             date = parsedate_to_datetime(value)
-        except ValueError:
+        except (ValueError, TypeError, IndexError, OverflowError):  # what its parser raises
             return 0.0
         if date.tzinfo is None:
             date = date.replace(tzinfo=UTC)
@@ -182,65 +192,130 @@ class _ErrorEnvelope(msgspec.Struct):
 _decode_error = msgspec.json.Decoder(_ErrorEnvelope).decode
 
 
-class TimeLeft(dict[str, float]):
-    """The time-outs of the phases of a request: each may take what is left of the whole time.
-
-    httpx asks for the time-out of a phase when the phase begins.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._deadline = time.monotonic() + seconds
-        super().__init__(dict.fromkeys(("connect", "read", "write", "pool"), seconds))
-
-    def get(self, phase: str, default: Any = None) -> Any:
-        """The seconds until the deadline."""
-        return max(self._deadline - time.monotonic(), 1e-3)
-
-
 def build_headers(key: str | None) -> dict[str, str]:
     """The headers of every request."""
-    headers = {"content-type": "application/json", "accept": "application/json"}
+    headers = {
+        "content-type": "application/json",
+        "accept": "application/json",
+        "accept-encoding": "identity",  # what is unpacked would have no bound
+    }
     if key is not None:
-        if not key.isascii() or not key.isprintable():
+        if not of_kind("Client", "key", key, str).isascii() or not key.isprintable():
             raise SettingError("Client: a key must have printable ASCII letters")
         headers["authorization"] = f"Bearer {key}"
     return headers
 
 
-def build_request(
-    url: str, call: Call, headers: Mapping[str, str], extensions: dict[str, Any]
-) -> httpx.Request:
-    """The request of a call to a server."""
-    own = {"x-ms-client-request-id": call.request_id} if call.request_id else {}
-    return httpx.Request(
-        call.method,
-        url + call.path,
-        headers={**headers, **own},
-        content=call.body,
-        extensions=extensions,
-    )
+class Connection:
+    """The settings of a client, and how its operations reach a server."""
+
+    def __init__(
+        self,
+        servers: str | Sequence[str] = LOCAL_SERVER,
+        *,
+        key: str | None = None,
+        loop: str = "default",
+        timeout: float = TIMEOUT_SECONDS,
+        rank_timeout: float = RANK_TIMEOUT_SECONDS,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        self.loop = loop
+        self.timeout = positive("Client", "timeout", timeout)
+        self.rank_timeout = positive("Client", "rank_timeout", rank_timeout)
+        self._servers = Servers(servers)
+        self._headers = build_headers(key)
+        if http is None:  # without cookies, which every answer could add to
+            http = httpx.AsyncClient(cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])))
+        self._http = of_kind("Client", "http", http, httpx.AsyncClient)
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The addresses of the servers, in the order in which they were given."""
+        return self._servers.urls
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self.servers)!r}, loop={self.loop!r})"
+
+    async def _perform(self, operation: Operation[Result]) -> Result:
+        """Send the calls of an operation, and return its result."""
+        try:
+            call = next(operation)
+            while True:
+                try:
+                    answer = await self._send(call)
+                except ClientError as error:
+                    call = operation.throw(error)
+                else:
+                    call = operation.send(answer)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+    async def _send(self, call: Call) -> Any:
+        attempts = Attempts(self._servers, call.timeout, call.wait)
+        while (attempt := attempts.plan_next()) is not None:
+            await asyncio.sleep(attempt.pause_seconds)
+            try:
+                async with asyncio.timeout(attempt.seconds):
+                    response, body = await self._exchange(call, self.servers[attempt.server])
+            except (httpx.HTTPError, _AnswerError, TimeoutError) as error:
+                attempts.note_failure(attempt, describe_failure(error))
+                continue
+            answer = judge_response(call, attempts, attempt, response, body)
+            if answer is not None:
+                return answer.value
+        message = f"{call.name}: no server took the request in {call.timeout:g} s"
+        raise DeliveryError(f"{message} ({attempts.reason})")
+
+    async def _exchange(self, call: Call, url: str) -> tuple[httpx.Response, bytes]:
+        """Send a call to a server; return the response and its body."""
+        own = {"x-ms-client-request-id": call.request_id} if call.request_id else {}
+        headers = {**self._headers, **own}
+        request = httpx.Request(
+            call.method,
+            url + call.path,
+            headers=headers,
+            content=call.body,
+            extensions={"timeout": {}},  # none for its phases: the whole attempt has one
+        )
+        response = await self._http.send(request, stream=True)
+        body = bytearray()
+        try:
+            encoding = response.headers.get("content-encoding", "identity")
+            if encoding.lower() != "identity":
+                raise _AnswerError(f"the answer is encoded as {shorten(encoding)}")
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise _AnswerError(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
+            return response, bytes(body)
+        finally:
+            body.clear()  # an exception keeps this frame until the next garbage collection
+            await response.aclose()
+
+
+class _AnswerError(ClientError):
+    """An answer that is not read to its end."""
 
 
 def judge_response(
-    call: Call, attempts: Attempts, attempt: Attempt, response: httpx.Response
+    call: Call, attempts: Attempts, attempt: Attempt, response: httpx.Response, body: bytes
 ) -> Answer | None:
     """The answer of a response; None if the call has to be repeated."""
-    status = response.status_code
+    status, error = response.status_code, _describe_error(body)
+    message = shorten(error.message or response.reason_phrase or "no reason was given", str)
     if status in RETRIED_STATUSES:
         retry_after = read_retry_after(response.headers.get("retry-after"))
-        reason = f"status {status}: {_describe_error(response).message or response.reason_phrase}"
-        attempts.note_failure(attempt, reason, retry_after)
+        attempts.note_failure(attempt, f"status {status}: {message}", retry_after)
         return None
     if not response.is_success:
         attempts.note_answer(attempt)
-        error = _describe_error(response)
-        message = error.message or response.reason_phrase or "no reason was given"
         text = f"{call.name}: the service refuses the request with status {status}: {message}"
         raise RequestError(text, status, error.code, error.target)
     try:
-        value = call.decode(response.content)
-    except msgspec.DecodeError as reason:
-        attempts.note_failure(attempt, f"the answer cannot be read ({reason})")
+        value = call.decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError) as reason:
+        attempts.note_failure(attempt, f"the answer cannot be read ({shorten(reason, str)})")
         return None
     attempts.note_answer(attempt)
     return Answer(value)
@@ -249,17 +324,11 @@ def judge_response(
 def describe_failure(error: Exception) -> str:
     """Why no response came, in a few words."""
     name = type(error).__name__
-    return f"{name}: {error}" if str(error) else name
+    return f"{name}: {shorten(error, str)}" if str(error) else name
 
 
-def make_delivery_error(call: Call, attempts: Attempts) -> DeliveryError:
-    """The error of a call that no server took in time."""
-    message = f"{call.name}: no server took the request in {call.timeout:g} s"
-    return DeliveryError(f"{message} ({attempts.reason})")
-
-
-def _describe_error(response: httpx.Response) -> _ErrorBody:
+def _describe_error(body: bytes) -> _ErrorBody:
     try:
-        return _decode_error(response.content).error
-    except msgspec.DecodeError:
+        return _decode_error(body).error
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return _ErrorBody()
