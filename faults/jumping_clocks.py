@@ -38,21 +38,25 @@ def run_jumps(stage: Stage, case: Case) -> Outcome:
     site = stage.make_site(case.name, case.database)
     clock = site.data.with_name("clock")
     set_clock(clock, 0)
-    environment = {
+    began = time.time()
+    jump = JUMPS_SECONDS[case.number // 2 % len(JUMPS_SECONDS)]  # each on both databases
+    with stage.make_nursery(make_environment(clock)) as nursery:
+        outcome = run_under_traffic(
+            stage, case, lambda scene: _jump(scene, clock, jump), nursery, site
+        )
+    check_times(outcome, site, began)
+    return outcome
+
+
+def make_environment(clock: Path) -> dict[str, str]:
+    """What a process needs so that a file sets its wall clock; see `set_clock`."""
+    return {
         "LD_PRELOAD": str(find_library()),
         "FAKETIME_TIMESTAMP_FILE": str(clock),
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "NO_FAKE_STAT": "1",
     }
-    began = time.time()
-    jump = JUMPS_SECONDS[case.number // 2 % len(JUMPS_SECONDS)]  # each on both databases
-    with stage.make_nursery(environment) as nursery:
-        outcome = run_under_traffic(
-            stage, case, lambda scene: _jump(scene, clock, jump), nursery, site
-        )
-    check_times(outcome, site, began)
-    return outcome
 
 
 def set_clock(file: Path, seconds: int) -> None:

@@ -1,6 +1,7 @@
 """All kinds of faults, and how many of each a whole run has."""
 
 from faults.cases import POSTGRESQL, SQLITE, Case, Kind, plan_cases
+from faults.changing_settings import run_settings
 from faults.failing_disks import (
     find_shim_obstacle,
     run_failing_syncs,
@@ -35,6 +36,7 @@ def list_kinds(
         Kind("kill", "kills", run_kills, kills, 25),
         Kind("kill-degraded", "kills", run_withdrawals, 60, 3),
         Kind("stop", "stops", run_stops, 60, 5),
+        Kind("settings", "faults", run_settings, 64, 8),
         Kind("cut", "cuts", run_cut_connections, 80, 8, on_postgresql),
         Kind("locked", "locks", run_locked_table, 12, 3, on_postgresql),
         Kind("readonly", "faults", run_readonly_database, 12, 3, on_postgresql),

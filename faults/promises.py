@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import chain
 from typing import NamedTuple
 
 from choice_frequencies import compare_choices
@@ -17,6 +18,7 @@ from faults.stage import Site
 from faults.traffic import LOOPS, EventKey, Visitor
 from server_process import BASE, Client, Server
 from store_helpers import list_decisions
+from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.database import resolve_url
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import LogReader
@@ -31,9 +33,10 @@ LATENCY = "bounded latency"
 DEGRADED = "degraded is never learned"
 RECOVERY = "recovers by itself"
 PROBABILITIES = "choices follow their probabilities"
+SETTINGS = "settings follow the log"
 PROMISES = (
     *(DURABLE, ONCE, BELIEF, ONE_DECISION, NO_ERROR, LATENCY, DEGRADED, RECOVERY),
-    PROBABILITIES,
+    *(PROBABILITIES, SETTINGS),
 )
 
 MAX_ANSWER_SECONDS = 30.0  # to any request that is answered, also while a service restarts
@@ -66,6 +69,7 @@ def check_promises(
     server.stop()
     with hold_service_lock(resolve_url(site.location), WRITER_END_SECONDS):
         check_log(outcome, site, visitors)
+        check_modes(outcome, site, visitors)
 
 
 def check_answers(outcome: Outcome, visitors: Sequence[Visitor]) -> None:
@@ -169,6 +173,7 @@ def check_log(outcome: Outcome, site: Site, visitors: Sequence[Visitor]) -> None
         for loop, event in (*visitor.events, *(reward[:2] for reward in visitor.rewards)):
             events[loop].add(event)
     logs: dict[str, LoopLog] = {}
+    changes: list[SettingsChange] = []
     with LogReader(site.location) as log:
         for loop in LOOPS:
             row = log.find_loop(loop)
@@ -178,8 +183,10 @@ def check_log(outcome: Outcome, site: Site, visitors: Sequence[Visitor]) -> None
                 check_rounds(outcome, loop, logs[loop])
                 check_lessons(outcome, loop, logs[loop])
                 check_probabilities(outcome, loop, logs[loop])
-                if loop == "plain":
-                    check_settings(outcome, log.list_settings_changes(row.id), visitors)
+                changes_of_loop = log.list_settings_changes(row.id)
+                check_expiries(outcome, loop, logs[loop], changes_of_loop)
+                changes += changes_of_loop
+    check_settings(outcome, changes, visitors)
     for visitor in visitors:
         check_acknowledged(outcome, logs, visitor, last_deletion)
         check_degraded(outcome, logs, visitor.degraded)
@@ -194,6 +201,37 @@ def check_settings(
         for share in visitor.shares:
             sentence = f"the change to exploration {share} is not in the log"
             outcome.check(DURABLE, share in shares, sentence)
+
+
+def check_expiries(
+    outcome: Outcome, loop: str, log: LoopLog, changes: list[SettingsChange]
+) -> None:
+    """Check that decisions waited as long as the settings said, and learned their default reward.
+
+    The settings are those of the last change before the lesson, by the order of the log.
+    """
+    for lesson in sorted(chain.from_iterable(log.lessons.values())):
+        if lesson.kind != "default":
+            continue
+        [*_, change] = (each for each in changes if each.lesson < lesson.id)
+        settings = LoopSettings.from_json(change.settings)
+        waited = lesson.at - lesson.ranked_at
+        sentence = f"a decision of {loop} waited for {waited} us with {settings.reward_wait_time}"
+        outcome.check(SETTINGS, waited >= settings.reward_wait_us, sentence)
+        sentence = f"{lesson.value} was learned instead of {settings.default_reward} in {loop}"
+        outcome.check(SETTINGS, lesson.value == settings.default_reward, sentence)
+
+
+def check_modes(outcome: Outcome, site: Site, visitors: Sequence[Visitor]) -> None:
+    """Check that each decision has the mode that was acknowledged before, by the same server."""
+    with LogReader(site.location) as log:
+        row = log.find_loop("plain")
+        rows = [] if row is None else list_decisions(log, row.id)
+    modes = {decision.event_id: decision.mode for decision in rows}
+    for visitor in visitors:
+        for (_, event), mode in visitor.modes.items():
+            sentence = f"event {event} was decided in mode {modes.get(event)}, not {mode}"
+            outcome.check(SETTINGS, modes.get(event) == mode, sentence)
 
 
 def check_rounds(outcome: Outcome, loop: str, log: LoopLog) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from faults.cases import Case
 from faults.failing_postgresql import connect_when_ready, cut_connections
+from faults.jumping_clocks import find_library, make_environment, set_clock
 from faults.killed_processes import send_signal
 from faults.outcome import Outcome
 from faults.promises import (
@@ -29,6 +30,7 @@ from windvane.service.store.database import resolve_url
 from windvane.service.store.files.service_lock import hold_service_lock
 
 SERVERS = 3
+SKEW_SECONDS = 3600  # by which the clock of the first server is ahead, if libfaketime is there
 VISITORS = 5
 SERVER_KILLS_PER_DATABASE_KILL = 10
 TRAFFIC_SECONDS = (0.05, 0.6)  # between two faults
@@ -36,7 +38,7 @@ SECONDS_BETWEEN_KILLS = 10.0  # while many choices are made
 
 
 class Cluster(NamedTuple):
-    """Three servers on one database, and the balancer before them."""
+    """Three servers on one database, one with a wrong clock, and the balancer before them."""
 
     servers: list[Server]
     balancer: TcpProxy
@@ -89,11 +91,15 @@ def _run_cluster(
     site = stage.make_site(case.name, case.database)
     assert site.database is not None
     with ExitStack() as stack:
+        nurseries = [stage.nursery] * SERVERS
+        if find_library() is not None:
+            clock = site.data.with_name("clock")
+            set_clock(clock, SKEW_SECONDS)
+            nurseries[0] = stack.enter_context(stage.make_nursery(make_environment(clock)))
+            outcome.counts["servers with a wrong clock"] += 1
         servers = [
-            stack.enter_context(
-                Server(stage.nursery, site.data.with_name(f"server-{k}"), site.database)
-            )
-            for k in range(SERVERS)
+            stack.enter_context(Server(nursery, site.data.with_name(f"server-{k}"), site.database))
+            for k, nursery in enumerate(nurseries)
         ]
         balancer = stack.enter_context(TcpProxy([("127.0.0.1", each.port) for each in servers]))
         with closing(servers[0].client()) as client:

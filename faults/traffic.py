@@ -14,16 +14,26 @@ from server_process import BASE, Answer, Client
 
 # A decision of loop `hasty` is soon closed with the default reward. The other loops wait for longer
 # than a case takes, so that nothing is learned any more when beliefs are compared.
-# Loop `purged` has its log deleted now and then; loop `sums` has its model deleted.
-PATIENT: dict[str, object] = {"rewardWaitTime": "PT6H"}
+# Loop `purged` has its log deleted now and then; loop `sums` has its model deleted. The settings of
+# `plain` and `hasty` are changed. No loop may fall back to the settings with which all begin.
+FIRST_SETTINGS: dict[str, object] = {"rewardWaitTime": "PT0.1S", "logRetentionDays": 0}
+PATIENT: dict[str, object] = {"rewardWaitTime": "PT6H", "logRetentionDays": 90}
 LOOPS: dict[str, dict[str, object]] = {
     "plain": {"halfLife": "200 rounds", **PATIENT},
     "sums": {"halfLife": "10 minutes", "rewardAggregation": "sum", **PATIENT},
-    "hasty": {"halfLife": "40 rounds", "rewardWaitTime": "PT0.2S", "defaultReward": 0.25},
+    "hasty": {
+        "halfLife": "40 rounds",
+        "rewardWaitTime": "PT0.2S",
+        "defaultReward": 0.25,
+        "logRetentionDays": 90,
+    },
     "purged": {"halfLife": "2 days", **PATIENT},
     "learner": PATIENT,  # all that decides has its default
 }
 HALF_LIVES = ("100 rounds", "200 rounds", "5 minutes", "1 day", "never")
+MODES = ("Online", "Apprentice", "LoggingOnly")
+SHORT_WAITS = ("PT0.2S", "PT1S", "PT4S")
+LONG_WAITS = ("PT5H", "PT6H")
 REQUEST_TIMEOUT_SECONDS = 60.0
 REST_SECONDS = 0.02  # after a request that failed: a failing service answers at once
 REFUSALS = (429, 503)  # "send it again": nothing was promised
@@ -65,20 +75,21 @@ class Visitor(threading.Thread):
         self.rewards: list[AcknowledgedReward] = []
         self.activated: dict[EventKey, float] = {}  # monotonic seconds
         self.shares: list[float] = []  # exploration shares of acknowledged changes of settings
+        self.mode: str | None = None  # of loop `plain`; None: unknown, nobody else changes it
+        self.modes: dict[EventKey, str] = {}  # in which decisions of `plain` must be
+        self.weights = {"rank": 5.0, "reward": 5.0, "activate": 1.0}
+        if number == 0:
+            self.weights |= {"put_settings": 0.3, "delete_log": 0.1, "delete_model": 0.05}
         self.last_deletion = 0.0  # of the log of loop `purged`; monotonic seconds
         self.unexpected: list[str] = []
         self.slowest_seconds = 0.0
         self.counts: Counter[str] = Counter()
 
     def run(self) -> None:
-        actions = [self.rank, self.reward, self.activate]
-        weights = [5.0, 5.0, 1.0]
-        if self.number == 0:
-            actions += [self.put_settings, self.delete_log, self.delete_model]
-            weights += [0.3, 0.1, 0.05]
         while not self.over.is_set():
+            [name] = self.draw.choices(list(self.weights), list(self.weights.values()))
             try:
-                self.draw.choices(actions, weights)[0]()
+                getattr(self, name)()
             except TimeoutError:
                 self.note_unexpected(f"no answer within {REQUEST_TIMEOUT_SECONDS:.0f} seconds")
             except (OSError, http.client.HTTPException):
@@ -113,6 +124,8 @@ class Visitor(threading.Thread):
             if self.times_sent[key] == 1 and key not in self.rewarded_early:
                 self.degraded.add(key)
             return
+        if self.mode is not None and loop == "plain" and self.times_sent[key] == 1:
+            self.modes[key] = self.mode
         known = self.answers.setdefault(key, AcknowledgedRank(answer.body, sent))
         if known.body != answer.body and loop == "purged":  # the first decision was deleted
             self.answers[key] = AcknowledgedRank(answer.body, sent)
@@ -151,9 +164,21 @@ class Visitor(threading.Thread):
 
     def put_settings(self) -> None:
         share = self.draw.randrange(10**8) / 10**9
-        body = {"explorationPercentage": share, "halfLife": self.draw.choice(HALF_LIVES)}
-        if self.expect(self.ask("PUT", "plain", "configurations/service", body), 200):
+        loop = self.draw.choice(["plain", "hasty"])
+        body: dict[str, object] = {
+            "explorationPercentage": share,
+            "halfLife": self.draw.choice(HALF_LIVES),
+            "defaultReward": round(self.draw.uniform(-1, 1), 6),
+            "rewardWaitTime": self.draw.choice(SHORT_WAITS if loop == "hasty" else LONG_WAITS),
+            "logRetentionDays": self.draw.choice([-1, 30, 90]),
+        }
+        mode = None
+        if loop == "plain":
+            mode = body["learningMode"] = self.draw.choice(MODES)
+            self.mode = None
+        if self.expect(self.ask("PUT", loop, "configurations/service", body), 200):
             self.shares.append(share)
+            self.mode = mode or self.mode
 
     def delete_model(self) -> None:
         self.expect(self.ask("DELETE", "sums", "model"), 204)
@@ -194,9 +219,11 @@ class Visitor(threading.Thread):
 def create_loops(client: Client) -> None:
     """Create the loops of all visitors."""
     for name, settings in LOOPS.items():
-        answer = client.call("POST", "/loops", {"name": name, "settings": settings})
-        if answer.status != 201:
-            raise RuntimeError(f"loop {name} cannot be created: {answer}")
+        body = {"name": name, "settings": FIRST_SETTINGS}
+        created = client.call("POST", "/loops", body)
+        changed = client.call("PUT", f"/loops/{name}{BASE}/configurations/service", settings)
+        if (created.status, changed.status) != (201, 200):
+            raise RuntimeError(f"loop {name} cannot be created: {created}, {changed}")
 
 
 @contextmanager

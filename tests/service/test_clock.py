@@ -3,13 +3,26 @@
 import pytest
 
 from clock_helpers import DAY, HOUR, MINUTE, SECOND, TODAY, YEAR, FakeMachine
-from windvane.service.clock import ClockStep, format_seconds
+from windvane.service.clock import ClockStep, DatabaseClock, format_seconds
 
 
-def test_an_empty_log_starts_at_the_wall_clock() -> None:
-    clock = FakeMachine().make_clock(None)
-    assert clock.now_us() == TODAY
-    assert clock.doubt is None
+@pytest.mark.parametrize(
+    ("wall", "newest", "believes", "start"),
+    [
+        (0, None, False, 0),  # an empty log starts at the wall clock
+        *((0, -off, False, 0) for off in (0, SECOND, MINUTE)),  # up to a minute ahead of the log
+        (YEAR, 0, True, YEAR),  # the operator believes the wall clock
+        (-YEAR, 0, True, 0),  # and cannot set service time back
+        *((-behind, 0, False, 0) for behind in (SECOND, HOUR, YEAR)),
+    ],
+)
+def test_service_time_starts_at_a_wall_clock_that_is_believed_and_never_before_the_log(
+    wall: int, newest: int | None, believes: bool, start: int
+) -> None:
+    newest_us = None if newest is None else TODAY + newest
+    clock = FakeMachine(TODAY + wall).make_clock(newest_us, believes)
+    assert clock.now_us() == TODAY + start
+    assert clock.doubt is None or wall < 0
 
 
 def test_service_time_advances_with_the_monotonic_clock() -> None:
@@ -19,32 +32,12 @@ def test_service_time_advances_with_the_monotonic_clock() -> None:
     assert clock.now_us() == TODAY + 5 * SECOND
 
 
-@pytest.mark.parametrize("off", [0, SECOND, MINUTE])
-def test_a_wall_clock_up_to_a_minute_ahead_of_the_log_is_believed_at_the_start(off: int) -> None:
-    clock = FakeMachine().make_clock(TODAY - off)
-    assert clock.now_us() == TODAY
-    assert clock.doubt is None
-
-
 @pytest.mark.parametrize("ahead", [MINUTE + 1, HOUR, YEAR])
 def test_a_wall_clock_far_ahead_of_the_log_is_not_believed_at_the_start(ahead: int) -> None:
     clock = FakeMachine(TODAY + ahead).make_clock(TODAY)
     assert clock.now_us() == TODAY
     assert clock.doubt is not None
     assert clock.doubt.offset_seconds == ahead / SECOND
-
-
-def test_the_operator_can_believe_the_wall_clock_at_the_start() -> None:
-    assert FakeMachine(TODAY + YEAR).make_clock(TODAY, believes_wall=True).now_us() == TODAY + YEAR
-
-
-def test_the_operator_cannot_set_service_time_back() -> None:
-    assert FakeMachine(TODAY - YEAR).make_clock(TODAY, believes_wall=True).now_us() == TODAY
-
-
-@pytest.mark.parametrize("behind", [SECOND, HOUR, YEAR])
-def test_service_time_never_starts_before_the_log(behind: int) -> None:
-    assert FakeMachine(TODAY - behind).make_clock(TODAY).now_us() == TODAY
 
 
 def test_an_hour_ahead_for_a_second_and_a_half_changes_nothing() -> None:
@@ -141,3 +134,24 @@ def test_what_is_old_by_the_earliest_time_is_old_by_both_clocks() -> None:
 )
 def test_a_length_of_time_is_written_in_words(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
+
+
+def test_a_database_clock_is_known_as_exactly_as_its_answers_came() -> None:
+    machine = FakeMachine()
+    clock = DatabaseClock(lambda: machine.wall, lambda: machine.monotonic)
+
+    def ask(ahead: int, delay: int) -> None:
+        """Ask a database whose clock is ahead; the answer is of the moment after half the delay."""
+        asked, true = machine.monotonic, machine.wall + ahead + delay // 2
+        machine.wall += delay
+        machine.monotonic += delay
+        clock.note(asked, true)
+
+    ask(-HOUR, 10_000)
+    assert abs(clock.skew_seconds - 3600) <= 0.00501
+    for delay in (3 * SECOND, 10_000, MINUTE, 2 * SECOND):  # slow answers make it no worse
+        ask(-HOUR, delay)
+        assert abs(clock.skew_seconds - 3600) <= 0.00501
+    ask(HOUR, 10_000)  # the clock of the database was set
+    assert abs(clock.skew_seconds + 3600) <= 0.00501
+    assert abs(clock.now_us() - machine.wall - HOUR) <= 5000

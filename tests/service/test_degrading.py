@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 from server_process import BASE, Answer, Client, Nursery, Server, wait_for_health
 from store_helpers import TERMS, create_loop, list_decisions, make_decision, put_reward
+from waiting import wait_until
 from windvane.beliefs.bank.sides import decode_lesson
 from windvane.learner import Learner
 from windvane.service import app
@@ -331,14 +332,12 @@ def test_a_rank_whose_acknowledgement_was_lost_is_never_learned(
             assert response["degraded"]
             if (decision := store.find_decision(1, event)) is not None:
                 break
-            while send_rank(web, None)["degraded"]:  # another operation had ended the writer
-                time.sleep(0.05)
+            # another operation had ended the writer
+            wait_until(lambda: not send_rank(web, None)["degraded"])
         assert decision is not None
         assert not decision.degraded  # on disk, with another answer
-        end = time.monotonic() + 60.0
-        while web.post(f"{BASE}/events/{event}/reward", json={"value": 1.0}).status_code != 204:
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        path = f"{BASE}/events/{event}/reward"
+        wait_until(lambda: web.post(path, json={"value": 1.0}).status_code == 204)
         assert set(read_reward_statuses(web, event)) == {"unlearned"}
         assert send_rank(web, event) == response
         assert list(store.iterate_lessons(1)) == []

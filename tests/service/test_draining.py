@@ -2,44 +2,18 @@
 
 import http.client
 import json
-import re
 import signal
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
-from server_process import BASE, Client, read_answer
+from server_process import BASE, DEADLINE_SECONDS, Client, read_answer, run_serve
 from store_helpers import list_decisions
+from waiting import wait_until
 from windvane.service.store.log import LogReader
 
-MAIN = [sys.executable, "-c", "from windvane.cli import main; main()"]
 ACTIONS = {"actions": [{"id": "a", "features": [{"x": 1}]}, {"id": "b", "features": []}]}
-DEADLINE_SECONDS = 120.0
 CLIENT_COUNT = 6
-
-
-class Running(NamedTuple):
-    process: "subprocess.Popen[str]"
-    port: int
-
-
-@contextmanager
-def run_server(data: Path, *words: str) -> Iterator[Running]:
-    command = [*MAIN, "serve", "--port", "0", "--data", str(data), *words]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        try:
-            line = process.stderr.readline()
-            match = re.search(r"serving on http://.*:(\d+)$", line.strip())
-            assert match, line + process.stderr.read()
-            yield Running(process, int(match[1]))
-        finally:
-            process.kill()
 
 
 class Visitor(threading.Thread):
@@ -107,7 +81,7 @@ def test_readiness_goes_first_and_no_request_fails(tmp_path: Path) -> None:
     """A load balancer that asks /readyz takes the server out before it stops listening."""
     is_out = threading.Event()
     with (
-        run_server(tmp_path, "--drain-seconds", "3") as server,
+        run_serve(tmp_path, "--drain-seconds", "3") as server,
         closing(Client(server.port)) as probe,
     ):
         assert probe.call("GET", "/readyz").status == 200
@@ -116,13 +90,9 @@ def test_readiness_goes_first_and_no_request_fails(tmp_path: Path) -> None:
         ]
         for visitor in visitors:
             visitor.start()
-        while sum(len(visitor.events) for visitor in visitors) < 100:
-            time.sleep(0.01)
+        wait_until(lambda: sum(len(visitor.events) for visitor in visitors) > 100)
         server.process.send_signal(signal.SIGTERM)
-        end = time.monotonic() + DEADLINE_SECONDS
-        while probe.call("GET", "/readyz").status == 200:
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        wait_until(lambda: probe.call("GET", "/readyz").status != 200)
         for visitor in visitors:
             visitor.has_signal.set()
         # It answers on while it is not ready, and closes each connection after its answer.
@@ -132,15 +102,12 @@ def test_readiness_goes_first_and_no_request_fails(tmp_path: Path) -> None:
         assert int(answer.headers["retry-after"]) > 0
         assert answer.headers["connection"] == "close"
         assert probe.rank(ACTIONS).status == 201
-        time.sleep(0.3)
+        wait_until(lambda: sum(visitor.count_after_signal for visitor in visitors) > 0)
         is_out.set()
         for visitor in visitors:
             visitor.join(DEADLINE_SECONDS)
-        assert server.process.wait(DEADLINE_SECONDS) == 0
-        assert server.process.stderr is not None
-        assert server.process.stderr.read() == "windvane: stopped\n"
+        assert server.wait() == "windvane: stopped\n"
     assert [failure for visitor in visitors for failure in visitor.failures] == []
-    assert sum(visitor.count_after_signal for visitor in visitors) > 0
     assert all(visitor.closes for visitor in visitors)
     check_log(tmp_path, visitors)
 
@@ -148,17 +115,15 @@ def test_readiness_goes_first_and_no_request_fails(tmp_path: Path) -> None:
 def test_without_a_grace_open_connections_are_still_finished(tmp_path: Path) -> None:
     """Clients that keep their connection get the answer to every request that they send."""
     is_out = threading.Event()
-    with run_server(tmp_path) as server:
+    with run_serve(tmp_path) as server:
         visitors = [
             Visitor(server.port, f"v{number}", is_out, False) for number in range(CLIENT_COUNT)
         ]
         for visitor in visitors:
             visitor.start()
-        while not all(len(visitor.events) > 20 for visitor in visitors):
-            assert not any(visitor.failures for visitor in visitors)
-            time.sleep(0.01)
+        wait_until(lambda: all(len(visitor.events) > 20 for visitor in visitors))
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(DEADLINE_SECONDS) == 0
+        server.wait()
         for visitor in visitors:
             visitor.join(DEADLINE_SECONDS)
     assert [failure for visitor in visitors for failure in visitor.failures] == []
@@ -167,10 +132,9 @@ def test_without_a_grace_open_connections_are_still_finished(tmp_path: Path) -> 
 
 
 def test_a_second_signal_ends_the_wait(tmp_path: Path) -> None:
-    with run_server(tmp_path, "--drain-seconds", "600") as server:
+    with run_serve(tmp_path, "--drain-seconds", "600") as server:
         with closing(Client(server.port)) as probe:
             server.process.send_signal(signal.SIGTERM)
-            while probe.call("GET", "/readyz").status == 200:
-                time.sleep(0.02)
+            wait_until(lambda: probe.call("GET", "/readyz").status != 200)
             server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(DEADLINE_SECONDS) == 0
+        server.wait()

@@ -14,7 +14,16 @@ import pytest
 from faults.cases import parse_case
 from faults.kinds import find_kind, list_kinds, plan_run
 from faults.outcome import Outcome
-from faults.promises import BELIEF, DEGRADED, DURABLE, ONCE, ONE_DECISION, check_log
+from faults.promises import (
+    BELIEF,
+    DEGRADED,
+    DURABLE,
+    ONCE,
+    ONE_DECISION,
+    SETTINGS,
+    check_log,
+    check_modes,
+)
 from faults.stage import Site, Stage
 from faults.traffic import LOOPS, AcknowledgedRank, AcknowledgedReward, Visitor
 from server_process import Nursery
@@ -30,6 +39,8 @@ CASES = (
     "kill-postgresql-0-5",
     "kill-degraded-sqlite-0-1",
     "stop-sqlite-0-2",
+    "settings-sqlite-0-4",
+    "settings-postgresql-1-4",
     "cut-postgresql-0-4",
     "full-disk-sqlite-0-1",
     "hostile-sqlite-0-600",
@@ -82,8 +93,14 @@ def test_broken_promises_are_seen(tmp_path: Path) -> None:
             "INSERT INTO lessons (loop, decision, kind, value, at) "
             "SELECT loop, decision, kind, value, at FROM lessons WHERE id = 1"
         )
+        connection.execute("UPDATE lessons SET kind = 'default' WHERE id = 2")  # 0.5, at once
     connection.close()
-    assert count_broken(site, visitor) == {DURABLE: 4, DEGRADED: 2, ONE_DECISION: 2, ONCE: 2}
+    broken = {DURABLE: 4, DEGRADED: 2, ONE_DECISION: 2, ONCE: 3, SETTINGS: 2}
+    assert count_broken(site, visitor) == broken
+    visitor.modes["plain", "kept"] = "Apprentice"
+    outcome = Outcome()
+    check_modes(outcome, site, [visitor])
+    assert outcome.broken == {SETTINGS: 1}
 
 
 def count_broken(site: Site, visitor: Visitor) -> dict[str, int]:

@@ -28,11 +28,7 @@ class Strict(msgspec.Struct, forbid_unknown_fields=True):
         ),
         (RewardRequest, "[]", "the body must be an object, got an array"),
         (RankRequest, '{"actions": []}', "actions must have at least 1 entry"),
-        (
-            RankRequest,
-            '{"eventId": "", "actions": []}',
-            "eventId must have at least 1 character",
-        ),
+        (RankRequest, '{"eventId": "", "actions": []}', "eventId must have at least 1 character"),
         (
             RankRequest,
             '{"eventId": 3, "actions": []}',

@@ -1,20 +1,18 @@
 """A service moves from SQLite to PostgreSQL and back: it believes, answers and keeps the same."""
 
 import random
-import sys
+import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from faults.belief_fold import read_beliefs
 from server_process import BASE, Client, Nursery, Server
 from store_helpers import find_snapshot
-from windvane.cli import main
 from windvane.service.store.log import LogReader
 
+RunHere = Callable[..., subprocess.CompletedProcess[str]]
 ARMS = ("ice", "tea", "soup")
 BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ARMS]}
 LOOPS = {
@@ -68,19 +66,8 @@ def read_answers(client: Client) -> dict[str, Any]:
     return answers
 
 
-def migrate(monkeypatch: pytest.MonkeyPatch, source: str, target: str) -> None:
-    words = ["windvane", "migrate", "--from", source, "--to", target]
-    monkeypatch.setattr(sys, "argv", words)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 0
-
-
 def test_a_migrated_service_believes_the_same_to_the_bit_and_goes_on(
-    nursery: Nursery,
-    postgresql: Callable[[], str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    nursery: Nursery, postgresql: Callable[[], str], tmp_path: Path, run_here: RunHere
 ) -> None:
     first, database, last = tmp_path / "first", postgresql(), tmp_path / "last"
     with Server(nursery, first) as server:
@@ -100,7 +87,7 @@ def test_a_migrated_service_believes_the_same_to_the_bit_and_goes_on(
         newest = log.find_newest_time()
     assert all(snapshots)
 
-    migrate(monkeypatch, str(first), database)
+    assert run_here("migrate", "--from", first, "--to", database).returncode == 0
     with LogReader(database) as log:
         assert [find_snapshot(log, row.id) for row in log.list_loops()] == snapshots
         assert [log.read_funnel(row.id) for row in log.list_loops()] == funnels
@@ -116,7 +103,7 @@ def test_a_migrated_service_believes_the_same_to_the_bit_and_goes_on(
         server.stop()
     played = check_beliefs(database, models)
 
-    migrate(monkeypatch, database, str(last))
+    assert run_here("migrate", "--from", database, "--to", last).returncode == 0
     with Server(nursery, last) as server, closing(server.client()) as client:
         assert check_beliefs(str(last), read_models(client)) == played
         assert read_answers(client) == before

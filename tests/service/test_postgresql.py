@@ -1,30 +1,26 @@
 """The whole service over PostgreSQL: it answers, keeps, learns and fails as it does over SQLite."""
 
-import io
 import json
 import random
-import sys
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 import pytest
 
-from policy_access import read_learner_bits
 from server_process import BASE, Client, Nursery, Server, wait_for_health
-from windvane.cli import main
+from shared_log_helpers import read_bits
 from windvane.errors import StoreError
-from windvane.learner import Learner
-from windvane.service.sharing.fold import decode_snapshot
 from windvane.service.store.database import resolve_url
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
 
 ARMS = ("ice", "tea", "soup")
 BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ARMS]}
+RunHere = Callable[..., subprocess.CompletedProcess[str]]
 SETTINGS = {"halfLife": "50 rounds", "rewardAggregation": "sum"}
 
 
@@ -55,13 +51,6 @@ def play(client: Client, events: range) -> list[object]:
     return heard
 
 
-def model(client: Client) -> list[object]:
-    """What is believed, to the last bit, and how many rounds there were."""
-    packed = decode_snapshot(client.call("GET", f"{BASE}/model").body)
-    learner = Learner.load(io.BytesIO(packed.model))
-    return [learner.round, packed.newest[0], read_learner_bits(learner)]
-
-
 def test_the_same_traffic_has_the_same_answers_and_teaches_the_same_as_over_sqlite(
     nursery: Nursery, database: str, tmp_path: Path
 ) -> None:
@@ -79,16 +68,16 @@ def test_the_same_traffic_has_the_same_answers_and_teaches_the_same_as_over_sqli
             server.wait()
             with closing(server.client()) as client:
                 answers.append(play(client, range(10, 40)))  # half of them again
-                before = model(client)
+                before = read_bits(client)
             server.stop()
             server.start()
             server.wait()
             with closing(server.client()) as client:
-                assert model(client) == before
+                assert read_bits(client) == before
                 for method, path in (("DELETE", "/logs"), ("GET", "/logs/properties")):
                     answers.append(client.call(method, BASE + path).status)
                 answers.append(play(client, range(40, 45)))
-                learned.append(model(client))
+                learned.append(read_bits(client))
             assert "Traceback" not in server.log
         heard.append(answers)
     assert heard[0] == heard[1]
@@ -159,50 +148,29 @@ def test_a_database_that_fails_degrades_ranks_and_recovers(
         assert [len(batch) for batch in store.iterate_lessons(1)] == [1]
 
 
-class Said(NamedTuple):
-    """How a command ended, and its words."""
-
-    code: object
-    out: str
-    err: str
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
-    """A function that runs a command."""
-
-    def run(*words: str | Path) -> Said:
-        monkeypatch.setattr(sys, "argv", ["windvane", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return Said(end.value.code, *capsys.readouterr())
-
-    return run
-
-
 def test_every_command_takes_the_database(
-    nursery: Nursery, database: str, tmp_path: Path, run: Callable[..., Said]
+    nursery: Nursery, database: str, tmp_path: Path, run_here: RunHere
 ) -> None:
     there, table = ("--database", database), tmp_path / "log.parquet"
     with served(nursery, tmp_path, database) as server, closing(server.client()) as client:
-        created = run("loop", "create", "home", "--half-life", "2 days", *there)
-        assert created.out.strip() == f"/loops/home{BASE}", created.err
+        created = run_here("loop", "create", "home", "--half-life", "2 days", *there)
+        assert created.stdout.strip() == f"/loops/home{BASE}", created.stderr
         for event in ("e1", "e2"):
             assert client.rank(BODY | {"eventId": event}, "/loops/home").status == 201
         assert client.reward("e1", 0.5, "/loops/home").status == 204
-        assert run("export", "--parquet", table, "--loop", "home", *there).code == 0
+        assert run_here("export", "--parquet", table, "--loop", "home", *there).returncode == 0
     assert pl.read_parquet(table)["reward"].to_list() == [0.5, None]
-    (_, home) = json.loads(run("loop", "list", "--json", *there).out)
+    (_, home) = json.loads(run_here("loop", "list", "--json", *there).stdout)
     assert (home["loop"], home["ranked"], home["rewarded"]) == ("home", 2, 1)
-    key = json.loads(run("key", "create", "--role", "rank", "--json", *there).out)
-    assert run("key", "expire", str(key["id"]), *there).code == 0
-    (listed,) = json.loads(run("key", "list", "--json", *there).out)
+    key = json.loads(run_here("key", "create", "--role", "rank", "--json", *there).stdout)
+    assert run_here("key", "expire", str(key["id"]), *there).returncode == 0
+    (listed,) = json.loads(run_here("key", "list", "--json", *there).stdout)
     assert (listed["role"], listed["valid"]) == ("rank", False)
     for words, tool in (("backup", "pg_dump"), ("restore", "pg_restore")):
-        said = run(words, tmp_path / "copy", *there)
-        assert (said.code, said.out) == (2, "")
-        assert tool in said.err
-        assert said.err.count("\n") == 1
+        said = run_here(words, tmp_path / "copy", *there)
+        assert (said.returncode, said.stdout) == (2, "")
+        assert tool in said.stderr
+        assert said.stderr.count("\n") == 1
 
 
 def test_a_second_service_on_the_same_log_is_refused(where: str) -> None:
@@ -218,7 +186,7 @@ def test_a_second_service_on_the_same_log_is_refused(where: str) -> None:
         pass
 
 
-@pytest.mark.parametrize("part", ["event", "path", "loop"])
+@pytest.mark.parametrize("part", ["event", "path", "loop", "report", "evaluation", "find"])
 def test_a_name_that_cannot_be_stored_is_the_clients_mistake(
     nursery: Nursery, database: str, tmp_path: Path, part: str
 ) -> None:
@@ -227,8 +195,17 @@ def test_a_name_that_cannot_be_stored_is_the_clients_mistake(
             answer = client.rank(BODY | {"eventId": "a\0b"})
         elif part == "path":
             answer = client.reward("a%00b", 1.0)
+        elif part == "report":
+            answer = client.call("GET", "/board/default/events/a%00b")
+        elif part == "evaluation":
+            client.rank(BODY)
+            times = {"startTime": "2000-01-01", "endTime": "2100-01-01"}
+            body = {"name": "a\0b", "policies": [], **times}
+            answer = client.call("POST", f"{BASE}/evaluations", body)
+        elif part == "find":
+            answer = client.call("GET", f"{BASE}/evaluations/a%00b")
         else:
             answer = client.rank(BODY, "/loops/a%00b")
-        assert answer.status == (404 if part == "loop" else 400), answer
+        assert answer.status == (404 if part in ("loop", "report", "find") else 400), answer
         assert answer.json["error"]["message"]
         assert client.call("GET", "/healthz").json["status"] == "ok"

@@ -4,20 +4,22 @@ import contextlib
 import fcntl
 import json
 import os
+import platform
+import re
+import select
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from server_process import BASE, Answer, Client
+from server_process import BASE, DEADLINE_SECONDS, Answer, Client
+from waiting import wait_until
 from windvane.errors import SettingError
-from windvane.service import json_logging
 from windvane.service.server import Address, listen
 
 MAIN = "from windvane.cli import main; main()"
@@ -32,7 +34,6 @@ def wait_and_load():
     load()
 app.compile_kernels = wait_and_load
 """
-DEADLINE_SECONDS = 120.0
 CHROMIUM = "/usr/bin/chromium"
 ACTIONS = {"actions": [{"id": "a", "features": [{"x": 1}]}]}
 ATTACK = """async ([base, extra]) => {
@@ -84,13 +85,14 @@ def ask(port: int, method: str, path: str, headers: Mapping[str, str] | None = N
 @contextmanager
 def running(data: Path) -> Iterator[tuple[int, "subprocess.Popen[bytes]", int]]:
     """A server that is ready: its port, its process, and the end of its stderr to read."""
-    port = find_free_port()
     reading, writing = os.pipe()
-    process = start(data, port, writing)
+    process = start(data, 0, writing)
     try:
         os.close(writing)
-        assert os.read(reading, 1000) == f"windvane: serving on http://127.0.0.1:{port}\n".encode()
-        yield port, process, reading
+        line = os.read(reading, 1000)
+        match = re.fullmatch(rb"windvane: serving on http://127\.0\.0\.1:(\d+)\n", line)
+        assert match, line
+        yield int(match[1]), process, reading
     finally:
         process.kill()
         process.wait()
@@ -109,11 +111,8 @@ def loading(data: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
     process = start(data, port, subprocess.PIPE, WAITING_MAIN + MAIN)
     assert process.stderr is not None
     try:
-        end = time.monotonic() + DEADLINE_SECONDS
-        while not Path(f"{data}.loading").exists():
-            assert process.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        loading = Path(f"{data}.loading")
+        wait_until(lambda: loading.exists() or process.poll() is not None, DEADLINE_SECONDS)
         yield process
     finally:
         process.kill()
@@ -204,8 +203,10 @@ def test_refused_requests_write_little_and_an_unread_stderr_stops_nothing(tmp_pa
     with running(tmp_path / "data") as (port, process, reading), closing(Client(port)) as client:
         for _ in range(200):
             assert client.call("GET", path, headers=headers).status == 403
-        time.sleep(json_logging.REPORT_INTERVAL_SECONDS * 2)
-        output = os.read(reading, 1 << 16)
+        output = b""
+        while b'"dropped"' not in output:
+            assert select.select([reading], [], [], DEADLINE_SECONDS)[0]
+            output += os.read(reading, 1 << 16)
         lines = [json.loads(line) for line in output.splitlines()]
         assert {line["status"] for line in lines if "status" in line} == {403}
         assert len(output) < 50_000
@@ -229,3 +230,25 @@ def test_refused_requests_write_little_and_an_unread_stderr_stops_nothing(tmp_pa
         assert count >= 500
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_SECONDS) == 0
+
+
+ALLOCATE = """
+import ctypes, threading
+from windvane.service.server import limit_arenas
+limit_arenas()
+meeting = threading.Barrier(8)
+def allocate():
+    meeting.wait()
+    kept = bytes(100_000)
+    meeting.wait()
+threads = [threading.Thread(target=allocate) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+ctypes.CDLL(None).malloc_stats()
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc has arenas")
+def test_all_threads_share_two_arenas_of_memory() -> None:
+    done = subprocess.run([sys.executable, "-c", ALLOCATE], capture_output=True, check=True)
+    assert 1 <= done.stderr.count(b"Arena ") <= 2

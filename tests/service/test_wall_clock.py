@@ -1,23 +1,21 @@
 """A real service whose wall clock jumps by a year, forward and back, while it runs."""
 
 import contextlib
-import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from server_process import Client
+from server_process import Client, run_serve
 from store_helpers import list_decisions
+from waiting import wait_until
 from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
 from windvane.service.store.log import Store
 
-MAIN = [sys.executable, "-c", "from windvane.cli import main; main()"]
 LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea")]}
 HOUR = 3600 * MICROSECONDS_PER_SECOND
@@ -36,7 +34,7 @@ class Machine:
         self.data = folder / "data"
         self._shift = folder / "shift"
         self.set_clock("+0")
-        self._environment = os.environ | {
+        self._environment = {
             "LD_PRELOAD": str(LIBRARIES[0]),
             "FAKETIME_TIMESTAMP_FILE": str(self._shift),
             "FAKETIME_NO_CACHE": "1",
@@ -52,34 +50,20 @@ class Machine:
     @contextlib.contextmanager
     def serve(self) -> Iterator[Client]:
         """Run the service; yields a connection."""
-        command = [*MAIN, "serve", "--port", "0", "--data", str(self.data)]
-        with subprocess.Popen(
-            command, env=self._environment, stderr=subprocess.PIPE, text=True
-        ) as process:
-            assert process.stderr is not None
-            port = 0
-            while not port:
-                line = process.stderr.readline()
-                assert line, "the service ended"
-                if match := re.search(r"serving on http://127\.0\.0\.1:(\d+)", line):
-                    port = int(match[1])
-            try:
-                with contextlib.closing(Client(port)) as client:
-                    yield client
-            finally:
-                process.terminate()
-                process.communicate(timeout=GUARD_SECONDS)
+        with run_serve(self.data, environment=self._environment) as server:
+            with contextlib.closing(Client(server.port)) as client:
+                yield client
+            server.stop()
 
 
 def wait_for_clock(client: Client, is_right: Callable[[float], bool]) -> str:
     """Wait until health shows a difference of the clocks; returns what it says about it."""
-    end = time.monotonic() + GUARD_SECONDS
-    while True:
-        clock = client.call("GET", "/healthz").json.get("clock")
-        if is_right(clock["offsetSeconds"] if clock else 0.0):
-            return str(clock["message"]) if clock else ""
-        assert time.monotonic() < end, clock
-        time.sleep(0.1)
+
+    def read_clock() -> Any:
+        return client.call("GET", "/healthz").json.get("clock") or {"offsetSeconds": 0.0}
+
+    wait_until(lambda: is_right(read_clock()["offsetSeconds"]))
+    return str(read_clock().get("message", ""))
 
 
 def decide(client: Client, name: str, loop: str = "") -> str:
@@ -97,23 +81,19 @@ def decide(client: Client, name: str, loop: str = "") -> str:
 
 def reward(client: Client, event: str) -> None:
     """Send a reward until the log has it; only the first one counts."""
-    end = time.monotonic() + GUARD_SECONDS
-    while (answer := client.reward(event, 1.0)).status != 204:
-        assert answer.status == 503
-        assert time.monotonic() < end, answer.json
+    wait_until(lambda: client.reward(event, 1.0).status == 204)
 
 
 def wait_for_sweep(client: Client, name: str) -> None:
     """Wait until a new decision of the short loop was closed, and all that is due with it."""
     event = decide(client, name, SHORT)
-    end = time.monotonic() + GUARD_SECONDS
-    while True:
+
+    def is_closed() -> bool:
         page = client.call("GET", f"{SHORT}/personalizer/v1.0/decisions?limit=1000").json
         [decision] = [each for each in page["decisions"] if each["eventId"] == event]
-        if decision["isDefaultReward"]:
-            return
-        assert time.monotonic() < end, decision
-        time.sleep(0.1)
+        return bool(decision["isDefaultReward"])
+
+    wait_until(is_closed)
 
 
 def test_a_wall_clock_that_jumps_deletes_closes_and_silences_nothing(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -41,7 +42,8 @@ from windvane.service.store.writer.writer_client import WriterClient
 from windvane.service.tracing import TracedService, Tracing
 
 NEW_OBJECTS_BEFORE_COLLECTION = 20_000  # a rank makes some fifty
-FINAL_SNAPSHOTS_SECONDS = 5.0  # in which the last snapshots have to be written
+SWITCH_INTERVAL_SECONDS = 0.0005  # longest wait of the event loop for a thread that computes
+FINAL_SNAPSHOTS_SECONDS = 5.0  # time for writing the last snapshots
 
 
 class EdgeOptions(NamedTuple):
@@ -131,6 +133,8 @@ async def _load_state(
     stack.callback(gc.unfreeze)
     stack.callback(gc.set_threshold, *gc.get_threshold())
     gc.set_threshold(NEW_OBJECTS_BEFORE_COLLECTION)  # requests leave hardly any cycles
+    stack.callback(sys.setswitchinterval, sys.getswitchinterval())
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     state.keyring = keyring  # from here on requests are answered
 
 
@@ -186,8 +190,14 @@ async def _load_service(store: LogReader, writer: WriterClient, start: StartOpti
             await withdrawals.replay(store)  # before a loop learns from the log
             await _replay_abandoned_withdrawals(store, writer)
             newest = await asyncio.to_thread(store.find_newest_time)
+            sharing = None
             clock = ServiceClock(newest, start.believes_wall_clock)
-            sharing = LogSharing() if start.shares_log else None
+            if start.shares_log:
+                sharing = LogSharing()
+                asked_us = sharing.clock.read_monotonic()
+                sharing.clock.note(asked_us, await asyncio.to_thread(store.read_database_us))
+                read, name = sharing.clock.now_us, "clock of the database"
+                clock = ServiceClock(newest, start.believes_wall_clock, read, wall_name=name)
             service = await asyncio.to_thread(
                 start.build_service, store, writer, clock, withdrawals, sharing
             )
@@ -223,8 +233,9 @@ async def _save_snapshots(service: Service) -> None:
         async with asyncio.timeout(FINAL_SNAPSHOTS_SECONDS):
             await store_clock(service)
             for loop in service.loops.values():
-                if loop.lessons_since_snapshot and service.is_leader:
-                    await service.save_snapshot(loop)
+                if loop.state.lessons_since_snapshot and service.is_leader:
+                    with contextlib.suppress(StoreError):  # the loop may be deleted
+                        await service.save_snapshot(loop)
             await leave(service)
 
 

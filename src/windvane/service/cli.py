@@ -4,7 +4,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -35,7 +35,7 @@ Flags = dict[str, str | int | float]  # values of the flags that the command lin
 # Without the extra, flags are not known, and the command itself says what to install.
 LOOP_CONTEXT = {} if SETTINGS else {"ignore_unknown_options": True, "allow_extra_args": True}
 loop_commands = typer.Typer(
-    help="Create and list loops: kinds of decisions that are made again and again."
+    help="Create, list and delete loops: kinds of decisions that are made again and again."
 )
 key_commands = typer.Typer(help="Create, list and expire keys.")
 
@@ -149,12 +149,16 @@ def compact(data: Data = DEFAULT_DATA, database: Database = None) -> None:
 
 
 def export(
-    parquet: Annotated[Path, typer.Option(help="The file to write.")],
+    file: Annotated[Path | None, typer.Argument(help="The Parquet file to write.")] = None,
+    parquet: Annotated[Path | None, typer.Option(help="The same as FILE.")] = None,
     loop: Annotated[str, typer.Option(help="Loop whose decisions are written.")] = "default",
     data: Data = DEFAULT_DATA,
     database: Database = None,
 ) -> None:
     """Write every decision of a loop with its probabilities and reward, for offline evaluation."""
+    target = file or parquet
+    if target is None or (file and parquet):
+        raise SettingError("export: one file to write must be given, such as log.parquet")
     with needs_extra("lab"):
         from windvane.service.store.files.parquet_export import export_log
     with open_store(data, database) as store, make_bars() as bars:
@@ -162,10 +166,10 @@ def export(
         rows = export_log(
             store,
             loop,
-            parquet,
+            target,
             lambda done, total: bars.update(task, completed=done, total=total),
         )
-    print_message(f"{parquet} has {rows} decisions")
+    print_message(f"{target} has {rows} decisions")
 
 
 def import_log(
@@ -184,32 +188,49 @@ def import_log(
         ),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad row.")] = False,
+    url: Annotated[
+        str | None,
+        typer.Option(help="A running service that learns the log, in place of --data."),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(envvar="WINDVANE_KEY", help="With --url: a key of role admin.")
+    ] = None,
     data: Data = DEFAULT_DATA,
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
-    """Warm-start a loop from the log of another system; no service may run on the data."""
+    """Warm-start a loop from the log of another system. No service may run on --data meanwhile."""
     with needs_extra("lab"):
         from windvane.evaluation.readers import open_log
-        from windvane.evaluation.readers.column_mapping import parse_columns
-    mapping = parse_columns(",".join(columns)) if columns else None
-    log = open_log(logs, format, mapping, strict)
-    with open_store(data, database, create=True) as store, make_bars() as bars:
+        from windvane.evaluation.readers.column_mapping import join_columns
+    log = open_log(logs, format, join_columns(columns), strict)
+    require_posix("import")
+    with needs_extra("serve"):
         from windvane.service.evaluations import log_import
-
+    with make_bars() as bars:
         task = bars.add_task("import", total=None, unit="decisions")
-        counts = log_import.import_log(
-            store, log, loop, report=lambda rows: bars.update(task, completed=rows)
-        )
+
+        def report(rows: int) -> None:
+            bars.update(task, completed=rows)
+
+        if url is not None:
+            counts = log_import.import_over_http(url, key, log, loop, report)
+        else:
+            with open_store(data, database, create=True) as store:
+                counts = log_import.import_log(store, log, loop, report=report)
     left_out = counts.left_out | ({"it cannot be read": log.bad_row_count} if log.bad_rows else {})
     if as_json:
         print_json({"imported": counts.imported, "known": counts.known, "left out": left_out})
-        return
-    print_message(f"{loop} has learned {counts.imported} decisions of {log.description}")
-    if counts.known:
-        print_message(f"{counts.known} decisions were there already")
-    for reason, count in left_out.items():
-        print_message(f"rows left out: {count} ({reason})")
+    else:
+        print_message(f"{loop} has learned {counts.imported} decisions of {log.description}")
+        if counts.known:
+            print_message(f"{counts.known} decisions were there already")
+        for reason, count in left_out.items():
+            print_message(f"rows left out: {count} ({reason})")
+    if not counts.imported and not counts.known:
+        most = max(left_out, key=lambda reason: left_out[reason], default="the log has no rows")
+        print_message(f"import: nothing was imported: {most}")
+        raise typer.Exit(1)
 
 
 def migrate(
@@ -383,6 +404,36 @@ def list_loops(
                 }
             )
     _print_rows(rows, as_json, "no loops yet")
+
+
+@loop_commands.command("delete")
+def delete_loop(
+    name: Annotated[str, typer.Argument(help="Name of the loop.")],
+    confirm: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The name once more; without it the command asks."),
+    ] = None,
+    data: Data = DEFAULT_DATA,
+    database: Database = None,
+) -> None:
+    """Delete a loop with its log and its model; only a backup brings them back."""
+    with open_store(data, database) as store:
+        from windvane.service.store.writer.loop_operations import DeleteLoop, PurgeLoops
+
+        row = store.find_loop(name)
+        if row is None:
+            raise SettingError(f"loop: there is no loop {name!r}")
+        if confirm is None:
+            ranked = store.read_funnel(row.id).ranked
+            question = f"The loop has made {ranked} decisions. Type its name to delete it"
+            confirm = typer.prompt(question, err=True)
+        if confirm != name:
+            raise SettingError(f"loop: {confirm!r} is not {name!r}, nothing was deleted")
+        store.submit(DeleteLoop(row.id, store.find_newest_time() or 0)).result()
+        with suppress(StoreError):  # a service deletes what is left
+            while store.submit(PurgeLoops()).result():
+                pass
+    print_message(f"the loop {name} is deleted")
 
 
 @key_commands.command("create")

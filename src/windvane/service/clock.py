@@ -12,6 +12,9 @@ every second:
 
 At a start, a wall clock that is up to 60 s ahead of the log is believed at once: the service was
 off for that long. If the log is empty, service time starts at the wall clock.
+
+Servers that share a log take the clock of its database for the wall clock, so that all of them have
+one time, whatever the clocks of their machines say.
 """
 
 import re
@@ -26,10 +29,10 @@ MICROSECONDS_PER_SECOND = 1_000_000
 MICROSECONDS_PER_MINUTE = 60 * MICROSECONDS_PER_SECOND
 MICROSECONDS_PER_DAY = 86_400 * MICROSECONDS_PER_SECOND
 AGREEMENT_SECONDS = 2.0  # a larger difference between wall clock and service time is a doubt
-START_GAP_SECONDS = 60.0  # for which a service may have been off without any doubt
-MIN_STEADY_SECONDS = 600.0  # for which a difference must be the same before it is believed
+START_GAP_SECONDS = 60.0  # longest time off after which the wall clock is believed at once
+MIN_STEADY_SECONDS = 600.0  # a difference is believed after it was the same for so long
 STEADY_SHARE = 1 / 30  # of the difference, if that is longer
-SLEW_SHARE = 0.1  # by which service time may run faster to follow the wall clock
+SLEW_SHARE = 0.1  # how much faster service time may run to follow the wall clock
 DRIFT_SHARE = 0.001  # of monotonic time, by which a steady difference may change
 _NANOSECONDS = 1000  # in a microsecond
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -59,6 +62,7 @@ class ClockDoubt(NamedTuple):
 
     offset_seconds: float  # wall clock minus service time
     believed_in_seconds: float | None  # if it stays steady; None: it is behind, and is never
+    name: str = "wall clock"
 
     @property
     def sentence(self) -> str:
@@ -66,15 +70,46 @@ class ClockDoubt(NamedTuple):
         distance = format_seconds(abs(self.offset_seconds))
         if self.believed_in_seconds is None:
             return (
-                f"The wall clock is {distance} behind service time and is not believed. "
+                f"The {self.name} is {distance} behind service time and is not believed. "
                 "Service time goes on with the monotonic clock."
             )
         return (
-            f"The wall clock is {distance} ahead of service time and is not believed yet. "
+            f"The {self.name} is {distance} ahead of service time and is not believed yet. "
             "If it stays steady, service time follows it in "
             f"{format_seconds(self.believed_in_seconds)}; with --believe-clock, a start of the "
             "service follows it at once."
         )
+
+
+class DatabaseClock:
+    """The clock of a database, as this process knows it: the monotonic clock plus a difference.
+
+    An answer says what the clock was at some moment between question and answer. The difference
+    changes only if it contradicts the last answer, so that slow answers do no harm.
+    """
+
+    def __init__(
+        self,
+        read_wall: Callable[[], int] = read_wall_us,
+        read_monotonic: Callable[[], int] = read_monotonic_us,
+    ) -> None:
+        self._read_wall = read_wall
+        self.read_monotonic = read_monotonic
+        self._difference = read_wall() - read_monotonic()
+
+    def note(self, asked_us: int, database_us: int) -> None:
+        """Take in an answer that has just come; it was asked for at a monotonic time."""
+        least = database_us - self.read_monotonic()
+        self._difference = min(max(self._difference, least), database_us - asked_us)
+
+    def now_us(self) -> int:
+        """The clock of the database now."""
+        return self.read_monotonic() + self._difference
+
+    @property
+    def skew_seconds(self) -> float:
+        """The wall clock of this machine minus the clock of the database."""
+        return (self._read_wall() - self.now_us()) / MICROSECONDS_PER_SECOND
 
 
 class ClockStep(NamedTuple):
@@ -93,13 +128,15 @@ class ServiceClock:
         believes_wall: bool = False,
         read_wall: Callable[[], int] = read_wall_us,
         read_monotonic: Callable[[], int] = read_monotonic_us,
+        wall_name: str = "wall clock",
     ) -> None:
         """Start at `newest_us`, the newest time in the log; None: the log is empty.
 
         With `believes_wall` a wall clock ahead of the log is believed at once, however far.
         """
         self._read_wall = read_wall
-        self._read_monotonic = read_monotonic
+        self.read_monotonic = read_monotonic
+        self._wall_name = wall_name
         monotonic, wall = read_monotonic(), read_wall()
         start = wall
         if newest_us is not None:
@@ -114,7 +151,7 @@ class ServiceClock:
 
     def now_us(self) -> int:
         """Service time now; it never goes back."""
-        return self._read_monotonic() + self._shift
+        return self.read_monotonic() + self._shift
 
     def latest_us(self) -> int:
         """The later one of service time and the wall clock: when a key may have expired."""
@@ -136,13 +173,14 @@ class ServiceClock:
             return None
         offset = self._steady_offset / MICROSECONDS_PER_SECOND
         if offset < 0:
-            return ClockDoubt(offset, None)
-        steady = (self._read_monotonic() - self._steady_since) / MICROSECONDS_PER_SECOND
-        return ClockDoubt(offset, max(_needed_seconds(offset) - steady, 0.0))
+            return ClockDoubt(offset, None, self._wall_name)
+        steady = (self.read_monotonic() - self._steady_since) / MICROSECONDS_PER_SECOND
+        left = max(_needed_seconds(offset) - steady, 0.0)
+        return ClockDoubt(offset, left, self._wall_name)
 
     def compare(self) -> ClockStep | None:
         """Compare with the wall clock, once a second; returns the step if there was one."""
-        monotonic = self._read_monotonic()
+        monotonic = self.read_monotonic()
         before = monotonic + self._shift
         offset = self._read_wall() - before
         elapsed = monotonic - self._compared_at

@@ -20,7 +20,7 @@ DEVICES = ("phone", "desk")
 CHANGE_SECONDS = 60.0  # between two changes of taste
 REPORT_SECONDS = 5.0  # between two lines of output
 PAUSE_SECONDS = 0.02  # between two visitors
-LATE_SECONDS = 12.0  # after which a late reward is sent: later than the wait of DEMO_SETTINGS
+LATE_SECONDS = 12.0  # age of a late reward, above the wait of DEMO_SETTINGS
 DEMO_SETTINGS = LoopSettings(
     half_life="30 seconds", reward_wait_time="PT10S", exploration_percentage=0.05
 )

@@ -104,6 +104,7 @@ class EvaluationError(ServiceError):
     | unknown | no evaluation has this id |
     | no settings | the evaluation has no policy of this name that a loop can run |
     | not ended | the evaluation has no result |
+    | not better | the policy is not better than the present settings with confidence |
     """
 
     def __init__(self, reason: str, message: str, target: str | None = None) -> None:

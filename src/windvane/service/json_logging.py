@@ -24,7 +24,7 @@ MAX_WAITING_LINES = 1000
 MAX_ALIKE_MESSAGES = 20  # in each interval
 ALIKE_INTERVAL_SECONDS = 10.0
 REPORT_INTERVAL_SECONDS = 1.0  # between two lines on dropped messages
-FLUSH_SECONDS = 1.0  # for which the end of the process waits for the last lines
+FLUSH_SECONDS = 1.0  # longest wait for the last lines at the end of the process
 BLOCKED = "blocked"  # nobody reads stderr fast enough, or stderr is closed
 REPEATED = "repeated"  # alike messages were written just before
 

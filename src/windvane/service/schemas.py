@@ -9,6 +9,7 @@ from windvane.service.clock import MICROSECONDS_PER_SECOND
 
 MAX_ACTIONS = 10_000
 MAX_BATCH_REWARDS = 1000
+MAX_IMPORTED_DECISIONS = 100  # of a request: the service stops for some milliseconds
 MAX_ARGUMENTS_LENGTH = 1024  # of the text of a policy
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Objects = list[dict[str, Any]]
@@ -129,6 +130,34 @@ class RewardBatchResponse(msgspec.Struct, frozen=True):
     """What became of each reward, in the order of the request."""
 
     rewards: list[RewardOutcome]
+
+
+class ImportedItem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A decision that another system made, and its reward; probabilities may be unknown."""
+
+    event_id: Name
+    time: Annotated[datetime, msgspec.Meta(tz=True)]
+    context_features: Objects = []
+    actions: Actions
+    excluded_actions: list[str] = []
+    reward_action_id: Name
+    probabilities: list[float | None] = []  # of all actions, in their order; empty: none is known
+    reward: Annotated[float, msgspec.Meta(ge=-1.0, le=1.0)]
+
+
+class ImportRequest(msgspec.Struct, frozen=True):
+    """Decisions of another system, in the order of time."""
+
+    decisions: Annotated[
+        list[ImportedItem], msgspec.Meta(min_length=1, max_length=MAX_IMPORTED_DECISIONS)
+    ]
+
+
+class ImportResponse(msgspec.Struct, frozen=True):
+    """How many decisions were imported, and how many the loop had already."""
+
+    imported: int
+    known: int
 
 
 class StreamedDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -30,7 +30,7 @@ ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
 PROTOCOL = "http/protobuf"
 DISABLED = "OTEL_SDK_DISABLED"
-NAMES = ("OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES")  # that can name the service
+NAMES = ("OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES")  # variables that name the service
 INSTALL = "serve: traces need OpenTelemetry: pip install 'windvane[otel]'"
 _HEADERS = (b"traceparent", b"tracestate")  # W3C Trace Context
 

@@ -4,7 +4,6 @@ import base64
 import hmac
 import itertools
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from clock_helpers import DAY, MINUTE, TODAY, YEAR, FakeMachine
-from windvane.errors import SettingError
+from waiting import wait_until
 from windvane.service.api import auth
 from windvane.service.api.requests import ApiError
 from windvane.service.app import create_app
@@ -97,6 +96,10 @@ def test_a_browser_reads_with_the_key_as_its_password_but_writes_nothing(
     assert web.get(path, headers=header).is_success
     assert web.put(path, json={}, headers=header).status_code == 401
     assert web.get(path, headers={"Authorization": "Basic ?"}).status_code == 401
+    scheme = web.get("/board.json").headers["www-authenticate"]  # the page would read it
+    assert scheme.startswith("Basic")
+    wrong = {"Ocp-Apim-Subscription-Key": "wrong"}  # typed on the page: no dialog must open
+    assert web.get("/board.json", headers=wrong).headers["www-authenticate"].startswith("Bearer")
 
 
 def test_without_keys_this_machine_alone_may_ask(tmp_path: Path) -> None:
@@ -115,20 +118,23 @@ def test_a_running_service_notices_new_and_expired_keys(
     monkeypatch.setattr(auth, "KEYS_INTERVAL_SECONDS", 0.05)
     web = client()
 
-    def status(key: str) -> int:
-        time.sleep(0.3)
+    def expect(key: str, status: int) -> None:
         header = {"Ocp-Apim-Subscription-Key": key}
-        return web.post(f"{BASE}/rank", json=ACTIONS, headers=header).status_code
+        path = f"{BASE}/rank"
+        wait_until(lambda: web.post(path, json=ACTIONS, headers=header).status_code == status)
 
-    assert status("none is needed") == 201
+    expect("none is needed", 201)
     old = add(store, "rank")
-    assert status("none is needed") == 401
+    expect("none is needed", 401)
     new = add(store, "rank", expires=FAR)
-    assert (status(old), status(new)) == (201, 201)
+    expect(new, 201)
+    expect(old, 201)
     store.submit(ExpireKey(1, read_wall_us())).result()
-    assert (status(old), status(new)) == (401, 201)
+    expect(old, 401)
+    expect(new, 201)
     store.submit(ExpireKey(2, 1)).result()
-    assert status("all are expired, and still it is closed") == 401
+    expect(new, 401)
+    expect("all are expired, and still it is closed", 401)
 
 
 OPEN, LOOPS = "127.0.0.1:8787", '{"name": "new"}'
@@ -146,19 +152,10 @@ def keyless_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCl
     ("method", "host", "origin", "status"),
     [
         ("POST", OPEN, None, 201),
-        ("POST", "localhost:8787", None, 201),
-        ("POST", "[::1]:8787", None, 201),
         ("POST", OPEN, f"http://{OPEN}", 201),  # the service's own page
         ("POST", OPEN, "http://elsewhere.example", 403),  # a form or fetch of another site
-        ("POST", OPEN, "http://127.0.0.1:3000", 403),
-        ("POST", OPEN, "null", 403),
         ("POST", "elsewhere.example:8787", None, 403),  # its name leads to this machine
-        ("POST", "elsewhere.example", "http://elsewhere.example", 403),
-        ("POST", "127.0.0.1.elsewhere.example", None, 403),
-        ("GET", "elsewhere.example", None, 403),
         ("GET", OPEN, "http://elsewhere.example", 403),
-        ("GET", "192.0.2.7:8787", None, 403),  # an address, but not of this machine
-        ("POST", OPEN, f"https://{OPEN}", 403),
     ],
 )
 def test_without_keys_no_page_of_another_site_may_ask(
@@ -189,7 +186,7 @@ def check_key(ring: auth.Keyring, secret: str) -> int:
     """The status with which a rank request with a key is answered; 0 if it passes."""
     headers = [(b"ocp-apim-subscription-key", secret.encode())]
     try:
-        ring.check({"type": "http", "method": "POST", "headers": headers}, "rank")
+        ring.check({"type": "http", "method": "POST", "path": "/", "headers": headers}, "rank")
     except ApiError as refusal:
         return refusal.status
     return 0
@@ -233,8 +230,3 @@ def test_every_key_is_compared_whichever_fits(
         compared.clear()
         ring.find_keys(secret, 1)
         assert len(compared) == 3
-
-
-def test_a_strange_role_is_refused() -> None:
-    with pytest.raises(SettingError, match="role must be one of rank, read, admin, got 'king'"):
-        auth.create_key("king", 0)

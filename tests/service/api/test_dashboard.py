@@ -3,6 +3,7 @@
 import random
 import re
 import time
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -117,7 +118,7 @@ def test_dashboard_shows_which_half_life_predicts_best(browser: "Browser", playe
     rows = page.locator("#half-lives dt")
     rows.first.wait_for()
     assert rows.all_inner_texts() == [
-        *("1 hour", "6 hours", "1 day", "4 days", "14 days", "90 days", "never"),
+        *("1 hour", "6 hours", "1 day", "4 days", "14 days", "90 days", "never")
     ]
     assert page.locator("#half-lives dt strong").count() == 1  # the leader
     shares = page.locator("#half-lives dd.amount").all_inner_texts()
@@ -248,24 +249,21 @@ def test_the_page_loads_only_files_of_this_service(served: str) -> None:
     assert re.findall(r"https?:", page.text) == []
 
 
+MEDIA_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+STATIC = Path(str(files("windvane.service.api"))) / "static"
+
+
 @pytest.mark.parametrize(
-    ("name", "media_type"),
-    [
-        ("dashboard.css", "text/css; charset=utf-8"),
-        ("dashboard.js", "text/javascript; charset=utf-8"),
-        ("panels.js", "text/javascript; charset=utf-8"),
-        ("charts.js", "text/javascript; charset=utf-8"),
-        ("evaluate.js", "text/javascript; charset=utf-8"),
-        ("policy_rows.js", "text/javascript; charset=utf-8"),
-        ("requests.js", "text/javascript; charset=utf-8"),
-        ("format.js", "text/javascript; charset=utf-8"),
-        ("icon.svg", "image/svg+xml"),
-    ],
+    "name", sorted(file.name for file in STATIC.iterdir() if file.suffix in MEDIA_TYPES)
 )
-def test_a_file_of_the_page_is_sent_once(served: str, name: str, media_type: str) -> None:
+def test_a_file_of_the_page_is_sent_once(served: str, name: str) -> None:
     first = httpx2.get(f"{served}/static/{name}")
     assert first.status_code == 200
-    assert first.headers["content-type"] == media_type
+    assert first.headers["content-type"] == MEDIA_TYPES[Path(name).suffix]
     assert first.headers["x-content-type-options"] == "nosniff"
     tag = first.headers["etag"]
     again = httpx2.get(f"{served}/static/{name}", headers={"if-none-match": tag})
@@ -277,8 +275,9 @@ def test_only_files_of_the_page_are_sent(served: str, name: str) -> None:
     assert httpx2.get(f"{served}/static/{name}").status_code == 404
 
 
+@pytest.mark.parametrize("path", ["/", "/loops/default"])
 def test_with_keys_a_browser_opens_the_dashboard_by_password(
-    nursery: Nursery, tmp_path: Path, browser: "Browser", problems: list[str]
+    nursery: Nursery, tmp_path: Path, browser: "Browser", problems: list[str], path: str
 ) -> None:
     from windvane.service.api.auth import create_key
     from windvane.service.store.log import Store
@@ -288,10 +287,10 @@ def test_with_keys_a_browser_opens_the_dashboard_by_password(
         store.submit(key.put).result(20)
     with Server(nursery, tmp_path / "data") as server:
         url = server.url
-        for path in ("/", "/static/dashboard.js", "/static/dashboard.css", "/board.json"):
-            assert httpx2.get(url + path).status_code == 401
+        for part in ("/", "/static/dashboard.js", "/static/dashboard.css", "/board.json"):
+            assert httpx2.get(url + part).status_code == 401
         page = open_page(browser, problems, "light", password=key.secret)
-        page.goto(url)
+        page.goto(url + path)
         page.locator("#rank-command").wait_for()
         assert page.locator("#status").inner_text() == "live"
         assert page.locator("#loops option").all_inner_texts() == ["default"]

@@ -1,6 +1,5 @@
 """The panel of evaluations in a real browser: start, read, cancel and apply; who may do what."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,8 +8,9 @@ import httpx2
 import pytest
 
 from browser_pages import open_page
-from evaluation_helpers import write_log
+from evaluation_helpers import MEAN_REWARDS, write_log
 from server_process import Nursery, Server
+from waiting import wait_until
 from windvane.service.api.auth import create_key
 from windvane.service.store.log import Store
 
@@ -22,17 +22,24 @@ WAIT_MILLISECONDS = 180_000  # an evaluation only gets the time that nobody else
 ADMIN, READ = create_key("admin", 0), create_key("read", 0)
 BASE = "/loops/default/personalizer"
 BOARD = "/board/default/evaluation.json"
-POLICIES = ("explorationPercentage=0.05", "window(100) * greedy()")
+POLICIES = ("halfLife=2 hours", "window(100) * greedy()", "explorationPercentage=0.05")
+TURN_EVERY_ROWS = 500  # 5½ hours
 CONTROLS = ("#evaluate-form", "#cancel-evaluation", "#apply")
 
 
 @pytest.fixture(scope="module")
 def url(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A service with keys and two loops, whose logs have much exploration."""
+    """A service with keys and two loops that never forget, though tastes turn round and round."""
+
+    def find_means(row: int) -> dict[str, list[float]]:
+        means = [*MEAN_REWARDS.values()]
+        turns = row // TURN_EVERY_ROWS % 2
+        return dict(zip(MEAN_REWARDS, means[turns:] + means[:turns], strict=True))
+
     data = tmp_path_factory.mktemp("evaluate") / "data"
     with Store(data) as store:
         for loop in ("default", "fresh"):
-            write_log(store, loop, ROWS, exploration=0.8)
+            write_log(store, loop, ROWS, exploration=0.8, half_life="never", find_means=find_means)
         for key in (ADMIN, READ):
             store.submit(key.put).result(20)
     with Server(nursery, data) as server:
@@ -50,11 +57,8 @@ def evaluated(url: str) -> str:
     }
     answer = call(url, "POST", f"{BASE}/v1.0/evaluations", ADMIN.secret, body)
     id_: str = answer.json()["id"]
-    end = time.monotonic() + WAIT_MILLISECONDS / 1000
-    while (status := list_evaluations(url)[id_]) == "pending":
-        assert time.monotonic() < end
-        time.sleep(0.2)
-    assert status == "completed"
+    wait_until(lambda: list_evaluations(url)[id_] != "pending", WAIT_MILLISECONDS / 1000)
+    assert list_evaluations(url)[id_] == "completed"
     return id_
 
 
@@ -74,10 +78,7 @@ def open_panel(
 ) -> "Page":
     """A page that was opened by password; its panel is there."""
     page = open_page(browser, problems, "light", password=secret)
-    page.goto(url)  # a password that is asked for here counts for every path
-    if loop != "default":
-        page.locator("#evaluate .answer:not(:empty)").first.wait_for()
-        page.goto(f"{url}/loops/{loop}")
+    page.goto(f"{url}/loops/{loop}")
     page.locator("#evaluate .answer:not(:empty)").first.wait_for()
     return page
 
@@ -113,12 +114,11 @@ def test_an_evaluation_is_started_read_and_applied_on_the_page(
     panel = call(url, "GET", "/board/fresh/evaluation.json", READ.secret).json()
     lines = {line["id"]: line for line in panel["shown"]["policies"]}
     assert panel["shown"]["decisions"] == ROWS
-    assert next(iter(lines)) == "online"
+    assert next(iter(lines)) == "current"
     names = page.locator(".policy > .name").all_inner_texts()
     assert names[0] == "this loop"
-    assert {"always the first action", "a random action", "half-life auto, exploration 5 %"} < {
-        *names
-    }
+    fixed = {"what was logged", "always the first action", "a random action"}
+    assert {*fixed, "half-life 2 hours, exploration 80 %"} < {*names}
     line = lines[POLICIES[0]]
     assert line["verdict"] == "better", line
     answer = page.locator("#evaluate .answer").first.inner_text()
@@ -128,22 +128,33 @@ def test_an_evaluation_is_started_read_and_applied_on_the_page(
     page.locator(".policy", has_text="window(100)").click()
     assert "A loop cannot run this policy" in page.locator("#policy-apply").inner_text()
     assert not page.locator("#apply").is_visible()
-    page.locator(".policy", has_text="exploration 5 %").press("Enter")
+    page.locator(".policy", has_text="exploration 5 %").click()
+    assert "exploration cannot be tuned" in page.locator("#policy-sentence").inner_text()
+    assert not page.locator("#apply").is_visible()
+    page.locator(".policy", has_text="half-life 2 hours").press("Enter")
     assert page.locator("#policy-sentence").inner_text().startswith(line["sentence"])
     assert page.locator("#policy-chart polyline, #policy-chart circle").count() >= 2
+    assert page.locator("#difference-chart polyline, #difference-chart circle").count() >= 1
+    value = page.locator("#policy-value").inner_text()
+    assert value.startswith(line["valueSentence"])
+    assert f"Lift against this loop: {line['lift']}." in value
+    with page.expect_download() as download:
+        page.click("#report-link")
+    report = download.value.path().read_text("utf-8")
+    assert line["change"] in report
     page.locator("#evaluate").screenshot(path=tmp_path / "evaluated.png")
     page.click("#apply")
     page.click("#apply-cancel")
     assert page.locator("#last-change").is_hidden()
     page.click("#apply")
-    assert page.locator("#apply-changes").inner_text() == "exploration 80 % → 5 %"
+    assert page.locator("#apply-changes").inner_text() == "half-life never → 2 hours"
     page.click("#apply-confirm")
     page.locator("#last-change").wait_for()
-    assert page.locator("#last-change").inner_text().endswith(": exploration 80 % → 5 %.")
+    assert page.locator("#last-change").inner_text().endswith(": half-life never → 2 hours.")
     assert "The loop has these settings." in page.locator("#policy-apply").inner_text()
     path = "/loops/fresh/personalizer/configurations/service"
     settings = call(url, "GET", path, READ.secret).json()
-    assert settings["explorationPercentage"] == 0.05
+    assert settings["halfLife"] == "2 hours"
     page.close()
     # The browser sends the password after the service has asked for it; nonsense is refused.
     assert all("401" in problem or "400" in problem for problem in problems)
@@ -154,7 +165,7 @@ def test_a_read_key_sees_the_results_and_cannot_change_anything(
 ) -> None:
     page = open_panel(browser, problems, url, READ.secret)
     page.locator("#evaluation-result").wait_for()
-    assert page.locator(".policy > .name").count() == 6  # 5 policies and the axis
+    assert page.locator(".policy > .name").count() == 8  # 7 policies and the axis
     assert see_controls(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.close()
@@ -170,6 +181,28 @@ def test_a_read_key_sees_the_results_and_cannot_change_anything(
     missing = call(url, "GET", f"{BOARD}?id=nobody", READ.secret)
     assert missing.status_code == 404
     assert call(url, "GET", "/board/none/evaluation.json", READ.secret).status_code == 404
+
+
+def test_the_report_is_for_readers_and_may_load_nothing(
+    url: str, evaluated: str, browser: "Browser", problems: list[str]
+) -> None:
+    path = f"/board/default/evaluation.html?id={evaluated}"
+    answer = call(url, "GET", path, READ.secret)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "frame-ancestors 'none'" in policy
+    assert httpx2.get(url + path, timeout=60).status_code == 401
+    assert call(url, "GET", f"{path}0", READ.secret).status_code == 404
+    assert call(url, "GET", "/board/fresh/evaluation.html?id=none", READ.secret).status_code == 404
+    page = open_page(browser, problems, "dark", password=READ.secret)
+    page.goto(url + path)
+    # the style sheet is the one that the policy allows
+    assert page.evaluate("getComputedStyle(document.body).maxWidth") == "960px"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.close()
+    assert all("401" in problem for problem in problems)
 
 
 def test_an_evaluation_that_runs_is_cancelled_on_the_page(

@@ -2,7 +2,6 @@
 
 import json
 import math
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from evaluation_helpers import wait_for_end, write_log
 from loop_client import check_refusal
 from server_process import Client, Nursery, Server
+from waiting import wait_until
 from windvane.service.clock import parse_date
 from windvane.service.store.log import LogReader, Store
 from windvane.service.store.logged_decisions import LoggedDecisions
@@ -64,9 +64,9 @@ def test_every_number_of_v1_follows_from_the_log(server: Server, evaluated: Any)
         "baselineRand": 1 / 3 / logged,
     }
     results = {result["name"]: result for result in evaluated["policyResults"]}
-    assert list(results) == ["online", "baseline1", "baselineRand", "bold", "window"]
+    assert list(results) == ["online", "baseline1", "baselineRand", "current", "bold", "window"]
     sources = [result["policySource"] for result in results.values()]
-    assert sources == ["Online", "Baseline", "Random", "Custom", "Custom"]
+    assert sources == ["Online", "Baseline", "Random", "Custom", "Custom", "Custom"]
     for name, weight in weights.items():
         total = results[name]["totalSummary"]
         scores = weight * rewards
@@ -98,17 +98,23 @@ def test_an_evaluation_is_listed_applied_and_deleted(client: Client, evaluated: 
     ended = wait_for_end(client, path)
     assert ended["status"] == "completed", ended
     names = [policy["name"] for policy in ended["policyResults"]]
-    assert names[:3] == ["online", "baseline1", "baselineRand"]
-    assert names[3:] == [f"Hyper{number}" for number in range(1, len(names) - 2)]
+    assert names[:4] == ["online", "baseline1", "baselineRand", "current"]
+    assert names[4:] == [f"Hyper{number}" for number in range(1, len(names) - 3)]
+    assert len(names) > 5
+    for policy in ended["policyResults"][4:]:  # a name alone could not be understood
+        assert "explorationPercentage=0.3 crossings=context*action" in policy["arguments"]
+    assert (ended["optimalPolicy"], ended["optimalPolicyArguments"]) == ("online", "logged")
     for base in (V1, "/loops/home/personalizer"):  # without a version as with any
         listed = client.call("GET", f"{base}/evaluations?api-version=2022-09-01-preview").json
         assert [each["id"] for each in listed] == [second, evaluated["id"]]
         assert not any(result["summary"] for each in listed for result in each["policyResults"])
     apply = {"evaluationId": evaluated["id"], "policyName": "bold"}
     applied = f"{V1}/configurations/applyFromEvaluation"
-    assert client.call("POST", applied, apply).status == 204
+    check_refusal(client.call("POST", applied, apply), 409, "PolicyNotBetter")
     settings = client.call("GET", f"{V1}/configurations/service").json
-    assert settings["explorationPercentage"] == 0.5
+    assert settings["explorationPercentage"] == 0.3
+    nothing = apply | {"policyName": "current"}
+    assert client.call("POST", applied, nothing).status == 204
     for name in ("baseline1", "window", "nobody"):
         answer = client.call("POST", applied, apply | {"policyName": name})
         check_refusal(answer, 404, "LearningSettingsNotFound")
@@ -136,24 +142,14 @@ BODY: dict[str, Any] = {"name": "x", **PERIOD, "policies": []}
             "InvalidPolicyContract",
         ),
         ({"policies": [{"name": "a", "arguments": "nonsense"}]}, "InvalidPolicyContract"),
+        ({"policies": [{"name": "a", "arguments": "1*" * 400 + "1"}]}, "InvalidPolicyContract"),
+        ({"policies": [{"name": "a", "arguments": "learner(\0)"}]}, "InvalidPolicyContract"),
     ],
 )
 def test_a_contract_that_cannot_be_met_is_refused(
     client: Client, changes: dict[str, Any], code: str
 ) -> None:
     check_refusal(client.call("POST", f"{V1}/evaluations", BODY | changes), 400, code)
-
-
-def count_children(server: Server) -> int:
-    return len(server.writers)
-
-
-def wait_until_alone(server: Server) -> None:
-    """Wait until the writer is the only child of the server."""
-    end = time.monotonic() + 30
-    while count_children(server) > 1:
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_a_running_evaluation_is_deleted_and_its_process_ends(
@@ -163,7 +159,7 @@ def test_a_running_evaluation_is_deleted_and_its_process_ends(
     path = f"{V1}/evaluations/{id_}"
     assert client.call("DELETE", path).status == 204
     assert client.call("GET", path).status == 404
-    wait_until_alone(server)
+    wait_until(lambda: len(server.writers) == 1)  # the writer
     metrics = client.call("GET", "/metrics").body.decode()
     assert 'windvane_evaluations_ended_total{status="Canceled"}' in metrics
     assert "windvane_evaluations_running 0.0" in metrics
@@ -173,16 +169,11 @@ def test_an_evaluation_survives_the_death_of_the_service(
     server: Server, client: Client, evaluated: Any
 ) -> None:
     id_ = client.call("POST", f"{V1}/evaluations", BODY).json["id"]
-    end = time.monotonic() + 30
-    while len(children := server.writers) < 2:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: len(server.writers) > 1)
+    children = [Path(f"/proc/{child}") for child in server.writers]
     server.kill()
     client.close()
-    for child in children:  # nobody is left behind
-        while Path(f"/proc/{child}").exists():
-            assert time.monotonic() < end
-            time.sleep(0.05)
+    wait_until(lambda: not any(child.exists() for child in children))  # nobody is left behind
     server.start()
     server.wait()
     answer = wait_for_end(client, f"{V1}/evaluations/{id_}")

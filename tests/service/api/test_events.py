@@ -63,19 +63,6 @@ def test_a_deferred_choice_counts_once_it_is_activated(loop: Callable[..., LoopC
     assert deferred.funnel() == plain.funnel() == Funnel(ranked=2, activated=2, learned=2)
 
 
-def test_a_decision_that_is_never_activated_is_never_learned(
-    loop: Callable[..., LoopClient],
-) -> None:
-    deferred = loop(rewardWaitTime="PT1S", defaultReward=-1.0)
-    deferred.rank("e", deferActivation=True)
-    deferred.reward("e", 1.0)
-    assert deferred.until(unactivated=1) == Funnel(ranked=1, unactivated=1, held=1)
-    assert deferred.activate("e") == 204  # too late to count
-    deferred.reward("e", 1.0)
-    assert deferred.funnel() == Funnel(ranked=1, unactivated=1, held=1, late=1)
-    assert deferred.lessons() == 0
-
-
 def test_without_a_reward_in_time_the_default_is_learned_and_the_late_one_is_not(
     loop: Callable[..., LoopClient],
 ) -> None:
@@ -173,15 +160,6 @@ def test_a_request_id_has_bounds(client: Client) -> None:
         answer = client.reward("unknown", 1, request=request)
         assert answer.status == status
     assert "x-ms-client-request-id" in answer.json["error"]["message"]
-
-
-def test_an_invalid_body_is_refused_with_the_place_of_its_error(client: Client) -> None:
-    for actions, sentence in (
-        (None, "actions must be an array, got null"),
-        ([], "actions must have at least 1 entry"),
-        ([{}], "actions[0].id is missing"),
-    ):
-        assert client.rank({"actions": actions}).json["error"]["message"] == sentence
 
 
 def test_an_explained_answer_has_parts_that_add_up_to_the_estimates(

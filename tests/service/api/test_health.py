@@ -17,6 +17,7 @@ from windvane.service.clock import read_wall_us
 from windvane.service.json_logging import JsonFormatter
 from windvane.service.loops import service
 from windvane.service.store.log import Store
+from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.server_operations import PutClock
 
 BASE = "/personalizer/v1.0"
@@ -126,8 +127,9 @@ def test_a_reason_for_degraded_ranks_is_logged_once(
 ) -> None:
     reasons = iter(["the disk is full"] * 3 + ["the database is locked"] * 3)
 
-    def fail(*_: object) -> None:
-        raise StoreError(next(reasons), "full")
+    def fail(_: object, operation: object, *__: object) -> None:
+        is_rank = isinstance(operation, PutDecision)  # background tasks write, too
+        raise StoreError(next(reasons) if is_rank else "the log fails", "full")
 
     monkeypatch.setattr(service.Service, "write", fail)
     for _ in range(6):

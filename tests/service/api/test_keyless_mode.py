@@ -51,6 +51,7 @@ def test_a_client_that_may_not_be_local_is_refused(client: tuple[str, int] | Non
         HOST,  # a second one
         (b"origin", b"http://elsewhere.example"),
         (b"origin", b"https://127.0.0.1:8787"),
+        (b"origin", b"http://127.0.0.1:3000"),
         (b"origin", b"null"),
         (b"sec-fetch-site", b"cross-site"),
         (b"sec-fetch-site", b"same-site"),

@@ -22,8 +22,10 @@ RAW = [
     b'{"actions":[{"id":"a","features":[{"x":' + b"[" * 5000 + b"]" * 5000 + b"}]}]}",
     b'{"actions":[{"id":"\xff","features":[]}]}', b'{"actions":[{"id":"\\ud800","features":[]}]}',
     b'{"actions":[{"id":"a","features":[{"x":' + b"7" * 5000 + b"}]}]}",
+    b'{"actions":[{"id":"a","features":[{"_x":' + b"[" * 1100 + b"]" * 1100 + b"}]}]}",
+    b'{"rewardWaitTime":' + b"[" * 1100 + b"]" * 1100 + b"}",
     b'{"value": 0.5} trailing', b'{"value": "0.5"}', b'{"value": true}', b'{"value": 2}',
-    b'{"actions":"' + b"x" * (1 << 20) + b'"}',
+    b'{"actions":"' + b"x" * (1 << 17) + b'"}',
 ]  # fmt: skip
 PLACES = [
     ("POST", "/rank"), ("POST", "/events/e/reward"), ("PUT", "/configurations/service"),
@@ -122,7 +124,7 @@ def test_a_thousand_malformed_bodies_are_refused_with_the_envelope(client: Clien
 
 
 def test_a_body_that_is_too_large_is_refused(client: Client) -> None:
-    answer = client.rank(b" " * ((1 << 20) + 1))
+    answer = client.rank(b" " * ((1 << 18) + 1))
     refused(answer)
     assert answer.headers["x-ms-error-code"] == "PayloadSizeExceeded"
     ranks(client)
@@ -191,10 +193,7 @@ features = st.lists(st.dictionaries(words, values, max_size=4), max_size=2)
     arms=st.dictionaries(st.text(min_size=1, max_size=20), features, min_size=1, max_size=6),
     data=st.data(),
 )
-@settings(
-    max_examples=150,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_valid_request_is_answered_with_probabilities(
     client: Client, context: list[Json], arms: dict[str, list[Json]], data: st.DataObject
 ) -> None:

@@ -1,8 +1,6 @@
 """Settings, model and log of one loop over HTTP."""
 
-import io
 import json
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -13,19 +11,12 @@ import pytest
 
 from loop_client import LoopClient, check_refusal, restart
 from server_process import BASE, Client, Nursery, Server
-from store_helpers import SECOND, list_decisions, make_features
-from windvane.learner import Learner
-from windvane.service.clock import read_wall_us
+from store_helpers import TERMS, make_decision
+from waiting import wait_until
 from windvane.service.loops.settings import LoopSettings
-from windvane.service.sharing.fold import decode_snapshot
 from windvane.service.store.log import Store
-from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.loop_operations import PutLoop
-from windvane.service.store.writer.reward_operations import PutReward, RewardTerms
-from windvane.service.store.writer.server_operations import PutClock
-
-DAY = 86_400 * SECOND
 
 
 def test_a_change_of_settings_is_logged_and_keeps_the_belief(
@@ -119,13 +110,6 @@ def test_deleted_logs_keep_the_belief_and_the_round(
     assert one.funnel().ranked == count
 
 
-def build_decision(loop: int, event: str, at: int) -> DecisionRow:
-    return DecisionRow(
-        *(loop, event, sum(event.encode()), at, "Online", False, False, 0),
-        *(make_features(1), np.ones(1).tobytes(), '["ice"]', "{}"),
-    )
-
-
 def test_a_deleted_log_gives_its_space_back_while_requests_are_answered(
     nursery: Nursery, tmp_path: Path
 ) -> None:
@@ -134,50 +118,20 @@ def test_a_deleted_log_gives_its_space_back_while_requests_are_answered(
         put = PutLoop("default", LoopSettings().to_json(), 0, "test")
         number = store.submit(put).result(20).id
         for k in range(1000):
-            decision = build_decision(number, f"e{k}", k)._replace(request="x" * 4000)
-            written = store.submit(PutDecision(decision, RewardTerms(600 * SECOND)))
+            decision = make_decision(number, f"e{k}", k)._replace(request="x" * 4000)
+            written = store.submit(PutDecision(decision, TERMS))
         written.result(20)
     file = data / "windvane.db"
     before = file.stat().st_size
     with Server(nursery, data) as server, closing(server.client()) as client:
         assert client.call("DELETE", f"{BASE}/logs").status == 204
-        deadline = time.monotonic() + 60
-        while file.stat().st_size > before / 4:
-            body = {"actions": [{"id": "ice", "features": []}]}
-            assert client.call("POST", f"{BASE}/rank", body).status == 201
-            assert time.monotonic() < deadline, "the file does not shrink"
-            time.sleep(0.02)  # SQLite shrinks the file only when a checkpoint has caught up
+        body = {"actions": [{"id": "ice", "features": []}]}
 
+        def is_small() -> bool:  # SQLite shrinks the file only when a checkpoint has caught up
+            assert client.rank(body).status == 201
+            return file.stat().st_size <= before / 4
 
-@pytest.mark.parametrize(("days", "left"), [(0, []), (2, ["new"]), (-1, ["old", "new"])])
-def test_the_log_is_kept_for_as_many_days_as_it_is_told(
-    nursery: Nursery, tmp_path: Path, days: int, left: list[str]
-) -> None:
-    data = tmp_path / "data"
-    with Store(data) as store:
-        settings = LoopSettings(log_retention_days=days, half_life="never")
-        number = store.submit(PutLoop("default", settings.to_json(), 0, "test")).result(20).id
-        terms = RewardTerms(600 * SECOND)
-        now = read_wall_us()
-        for event, at in (("old", now - 3 * DAY), ("new", now - DAY)):
-            store.submit(PutDecision(build_decision(number, event, at), terms)).result(20)
-            store.submit(PutReward(number, event, 1.0, at, terms)).result(20)
-        store.submit(PutClock(now)).result(20)
-
-        def kept() -> list[str]:
-            return [decision.event_id for decision in list_decisions(store, number)]
-
-        with Server(nursery, data) as server:
-            time.sleep(1.2)  # two looks at the log
-            assert kept() == left
-            server.kill()
-            server.start()
-            server.wait()
-            with closing(server.client()) as client:
-                packed = decode_snapshot(client.call("GET", f"{BASE}/model").body)
-            learner = Learner.load(io.BytesIO(packed.model))
-            assert learner.bank.lessons == 2
-            assert learner.round == sum(b"new") + 1
+        wait_until(is_small)
 
 
 @pytest.mark.parametrize(("name", "value"), [("crossings", "none"), ("arraySize", 8), ("seed", 7)])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from clock_helpers import SettableClock
 from windvane.service.api.auth import create_key
 from windvane.service.api.request_limits import (
     MAX_COSTLY_PER_KEY,
@@ -17,14 +18,6 @@ from windvane.service.api.request_limits import (
 from windvane.service.app import EdgeOptions, create_app
 from windvane.service.errors import TooManyRequestsError
 from windvane.service.store.log import Store
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def count_allowed(limit: RateLimit, key: int, tries: int) -> int:
@@ -39,7 +32,7 @@ def count_allowed(limit: RateLimit, key: int, tries: int) -> int:
 
 
 def test_a_key_sends_as_many_requests_a_second_as_it_may() -> None:
-    clock = Clock()
+    clock = SettableClock()
     limit = RateLimit(10.0, clock)
     assert count_allowed(limit, 1, 50) == 10  # a burst of one second
     assert count_allowed(limit, 2, 50) == 10  # another key has an allowance of its own
@@ -53,7 +46,7 @@ def test_a_key_sends_as_many_requests_a_second_as_it_may() -> None:
 
 
 def test_a_refusal_says_when_the_next_request_is_allowed() -> None:
-    clock = Clock()
+    clock = SettableClock()
     limit = RateLimit(0.1, clock)
     limit.take(None)
     with pytest.raises(KeyLimitError) as refusal:
@@ -65,35 +58,32 @@ def test_a_refusal_says_when_the_next_request_is_allowed() -> None:
     limit.take(None)
 
 
-def test_costly_requests_wait_for_each_other_and_too_many_are_refused() -> None:
-    async def play() -> None:
-        requests = CostlyRequests()
-        entered = 0
-        may_end = asyncio.Event()
+async def test_costly_requests_wait_for_each_other_and_too_many_are_refused() -> None:
+    requests = CostlyRequests()
+    entered = 0
+    may_end = asyncio.Event()
 
-        async def run(key: int) -> None:
-            nonlocal entered
-            async with requests.enter(key):
-                entered += 1
-                await may_end.wait()
+    async def run(key: int) -> None:
+        nonlocal entered
+        async with requests.enter(key):
+            entered += 1
+            await may_end.wait()
 
-        tasks = [asyncio.create_task(run(1)) for _ in range(MAX_COSTLY_PER_KEY)]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert entered == MAX_COSTLY_RUNNING
-        with pytest.raises(KeyLimitError) as refusal:
-            await run(1)
-        assert refusal.value.headers["retry-after"] == "1"
-        tasks.pop().cancel()  # a client that hangs up makes room
-        await asyncio.sleep(0)
-        tasks.append(asyncio.create_task(run(1)))
-        tasks.append(asyncio.create_task(run(2)))  # another key may still wait
-        may_end.set()
-        await asyncio.gather(*tasks)
-        assert entered == MAX_COSTLY_PER_KEY + 1
-        await asyncio.gather(*(run(1) for _ in range(MAX_COSTLY_RUNNING)))
-
-    asyncio.run(play())
+    tasks = [asyncio.create_task(run(1)) for _ in range(MAX_COSTLY_PER_KEY)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert entered == MAX_COSTLY_RUNNING
+    with pytest.raises(KeyLimitError) as refusal:
+        await run(1)
+    assert refusal.value.headers["retry-after"] == "1"
+    tasks.pop().cancel()  # a client that hangs up makes room
+    await asyncio.sleep(0)
+    tasks.append(asyncio.create_task(run(1)))
+    tasks.append(asyncio.create_task(run(2)))  # another key may still wait
+    may_end.set()
+    await asyncio.gather(*tasks)
+    assert entered == MAX_COSTLY_PER_KEY + 1
+    await asyncio.gather(*(run(1) for _ in range(MAX_COSTLY_RUNNING)))
 
 
 def test_a_refused_request_is_counted_by_the_id_of_its_key(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
-"""Many rewards in one request: each has its own outcome, and all are in one commit."""
+"""Many rewards in one request: each has its own outcome."""
 
-import asyncio
 import json
 import zlib
 from collections.abc import Callable
@@ -133,19 +132,16 @@ def test_batches_are_counted_by_loop(loop: Callable[..., LoopClient]) -> None:
     assert f"windvane_requests_total{labels} 1" in text
 
 
-def test_a_batch_is_one_write_and_too_many_that_wait_are_refused(
+async def test_a_batch_is_written_in_slices_and_too_many_that_wait_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def play() -> None:
-        with Store(tmp_path / "data") as store:
-            service, writer = make_service(store)
-            await service.create_loop("home", LoopSettings(), "test")
-            entries = [RewardEntry(f"e{number}", 0.5, "r") for number in range(1000)]
-            assert set(await service.put_rewards("home", entries)) == {"orphan"}
-            assert writer.counts["PutRewards"] == 1
-            monkeypatch.setattr(service_module, "MAX_WAITING_BATCH_REWARDS", 999)
-            with pytest.raises(TooManyRequestsError, match="no more are accepted"):
-                await service.put_rewards("home", entries)
-            assert set(await service.put_rewards("home", entries[:999])) == {"duplicate"}
-
-    asyncio.run(play())
+    with Store(tmp_path / "data") as store:
+        service, writer = make_service(store)
+        await service.create_loop("home", LoopSettings(), "test")
+        entries = [RewardEntry(f"e{number}", 0.5, "r") for number in range(1000)]
+        assert set(await service.put_rewards("home", entries)) == {"orphan"}
+        assert writer.counts["PutRewards"] == 4
+        monkeypatch.setattr(service_module, "MAX_WAITING_BATCH_REWARDS", 999)
+        with pytest.raises(TooManyRequestsError, match="no more are accepted"):
+            await service.put_rewards("home", entries)
+        assert set(await service.put_rewards("home", entries[:999])) == {"duplicate"}

@@ -8,12 +8,7 @@ import pytest
 from loop_client import check_refusal
 from server_process import BASE, Client
 from windvane.service.api.openapi import Documentation
-from windvane.service.api.routes import (
-    LOOP_ENDPOINTS,
-    VERSIONS,
-    find_needed_role,
-    match_endpoint,
-)
+from windvane.service.api.routes import LOOP_ENDPOINTS, VERSIONS, find_needed_role, match_endpoint
 
 MISSING = ("EvaluationNotFound", "FeatureImportanceNotFound")  # codes of paths that exist
 BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea")]}
@@ -127,7 +122,11 @@ def test_the_document_describes_paths_that_exist_and_schemas_that_resolve(client
         filled = re.sub("{.*?}", "e1", filled)
         for method in set(item) - {"parameters"}:
             body = b"{" if "requestBody" in item[method] else b""
-            answer = client.call(method.upper(), filled, body)
+            place = filled
+            if (method, path) == ("delete", "/loops/{loop}"):  # others need the default loop
+                place = "/loops/brief"
+                client.call("POST", "/loops", {"name": "brief"})
+            answer = client.call(method.upper(), place, body)
             is_missing = answer.status == 404 and answer.json["error"]["code"] in MISSING
             assert is_missing or answer.status not in (404, 405), (method, path)
             assert answer.status < 300 or set(answer.json) == {"error"}

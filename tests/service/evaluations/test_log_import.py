@@ -7,11 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 import windvane as wv
+from dsjson_lines import LATTE, SLOTS, open_lines
 from evaluation_helpers import START, STEP, write_log
 from store_helpers import SECOND
 from windvane.cli import app
 from windvane.errors import StoreError
 from windvane.evaluation.readers import open_log
+from windvane.evaluation.readers.rows import ReportedLog
 from windvane.service.evaluations.log_import import import_log
 from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.loop import Loop
@@ -19,7 +21,6 @@ from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.files.parquet_export import export_log
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
-from windvane.service.store.logged_decisions import LoggedDecisions
 
 ROWS = 200
 
@@ -53,7 +54,8 @@ def test_the_belief_is_that_of_a_learner_of_the_same_rows(tmp_path: Path) -> Non
         again = import_log(store, log, "warm")
         assert (again.imported, again.known) == (0, ROWS)
         assert load_learner(store, "warm") == warm
-        (batch,) = LoggedDecisions(store, "warm").iterate_batches()
+        export_log(store, "warm", tmp_path / "again.parquet")
+        (batch,) = open_log([tmp_path / "again.parquet"]).iterate_batches()
         (source,) = log.iterate_batches()
         assert batch.times.tolist() == source.times.tolist()
         assert batch.probabilities.tolist() == source.probabilities.tolist()
@@ -100,11 +102,11 @@ def test_rows_that_cannot_be_learned_are_counted(tmp_path: Path) -> None:
     is_degraded = batch.is_degraded.copy()
     is_degraded[3] = True
 
-    class Changed:
+    class Changed(ReportedLog):
         description, has_fitted_probabilities = "changed", False
-        bad_rows, bad_row_count = (), 0
+        has_times = True
 
-        def iterate_batches(self):  # type: ignore[no-untyped-def]
+        def iterate_slots(self):  # type: ignore[no-untyped-def]
             yield batch._replace(rewards=rewards, times=times, is_degraded=is_degraded)
 
     with Store(tmp_path / "target") as store:
@@ -121,3 +123,27 @@ def test_the_command_says_what_it_did(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
         counts = json.loads(result.stdout)
         assert counts == {"imported": imported, "known": known, "left out": {}}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("chosen.csv", "action,reward,probability,city\na,1,0.5,x\nb,0,0.5,y\na,0,0.25,y\n"),
+        ("none.csv", "action,reward,city\na,1,x\nb,0,y\na,0,y\n"),
+        ("cb.txt", "1:-1:0.5 | city=x\n2:0:0.5 | city=y\n1:0:0.25 | city=y\n"),
+    ],
+)
+def test_learning_needs_no_probabilities(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    columns = {"context": "city"} if name.endswith("csv") else None
+    log = open_log([tmp_path / name], columns=columns)
+    with Store(tmp_path / "target") as store:
+        counts = import_log(store, log, "warm")
+        assert (counts.imported, counts.left_out) == (3, {})
+        assert load_learner(store, "warm").bank.lessons == 3
+
+
+def test_each_slot_of_an_event_is_a_lesson(tmp_path: Path) -> None:
+    with Store(tmp_path / "target") as store:
+        counts = import_log(store, open_lines(tmp_path, SLOTS, LATTE), "warm")
+        assert counts.imported == 3

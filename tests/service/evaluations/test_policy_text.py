@@ -3,15 +3,17 @@
 import pytest
 
 from windvane.errors import WindvaneError
+from windvane.evaluation.learners import candidates
 from windvane.evaluation.learners.candidates import LearnerCandidate
 from windvane.service.evaluations.compared_policies import (
+    check_policies,
     format_policy,
     iterate_grid,
     read_custom_policy,
     read_policy,
     reset_policy,
 )
-from windvane.service.evaluations.records import CustomPolicy
+from windvane.service.evaluations.records import CustomPolicy, EvaluationContract
 from windvane.service.loops.settings import LoopSettings
 
 
@@ -29,7 +31,11 @@ def test_the_printed_policy_is_read_back(settings: LoopSettings) -> None:
     assert read_policy(format_policy(other), settings) == other
     assert read_policy(repr(other.build_learner()), settings) == other
     assert reset_policy(other).half_life == "auto"
-    assert settings not in list(iterate_grid(settings))
+    grid = list(iterate_grid(settings, length=240.0))
+    assert settings not in grid
+    assert [each.half_life for each in grid[:3]] == ["3 seconds", "15 seconds", "1 minute"]
+    shares = {each.exploration_percentage for each in grid}
+    assert shares == {settings.exploration_percentage}
 
 
 def test_the_printed_policy_is_the_one_that_is_evaluated() -> None:
@@ -38,6 +44,8 @@ def test_the_printed_policy_is_the_one_that_is_evaluated() -> None:
     policy = read_custom_policy(custom, settings)
     settings = settings.merge({"explorationPercentage": 0.3})
     assert policy.changes == {"halfLife": "2 days", "explorationPercentage": 0.3}
+    assert "split live traffic" in policy.problem  # exploration cannot be judged
+    assert read_custom_policy(CustomPolicy("mine", "halfLife=1 day"), settings).problem == ""
     candidate = policy.candidate
     assert isinstance(candidate, LearnerCandidate)
     assert repr(candidate.build(0)) == repr(settings.build_learner())
@@ -81,3 +89,17 @@ def test_what_cannot_be_taken_over_is_refused_with_a_sentence(text: str, sentenc
 def test_a_fixed_setting_cannot_be_changed_by_a_policy() -> None:
     with pytest.raises(WindvaneError, match="crossings is fixed"):
         read_policy("crossings=none", LoopSettings())
+
+
+def test_to_check_the_policies_of_a_request_builds_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for maker in ("Policy", "PredictiveMemory", "named"):
+        monkeypatch.setattr(candidates, maker, None)  # to build would raise a TypeError
+    monkeypatch.setattr(LoopSettings, "build_learner", None)
+    texts = ["halfLife=2 days", "keep() * greedy()", "predictive(thompson(0.3))", "D-LinTS"]
+    policies = [CustomPolicy(text, text) for text in texts]
+    contract = EvaluationContract(name="x", since=0, until=1, policies=policies, optimizes=True)
+    check_policies(contract, LoopSettings())
+    refused = CustomPolicy("large", "predictive(thompson(0.3), dim=8000)")
+    contract = EvaluationContract(name="x", since=0, until=1, policies=[refused])
+    with pytest.raises(WindvaneError, match="dim must be at most 512, got 8000"):
+        check_policies(contract, LoopSettings())

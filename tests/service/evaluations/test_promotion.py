@@ -1,17 +1,18 @@
 """Auto-optimisation of a running service: one loop gets better settings, another keeps its own.
 
-The logs are those of the last two weeks. The first loop chooses at random in every second decision
-and would earn 0.15 more with little exploration. The second loop explores little and has nothing to
-gain.
+The logs are those of the last two weeks. Both loops never forget. In the first one tastes turn
+round twice, so that a shorter half-life would have earned more. In the second one nothing changes,
+and there is nothing to gain.
 """
 
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
 import pytest
 
-from evaluation_helpers import wait_for_end, write_log
+from evaluation_helpers import MEAN_REWARDS, wait_for_end, write_log
 from server_process import Nursery, Server
 from windvane.service.evaluations.records import EvaluationOutcome, decode_outcome
 from windvane.service.loops.settings import LoopSettings
@@ -21,8 +22,7 @@ from windvane.service.store.rows import EvaluationRow
 
 DAY = 86_400
 LOG_DAYS = 13
-ROWS = {"wasteful": 1500, "thrifty": 500}
-EXPLORATION = {"wasteful": 0.5, "thrifty": 0.02}
+ROWS = {"stale": 2000, "still": 600}
 PATIENCE_SECONDS = 240.0
 
 
@@ -56,16 +56,23 @@ def wait_for_auto_optimization(server: Server, name: str) -> str:
 @pytest.fixture(scope="module")
 def optimized(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Optimized]:
     data = tmp_path_factory.mktemp("promotion") / "data"
+    phone, desktop = MEAN_REWARDS.values()
+    turned = dict(zip(MEAN_REWARDS, (desktop, phone), strict=True))
+
+    def find_means(row: int) -> Mapping[str, Sequence[float]]:
+        return turned if ROWS["stale"] // 3 <= row < 2 * ROWS["stale"] // 3 else MEAN_REWARDS
+
     with Store(data) as store:
         for name, rows in ROWS.items():
             write_log(
                 store,
                 name,
                 rows,
-                EXPLORATION[name],
+                0.3,
                 start=int(time.time()) - LOG_DAYS * DAY,
                 step=LOG_DAYS * DAY // rows,
                 half_life="never",
+                find_means=find_means if name == "stale" else lambda row: MEAN_REWARDS,
                 is_auto_optimization_enabled=True,
             )
     policies: dict[str, str] = {}
@@ -100,31 +107,32 @@ def find_gain(outcome: EvaluationOutcome, name: str) -> Any:
 def test_better_settings_are_applied_with_their_evidence(
     optimized: dict[str, Optimized],
 ) -> None:
-    row, outcome, settings, authors, policy = optimized["wasteful"]
+    row, outcome, settings, authors, policy = optimized["stale"]
     assert (row.status, row.type) == ("OptimalPolicyApplied", "Auto")
     gain = find_gain(outcome, outcome.optimal_policy)
     low, high = gain["interval"]
-    assert 0 < low < 0.15 < high  # the true gain of a learner that soon knows the best actions
-    assert settings.exploration_percentage == 0.02
-    assert "explorationPercentage=0.02" in policy
+    assert 0 < low < high
+    assert settings.exploration_percentage == 0.3  # no log can tell
+    assert settings.half_life != "never"
+    assert f"halfLife={settings.half_life}" in policy
     assert authors == ["test", "auto-optimise"]
     assert f"{outcome.optimal_policy} (halfLife=" in outcome.evidence
-    assert f"is applied: it earns between {low:+.4f} and {high:+.4f} more" in outcome.evidence
-    assert f"over {ROWS['wasteful']} decisions" in outcome.evidence
+    assert f"is applied: it earns between {low:.4f} and {high:.4f} more" in outcome.evidence
+    assert f"over {ROWS['stale']} decisions" in outcome.evidence
 
 
 def test_settings_stay_if_nothing_is_better_and_the_refusal_has_its_evidence(
     optimized: dict[str, Optimized],
 ) -> None:
-    row, outcome, settings, authors, policy = optimized["thrifty"]
+    row, outcome, settings, authors, policy = optimized["still"]
     assert (row.status, row.type) == ("OnlinePolicyRetained", "Auto")
     assert outcome.optimal_policy == "online"
     candidates = [each for each in outcome.policies if each.name.startswith("Hyper")]
     assert all(each.result["gain"]["interval"][0] <= 0 for each in candidates)
-    assert (settings.exploration_percentage, settings.half_life) == (0.02, "never")
-    assert "explorationPercentage=0.02" in policy
+    assert (settings.exploration_percentage, settings.half_life) == (0.3, "never")
+    assert "halfLife=never" in policy
     assert authors == ["test"]
     assert outcome.evidence == (
-        f"none of {len(candidates)} candidates earns more than the loop did with 95 % confidence, "
-        f"over {ROWS['thrifty']} decisions"
+        f"keep what you have: none of {len(candidates)} candidates earns more than the present "
+        f"settings with 95 % confidence, over {ROWS['still']} decisions"
     )

@@ -1,11 +1,29 @@
 """Which policy an evaluation calls optimal, and when nothing can be trusted."""
 
+from pathlib import Path
+
 import numpy as np
+import polars as pl
 import pytest
 
+from evaluation_helpers import START, STEP, write_log
+from store_helpers import SECOND
 from windvane.evaluation.estimates.policy_record import PolicyRecord
 from windvane.evaluation.estimates.result import PolicyResult
-from windvane.service.evaluations.worker import find_doubt, find_optimal, list_problems
+from windvane.evaluation.readers import open_log
+from windvane.service.evaluations.log_import import import_log
+from windvane.service.evaluations.records import EvaluationContract
+from windvane.service.evaluations.worker import (
+    Origins,
+    count_origins,
+    find_doubt,
+    find_optimal,
+    list_problems,
+)
+from windvane.service.loops.settings import LoopSettings
+from windvane.service.store.files.parquet_export import export_log
+from windvane.service.store.log import Store
+from windvane.service.store.writer.loop_operations import PutSettings
 
 ROWS = 4000
 
@@ -41,3 +59,32 @@ def test_a_policy_is_optimal_only_if_the_log_can_be_trusted(
     assert find_optimal([result]) == optimal
     assert bool(list_problems(result)) == is_doubtful
     assert ("the logged probabilities are wrong" in find_doubt([result])) == is_doubtful
+
+
+def test_decisions_of_other_settings_and_of_other_systems_are_counted_apart(tmp_path: Path) -> None:
+    with Store(tmp_path / "source") as store:
+        write_log(store, "home", 40)
+        export_log(store, "home", tmp_path / "log.parquet")
+    rows = pl.read_parquet(tmp_path / "log.parquet")
+    renamed = pl.concat_str(pl.lit("other-"), "event_id").alias("event_id")
+    rows.with_columns(renamed).write_parquet(tmp_path / "log.parquet")
+    with Store(tmp_path / "data") as store:
+        loop, _ = write_log(store, "home", 100, start=START + 100 * STEP)
+        counts = import_log(store, open_log([tmp_path / "log.parquet"]), "home")
+        assert counts.imported == 40, counts
+        first = LoopSettings(exploration_percentage=0.3)
+        waits = first.merge({"rewardWaitTime": "PT1M"})  # changes no policy
+        policy = waits.merge({"halfLife": "2 days"})
+        for row, settings in ((160, waits), (130, policy)):
+            at = (START + row * STEP) * SECOND
+            store.submit(PutSettings(loop, settings.to_json(), at, "test")).result(20)
+        contract = EvaluationContract(name="x", since=START * SECOND, until=2 * START * SECOND)
+        assert count_origins(store, "home", contract) == (40, 30)
+        late = EvaluationContract(
+            name="x", since=(START + 130 * STEP) * SECOND, until=2 * START * SECOND
+        )
+        assert count_origins(store, "home", late) == (0, 0)
+    assert Origins(40, 30).describe() == [
+        "30 decisions were made with other settings of the loop: what was logged is not what this "
+        "loop does now"
+    ]

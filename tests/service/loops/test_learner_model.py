@@ -1,18 +1,15 @@
 """A loop is a learner with a durable log."""
 
-import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from monitoring_helpers import create_loop
 from policy_access import read_bits
 from service_helpers import make_service
 from windvane.beliefs.bank.bank import MAX_PLACES
 from windvane.beliefs.bank.layout import LOSS
-from windvane.service.errors import RankRequestError
 from windvane.service.loops.learner_model import SUMMARY_SIZE
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.rank_requests import OfferedActions
@@ -25,7 +22,6 @@ from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.loop_operations import (
     PutHalfLifeChange,
-    PutLoop,
     PutSettings,
     PutSnapshot,
 )
@@ -34,17 +30,6 @@ from windvane.service.store.writer.reward_operations import PutReward
 HOUR_US = 3_600_000_000
 DAY = 86_400.0
 ARMS = ("ice", "tea", "soup")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path) as store:
-        yield store
-
-
-def create_loop(store: Store, settings: LoopSettings) -> Loop:
-    row = store.submit(PutLoop("home", settings.to_json(), 0, "test")).result(20)
-    return Loop(row, store)
 
 
 def make_request(number: int, **options: object) -> RankRequest:
@@ -110,7 +95,7 @@ def check_restores(store: Store, loop: Loop) -> None:
     """Check that the last snapshot and the later lessons, and all lessons, give the same bits."""
     row = store.list_loops()[0]
     restored, folded = Loop(row, store), Loop(row, WithoutSnapshots(store))  # type: ignore[arg-type]
-    assert folded.lessons_since_snapshot > restored.lessons_since_snapshot
+    assert folded.state.lessons_since_snapshot > restored.state.lessons_since_snapshot
     assert restored.damage is None
     assert read_bits(restored) == read_bits(folded) == read_bits(loop)
     assert restored.model.learner.round == folded.model.learner.round == loop.model.learner.round
@@ -173,6 +158,16 @@ def test_a_reset_is_restored_to_the_bit(store: Store) -> None:
     check_restores(store, loop)
 
 
+def test_a_part_of_a_reward_after_a_reset_is_restored_to_the_bit(store: Store) -> None:
+    loop = create_loop(store, LoopSettings(reward_aggregation="sum", reward_wait_time="7 days"))
+    play(store, loop, range(5))
+    change_settings(store, loop, {}, by=FORGET)
+    reward(store, loop, 3, 0.5)  # adds to a lesson that was forgotten
+    assert loop.model.observation_count == 0
+    save_snapshot(store, loop)
+    check_snapshots(store, loop)
+
+
 def estimate(loop: Loop) -> list[float]:
     request = make_request(1)
     return loop.model.estimate_actions(request.context_features, request.actions)
@@ -228,42 +223,6 @@ def test_the_log_keeps_the_features_of_the_chosen_action(store: Store) -> None:
     assert decision.features == chosen
 
 
-def test_excluded_actions_are_never_chosen(store: Store) -> None:
-    loop = create_loop(store, LoopSettings(exploration_percentage=1.0))
-    for number in range(20):
-        decision = decide(store, loop, number, excluded_actions=["tea"])
-        probabilities = np.frombuffer(decision.probabilities)
-        assert decision.chosen != 1
-        assert probabilities.tolist() == [0.5, 0.0, 0.5]
-
-
-def test_an_apprentice_takes_the_first_action_and_learns_of_it(store: Store) -> None:
-    loop = create_loop(store, LoopSettings(learning_mode="Apprentice", exploration_percentage=1.0))
-    for number in range(20):
-        decision = decide(store, loop, number)
-        assert decision.chosen == 0
-        reward(store, loop, number, 1.0)
-    assert 0.0 < loop.agreement < 1.0
-    first, *others = estimate(loop)
-    assert first > max(others)
-
-
-def test_a_loop_that_only_logs_learns_nothing(store: Store) -> None:
-    loop = create_loop(store, LoopSettings(learning_mode="LoggingOnly"))
-    assert decide(store, loop, 1).features is None
-    reward(store, loop, 1, 1.0)
-    assert loop.model.observation_count == 0
-
-
-def test_a_row_with_too_many_crossings_is_refused(store: Store) -> None:
-    loop = create_loop(store, LoopSettings())
-    many = {f"f{k}": 1.0 for k in range(300)}
-    request = RankRequest(context_features=[many], actions=[Action("a", [many])])
-    with pytest.raises(RankRequestError, match="at most 65536 crossings, got"):
-        loop.decide(request, OfferedActions(request.actions))
-    assert loop.model.learner.round == 0
-
-
 def test_lessons_are_long_by_their_entries(store: Store) -> None:
     model = create_loop(store, LoopSettings()).model
     feature = bytes(9)  # its kind and its hash
@@ -279,7 +238,7 @@ def test_an_estimate_is_the_sum_of_its_explanation(store: Store) -> None:
     context, actions = request.context_features, request.actions
     estimates = loop.model.estimate_actions(context, actions)
     features = loop.model.encode_action(context, OfferedActions(actions).packed_actions, 2)
-    assert loop.model.predict(features, loop.newest) == pytest.approx(estimates[2], abs=1e-12)
+    assert loop.model.predict(features, loop.state.newest) == pytest.approx(estimates[2], abs=1e-12)
     for index in range(len(ARMS)):
         parts = loop.model.explain(context, actions, index)
         assert sum(part.amount for part in parts) == pytest.approx(estimates[index], abs=1e-12)
@@ -299,28 +258,25 @@ def test_summaries_have_about_the_distance_of_the_weights(store: Store) -> None:
     assert np.linalg.norm(summary) == pytest.approx(loop.model.compute_norm(), rel=0.3)
 
 
-def test_a_change_of_the_leading_half_life_is_in_the_log_once(store: Store) -> None:
-    async def run() -> None:
-        loop = create_loop(store, LoopSettings(seed=1))
-        play(store, loop, range(400), period=48)
-        changes = list(loop.unwritten_changes)
-        assert changes
-        service, writer = make_service(store)
-        await service.write_half_life_changes(loop)
-        assert store.list_half_life_changes(loop.id) == changes
-        again = service.loops["home"]  # it has learned the whole log
-        assert again.unwritten_changes == changes
-        await service.save_snapshot(again)
-        assert writer.counts["PutHalfLifeChange"] == 2 * len(changes)
-        assert store.list_half_life_changes(loop.id) == changes
-        assert Loop(store.list_loops()[0], store).unwritten_changes == []
-        state = loop.model.describe_learning()
-        assert state.half_lives[state.leader] == changes[-1].seconds == loop.model.half_life
-        assert state.losses[state.leader] <= min(state.losses) + 1.0
-        assert 0 < state.lead_lesson <= 400
-        assert (state.lead_at, state.in_rounds) == (changes[-1].at // HOUR_US * 3600.0, False)
-
-    asyncio.run(run())
+async def test_a_change_of_the_leading_half_life_is_in_the_log_once(store: Store) -> None:
+    loop = create_loop(store, LoopSettings(seed=1))
+    play(store, loop, range(400), period=48)
+    changes = list(loop.state.unwritten_changes)
+    assert changes
+    service, writer = make_service(store)
+    await service.write_half_life_changes(loop)
+    assert store.list_half_life_changes(loop.id) == changes
+    again = service.loops["home"]  # it has learned the whole log
+    assert again.state.unwritten_changes == changes
+    await service.save_snapshot(again)
+    assert writer.counts["PutHalfLifeChange"] == 2 * len(changes)
+    assert store.list_half_life_changes(loop.id) == changes
+    assert Loop(store.list_loops()[0], store).state.unwritten_changes == []
+    state = loop.model.describe_learning()
+    assert state.half_lives[state.leader] == changes[-1].seconds == loop.model.half_life
+    assert state.losses[state.leader] <= min(state.losses) + 1.0
+    assert 0 < state.lead_lesson <= 400
+    assert (state.lead_at, state.in_rounds) == (changes[-1].at // HOUR_US * 3600.0, False)
 
 
 def test_never_is_a_half_life_without_seconds(store: Store) -> None:
@@ -338,9 +294,9 @@ class Size(NamedTuple):
 def test_a_large_belief_is_stored_less_often(store: Store, size: Size) -> None:
     loop = create_loop(store, LoopSettings())
     loop.model.learner.bank.weight_count = size.weights
-    loop.lessons_since_snapshot = size.lessons - 1
+    loop.state.lessons_since_snapshot = size.lessons - 1
     assert not loop.needs_snapshot
-    loop.lessons_since_snapshot = size.lessons
+    loop.state.lessons_since_snapshot = size.lessons
     assert loop.needs_snapshot
 
 

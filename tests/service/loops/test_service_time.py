@@ -9,7 +9,8 @@ from sqlalchemy import select
 
 from clock_helpers import DAY, HOUR, MINUTE, SECOND, TODAY, YEAR, FakeMachine
 from policy_access import read_bits
-from store_helpers import InProcessWriter, make_decision, put_decision
+from service_helpers import CountingWriter, make_service
+from store_helpers import make_decision, put_decision
 from windvane.errors import StoreError
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.maintenance import (
@@ -19,13 +20,12 @@ from windvane.service.loops.maintenance import (
     store_clock,
 )
 from windvane.service.loops.rank_requests import OfferedActions
-from windvane.service.loops.service import Service
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import Action, RankOptions
 from windvane.service.store.log import Store
 from windvane.service.store.schema import decisions, waiting
 from windvane.service.store.writer.decision_operations import Activate, PutDecision
-from windvane.service.store.writer.loop_operations import PutLoop
+from windvane.service.store.writer.loop_operations import PutLoop, PutSettings
 from windvane.service.store.writer.reward_operations import RewardTerms
 from windvane.service.store.writer.server_operations import PutClock, StepClock
 
@@ -46,10 +46,10 @@ class Rig:
             self.store.submit(put).result(20)
         self.start()
 
-    def start(self) -> None:
+    def start(self, believes_wall: bool = False) -> None:
         """Start the service, again with what the log holds."""
-        clock = self.machine.make_clock(self.store.find_newest_time())
-        self.service = Service(self.store, InProcessWriter(self.store), clock)
+        clock = self.machine.make_clock(self.store.find_newest_time(), believes_wall)
+        self.service, _ = make_service(self.store, clock)
         self.loop = self.service.loops["home"]
 
     def rank(self, event: str) -> None:
@@ -113,13 +113,61 @@ def test_a_log_dated_ahead_loses_nothing_that_is_new_by_the_wall_clock(rig: Rig)
     assert sorted(rig.times) == [TODAY, TODAY + YEAR]
 
 
-def test_what_is_old_by_both_clocks_is_deleted(rig: Rig) -> None:
+@pytest.mark.parametrize(("days", "kept"), [(-1, [0, 2]), (0, [0, 2]), (2, [2]), (90, [0, 2])])
+def test_the_log_is_kept_for_as_many_days_by_both_clocks_as_it_is_told(
+    rig: Rig, days: int, kept: list[int]
+) -> None:
+    settings = SETTINGS.merge({"logRetentionDays": days}).to_json()
+    rig.store.submit(PutSettings(1, settings, TODAY, "test")).result(20)
+    rig.start()
+    for event in ("old", "new"):
+        rig.rank(event)
+        rig.reward(event)
+        rig.machine.wall += 2 * DAY
+        rig.machine.monotonic += 2 * DAY
+    rig.machine.wall -= DAY
+    rig.machine.monotonic -= DAY
+    rig.work()
+    assert [(at - TODAY) // DAY for at in rig.times] == kept
+
+
+def test_a_wrong_clock_that_is_believed_deletes_no_log_within_a_day(rig: Rig) -> None:
+    for event in ("one", "two", "three"):
+        rig.rank(event)
+        rig.reward(event)
+    rig.machine.wall += YEAR
+    rig.start(believes_wall=True)
+    rig.rank("later")
+    rig.work()
+    assert len(rig.times) == 4
+    [warning] = rig.service.warnings
+    assert "loop home: 3 of 4 decisions are older than logRetentionDays" in warning
+    rig.machine.wall += DAY - SECOND  # of a clock that somebody may set, and of one that not
+    rig.machine.monotonic += DAY - SECOND
+    rig.work()
+    assert len(rig.times) == 4
+    rig.machine.wall += YEAR
+    rig.work()
+    assert len(rig.times) == 4
+    rig.machine.monotonic += SECOND
+    rig.work()
+    assert len(rig.times) == 1
+    assert rig.service.warnings == []
+
+
+def test_a_postponed_deletion_is_dropped_if_the_retention_becomes_longer(rig: Rig) -> None:
     rig.rank("old")
     rig.reward("old")
-    rig.machine.wall += 91 * DAY
-    rig.machine.monotonic += 91 * DAY
+    rig.machine.wall += 100 * DAY
+    rig.machine.monotonic += 100 * DAY
     rig.work()
-    assert rig.times == []
+    assert len(rig.service.warnings) == 1
+    change = {"logRetentionDays": 200}
+    asyncio.run(rig.service.change_settings("home", change, "test"))
+    rig.machine.wall += 2 * DAY
+    rig.machine.monotonic += 2 * DAY
+    rig.work()
+    assert (len(rig.times), rig.service.warnings) == (1, [])
 
 
 def test_decisions_dated_ahead_do_not_block_default_rewards(rig: Rig) -> None:
@@ -204,7 +252,7 @@ def test_a_step_that_the_log_does_not_have_yet_closes_nothing(
     rig.machine.wall += TICK
     rig.machine.monotonic += TICK
     with monkeypatch.context() as patch:
-        patch.setattr(InProcessWriter, "submit", fail)
+        patch.setattr(CountingWriter, "submit", fail)
         with pytest.raises(StoreError):
             asyncio.run(compare_clocks(rig.service))
     asyncio.run(expire_decisions(rig.service, rig.loop))

@@ -91,11 +91,6 @@ def test_what_the_belief_depends_on_cannot_change(changes: dict[str, object]) ->
     assert same.merge(changes) == same
 
 
-def test_a_crossing_that_is_no_pair_is_refused() -> None:
-    with pytest.raises(SettingError, match="a pair must be"):
-        LoopSettings.from_names({"crossings": "user"})
-
-
 def test_a_new_loop_finds_its_half_life() -> None:
     assert LoopSettings.from_names({}) == LoopSettings()
     assert (LoopSettings().half_life, LoopSettings().exploration_percentage) == ("auto", 0.02)

@@ -2,8 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,52 +20,40 @@ from windvane.service.store.log import Store
 DEADLINE_SECONDS = 30.0  # a guard against hanging
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path) as store:
-        yield store
+async def test_short_work_is_done_at_once_and_waits_behind_long_work() -> None:
+    queue, done = WorkQueue(), list[str]()
+    event_thread, released = threading.get_ident(), threading.Event()
+    queue.run(lambda: done.append("first"), is_long=False)
+    assert done == ["first"]
+
+    def work_long() -> None:
+        assert threading.get_ident() != event_thread
+        released.wait(DEADLINE_SECONDS)
+        done.append("long")
+
+    queue.run(work_long, is_long=True)
+    queue.run(lambda: done.append("short"), is_long=False)
+    waiting = asyncio.create_task(queue.call(lambda: len(done), is_long=False))
+    await asyncio.sleep(0)
+    assert done == ["first"]
+    released.set()
+    assert await waiting == 3
+    assert done == ["first", "long", "short"]
+    await queue.wait()
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not queue.can_run_now(is_long=False):
+            await asyncio.sleep(0)
 
 
-def test_short_work_is_done_at_once_and_waits_behind_long_work() -> None:
-    async def run() -> None:
-        queue, done = WorkQueue(), list[str]()
-        event_thread, released = threading.get_ident(), threading.Event()
-        queue.run(lambda: done.append("first"), is_long=False)
-        assert done == ["first"]
-
-        def work_long() -> None:
-            assert threading.get_ident() != event_thread
-            released.wait(DEADLINE_SECONDS)
-            done.append("long")
-
-        queue.run(work_long, is_long=True)
-        queue.run(lambda: done.append("short"), is_long=False)
-        waiting = asyncio.create_task(queue.call(lambda: len(done), is_long=False))
-        await asyncio.sleep(0)
-        assert done == ["first"]
-        released.set()
-        assert await waiting == 3
-        assert done == ["first", "long", "short"]
-        await queue.wait()
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while not queue.can_run_now(is_long=False):
-                await asyncio.sleep(0)
-
-    asyncio.run(run())
+async def test_an_error_reaches_whoever_waits_and_later_work_goes_on() -> None:
+    queue = WorkQueue()
+    queue.run(lambda: 1 / 0, is_long=True)  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError):
+        await queue.call(lambda: 1 / 0, is_long=True)
+    assert await queue.call(lambda: "alive", is_long=True) == "alive"
 
 
-def test_an_error_reaches_whoever_waits_and_later_work_goes_on() -> None:
-    async def run() -> None:
-        queue = WorkQueue()
-        queue.run(lambda: 1 / 0, is_long=True)  # type: ignore[arg-type]
-        with pytest.raises(ZeroDivisionError):
-            await queue.call(lambda: 1 / 0, is_long=True)
-        assert await queue.call(lambda: "alive", is_long=True) == "alive"
-
-    asyncio.run(run())
-
-
-def test_a_long_rank_lets_another_loop_answer_before_it_ends(
+async def test_a_long_rank_lets_another_loop_answer_before_it_ends(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released = threading.Event()
@@ -81,21 +67,18 @@ def test_a_long_rank_lets_another_loop_answer_before_it_ends(
     monkeypatch.setattr(Loop, "decide", decide_late)
     monkeypatch.setattr(Loop, "is_long_rank", lambda loop, *_: loop.name == "slow")
 
-    async def run() -> None:
-        service, _ = make_service(store)
-        await service.create_loop("slow", LoopSettings(), "test")
-        await service.create_loop("quick", LoopSettings(), "test")
-        slow = asyncio.create_task(service.rank("slow", RankOptions(), OFFER, "{}"))
-        await asyncio.sleep(0)
-        assert b"eventId" in await service.rank("quick", RankOptions(), OFFER, "{}")
-        assert not slow.done()
-        released.set()
-        assert b"eventId" in await slow
-
-    asyncio.run(run())
+    service, _ = make_service(store)
+    await service.create_loop("slow", LoopSettings(), "test")
+    await service.create_loop("quick", LoopSettings(), "test")
+    slow = asyncio.create_task(service.rank("slow", RankOptions(), OFFER, "{}"))
+    await asyncio.sleep(0)
+    assert b"eventId" in await service.rank("quick", RankOptions(), OFFER, "{}")
+    assert not slow.done()
+    released.set()
+    assert b"eventId" in await slow
 
 
-def test_long_lessons_are_learned_in_a_thread_with_the_bits_of_the_log(
+async def test_long_lessons_are_learned_in_a_thread_with_the_bits_of_the_log(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = set()
@@ -107,75 +90,68 @@ def test_long_lessons_are_learned_in_a_thread_with_the_bits_of_the_log(
 
     monkeypatch.setattr(LearnerModel, "is_long_lesson", lambda *_: True)
 
-    async def run() -> None:
-        service, _ = make_service(store)
-        loop = await service.create_loop("large", LoopSettings(), "test")
-        monkeypatch.setattr(Loop, "learn", note_thread)
-        for number in range(20):
-            await service.rank("large", RankOptions(event_id=f"e{number}"), OFFER, "{}")
-            await service.reward("large", f"e{number}", number % 3 / 2)
-        await service.change_settings("large", {"halfLife": "1 day"}, "test")
-        assert loop.settings.half_life == "1 day"
-        await service.rank("large", RankOptions(event_id="last"), OFFER, "{}")
-        await service.reward("large", "last", 1.0)
-        await loop.work.wait()
-        assert threading.get_ident() not in threads
-        row = store.find_loop("large")
-        assert row is not None
-        assert read_bits(Loop(row, store)) == read_bits(loop)
-
-    asyncio.run(run())
+    service, _ = make_service(store)
+    loop = await service.create_loop("large", LoopSettings(), "test")
+    monkeypatch.setattr(Loop, "learn", note_thread)
+    for number in range(20):
+        await service.rank("large", RankOptions(event_id=f"e{number}"), OFFER, "{}")
+        await service.reward("large", f"e{number}", number % 3 / 2)
+    await service.change_settings("large", {"halfLife": "1 day"}, "test")
+    assert loop.settings.half_life == "1 day"
+    await service.rank("large", RankOptions(event_id="last"), OFFER, "{}")
+    await service.reward("large", "last", 1.0)
+    await loop.work.wait()
+    assert threading.get_ident() not in threads
+    row = store.find_loop("large")
+    assert row is not None
+    assert read_bits(Loop(row, store)) == read_bits(loop)
 
 
-def test_too_much_waiting_work_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_much_waiting_work_is_refused(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(work_queue, "MAX_WAITING_WORK", 2)
 
-    async def run() -> None:
-        service, writer = make_service(store)
-        loop = await service.create_loop("busy", LoopSettings(), "test")
-        released = threading.Event()
-        running = threading.Event()
+    service, writer = make_service(store)
+    loop = await service.create_loop("busy", LoopSettings(), "test")
+    released = threading.Event()
+    running = threading.Event()
 
-        def block() -> None:
-            running.set()
-            released.wait(DEADLINE_SECONDS)
+    def block() -> None:
+        running.set()
+        released.wait(DEADLINE_SECONDS)
 
-        loop.work.run(block, is_long=True)
-        assert running.wait(DEADLINE_SECONDS)
-        for _ in range(2):
-            loop.work.run(lambda: None, is_long=True)
-        writer.counts.clear()
-        for request in (
-            service.rank("busy", RankOptions(), OFFER, "{}"),
-            service.reward("busy", "e", 1.0),
-        ):
-            with pytest.raises(TooManyRequestsError) as error:
-                await request
-            assert error.value.retry_after_seconds > 0
-        assert writer.counts == {}
-        released.set()
-        await loop.work.wait()
-
-    asyncio.run(run())
+    loop.work.run(block, is_long=True)
+    assert running.wait(DEADLINE_SECONDS)
+    for _ in range(2):
+        loop.work.run(lambda: None, is_long=True)
+    writer.counts.clear()
+    for request in (
+        service.rank("busy", RankOptions(), OFFER, "{}"),
+        service.reward("busy", "e", 1.0),
+    ):
+        with pytest.raises(TooManyRequestsError) as error:
+            await request
+        assert error.value.retry_after_seconds > 0
+    assert writer.counts == {}
+    released.set()
+    await loop.work.wait()
 
 
-def test_a_long_change_of_settings_does_not_stop_that_of_another_loop(store: Store) -> None:
-    async def run() -> None:
-        service, _ = make_service(store)
-        slow = await service.create_loop("slow", LoopSettings(), "test")
-        await service.create_loop("quick", LoopSettings(), "test")
-        released = threading.Event()
+async def test_a_long_change_of_settings_does_not_stop_that_of_another_loop(store: Store) -> None:
+    service, _ = make_service(store)
+    slow = await service.create_loop("slow", LoopSettings(), "test")
+    await service.create_loop("quick", LoopSettings(), "test")
+    released = threading.Event()
 
-        def block() -> None:
-            released.wait(DEADLINE_SECONDS)
+    def block() -> None:
+        released.wait(DEADLINE_SECONDS)
 
-        slow.work.run(block, is_long=True)
-        change = asyncio.create_task(service.change_settings("slow", {"halfLife": "1 day"}, "test"))
-        await asyncio.sleep(0)
-        await asyncio.wait_for(service.forget("quick"), DEADLINE_SECONDS / 2)
-        assert not change.done()
-        released.set()
-        await change
-        assert slow.settings.half_life == "1 day"
-
-    asyncio.run(run())
+    slow.work.run(block, is_long=True)
+    change = asyncio.create_task(service.change_settings("slow", {"halfLife": "1 day"}, "test"))
+    await asyncio.sleep(0)
+    await asyncio.wait_for(service.forget("quick"), DEADLINE_SECONDS / 2)
+    assert not change.done()
+    released.set()
+    await change
+    assert slow.settings.half_life == "1 day"

@@ -1,14 +1,23 @@
 """The panels of the dashboard: sentences and alarms of a played loop."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from monitoring_helpers import ChangedLoop, create_loop, follow, put_one_decision
 from store_helpers import SECOND
+from windvane.service.loops.rank_requests import OfferedActions
 from windvane.service.loops.settings import LoopSettings, Mode
-from windvane.service.monitoring.panels import RecentRequests, build_dashboard
+from windvane.service.monitoring.panels import (
+    RecentRequests,
+    build_dashboard,
+    read_recent_requests,
+    report_event,
+)
+from windvane.service.schemas import Action, RankRequest
 from windvane.service.store.log import Store
+from windvane.service.store.writer.decision_operations import PutDecision
 
 NO_REQUESTS = RecentRequests([], [])
 
@@ -48,3 +57,29 @@ def test_a_loop_that_is_not_online_says_so(tmp_path: Path, mode: Mode, word: str
         put_one_decision(store, loop, "a", "b")
         learning = build_dashboard(follow(loop), NO_REQUESTS).learning
         assert word in learning.answer
+
+
+def test_a_damaged_decision_is_reported_as_far_as_it_can_be_read(tmp_path: Path) -> None:
+    with Store(tmp_path / "data") as store:
+        loop = create_loop(store, LoopSettings())
+        actions = [Action("a", []), Action("b", [])]
+        damages: dict[str, dict[str, Any]] = {
+            "whole": {},
+            "request": {"request": "{"},
+            "row": {"probabilities": b"123"},
+        }
+        for event, damage in damages.items():
+            request = RankRequest(actions=actions, event_id=event)
+            decision = loop.decide(request, OfferedActions(actions))._replace(**damage)
+            store.submit(PutDecision(decision, loop.terms)).result(20)
+        assert [weight.name for weight in read_recent_requests(loop).features] == []
+        assert read_recent_requests(loop).events == ["row", "request", "whole"]
+        whole, damaged = report_event(loop, "whole"), report_event(loop, "request")
+        assert whole is not None
+        assert damaged is not None
+        assert all(option.estimate is not None for option in whole.options)
+        assert [option.estimate for option in damaged.options] == [None, None]
+        row = report_event(loop, "row")
+        assert row is not None
+        assert "damaged in the log" in row.why
+        assert report_event(loop, "who\0le") is None

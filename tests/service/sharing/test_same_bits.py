@@ -48,9 +48,7 @@ def run(program: str, **variables: str) -> str:
     return done.stdout
 
 
-def test_bits_do_not_depend_on_what_a_process_has_compiled_or_loaded_before(
-    tmp_path: Path,
-) -> None:
+def test_bits_do_not_depend_on_what_a_process_has_compiled_or_loaded_before(tmp_path: Path) -> None:
     compiled_here = run(LEARN, NUMBA_CACHE_DIR=str(tmp_path))
     loaded_again = run(LEARN, NUMBA_CACHE_DIR=str(tmp_path))
     after_other_work = run(OTHER_WORK + LEARN)

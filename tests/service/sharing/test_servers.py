@@ -19,14 +19,24 @@ def test_a_leader_leads_until_its_lease_has_ended_by_its_own_clock() -> None:
     now = [100.0]
     sharing = LogSharing(lambda: now[0])
     assert not sharing.is_leader
-    sharing.note_heartbeat(100.0, HeartbeatResult(True, 7, 2))
+    sharing.note_heartbeat(100.0, HeartbeatResult(True, 7, 2, 0))
     now[0] = 100.0 + LEASE_SECONDS - 0.01
     assert sharing.is_leader
     assert (sharing.settled_until, sharing.server_count) == (7, 2)
     now[0] = 100.0 + LEASE_SECONDS + 0.01
     assert not sharing.is_leader  # no heartbeat was acknowledged
-    sharing.note_heartbeat(now[0], HeartbeatResult(False, 8, 2))
+    sharing.note_heartbeat(now[0], HeartbeatResult(False, 8, 2, 0))
     assert not sharing.is_leader
+
+
+def test_a_server_that_is_far_ahead_acts_by_the_slowest_clock() -> None:
+    sharing = LogSharing()
+    assert sharing.bound_time(10**12) == 10**12  # no heartbeat yet
+    slowest, tolerance = 5 * 10**9, 15 * 10**6
+    sharing.note_heartbeat(0.0, HeartbeatResult(True, slowest, 2, 0))
+    assert sharing.bound_time(slowest + tolerance) == slowest + tolerance
+    assert sharing.bound_time(slowest + tolerance + 1) == slowest
+    assert sharing.bound_time(slowest - 1) == slowest - 1
 
 
 def test_lags_are_counted_by_buckets() -> None:

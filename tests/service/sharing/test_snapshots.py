@@ -145,3 +145,28 @@ def test_metrics_leave_a_damaged_decision_out(
         metrics = web.get("/metrics")
         assert metrics.status_code == 200
         assert 'windvane_exploration_share{loop="default"}' in metrics.text
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        ("request = '{'", "Its request is damaged"),
+        ("request = '[]', offer_at = 0", "Its request is damaged"),
+        ("offer = NULL", "This decision is damaged"),
+        ("chosen = 1000000", "This decision is damaged"),
+        ("probabilities = x'00'", "This decision is damaged"),
+        ("actions = '[', offer = NULL", "This decision is damaged"),
+    ],
+)
+def test_the_report_of_a_damaged_decision_says_so(
+    tmp_path: Path, whole_log: PreparedLog, damage: str, sentence: str
+) -> None:
+    whole_log.copy_to(tmp_path)
+    run_sql(tmp_path, f"UPDATE decisions SET {damage} WHERE event_id = 'e3'")
+    with TestClient(create_app(str(tmp_path))) as web:
+        report = web.get("/board/default/events/e3")
+        assert report.status_code == 200
+        assert sentence in report.json()["why"]
+        assert "damaged" not in web.get("/board/default/events/e4").json()["why"]
+        assert web.get("/board/default.json").status_code == 200
+        assert web.get(f"{BASE}/decisions").status_code == 200

@@ -14,7 +14,7 @@ from store_helpers import create_loop, put_decision, put_reward
 from windvane.errors import StoreError
 from windvane.service.api.auth import create_key
 from windvane.service.store.database import LOCK_FILE
-from windvane.service.store.files.data_directory import get_progress_path
+from windvane.service.store.files.data_directory import get_progress_path, narrow_permissions
 from windvane.service.store.files.log_copy import restore_backup, write_backup
 from windvane.service.store.files.parquet_export import export_log
 from windvane.service.store.files.service_lock import hold_service_lock
@@ -187,3 +187,13 @@ def test_a_directory_with_files_of_somebody_else_stays_open(tmp_path: Path) -> N
         create_loop(store)
     assert (read_mode(tmp_path), read_mode(other)) == (0o755, 0o644)
     assert read_mode(tmp_path / "windvane.db") == 0o600
+
+
+def test_what_a_link_leads_to_keeps_its_permissions(tmp_path: Path) -> None:
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    database = fill_log(data)
+    database.rename(elsewhere)
+    elsewhere.chmod(0o644)
+    database.symlink_to(elsewhere)
+    narrow_permissions(data, {database.name})
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o644

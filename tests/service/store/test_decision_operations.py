@@ -1,13 +1,9 @@
 """Decisions and rewards: repeated requests, orphans, wait times, activation, the default reward."""
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event
 
 from store_helpers import (
     SECOND,
@@ -19,10 +15,9 @@ from store_helpers import (
     make_decision,
     put_decision,
     put_reward,
-    put_summed_reward,
 )
 from windvane.service.store.log import Store
-from windvane.service.store.rows import Funnel, get_answer
+from windvane.service.store.rows import Funnel
 from windvane.service.store.writer import reward_operations
 from windvane.service.store.writer.decision_operations import (
     Activate,
@@ -42,180 +37,109 @@ def write(store: Store, operation: Operation[Result]) -> Result:
     return store.submit(operation).result(20)
 
 
-def test_a_decision_is_read_as_it_was_written(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        put = make_decision(loop, "visit/1 é", at=7)
-        assert write(store, PutDecision(put, TERMS)) == (b"", True, ())
-        assert store.find_decision(loop, "visit/1 é") == put._replace(id=1, activated_at=7)
-        assert store.find_decision(loop, "visit/2") is None
-        assert store.find_last_round(loop) == put.round
+def test_a_lesson_has_the_features_and_times_of_its_decision(store: Store, loop: int) -> None:
+    write(store, put_decision(loop, "e", at=5))
+    (lesson,) = write(store, put_reward(loop, "e", 0.25, at=9)).lessons
+    put = make_decision(loop, "e")
+    assert lesson[1:] == (1, "observe", 0.25, 9, put.round, 5, put.features, 0, 1)
+    assert list(store.iterate_lessons(loop)) == [[lesson._replace(previous=0, change=0)]]
 
 
-def test_an_event_is_decided_once_and_replays_its_answer(where: str) -> None:
-    with Store(where) as store:
-        loop, other = create_loop(store), create_loop(store, "other")
-        write(store, put_decision(loop, "e"))
-        answer = get_answer(make_decision(loop, "e"))
-        changed = make_decision(loop, "e")._replace(chosen=0)
-        again = [store.submit(PutDecision(changed, TERMS)) for _ in range(3)]
-        for put in again:
-            assert put.result(20) == (answer, False, ())
-        assert write(store, put_decision(other, "e")).is_new
-        assert store.read_funnel(loop).ranked == 1
+def test_a_lesson_names_the_lesson_and_the_change_of_settings_before_it(store: Store) -> None:
+    loop, other = create_loop(store, "one"), create_loop(store, "other")
+    for event in ("a", "b", "c"):
+        write(store, put_decision(loop, event))
+        write(store, put_decision(other, event))
+    (first,) = write(store, put_reward(loop, "a")).lessons
+    write(store, put_reward(other, "a"))
+    change = store.submit(PutSettings(loop, "{}", 0, "test")).result(20)
+    (second,) = write(store, put_reward(loop, "b")).lessons
+    assert (first.previous, first.change) == (0, change.previous)
+    assert (second.previous, second.change) == (first.id, change.id)
+    assert (change.previous, change.lesson) == (1, first.id)
+    position = store.read_positions(loop)[loop]
+    assert (position.lesson, position.change) == (second.id, change.id)
 
 
-def test_of_two_decisions_in_one_group_the_first_counts(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        both = [make_decision(loop, "e")._replace(chosen=chosen) for chosen in (1, 0)]
-        with hold_writer(store):
-            puts = [store.submit(PutDecision(each, TERMS)) for each in both]
-        assert [put.result(20).is_new for put in puts] == [True, False]
-        assert puts[1].result(20).answer == get_answer(both[0])
-
-
-def test_a_lesson_has_the_features_and_times_of_its_decision(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        write(store, put_decision(loop, "e", at=5))
-        (lesson,) = write(store, put_reward(loop, "e", 0.25, at=9)).lessons
-        put = make_decision(loop, "e")
-        assert lesson[1:] == (1, "observe", 0.25, 9, put.round, 5, put.features, 0, 1)
-        assert list(store.iterate_lessons(loop)) == [[lesson._replace(previous=0, change=0)]]
-
-
-def test_a_lesson_names_the_lesson_and_the_change_of_settings_before_it(where: str) -> None:
-    with Store(where) as store:
-        loop, other = create_loop(store, "one"), create_loop(store, "other")
-        for event in ("a", "b", "c"):
-            write(store, put_decision(loop, event))
-            write(store, put_decision(other, event))
-        (first,) = write(store, put_reward(loop, "a")).lessons
-        write(store, put_reward(other, "a"))
-        change = store.submit(PutSettings(loop, "{}", 0, "test")).result(20)
-        (second,) = write(store, put_reward(loop, "b")).lessons
-        assert (first.previous, first.change) == (0, change.previous)
-        assert (second.previous, second.change) == (first.id, change.id)
-        assert (change.previous, change.lesson) == (1, first.id)
-        position = store.read_positions(loop)[loop]
-        assert (position.lesson, position.change) == (second.id, change.id)
-
-
-def test_a_repeated_reward_request_is_learned_once(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        write(store, put_decision(loop, "e"))
-        write(store, put_decision(loop, "f"))
-        sent = [PutReward(loop, "e", 1.0, SECOND, SUMMING_TERMS, "request 1")] * 3
-        assert [write(store, put).status for put in sent] == ["learned", "duplicate", "duplicate"]
-        group = [
-            store.submit(PutReward(loop, "f", 1.0, SECOND, SUMMING_TERMS, "request 1"))
-            for _ in "ab"
-        ]
-        assert [put.result(20).status for put in group] == ["learned", "duplicate"]
-        assert store.read_funnel(loop) == count_rows(store, loop)
-        assert [one.request_id for one in store.list_rewards(loop, "e")] == [
-            "request 1",
-            None,
-            None,
-        ]
-
-
-def test_without_request_ids_every_reward_counts(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        write(store, put_decision(loop, "e"))
-        group = [store.submit(put_summed_reward(loop, "e", value)) for value in (0.5, 0.25, 0.125)]
-        statuses = [put.result(20).status for put in group]
-        assert statuses == ["learned", "summed", "summed"]
-        found = [(lesson.kind, lesson.value) for lesson in next(store.iterate_lessons(loop))]
-        assert found == [("observe", 0.5), ("amend", 0.25), ("amend", 0.125)]
-
-
-def test_only_the_earliest_reward_is_learned_if_rewards_are_not_summed(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        write(store, put_decision(loop, "e"))
-        assert write(store, put_reward(loop, "e", 1.0)).status == "learned"
-        assert write(store, put_reward(loop, "e", 0.5)) == ("extra", ())
+def test_a_repeated_reward_request_is_learned_once(store: Store, loop: int) -> None:
+    write(store, put_decision(loop, "e"))
+    write(store, put_decision(loop, "f"))
+    sent = [PutReward(loop, "e", 1.0, SECOND, SUMMING_TERMS, "request 1")] * 3
+    assert [write(store, put).status for put in sent] == ["learned", "duplicate", "duplicate"]
+    group = [
+        store.submit(PutReward(loop, "f", 1.0, SECOND, SUMMING_TERMS, "request 1")) for _ in "ab"
+    ]
+    assert [put.result(20).status for put in group] == ["learned", "duplicate"]
+    assert store.read_funnel(loop) == count_rows(store, loop)
+    assert [one.request_id for one in store.list_rewards(loop, "e")] == ["request 1", None, None]
 
 
 @pytest.mark.parametrize(("at", "status"), [(WAIT, "learned"), (WAIT + 1, "late")])
-def test_a_reward_after_the_wait_time_is_late(where: str, at: int, status: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        write(store, put_decision(loop, "e"))
-        assert write(store, put_reward(loop, "e", at=at)).status == status
-        assert store.list_rewards(loop, "e")[0].status == status
+def test_a_reward_after_the_wait_time_is_late(
+    store: Store, loop: int, at: int, status: str
+) -> None:
+    write(store, put_decision(loop, "e"))
+    assert write(store, put_reward(loop, "e", at=at)).status == status
+    assert store.list_rewards(loop, "e")[0].status == status
 
 
-def test_rewards_before_their_decision_are_learned_when_it_arrives(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        assert write(store, put_reward(loop, "e", 0.5, at=1)) == ("orphan", ())
-        assert write(store, put_reward(loop, "e", 0.25, at=2)).status == "orphan"
-        assert store.read_funnel(loop).orphan == 2
-        ranked = write(store, put_decision(loop, "e", at=3, terms=SUMMING_TERMS))
-        found = [(lesson.kind, lesson.value, lesson.at) for lesson in ranked.lessons]
-        assert found == [("observe", 0.5, 3), ("amend", 0.25, 3)]
-        assert [one.status for one in store.list_rewards(loop, "e")] == ["learned", "summed"]
-        assert store.read_funnel(loop) == count_rows(store, loop)
-        assert write(store, put_decision(loop, "e", at=4)).lessons == ()
+def test_rewards_before_their_decision_are_learned_when_it_arrives(store: Store, loop: int) -> None:
+    assert write(store, put_reward(loop, "e", 0.5, at=1)) == ("orphan", ())
+    assert write(store, put_reward(loop, "e", 0.25, at=2)).status == "orphan"
+    assert store.read_funnel(loop).orphan == 2
+    ranked = write(store, put_decision(loop, "e", at=3, terms=SUMMING_TERMS))
+    found = [(lesson.kind, lesson.value, lesson.at) for lesson in ranked.lessons]
+    assert found == [("observe", 0.5, 3), ("amend", 0.25, 3)]
+    assert [one.status for one in store.list_rewards(loop, "e")] == ["learned", "summed"]
+    assert store.read_funnel(loop) == count_rows(store, loop)
+    assert write(store, put_decision(loop, "e", at=4)).lessons == ()
 
 
-def test_a_deferred_decision_learns_once_it_is_activated(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        write(store, put_decision(loop, "e", deferred=True))
-        assert write(store, put_reward(loop, "e", 0.5)) == ("held", ())
-        activated = write(store, Activate(loop, "e", 2 * SECOND, TERMS))
-        assert activated.status == "activated"
-        assert [lesson.value for lesson in activated.lessons] == [0.5]
-        assert write(store, Activate(loop, "e", 3 * SECOND, TERMS)) == ("already", ())
-        assert write(store, Activate(loop, "unknown", 0, TERMS)) == ("unknown", ())
-        assert store.read_funnel(loop) == count_rows(store, loop)
-        kept = store.find_decision(loop, "e")
-        assert kept is not None
-        assert kept.activated_at == 2 * SECOND
+def test_a_deferred_decision_learns_once_it_is_activated(store: Store, loop: int) -> None:
+    write(store, put_decision(loop, "e", deferred=True))
+    assert write(store, put_reward(loop, "e", 0.5)) == ("held", ())
+    activated = write(store, Activate(loop, "e", 2 * SECOND, TERMS))
+    assert activated.status == "activated"
+    assert [lesson.value for lesson in activated.lessons] == [0.5]
+    assert write(store, Activate(loop, "e", 3 * SECOND, TERMS)) == ("already", ())
+    assert write(store, Activate(loop, "unknown", 0, TERMS)) == ("unknown", ())
+    assert store.read_funnel(loop) == count_rows(store, loop)
+    kept = store.find_decision(loop, "e")
+    assert kept is not None
+    assert kept.activated_at == 2 * SECOND
 
 
-def test_never_activated_means_never_learned(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        write(store, put_decision(loop, "e", deferred=True))
-        write(store, put_reward(loop, "e"))
-        assert write(store, Expire(loop, 1, 0.0, WAIT + 1)) == (1, ())
-        assert write(store, Activate(loop, "e", SECOND, TERMS)).status == "late"
-        assert write(store, Activate(loop, "e", WAIT + 1, TERMS)).status == "late"
-        assert list(store.iterate_lessons(loop)) == []
-        assert store.read_funnel(loop) == Funnel(ranked=1, unactivated=1, held=1)
+def test_never_activated_means_never_learned(store: Store, loop: int) -> None:
+    write(store, put_decision(loop, "e", deferred=True))
+    write(store, put_reward(loop, "e"))
+    assert write(store, Expire(loop, 1, 0.0, WAIT + 1)) == (1, ())
+    assert write(store, Activate(loop, "e", SECOND, TERMS)).status == "late"
+    assert write(store, Activate(loop, "e", WAIT + 1, TERMS)).status == "late"
+    assert list(store.iterate_lessons(loop)) == []
+    assert store.read_funnel(loop) == Funnel(ranked=1, unactivated=1, held=1)
 
 
-def test_expired_decisions_learn_the_default_in_the_order_of_their_ids(where: str) -> None:
-    with Store(where) as store:
-        loop, other = create_loop(store), create_loop(store, "other")
-        for at in range(6):
-            write(store, put_decision(loop, f"e{at}", at=at))
-        write(store, put_decision(other, "e0", at=0))
-        write(store, put_reward(loop, "e1"))
-        first = write(store, Expire(loop, 4, -1.0, at=9, limit=2)).lessons
-        second = write(store, Expire(loop, 4, -1.0, at=9, limit=2)).lessons
-        assert [lesson.decision for lesson in first + second] == [1, 3, 4]
-        assert {lesson[2:5] for lesson in first + second} == {("default", -1.0, 9)}
-        assert write(store, Expire(loop, 4, -1.0, at=9)) == (0, ())
-        assert write(store, put_reward(loop, "e0")) == ("late", ())
-        assert store.read_funnel(loop) == count_rows(store, loop)
+def test_expired_decisions_learn_the_default_in_the_order_of_their_ids(store: Store) -> None:
+    loop, other = create_loop(store), create_loop(store, "other")
+    for at in range(6):
+        write(store, put_decision(loop, f"e{at}", at=at))
+    write(store, put_decision(other, "e0", at=0))
+    write(store, put_reward(loop, "e1"))
+    first = write(store, Expire(loop, 4, -1.0, at=9, limit=2)).lessons
+    second = write(store, Expire(loop, 4, -1.0, at=9, limit=2)).lessons
+    assert [lesson.decision for lesson in first + second] == [1, 3, 4]
+    assert {lesson[2:5] for lesson in first + second} == {("default", -1.0, 9)}
+    assert write(store, Expire(loop, 4, -1.0, at=9)) == (0, ())
+    assert write(store, put_reward(loop, "e0")) == ("late", ())
+    assert store.read_funnel(loop) == count_rows(store, loop)
 
 
-def test_nothing_is_learned_from_a_decision_without_features(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        degraded = make_decision(loop, "e")._replace(features=None, degraded=True)
-        write(store, PutDecision(degraded, TERMS))
-        assert write(store, put_reward(loop, "e")) == ("unlearned", ())
-        assert write(store, Expire(loop, WAIT, 0.0, WAIT)) == (0, ())
-        assert store.find_decision(loop, "e") == degraded._replace(id=1, activated_at=0)
+def test_nothing_is_learned_from_a_decision_without_features(store: Store, loop: int) -> None:
+    degraded = make_decision(loop, "e")._replace(features=None, degraded=True)
+    write(store, PutDecision(degraded, TERMS))
+    assert write(store, put_reward(loop, "e")) == ("unlearned", ())
+    assert write(store, Expire(loop, WAIT, 0.0, WAIT)) == (0, ())
+    assert store.find_decision(loop, "e") == degraded._replace(id=1, activated_at=0)
 
 
 def make_groups(loop: int) -> list[list[Operation[Any]]]:
@@ -239,20 +163,19 @@ def make_groups(loop: int) -> list[list[Operation[Any]]]:
     return groups
 
 
-def test_a_group_has_the_effect_of_its_operations_one_by_one(where: str) -> None:
-    with Store(where) as store:
-        one, many = create_loop(store, "one by one"), create_loop(store, "in groups")
-        pairs = zip(make_groups(one), make_groups(many), strict=True)
-        for number, (steps, same) in enumerate(pairs):
-            alone = [describe(store.submit(step).result(20)) for step in steps]
-            with hold_writer(store):
-                puts = [store.submit(step) for step in same]
-            assert [describe(put.result(20)) for put in puts] == alone
-            for loop in (one, many):
-                write(store, Expire(loop, (number - 6) * 10 * SECOND, 0.0, number))
-        assert store.read_funnel(one) == store.read_funnel(many)
-        assert min(store.read_funnel(one)._replace(unlearned=1)) > 0  # every status occurred
-        assert store.read_funnel(one)._replace(unactivated=0) == count_rows(store, one)
+def test_a_group_has_the_effect_of_its_operations_one_by_one(store: Store) -> None:
+    one, many = create_loop(store, "one by one"), create_loop(store, "in groups")
+    pairs = zip(make_groups(one), make_groups(many), strict=True)
+    for number, (steps, same) in enumerate(pairs):
+        alone = [describe(store.submit(step).result(20)) for step in steps]
+        with hold_writer(store):
+            puts = [store.submit(step) for step in same]
+        assert [describe(put.result(20)) for put in puts] == alone
+        for loop in (one, many):
+            write(store, Expire(loop, (number - 6) * 10 * SECOND, 0.0, number))
+    assert store.read_funnel(one) == store.read_funnel(many)
+    assert min(store.read_funnel(one)._replace(unlearned=1)) > 0  # every status occurred
+    assert store.read_funnel(one)._replace(unactivated=0) == count_rows(store, one)
 
 
 def describe(result: PutDecisionResult | ActivateResult | PutRewardResult) -> list[object]:
@@ -261,70 +184,27 @@ def describe(result: PutDecisionResult | ActivateResult | PutRewardResult) -> li
     return [status, *(lesson[2:8] for lesson in result.lessons)]
 
 
-@contextmanager
-def collect_queries(store: Store, table: str) -> Iterator[list[tuple[str, Any]]]:
-    """Collect the queries of the writer that read a table, with their parameters."""
-    queries: list[tuple[str, Any]] = []
-
-    def collect(*arguments: Any) -> None:
-        _, _, statement, parameters, *_ = arguments
-        if statement.startswith("SELECT") and f"FROM {table}" in statement:
-            queries.append((statement, parameters))
-
-    event.listen(store._write_engine, "before_cursor_execute", collect)
-    yield queries
-    event.remove(store._write_engine, "before_cursor_execute", collect)
-
-
 def test_an_event_keeps_a_bounded_number_of_rewards(
-    where: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, loop: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reward_operations, "MAX_REWARDS_PER_EVENT", 3)
-    with Store(where) as store:
-        loop = create_loop(store)
-        requests = ["a", "b", "c", "d", "d", "a"]
-        expected = ["orphan", "orphan", "orphan", "refused", "refused", "duplicate"]
-        with hold_writer(store):  # as one batch
-            puts = [store.submit(put_reward(loop, "e", request=request)) for request in requests]
-        assert [put.result(20).status for put in puts] == expected
-        one_by_one = [write(store, put_reward(loop, "f", request=each)) for each in requests]
-        assert [result.status for result in one_by_one] == expected
-        assert len(store.list_rewards(loop, "e")) == len(store.list_rewards(loop, "f")) == 3
-        assert store.read_funnel(loop)[-3:] == (6, 2, 0)
+    requests = ["a", "b", "c", "d", "d", "a"]
+    expected = ["orphan", "orphan", "orphan", "refused", "refused", "duplicate"]
+    with hold_writer(store):  # as one batch
+        puts = [store.submit(put_reward(loop, "e", request=request)) for request in requests]
+    assert [put.result(20).status for put in puts] == expected
+    one_by_one = [write(store, put_reward(loop, "f", request=each)) for each in requests]
+    assert [result.status for result in one_by_one] == expected
+    assert len(store.list_rewards(loop, "e")) == len(store.list_rewards(loop, "f")) == 3
+    assert store.read_funnel(loop)[-3:] == (6, 2, 0)
 
 
 def test_the_first_reward_is_learned_however_many_came_before(
-    where: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, loop: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reward_operations, "MAX_REWARDS_PER_EVENT", 1)
-    with Store(where) as store:
-        loop = create_loop(store)
-        write(store, put_reward(loop, "e", at=WAIT + 1))
-        write(store, put_decision(loop, "e"))  # too early for the reward, which was late
-        with hold_writer(store):
-            puts = [store.submit(put_reward(loop, "e")) for _ in range(2)]
-        assert [put.result(20).status for put in puts] == ["learned", "refused"]
-
-
-def test_a_first_reward_reads_no_other_rewards(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        write(store, put_decision(loop, "e"))
-        with collect_queries(store, "rewards") as queries:
-            assert write(store, put_reward(loop, "e")).status == "learned"
-        assert queries == []
-
-
-def test_a_request_id_is_looked_up_by_itself(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
-        loop = create_loop(store)
-        for request in ("a", "b", "c"):
-            write(store, put_reward(loop, "e", request=request))
-        with collect_queries(store, "rewards") as queries:
-            write(store, put_reward(loop, "e", request="d"))
-        statement, parameters = queries[0]
-        with store._read_engine.connect() as connection:
-            rows = connection.exec_driver_sql(statement, parameters).all()
-            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
-        assert rows == [("e", "d")]  # and no other reward of the event
-        assert "loop=? AND event_id=? AND request_id=?" in plan[0].detail
+    write(store, put_reward(loop, "e", at=WAIT + 1))
+    write(store, put_decision(loop, "e"))  # too early for the reward, which was late
+    with hold_writer(store):
+        puts = [store.submit(put_reward(loop, "e")) for _ in range(2)]
+    assert [put.result(20).status for put in puts] == ["learned", "refused"]

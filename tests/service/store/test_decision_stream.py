@@ -1,7 +1,5 @@
 """Pages of decisions: in the order of ids, of one loop, bounded, with rewards so far."""
 
-import threading
-
 import pytest
 
 from store_helpers import (
@@ -28,79 +26,52 @@ def read_all(store: Store, loop: int, limit: int) -> list[StreamRow]:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 100])
-def test_pages_have_every_decision_of_a_loop_once(where: str, limit: int) -> None:
-    with Store(where) as store:
-        home, other = create_loop(store, "home"), create_loop(store, "other")
-        for number in range(7):
-            store.submit(put_decision(home, f"h{number}", at=number)).result(20)
-            store.submit(put_decision(other, f"o{number}")).result(20)
-        rows = read_all(store, home, limit)
-        assert [row.event_id for row in rows] == [f"h{number}" for number in range(7)]
-        assert [row.at for row in rows] == list(range(7))
-        ids = [row.id for row in rows]
-        assert ids == sorted(set(ids))
+def test_pages_have_every_decision_of_a_loop_once(store: Store, limit: int) -> None:
+    home, other = create_loop(store, "home"), create_loop(store, "other")
+    for number in range(7):
+        store.submit(put_decision(home, f"h{number}", at=number)).result(20)
+        store.submit(put_decision(other, f"o{number}")).result(20)
+    rows = read_all(store, home, limit)
+    assert [row.event_id for row in rows] == [f"h{number}" for number in range(7)]
+    assert [row.at for row in rows] == list(range(7))
+    ids = [row.id for row in rows]
+    assert ids == sorted(set(ids))
 
 
-def test_rewards_are_those_of_the_lessons(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        for event in ("waits", "learned", "summed", "defaulted", "held"):
-            terms = SUMMING_TERMS if event == "summed" else TERMS
-            at = 0 if event == "defaulted" else SECOND
-            put = put_decision(loop, event, at=at, deferred=event == "held", terms=terms)
-            store.submit(put).result(20)
-        unlearned = make_decision(loop, "unlearned")._replace(features=None, degraded=True)
-        store.submit(PutDecision(unlearned, TERMS)).result(20)
-        store.submit(put_reward(loop, "learned", 0.25)).result(20)
-        store.submit(put_reward(loop, "held", 0.75)).result(20)
-        for value in (0.25, 0.5):
-            store.submit(put_summed_reward(loop, "summed", value)).result(20)
-        store.submit(Expire(loop, SECOND, -0.5, 2 * SECOND)).result(20)
-        found = {
-            row.event_id: (row.reward, row.first_kind, bool(row.is_waiting))
-            for row in read_all(store, loop, 2)
-        }
-        assert found == {
-            "waits": (None, None, True),
-            "learned": (0.25, "observe", False),
-            "summed": (0.75, "amend", False),
-            "defaulted": (-0.5, "default", False),
-            "held": (None, None, True),
-            "unlearned": (None, None, False),
-        }
+def test_rewards_are_those_of_the_lessons(store: Store, loop: int) -> None:
+    for event in ("waits", "learned", "summed", "defaulted", "held"):
+        terms = SUMMING_TERMS if event == "summed" else TERMS
+        at = 0 if event == "defaulted" else SECOND
+        put = put_decision(loop, event, at=at, deferred=event == "held", terms=terms)
+        store.submit(put).result(20)
+    unlearned = make_decision(loop, "unlearned")._replace(features=None, degraded=True)
+    store.submit(PutDecision(unlearned, TERMS)).result(20)
+    store.submit(put_reward(loop, "learned", 0.25)).result(20)
+    store.submit(put_reward(loop, "held", 0.75)).result(20)
+    for value in (0.25, 0.5):
+        store.submit(put_summed_reward(loop, "summed", value)).result(20)
+    store.submit(Expire(loop, SECOND, -0.5, 2 * SECOND)).result(20)
+    found = {
+        row.event_id: (row.reward, row.first_kind, bool(row.is_waiting))
+        for row in read_all(store, loop, 2)
+    }
+    assert found == {
+        "waits": (None, None, True),
+        "learned": (0.25, "observe", False),
+        "summed": (0.75, "amend", False),
+        "defaulted": (-0.5, "default", False),
+        "held": (None, None, True),
+        "unlearned": (None, None, False),
+    }
 
 
-def test_a_page_of_large_decisions_is_short(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        for number in range(6):
-            store.submit(put_decision(loop, f"e{number}")).result(20)
-        row_bytes = decision_queries.ROW_BYTES + len('["a", "b"]') + 5 * 16
-        for page_bytes, count in ((1, 1), (3 * row_bytes - 1, 2), (3 * row_bytes, 3)):
-            monkeypatch.setattr(decision_queries, "PAGE_BYTES", page_bytes)
-            assert len(read_stream_page(store, loop, 0, 100)) == count
-            assert len(read_all(store, loop, 100)) == 6
-
-
-def test_a_reader_misses_no_decision_while_others_are_written(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        count = 300
-        assert not read_stream_page(store, loop, 0, 10)  # opens the connection of the reader
-
-        def write(part: int) -> None:
-            for number in range(part, count, 3):
-                store.submit(put_decision(loop, f"e{number}")).result(60)
-
-        writers = [threading.Thread(target=write, args=(part,)) for part in range(3)]
-        for writer in writers:
-            writer.start()
-        rows: list[StreamRow] = []
-        is_done = False
-        while not is_done or len(rows) < count:
-            is_done = not any(writer.is_alive() for writer in writers)
-            page = read_stream_page(store, loop, rows[-1].id if rows else 0, 10)
-            rows += page
-            if is_done and not page:
-                break
-        assert sorted(row.event_id for row in rows) == sorted(f"e{k}" for k in range(count))
+def test_a_page_of_large_decisions_is_short(
+    store: Store, loop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(6):
+        store.submit(put_decision(loop, f"e{number}")).result(20)
+    row_bytes = decision_queries.ROW_BYTES + len('["a", "b"]') + 5 * 16
+    for page_bytes, count in ((1, 1), (3 * row_bytes - 1, 2), (3 * row_bytes, 3)):
+        monkeypatch.setattr(decision_queries, "PAGE_BYTES", page_bytes)
+        assert len(read_stream_page(store, loop, 0, 100)) == count
+        assert len(read_all(store, loop, 100)) == 6

@@ -32,91 +32,73 @@ from windvane.service.store.writer.group_commit import (
 from windvane.service.store.writer.loop_operations import PutKey, PutLoop, PutSettings
 
 
-def test_all_waiting_operations_share_one_commit(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        with hold_writer(store):
-            commits: list[object] = []
-            event.listen(store._write_engine, "commit", commits.append)
-            decisions = [store.submit(put_decision(loop, f"e{i}")) for i in range(50)]
-            rewards = [store.submit(put_reward(loop, f"e{i}")) for i in range(50)]
-            assert len(store._writer._queue) == 100
-        assert all(put.result(20).is_new for put in decisions)
-        assert all(put.result(20).status == "learned" for put in rewards)
-        assert len(commits) == 2  # the blocking operation, and one for all others
+def test_all_waiting_operations_share_one_commit(store: Store, loop: int) -> None:
+    with hold_writer(store):
+        commits: list[object] = []
+        event.listen(store._write_engine, "commit", commits.append)
+        decisions = [store.submit(put_decision(loop, f"e{i}")) for i in range(50)]
+        rewards = [store.submit(put_reward(loop, f"e{i}")) for i in range(50)]
+        assert len(store._writer._queue) == 100
+    assert all(put.result(20).is_new for put in decisions)
+    assert all(put.result(20).status == "learned" for put in rewards)
+    assert len(commits) == 2  # the blocking operation, and one for all others
 
 
-def test_a_group_keeps_the_order_of_each_kind(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        events = [f"e{i}" for i in range(40)]
-        resolved: list[int] = []
-        with hold_writer(store):
-            ranked = [store.submit(put_decision(loop, event)) for event in events]
-            rewarded = [store.submit(put_reward(loop, event)) for event in reversed(events)]
-            for put in rewarded:
-                put.add_done_callback(lambda put: resolved.append(put.result().lessons[0].id))
-        assert all(put.result(20).is_new for put in ranked)
-        learned = [put.result(20).lessons[0] for put in rewarded]
-        assert [lesson.decision for lesson in learned] == list(range(len(events), 0, -1))
-        assert resolved == sorted(resolved) == [lesson.id for lesson in learned]
-        assert [lesson for batch in store.iterate_lessons(loop, batch=7) for lesson in batch] == [
-            lesson._replace(previous=0, change=0) for lesson in learned
-        ]
-        before = [0, *(lesson.id for lesson in learned)]
-        assert [lesson.previous for lesson in learned] == before[:-1]
+def test_a_group_keeps_the_order_of_each_kind(store: Store, loop: int) -> None:
+    events = [f"e{i}" for i in range(40)]
+    resolved: list[int] = []
+    with hold_writer(store):
+        ranked = [store.submit(put_decision(loop, event)) for event in events]
+        rewarded = [store.submit(put_reward(loop, event)) for event in reversed(events)]
+        for put in rewarded:
+            put.add_done_callback(lambda put: resolved.append(put.result().lessons[0].id))
+    assert all(put.result(20).is_new for put in ranked)
+    learned = [put.result(20).lessons[0] for put in rewarded]
+    assert [lesson.decision for lesson in learned] == list(range(len(events), 0, -1))
+    assert resolved == sorted(resolved) == [lesson.id for lesson in learned]
+    assert [lesson for batch in store.iterate_lessons(loop, batch=7) for lesson in batch] == [
+        lesson._replace(previous=0, change=0) for lesson in learned
+    ]
+    before = [0, *(lesson.id for lesson in learned)]
+    assert [lesson.previous for lesson in learned] == before[:-1]
 
 
-def test_a_reward_finds_a_decision_of_the_same_group(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        with hold_writer(store):
-            early = store.submit(put_reward(loop, "e"))
-            store.submit(put_decision(loop, "e"))
-        assert early.result(20).status == "learned"
+def test_a_reward_finds_a_decision_of_the_same_group(store: Store, loop: int) -> None:
+    with hold_writer(store):
+        early = store.submit(put_reward(loop, "e"))
+        store.submit(put_decision(loop, "e"))
+    assert early.result(20).status == "learned"
 
 
-def test_a_settings_change_keeps_its_place_between_rewards(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        store.submit(put_decision(loop, "a"))
-        store.submit(put_decision(loop, "b")).result(20)
-        with hold_writer(store):
-            before = store.submit(put_reward(loop, "a"))
-            change = store.submit(PutSettings(loop, '{"dim": 3}', 1, "test"))
-            after = store.submit(put_reward(loop, "b"))
-        assert before.result(20).lessons[0].id <= change.result(20).lesson
-        assert change.result(20).lesson < after.result(20).lessons[0].id
+def test_a_settings_change_keeps_its_place_between_rewards(store: Store, loop: int) -> None:
+    store.submit(put_decision(loop, "a"))
+    store.submit(put_decision(loop, "b")).result(20)
+    with hold_writer(store):
+        before = store.submit(put_reward(loop, "a"))
+        change = store.submit(PutSettings(loop, '{"dim": 3}', 1, "test"))
+        after = store.submit(put_reward(loop, "b"))
+    assert before.result(20).lessons[0].id <= change.result(20).lesson
+    assert change.result(20).lesson < after.result(20).lessons[0].id
 
 
-def test_an_operation_that_fails_does_not_affect_the_others(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        with hold_writer(store):
-            first = store.submit(put_decision(loop, "a"))
-            broken = store.submit(FailHalfway(loop))
-            taken = store.submit(PutLoop("home", "{}", 0, "test"))
-            last = store.submit(put_reward(loop, "a"))
-            unknown = store.submit(put_decision(loop + 99, "a"))
-        assert first.result(20).is_new
-        assert last.result(20).status == "learned"
-        for failed in (broken, taken, unknown):
-            error = failed.exception(20)
-            assert isinstance(error, StoreError)
-            assert error.kind == "refused"
-        assert str(taken.exception()) == "store: there is a loop 'home' already"
-        assert store.read_funnel(loop) == count_rows(store, loop)
-        assert store.read_funnel(loop).ranked == 1
-
-
-def test_only_the_operation_with_invalid_text_fails(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        with hold_writer(store):
-            bad = store.submit(put_reward(loop, "\ud800"))
-            good = store.submit(put_decision(loop, "good"))
-        assert good.result(20).is_new
-        assert isinstance(bad.exception(20), StoreError)
+def test_an_operation_that_fails_does_not_affect_the_others(store: Store, loop: int) -> None:
+    with hold_writer(store):
+        first = store.submit(put_decision(loop, "a"))
+        broken = store.submit(FailHalfway(loop))
+        taken = store.submit(PutLoop("home", "{}", 0, "test"))
+        last = store.submit(put_reward(loop, "a"))
+        unknown = store.submit(put_decision(loop + 99, "a"))
+        invalid = store.submit(put_reward(loop, "\ud800"))
+    assert first.result(20).is_new
+    assert last.result(20).status == "learned"
+    for failed, kind in ((broken, "refused"), (taken, "refused"), (unknown, "gone")):
+        error = failed.exception(20)
+        assert isinstance(error, StoreError)
+        assert error.kind == kind
+    assert isinstance(invalid.exception(20), StoreError)
+    assert str(taken.exception()) == "store: there is a loop 'home' already"
+    assert store.read_funnel(loop) == count_rows(store, loop)
+    assert store.read_funnel(loop).ranked == 1
 
 
 def test_operations_beyond_the_limit_are_refused_at_once(where: str) -> None:
@@ -158,18 +140,16 @@ def lock_database(where: str) -> AbstractContextManager[object]:
     return closing(connection)
 
 
-def test_a_locked_database_fails_soon_and_recovers(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        with lock_database(where):
-            started = time.monotonic()
-            error = store.submit(put_decision(loop, "a")).exception(20)
-            assert time.monotonic() - started < 19
-            assert isinstance(error, StoreError)
-            assert error.kind == "locked"
-            assert "\n" not in str(error)
-        assert store.submit(put_decision(loop, "a")).result(20).is_new
-        assert store.read_funnel(loop).ranked == 1
+def test_a_locked_database_fails_soon_and_recovers(where: str, store: Store, loop: int) -> None:
+    with lock_database(where):
+        started = time.monotonic()
+        error = store.submit(put_decision(loop, "a")).exception(20)
+        assert time.monotonic() - started < 19
+        assert isinstance(error, StoreError)
+        assert error.kind == "locked"
+        assert "\n" not in str(error)
+    assert store.submit(put_decision(loop, "a")).result(20).is_new
+    assert store.read_funnel(loop).ranked == 1
 
 
 def test_a_full_disk_fails_the_group_and_recovers(tmp_path: Path) -> None:
@@ -191,9 +171,7 @@ def test_a_full_disk_fails_the_group_and_recovers(tmp_path: Path) -> None:
         assert store.read_funnel(loop).ranked == 2
 
 
-def test_a_lost_server_connection_fails_soon_and_is_restored(
-    postgresql: Callable[[], str],
-) -> None:
+def test_a_lost_server_connection_fails_soon_and_is_restored(postgresql: Callable[[], str]) -> None:
     import psycopg
 
     where = postgresql()
@@ -228,22 +206,20 @@ class PassDeadline(Operation[None], frozen=True):
 
 
 def test_an_operation_whose_deadline_passes_in_the_transaction_is_not_committed(
-    where: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, loop: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    with Store(where) as store:
-        loop = create_loop(store)
-        engine = open_for_writing(store.url)
-        group = [
-            QueuedOperation(put_decision(loop, "late"), "late", deadline=1.0),
-            QueuedOperation(PassDeadline(clock), "slow"),
-            QueuedOperation(put_decision(loop, "patient"), "patient", deadline=10.0),
-        ]
-        outcomes = {outcome.ticket: outcome for outcome in commit_group(engine.begin, group)}
-        engine.dispose()
-        assert {ticket for ticket, outcome in outcomes.items() if outcome.error} == {"late"}
-        assert "too long" in str(outcomes["late"].error)
-        assert store.find_decision(loop, "late") is None
-        assert store.find_decision(loop, "patient") is not None
-        assert store.read_funnel(loop).ranked == 1
+    engine = open_for_writing(store.url)
+    group = [
+        QueuedOperation(put_decision(loop, "late"), "late", deadline=1.0),
+        QueuedOperation(PassDeadline(clock), "slow"),
+        QueuedOperation(put_decision(loop, "patient"), "patient", deadline=10.0),
+    ]
+    outcomes = {outcome.ticket: outcome for outcome in commit_group(engine.begin, group)}
+    engine.dispose()
+    assert {ticket for ticket, outcome in outcomes.items() if outcome.error} == {"late"}
+    assert "too long" in str(outcomes["late"].error)
+    assert store.find_decision(loop, "late") is None
+    assert store.find_decision(loop, "patient") is not None
+    assert store.read_funnel(loop).ranked == 1

@@ -23,8 +23,12 @@ from store_helpers import (
 )
 from windvane.errors import StoreError
 from windvane.service.store import decision_queries
+from windvane.service.store.database import resolve_url
 from windvane.service.store.decision_queries import iterate_batches
 from windvane.service.store.files.log_copy import restore_backup, write_backup
+from windvane.service.store.files.parquet_export import export_log
+from windvane.service.store.files.service_lock import hold_service_lock
+from windvane.service.store.files.withdrawal_file import open_withdrawal_file
 from windvane.service.store.log import Store, TimeSpan
 from windvane.service.store.rows import Lesson
 from windvane.service.store.writer.decision_operations import Expire
@@ -98,29 +102,26 @@ def test_a_commit_waits_for_the_disk(where: str) -> None:
         assert connection.exec_driver_sql(ask).scalar() == full
 
 
-def test_settings_are_changed_and_every_change_is_recorded(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        change = store.submit(PutSettings(loop, '{"dim": 3}', 5, "alice")).result(20)
-        first, second = store.list_settings_changes(loop)
-        assert (first.settings, first.by, first.lesson) == ("{}", "test", 0)
-        assert second == change._replace(previous=0)
-        assert change.previous == first.id
-        found = store.find_loop("home")
-        assert found is not None
-        assert store.list_loops() == [found]
-        assert (found.id, found.settings, found.created) == (loop, '{"dim": 3}', 0)
-        assert store.find_loop("nowhere") is None
-        assert store.submit(PutSettings(99, "{}", 5, "bob")).exception(20) is not None
+def test_settings_are_changed_and_every_change_is_recorded(store: Store, loop: int) -> None:
+    change = store.submit(PutSettings(loop, '{"dim": 3}', 5, "alice")).result(20)
+    first, second = store.list_settings_changes(loop)
+    assert (first.settings, first.by, first.lesson) == ("{}", "test", 0)
+    assert second == change._replace(previous=0)
+    assert change.previous == first.id
+    found = store.find_loop("home")
+    assert found is not None
+    assert store.list_loops() == [found]
+    assert (found.id, found.settings, found.created) == (loop, '{"dim": 3}', 0)
+    assert store.find_loop("nowhere") is None
+    assert store.submit(PutSettings(99, "{}", 5, "bob")).exception(20) is not None
 
 
-def test_keys_are_listed_with_their_expiry(where: str) -> None:
-    with Store(where) as store:
-        old = store.submit(PutKey("admin", "hash 1", 1)).result(20)
-        new = store.submit(PutKey("admin", "hash 2", 2)).result(20)
-        assert store.submit(ExpireKey(old.id, 9)).result(20)
-        assert not store.submit(ExpireKey(99, 9)).result(20)
-        assert store.list_keys() == [old._replace(expires=9), new]
+def test_keys_are_listed_with_their_expiry(store: Store) -> None:
+    old = store.submit(PutKey("admin", "hash 1", 1)).result(20)
+    new = store.submit(PutKey("admin", "hash 2", 2)).result(20)
+    assert store.submit(ExpireKey(old.id, 9)).result(20)
+    assert not store.submit(ExpireKey(99, 9)).result(20)
+    assert store.list_keys() == [old._replace(expires=9), new]
 
 
 def fold(belief: float, learned: Iterable[list[Lesson]]) -> float:
@@ -156,47 +157,43 @@ def test_a_snapshot_and_the_later_lessons_fold_to_the_same_bits(where: str) -> N
         assert continued == fold(0.0, store.iterate_lessons(loop)) != half
 
 
-def test_only_the_last_snapshots_are_kept(where: str) -> None:
-    with Store(where) as store:
-        loop, other = create_loop(store), create_loop(store, "other")
-        assert find_snapshot(store, loop) is None
-        store.submit(PutSnapshot(other, 0, b"other", 0))
-        for i in range(6):
-            store.submit(PutSnapshot(loop, 10 - i, b"%d" % i, i)).result(20)
-        assert find_snapshot(store, loop) == (5, b"5", 5)  # the last that was taken
-        assert find_snapshot(store, other) == (0, b"other", 0)
-        with store._read_engine.connect() as connection:
-            assert connection.execute(text("SELECT count(*) FROM snapshots")).scalar() == 4
+def test_only_the_last_snapshots_are_kept(store: Store) -> None:
+    loop, other = create_loop(store), create_loop(store, "other")
+    assert find_snapshot(store, loop) is None
+    store.submit(PutSnapshot(other, 0, b"other", 0))
+    for i in range(6):
+        store.submit(PutSnapshot(loop, 10 - i, b"%d" % i, i)).result(20)
+    assert find_snapshot(store, loop) == (5, b"5", 5)  # the last that was taken
+    assert find_snapshot(store, other) == (0, b"other", 0)
+    with store._read_engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM snapshots")).scalar() == 4
 
 
-def test_deleting_logs_does_not_change_the_belief(where: str) -> None:
-    with Store(where) as store:
-        loop, other = create_loop(store), create_loop(store, "other")
-        write_events(store, loop, range(40))
-        write_events(store, other, range(3))
-        store.submit(put_reward(loop, "nobody", at=3)).result(20)
-        assert store.submit(DeleteLogs(loop, 20)).result(20) == 0  # there is no snapshot yet
-        learned = [lesson for batch in store.iterate_lessons(loop) for lesson in batch]
-        held = fold(0.0, [learned[:-4]])
-        store.submit(PutSnapshot(loop, 0, b"too old", 1))
-        for _ in range(2):
-            store.submit(PutSnapshot(loop, learned[-5].id, repr(held).encode(), 1)).result(20)
-        before = store.read_funnel(loop)
-        while store.submit(DeleteLogs(loop, 20, limit=6)).result(20):
-            pass
-        assert store.read_funnel(loop) == before
-        assert store.find_decision(loop, "e19") is None
-        assert store.find_decision(loop, "e20") is not None
-        assert store.list_rewards(loop, "e1") == store.list_rewards(loop, "nobody") == []
-        assert store.find_decision(other, "e0") is not None
-        while store.submit(DeleteLogs(loop, AFTER_ALL, limit=6, include_waiting=True)).result(20):
-            pass
-        assert store.find_time_span(loop) is not None  # the lessons after the snapshot stay
-        kept = find_snapshot(store, loop)
-        assert kept is not None
-        assert fold(float(kept.blob), store.iterate_lessons(loop, kept.lesson)) == fold(
-            0.0, [learned]
-        )
+def test_deleting_logs_does_not_change_the_belief(store: Store) -> None:
+    loop, other = create_loop(store), create_loop(store, "other")
+    write_events(store, loop, range(40))
+    write_events(store, other, range(3))
+    store.submit(put_reward(loop, "nobody", at=3)).result(20)
+    assert store.submit(DeleteLogs(loop, 20)).result(20) == 0  # there is no snapshot yet
+    learned = [lesson for batch in store.iterate_lessons(loop) for lesson in batch]
+    held = fold(0.0, [learned[:-4]])
+    store.submit(PutSnapshot(loop, 0, b"too old", 1))
+    for _ in range(2):
+        store.submit(PutSnapshot(loop, learned[-5].id, repr(held).encode(), 1)).result(20)
+    before = store.read_funnel(loop)
+    while store.submit(DeleteLogs(loop, 20, limit=6)).result(20):
+        pass
+    assert store.read_funnel(loop) == before
+    assert store.find_decision(loop, "e19") is None
+    assert store.find_decision(loop, "e20") is not None
+    assert store.list_rewards(loop, "e1") == store.list_rewards(loop, "nobody") == []
+    assert store.find_decision(other, "e0") is not None
+    while store.submit(DeleteLogs(loop, AFTER_ALL, limit=6, include_waiting=True)).result(20):
+        pass
+    assert store.find_time_span(loop) is not None  # the lessons after the snapshot stay
+    kept = find_snapshot(store, loop)
+    assert kept is not None
+    assert fold(float(kept.blob), store.iterate_lessons(loop, kept.lesson)) == fold(0.0, [learned])
 
 
 def test_ids_increase_even_after_all_rows_were_deleted(where: str) -> None:
@@ -215,40 +212,36 @@ def test_ids_increase_even_after_all_rows_were_deleted(where: str) -> None:
         assert len(again) == len(learned)
 
 
-def test_deleting_old_decisions_keeps_those_that_wait(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        store.submit(put_decision(loop, "waits", at=1)).result(20)
-        assert store.submit(DeleteLogs(loop, 10)).result(20) == 0
-        assert store.submit(put_reward(loop, "waits")).result(20).status == "learned"
+def test_deleting_old_decisions_keeps_those_that_wait(store: Store, loop: int) -> None:
+    store.submit(put_decision(loop, "waits", at=1)).result(20)
+    assert store.submit(DeleteLogs(loop, 10)).result(20) == 0
+    assert store.submit(put_reward(loop, "waits")).result(20).status == "learned"
 
 
-def test_waiting_decisions_are_deleted_on_request(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        for event, at in (("early", 9), ("meanwhile", 10)):
-            store.submit(put_decision(loop, event, at=at)).result(20)
-        assert store.submit(DeleteLogs(loop, 10, include_waiting=True)).result(20) == 1
-        assert store.find_decision(loop, "early") is None
-        assert store.submit(put_reward(loop, "meanwhile")).result(20).status == "learned"
+def test_waiting_decisions_are_deleted_on_request(store: Store, loop: int) -> None:
+    for event, at in (("early", 9), ("meanwhile", 10)):
+        store.submit(put_decision(loop, event, at=at)).result(20)
+    assert store.submit(DeleteLogs(loop, 10, include_waiting=True)).result(20) == 1
+    assert store.find_decision(loop, "early") is None
+    assert store.submit(put_reward(loop, "meanwhile")).result(20).status == "learned"
 
 
-def test_the_log_is_read_by_time_in_batches(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_read_by_time_in_batches(
+    store: Store, loop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(decision_queries, "BATCH_ROWS", 3)
-    with Store(where) as store:
-        loop = create_loop(store)
-        for i, at in enumerate([10, 20, 15, 30, 40, 50]):  # the clock was set back
-            store.submit(put_decision(loop, f"e{i}", at=at))
-        store.submit(put_summed_reward(loop, "e1", 0.5))
-        store.submit(put_summed_reward(loop, "e1", 0.25))
-        store.submit(Expire(loop, 16, -1.0, 60)).result(20)
-        batches = [columns for columns, _ in iterate_batches(store, loop, since=15, until=50)]
-        assert [columns.event_id for columns in batches] == [("e2", "e1", "e3"), ("e4",)]
-        assert batches[0].at == (15, 20, 30)
-        assert batches[0].reward == (-1.0, 0.75, None)
-        assert batches[0].first_kind == ("default", "amend", None)
-        assert list(iterate_batches(store, loop, since=51)) == []
-        assert store.find_time_span(loop) == TimeSpan(10, 50)
+    for i, at in enumerate([10, 20, 15, 30, 40, 50]):  # the clock was set back
+        store.submit(put_decision(loop, f"e{i}", at=at))
+    store.submit(put_summed_reward(loop, "e1", 0.5))
+    store.submit(put_summed_reward(loop, "e1", 0.25))
+    store.submit(Expire(loop, 16, -1.0, 60)).result(20)
+    batches = [columns for columns, _ in iterate_batches(store, loop, since=15, until=50)]
+    assert [columns.event_id for columns in batches] == [("e2", "e1", "e3"), ("e4",)]
+    assert batches[0].at == (15, 20, 30)
+    assert batches[0].reward == (-1.0, 0.75, None)
+    assert batches[0].first_kind == ("default", "amend", None)
+    assert list(iterate_batches(store, loop, since=51)) == []
+    assert store.find_time_span(loop) == TimeSpan(10, 50)
 
 
 def test_a_backup_during_writes_is_consistent(tmp_path: Path) -> None:
@@ -301,27 +294,39 @@ def test_a_restore_overwrites_nothing_and_accepts_only_backups(tmp_path: Path) -
     assert not (tmp_path / "new").exists()
 
 
-def test_a_backup_onto_the_log_itself_is_refused(tmp_path: Path) -> None:
-    with Store(tmp_path / "data") as store:
+@pytest.mark.parametrize("write", [write_backup, lambda log, path: export_log(log, "home", path)])
+def test_nothing_is_written_onto_a_file_of_a_log(
+    tmp_path: Path, write: Callable[[Store, Path], object]
+) -> None:
+    data, other = tmp_path / "data", tmp_path / "other"
+    with Store(other), hold_service_lock(resolve_url(other), 0.0):
+        pass
+    with Store(data) as store, hold_service_lock(resolve_url(data), 0.0):
         loop = create_loop(store)
-        (tmp_path / "alias").symlink_to(tmp_path / "data")
-        for folder in ("data", "alias"):
-            with pytest.raises(StoreError, match="is the log itself"):
-                write_backup(store, tmp_path / folder / "windvane.db")
         store.submit(put_decision(loop, "kept")).result(20)
-    with Store(tmp_path / "data") as store:
+        with closing(open_withdrawal_file(resolve_url(data))):
+            names = {path.name for path in data.iterdir()}
+        endings = ("", "-wal", "-shm", "-journal", "-progress", "-withdrawals")
+        all_names = {"serving.lock", *(f"windvane.db{end}" for end in endings)}
+        assert names == all_names - {"windvane.db-journal"}  # SQLite has it only in another mode
+        (tmp_path / "alias").symlink_to(data)
+        targets = [folder / name for folder in (data, tmp_path / "alias", other) for name in names]
+        targets.append(data / "windvane.db-journal")
+        for number, name in enumerate(names):
+            (tmp_path / f"hard-{number}").hardlink_to(data / name)
+            (tmp_path / f"soft-{number}").symlink_to(data / name)
+            targets += [tmp_path / f"hard-{number}", tmp_path / f"soft-{number}"]
+        before = {path: path.read_bytes() for path in data.iterdir()}
+        for target in targets:
+            with pytest.raises(StoreError, match="is a file of the log itself"):
+                write(store, target)
+        assert {path: path.read_bytes() for path in data.iterdir()} == before
+        write(store, data / "mine")
+    with Store(data) as store:
         assert store.find_decision(loop, "kept") is not None
-
-
-def test_a_backup_is_a_single_file(tmp_path: Path) -> None:
-    with Store(tmp_path / "data") as store:
-        loop = create_loop(store)
-        write_backup(store, tmp_path / "backup.db")
-    restore_backup(tmp_path / "backup.db", tmp_path / "again")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "backup.db", "data"]
-    with Store(tmp_path / "again") as again, again._read_engine.connect() as connection:
-        assert connection.scalar(text("PRAGMA journal_mode")) == "wal"
-        assert [row.id for row in again.list_loops()] == [loop]
+    for name in names - {"windvane.db"}:
+        with pytest.raises(StoreError, match="belongs to a log"):
+            resolve_url(f"sqlite:///{data / name}")
 
 
 def test_a_restore_refuses_side_files_of_a_lost_database(tmp_path: Path) -> None:
@@ -358,22 +363,21 @@ def test_tables_of_another_program_are_refused(where: str) -> None:
     assert refused.value.kind == "foreign"
 
 
-@pytest.mark.parametrize("url", ["mysql://host/name", "sqlite://", "postgresql://host:port/name"])
-def test_a_url_of_another_kind_is_refused(url: str) -> None:
-    with pytest.raises(StoreError, match="store: ") as refused:
-        Store(url)
-    assert refused.value.kind == "refused"
-
-
-def test_a_file_in_place_of_the_data_directory_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("where", "sentence", "kind"),
+    [
+        *(
+            (url, "store: ", "refused")
+            for url in ("mysql://a/b", "sqlite://", "postgresql://a:b/c")
+        ),
+        ("file", "file is a file; name a directory", "unreachable"),
+        ("file/data", "cannot be created", "unreachable"),
+    ],
+)
+def test_a_place_without_room_for_a_log_is_refused_in_one_line(
+    where: str, sentence: str, kind: str, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="file is a file; name a directory") as refused:
-        Store(tmp_path / "file")
-    assert refused.value.kind == "unreachable"
-
-
-def test_a_directory_that_cannot_be_created_is_reported_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot be created") as refused:
-        Store(tmp_path / "file" / "data")
-    assert refused.value.kind == "unreachable"
+    with pytest.raises(StoreError, match=sentence) as refused:
+        Store(where if "://" in where else tmp_path / where)
+    assert (refused.value.kind, str(refused.value).count("\n")) == (kind, 0)

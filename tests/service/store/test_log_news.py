@@ -1,19 +1,16 @@
 """News of the log: how far it has got, and notifications between servers."""
 
-import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 from store_helpers import create_loop, hold_writer, put_decision, put_reward
+from waiting import wait_until
 from windvane.errors import StoreError
 from windvane.service.store.database import resolve_url
 from windvane.service.store.log import Store
 from windvane.service.store.writer.group_commit import Operation, QueuedOperation, WriteOutcome
 from windvane.service.store.writer.log_news import LogNews, NotificationThread, collect_news
 from windvane.service.store.writer.loop_operations import PutSettings
-
-PATIENCE_SECONDS = 30.0
 
 
 def test_the_news_of_a_group_name_the_newest_lesson_and_change_of_each_loop(where: str) -> None:
@@ -41,6 +38,12 @@ def test_the_news_of_a_group_name_the_newest_lesson_and_change_of_each_loop(wher
     assert news[other] == LogNews(other, newest[2], results[3].id)
 
 
+def is_heard(sender: NotificationThread, heard: list[LogNews]) -> bool:
+    """Announce something; the other thread may not listen yet."""
+    sender.announce([LogNews(3, 2, 7)])
+    return bool(heard)
+
+
 def test_a_notification_reaches_the_other_servers_and_not_its_sender(
     postgresql: Callable[[], str],
 ) -> None:
@@ -48,17 +51,9 @@ def test_a_notification_reaches_the_other_servers_and_not_its_sender(
     heard: dict[str, list[LogNews]] = {"sender": [], "other": []}
     threads = {name: NotificationThread(url, heard[name].append) for name in heard}
     try:
-        end = time.monotonic() + PATIENCE_SECONDS
-        number = 0
-        while not heard["other"]:  # the other thread may not listen yet
-            number += 1
-            threads["sender"].announce([LogNews(3, number, 7)])
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        wait_until(lambda: is_heard(threads["sender"], heard["other"]))
         threads["sender"].announce([LogNews(4, 1_000_000, 0), LogNews(4, 5, 9)])
-        while LogNews(4, 1_000_000, 9) not in heard["other"]:  # the newest of each
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait_until(lambda: LogNews(4, 1_000_000, 9) in heard["other"])  # the newest of each
         assert heard["sender"] == []
     finally:
         for thread in threads.values():
@@ -69,23 +64,18 @@ def test_notifications_go_on_after_their_connection_was_cut(postgresql: Callable
     import psycopg
 
     where = postgresql()
-    heard = threading.Event()
+    heard: list[LogNews] = []
     sender = NotificationThread(resolve_url(where), lambda _: None)
-    other = NotificationThread(resolve_url(where), lambda news: heard.set())
+    other = NotificationThread(resolve_url(where), heard.append)
     try:
-        end = time.monotonic() + PATIENCE_SECONDS
-        for cut in (False, True):
-            if cut:
-                heard.clear()
-                with psycopg.connect(where, autocommit=True) as connection:
-                    connection.execute(
-                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
-                    )
-            while not heard.is_set():
-                sender.announce([LogNews(1, 2, 3)])
-                assert time.monotonic() < end
-                time.sleep(0.05)
+        wait_until(lambda: is_heard(sender, heard))
+        with psycopg.connect(where, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        heard.clear()
+        wait_until(lambda: is_heard(sender, heard))
     finally:
         sender.close()
         other.close()

@@ -62,23 +62,22 @@ def join(batches: list[LogBatch]) -> dict[str, Any]:
 
 
 def test_the_database_and_its_export_are_the_same_log(
-    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Store(where) as store:
-        write_decisions(store)
-        export_log(store, "home", tmp_path / "log.parquet")
-        expected = join(list(open_log([tmp_path / "log.parquet"]).iterate_batches()))
-        assert np.isnan(expected["rewards"]).any()
-        for batch_rows in (4, 1000):
-            monkeypatch.setattr(decision_queries, "BATCH_ROWS", batch_rows)
-            log = LoggedDecisions(store, "home")
-            found = join(list(log.iterate_batches()))
-            np.testing.assert_equal(found, expected)
-            assert (log.bad_row_count, log.count()) == (0, 23)
-        assert (np.diff(found["times"]) >= 0).all()
-        part = LoggedDecisions(store, "home", 105 * SECOND, 110 * SECOND)
-        (batch,) = part.iterate_batches()
-        assert batch.times.tolist() == [105.0, 107.0, 108.0, 109.0]  # 106 was never activated
+    write_decisions(store)
+    export_log(store, "home", tmp_path / "log.parquet")
+    expected = join(list(open_log([tmp_path / "log.parquet"]).iterate_batches()))
+    assert np.isnan(expected["rewards"]).any()
+    for batch_rows in (4, 1000):
+        monkeypatch.setattr(decision_queries, "BATCH_ROWS", batch_rows)
+        log = LoggedDecisions(store, "home")
+        found = join(list(log.iterate_batches()))
+        np.testing.assert_equal(found, expected)
+        assert (log.bad_row_count, log.count()) == (0, 23)
+    assert (np.diff(found["times"]) >= 0).all()
+    part = LoggedDecisions(store, "home", 105 * SECOND, 110 * SECOND)
+    (batch,) = part.iterate_batches()
+    assert batch.times.tolist() == [105.0, 107.0, 108.0, 109.0]  # 106 was never activated
 
 
 def test_a_loop_that_does_not_exist_is_refused(tmp_path: Path) -> None:

@@ -3,20 +3,14 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, select, text, update
 
-from store_helpers import (
-    create_loop,
-    fill_every_table,
-    put_decision,
-    put_reward,
-    read_every_table,
-)
-from windvane.cli import main
+from store_helpers import create_loop, fill_every_table, put_decision, put_reward, read_every_table
 from windvane.errors import StoreError
 from windvane.service.store import database
 from windvane.service.store.files import log_copy
@@ -177,17 +171,11 @@ def test_a_log_of_another_version_is_refused_and_nothing_is_written(
 
 
 def test_a_command_that_is_too_old_for_the_log_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, run_here: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     with Store(tmp_path) as store, store._write_engine.begin() as connection:
         connection.execute(update(schema_version).values(version=NEXT_VERSION))
-    words = ["windvane", "loop", "create", "shop", "--data", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", words)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    [line] = printed.err.splitlines()
-    assert line.startswith("windvane: store: ")
-    assert f"has version {NEXT_VERSION}, this Windvane reads up to" in line
+    done = run_here("loop", "create", "shop", "--data", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("windvane: store: ")
+    assert f"has version {NEXT_VERSION}, this Windvane reads up to" in done.stderr

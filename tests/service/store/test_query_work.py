@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from store_helpers import SECOND, create_loop, find_snapshot, put_decision, put_reward
+from store_helpers import SECOND, find_snapshot, put_decision, put_reward
 from windvane.service.store import decision_queries
 from windvane.service.store.decision_queries import read_stream_page
 from windvane.service.store.log import Store
@@ -107,53 +107,49 @@ def count_plan_rows(node: dict[str, Any]) -> int:
     return rows + int(node["Actual Loops"] * rows_of_loop)
 
 
-def test_queries_read_few_rows_of_many(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        insert_many_rows(store, loop)
-        counter = WorkCounter(store)
-        queries: dict[str, Callable[[], object]] = {
-            "decision": lambda: store.find_decision(loop, MIDDLE),
-            "rewards": lambda: store.list_rewards(loop, MIDDLE),
-            "last round": lambda: store.find_last_round(loop),
-            "funnel": lambda: store.read_funnel(loop),
-            "snapshot": lambda: find_snapshot(store, loop),
-            "span": lambda: store.find_time_span(loop),
-            "lessons": lambda: next(store.iterate_lessons(loop, ROW_COUNT - 10)),
-            "last lessons": lambda: find_last_lesson_times(store, [loop]),
-            "recent decisions": lambda: list_recent_decisions(store, loop, 10),
-            "recent requests": lambda: list_recent_requests(store, loop, 10),
-            "summaries": lambda: list_decision_summaries(store, loop, ROW_COUNT - 10, 10),
-            "first decision": lambda: find_first_decision(store, loop),
-            "stream": lambda: read_stream_page(store, loop, ROW_COUNT - 10, 10),
-            "observations": lambda: count_observations(store, loop, ROW_COUNT - 10),
-        }
-        monkeypatch.setattr(decision_queries, "BATCH_ROWS", 10)
-        queries["export"] = lambda: next(decision_queries.iterate_batches(store, loop))
-        queries["late export"] = lambda: next(
-            decision_queries.iterate_batches(store, loop, END - 9000)
-        )
-        for name, query in queries.items():
-            with counter.expect_little(name):
-                query()
+def test_queries_read_few_rows_of_many(
+    store: Store, loop: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert_many_rows(store, loop)
+    counter = WorkCounter(store)
+    queries: dict[str, Callable[[], object]] = {
+        "decision": lambda: store.find_decision(loop, MIDDLE),
+        "rewards": lambda: store.list_rewards(loop, MIDDLE),
+        "last round": lambda: store.find_last_round(loop),
+        "funnel": lambda: store.read_funnel(loop),
+        "snapshot": lambda: find_snapshot(store, loop),
+        "span": lambda: store.find_time_span(loop),
+        "lessons": lambda: next(store.iterate_lessons(loop, ROW_COUNT - 10)),
+        "last lessons": lambda: find_last_lesson_times(store, [loop]),
+        "recent decisions": lambda: list_recent_decisions(store, loop, 10),
+        "recent requests": lambda: list_recent_requests(store, loop, 10),
+        "summaries": lambda: list_decision_summaries(store, loop, ROW_COUNT - 10, 10),
+        "first decision": lambda: find_first_decision(store, loop),
+        "stream": lambda: read_stream_page(store, loop, ROW_COUNT - 10, 10),
+        "observations": lambda: count_observations(store, loop, ROW_COUNT - 10),
+    }
+    monkeypatch.setattr(decision_queries, "BATCH_ROWS", 10)
+    queries["export"] = lambda: next(decision_queries.iterate_batches(store, loop))
+    queries["late export"] = lambda: next(decision_queries.iterate_batches(store, loop, END - 9000))
+    for name, query in queries.items():
+        with counter.expect_little(name):
+            query()
 
 
-def test_writes_read_few_rows_of_many(where: str) -> None:
-    with Store(where) as store:
-        loop = create_loop(store)
-        insert_many_rows(store, loop)
-        counter = WorkCounter(store)
-        operations: tuple[Operation[Any], ...] = (
-            put_decision(loop, "new"),
-            put_reward(loop, MIDDLE, at=ROW_COUNT * 750 + SECOND),
-            put_reward(loop, MIDDLE, at=ROW_COUNT * 750 + SECOND, request="again"),
-            Activate(loop, MIDDLE, END, RewardTerms(SECOND)),
-            Expire(loop, 1, 0.0, 1),
-            PutSnapshot(loop, ROW_COUNT * 2, b"", 1),
-            DeleteLogs(loop, 1),
-            DeleteLogs(loop, END, limit=20, include_waiting=True),
-            DeleteLogs(loop, 20_000, limit=20),
-        )
-        for operation in operations:
-            with counter.expect_little(repr(operation)):
-                store.submit(operation).result(60)
+def test_writes_read_few_rows_of_many(store: Store, loop: int) -> None:
+    insert_many_rows(store, loop)
+    counter = WorkCounter(store)
+    operations: tuple[Operation[Any], ...] = (
+        put_decision(loop, "new"),
+        put_reward(loop, MIDDLE, at=ROW_COUNT * 750 + SECOND),
+        put_reward(loop, MIDDLE, at=ROW_COUNT * 750 + SECOND, request="again"),
+        Activate(loop, MIDDLE, END, RewardTerms(SECOND)),
+        Expire(loop, 1, 0.0, 1),
+        PutSnapshot(loop, ROW_COUNT * 2, b"", 1),
+        DeleteLogs(loop, 1),
+        DeleteLogs(loop, END, limit=20, include_waiting=True),
+        DeleteLogs(loop, 20_000, limit=20),
+    )
+    for operation in operations:
+        with counter.expect_little(repr(operation)):
+            store.submit(operation).result(60)

@@ -36,20 +36,14 @@ def test_a_writer_that_outlives_its_service_is_named_with_the_remedy(tmp_path: P
         assert process.stdout is not None
         writer = int(process.stdout.readline())
         try:
-            with (
-                pytest.raises(StoreError) as refused,
-                hold_service_lock(url, 0.0),
-            ):
+            with pytest.raises(StoreError) as refused, hold_service_lock(url, 0.0):
                 pass
             expected = f"another service runs on {tmp_path}: process {process.pid}, "
             assert expected in str(refused.value)
             assert str(refused.value).endswith("stop it first")
             process.kill()
             process.wait(30)
-            with (
-                pytest.raises(StoreError) as refused,
-                hold_service_lock(url, 0.0),
-            ):
+            with pytest.raises(StoreError) as refused, hold_service_lock(url, 0.0):
                 pass
             assert f"process {process.pid} has ended" in str(refused.value)
             assert f"kill -9 {writer}" in str(refused.value)

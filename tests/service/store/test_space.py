@@ -89,10 +89,7 @@ def test_a_file_of_another_program_is_compacted_once_and_shrinks_by_itself_then(
 
 def test_a_log_in_use_is_not_compacted(tmp_path: Path) -> None:
     Store(tmp_path).close()
-    with (
-        hold_service_lock(resolve_url(tmp_path), 5.0),
-        pytest.raises(StoreError, match="runs on"),
-    ):
+    with hold_service_lock(resolve_url(tmp_path), 5.0), pytest.raises(StoreError, match="runs on"):
         compact_database(tmp_path)
 
 

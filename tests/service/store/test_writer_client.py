@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -17,11 +16,6 @@ from windvane.service.store.writer.writer_client import (
     WriterClient,
 )
 from windvane.service.store.writer.writer_protocol import MessageSplitter
-
-
-@pytest.fixture(autouse=True)
-def _no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_client, "MAX_GATHERING_SECONDS", 60.0)
 
 
 class RecordingTransport(asyncio.WriteTransport):
@@ -58,51 +52,23 @@ class Sender:
         return self._transport.counts
 
 
-def play(scenario: Callable[[Sender], Awaitable[None]]) -> None:
-    async def run() -> None:
-        await scenario(Sender())
-
-    asyncio.run(run())
-
-
-def test_one_operation_is_sent_in_the_next_turn() -> None:
-    async def scenario(sender: Sender) -> None:
-        sender.submit(1)
-        assert await sender.list_messages() == [1]
-        sender.submit(1)
-        assert await sender.list_messages() == [1, 1]
-
-    play(scenario)
-
-
-def test_operations_are_gathered_while_every_turn_brings_more() -> None:
-    async def scenario(sender: Sender) -> None:
-        for _ in range(3):
-            sender.submit(2)
-            assert await sender.list_messages() == []
-        assert await sender.list_messages() == [6]
-
-    play(scenario)
-
-
-def test_enough_operations_are_sent_although_more_come() -> None:
-    async def scenario(sender: Sender) -> None:
-        for _ in range(ENOUGH_OPERATIONS // 4 - 1):
-            sender.submit(4)
-            assert await sender.list_messages() == []
-        sender.submit(4)
-        assert await sender.list_messages() == [ENOUGH_OPERATIONS]
-
-    play(scenario)
-
-
-def test_operations_are_gathered_for_a_short_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(sender: Sender) -> None:
-        monkeypatch.setattr(writer_client, "MAX_GATHERING_SECONDS", 0.0)
-        sender.submit(2)
-        assert await sender.list_messages() == [2]
-
-    play(scenario)
+@pytest.mark.parametrize(
+    ("seconds", "submitted", "messages"),
+    [
+        (60.0, [1, 1], [[1], [1, 1]]),  # one operation is sent in the next turn
+        (60.0, [2, 2, 2, 0], [[], [], [], [6]]),  # while every turn brings more, none is
+        (60.0, [ENOUGH_OPERATIONS - 4, 4], [[], [ENOUGH_OPERATIONS]]),
+        (0.0, [2], [[2]]),
+    ],
+)
+async def test_operations_are_gathered_for_a_short_time_until_they_are_enough(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, submitted: list[int], messages: list[list[int]]
+) -> None:
+    monkeypatch.setattr(writer_client, "MAX_GATHERING_SECONDS", seconds)
+    sender = Sender()
+    for count, expected in zip(submitted, messages, strict=True):
+        sender.submit(count)
+        assert await sender.list_messages() == expected
 
 
 def test_operations_time_out_in_the_order_of_their_deadlines() -> None:

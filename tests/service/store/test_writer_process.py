@@ -1,7 +1,6 @@
 """The writer process may end at any moment: nothing is lost, learned twice or left waiting."""
 
 import asyncio
-import io
 import os
 import random
 import signal
@@ -16,18 +15,18 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from policy_access import read_learner_bits
-from server_process import BASE, Client, Nursery, Server, wait_for_health
-from store_helpers import InProcessWriter, put_decision, put_reward
+from server_process import BASE, Nursery, Server, wait_for_health
+from service_helpers import make_service
+from shared_log_helpers import read_bits
+from store_helpers import put_decision, put_reward
+from waiting import wait_for_more, wait_until
 from windvane.errors import StoreError
-from windvane.learner import Learner
 from windvane.service.app import create_app
 from windvane.service.clock import ServiceClock
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.maintenance import expire_decisions
-from windvane.service.loops.service import Service
 from windvane.service.loops.settings import LoopSettings
-from windvane.service.sharing.fold import FORGET, decode_snapshot, teach
+from windvane.service.sharing.fold import FORGET, teach
 from windvane.service.store.log import Store
 from windvane.service.store.rows import Funnel, LoopRow
 from windvane.service.store.writer import writer_client
@@ -38,12 +37,6 @@ from windvane.service.store.writer.writer_client import WriterClient
 
 BODY = {"actions": [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea")]}
 SETTINGS = {"halfLife": "50 rounds", "rewardAggregation": "sum"}
-
-
-def read_belief(client: Client) -> tuple[int, dict[str, bytes]]:
-    packed = decode_snapshot(client.call("GET", f"{BASE}/model").body)
-    learner = Learner.load(io.BytesIO(packed.model))
-    return learner.bank.lessons, read_learner_bits(learner)
 
 
 def test_a_killed_writer_is_replaced_and_the_belief_matches_the_log(
@@ -81,26 +74,21 @@ def test_a_killed_writer_is_replaced_and_the_belief_matches_the_log(
                 thread.start()
             killed: set[int] = set()
             while len(killed) < 4:
-                time.sleep(0.3)
-                for writer in set(server.writers) - killed:
-                    os.kill(writer, signal.SIGKILL)
-                    killed.add(writer)
-            end = time.monotonic() + 60.0
-            while client.rank(BODY).json["degraded"]:
-                assert time.monotonic() < end
-            while len(rewarded) < 100:
-                assert time.monotonic() < end
-                time.sleep(0.1)
+                wait_for_more(rewarded, 10)
+                (writer,) = set(server.writers) - killed
+                os.kill(writer, signal.SIGKILL)
+                killed.add(writer)
+            wait_for_more(rewarded, 60)
             stop.set()
             for thread in threads:
                 thread.join()
             wait_for_health(client)
-            running = read_belief(client)
+            running = read_bits(client)
         server.kill()
         server.start()
         server.wait()
         with closing(server.client()) as client:
-            assert read_belief(client) == running
+            assert read_bits(client) == running
     assert max(slowest) < 30.0
     assert running[0] > 0
     with Store(tmp_path / "data") as store:
@@ -110,33 +98,13 @@ def test_a_killed_writer_is_replaced_and_the_belief_matches_the_log(
             assert request in [one.request_id for one in store.list_rewards(1, event)]
 
 
-def test_a_temporary_failure_of_the_log_does_not_change_the_belief(
-    nursery: Nursery, tmp_path: Path
-) -> None:
-    data = tmp_path / "data"
-    with Server(nursery, data) as server, closing(server.client()) as client:
-        for number in range(5):
-            client.rank(BODY | {"eventId": f"e{number}"})
-            assert client.reward(f"e{number}", 0.5).status == 204
-        before = read_belief(client)
-        with closing(sqlite3.connect(data / "windvane.db", isolation_level=None)) as other:
-            other.execute("BEGIN EXCLUSIVE")
-            assert client.rank(BODY).json["degraded"]
-            assert client.reward("e1", 0.5).status == 503
-        end = time.monotonic() + 60.0
-        while client.rank(BODY).json["degraded"]:
-            assert time.monotonic() < end
-        assert read_belief(client) == before
-        assert before[0] == 5
-
-
 def test_the_service_stops_while_the_log_fails(nursery: Nursery, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Server(nursery, data) as server:
         with closing(server.client()) as client:
             client.rank(BODY | {"eventId": "e"})
             assert client.reward("e", 0.5).status == 204
-            before = read_belief(client)
+            before = read_bits(client)
         with closing(sqlite3.connect(data / "windvane.db", isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
             server.stop()
@@ -144,7 +112,7 @@ def test_the_service_stops_while_the_log_fails(nursery: Nursery, tmp_path: Path)
         server.start()
         server.wait()
         with closing(server.client()) as client:
-            assert read_belief(client) == before
+            assert read_bits(client) == before
 
 
 def test_lessons_read_from_the_log_are_not_learned_again_from_their_results(tmp_path: Path) -> None:
@@ -179,7 +147,7 @@ def test_one_sweep_closes_all_expired_decisions(tmp_path: Path) -> None:
         puts = [put_decision(row.id, f"e{k}", deferred=k % 3 > 0) for k in range(900)]
         for put in [store.submit(put) for put in puts]:
             put.result(20)
-        service = Service(store, InProcessWriter(store), ServiceClock())
+        service, _ = make_service(store, ServiceClock())
         asyncio.run(expire_decisions(service, service.loops["home"]))
         assert store.read_funnel(row.id) == Funnel(900, 300, unactivated=600, default=300)
         assert service.loops["home"].model.observation_count == 300
@@ -198,34 +166,28 @@ class KilledAtStart(WriterClient):
             self._process.wait()
 
 
-def test_a_writer_that_ends_as_soon_as_it_is_ready_fails_to_start(tmp_path: Path) -> None:
-    async def run() -> None:
-        writer = KilledAtStart(str(tmp_path))
-        with pytest.raises(StoreError, match="has ended"):
-            await writer.start()
-        with pytest.raises(StoreError, match="has ended"):
-            writer.submit(PutLoop("home", "{}", 0, "test"))
+async def test_a_writer_that_ends_as_soon_as_it_is_ready_fails_to_start(tmp_path: Path) -> None:
+    writer = KilledAtStart(str(tmp_path))
+    with pytest.raises(StoreError, match="has ended"):
         await writer.start()
-        made = await asyncio.wait_for(writer.submit(PutLoop("home", "{}", 0, "test")), 20)
-        assert made.name == "home"
-        await writer.close()
+    with pytest.raises(StoreError, match="has ended"):
+        writer.submit(PutLoop("home", "{}", 0, "test"))
+    await writer.start()
+    made = await asyncio.wait_for(writer.submit(PutLoop("home", "{}", 0, "test")), 20)
+    assert made.name == "home"
+    await writer.close()
 
-    asyncio.run(run())
 
-
-def test_setting_the_clock_does_not_make_operations_late(
+async def test_setting_the_clock_does_not_make_operations_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run() -> None:
-        writer = WriterClient(str(tmp_path))
-        await writer.start()
-        with monkeypatch.context() as patch:
-            patch.setattr(time, "time", lambda: 0.0)
-            put = writer.submit(PutLoop("home", "{}", 0, "test"), timeout=20.0)
-        assert (await put).name == "home"
-        await writer.close()
-
-    asyncio.run(run())
+    writer = WriterClient(str(tmp_path))
+    await writer.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: 0.0)
+        put = writer.submit(PutLoop("home", "{}", 0, "test"), timeout=20.0)
+    assert (await put).name == "home"
+    await writer.close()
 
 
 def test_operations_beyond_the_limit_of_bytes_are_refused(
@@ -267,8 +229,7 @@ def test_loops_read_the_log_again_before_a_new_writer_writes(
         with monkeypatch.context() as patch:
             patch.setattr(writer_client, "WRITER_CODE", "raise SystemExit(1)")
             os.kill(writer.process_id, signal.SIGKILL)
-            while writer.is_ready:
-                time.sleep(0.01)
+            wait_until(lambda: not writer.is_ready)
             assert web.post(f"{BASE}/rank", json=BODY).json()["degraded"]
             assert web.get("/healthz").json()["status"] == "degraded"
             with Store(tmp_path) as store:  # another service
@@ -278,9 +239,8 @@ def test_loops_read_the_log_again_before_a_new_writer_writes(
                 store.submit(PutDecision(other, loop.terms)).result(20)
                 reward = PutReward(1, "other", 1.0, other.at + 1, loop.terms)
                 (lesson,) = store.submit(reward).result(20).lessons
-        end = time.monotonic() + 60.0
-        while web.post(f"{BASE}/rank", json=BODY | {"eventId": "last"}).json()["degraded"]:
-            assert time.monotonic() < end
+        last_body = BODY | {"eventId": "last"}
+        wait_until(lambda: not web.post(f"{BASE}/rank", json=last_body).json()["degraded"])
         assert (loop.last_lesson, loop.model.observation_count) == (lesson.id, 1)
         last = web.app.state.service.store.find_decision(1, "last")  # type: ignore[attr-defined]
         assert last.round > other.round

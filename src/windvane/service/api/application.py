@@ -19,6 +19,7 @@ from windvane.service.api.auth import Keyring, Role, TrustedProxies
 from windvane.service.api.request_limits import (
     CostlyRequests,
     KeyLimitError,
+    LargeRequests,
     RateLimit,
     check_headers,
     count_unread_bytes,
@@ -51,7 +52,7 @@ CLOSE = (b"connection", b"close")  # the header of the last answer on a connecti
 CONTENT_TYPE = (b"content-type", JSON_MEDIA_TYPE.encode())
 MAX_REPEATED_ID_LENGTH = 64  # of a client's id that is repeated in the response
 _PREFIX_BYTES = re.compile(b"^" + PREFIX.encode() + b"(?=/)")
-_CONTROL_CHARACTERS = re.compile(b"[\x00-\x1f\x7f]")  # that no header of an answer may have
+_CONTROL_CHARACTERS = re.compile(b"[\x00-\x1f\x7f]")  # not allowed in a header of an answer
 
 logger = logging.getLogger("windvane.service")
 
@@ -85,11 +86,12 @@ class Application:
         tracing: Tracing | None = None,
     ) -> None:
         """`lifespan` fills `state` with service, keyring, metrics and evaluations."""
-        self.state = LoadedState()
+        self.state = LoadedState(dashboard_readers={}, evaluation_charts={})
         self._router = Router(lifespan=lifespan)
         self._proxies = trusted_proxies or None  # None: no proxy is trusted
         self._rate_limit = rate_limit
         self._costly_requests = CostlyRequests()
+        self.large_requests = LargeRequests()
         self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,14 +119,13 @@ class Application:
             self._admit(facts)
             answer = await self._call_endpoint(facts, receive)
         except Exception as failure:
-            error = facts.note_failure(failure)
-            headers = [*error.list_header_pairs(), (b"x-request-id", facts.request_id.encode())]
-            answer = _build_json_answer(error.status, error.encode(), headers)
+            answer = facts.note_failure(failure)
         answer.headers.append((b"x-ms-original-url", _build_original_url(scope)))
         if self.is_draining:
             answer.headers.append(CLOSE)
         self._record(facts, answer.status, time.perf_counter() - started)
         self._finish_span(span, facts, answer.status)
+        facts.reason = facts.defect = None  # its traceback has this frame, and so these facts
         return answer
 
     def _admit(self, facts: "RequestFacts") -> None:
@@ -161,7 +162,9 @@ class Application:
     def _record(self, facts: "RequestFacts", status: int, seconds: float) -> None:
         """Count a request, and log it if it failed."""
         scope = facts.scope
-        self._count(scope, facts.match, status, seconds)
+        metrics: Metrics | None = getattr(self.state, "metrics", None)
+        if metrics is not None:
+            metrics.count(*_label(scope, facts.match), status, seconds)
         if status < 400 and facts.reason is None:
             return
         if status == 429:
@@ -174,17 +177,6 @@ class Application:
     def is_loaded(self) -> bool:
         """Whether the loops are loaded and requests are answered."""
         return hasattr(self.state, "keyring")
-
-    def _count(self, scope: Scope, match: Match | None, status: int, seconds: float) -> None:
-        """Count a request, once there are metrics."""
-        metrics: Metrics | None = getattr(self.state, "metrics", None)
-        if metrics is None:
-            return
-        if match is None or match.endpoint.event is None:
-            metrics.count("other", None, status, seconds)
-            return
-        loop = _find_loop_name(scope, match)
-        metrics.count(match.endpoint.metric, loop, status, seconds)
 
     def _check_key(self, scope: Scope, role: Role | None) -> int | None:
         """Return the id of the request's key; refuse a request without the key that it needs.
@@ -208,12 +200,13 @@ class RequestFacts:
         self.reason: Exception | None = None  # why the request failed
         self.defect: Exception | None = None  # the same, if the service is to blame
 
-    def note_failure(self, failure: Exception) -> ApiError:
+    def note_failure(self, failure: Exception) -> Answer:
         """Note why the request failed; returns the answer to it."""
         error = to_api_error(failure)
         self.reason = failure
         self.defect = failure if error.status == 500 else None
-        return error
+        headers = [*error.list_header_pairs(), (b"x-request-id", self.request_id.encode())]
+        return _build_json_answer(error.status, error.encode(), headers)
 
     @cached_property
     def request_id(self) -> str:
@@ -247,6 +240,13 @@ def _build_json_answer(status: int, body: bytes, headers: list[tuple[bytes, byte
     if body:
         headers += CONTENT_TYPE, (b"content-length", b"%d" % len(body))
     return Answer(status, body, headers)
+
+
+def _label(scope: Scope, match: Match | None) -> tuple[str, str | None]:
+    """The operation and the loop by which a request is counted."""
+    if match is None or match.endpoint.event is None:
+        return "other", None
+    return match.endpoint.metric, _find_loop_name(scope, match)
 
 
 def _find_loop_name(scope: Scope, match: Match | None) -> str:

@@ -72,6 +72,8 @@ PLAIN_HEADERS = {
 }
 OWN_SITES = (b"same-origin", b"none")  # none: the user typed the address
 PROXY_HEADER_PREFIX = b"x-forwarded"
+PAGE_PARTS = ("/static/", "/board")  # of the dashboard
+KEY_HEADER = b"ocp-apim-subscription-key"
 NO_KEYS = "there are no keys, so only localhost may connect"
 REMEDY = "windvane key create makes a key"
 
@@ -246,8 +248,13 @@ def find_secret(headers: Headers, method: str = "GET") -> str | None:
 
 
 def _build_challenge(scope: Scope) -> str:
-    """The scheme of keys to ask for; a browser that wants a page then asks its user."""
-    if b"text/html" in (get_header(scope, b"accept") or b""):
+    """The scheme of keys to ask for; a browser that wants a page then asks its user.
+
+    A browser sends the password of /loops/NAME for paths elsewhere only if it is asked again.
+    """
+    is_page = b"text/html" in (get_header(scope, b"accept") or b"")
+    is_part = scope["path"].startswith(PAGE_PARTS) and scope["method"] in ("GET", "HEAD")
+    if is_page or (is_part and get_header(scope, KEY_HEADER) is None):
         return 'Basic realm="windvane: the key is the password"'
     return 'Bearer realm="windvane"'
 

@@ -12,17 +12,25 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windvane.evaluation.report import CONTENT_SECURITY_POLICY
 from windvane.service.api.auth import Keyring
-from windvane.service.api.requests import JSON_MEDIA_TYPE, ApiError, bad_request, get_service
+from windvane.service.api.requests import (
+    JSON_MEDIA_TYPE,
+    ApiError,
+    bad_request,
+    get_evaluations,
+    get_service,
+)
 from windvane.service.errors import EvaluationError
-from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.evaluations.records import ChartSeries
 from windvane.service.loops.loop import Loop
 from windvane.service.monitoring.evaluation_panel import (
     SHOWN_EVALUATIONS,
+    EvaluationPanel,
     EvaluationRecord,
     build_evaluation_panel,
 )
+from windvane.service.monitoring.evaluation_report import format_loop_report
 from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
 from windvane.service.monitoring.panels import (
     RecentRequests,
@@ -39,6 +47,9 @@ SECURITY_HEADERS = {
     ),
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
+}
+REPORT_HEADERS = SECURITY_HEADERS | {
+    "content-security-policy": f"{CONTENT_SECURITY_POLICY}; frame-ancestors 'none'"
 }
 KEPT_CHARTS = 8  # of evaluations that were shown last, in memory
 MEDIA_TYPES = {
@@ -63,8 +74,8 @@ STATIC_FILES = {
 
 
 async def get_page(request: Request) -> Response:
-    """GET / and /loops/{name}."""
-    if name := request.path_params.get("name"):
+    """GET / and /loops/{loop}."""
+    if name := request.path_params.get("loop"):
         await get_service(request).get_loop(name)
     return _send_file(request, STATIC_FILES["dashboard.html"])
 
@@ -87,7 +98,7 @@ async def get_dashboard(request: Request) -> Response:
     """GET /board/{name}.json: the panels of one loop."""
     since = _parse_since(request)
     loop = await get_service(request).get_loop(request.path_params["name"])
-    reader = _find_reader(request, loop.name)
+    reader: LoopReader = request.app.state.dashboard_readers.setdefault(loop.name, LoopReader())
     follower = await reader.refresh(request.app.state.metrics.followers, loop)
     dashboard = await asyncio.to_thread(build_dashboard, follower, reader.recent, since)
     return _send_json(request, dashboard)
@@ -99,32 +110,43 @@ async def get_event_report(request: Request) -> Response:
     event = str(request.path_params["event"])
     report = await asyncio.to_thread(report_event, loop, event)
     if report is None:
-        message = f"no decision of this loop has the event id {event!r}"
+        message = f"no decision of this loop that can be read has the event id {event[:80]!r}"
         raise ApiError(404, "ResourceNotFound", message, "eventId")
     return _send_json(request, report)
 
 
 async def get_evaluation_panel(request: Request) -> Response:
     """GET /board/{name}/evaluation.json: what other policies would have earned; `id` names one."""
+    return _send_json(request, await _build_panel(request))
+
+
+async def get_evaluation_report(request: Request) -> Response:
+    """GET /board/{name}/evaluation.html: the same as a file to pass on."""
+    panel = await _build_panel(request)
+    if panel.shown is None or not panel.shown.policies:
+        raise ApiError(404, "EvaluationNotFound", "there is no result yet", "id")
+    report = await asyncio.to_thread(
+        format_loop_report, request.path_params["name"], panel.settings, panel.shown
+    )
+    return _respond(request, report.encode(), MEDIA_TYPES["html"], REPORT_HEADERS)
+
+
+async def _build_panel(request: Request) -> EvaluationPanel:
     loop = await get_service(request).get_loop(request.path_params["name"])
     headings = await asyncio.to_thread(list_newest, loop.store, loop.id, SHOWN_EVALUATIONS)
     key = request.query_params.get("id") or (headings[0].key if headings else None)
     record = None if key is None else await _read_evaluation(request, loop, key)
     changes = await asyncio.to_thread(loop.store.list_settings_changes, loop.id)
-    panel = build_evaluation_panel(loop.settings, changes, headings, record, _can_change(request))
-    return _send_json(request, panel)
+    return build_evaluation_panel(loop.settings, changes, headings, record, _can_change(request))
 
 
 async def _read_evaluation(request: Request, loop: Loop, key: str) -> EvaluationRecord:
-    state = request.app.state
-    evaluations: Evaluations = state.evaluations
+    evaluations = get_evaluations(request)
     try:
         row = await evaluations.find(loop.name, key)
     except EvaluationError as reason:
         raise ApiError(404, "EvaluationNotFound", str(reason), "id") from None
-    if not hasattr(state, "evaluation_charts"):
-        state.evaluation_charts = {}
-    charts: dict[int, list[ChartSeries]] = state.evaluation_charts
+    charts: dict[int, list[ChartSeries]] = request.app.state.evaluation_charts
     if row.id not in charts and row.ended is not None:
         series = await evaluations.read_series(row)
         while len(charts) >= KEPT_CHARTS:
@@ -155,14 +177,6 @@ class LoopReader:
                 self.recent = await asyncio.to_thread(read_recent_requests, loop)
                 self.read_at = follower.read_at
             return follower
-
-
-def _find_reader(request: Request, loop_name: str) -> LoopReader:
-    state = request.app.state
-    if not hasattr(state, "dashboard_readers"):
-        state.dashboard_readers = {}
-    reader: LoopReader = state.dashboard_readers.setdefault(loop_name, LoopReader())
-    return reader
 
 
 def _parse_since(request: Request) -> int | None:

@@ -12,17 +12,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windvane.errors import SettingError
+from windvane.evaluation.estimates.result import clip_value
 from windvane.service.api.requests import (
     ApiError,
+    get_evaluations,
     get_loop_name,
     get_service,
     json_response,
-    parse_body,
-    read_body,
+    parse_request,
 )
 from windvane.service.clock import MICROSECONDS_PER_MINUTE, format_date, parse_date
 from windvane.service.errors import EvaluationError
-from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.evaluations.records import (
     MAX_CUSTOM_POLICIES,
     CustomPolicy,
@@ -52,6 +52,7 @@ STATUS_AND_CODE = {  # of an EvaluationError, by reason
     "unknown": (404, "EvaluationNotFound"),
     "no settings": (404, "LearningSettingsNotFound"),
     "not ended": (404, "EvaluationModelNotFound"),
+    "not better": (409, "PolicyNotBetter"),
 }
 WIRE_STATUS = {  # by status of the log
     "Running": "pending",
@@ -147,6 +148,7 @@ class Evaluation(WireStruct, frozen=True, kw_only=True):
     feature_importance: list[list[str]]
     evaluation_type: str
     optimal_policy: str
+    optimal_policy_arguments: str
     creation_time: str
     error: str | None = None
 
@@ -166,11 +168,6 @@ def _render_errors() -> Iterator[None]:
         raise ApiError(status, code, str(error), error.target, headers) from None
 
 
-def _get_evaluations(request: Request) -> Evaluations:
-    evaluations: Evaluations = request.app.state.evaluations
-    return evaluations
-
-
 async def _check_loop(request: Request) -> None:
     """Refuse a loop that does not exist, before the body is read."""
     await get_service(request).get_loop(get_loop_name(request.scope))
@@ -178,7 +175,7 @@ async def _check_loop(request: Request) -> None:
 
 async def _find(request: Request) -> EvaluationRow:
     key = request.path_params["evaluationId"]
-    return await _get_evaluations(request).find(get_loop_name(request.scope), key)
+    return await get_evaluations(request).find(get_loop_name(request.scope), key)
 
 
 def _read_time(text: str, target: str) -> int:
@@ -190,8 +187,7 @@ def _read_time(text: str, target: str) -> int:
 
 
 async def _read_contract(request: Request) -> EvaluationContract:
-    encoded = await read_body(request.scope, request.receive)
-    body = parse_body(_decode_evaluation, encoded, CONTRACT_CODE)
+    body = await parse_request(request, _decode_evaluation, CONTRACT_CODE)
     return EvaluationContract(
         name=body.name,
         since=_read_time(body.start_time, "startTime"),
@@ -206,7 +202,7 @@ async def create_evaluation(request: Request) -> Response:
     await _check_loop(request)
     with _render_errors():
         contract = await _read_contract(request)
-        row = await _get_evaluations(request).create(get_loop_name(request.scope), contract, MANUAL)
+        row = await get_evaluations(request).create(get_loop_name(request.scope), contract, MANUAL)
     response = json_response(render_evaluation(row, []), 201)
     response.headers["location"] = f"{request.url.replace(query='')}/{row.key}"
     return response
@@ -214,7 +210,7 @@ async def create_evaluation(request: Request) -> Response:
 
 async def list_evaluations(request: Request) -> Response:
     """GET evaluations, without their time series."""
-    rows = await _get_evaluations(request).list_rows(get_loop_name(request.scope))
+    rows = await get_evaluations(request).list_rows(get_loop_name(request.scope))
     return json_response([render_evaluation(row, []) for row in rows])
 
 
@@ -222,7 +218,7 @@ async def get_evaluation(request: Request) -> Response:
     """GET evaluations/ID."""
     with _render_errors():
         row = await _find(request)
-        series = await _get_evaluations(request).read_series(row)
+        series = await get_evaluations(request).read_series(row)
     # In a thread, because there may be many points.
     return await asyncio.to_thread(lambda: json_response(render_evaluation(row, series)))
 
@@ -230,16 +226,16 @@ async def get_evaluation(request: Request) -> Response:
 async def delete_evaluation(request: Request) -> Response:
     """DELETE evaluations/ID; one that runs is ended."""
     with _render_errors():
-        await _get_evaluations(request).delete(await _find(request))
+        await get_evaluations(request).delete(await _find(request))
     return Response(status_code=204)
 
 
 async def apply_evaluation(request: Request) -> Response:
     """POST configurations/applyFromEvaluation: take over the settings of a policy."""
     await _check_loop(request)
-    body = parse_body(_decode_apply, await read_body(request.scope, request.receive), CONTRACT_CODE)
+    body = await parse_request(request, _decode_apply, CONTRACT_CODE)
     with _render_errors():
-        await _get_evaluations(request).apply(
+        await get_evaluations(request).apply(
             get_loop_name(request.scope), body.evaluation_id, body.policy_name, BY_HTTP
         )
     return Response(status_code=204)
@@ -272,6 +268,9 @@ def render_evaluation(row: EvaluationRow, series: list[PolicySeries]) -> Evaluat
         feature_importance=[],
         evaluation_type=row.type,
         optimal_policy=outcome.optimal_policy,
+        optimal_policy_arguments=next(
+            (each.arguments for each in results if each.name == outcome.optimal_policy), ""
+        ),
         creation_time=format_date(row.created),
         error=outcome.error,
     )
@@ -280,15 +279,8 @@ def render_evaluation(row: EvaluationRow, series: list[PolicySeries]) -> Evaluat
 def _list_summaries(series: PolicySeries) -> list[Summary]:
     """The value of all decisions up to the end of each interval."""
     ends = [(start + 1) * series.minutes * MICROSECONDS_PER_MINUTE for start in series.starts]
-    totals = zip(
-        accumulate(series.mass),
-        accumulate(series.weight),
-        accumulate(series.weighted_reward),
-        accumulate(series.squared_weighted_reward),
-        accumulate(series.positive),
-        strict=True,
-    )
-    return [_render_summary(end, IpsSums(*sums)) for end, sums in zip(ends, totals, strict=True)]
+    columns = [accumulate(getattr(series, name)) for name in IpsSums.__struct_fields__]
+    return [_render_summary(end, IpsSums(*sums)) for end, *sums in zip(ends, *columns, strict=True)]
 
 
 def _render_summary(at: int, sums: IpsSums) -> Summary:
@@ -328,7 +320,7 @@ def _render_evidence(policy: PolicyOutcome) -> Evidence:
     return Evidence(
         rows=result["rows"],
         estimator=result["headline"],
-        value=headline["value"],
+        value=clip_value(headline["value"], result["sequence"]),
         interval=headline["interval"] and tuple(headline["interval"]),
         sequence=tuple(result["sequence"]),
         gain=gain["value"],

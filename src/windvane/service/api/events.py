@@ -9,9 +9,19 @@ from typing import NamedTuple
 import msgspec
 from starlette.types import Receive, Scope
 
-from windvane.service.api.requests import ApiError, get_header, get_loop_name, parse_body, read_body
+from windvane.service.api.request_limits import LargeRequests
+from windvane.service.api.requests import (
+    MAX_BODY_BYTES,
+    MAX_RANK_BYTES,
+    ApiError,
+    check_values,
+    get_header,
+    get_loop_name,
+    parse_body,
+    read_body,
+)
 from windvane.service.errors import EventIdError, describe_invalid_value
-from windvane.service.loops.rank_requests import check_event_id, parse_offer
+from windvane.service.loops.rank_requests import OfferedActions, check_event_id, parse_offer
 from windvane.service.loops.service import Service
 from windvane.service.schemas import (
     RawRankRequest,
@@ -43,11 +53,29 @@ class EventEndpoint(NamedTuple):
 
 
 async def _rank(service: Service, scope: Scope, receive: Receive) -> bytes:
-    body = await read_body(scope, receive)
+    large_requests: LargeRequests = scope["app"].large_requests
+    with large_requests.hold() as held:
+        body = await read_body(scope, receive, MAX_RANK_BYTES, held.take)
+        if not held.is_large:
+            return await service.rank(get_loop_name(scope), *_parse_rank(body))
+        loop = await service.get_loop(get_loop_name(scope))
+        async with large_requests.turn:
+            parsed = await large_requests.run(_parse_large_rank, body, loop.settings.array_size)
+            return await service.rank(loop.name, *parsed)
+
+
+def _parse_rank(body: bytes) -> tuple[RawRankRequest, OfferedActions, str]:
     request = parse_body(_decode_rank, body, "InvalidRankRequest")
     offer = parse_body(parse_offer, bytes(request.actions), "InvalidRankRequest")
-    text = body.decode(errors="replace")
-    return await service.rank(get_loop_name(scope), request, offer, text)
+    return request, offer, body.decode(errors="replace")
+
+
+def _parse_large_rank(body: bytes, array_size: int) -> tuple[RawRankRequest, OfferedActions, str]:
+    """Parse and pack a rank request; arrays that are projected have fewer crossings than here."""
+    check_values(body, MAX_RANK_BYTES)
+    request, offer, text = _parse_rank(body)
+    offer.pack([] if array_size else request.context_features)
+    return request, offer, text
 
 
 async def _reward(service: Service, scope: Scope, receive: Receive) -> bytes:
@@ -74,15 +102,17 @@ def _get_event_id(scope: Scope) -> str:
 async def _put_rewards(service: Service, scope: Scope, receive: Receive) -> bytes:
     loop_name = get_loop_name(scope)
     await service.get_loop(loop_name)
-    batch = parse_body(_decode_batch, await read_body(scope, receive), "InvalidRewardRequest")
-    entries = [_read_entry(raw) for raw in batch.rewards]
-    valid = [entry for entry in entries if isinstance(entry, RewardEntry)]
-    statuses = iter(await service.put_rewards(loop_name, valid))
-    outcomes = [
-        _describe(entry, next(statuses)) if isinstance(entry, RewardEntry) else entry
-        for entry in entries
-    ]
-    return msgspec.json.encode(RewardBatchResponse(outcomes))
+    with scope["app"].large_requests.hold() as held:
+        body = await read_body(scope, receive, MAX_BODY_BYTES, held.take)
+        batch = parse_body(_decode_batch, body, "InvalidRewardRequest")
+        entries = [_read_entry(raw) for raw in batch.rewards]
+        valid = [entry for entry in entries if isinstance(entry, RewardEntry)]
+        statuses = iter(await service.put_rewards(loop_name, valid))
+        outcomes = [
+            _describe(entry, next(statuses)) if isinstance(entry, RewardEntry) else entry
+            for entry in entries
+        ]
+        return msgspec.json.encode(RewardBatchResponse(outcomes))
 
 
 def _read_entry(raw: msgspec.Raw) -> RewardEntry | RewardOutcome:

@@ -26,11 +26,12 @@ class ClockHealth(msgspec.Struct, rename="camel"):
 class SharingHealth(msgspec.Struct, rename="camel"):
     """How this process shares its log with other servers."""
 
-    servers: int  # that are alive, with this one
+    servers: int  # number alive, this one included
     is_leader: bool  # whether it closes decisions, stores snapshots and evaluates for all
     lag_seconds: (
         float | None
-    )  # in which 99 % of the lessons of others were learned; None: no lesson
+    )  # 99 % of the lessons of others were learned within it; None: no lesson
+    clock_skew_seconds: float  # the clock of this machine minus that of the database
 
 
 class Health(msgspec.Struct, omit_defaults=True):
@@ -64,7 +65,8 @@ async def get_health(request: Request) -> Response:
         health.warnings = service.warnings
         health.sharing = _describe_sharing(service)
         doubt = service.clock.doubt
-        health.clock = ClockHealth(*doubt, doubt.sentence) if doubt is not None else None
+        if doubt is not None:
+            health.clock = ClockHealth(*doubt[:2], doubt.sentence)
     return json_response(health)
 
 
@@ -73,7 +75,8 @@ def _describe_sharing(service: Service) -> SharingHealth | None:
     if sharing is None:
         return None
     lag = sharing.lags.find_quantile(LAG_SHARE)
-    return SharingHealth(sharing.server_count, sharing.is_leader, lag)
+    skew = sharing.clock.skew_seconds
+    return SharingHealth(sharing.server_count, sharing.is_leader, lag, skew)
 
 
 async def get_readiness(request: Request) -> Response:

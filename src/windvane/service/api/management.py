@@ -1,4 +1,4 @@
-"""Loops: list and create them; settings, policy, model, log and decisions of one loop."""
+"""Loops: list, create and delete them; settings, policy, model, log and decisions of one loop."""
 
 import asyncio
 import re
@@ -13,13 +13,16 @@ from windvane.errors import SettingError
 from windvane.service.api.openapi import Handler, Query
 from windvane.service.api.requests import (
     JSON_MEDIA_TYPE,
+    MAX_BODY_BYTES,
     ApiError,
     WholeNumbers,
     bad_request,
+    check_values,
     get_loop_name,
     get_service,
     json_response,
     parse_body,
+    parse_request,
     read_body,
     read_whole_number,
 )
@@ -30,6 +33,8 @@ from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import LOOP_NAME, LoopSettings
 from windvane.service.schemas import (
     DateRange,
+    ImportRequest,
+    ImportResponse,
     LogsProperties,
     ModelProperties,
     PolicyConfiguration,
@@ -38,6 +43,7 @@ from windvane.service.schemas import (
 
 POLICY_NAME = "windvane"
 POLICY_CODE = "InvalidPolicyContract"
+SETTINGS_CODE = "InvalidServiceConfiguration"
 IDS = WholeNumbers(0, 2**63 - 1)
 PAGE_SIZES = WholeNumbers(1, MAX_PAGE_DECISIONS)
 SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
@@ -74,7 +80,24 @@ class LoopInfo(msgspec.Struct):
     settings: LoopSettings
 
 
+_decode_changes = msgspec.json.Decoder(dict[str, object]).decode
+_decode_import = msgspec.json.Decoder(ImportRequest).decode
 _decode_new_loop = msgspec.json.Decoder(NewLoopBody).decode
+
+
+async def import_decisions(request: Request) -> Response:
+    """POST decisions."""
+    loop, large_requests = await _get_loop(request), request.app.large_requests
+    with large_requests.hold() as held:
+        body = await read_body(request.scope, request.receive, MAX_BODY_BYTES, held.take)
+        sent: ImportRequest = await large_requests.run(_parse_import, body)
+        done = await get_service(request).import_decisions(loop.name, sent.decisions)
+    return json_response(ImportResponse(done.new, len(sent.decisions) - done.new))
+
+
+def _parse_import(body: bytes) -> ImportRequest:
+    check_values(body, MAX_BODY_BYTES)
+    return parse_body(_decode_import, body, "InvalidRankRequest")
 
 
 async def list_loops(request: Request) -> Response:
@@ -90,14 +113,19 @@ async def list_loops(request: Request) -> Response:
 
 async def create_loop(request: Request) -> Response:
     """POST loops."""
-    body = await read_body(request.scope, request.receive)
-    new = parse_body(_decode_new_loop, body, "InvalidServiceConfiguration")
+    new = await parse_request(request, _decode_new_loop, SETTINGS_CODE)
     try:
         settings = LoopSettings.from_names(new.settings)
     except SettingError as reason:
         raise LoopSettingsError(str(reason), "settings") from None
     loop = await get_service(request).create_loop(new.name, settings, "http")
     return json_response(LoopInfo(loop.name, to_datetime(loop.created), loop.settings), 201)
+
+
+async def delete_loop(request: Request) -> Response:
+    """DELETE loops/{loop}."""
+    await get_service(request).delete_loop(get_loop_name(request.scope), "http")
+    return Response(status_code=204)
 
 
 class ServiceConfiguration(LoopSettings, frozen=True, kw_only=True, rename="camel"):
@@ -107,9 +135,10 @@ class ServiceConfiguration(LoopSettings, frozen=True, kw_only=True, rename="came
 
 
 def _describe_settings(loop: Loop) -> ServiceConfiguration:
+    settings, _, changed_at = loop.in_force
     return ServiceConfiguration(
-        **msgspec.structs.asdict(loop.settings),
-        last_configuration_edit_date=to_datetime(loop.changed_at),
+        **msgspec.structs.asdict(settings),
+        last_configuration_edit_date=to_datetime(changed_at),
     )
 
 
@@ -124,12 +153,9 @@ async def get_settings(request: Request) -> Response:
 
 async def put_settings(request: Request) -> Response:
     """PUT configurations/service: change some settings."""
-    code = "InvalidServiceConfiguration"
-    changes = parse_body(msgspec.json.decode, await read_body(request.scope, request.receive), code)
-    if not isinstance(changes, dict):
-        raise bad_request(code, "the body must be an object")
-    service = get_service(request)
-    loop = await service.change_settings(get_loop_name(request.scope), changes, "http")
+    changes = await parse_request(request, _decode_changes, SETTINGS_CODE)
+    name = get_loop_name(request.scope)
+    loop = await get_service(request).change_settings(name, changes, "http")
     return json_response(_describe_settings(loop))
 
 
@@ -145,7 +171,7 @@ def _describe_policy(settings: LoopSettings, name: str = POLICY_NAME) -> PolicyC
 async def put_policy(request: Request) -> Response:
     """PUT configurations/policy: change the settings that make the policy."""
     loop = await _get_loop(request)
-    body = parse_body(_decode_policy, await read_body(request.scope, request.receive), POLICY_CODE)
+    body = await parse_request(request, _decode_policy, POLICY_CODE)
     try:
         settings = read_policy(body.arguments, loop.settings)
     except (SettingError, LoopSettingsError) as reason:

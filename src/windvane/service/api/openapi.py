@@ -36,7 +36,7 @@ ERRORS = {
     404: "No loop, path or evaluation has this name.",
     429: "The key, one event or one loop asks for too much; Retry-After says how long to wait.",
     500: "The service failed; its messages on stderr say why.",
-    503: "The log cannot be read or written now, or the loops are not loaded yet.",
+    503: "The log fails, the loops are not loaded yet, or too many large requests wait.",
 }
 ERROR_HEADERS: Json = {"x-ms-error-code": {"schema": {"type": "string"}, "required": True}}
 _ID: Json = {"type": "string", "minLength": 1, "maxLength": 256}
@@ -96,7 +96,6 @@ class Endpoint:
     handler: Handler | EventEndpoint
     role: Role | None  # None: no key is needed
     per_loop: bool = True
-    metric: str = "other"  # the label `operation` of the metrics
     document: Documentation | Refusal | None = None  # None: not in the OpenAPI document
     is_costly: bool = False  # whether only a few of these requests run at once
 
@@ -104,6 +103,11 @@ class Endpoint:
     def event(self) -> EventEndpoint | None:
         """The handler, if it is one of those of events."""
         return self.handler if isinstance(self.handler, EventEndpoint) else None
+
+    @cached_property
+    def metric(self) -> str:
+        """The label `operation` of the metrics."""
+        return "other" if self.event is None else self.path.rpartition("/")[2]
 
     def handle(self, request: Request) -> Awaitable[Response]:
         """Call the handler, which is none of those of events."""

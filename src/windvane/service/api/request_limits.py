@@ -1,4 +1,4 @@
-"""Limits on what a client may ask for: requests a second, costly requests at once, header bytes.
+"""Limits on what a client may ask for: rates, costly and large requests at once, header bytes.
 
 Without keys all clients share one allowance.
 
@@ -13,9 +13,11 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable
-from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -26,16 +28,20 @@ from windvane.service.api.requests import (
     ApiError,
     bad_request,
     get_header,
+    unavailable,
 )
 
 BURST_SECONDS = 1.0  # of requests that a client may send at once after a pause
 # The default executor of a machine with one core has five threads: one stays free for the service.
 MAX_COSTLY_RUNNING = 4
-MAX_COSTLY_PER_KEY = 16  # that run or wait
+MAX_COSTLY_PER_KEY = 16  # running and waiting ones
 COSTLY_RETRY_SECONDS = 1
+MAX_SMALL_BODY_BYTES = 1 << 15
+MAX_HELD_BYTES = 1 << 24  # of all large bodies whose requests are not answered yet
 HEADERS_TIMEOUT_SECONDS = 30.0  # from the first byte of a request until its headers are complete
 MAX_HEADER_BYTES = 1 << 16
 MAX_READ_BYTES = 1 << 18  # of one system call of uvloop, in which a body follows the headers
+Result = TypeVar("Result")
 CONNECTION = "connection"  # the name in the state of a scope
 
 
@@ -86,7 +92,7 @@ class CostlyRequests:
 
     def __init__(self) -> None:
         self._running = asyncio.Semaphore(MAX_COSTLY_RUNNING)
-        self._count_by_key: Counter[Hashable] = Counter()  # that run or wait
+        self._count_by_key: Counter[Hashable] = Counter()  # running and waiting ones
 
     @asynccontextmanager
     async def enter(self, key_id: Hashable) -> AsyncIterator[None]:
@@ -104,6 +110,63 @@ class CostlyRequests:
             self._count_by_key[key_id] -= 1
             if not self._count_by_key[key_id]:
                 del self._count_by_key[key_id]
+
+
+class HeldBody:
+    """Counts the bytes of one body, once it is large, until the request is answered."""
+
+    def __init__(self, requests: "LargeRequests") -> None:
+        self._requests = requests
+        self._size = 0
+
+    @property
+    def is_large(self) -> bool:
+        """Whether small requests may overtake this one."""
+        return self._size > MAX_SMALL_BODY_BYTES
+
+    def take(self, count: int) -> None:
+        """Count more bytes; refuse the request if large bodies have too many bytes already."""
+        was_large = self.is_large
+        self._size += count
+        if self.is_large:
+            self._requests.add(count if was_large else self._size)
+
+    def release(self) -> None:
+        """Forget this body."""
+        if self.is_large:
+            self._requests.held_bytes -= self._size
+
+
+class LargeRequests:
+    """Rank requests with large bodies: one is worked on at a time, while small ones overtake it.
+
+    The bytes of all large bodies, rewards included, are bounded.
+    """
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()  # of a large request, until it is answered
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="windvane large requests")
+        self.held_bytes = 0
+
+    @contextmanager
+    def hold(self) -> Iterator[HeldBody]:
+        """Hold a body until the request is answered."""
+        held = HeldBody(self)
+        try:
+            yield held
+        finally:
+            held.release()
+
+    def add(self, count: int) -> None:
+        """Count bytes of a large body, or refuse it."""
+        self.held_bytes += count
+        if self.held_bytes > MAX_HELD_BYTES:
+            raise unavailable("too many large requests wait; try again")
+
+    async def run(self, function: Callable[..., Result], *arguments: object) -> Result:
+        """Call a function in the one thread of large requests."""
+        event_loop = asyncio.get_running_loop()
+        return await event_loop.run_in_executor(self._thread, partial(function, *arguments))
 
 
 class Connection(asyncio.Protocol):

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope
 from windvane.errors import StoreError, WindvaneError
 from windvane.service import errors
 from windvane.service.errors import describe_invalid_value
+from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.loops.service import Service
 from windvane.service.store.database import SENTENCES
 
@@ -30,7 +31,11 @@ RENDERINGS: dict[type[errors.ServiceError], tuple[int, str]] = {  # status and c
 }
 RETRY_AFTER_SECONDS = 1  # until a client may repeat a request that got 503
 JSON_MEDIA_TYPE = "application/json; charset=utf-8"
-MAX_BODY_BYTES = 1 << 20
+MAX_BODY_BYTES = 1 << 20  # of many rewards and of an import
+MAX_RANK_BYTES = 1 << 18  # nothing interrupts a decoder: it holds up the others for 6 ms per MB
+MIN_BYTES_PER_VALUE = 8  # of the largest body with the most values, by its commas and brackets
+MAX_OTHER_BODY_BYTES = 1 << 16
+MAX_MESSAGE_LENGTH = 1000  # of an error, in characters
 BODY_TIMEOUT_SECONDS = 30.0  # until all of a body must have arrived
 BODY_IS_READ = "windvane.body_is_read"  # in the scope of a request
 DEFAULT_LOOP = "default"
@@ -49,6 +54,7 @@ class ApiError(Exception):
         target: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        message = message[:MAX_MESSAGE_LENGTH]  # some repeat what came
         super().__init__(message)
         self.status = status
         self.code = code
@@ -100,6 +106,8 @@ def to_api_error(error: Exception) -> ApiError:
     """The response to any exception; an unexpected one gives status 500 without its text."""
     if isinstance(error, ApiError):
         return error
+    if isinstance(error, StoreError) and error.kind == "gone":
+        error = errors.UnknownLoopError("the loop was deleted", "loop")
     if isinstance(error, errors.ServiceError):
         status, code = RENDERINGS[type(error)]
         return ApiError(status, code, str(error), error.target, _list_headers(error))
@@ -131,6 +139,12 @@ def get_service(request: Request) -> Service:
     """The service that answers a request."""
     service: Service = request.app.state.service
     return service
+
+
+def get_evaluations(request: Request) -> Evaluations:
+    """The evaluations of the service that answers a request."""
+    evaluations: Evaluations = request.app.state.evaluations
+    return evaluations
 
 
 def get_loop_name(scope: Scope) -> str:
@@ -174,11 +188,16 @@ def json_response(content: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type=JSON_MEDIA_TYPE)
 
 
-async def read_body(scope: Scope, receive: Receive) -> bytes:
-    """The body of a request, which must arrive in time."""
+async def read_body(
+    scope: Scope,
+    receive: Receive,
+    max_bytes: int = MAX_OTHER_BODY_BYTES,
+    take: Callable[[int], None] | None = None,
+) -> bytes:
+    """The body of a request, which must arrive in time; `take` counts its bytes as they come."""
     try:
         async with asyncio.timeout(BODY_TIMEOUT_SECONDS):
-            body = await _join_body(receive)
+            body = await _join_body(receive, max_bytes, take)
     except TimeoutError:
         message = f"the body did not arrive within {BODY_TIMEOUT_SECONDS:g} seconds"
         raise ApiError(408, "BadRequest", message, headers={"connection": "close"}) from None
@@ -186,7 +205,7 @@ async def read_body(scope: Scope, receive: Receive) -> bytes:
     return body
 
 
-async def _join_body(receive: Receive) -> bytes:
+async def _join_body(receive: Receive, max_bytes: int, take: Callable[[int], None] | None) -> bytes:
     """Join the parts of a body; reading stops as soon as the body is too large."""
     parts = []
     size = 0
@@ -195,14 +214,30 @@ async def _join_body(receive: Receive) -> bytes:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise bad_request("BadRequest", "the body is shorter than its content-length")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > MAX_BODY_BYTES:
-            raise bad_request(
-                "PayloadSizeExceeded", f"the body must have at most {MAX_BODY_BYTES} bytes"
-            )
+        part = message.get("body", b"")
+        parts.append(part)
+        size += len(part)
+        if size > max_bytes:
+            sentence = f"the body must have at most {max_bytes} bytes"
+            raise bad_request("PayloadSizeExceeded", sentence)
+        if take is not None:
+            take(len(part))
         more = message.get("more_body", False)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def parse_request(request: Request, decode: Callable[[bytes], Result], code: str) -> Result:
+    """The value of the body of a request."""
+    return parse_body(decode, await read_body(request.scope, request.receive), code)
+
+
+def check_values(body: bytes, max_bytes: int) -> None:
+    """Refuse JSON of so many values that they would take many times the memory of the body."""
+    count = body.count(b",") + body.count(b"[") + body.count(b"{")
+    most = max_bytes // MIN_BYTES_PER_VALUE
+    if count > most:
+        message = f"the body must have at most {most} commas and opening brackets"
+        raise bad_request("PayloadSizeExceeded", f"{message}, got {count}")
 
 
 def parse_body(decode: Callable[[bytes], Result], body: bytes, code: str) -> Result:

@@ -6,7 +6,7 @@ the OpenAPI document.
 
 import re
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
@@ -16,11 +16,14 @@ from starlette.routing import compile_path
 from windvane.service.api import dashboard, evaluations, events, health, management, openapi
 from windvane.service.api.auth import Role
 from windvane.service.api.evaluations import ApplyRequest, Evaluation, EvaluationRequest
-from windvane.service.api.openapi import Documentation, Endpoint, Media, Refusal
+from windvane.service.api.events import EventEndpoint
+from windvane.service.api.openapi import Documentation, Endpoint, Handler, Media, Refusal
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import (
     DecisionPage,
     ExplainedRankResponse,
+    ImportRequest,
+    ImportResponse,
     LogsProperties,
     ModelProperties,
     PolicyConfiguration,
@@ -40,11 +43,28 @@ NO_MODEL_UPLOAD = "a model cannot be uploaded; restore a backup instead"
 
 SNAPSHOT = Media("application/octet-stream", {"type": "string", "format": "binary"})
 TEXT = Media("text/plain", {"type": "string"})
+PAGE = Media("text/html", {"type": "string"})
 
 
 async def get_openapi(request: Request) -> Response:
     """GET openapi.json."""
     return Response(msgspec.json.encode(build_document()), media_type="application/json")
+
+
+def _row(
+    method: str,
+    path: str,
+    handler: Handler | EventEndpoint,
+    role: Role | None,
+    summary: str,
+    status: int = 200,
+    response: Any = None,
+    request: Any = None,
+    **facts: bool,
+) -> Endpoint:
+    """A row that the OpenAPI document describes."""
+    document = Documentation(summary, status, response, request)
+    return Endpoint(method, path, handler, role, document=document, **facts)
 
 
 def _refusal(method: str, path: str, role: Role, reason: str, listed: bool = True) -> Endpoint:
@@ -53,106 +73,59 @@ def _refusal(method: str, path: str, role: Role, reason: str, listed: bool = Tru
     return Endpoint(method, path, management.refuse(reason), role, document=document)
 
 
+def _page(path: str, handler: Handler, is_costly: bool = False) -> Endpoint:
+    """A row for a part of the dashboard, which the OpenAPI document leaves out."""
+    return Endpoint("GET", path, handler, "read", per_loop=False, is_costly=is_costly)
+
+
+COSTLY = {"is_costly": True}
+OF_SERVICE = {"per_loop": False}
 LOOP_ENDPOINTS = (
-    Endpoint(
-        "POST", "/rank", events.rank, "rank", metric="rank",
-        document=Documentation("Choose an action", 201, ExplainedRankResponse, RankRequest),
-    ),
-    Endpoint(
-        "POST", "/events/{eventId:path}/reward", events.reward, "rank", metric="reward",
-        document=Documentation("Reward a decision", 204, request=RewardRequest),
-    ),
-    Endpoint(
-        "POST", "/events/{eventId:path}/activate", events.activate, "rank", metric="activate",
-        document=Documentation("Activate a decision", 204),
-    ),
-    Endpoint(
-        "POST", "/rewards", events.put_rewards, "rank", metric="rewards",
-        document=Documentation(
-            "Reward many decisions at once", 200, RewardBatchResponse, RewardBatchRequest
-        ),
-    ),
-    Endpoint(
-        "GET", "/decisions", management.get_decisions, "read",
-        document=Documentation(
-            "Read decisions and their rewards in the order of the log", 200, DecisionPage,
-            queries=management.QUERIES,
-        ),
-    ),
-    Endpoint(
-        "GET", "/configurations/service", management.get_settings, "read",
-        document=Documentation("Read the settings", 200, management.ServiceConfiguration),
-    ),
-    Endpoint(
-        "PUT", "/configurations/service", management.put_settings, "admin",
-        document=Documentation(
-            "Change settings", 200, management.ServiceConfiguration,
-            openapi.describe_changes(LoopSettings),
-        ),
-        is_costly=True,
-    ),
-    Endpoint(
-        "GET", "/configurations/policy", management.get_policy, "read",
-        document=Documentation("Read the policy", 200, PolicyConfiguration),
-    ),
-    Endpoint(
-        "PUT", "/configurations/policy", management.put_policy, "admin",
-        document=Documentation("Change the policy", 200, PolicyConfiguration, PolicyConfiguration),
-        is_costly=True,
-    ),
-    Endpoint(
-        "DELETE", "/configurations/policy", management.delete_policy, "admin",
-        document=Documentation("Take the policy of a new loop", 200, PolicyConfiguration),
-        is_costly=True,
-    ),
-    Endpoint(
-        "GET", "/model", management.get_model, "read",
-        document=Documentation("Download the model", 200, SNAPSHOT),
-        is_costly=True,
-    ),
+    _row("POST", "/rank", events.rank, "rank",
+         "Choose an action", 201, ExplainedRankResponse, RankRequest),
+    _row("POST", "/events/{eventId:path}/reward", events.reward, "rank",
+         "Reward a decision", 204, None, RewardRequest),
+    _row("POST", "/events/{eventId:path}/activate", events.activate, "rank",
+         "Activate a decision", 204),
+    _row("POST", "/rewards", events.put_rewards, "rank",
+         "Reward many decisions at once", 200, RewardBatchResponse, RewardBatchRequest),
+    _row("POST", "/decisions", management.import_decisions, "admin",
+         "Import decisions of another system with their rewards", 200, ImportResponse,
+         ImportRequest, **COSTLY),
+    Endpoint("GET", "/decisions", management.get_decisions, "read",
+             document=Documentation("Read decisions and their rewards in the order of the log",
+                                    200, DecisionPage, queries=management.QUERIES)),
+    _row("GET", "/configurations/service", management.get_settings, "read",
+         "Read the settings", 200, management.ServiceConfiguration),
+    _row("PUT", "/configurations/service", management.put_settings, "admin",
+         "Change settings", 200, management.ServiceConfiguration,
+         openapi.describe_changes(LoopSettings), **COSTLY),
+    _row("GET", "/configurations/policy", management.get_policy, "read",
+         "Read the policy", 200, PolicyConfiguration),
+    _row("PUT", "/configurations/policy", management.put_policy, "admin",
+         "Change the policy", 200, PolicyConfiguration, PolicyConfiguration, **COSTLY),
+    _row("DELETE", "/configurations/policy", management.delete_policy, "admin",
+         "Take the policy of a new loop", 200, PolicyConfiguration, **COSTLY),
+    _row("GET", "/model", management.get_model, "read",
+         "Download the model", 200, SNAPSHOT, **COSTLY),
     _refusal("PUT", "/model", "admin", NO_MODEL_UPLOAD),
-    Endpoint(
-        "DELETE", "/model", management.delete_model, "admin",
-        document=Documentation("Reset the model", 204),
-        is_costly=True,
-    ),
-    Endpoint(
-        "GET", "/model/properties", management.get_model_properties, "read",
-        document=Documentation("Read the dates of the model", 200, ModelProperties),
-    ),
-    Endpoint(
-        "DELETE", "/logs", management.delete_logs, "admin",
-        document=Documentation("Delete the log; the model stays", 204),
-        is_costly=True,
-    ),
-    Endpoint(
-        "GET", "/logs/properties", management.get_logs_properties, "read",
-        document=Documentation("Read the dates of the log", 200, LogsProperties),
-    ),
-    Endpoint(
-        "POST", "/configurations/applyFromEvaluation", evaluations.apply_evaluation, "admin",
-        document=Documentation("Apply a policy of an evaluation", 204, request=ApplyRequest),
-        is_costly=True,
-    ),
-    Endpoint(
-        "GET", "/evaluations", evaluations.list_evaluations, "read",
-        document=Documentation("List the evaluations", 200, list[Evaluation]),
-        is_costly=True,
-    ),
-    Endpoint(
-        "POST", "/evaluations", evaluations.create_evaluation, "admin",
-        document=Documentation("Evaluate policies on the log", 201, Evaluation, EvaluationRequest),
-        is_costly=True,
-    ),
-    Endpoint(
-        "GET", "/evaluations/{evaluationId:path}", evaluations.get_evaluation, "read",
-        document=Documentation("Read an evaluation", 200, Evaluation),
-        is_costly=True,
-    ),
-    Endpoint(
-        "DELETE", "/evaluations/{evaluationId:path}", evaluations.delete_evaluation, "admin",
-        document=Documentation("Delete an evaluation; one that runs is ended", 204),
-    ),
+    _row("DELETE", "/model", management.delete_model, "admin", "Reset the model", 204, **COSTLY),
+    _row("GET", "/model/properties", management.get_model_properties, "read",
+         "Read the dates of the model", 200, ModelProperties),
+    _row("DELETE", "/logs", management.delete_logs, "admin",
+         "Delete the log; the model stays", 204, **COSTLY),
+    _row("GET", "/logs/properties", management.get_logs_properties, "read",
+         "Read the dates of the log", 200, LogsProperties),
+    _row("POST", "/configurations/applyFromEvaluation", evaluations.apply_evaluation, "admin",
+         "Apply a policy of an evaluation", 204, None, ApplyRequest, **COSTLY),
+    _row("GET", "/evaluations", evaluations.list_evaluations, "read",
+         "List the evaluations", 200, list[Evaluation], **COSTLY),
+    _row("POST", "/evaluations", evaluations.create_evaluation, "admin",
+         "Evaluate policies on the log", 201, Evaluation, EvaluationRequest, **COSTLY),
+    _row("GET", "/evaluations/{evaluationId:path}", evaluations.get_evaluation, "read",
+         "Read an evaluation", 200, Evaluation, **COSTLY),
+    _row("DELETE", "/evaluations/{evaluationId:path}", evaluations.delete_evaluation, "admin",
+         "Delete an evaluation; one that runs is ended", 204),
     _refusal("POST", "/multislot/rank", "rank", NO_SLOTS),
     _refusal("POST", "/multislot/events/{eventId:path}/reward", "rank", NO_SLOTS),
     _refusal("POST", "/multislot/events/{eventId:path}/activate", "rank", NO_SLOTS),
@@ -160,46 +133,28 @@ LOOP_ENDPOINTS = (
 )  # fmt: skip
 
 SERVICE_ENDPOINTS = (
-    Endpoint(
-        "GET", "/healthz", health.get_health, None, per_loop=False,
-        document=Documentation("Is the service alive, and is it degraded?", 200, health.Health),
-    ),
-    Endpoint(
-        "GET", "/readyz", health.get_readiness, None, per_loop=False,
-        document=Documentation("Are the loops loaded?", 200, health.Ready),
-    ),
-    Endpoint(
-        "GET", "/metrics", health.get_metrics, "read", per_loop=False,
-        document=Documentation("Metrics for Prometheus", 200, TEXT),
-        is_costly=True,
-    ),
-    Endpoint(
-        "GET", "/loops", management.list_loops, "read", per_loop=False,
-        document=Documentation("List the loops", 200, list[management.LoopInfo]),
-        is_costly=True,
-    ),
-    Endpoint(
-        "POST", "/loops", management.create_loop, "admin", per_loop=False,
-        document=Documentation("Create a loop", 201, management.LoopInfo, management.NewLoop),
-        is_costly=True,
-    ),
+    _row("GET", "/healthz", health.get_health, None,
+         "Is the service alive, and is it degraded?", 200, health.Health, **OF_SERVICE),
+    _row("GET", "/readyz", health.get_readiness, None,
+         "Are the loops loaded?", 200, health.Ready, **OF_SERVICE),
+    _row("GET", "/metrics", health.get_metrics, "read",
+         "Metrics for Prometheus", 200, TEXT, **OF_SERVICE, **COSTLY),
+    _row("GET", "/loops", management.list_loops, "read",
+         "List the loops", 200, list[management.LoopInfo], **OF_SERVICE, **COSTLY),
+    _row("POST", "/loops", management.create_loop, "admin",
+         "Create a loop", 201, management.LoopInfo, management.NewLoop, **OF_SERVICE, **COSTLY),
+    _row("GET", LOOP_PREFIX, dashboard.get_page, "read",
+         "The dashboard of a loop", 200, PAGE, **OF_SERVICE),
+    _row("DELETE", LOOP_PREFIX, management.delete_loop, "admin",
+         "Delete a loop with its log and its model", 204, **OF_SERVICE, **COSTLY),
     Endpoint("GET", "/openapi.json", get_openapi, None, per_loop=False),
-    Endpoint("GET", "/", dashboard.get_page, "read", per_loop=False),
-    Endpoint("GET", "/loops/{name}", dashboard.get_page, "read", per_loop=False),
-    Endpoint("GET", "/static/{file}", dashboard.get_static_file, "read", per_loop=False),
-    Endpoint("GET", "/board.json", dashboard.list_loops, "read", per_loop=False),
-    Endpoint(
-        "GET", "/board/{name}.json", dashboard.get_dashboard, "read", per_loop=False,
-        is_costly=True,
-    ),
-    Endpoint(
-        "GET", "/board/{name}/evaluation.json", dashboard.get_evaluation_panel, "read",
-        per_loop=False, is_costly=True,
-    ),
-    Endpoint(
-        "GET", "/board/{name}/events/{event:path}", dashboard.get_event_report, "read",
-        per_loop=False, is_costly=True,
-    ),
+    _page("/", dashboard.get_page),
+    _page("/static/{file}", dashboard.get_static_file),
+    _page("/board.json", dashboard.list_loops),
+    _page("/board/{name}.json", dashboard.get_dashboard, is_costly=True),
+    _page("/board/{name}/evaluation.json", dashboard.get_evaluation_panel, is_costly=True),
+    _page("/board/{name}/evaluation.html", dashboard.get_evaluation_report, is_costly=True),
+    _page("/board/{name}/events/{event:path}", dashboard.get_event_report, is_costly=True),
 )  # fmt: skip
 
 ENDPOINTS = (*LOOP_ENDPOINTS, *SERVICE_ENDPOINTS)

@@ -1,26 +1,27 @@
-"""The policies that an evaluation compares: what was logged, baselines, and candidates.
+"""The policies that an evaluation compares: what was logged, the loop as it is, and others.
 
 The policy of a loop as text is settings such as "halfLife=2 days explorationPercentage=0.05". Of a
 command line of Vowpal Wabbit, `--epsilon` is taken as the exploration percentage. A flag that would
 change the learner is refused, because there is nothing here that it could change.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from windvane.errors import SettingError
 from windvane.evaluation.learners.candidates import (
     Candidate,
-    FixedCandidate,
     format_settings,
+    parse_candidate,
     read_candidate,
     read_number,
     read_settings,
     wrap_object,
 )
+from windvane.evaluation.tuning import NO_EXPLORATION, list_half_lives
 from windvane.service.errors import EvaluationError, LoopSettingsError
-from windvane.service.evaluations.records import CustomPolicy, EvaluationContract
+from windvane.service.evaluations.records import CURRENT, CustomPolicy, EvaluationContract
 from windvane.service.loops.settings import LoopSettings
 
 PROBLEM_FLAGS = ("--cb_explore_adf", "--ccb_explore_adf", "--cb_adf", "--dsjson")
@@ -28,9 +29,6 @@ ACCEPTED = (
     'settings such as "halfLife=2 days explorationPercentage=0.05", learner(half_life="2 days"), '
     "or --epsilon with --cb_explore_adf or --ccb_explore_adf"
 )
-# With optimisation, every pair is tried, except the one that the loop has.
-HALF_LIVES = ("auto", "1 day", "7 days", "30 days", "never")
-EXPLORATION_PERCENTAGES = (0.02, 0.1)
 
 
 def format_policy(settings: LoopSettings) -> str:
@@ -86,18 +84,24 @@ class ComparedPolicy(NamedTuple):
     arguments: str
     candidate: Candidate
     changes: dict[str, Any] | None  # settings that make it; None: a loop cannot run it
+    problem: str = ""  # why the log cannot judge it
 
 
-def list_policies(contract: EvaluationContract, settings: LoopSettings) -> list[ComparedPolicy]:
-    """List the policies that are compared, those of the service first."""
+def list_policies(
+    contract: EvaluationContract, settings: LoopSettings, length: float = 0.0
+) -> list[ComparedPolicy]:
+    """List the policies that are compared, those of the service first; a log has some seconds."""
     policies = [
         _make_fixed("online", "Online", "logged", changes={}),
         _make_fixed("baseline1", "Baseline", "first"),
         _make_fixed("baselineRand", "Random", "random"),
+        ComparedPolicy(
+            CURRENT, "Custom", format_policy(settings), make_candidate(CURRENT, settings), {}
+        ),
         *(read_custom_policy(custom, settings) for custom in contract.policies),
     ]
     if contract.optimizes:
-        for number, other in enumerate(iterate_grid(settings), 1):
+        for number, other in enumerate(iterate_grid(settings, length), 1):
             name = f"Hyper{number}"
             policies.append(
                 ComparedPolicy(
@@ -111,21 +115,37 @@ def list_policies(contract: EvaluationContract, settings: LoopSettings) -> list[
     return policies
 
 
+def check_policies(contract: EvaluationContract, settings: LoopSettings) -> None:
+    """Refuse policies of a client that cannot be read; nothing that they name is built."""
+    for custom in contract.policies:
+        parse_custom_policy(custom.arguments, settings)
+
+
+def parse_custom_policy(
+    text: str, settings: LoopSettings
+) -> LoopSettings | Callable[[], Candidate]:
+    """The settings of a loop for which a text stands, or what builds a policy of another kind."""
+    try:
+        return read_policy(text, settings)
+    except (SettingError, LoopSettingsError) as reason:
+        if text.strip().startswith("-"):
+            raise EvaluationError("policy", str(reason), "policies") from None
+    try:
+        return parse_candidate(text)
+    except SettingError as reason:
+        raise EvaluationError("policy", str(reason), "policies") from None
+
+
 def read_custom_policy(custom: CustomPolicy, settings: LoopSettings) -> ComparedPolicy:
     """The policy of a client; one that a loop cannot run can still be evaluated."""
     name, arguments = custom.name, custom.arguments
-    try:
-        changed = read_policy(arguments, settings)
-    except (SettingError, LoopSettingsError) as reason:
-        if arguments.strip().startswith("-"):
-            raise EvaluationError("policy", str(reason), "policies") from None
-    else:
-        candidate = make_candidate(name, changed)
-        return ComparedPolicy(name, "Custom", arguments, candidate, _list_changes(changed))
-    try:
-        return ComparedPolicy(name, "Custom", arguments, _read(name, arguments), None)
-    except SettingError as reason:
-        raise EvaluationError("policy", str(reason), "policies") from None
+    parsed = parse_custom_policy(arguments, settings)
+    if isinstance(parsed, LoopSettings):
+        candidate = make_candidate(name, parsed)
+        has_same_share = parsed.exploration_percentage == settings.exploration_percentage
+        problem = "" if has_same_share else NO_EXPLORATION
+        return ComparedPolicy(name, "Custom", arguments, candidate, _list_changes(parsed), problem)
+    return ComparedPolicy(name, "Custom", arguments, replace(parsed(), name=name), None)
 
 
 def make_candidate(name: str, settings: LoopSettings) -> Candidate:
@@ -134,13 +154,12 @@ def make_candidate(name: str, settings: LoopSettings) -> Candidate:
     return replace(candidate, name=name, text=format_policy(settings))
 
 
-def iterate_grid(settings: LoopSettings) -> Iterator[LoopSettings]:
-    """Other settings of a loop: half-lives × exploration percentages."""
-    for half_life in HALF_LIVES:
-        for share in EXPLORATION_PERCENTAGES:
-            other = settings.merge({"halfLife": half_life, "explorationPercentage": share})
-            if other != settings:
-                yield other
+def iterate_grid(settings: LoopSettings, length: float) -> Iterator[LoopSettings]:
+    """Other settings of a loop: half-lives that a log of some seconds can tell apart."""
+    for half_life in list_half_lives(length):
+        other = settings.merge({"halfLife": half_life})
+        if other != settings:
+            yield other
 
 
 def _list_changes(settings: LoopSettings) -> dict[str, Any]:
@@ -154,11 +173,4 @@ def _list_changes(settings: LoopSettings) -> dict[str, Any]:
 def _make_fixed(
     name: str, source: str, rule: str, changes: dict[str, Any] | None = None
 ) -> ComparedPolicy:
-    return ComparedPolicy(name, source, rule, _read(name, rule), changes)
-
-
-def _read(name: str, text: str) -> Candidate:
-    candidate = replace(read_candidate(text), name=name)
-    if not isinstance(candidate, FixedCandidate):
-        candidate = replace(candidate, other_clock=None)  # a loop has one clock
-    return candidate
+    return ComparedPolicy(name, source, rule, replace(read_candidate(rule), name=name), changes)

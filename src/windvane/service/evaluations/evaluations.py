@@ -5,11 +5,11 @@ evaluation runs at a time, the oldest first, in a process of its own. A service 
 started again finds the row and starts the evaluation again. If servers share the log, the leader
 evaluates; if it is lost, the next leader starts the evaluation again.
 
-Auto-optimisation evaluates other settings of a loop at a frequency, over the last two weeks. One of
-them replaces the settings of the loop only if the confidence sequence of its gain over what was
-logged lies above 0. Run k with m policies has the level α_k/m with α_k = 6α/(π²k²), and Σ α_k = α:
-over all runs, a candidate that is not better is applied with a chance of at most α. Every run is an
-evaluation of the type Auto, with its evidence.
+Auto-optimisation evaluates other half-lives of a loop at a frequency, over the last two weeks. One
+of them replaces the loop's own only if the confidence sequence of its gain over a learner with the
+present settings lies above 0. Run k with m policies has the level α_k/m with α_k = 6α/(π²k²), and
+Σ α_k = α: over all runs, a candidate that is not better is applied with a chance of at most α.
+Every run is an evaluation of the type Auto, with its evidence.
 """
 
 import asyncio
@@ -54,7 +54,6 @@ from windvane.service.loops.service import WRITE_TIMEOUT_SECONDS, Service
 from windvane.service.store.decision_queries import count_decisions
 from windvane.service.store.evaluations import (
     AUTO,
-    RUNNING,
     DeleteEvaluation,
     EndEvaluation,
     PutEvaluation,
@@ -65,16 +64,17 @@ from windvane.service.store.evaluations import (
     split_result,
 )
 from windvane.service.store.rows import EvaluationRow
+from windvane.service.store.schema import CANCELED, RUNNING
 from windvane.service.store.writer.writer_protocol import (
     MessageSplitter,
     build_command,
     build_environment,
 )
 
-SUCCEEDED, FAILED, TIMEOUT, CANCELED = "Succeeded", "Failed", "Timeout", "Canceled"
+SUCCEEDED, FAILED, TIMEOUT = "Succeeded", "Failed", "Timeout"
 APPLIED, RETAINED = "OptimalPolicyApplied", "OnlinePolicyRetained"
 TIME_LIMIT_SECONDS = 6 * 3600.0  # of one evaluation
-SHARED_INTERVAL_SECONDS = 1.0  # pause between two looks at what other servers did
+SHARED_INTERVAL_SECONDS = 1.0  # pause between two looks at what other processes did
 RETRY_SECONDS = 5.0  # after the log could not be read or written
 BY_AUTO_OPTIMISATION = "auto-optimise"  # author of a change of settings
 EVALUATION_CODE = "from windvane.service.evaluations.worker import main; main()"
@@ -193,9 +193,7 @@ class Evaluations:
     async def find(self, loop_name: str, key: str) -> EvaluationRow:
         """Find an evaluation by its id on the wire."""
         loop = await self._service.get_loop(loop_name)
-        row = None
-        if "\0" not in key:
-            row = await asyncio.to_thread(find_evaluation, self._service.store, loop.id, key)
+        row = await asyncio.to_thread(find_evaluation, self._service.store, loop.id, key)
         if row is None:
             raise EvaluationError("unknown", f"there is no evaluation with the id {key[:80]!r}")
         return row
@@ -231,6 +229,7 @@ class Evaluations:
         if changes is None:
             message = f"the evaluation has no policy {policy_name[:80]!r} that a loop can run"
             raise EvaluationError("no settings", message, "policyName")
+        check_better(decode_outcome(row.outcome), policy_name)
         if changes:
             await self._service.change_settings(loop_name, changes, by)
 
@@ -260,7 +259,7 @@ class Evaluations:
                 await self._has_work.wait()
 
     async def _watch(self, row: EvaluationRow, task: "asyncio.Task[JobResult]") -> None:
-        """Cancel a job if another server leads now, or has deleted the evaluation."""
+        """Cancel a job if another server leads now, or the evaluation or its loop was deleted."""
         while True:
             await asyncio.sleep(SHARED_INTERVAL_SECONDS)
             with contextlib.suppress(StoreError):
@@ -299,9 +298,7 @@ class Evaluations:
         self.progress = 0.0
         task = asyncio.create_task(run_child(job, self._report))
         self._running = (row.id, task)
-        tasks: list[asyncio.Task[Any]] = [task]
-        if self._service.sharing is not None:
-            tasks.append(asyncio.create_task(self._watch(row, task)))
+        tasks: list[asyncio.Task[Any]] = [task, asyncio.create_task(self._watch(row, task))]
         try:
             async with asyncio.timeout(TIME_LIMIT_SECONDS):
                 return await task
@@ -326,7 +323,8 @@ class Evaluations:
             status = RETAINED
             changes = find_changes(outcome, outcome.optimal_policy)
             outcome = msgspec.structs.replace(outcome, evidence=describe_evidence(outcome))
-            if changes and loop.settings.is_auto_optimization_enabled:
+            is_current = self._find_loop(row.loop) is loop  # another one may have its name
+            if changes and is_current and loop.settings.is_auto_optimization_enabled:
                 status = APPLIED
                 await self._service.change_settings(loop.name, changes, BY_AUTO_OPTIMISATION)
             logger.info("loop %s: %s: %s", loop.name, status, outcome.evidence)
@@ -344,9 +342,9 @@ class Evaluations:
 
 def check_policies(contract: EvaluationContract, loop: Loop) -> None:
     """Refuse policies that cannot be read."""
-    from windvane.service.evaluations.compared_policies import list_policies
+    from windvane.service.evaluations import compared_policies  # late: it loads the evaluation
 
-    list_policies(contract, loop.settings)
+    compared_policies.check_policies(contract, loop.settings)
 
 
 def find_changes(outcome: EvaluationOutcome, policy_name: str) -> dict[str, Any] | None:
@@ -357,6 +355,18 @@ def find_changes(outcome: EvaluationOutcome, policy_name: str) -> dict[str, Any]
     return None
 
 
+def check_better(outcome: EvaluationOutcome, policy_name: str) -> None:
+    """Refuse settings that are not better than the present ones with confidence."""
+    for policy in outcome.policies:
+        is_better = policy.result["gain"]["verdict"] == "better" and not policy.problems
+        if policy.name == policy_name and policy.changes and not (is_better and not outcome.doubt):
+            message = (
+                f"keep what you have: {policy_name[:80]!r} is not better than the present settings "
+                f"with {CONFIDENCE}; PUT configurations/policy changes settings anyway"
+            )
+            raise EvaluationError("not better", message, "policyName")
+
+
 def describe_evidence(outcome: EvaluationOutcome) -> str:
     """Why auto-optimisation applies a policy or retains the loop's own, in a sentence."""
     for policy in outcome.policies:
@@ -364,13 +374,14 @@ def describe_evidence(outcome: EvaluationOutcome) -> str:
             low, high = policy.result["gain"]["interval"]
             verb = "is applied" if policy.changes else "cannot be run by a loop"
             return (
-                f"{policy.name} ({policy.arguments}) {verb}: it earns between {low:+.4f} and "
-                f"{high:+.4f} more a decision than the loop did, over {outcome.rows} decisions"
+                f"{policy.name} ({policy.arguments}) {verb}: it earns between {low:.4f} and "
+                f"{high:.4f} more a decision than the present settings, over {outcome.rows} "
+                "decisions"
             )
     count = sum(policy.source == "OfflineExperimentation" for policy in outcome.policies)
     return (
-        f"none of {count} candidates earns more than the loop did with {CONFIDENCE}, over "
-        f"{outcome.rows} decisions"
+        f"keep what you have: none of {count} candidates earns more than the present settings with "
+        f"{CONFIDENCE}, over {outcome.rows} decisions"
     )
 
 

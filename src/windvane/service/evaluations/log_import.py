@@ -1,43 +1,61 @@
-"""Warm-start a loop from a log of another system: its decisions and rewards become the loop's own.
+"""Warm-start a loop from a log of another system: the loop learns its rewards as lessons.
 
-Imported decisions keep their times, so that the half-lives of the loop fade them by their age. They
-enter the log by the same operations as decisions of clients, in the order of time, and each reward
-is a lesson: the belief of the loop stays a fold over the lessons. A row that was imported before is
-known by its event id, so that an import that was cut off can be repeated. No service may run on
-the log meanwhile, because a service would not learn what another process writes.
+Imported decisions keep their times, so that the half-lives of the loop fade them by their age.
+Those of a log without times have the time of the import. A row that was imported before is known by
+its event id, so that an import that was cut off can be repeated. Learning needs no probabilities.
+
+An import goes to a running service over HTTP, a few rows at a time, or straight into a log. No
+service may run on that log meanwhile, because it would not learn what another process writes.
 """
 
 import hashlib
+import json
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import NamedTuple
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import msgspec
 import numpy as np
 
-from windvane.errors import FeatureError, SettingError
-from windvane.evaluation.log_batch import DecisionFeatures, Log, LogBatch
-from windvane.features.packed_features import pack_actions
+from windvane.errors import FeatureError, SettingError, StoreError
+from windvane.evaluation.log_batch import LogBatch, SlotLog
 from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
+from windvane.service.errors import ServiceError
+from windvane.service.loops.imports import EPOCH, make_imported_decision
 from windvane.service.loops.learner_model import LearnerModel
-from windvane.service.loops.rank_requests import MAX_EVENT_ID_LENGTH, cut_offer
+from windvane.service.loops.rank_requests import MAX_EVENT_ID_LENGTH
 from windvane.service.loops.settings import LoopSettings, check_loop_name
+from windvane.service.schemas import (
+    MAX_IMPORTED_DECISIONS,
+    Action,
+    ImportedItem,
+    ImportRequest,
+    ImportResponse,
+)
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
-from windvane.service.store.rows import DecisionRow, LoopRow
-from windvane.service.store.writer.decision_operations import PutDecision
+from windvane.service.store.rows import LoopRow
+from windvane.service.store.writer.decision_operations import PutImport
 from windvane.service.store.writer.loop_operations import PutLoop
-from windvane.service.store.writer.reward_operations import PutReward, RewardTerms
 from windvane.service.store.writer.server_operations import PutClock
 
 ROWS_PER_COMMIT = 500
-REQUEST_ID = "import"  # of imported rewards: the second import of a row changes nothing
 BY_IMPORT = "import"  # author of the settings of a loop that an import creates
 LARGEST_REWARD = 1.0
+MAX_REQUEST_BYTES = 900_000  # of one row or more; the service takes 1 MiB
+TIMEOUT_SECONDS = 30.0
+MAX_ATTEMPTS = 10  # of a request that the service is too busy for
+API = "/personalizer/v1.0"
 NO_REWARD = "no reward is known"
 NOT_DECIDED = "the service answered it without deciding"
 Report = Callable[[int], None]  # takes how many rows were read
 _encode_json = msgspec.json.Encoder().encode
+_decode_response = msgspec.json.Decoder(ImportResponse).decode
 
 
 class ImportCounts(NamedTuple):
@@ -48,9 +66,12 @@ class ImportCounts(NamedTuple):
     left_out: dict[str, int]  # how many rows, by reason
 
 
+Write = Callable[[Sequence[ImportedItem]], int]  # writes decisions; returns how many are new
+
+
 def import_log(
     store: Store,
-    log: Log,
+    log: SlotLog,
     loop_name: str,
     settings: LoopSettings | None = None,
     report: Report | None = None,
@@ -61,12 +82,68 @@ def import_log(
         now = read_wall_us() if newest is None else newest
         # Imported times lie in the past, and service time must not follow them.
         store.submit(PutClock(now)).result()
-        importer = LogImporter(store, _find_or_create_loop(store, loop_name, settings, now), now)
-        for batch in log.iterate_batches():
-            importer.add(batch)
-            if report is not None:
-                report(importer.row_count)
-        return importer.finish()
+        loop = _find_or_create_loop(store, loop_name, settings, now)
+        model = LearnerModel(LoopSettings.from_json(loop.settings))
+        last_round = store.find_last_round(loop.id)
+        next_round = 0 if last_round is None else last_round + 1
+
+        def write(items: Sequence[ImportedItem]) -> int:
+            nonlocal next_round
+            rounds = range(next_round, next_round + len(items))
+            next_round += len(items)
+            rows = [
+                make_imported_decision(model, loop.id, round_, item, now)
+                for round_, item in zip(rounds, items, strict=True)
+            ]
+            return store.submit(PutImport(loop.id, tuple(rows))).result().new
+
+        return _import_rows(log, write, ROWS_PER_COMMIT, now, report)
+
+
+def import_over_http(
+    url: str, key: str | None, log: SlotLog, loop_name: str, report: Report | None = None
+) -> ImportCounts:
+    """Import the decisions of a log into a loop of a running service."""
+    path = f"{url.rstrip('/')}/loops/{quote(check_loop_name(loop_name))}{API}/decisions"
+
+    def write(items: Sequence[ImportedItem]) -> int:
+        body = _encode_json(ImportRequest(list(items)))
+        if len(body) > MAX_REQUEST_BYTES and len(items) > 1:
+            middle = len(items) // 2
+            return write(items[:middle]) + write(items[middle:])
+        return _decode_response(_post(path, key, body)).imported
+
+    return _import_rows(log, write, MAX_IMPORTED_DECISIONS, read_wall_us(), report)
+
+
+def _post(url: str, key: str | None, body: bytes) -> bytes:
+    """Send a request; one that the service is too busy for is sent again."""
+    if not url.startswith(("http://", "https://")):
+        raise SettingError(f"import: the URL must start with http:// or https://, got {url!r}")
+    headers = {"content-type": "application/json"}
+    if key:
+        headers["ocp-apim-subscription-key"] = key
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        try:
+            with urlopen(Request(url, body, headers), timeout=TIMEOUT_SECONDS) as answer:
+                content: bytes = answer.read()
+                return content
+        except HTTPError as error:
+            if error.code not in (429, 503) or attempt == MAX_ATTEMPTS:
+                message = f"import: {url} answers {error.code} ({_read_reason(error)})"
+                raise StoreError(message, "refused") from None
+            time.sleep(float(error.headers.get("retry-after") or 1))
+        except (URLError, TimeoutError, OSError) as error:
+            reason = getattr(error, "reason", error)
+            raise StoreError(f"import: {url} does not answer ({reason})", "unreachable") from None
+    raise AssertionError  # the last attempt returns or raises
+
+
+def _read_reason(error: HTTPError) -> str:
+    try:
+        return str(json.loads(error.read())["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return error.reason
 
 
 def _find_or_create_loop(
@@ -81,123 +158,91 @@ def _find_or_create_loop(
     return loop
 
 
-class LogImporter:
-    """Writes batches of a log into a loop."""
+def _import_rows(
+    log: SlotLog, write: Write, rows_at_once: int, now: int, report: Report | None
+) -> ImportCounts:
+    """Write the rows of a log that can be learned, some at a time."""
+    left_out: Counter[str] = Counter()
+    written = imported = rows_read = 0
+    model = LearnerModel(LoopSettings())  # it refuses the same features as any other
+    items: list[ImportedItem] = []
 
-    def __init__(self, store: Store, loop: LoopRow, now: int) -> None:
-        self._store = store
-        self._loop = loop.id
-        self._now = now
-        settings = LoopSettings.from_json(loop.settings)
-        self._model = LearnerModel(settings)
-        self._terms = RewardTerms(settings.reward_wait_us, settings.sums_rewards)
-        last_round = store.find_last_round(loop.id)
-        self._round = 0 if last_round is None else last_round + 1
-        self._left_out: Counter[str] = Counter()
-        self._imported = 0
-        self._known = 0
-        self.row_count = 0
+    def flush() -> None:
+        nonlocal written, imported
+        if items:
+            imported += write(items)
+            written += len(items)
+            items.clear()
 
-    def add(self, batch: LogBatch) -> None:
-        """Write the rows of a batch that can be learned."""
-        read = batch.read_features
-        if read is None:
-            raise SettingError(f"import: {batch.source} has no features, so nothing can be learned")
-        decisions = []
+    for batch in log.iterate_slots():
         for row in range(batch.size):
-            self.row_count += 1
-            reason = self._find_reason_to_leave_out(batch, row)
+            reason = _find_reason_to_leave_out(batch, row)
             if reason is None:
                 try:
-                    decisions.append((self._make_decision(batch, row, read(row)), row))
-                except FeatureError:
+                    item = _make_item(batch, row, log, now)
+                    make_imported_decision(model, 0, 0, item, now)
+                    items.append(item)
+                except (FeatureError, TypeError):
                     reason = "its features cannot be read"
+                except ServiceError as error:
+                    reason = str(error)
             if reason is not None:
-                self._left_out[reason] += 1
-            if len(decisions) == ROWS_PER_COMMIT:
-                self._write(batch, decisions)
-                decisions = []
-        self._write(batch, decisions)
+                left_out[reason] += 1
+            if len(items) >= rows_at_once:
+                flush()
+        rows_read += batch.size
+        if report is not None:
+            report(rows_read)
+    flush()
+    return ImportCounts(imported, written - imported, dict(left_out))
 
-    def finish(self) -> ImportCounts:
-        """What became of all rows."""
-        return ImportCounts(self._imported, self._known, dict(self._left_out))
 
-    def _find_reason_to_leave_out(self, batch: LogBatch, row: int) -> str | None:
-        reward = batch.rewards[row]
-        shares = batch.probabilities[batch.starts[row] : batch.starts[row + 1]]
-        if np.isnan(reward):
-            return NO_REWARD
-        if batch.is_degraded[row]:
-            return NOT_DECIDED
-        if not -LARGEST_REWARD <= reward <= LARGEST_REWARD:
-            return "its reward must lie in [-1, 1]"
-        if np.isnan(shares).any():
-            return "its probabilities are not known"
-        if not 0 <= batch.times[row] * MICROSECONDS_PER_SECOND <= self._now:
-            return "its time must not lie in the future"
-        if len(batch.event_ids[row]) > MAX_EVENT_ID_LENGTH or "\0" in batch.event_ids[row]:
-            return f"its event id must have at most {MAX_EVENT_ID_LENGTH} characters and no NUL"
-        return None
+def _find_reason_to_leave_out(batch: LogBatch, row: int) -> str | None:
+    reward = batch.rewards[row]
+    if np.isnan(reward):
+        return NO_REWARD
+    if batch.is_degraded[row]:
+        return NOT_DECIDED
+    if not -LARGEST_REWARD <= reward <= LARGEST_REWARD:
+        return "its reward must lie in [-1, 1]"
+    if not 0 <= batch.times[row] < 1e11:
+        return "its time must lie after 1970 and not in the future"
+    return None
 
-    def _make_decision(self, batch: LogBatch, row: int, features: DecisionFeatures) -> DecisionRow:
-        """The decision of a row, as a loop that had made it would have written it."""
-        context, actions = features
-        chosen = int(batch.chosen[row])
-        flat = slice(batch.starts[row], batch.starts[row + 1])
-        ids = [action.id for action in actions]
-        excluded = [
+
+def _make_item(batch: LogBatch, row: int, log: SlotLog, now: int) -> ImportedItem:
+    assert batch.read_features is not None
+    context, actions = batch.read_features(row)
+    flat = slice(batch.starts[row], batch.starts[row + 1])
+    ids = [_shorten(action.id) for action in actions]
+    probabilities: list[float | None] = []
+    if not log.has_fitted_probabilities:
+        logged = batch.probabilities[flat].tolist()
+        probabilities = [None if np.isnan(share) else share for share in logged]
+    at = round(batch.times[row] * MICROSECONDS_PER_SECOND) if log.has_times else now
+    return ImportedItem(
+        event_id=_shorten(batch.event_ids[row]) or _name_event(batch, row),
+        time=EPOCH + timedelta(microseconds=at),
+        context_features=[dict(each) for each in context],
+        actions=[
+            Action(id_, [dict(each) for each in action.features])
+            for id_, action in zip(ids, actions, strict=True)
+        ],
+        excluded_actions=[
             id_ for id_, usable in zip(ids, batch.is_eligible[flat], strict=True) if not usable
-        ]
-        offer = _encode_json([{"id": each.id, "features": each.features} for each in actions])
-        request = _encode_json(
-            {
-                "contextFeatures": context,
-                "actions": msgspec.Raw(offer),
-                "excludedActions": excluded,
-            }
-        )
-        rest, offer_at = cut_offer(request.decode(), offer.decode())
-        decision = DecisionRow(
-            loop=self._loop,
-            event_id=batch.event_ids[row] or _name_event(batch, row),
-            round=self._round,
-            at=round(batch.times[row] * MICROSECONDS_PER_SECOND),
-            mode="Online",
-            deferred=False,
-            degraded=False,
-            chosen=chosen,
-            features=self._model.encode_action(context, pack_actions(actions), chosen),
-            probabilities=np.ascontiguousarray(batch.probabilities[flat], float).tobytes(),
-            actions=_encode_json(ids).decode(),
-            request=rest or "",
-            offer=offer.decode(),
-            offer_at=offer_at,
-        )
-        self._round += 1
-        return decision
+        ],
+        reward_action_id=ids[batch.chosen[row]],
+        probabilities=probabilities,
+        reward=float(batch.rewards[row]),
+    )
 
-    def _write(self, batch: LogBatch, decisions: list[tuple[DecisionRow, int]]) -> None:
-        """Write decisions with their rewards, and wait until they are on disk."""
-        submit = self._store.submit
-        puts = [submit(PutDecision(decision, self._terms)) for decision, _ in decisions]
-        rewards = [
-            submit(
-                PutReward(
-                    self._loop,
-                    decision.event_id,
-                    float(batch.rewards[row]),
-                    decision.at,
-                    self._terms,
-                    REQUEST_ID,
-                )
-            )
-            for decision, row in decisions
-        ]
-        for put, reward in zip(puts, rewards, strict=True):
-            self._imported += put.result().is_new
-            self._known += not put.result().is_new
-            reward.result()
+
+def _shorten(id_: str) -> str:
+    """An id that the log can hold; a longer one ends with a hash of the whole."""
+    if len(id_) <= MAX_EVENT_ID_LENGTH:
+        return id_
+    digest = hashlib.sha256(id_.encode()).hexdigest()[:32]
+    return f"{id_[: MAX_EVENT_ID_LENGTH - len(digest) - 1]}#{digest}"
 
 
 def _name_event(batch: LogBatch, row: int) -> str:

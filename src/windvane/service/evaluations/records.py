@@ -11,7 +11,8 @@ from windvane.service.schemas import MAX_ARGUMENTS_LENGTH
 
 ALPHA = 0.05  # the chance that any of the compared policies is wrongly called better or worse
 CONFIDENCE = f"{100 * (1 - ALPHA):g} % confidence"
-RESERVED_NAME = re.compile(r"online|baseline1|baselineRand|Hyper\d+")
+CURRENT = "current"  # a learner with the present settings of the loop: the reference
+RESERVED_NAME = re.compile(rf"online|baseline1|baselineRand|{CURRENT}|Hyper\d+")
 MAX_NAME_LENGTH = 256
 MAX_CUSTOM_POLICIES = 20
 MAX_EVALUATED_DECISIONS = 5_000_000
@@ -58,6 +59,8 @@ decode_job = msgspec.json.Decoder(Job).decode
 
 def check_contract(contract: EvaluationContract) -> None:
     """Refuse a contract that breaks a rule."""
+    if "\0" in contract.name:
+        raise EvaluationError("contract", "name must have no character NUL", "name")
     if not 0 < len(contract.name) <= MAX_NAME_LENGTH:
         message = f"name must have 1 to {MAX_NAME_LENGTH} characters"
         raise EvaluationError("contract", f"{message}, got {len(contract.name)}", "name")
@@ -102,7 +105,7 @@ class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     source: str  # Online, Baseline, Random, Custom or OfflineExperimentation
     arguments: str
     total: IpsSums
-    result: dict[str, Any]  # `PolicyResult.to_json()` without the time series
+    result: dict[str, Any]  # `PolicyResult.to_json()` without the time series; gain: over CURRENT
     changes: dict[str, Any] | None = None  # settings that make it; None: a loop cannot run it
     problems: list[str] = []  # why even the intervals that hold at every moment cannot be trusted
 
@@ -114,6 +117,8 @@ class EvaluationOutcome(msgspec.Struct, frozen=True, kw_only=True):
     optimal_policy: str = ""
     policies: list[PolicyOutcome] = []
     rows: int = 0
+    imported_rows: int = 0  # decisions of the log that another system made
+    older_rows: int = 0  # those that the loop made with other settings
     since: float | None = None  # the time of the first decision, in seconds since 1970
     until: float | None = None  # the time of the last one
     doubt: str = ""  # why no number of any policy can be trusted
@@ -129,6 +134,7 @@ class ChartSeries(msgspec.Struct, frozen=True):
     value: list[float | None]
     error: list[float | None]  # standard error
     size: list[float]  # (Σw)²/Σw²
+    difference: "ChartSeries | None" = None  # to CURRENT on the same decisions, if it is known
 
 
 class PolicySeries(msgspec.Struct, frozen=True):

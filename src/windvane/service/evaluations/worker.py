@@ -9,23 +9,42 @@ import contextlib
 import math
 import os
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
 
 from windvane.errors import WindvaneError
-from windvane.evaluation.estimates.result import Z_LIMIT, PolicyResult, warn
+from windvane.evaluation.estimates.result import (
+    Z_LIMIT,
+    Evaluation,
+    Gain,
+    Interval,
+    PolicyResult,
+    warn,
+)
 from windvane.evaluation.estimates.value_series import INTERVAL_MINUTES, ValueSeries
 from windvane.evaluation.evaluator import EvaluationProgress, evaluate
-from windvane.service.evaluations.compared_policies import ComparedPolicy, list_policies
+from windvane.service.clock import MICROSECONDS_PER_SECOND
+from windvane.service.evaluations.compared_policies import (
+    ComparedPolicy,
+    format_policy,
+    list_policies,
+)
 from windvane.service.evaluations.records import (
     ALPHA,
+    CURRENT,
     FAILURE,
     OPTIMAL_IF_NONE_IS_SURE,
     OUTCOME,
     PROGRESS,
     SERIES,
     ChartSeries,
+    EvaluationContract,
     EvaluationOutcome,
     IpsSums,
     Job,
@@ -35,8 +54,10 @@ from windvane.service.evaluations.records import (
     encode,
 )
 from windvane.service.loops.settings import LoopSettings
+from windvane.service.store.decision_queries import count_decisions
 from windvane.service.store.log import LogReader
 from windvane.service.store.logged_decisions import LoggedDecisions
+from windvane.service.store.rows import IMPORTED
 from windvane.service.store.writer.writer_protocol import add_size
 
 MAX_POINTS = 50_000  # of the time series of all policies
@@ -107,7 +128,8 @@ def run_job(job: Job, send: Send) -> None:
     contract = job.contract
     with LogReader(job.where) as reader:
         log = LoggedDecisions(reader, job.loop, contract.since, contract.until)
-        policies = list_policies(contract, settings)
+        policies = list_policies(contract, settings, find_length(log, contract))
+        origin = count_origins(reader, job.loop, contract)
         total = max(log.count(), 1)
 
         def report(progress: EvaluationProgress) -> None:
@@ -117,22 +139,72 @@ def run_job(job: Job, send: Send) -> None:
             log,
             [policy.candidate for policy in policies],
             level=compute_level(contract.run, len(policies) - 1),
+            reference=CURRENT,
             progress=report,
         )
+        results = [compare_with_loop(evaluation, result) for result in evaluation.policies]
+        judged = [*zip(policies, results, strict=True)]
         outcome = EvaluationOutcome(
-            optimal_policy=find_optimal(evaluation.policies),
-            policies=[
-                _summarize(policy, result)
-                for policy, result in zip(policies, evaluation.policies, strict=True)
-            ],
+            optimal_policy=find_optimal(
+                [result for policy, result in judged if not policy.problem]
+            ),
+            policies=[_summarize(policy, result) for policy, result in judged],
             rows=evaluation.rows,
+            imported_rows=origin.imported,
+            older_rows=origin.older,
             since=evaluation.since,
             until=evaluation.until,
             doubt=find_doubt(evaluation.policies),
-            warnings=list(evaluation.warnings),
+            warnings=[*evaluation.warnings, *origin.describe()],
         )
         send(OUTCOME, encode(outcome))
-        send(SERIES, encode(_list_series(evaluation.policies)))
+        send(SERIES, encode(_list_series(evaluation)))
+
+
+class Origins(NamedTuple):
+    """How many decisions of a log are not those of the loop as it is."""
+
+    imported: int
+    older: int
+
+    def describe(self) -> list[str]:
+        """Say so, if there are any."""
+        if not self.older:
+            return []
+        made = f"{self.older:,} decisions were made with other settings of the loop"
+        return [f"{made}: what was logged is not what this loop does now"]
+
+
+def count_origins(reader: LogReader, name: str, contract: EvaluationContract) -> Origins:
+    """Count the decisions that were imported, and those before the policy last changed."""
+    loop = reader.find_loop(name)
+    assert loop is not None
+    changes = reader.list_settings_changes(loop.id)
+    texts = [format_policy(LoopSettings.from_json(each.settings)) for each in changes]
+    pairs = zip(changes[1:], pairwise(texts), strict=True)
+    changed = [change.at for change, (old, new) in pairs if old != new]
+    since, until = contract.since, contract.until
+    before = min(until, max(changed, default=since))
+    imported, early = (
+        count_decisions(reader, loop.id, since, end, IMPORTED) for end in (until, before)
+    )
+    return Origins(imported, max(count_decisions(reader, loop.id, since, before) - early, 0))
+
+
+def find_length(log: LoggedDecisions, contract: EvaluationContract) -> float:
+    """The time of the log so far, in seconds."""
+    end = min(contract.until / MICROSECONDS_PER_SECOND, time.time())
+    for batch in log.iterate_batches():
+        if batch.size:
+            return max(end - float(batch.times[0]), 0.0)
+    return 0.0
+
+
+def compare_with_loop(evaluation: Evaluation, result: PolicyResult) -> PolicyResult:
+    """The result with its gain over the loop as it is, in place of that over what was logged."""
+    if result.name == CURRENT:
+        return replace(result, gain=Gain(0.0, Interval(0.0, 0.0), "not yet", None))
+    return replace(result, gain=evaluation.compare(result.name))
 
 
 def compute_level(run: int, policies: int) -> float:
@@ -149,7 +221,7 @@ def compute_level(run: int, policies: int) -> float:
 
 
 def find_optimal(results: Sequence[PolicyResult]) -> str:
-    """The policy whose gain over the loop has the highest lower end, or the loop's own.
+    """The policy whose gain over the loop as it is has the highest lower end, or the loop's own.
 
     The lower end of the confidence sequence must be above 0, which holds at any time and for all
     policies at once, and nothing may speak against the numbers.
@@ -176,7 +248,7 @@ def _summarize(policy: ComparedPolicy, result: PolicyResult) -> PolicyOutcome:
         ),
         result=plain,
         changes=policy.changes,
-        problems=list_problems(result),
+        problems=[*([policy.problem] if policy.problem else []), *list_problems(result)],
     )
 
 
@@ -206,8 +278,9 @@ def find_doubt(results: Sequence[PolicyResult]) -> str:
     return list_problems(worst)[0] if is_wrong else ""
 
 
-def _list_series(results: Sequence[PolicyResult]) -> list[PolicySeries]:
+def _list_series(evaluation: Evaluation) -> list[PolicySeries]:
     """The time series of all policies, in intervals that are long enough to be few."""
+    results = evaluation.policies
     longest = max(result.series.minutes for result in results)
     usable = [minutes for minutes in INTERVAL_MINUTES if minutes >= longest]
     for minutes in usable:
@@ -215,10 +288,20 @@ def _list_series(results: Sequence[PolicyResult]) -> list[PolicySeries]:
         if sum(len(each.starts) for each in series) <= MAX_POINTS:
             break
     step = choose_step(series[0])
-    return [_make_columns(each, step) for each in series]
+    differences = {
+        pair.first: make_chart_series(pair.series, step)
+        for pair in evaluation.pairs
+        if pair.second == CURRENT
+    }
+    return [
+        _make_columns(each, step, differences.get(result.name))
+        for each, result in zip(series, results, strict=True)
+    ]
 
 
-def _make_columns(series: ValueSeries, step_minutes: int) -> PolicySeries:
+def _make_columns(
+    series: ValueSeries, step_minutes: int, difference: ChartSeries | None
+) -> PolicySeries:
     points = series.roll(series.minutes)
     return PolicySeries(
         series.minutes,
@@ -228,7 +311,7 @@ def _make_columns(series: ValueSeries, step_minutes: int) -> PolicySeries:
         [point.weighted_reward for point in points],
         [point.squared_weighted_reward for point in points],
         [point.positive for point in points],
-        make_chart_series(series, step_minutes),
+        msgspec.structs.replace(make_chart_series(series, step_minutes), difference=difference),
     )
 
 

@@ -25,7 +25,7 @@ from windvane.beliefs.bank.sides import (
     join_packed,
     pack_context,
 )
-from windvane.beliefs.diagonal.learning import MOMENT, PRECISION
+from windvane.beliefs.diagonal.kernels import MOMENT, PRECISION
 from windvane.features.json_reader import Contribution, JsonObjects
 from windvane.features.packed_features import Action, PackedActions, pack_actions
 from windvane.learner import Learner
@@ -64,7 +64,7 @@ class Choice(NamedTuple):
 class LearningState(NamedTuple):
     """What a model has found about half-life and noise."""
 
-    half_lives: tuple[float, ...]  # that are compared; infinity stands for never
+    half_lives: tuple[float, ...]  # the compared ones; infinity stands for never
     losses: tuple[float, ...]  # of each: nats by which it predicted worse than the best, lately
     leader: int  # the place of the half-life in force
     in_rounds: bool  # whether half-lives count in rounds; otherwise in seconds
@@ -78,7 +78,7 @@ class LearnerModel:
     """What a loop has learned: a learner without a log of its own."""
 
     def __init__(self, settings: LoopSettings, learner: Learner | None = None) -> None:
-        self.settings = settings  # that the model follows
+        self.settings = settings  # those of the model
         self.learner = learner or settings.build_learner()
         self._has_plain_sides = is_plain(self.learner.parsed_crossings, self.learner.array_size)
 

@@ -4,6 +4,7 @@ import asyncio
 import heapq
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -65,6 +66,13 @@ class ExpirySchedule:
             self._last_added = -1
 
 
+class PostponedDeletion(NamedTuple):
+    """Why retention has not deleted decisions that are too old, and since when."""
+
+    since_us: int  # monotonic time
+    sentence: str
+
+
 class Loop(LogFold):
     """One loop in memory: it decides by what it has learned; the log makes decisions durable."""
 
@@ -73,6 +81,7 @@ class Loop(LogFold):
         self.expiries = ExpirySchedule()
         self.changing = asyncio.Lock()  # one change of settings at a time: each reads the last
         self.saving = asyncio.Lock()  # one snapshot at a time: each deletes the parts of others
+        self.postponed: PostponedDeletion | None = None  # what retention has not deleted yet
         self._apprentice_decisions = 0
         self._apprentice_agreements = 0  # decisions whose first action was the model's choice
 

@@ -3,13 +3,19 @@
 import os
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import msgspec
 import numpy as np
 
 from windvane.errors import FeatureError
-from windvane.features.packed_features import PackedActions, pack_actions
+from windvane.features.json_reader import FeatureList, JsonObjects
+from windvane.features.packed_features import (
+    ENTRY_BYTES,
+    BoundedCache,
+    PackedActions,
+    pack_actions,
+)
 from windvane.service.errors import EventIdError, RankRequestError
 from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.schemas import (
@@ -24,8 +30,9 @@ from windvane.service.schemas import (
 from windvane.service.store.rows import DecisionRow, render_answer
 
 MAX_EVENT_ID_LENGTH = 256
-MAX_CACHED_BYTES = 1 << 14  # of JSON; parsed actions take many times as much memory
-CACHED_OFFERS = 256
+MAX_CACHED_BYTES = 1 << 14  # of JSON
+MAX_CACHE_BYTES = 1 << 24  # of all parsed offers that are cached
+BYTES_PER_JSON_BYTE = 20  # of parsed and packed actions, about
 MAX_EXPLAINED_ACTIONS = 50  # the first ones of a request
 MAX_EXPLAINED_FEATURES = 100  # of an action, those that add most
 _RANDOM_BYTES_PER_EVENT = 9  # a multiple of 3, of which base64 makes whole letters
@@ -75,6 +82,14 @@ class OfferedActions:
         """The features of the actions, as the encoder takes them."""
         return pack_actions(self.actions)
 
+    def pack(self, context: JsonObjects) -> None:
+        """Pack the actions, or refuse them as soon as they are too many for a context."""
+        try:
+            context_numbers = len(FeatureList("the context", context).numbers)
+            self.packed_actions = pack_actions(self.actions, context_numbers)
+        except FeatureError as reason:
+            raise RankRequestError(str(reason), "features") from None
+
     def places_without(self, excluded: Sequence[str]) -> Sequence[int]:
         """The places of the actions that are not excluded."""
         if not excluded:
@@ -91,7 +106,7 @@ class OfferedActions:
 
 def parse_offer(text: bytes) -> OfferedActions:
     """The offer of a JSON list of actions."""
-    return _parse_cached(text) if len(text) <= MAX_CACHED_BYTES else _parse(text)
+    return _offers_by_text[text] if len(text) <= MAX_CACHED_BYTES else _parse(text)
 
 
 def _parse(text: bytes) -> OfferedActions:
@@ -103,7 +118,11 @@ def _parse(text: bytes) -> OfferedActions:
         raise msgspec.ValidationError(f"{message} - at `$.actions{place or '`'}") from None
 
 
-_parse_cached = lru_cache(CACHED_OFFERS)(_parse)
+def _measure_offer(text: bytes, offer: OfferedActions) -> int:
+    return ENTRY_BYTES + BYTES_PER_JSON_BYTE * len(text)
+
+
+_offers_by_text = BoundedCache(_parse, _measure_offer, MAX_CACHE_BYTES)
 
 
 def cut_offer(

@@ -17,7 +17,12 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from windvane.errors import StoreError
-from windvane.service.clock import ClockStep, ServiceClock
+from windvane.service.clock import (
+    MICROSECONDS_PER_SECOND,
+    ClockStep,
+    ServiceClock,
+    format_seconds,
+)
 from windvane.service.errors import (
     LoopExistsError,
     RankRequestError,
@@ -27,6 +32,7 @@ from windvane.service.errors import (
     UnknownLoopError,
 )
 from windvane.service.loops.decision_pages import DecisionStream
+from windvane.service.loops.imports import make_imported_decisions
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.rank_requests import (
     OfferedActions,
@@ -37,17 +43,25 @@ from windvane.service.loops.rank_requests import (
 )
 from windvane.service.loops.settings import LOOP_NAME, LoopSettings, check_loop_name
 from windvane.service.loops.withdrawals import Withdrawals
-from windvane.service.schemas import RankOptions
+from windvane.service.schemas import ImportedItem, RankOptions
 from windvane.service.sharing.fold import FORGET, restore_if_outdated, teach
-from windvane.service.sharing.servers import LogSharing, RoundSupply
+from windvane.service.sharing.servers import MAX_SKEW_SECONDS, LogSharing, RoundSupply
+from windvane.service.store.files.data_directory import OpenedFiles
 from windvane.service.store.log import LogReader
-from windvane.service.store.rows import DecisionRow, LoopRow
-from windvane.service.store.writer.decision_operations import Activate, PutDecision
-from windvane.service.store.writer.group_commit import TOO_LONG, Operation
+from windvane.service.store.rows import DecisionRow, LogPosition, LoopRow
+from windvane.service.store.writer.decision_operations import (
+    Activate,
+    ImportedDecision,
+    PutDecision,
+    PutImport,
+    PutImportResult,
+)
+from windvane.service.store.writer.group_commit import OUTDATED, TOO_LONG, Operation
 from windvane.service.store.writer.log_news import LogNews
 from windvane.service.store.writer.loop_operations import (
     SNAPSHOTS_BEFORE_DELETION,
     DeleteLogs,
+    DeleteLoop,
     PutHalfLifeChange,
     PutLoop,
     PutSettings,
@@ -68,6 +82,8 @@ WRITE_TIMEOUT_SECONDS = 2.0  # seconds until a request gives up on the log
 DEGRADED_WRITE_TIMEOUT_SECONDS = 0.2  # the same for a rank request while the log fails
 MAX_REQUEST_ID_LENGTH = 256
 MAX_WAITING_BATCH_REWARDS = 10_000  # rewards of batches on their way to the log
+SLICE_REWARDS = 250  # of a batch in one write: some ten milliseconds
+FILES = "files"  # the kind of failure of a log whose files are gone
 NO_WRITER = "the writer process has ended; a new one is started"
 WRITER_BEHIND = "there is no writer process, or too many decisions wait for it"
 # Errors after which a write may have been committed although its acknowledgement was lost.
@@ -93,6 +109,7 @@ class LoopRegistry:
         self.loops: dict[str, Loop] = {}
         self._loops_by_id: dict[int, Loop] = {}
         self.failures: dict[str, str] = {}  # why loops could not be loaded, by name
+        self._failed_ids: dict[int, str] = {}  # the names of these loops
         for row in store.list_loops():
             self._try_to_load(row)
         if self.failures and not self.loops:
@@ -124,6 +141,17 @@ class LoopRegistry:
         """Return the loop of an id, unless it is not loaded."""
         return self._loops_by_id.get(loop_id)
 
+    def list_ids(self) -> set[int]:
+        """The ids of all loops, loaded or not."""
+        return self._loops_by_id.keys() | self._failed_ids.keys()
+
+    def drop(self, loop_id: int) -> None:
+        """Forget a loop that was deleted; another one may have its name already."""
+        loop = self._loops_by_id.pop(loop_id, None)
+        if loop is not None and self.loops.get(loop.name) is loop:
+            del self.loops[loop.name]
+        self.failures.pop(self._failed_ids.pop(loop_id, ""), None)
+
     def _try_to_load(self, row: LoopRow) -> None:
         """Load a loop, or keep the reason why it cannot be loaded."""
         try:
@@ -131,8 +159,11 @@ class LoopRegistry:
         except Exception as error:
             if isinstance(error, StoreError) and error.kind in ("locked", "unreachable"):
                 raise
+            if isinstance(error, StoreError) and error.kind == "gone":
+                return
             sentence = f"{type(error).__name__}: {error}".splitlines()[0]
             self.failures[row.name] = f"loop {row.name} cannot be loaded: {sentence}"
+            self._failed_ids[row.id] = row.name
 
     def _load(self, name: str) -> Loop | None:
         row = self._store.find_loop(name)
@@ -173,7 +204,9 @@ class Service:
         self.has_free_space = asyncio.Event()  # after decisions were deleted
         self.has_free_space.set()  # a service before this one may have deleted some
         self.decision_stream = DecisionStream()
-        self._waiting_batch_rewards = 0  # that are not in the log yet
+        self._waiting_batch_rewards = 0  # number of those not yet in the log
+        self._batch_turn = asyncio.Lock()
+        self._files = OpenedFiles(store.url)
         self._registry = LoopRegistry(store, self.clock, self._prepare_loop)
         self.loops = self._registry.loops
         writer.on_replacement = self._reload_loops
@@ -190,13 +223,25 @@ class Service:
 
     @property
     def warnings(self) -> list[str]:
-        """What an operator should know although all works: damages that were repaired."""
-        return [loop.damage for loop in self.loops.values() if loop.damage is not None]
+        """What an operator should know although all works: damages, deletions, a wrong clock."""
+        loops = list(self.loops.values())
+        sentences = [loop.damage for loop in loops]
+        sentences += [loop.postponed.sentence for loop in loops if loop.postponed is not None]
+        return [each for each in (*sentences, self.describe_skew()) if each is not None]
 
     @property
     def is_leader(self) -> bool:
         """Whether this server does the work that one server does for all."""
         return self.sharing is None or self.sharing.is_leader
+
+    def check_files(self) -> None:
+        """Note a failure if the files of the log are gone, also if nothing is written."""
+        try:
+            self._files.check()
+        except StoreError as reason:
+            self.writer.failures.add(FILES, str(reason))
+        else:
+            self.writer.failures.note_recovery(FILES)
 
     def has_loop(self, name: str) -> bool:
         """Whether the log has a loop of this name, loaded or not."""
@@ -220,12 +265,40 @@ class Service:
         """Create a loop; `by` says in the log who did."""
         put = PutLoop(check_loop_name(name), settings.to_json(), self.clock.now_us(), by)
         try:
-            await self.write(put, timeout=WRITE_TIMEOUT_SECONDS)
+            row = await self.write(put, timeout=WRITE_TIMEOUT_SECONDS)
         except StoreError as reason:
             if reason.kind != "refused":
                 raise
             raise LoopExistsError(f"there is a loop {name!r} already", "name") from None
+        if name in self.loops and self.loops[name].id != row.id:
+            self._drop_loop(self.loops[name].id)  # another process has deleted it
         return await self.get_loop(name)
+
+    async def delete_loop(self, name: str, by: str) -> None:
+        """Delete a loop with its log and its belief; `by` says in the log of the service who did.
+
+        Once it is deleted, nobody finds it; a background task then deletes its rows.
+        """
+        is_possible = LOOP_NAME.fullmatch(name)
+        row = await asyncio.to_thread(self.store.find_loop, name) if is_possible else None
+        if row is None:
+            raise UnknownLoopError(f"there is no loop {name!r}", "loop")
+        await self.write(DeleteLoop(row.id, self.clock.now_us()), timeout=WRITE_TIMEOUT_SECONDS)
+        self._drop_loop(row.id)
+        logger.info("loop deleted", extra={"facts": {"loop": name, "id": row.id, "by": by}})
+
+    async def drop_deleted_loops(self) -> dict[int, LogPosition]:
+        """Forget loops that another process has deleted; returns the positions of all others."""
+        known = self._registry.list_ids()  # before the read: a later one may be new
+        positions = await asyncio.to_thread(self.store.read_positions)
+        for loop_id in known - positions.keys():
+            self._drop_loop(loop_id)
+        return positions
+
+    def _drop_loop(self, loop_id: int) -> None:
+        """Forget a loop that was deleted, and let the background task delete its rows."""
+        self._registry.drop(loop_id)
+        self.has_free_space.set()
 
     async def rank(
         self, loop_name: str, request: RankOptions, offer: OfferedActions, text: str
@@ -257,6 +330,7 @@ class Service:
             try:
                 round_ = await loop.rounds.take()
             except (StoreError, TimeoutError) as reason:
+                _raise_if_gone(reason)
                 why = str(reason) or TOO_LONG
                 return render(self._degrade(loop, request, offer, text, why), offer)
         is_long = loop.is_long_rank(offer, len(text))
@@ -281,6 +355,7 @@ class Service:
             answer = render(decision, offer)  # while the log is written
             kept = await writing
         except (StoreError, TimeoutError) as reason:
+            _raise_if_gone(reason)
             named = replace(request, event_id=decision.event_id)
             replacement = self._degrade(loop, named, offer, text, str(reason) or TOO_LONG)
             if isinstance(reason, TimeoutError) or (
@@ -339,14 +414,17 @@ class Service:
                 f"x-ms-client-request-id must have at most {MAX_REQUEST_ID_LENGTH} bytes"
             )
         loop.work.check_room()
-        put = PutReward(loop.id, event_id, value, self.clock.now_us(), loop.terms, request_id)
+        put = PutReward(loop.id, event_id, value, self.read_reward_time(), loop.terms, request_id)
         done = await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
         if done.status == REFUSED:
             message = f"the event {event_id[:80]!r} has {MAX_REWARDS_PER_EVENT} rewards already"
             raise TooManyRequestsError(f"{message}, the log keeps no more of it", "eventId")
 
     async def put_rewards(self, loop_name: str, entries: Sequence[RewardEntry]) -> Sequence[str]:
-        """Put valid rewards in the log with one commit; returns the status of each of them."""
+        """Put valid rewards in the log; returns the status of each of them.
+
+        One batch is written at a time, in slices, so that no other write waits for all of it.
+        """
         loop = await self.get_loop(loop_name)
         if not entries:
             return ()
@@ -355,17 +433,45 @@ class Service:
             message = f"{self._waiting_batch_rewards} rewards of batches wait for the log"
             raise TooManyRequestsError(f"{message}, no more are accepted", "rewards", 1)
         self._waiting_batch_rewards += len(entries)
+        statuses: list[str] = []
         try:
-            put = PutRewards(loop.id, tuple(entries), self.clock.now_us(), loop.terms)
-            return (await self.write(put, loop, WRITE_TIMEOUT_SECONDS)).statuses
+            async with asyncio.timeout(WRITE_TIMEOUT_SECONDS):
+                await self._batch_turn.acquire()
+            try:
+                for first in range(0, len(entries), SLICE_REWARDS):
+                    some = tuple(entries[first : first + SLICE_REWARDS])
+                    put = PutRewards(loop.id, some, self.read_reward_time(), loop.terms)
+                    statuses += (await self.write(put, loop, WRITE_TIMEOUT_SECONDS)).statuses
+            finally:
+                self._batch_turn.release()
+            return statuses
         finally:
             self._waiting_batch_rewards -= len(entries)
+
+    async def import_decisions(
+        self, loop_name: str, items: Sequence[ImportedItem]
+    ) -> PutImportResult:
+        """Put decisions of another system in the log, and learn their rewards."""
+        loop = await self.get_loop(loop_name)
+        loop.work.check_room()
+        taken = None if loop.rounds is None else [await loop.rounds.take() for _ in items]
+
+        def make() -> tuple[ImportedDecision, ...]:
+            learner = loop.model.learner
+            rounds = taken or range(learner.round, learner.round + len(items))
+            now = self.clock.now_us()
+            rows = make_imported_decisions(loop.model, loop.id, rounds, items, now)
+            learner.round = max(learner.round, rounds[-1] + 1)
+            return rows
+
+        rows = await loop.work.call(make, is_long=True)
+        return await self.write(PutImport(loop.id, rows), loop, WRITE_TIMEOUT_SECONDS)
 
     async def activate(self, loop_name: str, event_id: str) -> None:
         """Activate a decision whose activation was deferred."""
         loop = await self.get_loop(loop_name)
         check_event_id(event_id)
-        activate = Activate(loop.id, event_id, self.clock.now_us(), loop.terms)
+        activate = Activate(loop.id, event_id, self.read_reward_time(), loop.terms)
         done = await self.write(activate, loop, WRITE_TIMEOUT_SECONDS)
         if done.status == "unknown":
             raise UnknownEventError(f"no decision has the event id {event_id!r}", "eventId")
@@ -374,19 +480,27 @@ class Service:
         """Change some settings of a loop, by their wire names; the belief stays."""
         loop = await self.get_loop(name)
         async with loop.changing:
-            settings = loop.settings.merge(changes)
-            put = PutSettings(loop.id, settings.to_json(), self.clock.now_us(), by)
-            await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
+            while not await self._put_settings(loop, changes, by):
+                await loop.work.call(loop.catch_up, is_long=True)
             await loop.work.wait()
         return loop
 
+    async def _put_settings(self, loop: Loop, changes: Mapping[str, object], by: str) -> bool:
+        """Write changed settings; False if another server has changed some meanwhile."""
+        settings, terms, _ = loop.in_force
+        merged = settings.merge(changes).to_json()
+        put = PutSettings(loop.id, merged, self.clock.now_us(), by, terms.change)
+        try:
+            await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
+        except StoreError as reason:
+            if reason.kind != OUTDATED:
+                raise
+            return False
+        return True
+
     async def forget(self, name: str) -> None:
         """Reset the belief of a loop; its log and its settings stay."""
-        loop = await self.get_loop(name)
-        async with loop.changing:
-            put = PutSettings(loop.id, loop.settings.to_json(), self.clock.now_us(), FORGET)
-            await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
-            await loop.work.wait()
+        await self.change_settings(name, {}, FORGET)
 
     async def encode_model(self, name: str) -> bytes:
         """The belief of a loop as the store keeps it."""
@@ -403,12 +517,15 @@ class Service:
         await self.delete_decisions(loop, until + 1, include_waiting=True)
 
     async def delete_decisions(
-        self, loop: Loop, before: int, include_waiting: bool = False
+        self, loop: Loop, before: int, include_waiting: bool = False, change: int = 0
     ) -> None:
-        """Delete decisions made before a time; two snapshots keep belief and round."""
+        """Delete decisions made before a time; two snapshots keep belief and round.
+
+        `change` is the change of settings (id) that the time follows from; 0: from none.
+        """
         for _ in range(SNAPSHOTS_BEFORE_DELETION):
             await self.save_snapshot(loop)
-        delete = DeleteLogs(loop.id, before, include_waiting=include_waiting)
+        delete = DeleteLogs(loop.id, before, include_waiting=include_waiting, change=change)
         while await self.write(delete):
             pass
         self.has_free_space.set()
@@ -427,7 +544,7 @@ class Service:
         They are written before a snapshot that contains their lessons. A process that ends before
         learns these lessons again, and finds the same changes.
         """
-        while changes := loop.unwritten_changes:
+        while changes := loop.state.unwritten_changes:
             change = changes[0]
             await self.write(PutHalfLifeChange(loop.id, *change))
             if changes and changes[0] is change:  # no other task has written it meanwhile
@@ -446,11 +563,36 @@ class Service:
         self.withdrawals.submit()
         return self.writer.submit(operation, then, timeout)
 
-    def bound_expiry(self, before_us: int) -> int:
-        """The time, at most `before_us`, before which no decision may still be withdrawn."""
+    def bound_expiry(self, at: int, wait_us: int) -> int:
+        """The time before which decisions have waited long enough, by the clocks of all servers.
+
+        No server may still withdraw one of them.
+        """
         if self.sharing is not None:
-            before_us = min(before_us, self.sharing.settled_until)
-        return self.withdrawals.bound_expiry(before_us)
+            at = min(at, self.sharing.settled_until)
+        return self.withdrawals.bound_expiry(at - wait_us)
+
+    def read_reward_time(self) -> int:
+        """Service time, at which a reward arrives; a server that is ahead calls none late."""
+        now = self.clock.now_us()
+        return now if self.sharing is None else self.sharing.bound_time(now)
+
+    def describe_skew(self) -> str | None:
+        """Say that the clock of this machine is wrong, if it is by more than a decision may wait.
+
+        Service time follows the clock of the database, so nothing else depends on it.
+        """
+        if self.sharing is None:
+            return None
+        waits = [loop.terms.wait_us / MICROSECONDS_PER_SECOND for loop in self.loops.values()]
+        skew = self.sharing.clock.skew_seconds
+        if abs(skew) <= min([MAX_SKEW_SECONDS, *waits]):
+            return None
+        word = "ahead of" if skew > 0 else "behind"
+        return (
+            f"The clock of this machine is {format_seconds(abs(skew))} {word} that of the "
+            "database, whose time the service follows: set it right."
+        )
 
     def take_news(self, news: LogNews) -> None:
         """Let a loop learn what another server, or another process of this one, has written."""
@@ -463,12 +605,19 @@ class Service:
 
         While there was none, another service may have written to the log.
         """
+        await self.drop_deleted_loops()
         for loop in list(self.loops.values()):
             await loop.work.call(partial(restore_if_outdated, loop), is_long=True)
             for _, at in await asyncio.to_thread(self.store.list_waiting_times, loop.id):
                 loop.expiries.add(at)
 
 
+def _raise_if_gone(reason: StoreError | TimeoutError) -> None:
+    """Raise the error of a write to a deleted loop: no answer is better than a degraded one."""
+    if isinstance(reason, StoreError) and reason.kind == "gone":
+        raise reason
+
+
 def _make_snapshot(loop: Loop) -> PutSnapshot:
-    loop.lessons_since_snapshot = 0
+    loop.state.lessons_since_snapshot = 0
     return PutSnapshot(loop.id, loop.last_lesson, loop.encode_snapshot(), loop.clock.now_us())

@@ -26,6 +26,7 @@ from windvane.service.store.writer.writer_client import WriterClient
 
 NUMBERS_BYTES = 64  # for all but the event id and the actions in a record
 REPLAY_TERMS = RewardTerms(wait_us=0)  # nothing is learned, so the wait time does not matter
+FINAL_ERRORS = ("refused", "gone")  # a repetition would fail, too
 logger = logging.getLogger("windvane.service")
 
 
@@ -98,7 +99,7 @@ class Withdrawals:
             try:
                 await self._writer.submit(withdrawal)
             except StoreError as error:
-                if error.kind != "refused":
+                if error.kind not in FINAL_ERRORS:
                     raise
                 logger.warning("a withdrawal does not fit the log and is dropped (%s)", error)
             self._file.remove(slot)
@@ -109,7 +110,7 @@ class Withdrawals:
             self._file.close()
 
     def _finish(self, withdrawal: Withdraw, slot: int | None, result: object) -> None:
-        if isinstance(result, StoreError) and result.kind != "refused":
+        if isinstance(result, StoreError) and result.kind not in FINAL_ERRORS:
             self._unsent.append((withdrawal, slot))
             return
         del self._unfinished[id(withdrawal)]

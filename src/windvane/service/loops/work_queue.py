@@ -69,7 +69,10 @@ class WorkQueue:
             return function()
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._append(_Work(function, future))
-        return await future
+        try:
+            return await future
+        finally:
+            del future  # an error, its traceback, this frame and the future would be a cycle
 
     async def wait(self) -> None:
         """Wait until all work that came before is done."""
@@ -94,6 +97,7 @@ class WorkQueue:
             except Exception as reason:
                 result, error = None, reason
             _deliver(event_loop, work.future, result, error)
+            del work, result, error  # the traceback of an error has this frame: a cycle
         with contextlib.suppress(RuntimeError):  # the event loop has ended
             event_loop.call_soon_threadsafe(self._finish)
 

@@ -1,6 +1,5 @@
 """The panel of evaluations: would another policy earn more, by how much, and how sure is it?"""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -8,9 +7,14 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from windvane.evaluation.estimates.estimators import RewardRange
+from windvane.evaluation.estimates.result import Gain, Interval, choose_decimals, clip_value
+from windvane.evaluation.tables import format_lift
 from windvane.service.clock import MICROSECONDS_PER_MINUTE, MICROSECONDS_PER_SECOND
 from windvane.service.evaluations.records import (
+    ALPHA,
     CONFIDENCE,
+    CURRENT,
+    OPTIMAL_IF_NONE_IS_SURE,
     ChartSeries,
     EvaluationOutcome,
     PolicyOutcome,
@@ -19,8 +23,9 @@ from windvane.service.evaluations.records import (
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring.estimates import NAN, Series, widen_error
 from windvane.service.monitoring.panels import PageStruct
-from windvane.service.store.evaluations import AUTO, RUNNING, EvaluationHeading
+from windvane.service.store.evaluations import AUTO, EvaluationHeading
 from windvane.service.store.rows import EvaluationRow, SettingsChange
+from windvane.service.store.schema import RUNNING
 
 SHOWN_EVALUATIONS = 20  # the newest ones, of which one can be chosen
 STATUS_WORDS = {  # by status of the log
@@ -33,11 +38,9 @@ STATUS_WORDS = {  # by status of the log
 }
 NOT_ASKED = "No evaluation was made yet. It estimates what other policies would have earned."
 ShownVerdict = Literal["reference", "better", "worse", "not yet", "untrusted"]
-MIN_DECIMALS = 3
-MAX_DECIMALS = 6
 SECONDS_PER_DAY = 86_400.0
 NAMES_BY_SOURCE = {
-    "Online": "this loop",
+    "Online": "what was logged",
     "Baseline": "always the first action",
     "Random": "a random action",
 }
@@ -70,9 +73,13 @@ class PolicyLine(PageStruct, frozen=True):
     name: str
     text: str  # as it was written
     sentence: str  # how much more or less than the loop
-    value_sentence: str  # empty if a replay weighted the decisions
+    value_sentence: str
     verdict: ShownVerdict
     verdict_words: str
+    confidence: str  # the verdict in full
+    change: str  # the difference to the loop with its interval, in words
+    lift: str  # in per cent of what the loop would have earned
+    effective_rows: int
     value: float
     low: float  # ends of the interval of the value
     high: float
@@ -84,6 +91,7 @@ class PolicyLine(PageStruct, frozen=True):
     can_apply: bool  # whether a loop can run it
     changes: list[Change]  # of the present settings; empty if the loop has them
     series: Series
+    difference: Series | None  # to the loop, on the same decisions
 
 
 class ShownEvaluation(PageStruct, frozen=True):
@@ -180,11 +188,16 @@ def _build_shown(record: EvaluationRecord, settings: Mapping[str, Any]) -> Shown
     outcome = EvaluationOutcome() if row.outcome is None else decode_outcome(row.outcome)
     steps = _find_steps(record.charts)
     rate = _compute_rate(outcome)
+    loop_value = next(
+        (_get_value(each.result) for each in outcome.policies if each.name == CURRENT), 0.0
+    )
     lines = [
-        _build_line(policy, settings, rate, outcome.doubt, _place_in_steps(policy, chart, steps))
+        _build_line(policy, settings, rate, outcome.doubt, loop_value, chart, steps)
         for policy, chart in zip(outcome.policies, record.charts, strict=True)
     ]
-    others = sorted(lines[1:], key=lambda line: (line.verdict == "untrusted", -line.gain))
+    reference = [line for line in lines if line.id == CURRENT]
+    others = [line for line in lines if line.id != CURRENT]
+    others.sort(key=lambda line: (line.verdict == "untrusted", -line.gain))
     best = _find_best(others, outcome.optimal_policy)
     return ShownEvaluation(
         id=row.key,
@@ -198,7 +211,7 @@ def _build_shown(record: EvaluationRecord, settings: Mapping[str, Any]) -> Shown
         since=_to_microseconds(outcome.since),
         until=_to_microseconds(outcome.until),
         notes=_make_sentences(outcome.warnings),
-        policies=[*lines[:1], *others],
+        policies=[*reference, *others],
         best=None if best is None or best.verdict == "untrusted" else best.id,
         starts=[start * steps.width for start in steps.starts],
         width=steps.width,
@@ -210,25 +223,33 @@ def _build_line(
     settings: Mapping[str, Any],
     rate: float | None,
     doubt: str,
-    series: Series,
+    loop_value: float,
+    chart: ChartSeries,
+    steps: "Steps",
 ) -> PolicyLine:
     result, gain = policy.result, policy.result["gain"]
-    name = name_policy(policy.source, policy.name, policy.arguments, policy.changes)
-    value = result["estimates"][result["headline"]]["value"]
+    judged = _read_gain(gain)
+    rewards = RewardRange(*result["reward_range"])
+    differences = RewardRange(-rewards.width, rewards.width)
+    is_reference, is_logged = policy.name == CURRENT, policy.source == "Online"
+    name = "this loop"
+    if not is_reference:
+        name = name_policy(policy.source, policy.name, policy.arguments, policy.changes)
     low, high = result["sequence"]
-    is_reference = policy.source == "Online"
+    value = _get_value(result)
     problems = policy.problems or ([doubt] if doubt and not is_reference else [])
     verdict: ShownVerdict = "untrusted" if problems else gain["verdict"]
-    verb = "It earned" if is_reference else "It would have earned"
-    # A replay weighs the decisions, so that its value cannot be compared with that of the loop.
-    value_sentence = "" if result["replay"] else describe_value(verb, value, low, high)
+    verb = "It earned" if is_logged else "It would have earned"
+    value_sentence = describe_value(verb, value, low, high)
     if is_reference:
-        verdict, words, sentence = "reference", "a decision", "This is what the loop did."
+        verdict, words = "reference", "a decision"
+        sentence = "This is the loop as it is now, which had learned from all decisions before."
     elif problems:
         words = "cannot be trusted"
         sentence = f"The log cannot say what {name} would have earned: {problems[0]}."
     else:
-        words, sentence = VERDICTS[gain["verdict"]], describe_gain(name, gain, rate)
+        words = VERDICTS[gain["verdict"]]
+        sentence = describe_gain(name, gain, rate, "earned" if is_logged else "would have earned")
     return PolicyLine(
         id=policy.name,
         name=name,
@@ -237,6 +258,10 @@ def _build_line(
         value_sentence=value_sentence,
         verdict=verdict,
         verdict_words=words,
+        confidence=words if is_reference or problems else judged.describe_verdict(ALPHA),
+        change="" if is_reference or problems else judged.describe_change(),
+        lift="" if is_reference or problems else format_lift(judged.relate(loop_value)),
+        effective_rows=round(result["diagnostics"]["effective_rows"]),
         value=value,
         low=low,
         high=high,
@@ -247,8 +272,20 @@ def _build_line(
         notes=_make_sentences(each for each in result["warnings"] if each not in problems),
         can_apply=bool(policy.changes),
         changes=list_changes(settings, policy.changes or {}),
-        series=series,
+        series=_place_in_steps(rewards, chart, steps),
+        difference=None
+        if chart.difference is None
+        else _place_in_steps(differences, chart.difference, steps),
     )
+
+
+def _get_value(result: Mapping[str, Any]) -> float:
+    value = result["estimates"][result["headline"]]["value"]
+    return clip_value(value, result["sequence"])
+
+
+def _read_gain(gain: Mapping[str, Any]) -> Gain:
+    return Gain(gain["value"], Interval(*gain["interval"]), gain["verdict"], gain["rows_needed"])
 
 
 def _make_sentences(clauses: Iterable[str]) -> list[str]:
@@ -257,6 +294,7 @@ def _make_sentences(clauses: Iterable[str]) -> list[str]:
 
 def _find_best(others: Sequence[PolicyLine], optimal: str) -> PolicyLine | None:
     """Find the policy to show first: the optimal one, or the one with the largest gain."""
+    others = [line for line in others if line.id != OPTIMAL_IF_NONE_IS_SURE]  # what was logged
     trusted = [line for line in others if line.verdict != "untrusted"]
     for line in trusted:
         if line.id == optimal:
@@ -286,12 +324,13 @@ def _answer(
         count = sum(line.verdict == "better" for line in others) - 1
         rest = f" So would {'another one' if count == 1 else f'{count} others'}." if count else ""
         return f"Yes. {best.sentence}{rest}"
+    others = [line for line in others if line.id != OPTIMAL_IF_NONE_IS_SURE]
     if all(line.verdict == "worse" for line in others):
         which = "The other policy" if len(others) == 1 else f"All {len(others)} other policies"
-        return f"No. {which} would have earned less than this loop, with {CONFIDENCE}."
+        return f"Keep what you have. {which} would have earned less, with {CONFIDENCE}."
     if best.gain > 0:
-        return f"Perhaps. {best.sentence}"
-    return "Nothing hints at it: no other policy would have earned more than this loop."
+        return f"Not known yet, so keep what you have. {best.sentence}"
+    return "Keep what you have: no other policy would have earned more than this loop."
 
 
 class Steps(NamedTuple):
@@ -309,10 +348,9 @@ def _find_steps(charts: Sequence[ChartSeries]) -> Steps:
     return Steps(range(first, last + 1), charts[0].minutes * MICROSECONDS_PER_MINUTE)
 
 
-def _place_in_steps(policy: PolicyOutcome, chart: ChartSeries, steps: Steps) -> Series:
+def _place_in_steps(range_: RewardRange, chart: ChartSeries, steps: Steps) -> Series:
     """The value and the standard error of a policy in each step; NaN in steps without any."""
     values, errors = [NAN] * len(steps.starts), [NAN] * len(steps.starts)
-    range_ = RewardRange(*policy.result["reward_range"])
     for start, value, error, size in zip(
         chart.starts, chart.value, chart.error, chart.size, strict=True
     ):
@@ -368,18 +406,6 @@ def format_setting(name: str, value: object) -> str:
     return str(value)
 
 
-def choose_decimals(low: float, high: float) -> int:
-    """How many decimals show two digits of half the width of an interval, from 3 to 6.
-
-    >>> choose_decimals(0.01, 0.05), choose_decimals(0.0101, 0.0105)
-    (3, 5)
-    """
-    half = (high - low) / 2
-    if not 0 < half < math.inf:
-        return MIN_DECIMALS
-    return min(max(1 - math.floor(math.log10(half)), MIN_DECIMALS), MAX_DECIMALS)
-
-
 def format_number(value: float, decimals: int) -> str:
     """A number with a real minus sign, and without one if it is shown as 0.
 
@@ -402,23 +428,21 @@ def describe_value(verb: str, value: float, low: float, high: float) -> str:
 
 
 def describe_gain(
-    name: str, gain: Mapping[str, Any], decisions_per_second: float | None = None
+    name: str,
+    gain: Mapping[str, Any],
+    decisions_per_second: float | None = None,
+    verb: str = "would have earned",
 ) -> str:
     """Say how much more or less than the loop a policy would have earned, and how sure this is.
 
     >>> describe_gain("it", {
     ...     "value": 0.031, "interval": [0.012, 0.05], "verdict": "better", "rows_needed": 0})
-    'It would have earned 0.031 more a decision (0.012 to 0.050): better with 95 % confidence.'
+    'It would have earned 0.031 more a decision (between 0.012 and 0.050 more): better with 95 %
+    confidence.'
     """
-    low, high = gain["interval"]
-    decimals = choose_decimals(low, high)
-    is_less = gain["value"] < 0
-    numbers = (-gain["value"], -high, -low) if is_less else (gain["value"], low, high)
-    shown, least, most = (format_number(each, decimals) for each in numbers)
-    sentence = (
-        f"{capitalize(name)} would have earned {shown} {'less' if is_less else 'more'} a decision "
-        f"({least} to {most}): {VERDICTS[gain['verdict']]}"
-    )
+    judged = _read_gain(gain)
+    change = judged.describe_change(" a decision")
+    sentence = f"{capitalize(name)} {verb} {change}: {VERDICTS[judged.verdict]}"
     if gain["verdict"] != "not yet":
         return f"{sentence} with {CONFIDENCE}."
     return f"{sentence}. {describe_rows_needed(gain['rows_needed'], decisions_per_second)}"

@@ -35,7 +35,7 @@ from windvane.service.monitoring.estimates import (
 )
 from windvane.service.store import monitoring_queries
 from windvane.service.store.monitoring_queries import DecisionSummary, WindowStart
-from windvane.service.store.rows import Lesson, decode_action_ids
+from windvane.service.store.rows import IMPORTED, Lesson, decode_action_ids
 
 MAX_DECISIONS = 20_000  # the newest decisions that are kept
 MAX_PATH_NUMBERS = 4_000_000  # of all estimates kept; of large ones only some are kept
@@ -107,7 +107,8 @@ class LogFollower:
         self.shadow = LearnerModel(loop.settings)
         self.shadow.limit_memory()
         self._decisions_by_id: dict[int, FollowedDecision] = {}
-        self._followed_model = loop.model  # whose settings the shadow has
+        self._imported: set[int] = set()  # decisions whose lesson is still to come
+        self._followed_model = loop.model  # the shadow has its settings
         self._newest = Moment(0, 0)  # of the newest decision learned from
         if decision_count is not None and decision_count <= max_decisions:
             start = WindowStart(0, 0)
@@ -163,7 +164,9 @@ class LogFollower:
         ):
             for summary in summaries:
                 self._last_decision = summary.id
-                if summary.degraded:
+                if summary.mode == IMPORTED:
+                    self._imported.add(summary.id)
+                if summary.degraded or summary.mode == IMPORTED:
                     continue
                 try:
                     decision = self._weigh_decision(summary)
@@ -188,7 +191,7 @@ class LogFollower:
         probability = float(probabilities[chosen])
         allowed = np.arange(len(probabilities))
         first = 0
-        if summary.mode == "Apprentice":  # which always chooses the first allowed action
+        if summary.mode == "Apprentice":  # it always chooses the first allowed action
             first = chosen
         elif not probabilities.all():
             excluded = self._find_excluded_actions(summary.id)
@@ -242,6 +245,10 @@ class LogFollower:
         self._last_lesson = lesson.id
         moment = Moment(lesson.round, lesson.ranked_at)
         self._newest = max(self._newest, moment)
+        if lesson.decision in self._imported:  # learned, and no outcome of this loop
+            self._imported.discard(lesson.decision)
+            self.shadow.learn(lesson.features, lesson.value, moment)
+            return
         reward = lesson.value  # so far
         is_explored = False
         if (decision := self._decisions_by_id.get(lesson.decision)) is not None:

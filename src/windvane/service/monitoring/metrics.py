@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -47,38 +47,7 @@ REWARD_OUTCOMES = (
     *("learned", "summed", "extra", "held"),
     *("late", "orphan", "duplicate", "unlearned"),
 )
-MODEL_AGE = "windvane_model_age_seconds"
-_GAUGE_MEANINGS = {
-    "windvane_join_ratio": (
-        "Share of decisions that got their reward in time, of all whose wait is over."
-    ),
-    MODEL_AGE: "Seconds since the last lesson.",
-    "windvane_exploration_share": (
-        "Share of recent decisions in which another action was more likely."
-    ),
-    "windvane_apprentice_agreement": (
-        "In the mode Apprentice: share of decisions in which the loop, too, would have chosen the "
-        "first action."
-    ),
-    "windvane_prediction_error": (
-        "Root mean square of reward minus prediction, over recent lessons."
-    ),
-    "windvane_parameter_norm": "Euclidean norm of the estimated parameter.",
-    "windvane_parameter_movement": (
-        "Distance that the estimated parameter moved over recent lessons."
-    ),
-    "windvane_half_life_seconds": (
-        "Half-life that leads; +Inf for never, and no sample if it counts in rounds."
-    ),
-    "windvane_noise": "Estimated standard deviation of rewards around their predictions.",
-    "windvane_drift_alarms": (
-        "Drift alarms in the followed part of the log: predictions became worse than usual."
-    ),
-    "windvane_click_alarms": (
-        "Click alarms in the followed part of the log: the share of clicks of all or of explored "
-        "decisions changed, and the predictions did not foresee it."
-    ),
-}
+Kind = Literal["counter", "gauge", "histogram"]
 logger = logging.getLogger("windvane.service")
 REQUEST_SECONDS_BUCKETS = (
     *(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05),
@@ -90,7 +59,7 @@ class MetricInfo(NamedTuple):
     """One metric as /metrics and the documentation have it."""
 
     name: str
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: Kind
     labels: tuple[str, ...]
     meaning: str
 
@@ -111,19 +80,73 @@ class MetricInfo(NamedTuple):
         return self.name.removesuffix("_total")
 
 
-DECISIONS = MetricInfo(
-    "windvane_decisions_total", "counter", ("loop",), "Decisions written to the log."
-)
-REWARDS = MetricInfo(
-    "windvane_rewards",
-    "gauge",
-    ("loop", "outcome"),
-    "Rewards by outcome; held and orphan rewards can still find their decision.",
-)
-LOOP_GAUGES = tuple(
-    MetricInfo(name, "gauge", ("loop",), meaning) for name, meaning in _GAUGE_MEANINGS.items()
-)
-LOOP_METRICS = (DECISIONS, REWARDS, *LOOP_GAUGES)
+def _table(*rows: tuple[str, Kind, tuple[str, ...], str]) -> dict[str, MetricInfo]:
+    return {
+        name: MetricInfo(f"windvane_{name}", kind, labels, meaning)
+        for name, kind, labels, meaning in rows
+    }
+
+
+OF_SERVICE = _table(
+    ("request_seconds", "histogram", ("operation", "loop"),
+     "Seconds to answer a rank, reward or activate request."),
+    ("requests_total", "counter", ("operation", "loop", "status"), "Requests answered."),
+    ("limited_requests_total", "counter", ("key", "limit"),
+     'Requests refused with 429, by id of the key ("" without keys) and limit: rate (requests a '
+     "second), costly (costly requests at once) or work (rewards of one event, work of one loop)."),
+    ("dropped_messages_total", "counter", ("cause",),
+     "Messages not written to stderr: repeated, or stderr not read fast enough (blocked)."),
+    ("degraded", "gauge", (), "1 while writes fail or ranks are degraded, else 0."),
+    ("writes_waiting", "gauge", (), "Operations that are not on disk yet."),
+    ("commits_total", "counter", (), "Groups of operations committed."),
+    ("clock_offset_seconds", "gauge", (),
+     "Wall clock minus service time; beyond 2 and -2 seconds the wall clock is not believed."),
+    ("write_failures_total", "counter", ("operation",),
+     "Operations that the log did not take, by kind."),
+    ("servers", "gauge", (), "Processes that decide and share the log, with this one."),
+    ("leader", "gauge", (),
+     "1 if this process closes decisions, stores snapshots and evaluates for all, else 0."),
+    ("clock_skew_seconds", "gauge", (),
+     "Clock of this machine minus that of the database; only on PostgreSQL."),
+    ("lesson_lag_seconds", "histogram", (),
+     "Seconds from a reward at another server until this process has learned from it."),
+    ("evaluations_running", "gauge", (), "Evaluations that run now: 0 or 1."),
+    ("evaluations_ended_total", "counter", ("status",),
+     "Evaluations that ended since the start, by status: Succeeded, Failed, Timeout, Canceled "
+     "(deleted while it ran), OptimalPolicyApplied or OnlinePolicyRetained."),
+)  # fmt: skip
+OF_LOOPS = _table(
+    ("decisions_total", "counter", ("loop",), "Decisions written to the log."),
+    ("rewards", "gauge", ("loop", "outcome"),
+     "Rewards by outcome; held and orphan rewards can still find their decision."),
+    ("join_ratio", "gauge", ("loop",),
+     "Share of decisions that got their reward in time, of all whose wait is over."),
+    ("model_age_seconds", "gauge", ("loop",), "Seconds since the last lesson."),
+    ("exploration_share", "gauge", ("loop",),
+     "Share of recent decisions in which another action was more likely."),
+    ("apprentice_agreement", "gauge", ("loop",),
+     "In the mode Apprentice: share of decisions in which the loop, too, would have chosen the "
+     "first action."),
+    ("prediction_error", "gauge", ("loop",),
+     "Root mean square of reward minus prediction, over recent lessons."),
+    ("parameter_norm", "gauge", ("loop",), "Euclidean norm of the estimated parameter."),
+    ("parameter_movement", "gauge", ("loop",),
+     "Distance that the estimated parameter moved over recent lessons."),
+    ("half_life_seconds", "gauge", ("loop",),
+     "Half-life that leads; +Inf for never, and no sample if it counts in rounds."),
+    ("noise", "gauge", ("loop",),
+     "Estimated standard deviation of rewards around their predictions."),
+    ("drift_alarms", "gauge", ("loop",),
+     "Drift alarms in the followed part of the log: predictions became worse than usual."),
+    ("click_alarms", "gauge", ("loop",),
+     "Click alarms in the followed part of the log: the share of clicks of all or of explored "
+     "decisions changed, and the predictions did not foresee it."),
+)  # fmt: skip
+
+
+def list_metrics() -> list[MetricInfo]:
+    """List all metrics of the service, in the order of /metrics."""
+    return [*OF_SERVICE.values(), *OF_LOOPS.values()]
 
 
 @dataclass
@@ -168,9 +191,11 @@ class LoopCollector(Collector):
         now = self.service.clock.now_us()
         for entry in entries:
             if entry.learned_at is not None:
-                entry.values[MODEL_AGE] = (now - entry.learned_at) / MICROSECONDS_PER_SECOND
-        for info in LOOP_METRICS:
-            yield _collect_family(info, entries)
+                entry.values["model_age_seconds"] = (
+                    now - entry.learned_at
+                ) / MICROSECONDS_PER_SECOND
+        for name, info in OF_LOOPS.items():
+            yield info.build_family(_list_samples(name, entries))
 
     def _find_changed(
         self, loops: Sequence[Loop], funnels: dict[int, Funnel]
@@ -215,16 +240,16 @@ class LoopCollector(Collector):
             entry.rewards = {outcome: getattr(funnel, outcome) for outcome in REWARD_OUTCOMES}
 
 
-def _collect_family(info: MetricInfo, entries: Sequence[_LoopEntry]) -> Metric:
-    """One metric of all loops; a gauge without a value has no sample."""
-    if info is REWARDS:
-        return info.build_family(
-            ((entry.loop.name, outcome), count)
-            for entry in entries
-            for outcome, count in entry.rewards.items()
-        )
-    values = [(entry.loop.name, entry.values.get(info.name, math.nan)) for entry in entries]
-    return info.build_family([((name,), value) for name, value in values if not math.isnan(value)])
+def _list_samples(
+    name: str, entries: Sequence[_LoopEntry]
+) -> Iterator[tuple[tuple[str, ...], float]]:
+    """The samples of one metric of all loops; a gauge without a value has none."""
+    for entry in entries:
+        loop = entry.loop.name
+        if name == "rewards":
+            yield from (((loop, outcome), count) for outcome, count in entry.rewards.items())
+        elif not math.isnan(value := entry.values.get(name, math.nan)):
+            yield (loop,), value
 
 
 def _measure(entry: _LoopEntry, funnel: Funnel) -> dict[str, float]:
@@ -233,12 +258,12 @@ def _measure(entry: _LoopEntry, funnel: Funnel) -> dict[str, float]:
     completed = funnel.learned + funnel.default
     learning = loop.model.describe_learning()
     return entry.followed | {
-        DECISIONS.name: funnel.ranked,
-        "windvane_join_ratio": funnel.learned / completed if completed else math.nan,
-        "windvane_apprentice_agreement": loop.agreement,
-        "windvane_parameter_norm": loop.model.compute_norm(),
-        "windvane_half_life_seconds": math.nan if learning.in_rounds else loop.model.half_life,
-        "windvane_noise": learning.noise,
+        "decisions_total": funnel.ranked,
+        "join_ratio": funnel.learned / completed if completed else math.nan,
+        "apprentice_agreement": loop.agreement,
+        "parameter_norm": loop.model.compute_norm(),
+        "half_life_seconds": math.nan if learning.in_rounds else loop.model.half_life,
+        "noise": learning.noise,
     }
 
 
@@ -257,88 +282,12 @@ def _measure_follower(loop: Loop, follower: LogFollower) -> dict[str, float]:
             for probabilities in (np.frombuffer(decision.probabilities),)
         ]
     return {
-        "windvane_exploration_share": float(np.mean(explored)) if explored else math.nan,
-        "windvane_prediction_error": drift.error,
-        "windvane_parameter_movement": drift.movement,
-        "windvane_drift_alarms": drift.alarms,
-        "windvane_click_alarms": drift.click_alarms,
+        "exploration_share": float(np.mean(explored)) if explored else math.nan,
+        "prediction_error": drift.error,
+        "parameter_movement": drift.movement,
+        "drift_alarms": drift.alarms,
+        "click_alarms": drift.click_alarms,
     }
-
-
-REQUEST_SECONDS = MetricInfo(
-    "windvane_request_seconds",
-    "histogram",
-    ("operation", "loop"),
-    "Seconds to answer a rank, reward or activate request.",
-)
-REQUESTS = MetricInfo(
-    "windvane_requests_total", "counter", ("operation", "loop", "status"), "Requests answered."
-)
-LIMITED_REQUESTS = MetricInfo(
-    "windvane_limited_requests_total",
-    "counter",
-    ("key", "limit"),
-    'Requests refused with 429, by id of the key ("" without keys) and limit: rate (requests a '
-    "second), costly (costly requests at once) or work (rewards of one event, work of one loop).",
-)
-DROPPED_MESSAGES = MetricInfo(
-    "windvane_dropped_messages_total",
-    "counter",
-    ("cause",),
-    "Messages not written to stderr: repeated, or stderr not read fast enough (blocked).",
-)
-DEGRADED = MetricInfo(
-    "windvane_degraded", "gauge", (), "1 while writes fail or ranks are degraded, else 0."
-)
-WRITE_FAILURES = MetricInfo(
-    "windvane_write_failures_total",
-    "counter",
-    ("operation",),
-    "Operations that the log did not take, by kind.",
-)
-WRITES_WAITING = MetricInfo(
-    "windvane_writes_waiting", "gauge", (), "Operations that are not on disk yet."
-)
-CLOCK_OFFSET = MetricInfo(
-    "windvane_clock_offset_seconds",
-    "gauge",
-    (),
-    "Wall clock minus service time; beyond 2 and -2 seconds the wall clock is not believed.",
-)
-EVALUATIONS_RUNNING = MetricInfo(
-    "windvane_evaluations_running", "gauge", (), "Evaluations that run now: 0 or 1."
-)
-EVALUATIONS_ENDED = MetricInfo(
-    "windvane_evaluations_ended_total",
-    "counter",
-    ("status",),
-    "Evaluations that ended since the start, by status: Succeeded, Failed, Timeout, Canceled "
-    "(deleted while it ran), OptimalPolicyApplied or OnlinePolicyRetained.",
-)
-SERVERS = MetricInfo(
-    "windvane_servers", "gauge", (), "Processes that decide and share the log, with this one."
-)
-LEADER = MetricInfo(
-    "windvane_leader",
-    "gauge",
-    (),
-    "1 if this process closes decisions, stores snapshots and evaluates for all, else 0.",
-)
-LESSON_LAG = MetricInfo(
-    "windvane_lesson_lag_seconds",
-    "histogram",
-    (),
-    "Seconds from a reward at another server until this process has learned from it.",
-)
-COMMITS = MetricInfo("windvane_commits_total", "counter", (), "Groups of operations committed.")
-
-
-def list_metrics() -> list[MetricInfo]:
-    """List all metrics of the service, in the order of /metrics."""
-    of_requests = [REQUEST_SECONDS, REQUESTS, LIMITED_REQUESTS, DROPPED_MESSAGES]
-    of_process = [*of_requests, DEGRADED, WRITES_WAITING, COMMITS, CLOCK_OFFSET, WRITE_FAILURES]
-    of_sharing = [SERVERS, LEADER, LESSON_LAG]
-    return [*of_process, *of_sharing, EVALUATIONS_RUNNING, EVALUATIONS_ENDED, *LOOP_METRICS]
 
 
 class Metrics:
@@ -348,19 +297,17 @@ class Metrics:
         self.service = service
         self.followers = LogFollowers()
         self.registry = CollectorRegistry()
+        name, _, labels, meaning = OF_SERVICE["request_seconds"]
         self._request_seconds = Histogram(
-            REQUEST_SECONDS.name,
-            REQUEST_SECONDS.meaning,
-            REQUEST_SECONDS.labels,
-            buckets=REQUEST_SECONDS_BUCKETS,
-            registry=self.registry,
+            name, meaning, labels, buckets=REQUEST_SECONDS_BUCKETS, registry=self.registry
         )
-        self._requests = self._create_counter(REQUESTS)
-        self._limited_requests = self._create_counter(LIMITED_REQUESTS)
+        self._requests = self._create_counter("requests_total")
+        self._limited_requests = self._create_counter("limited_requests_total")
         self.registry.register(ServiceCollector(service, evaluations))
         self.registry.register(LoopCollector(service, self.followers))
 
-    def _create_counter(self, info: MetricInfo) -> Counter:
+    def _create_counter(self, name: str) -> Counter:
+        info = OF_SERVICE[name]
         return Counter(info.family_name, info.meaning, info.labels, registry=self.registry)
 
     def count(self, operation: str, loop: str | None, status: int, seconds: float) -> None:
@@ -395,36 +342,29 @@ class ServiceCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all families; none of them reads the log."""
-        service = self.service
-        yield _build_counts(DROPPED_MESSAGES, dropped_messages)
-        yield DEGRADED.build_family([((), float(bool(service.degraded_reason)))])
-        yield WRITES_WAITING.build_family([((), service.writer.waiting_count)])
-        yield COMMITS.build_family([((), service.writer.commit_count)])
-        yield CLOCK_OFFSET.build_family([((), service.clock.offset_seconds)])
-        yield _build_counts(WRITE_FAILURES, service.writer.failures.counts)
-        yield from _collect_sharing(service)
+        service, sharing = self.service, self.service.sharing
+        yield _build("dropped_messages_total", dropped_messages)
+        yield _build("degraded", bool(service.degraded_reason))
+        yield _build("writes_waiting", service.writer.waiting_count)
+        yield _build("commits_total", service.writer.commit_count)
+        yield _build("clock_offset_seconds", service.clock.offset_seconds)
+        yield _build("write_failures_total", service.writer.failures.counts)
+        yield _build("servers", 1 if sharing is None else sharing.server_count)
+        yield _build("leader", service.is_leader)
+        if sharing is not None:
+            yield _build("clock_skew_seconds", sharing.clock.skew_seconds)
+            bounds = [*map(str, LAG_SECONDS_BUCKETS), "+Inf"]
+            buckets = [*zip(bounds, accumulate(sharing.lags.counts), strict=True)]
+            name, _, _, meaning = OF_SERVICE["lesson_lag_seconds"]
+            yield HistogramMetricFamily(name, meaning, buckets, sharing.lags.seconds)
         if self.evaluations is not None:
-            yield EVALUATIONS_RUNNING.build_family([((), self.evaluations.running_count)])
-            yield _build_counts(EVALUATIONS_ENDED, self.evaluations.ended_counts)
+            yield _build("evaluations_running", self.evaluations.running_count)
+            yield _build("evaluations_ended_total", self.evaluations.ended_counts)
 
 
-def _build_counts(info: MetricInfo, counts: Mapping[str, int]) -> Metric:
-    """The family of a metric with one label, in alphabetical order."""
-    return info.build_family([((label,), count) for label, count in sorted(counts.items())])
-
-
-def _collect_sharing(service: Service) -> Iterator[Metric]:
-    """Yield what this process knows about those that share its log."""
-    sharing = service.sharing
-    yield SERVERS.build_family([((), 1 if sharing is None else sharing.server_count)])
-    yield LEADER.build_family([((), float(service.is_leader))])
-    if sharing is None:
-        return
-    total = 0
-    buckets = []
-    for bound, number in zip((*LAG_SECONDS_BUCKETS, "+Inf"), sharing.lags.counts, strict=True):
-        total += number
-        buckets.append((str(bound), total))
-    lag = HistogramMetricFamily(LESSON_LAG.name, LESSON_LAG.meaning)
-    lag.add_metric((), buckets, sharing.lags.seconds)
-    yield lag
+def _build(name: str, value: float | Mapping[str, int]) -> Metric:
+    """The family of a metric of the service: one number, or one for each value of its label."""
+    if isinstance(value, Mapping):
+        samples = [((label,), float(count)) for label, count in sorted(value.items())]
+        return OF_SERVICE[name].build_family(samples)
+    return OF_SERVICE[name].build_family([((), float(value))])

@@ -3,6 +3,7 @@
 The report of one event says what was chosen, with which probabilities, why, and its rewards.
 """
 
+from contextlib import suppress
 from math import inf, isfinite, isnan
 from typing import NamedTuple
 
@@ -46,6 +47,8 @@ MODE_SENTENCES = {
     "LoggingOnly": "Not now: the loop only logs.",
 }
 SHOWN_REASONS = 12
+DAMAGED = "This decision is damaged in the log: its actions or probabilities cannot be read."
+DAMAGED_REQUEST = " Its request is damaged in the log, so that nothing can be estimated."
 SHOWN_ACTIONS = 30
 
 
@@ -388,11 +391,11 @@ def _build_rewards_panel(follower: LogFollower) -> RewardsPanel:
 def read_recent_requests(loop: Loop) -> RecentRequests:
     """Weigh the features of the last requests by the current estimate, and list the last events."""
     rows = list_recent_requests(loop.store, loop.id, WEIGHED_REQUESTS)
-    requests = [
-        decode_rank_request(row.request)
-        for row in rows
-        if len(row.request) <= MAX_REQUEST_CHARACTERS
-    ]
+    requests = []
+    for row in rows:
+        if len(row.request) <= MAX_REQUEST_CHARACTERS:
+            with suppress(msgspec.DecodeError):  # a request that is damaged in the log
+                requests.append(decode_rank_request(row.request))
     pairs = [(each.context_features, each.actions[:MAX_REQUEST_ACTIONS]) for each in requests]
     try:
         ranking = loop.model.measure_importance(pairs, MAX_WEIGHED_CROSSINGS)
@@ -447,18 +450,21 @@ class EventReport(PageStruct, frozen=True):
 
 
 def report_event(loop: Loop, event: str) -> EventReport | None:
-    """Report an event of a loop; returns None if the log has no decision with this event id."""
+    """Report an event of a loop; None if the log has no decision of it that can be read."""
+    if "\0" in event:  # no log can hold NUL
+        return None
     decision = loop.store.find_decision(loop.id, event)
     if decision is None:
         return None
-    return _build_report(loop, decision, loop.store.list_rewards(loop.id, event))
+    try:
+        return _build_report(loop, decision, loop.store.list_rewards(loop.id, event))
+    except (ValueError, IndexError):  # the row is damaged
+        return None
 
 
 def _build_report(loop: Loop, decision: DecisionRow, rewards: list[RewardRow]) -> EventReport:
-    names = decode_action_ids(decision.actions)
-    probabilities = np.frombuffer(decision.probabilities)
-    chosen = decision.chosen
-    estimates, reasons = _estimate_actions(loop, decision)
+    names, probabilities, chosen = _read_choice(decision)
+    estimates, reasons, damage = _estimate_actions(loop, decision) if names else ([], [], DAMAGED)
     order = sorted(range(len(names)), key=lambda k: (k != chosen, -probabilities[k]))
     options = [
         Option(
@@ -474,10 +480,10 @@ def _build_report(loop: Loop, decision: DecisionRow, rewards: list[RewardRow]) -
         at=decision.at,
         round=decision.round,
         activated=decision.activated_at is not None,
-        chosen=names[chosen],
-        chance=float(probabilities[chosen]),
-        explored=bool(probabilities[chosen] < probabilities.max()),
-        why=_explain_choice(decision, names, probabilities),
+        chosen=names[chosen] if names else "",
+        chance=float(probabilities[chosen]) if names else 0.0,
+        explored=bool(names and probabilities[chosen] < probabilities.max()),
+        why=(_explain_choice(decision, names, probabilities) if names else "") + damage,
         options=sorted(options, key=lambda option: -option.chance),
         left_out=len(names) - len(options),
         reasons=reasons,
@@ -485,17 +491,34 @@ def _build_report(loop: Loop, decision: DecisionRow, rewards: list[RewardRow]) -
     )
 
 
-def _estimate_actions(loop: Loop, decision: DecisionRow) -> tuple[list[float], list[FeatureWeight]]:
-    """Compute the current estimate of each action, and the parts of the chosen one's."""
-    request = decode_rank_request(decision.whole_request)
-    context, actions = request.context_features, request.actions
+def _read_choice(decision: DecisionRow) -> tuple[list[str], Floats, int]:
+    """The ids of the actions, their probabilities, the place of the choice; no ids if damaged."""
     try:
+        names = decode_action_ids(decision.actions)
+        probabilities = np.frombuffer(decision.probabilities)
+        is_whole = 0 <= decision.chosen < len(names) == len(probabilities)
+    except ValueError:
+        is_whole = False
+    return (names, probabilities, decision.chosen) if is_whole else ([], np.zeros(0), 0)
+
+
+def _estimate_actions(
+    loop: Loop, decision: DecisionRow
+) -> tuple[list[float], list[FeatureWeight], str]:
+    """The current estimate of each action, the parts of the chosen one's, and what is damaged."""
+    try:
+        request = decode_rank_request(decision.whole_request)
+        context, actions = request.context_features, request.actions
         values = loop.model.estimate_actions(context, actions)
         parts = loop.model.explain(context, actions, decision.chosen)
     except FeatureError:  # such a request is answered, but the loop does not learn from it
-        return [], []
+        return [], [], ""
+    except (ValueError, IndexError):
+        return [], [], DAMAGED_REQUEST
+    if len(values) != len(decode_action_ids(decision.actions)):
+        return [], [], DAMAGED_REQUEST
     reasons = [FeatureWeight(*part) for part in parts[:SHOWN_REASONS] if part.amount]
-    return values, reasons
+    return values, reasons, ""
 
 
 def _explain_choice(decision: DecisionRow, names: list[str], probabilities: Floats) -> str:

@@ -37,15 +37,25 @@ first, and both give that answer.
 **Catching up.** After a commit, the writer notifies the other servers how far the loop has got
 (PostgreSQL's NOTIFY), and they read what they lack. Notifications may be lost, so every server also
 reads the positions of all loops twice a second (`loops/maintenance.py`). New loops and changes of
-settings arrive in the same two ways.
+settings arrive in the same two ways. A loop without a position was deleted: a commit writes nothing
+to it, and every server forgets it.
 
 **The leader.** Some work is done once for all: closing decisions whose wait is over, storing
 snapshots, deleting old decisions, evaluating. A lease in the log says who does it. Every server
 sends a heartbeat each 1.5 seconds; a heartbeat takes or renews the lease, for 6 seconds by the
 clock of the database. The holder counts these seconds from before it sent the heartbeat, by a
 clock that nobody sets, so that it stops before another one can begin (`servers.py`). A heartbeat
-also says until when a server has settled its degraded answers: the leader closes no later
-decision, so that no default reward is learned of a decision that a server is about to withdraw.
+also says until when a server has settled its degraded answers. The wait of a decision is over when
+it is over by this time of every server: no default reward is learned of a decision that a server is
+about to withdraw, or that waits by the clock of a slower one.
+
+**One clock.** Service time follows the clock of the database, which comes with every heartbeat. The
+clocks of the machines may be wrong; `/healthz` says by how much.
+
+**Settings in force** are those of the last change that a server has read, at once and for good. An
+operation that follows from settings names their change, and the writer compares it with the last
+one in the log: a reward is matched by the settings of the log, and an old wait, retention or set of
+settings is refused.
 
 **When a server dies**, what it acknowledged is in the log. Its clients go to another server, which
 may take rewards for any decision. Its lease ends after 6 seconds, its heartbeat counts no longer

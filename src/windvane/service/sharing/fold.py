@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from threading import Lock
 from typing import Any, NamedTuple
 
 import msgspec
@@ -35,6 +36,7 @@ from windvane.service.store.writer.decision_operations import (
     ActivateResult,
     ExpireResult,
     PutDecisionResult,
+    PutImportResult,
 )
 from windvane.service.store.writer.log_news import LogNews
 from windvane.service.store.writer.reward_operations import (
@@ -49,16 +51,14 @@ CATCH_UP_LESSONS = 1000  # lessons read at a time
 SNAPSHOT_EVERY_LESSONS = 1000  # of the loop itself, or more if a snapshot is large
 SNAPSHOT_BYTES_PER_LESSON = 1 << 12  # at most, on average
 RESULTS_WITH_LESSONS = (
+    PutImportResult,
     PutDecisionResult,
     PutRewardResult,
     PutRewardsResult,
     ActivateResult,
     ExpireResult,
 )
-FOLDED = (  # what a restore replaces
-    *("settings", "terms", "model", "newest", "last_lesson", "last_change", "changed_at"),
-    "lessons_since_snapshot",
-)
+NEVER = Moment(0, 0)
 logger = logging.getLogger("windvane.service")
 
 
@@ -84,158 +84,26 @@ def _compute_checksum(model: bytes, newest: tuple[int, int], loop: int, lesson: 
     return zlib.crc32(model, zlib.crc32(repr((*newest, loop, lesson)).encode()))
 
 
-class LoadedSnapshot(NamedTuple):
-    """A loop as it was after a lesson."""
+class SettingsInForce(NamedTuple):
+    """The settings that requests and sweeps follow: those of the last change in the log."""
 
     settings: LoopSettings
-    model: LearnerModel
-    newest: Moment  # of the newest decision that was learned
-    lesson: int  # id of the last lesson that was learned
+    terms: RewardTerms  # of these settings, with the id of the change
+    changed_at: int
 
 
-class LoadedBelief(NamedTuple):
-    """What was loaded, and which snapshots were damaged."""
+class FoldedState:
+    """The belief after a lesson and a change of settings, and all that a restore replaces."""
 
-    snapshot: LoadedSnapshot | None  # None: all lessons are in the log, and are learned again
-    damage: str | None  # which snapshots are damaged and what is used instead; None: none is
-    changes: list[SettingsChange]  # of settings: at least all that came before the snapshot
-
-
-def load_newest_snapshot(store: LogReader, loop: int, settings: LoopSettings) -> LoadedBelief:
-    """Load the newest snapshot of a loop (id) that is not damaged.
-
-    `settings` are those of a snapshot that is older than all changes of settings. Raises a
-    StoreError if no snapshot can be read and some lessons are deleted.
-    """
-    keys = store.list_snapshots(loop)
-    # Read after the snapshots, so that no change is missing that another server wrote before one.
-    changes = store.list_settings_changes(loop)
-    damages: list[str] = []
-    for key in keys:
-        applied = list_changes_before(changes, key.lesson)
-        try:
-            own = LoopSettings.from_json(applied[-1].settings) if applied else settings
-            snapshot = _load_snapshot(store, loop, key, own)
-        except Exception as reason:
-            if isinstance(reason, StoreError) and reason.kind in NOT_DAMAGES:
-                raise
-            damages.append(f"the snapshot after lesson {key.lesson} is damaged ({reason})")
-        else:
-            remedy = f"the snapshot after lesson {key.lesson} was used"
-            return LoadedBelief(snapshot, _describe_damage(damages, remedy), changes)
-    if damages and _has_deleted_lessons(store, loop):
-        message = f"{damages[0]}, and older lessons are deleted: restore a backup"
-        raise StoreError(f"store: {message}", "damaged")
-    remedy = "all lessons of the log were learned again"
-    return LoadedBelief(None, _describe_damage(damages, remedy), changes)
-
-
-def list_changes_before(changes: Sequence[SettingsChange], lesson: int) -> list[SettingsChange]:
-    """The changes of settings that came before a lesson (id)."""
-    return [change for change in changes if change.lesson < lesson]
-
-
-def _load_snapshot(
-    store: LogReader, loop: int, key: SnapshotKey, settings: LoopSettings
-) -> LoadedSnapshot:
-    content = decode_snapshot(store.read_snapshot(loop, key).blob)
-    checksum = _compute_checksum(content.model, content.newest, loop, key.lesson)
-    if content.checksum != checksum:
-        raise FileError("its checksum does not fit")
-    model = LearnerModel.load(settings, content.model)
-    return LoadedSnapshot(settings, model, Moment(*content.newest), key.lesson)
-
-
-def _has_deleted_lessons(store: LogReader, loop: int) -> bool:
-    funnel = store.read_funnel(loop)
-    return store.count_lessons(loop) < funnel.learned + funnel.summed + funnel.default
-
-
-def _describe_damage(damages: Sequence[str], remedy: str) -> str | None:
-    return f"{'; '.join(damages)}; {remedy}" if damages else None
-
-
-class LogFold:
-    """The log of one loop, folded up to a lesson."""
-
-    def __init__(self, row: LoopRow, store: LogReader, clock: ServiceClock) -> None:
-        self.id = row.id
-        self.name = row.name
-        self.created = row.created
-        self.store = store
-        self.clock = clock
-        self.rounds: RoundSupply | None = None  # None: no other server decides in this loop
-        self.lags: LessonLags | None = None  # of lessons that other servers have written
-        self.work = WorkQueue()
-        self.must_restore = False  # whether the log may hold more than this fold was sent
-        self.damage: str | None = None  # which snapshots could not be read, and what was done
-        self.unwritten_changes: list[HalfLifeChange] = []  # of the half-life, for the log
-        self._begin(LoopSettings.from_json(row.settings))
-        self.restore()
-
-    def _begin(self, settings: LoopSettings) -> None:
-        """Begin before the first lesson."""
-        self._take_settings(settings)
-        self.model = LearnerModel(settings)
-        self.newest = Moment(0, 0)  # of the newest decision that was learned
-        self.last_lesson = 0  # id of the last lesson learned
-        self.last_change = 0  # id of the last change of settings
-        self.changed_at = self.created  # when the settings were changed last
+    def __init__(self, model: LearnerModel, newest: Moment = NEVER, last_lesson: int = 0) -> None:
+        self.model = model
+        self.newest = newest  # of the decisions that were learned
+        self.last_lesson = last_lesson  # id of the last lesson learned
+        self.last_change = 0  # id of the last change of settings that the model follows
         self.lessons_since_snapshot = 0
+        self.unwritten_changes: list[HalfLifeChange] = []  # of the half-life, for the log
 
-    def _take_settings(self, settings: LoopSettings) -> None:
-        self.settings = settings  # that decisions follow now
-        self.terms = RewardTerms(settings.reward_wait_us, settings.sums_rewards)
-
-    def restore(self) -> None:
-        """Load the last snapshot and apply the lessons and changes of settings after it.
-
-        If the log cannot be read, the loop stays as it was: a loop that had forgotten its round
-        would decide in rounds that others had.
-        """
-        before = {name: getattr(self, name) for name in FOLDED}
-        try:
-            self._fold_log()
-        except BaseException:
-            vars(self).update(before)
-            raise
-        self.must_restore = False
-
-    def _fold_log(self) -> None:
-        round_before = self.model.learner.round
-        snapshot, damage, changes = load_newest_snapshot(self.store, self.id, self.settings)
-        self._note_damage(damage)
-        if snapshot is None:
-            self._begin(LoopSettings.from_json(changes[0].settings))
-        else:
-            self._begin(snapshot.settings)
-            _, self.model, self.newest, self.last_lesson = snapshot
-        if applied := list_changes_before(changes, self.last_lesson):
-            self.last_change, self.changed_at = applied[-1].id, applied[-1].at
-        for lessons in self.store.iterate_lessons(self.id, self.last_lesson):
-            self._apply(lessons, self._list_due_changes())
-        self._apply([], self._list_due_changes())
-        last_round = self.store.find_last_round(self.id)
-        next_round = 0 if last_round is None else last_round + 1
-        position = self.store.read_positions(self.id).get(self.id, LogPosition())
-        taken = position.next_round if self.rounds is None else 0  # by servers before this one
-        self.model.learner.round = max(round_before, self.model.learner.round, next_round, taken)
-
-    def _note_damage(self, damage: str | None) -> None:
-        self.damage = f"loop {self.name}: {damage}" if damage else None
-        if self.damage:
-            logger.warning(self.damage)
-
-    def _list_due_changes(self) -> list[SettingsChange]:
-        """List the changes of settings that are not applied yet.
-
-        If they are read after some lessons, all that were written before one of these lessons are
-        among them, also if another server writes at the same time.
-        """
-        changes = self.store.list_settings_changes(self.id)
-        return [change for change in changes if change.id > self.last_change]
-
-    def _apply(self, lessons: Iterable[Lesson], due: list[SettingsChange]) -> None:
+    def apply(self, lessons: Iterable[Lesson], due: list[SettingsChange]) -> None:
         """Learn lessons, with the changes of settings that are due between and after them."""
         for lesson in lessons:
             while due and due[0].lesson < lesson.id:
@@ -244,59 +112,16 @@ class LogFold:
         while due and due[0].lesson <= self.last_lesson:
             self.change_settings(due.pop(0))
 
-    def catch_up(self) -> None:
-        """Apply what other servers have written to the log since the last lesson and change."""
-        while True:
-            batches = self.store.iterate_lessons(self.id, self.last_lesson, CATCH_UP_LESSONS)
-            batch = next(batches, [])
-            due = self._list_due_changes()
-            position = self.store.read_positions(self.id).get(self.id, LogPosition())
-            if position.deleted_lesson > self.last_lesson:
-                self.restore()  # lessons that this loop lacks are only in a snapshot
-                return
-            self._apply(batch, due)
-            if self.lags is not None:
-                self.lags.observe(batch, self.clock.now_us())
-            if len(batch) < CATCH_UP_LESSONS:
-                return
-
-    def has_missed(self, lesson: Lesson) -> bool:
-        """Whether the log has something before a lesson that this loop has not applied."""
-        return lesson.id > self.last_lesson and (
-            lesson.previous > self.last_lesson or lesson.change > self.last_change
-        )
-
-    def has_missed_change(self, change: SettingsChange) -> bool:
-        """Whether the log has something before a change of settings that is not applied."""
-        return change.id > self.last_change and (
-            change.previous > self.last_change or change.lesson > self.last_lesson
-        )
-
-    def is_behind(self, lesson: int, change: int) -> bool:
-        """Whether the log has got further than this loop, by the ids of its last rows."""
-        return lesson > self.last_lesson or change > self.last_change
-
-    def is_outdated(self) -> bool:
-        """Whether the log has lessons, settings or rounds that this loop has not."""
-        changes = self.store.list_settings_changes(self.id)
-        last_round = self.store.find_last_round(self.id)
-        return (
-            (last_round is not None and last_round >= self.model.learner.round)
-            or any(change.id > self.last_change for change in changes)
-            or next(self.store.iterate_lessons(self.id, self.last_lesson, 1), None) is not None
-        )
-
     def change_settings(self, change: SettingsChange) -> None:
-        """Take over new settings; the belief stays, unless the change is by `FORGET`."""
+        """Let the model follow new settings; it keeps its belief, unless by `FORGET`."""
         if change.id <= self.last_change:  # a restore has read the change from the log already
             return
-        self.last_change = change.id
-        self.changed_at = change.at
-        self._take_settings(LoopSettings.from_json(change.settings))
+        settings = LoopSettings.from_json(change.settings)
         if change.by == FORGET:
-            self.model = self.model.renew(self.settings)
+            self.model = self.model.renew(settings)
         else:
-            self.model = self.model.carry(self.settings, self.newest)
+            self.model = self.model.carry(settings, self.newest)
+        self.last_change = change.id
 
     def learn(self, lessons: Iterable[Lesson]) -> None:
         """Learn lessons in the order of the log; lessons learned before are skipped."""
@@ -314,6 +139,205 @@ class LogFold:
             self.last_lesson = lesson.id
             self.lessons_since_snapshot += 1
 
+
+class LoadedState(NamedTuple):
+    """The newest snapshot of a loop, or a state before the first lesson; and what was damaged."""
+
+    state: FoldedState
+    damage: str | None  # the damaged snapshots and what is used instead; None: none
+
+
+def load_newest_snapshot(store: LogReader, loop: int) -> LoadedState:
+    """Load the newest snapshot of a loop (id) that is not damaged.
+
+    Raises a StoreError if no snapshot can be read and some lessons are deleted.
+    """
+    keys = store.list_snapshots(loop)
+    # Read after the snapshots, so that no change is missing that another server wrote before one.
+    changes = store.list_settings_changes(loop)
+    damages: list[str] = []
+    for key in keys:
+        try:
+            state = _load_snapshot(store, loop, key, changes)
+        except Exception as reason:
+            if isinstance(reason, StoreError) and reason.kind in NOT_DAMAGES:
+                raise
+            damages.append(f"the snapshot after lesson {key.lesson} is damaged ({reason})")
+        else:
+            remedy = f"the snapshot after lesson {key.lesson} was used"
+            return LoadedState(state, _describe_damage(damages, remedy))
+    if damages and _has_deleted_lessons(store, loop):
+        message = f"{damages[0]}, and older lessons are deleted: restore a backup"
+        raise StoreError(f"store: {message}", "damaged")
+    remedy = "all lessons of the log were learned again"
+    first = LoopSettings.from_json(changes[0].settings)
+    return LoadedState(FoldedState(LearnerModel(first)), _describe_damage(damages, remedy))
+
+
+def _load_snapshot(
+    store: LogReader, loop: int, key: SnapshotKey, changes: Sequence[SettingsChange]
+) -> FoldedState:
+    content = decode_snapshot(store.read_snapshot(loop, key).blob)
+    checksum = _compute_checksum(content.model, content.newest, loop, key.lesson)
+    if content.checksum != checksum:
+        raise FileError("its checksum does not fit")
+    applied = [change for change in changes if change.lesson < key.lesson] or changes[:1]
+    settings = LoopSettings.from_json(applied[-1].settings)
+    model = LearnerModel.load(settings, content.model)
+    state = FoldedState(model, Moment(*content.newest), key.lesson)
+    state.last_change = applied[-1].id
+    return state
+
+
+def _has_deleted_lessons(store: LogReader, loop: int) -> bool:
+    funnel = store.read_funnel(loop)
+    return store.count_lessons(loop) < funnel.learned + funnel.summed + funnel.default
+
+
+def _describe_damage(damages: Sequence[str], remedy: str) -> str | None:
+    return f"{'; '.join(damages)}; {remedy}" if damages else None
+
+
+class LogFold:
+    """The log of one loop, folded up to a lesson.
+
+    Other threads read it at any time. The settings in force are those of the last change that was
+    read from the log, and never go back. A restore folds into a state of its own, which takes the
+    place of the present one in one step.
+    """
+
+    def __init__(self, row: LoopRow, store: LogReader, clock: ServiceClock) -> None:
+        self.id = row.id
+        self.name = row.name
+        self.created = row.created
+        self.store = store
+        self.clock = clock
+        self.rounds: RoundSupply | None = None  # None: no other server decides in this loop
+        self.lags: LessonLags | None = None  # of lessons that other servers have written
+        self.work = WorkQueue()
+        self.must_restore = False  # whether the log may hold more than this fold was sent
+        self.damage: str | None = None  # the snapshots that could not be read, and what was done
+        self._enforcing = Lock()
+        settings = LoopSettings.from_json(row.settings)
+        self.in_force = SettingsInForce(settings, _make_terms(settings, 0), row.created)
+        self.state = FoldedState(LearnerModel(settings))
+        self.restore()
+
+    @property
+    def settings(self) -> LoopSettings:
+        """The settings in force."""
+        return self.in_force.settings
+
+    @property
+    def terms(self) -> RewardTerms:
+        """How rewards are matched under the settings in force."""
+        return self.in_force.terms
+
+    @property
+    def model(self) -> LearnerModel:
+        """What the loop has learned."""
+        return self.state.model
+
+    @property
+    def last_lesson(self) -> int:
+        """The id of the last lesson that the loop has learned."""
+        return self.state.last_lesson
+
+    @property
+    def last_change(self) -> int:
+        """The id of the last change of settings that the model follows."""
+        return self.state.last_change
+
+    def enforce(self, change: SettingsChange) -> None:
+        """Follow the settings of a change, unless those of a later one are in force; any thread."""
+        settings = LoopSettings.from_json(change.settings)
+        terms = _make_terms(settings, change.id)
+        with self._enforcing:
+            if change.id > self.terms.change:
+                self.in_force = SettingsInForce(settings, terms, change.at)
+
+    def restore(self) -> None:
+        """Load the last snapshot and apply the lessons and changes of settings after it.
+
+        If the log cannot be read, the loop stays as it was: a loop that had forgotten its round
+        would decide in rounds that others had.
+        """
+        state, damage = load_newest_snapshot(self.store, self.id)
+        for lessons in self.store.iterate_lessons(self.id, state.last_lesson):
+            state.apply(lessons, self._list_due_changes(state))
+        state.apply([], self._list_due_changes(state))
+        last_round = self.store.find_last_round(self.id)
+        next_round = 0 if last_round is None else last_round + 1
+        position = self.store.read_positions(self.id).get(self.id, LogPosition())
+        taken = position.next_round if self.rounds is None else 0  # by servers before this one
+        learner = state.model.learner
+        learner.round = max(self.model.learner.round, learner.round, next_round, taken)
+        self._note_damage(damage)
+        self.state = state
+        self.must_restore = False
+
+    def _note_damage(self, damage: str | None) -> None:
+        self.damage = f"loop {self.name}: {damage}" if damage else None
+        if self.damage:
+            logger.warning(self.damage)
+
+    def _list_due_changes(self, state: FoldedState) -> list[SettingsChange]:
+        """List the changes of settings that a state lacks; the last one is in force from now on.
+
+        If they are read after some lessons, all that were written before one of these lessons are
+        among them, also if another server writes at the same time.
+        """
+        changes = self.store.list_settings_changes(self.id)
+        self.enforce(changes[-1])
+        return [change for change in changes if change.id > state.last_change]
+
+    def catch_up(self) -> None:
+        """Apply what other servers have written to the log since the last lesson and change."""
+        state = self.state
+        while True:
+            batches = self.store.iterate_lessons(self.id, state.last_lesson, CATCH_UP_LESSONS)
+            batch = next(batches, [])
+            due = self._list_due_changes(state)
+            position = self.store.read_positions(self.id).get(self.id, LogPosition())
+            if position.deleted_lesson > state.last_lesson:
+                self.restore()  # lessons that this loop lacks are only in a snapshot
+                return
+            state.apply(batch, due)
+            if self.lags is not None:
+                self.lags.observe(batch, self.clock.now_us())
+            if len(batch) < CATCH_UP_LESSONS:
+                return
+
+    def has_missed(self, lesson: Lesson) -> bool:
+        """Whether the log has something before a lesson that this loop has not applied."""
+        return lesson.id > self.last_lesson and self.is_behind(lesson.previous, lesson.change)
+
+    def has_missed_change(self, change: SettingsChange) -> bool:
+        """Whether the log has something before a change of settings that is not applied."""
+        return change.id > self.last_change and self.is_behind(change.lesson, change.previous)
+
+    def is_behind(self, lesson: int, change: int) -> bool:
+        """Whether the log has got further than this loop, by the ids of its last rows."""
+        return lesson > self.last_lesson or change > self.last_change
+
+    def is_outdated(self) -> bool:
+        """Whether the log has lessons, settings or rounds that this loop has not."""
+        last_round = self.store.find_last_round(self.id)
+        return (
+            (last_round is not None and last_round >= self.model.learner.round)
+            or bool(self._list_due_changes(self.state))
+            or next(self.store.iterate_lessons(self.id, self.last_lesson, 1), None) is not None
+        )
+
+    def change_settings(self, change: SettingsChange) -> None:
+        """Take over new settings; the belief stays, unless the change is by `FORGET`."""
+        self.enforce(change)
+        self.state.change_settings(change)
+
+    def learn(self, lessons: Iterable[Lesson]) -> None:
+        """Learn lessons in the order of the log; lessons learned before are skipped."""
+        self.state.learn(lessons)
+
     def is_long_lesson(self, lessons: Sequence[Lesson]) -> bool:
         """Whether lessons take so long to learn that other loops must not wait for them."""
         return self.model.is_long_lesson([lesson.features for lesson in lessons])
@@ -321,16 +345,24 @@ class LogFold:
     @property
     def needs_snapshot(self) -> bool:
         """Whether the lessons since the last snapshot are worth the bytes of a new one."""
-        lessons = self.model.size_bytes // SNAPSHOT_BYTES_PER_LESSON
-        return self.lessons_since_snapshot >= max(SNAPSHOT_EVERY_LESSONS, lessons)
+        state = self.state
+        lessons = state.model.size_bytes // SNAPSHOT_BYTES_PER_LESSON
+        return state.lessons_since_snapshot >= max(SNAPSHOT_EVERY_LESSONS, lessons)
 
     def encode_snapshot(self) -> bytes:
         """The belief as the store keeps it."""
-        return encode_snapshot(self.model, self.newest, self.id, self.last_lesson)
+        state = self.state
+        return encode_snapshot(state.model, state.newest, self.id, state.last_lesson)
+
+
+def _make_terms(settings: LoopSettings, change: int) -> RewardTerms:
+    return RewardTerms(settings.reward_wait_us, settings.sums_rewards, change)
 
 
 def teach(fold: LogFold, result: Any) -> None:
     """Let a fold apply the result of an operation; called in the order of the log."""
+    if isinstance(result, SettingsChange):
+        fold.enforce(result)  # at once: the fold may have much to learn before
     lessons: Sequence[Lesson] = getattr(result, "lessons", ())
     if type(result) is PutDecisionResult and not lessons and not fold.must_restore:
         return  # nothing follows from most decisions

@@ -21,14 +21,17 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from uuid import uuid4
 
+from windvane.service.clock import DatabaseClock
 from windvane.service.store.rows import Lesson
 from windvane.service.store.writer.server_operations import (
     LEASE_SECONDS,
+    LOST_AFTER_SECONDS,
     HeartbeatResult,
     RoundRange,
 )
 
 MICROSECONDS = 1e-6  # in seconds
+MAX_SKEW_SECONDS = 5.0  # between two clocks, or the smallest wait of a loop if that is shorter
 LAG_SECONDS_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 FIRST_BLOCK_ROUNDS = 16  # a loop with little traffic leaves few rounds unused
 MAX_BLOCK_ROUNDS = 1024
@@ -69,7 +72,12 @@ class LessonLags:
 class LogSharing:
     """What one server knows about the servers that share its log."""
 
-    def __init__(self, read_seconds: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        read_seconds: Callable[[], float] = time.monotonic,
+        clock: DatabaseClock | None = None,
+    ) -> None:
+        self.clock = clock or DatabaseClock()
         self.server_id = uuid4().hex
         self.server_name = f"{socket.gethostname()}, process {os.getpid()}"
         self.server_count = 1
@@ -82,6 +90,15 @@ class LogSharing:
     def is_leader(self) -> bool:
         """Whether this server holds the lease, by the last heartbeat that the log took."""
         return self._read_seconds() < self._leads_until
+
+    def bound_time(self, now_us: int) -> int:
+        """Service time now, or that of the slowest server if its clock is far behind.
+
+        What is over by this time is over by the clocks of all servers.
+        """
+        tolerance = round((MAX_SKEW_SECONDS + LOST_AFTER_SECONDS) / MICROSECONDS)
+        is_far_ahead = 0 < self.settled_until < now_us - tolerance
+        return self.settled_until if is_far_ahead else now_us
 
     def read_seconds(self) -> float:
         """The clock of the lease, to be read before a heartbeat is sent."""

@@ -18,6 +18,7 @@ from sqlalchemy import (
     inspect,
     make_url,
     select,
+    text,
     update,
 )
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -26,6 +27,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from windvane.errors import StoreError
+from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
 from windvane.service.store.files.data_directory import (
     PROGRESS_SUFFIX,
     check_file,
@@ -77,6 +79,9 @@ def resolve_url(location: str | PathLike[str]) -> URL:
     if backend in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
     if backend == "sqlite" and url.database:
+        if url.database.endswith((LOCK_FILE, *FILE_SUFFIXES[1:])):
+            message = f"store: {url.database} is a file that belongs to a log; name the log itself"
+            raise StoreError(message, "refused")
         return url
     message = f"store: a URL must start with postgresql:// or sqlite:///FILE, got {backend}://"
     raise StoreError(message, "refused")
@@ -138,13 +143,34 @@ def may_have_log(url: URL) -> bool:
     return database.exists()
 
 
+def check_output(url: URL, target: Path) -> None:
+    """Refuse a path to write to that is a file of this log, or of the log in its directory."""
+    databases = [Path(url.database or "")] if url.get_backend_name() == "sqlite" else []
+    if (target.parent / LOCK_FILE).exists():
+        databases.append(target.parent / DATABASE_FILE)
+    for database in databases:
+        for name in _list_names(database):
+            path = database.with_name(name)
+            is_same = target.name == name and (
+                os.path.realpath(target.parent) == os.path.realpath(path.parent)
+            )
+            if is_same or (path.exists() and target.exists() and path.samefile(target)):
+                message = f"store: {target} is a file of the log itself; name another file"
+                raise StoreError(message, "refused")
+
+
+def _list_names(database: Path) -> list[str]:
+    """The names of all files in the directory of a database that belong to its log."""
+    return [LOCK_FILE, *(database.name + end for end in FILE_SUFFIXES)]
+
+
 def prepare_file(database: Path) -> None:
     """Create the file of an SQLite database if there is none; only its owner can read it."""
     directory = database.parent
     make_private_directory(directory)
     check_file(database)
     os.close(open_private_file(database))
-    narrow_permissions(directory, [LOCK_FILE, *(database.name + end for end in FILE_SUFFIXES)])
+    narrow_permissions(directory, _list_names(database))
 
 
 def create_or_migrate_tables(engine: Engine) -> None:
@@ -223,6 +249,21 @@ def explain_old_version(connection: Connection) -> StoreError | None:
         "service on it once, which migrates it"
     )
     return StoreError(message, "older")
+
+
+_READ_POSTGRESQL_US = text(
+    f"SELECT (extract(epoch FROM clock_timestamp()) * {MICROSECONDS_PER_SECOND})::bigint"
+)
+
+
+def read_database_us(connection: Connection) -> int:
+    """The clock of the database: on SQLite, where all processes are on one machine, the wall clock.
+
+    Times of two servers can be compared only by one clock.
+    """
+    if connection.dialect.name == "sqlite":
+        return read_wall_us()
+    return int(connection.scalar(_READ_POSTGRESQL_US) or 0)
 
 
 def _pool_settings(writes: bool) -> dict[str, int]:

@@ -25,6 +25,7 @@ from windvane.service.store.schema import (
     offers,
     waiting,
 )
+from windvane.service.store.writer.group_commit import make_gone_error
 
 BATCH_ROWS = 10_000
 OFFERS_PER_QUERY = 500
@@ -81,10 +82,16 @@ class Requests(NamedTuple):
 
 
 def count_decisions(
-    log: LogReader, loop: int, since: int | None = None, until: int | None = None
+    log: LogReader,
+    loop: int,
+    since: int | None = None,
+    until: int | None = None,
+    mode: str | None = None,
 ) -> int:
-    """How many decisions were made in [since, until)."""
+    """How many decisions were made in [since, until), of one mode or of all."""
     query = select(func.count()).where(is_made_between(loop, since, until))
+    if mode is not None:
+        query = query.where(decisions.c.mode == mode)
     return int(log.fetch_all(query)[0][0])
 
 
@@ -116,6 +123,8 @@ def iterate_batches(
             decisions.c.at > end.at, and_(decisions.c.at == end.at, decisions.c.id > end.id)
         )
         page = query.where(decisions.c.at >= end.at, is_later)
+    if not log.read_positions(loop):  # what is left of a deleted loop is not its log
+        raise make_gone_error(loop)
 
 
 def _split_requests(batch: DecisionColumns, offers_by_id: dict[int, OfferTexts]) -> Requests:

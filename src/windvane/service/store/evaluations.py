@@ -8,10 +8,14 @@ from sqlalchemy import ColumnElement, and_, delete, func, insert, select, update
 
 from windvane.service.store.log import LogReader
 from windvane.service.store.rows import EvaluationRow
-from windvane.service.store.schema import EVALUATION_PART_BYTES, evaluation_parts, evaluations
+from windvane.service.store.schema import (
+    EVALUATION_PART_BYTES,
+    RUNNING,
+    evaluation_parts,
+    evaluations,
+)
 from windvane.service.store.writer.group_commit import Operation, Transaction
 
-RUNNING = "Running"
 AUTO = "Auto"
 MAX_EVALUATIONS_PER_LOOP = 500
 MAX_AUTO_EVALUATIONS_PER_LOOP = 24  # the newest stay in the log
@@ -59,7 +63,10 @@ class PutEvaluation(Operation[str], frozen=True):
 
 
 class PutEvaluationPart(Operation[None], frozen=True):
-    """Write a part of a result, before `EndEvaluation`; parts without an end count for nothing."""
+    """Write a part of a result, before `EndEvaluation`; parts without an end count for nothing.
+
+    An evaluation that was deleted gets no parts.
+    """
 
     id: int
     place: int
@@ -67,6 +74,9 @@ class PutEvaluationPart(Operation[None], frozen=True):
 
     def run(self, transaction: Transaction) -> None:
         columns = evaluation_parts.c
+        own = select(evaluations.c.id).where(evaluations.c.id == self.id)
+        if transaction.connection.scalar(own.with_for_update()) is None:
+            return
         is_same = and_(columns.evaluation == self.id, columns.place == self.place)
         transaction.connection.execute(delete(evaluation_parts).where(is_same))
         row = {"evaluation": self.id, "place": self.place, "blob": self.blob}
@@ -123,6 +133,8 @@ def read_result(log: LogReader, id_: int) -> bytes:
 
 def find_evaluation(log: LogReader, loop: int, key: str) -> EvaluationRow | None:
     """Find an evaluation by its id on the wire; returns None if there is none."""
+    if "\0" in key:  # PostgreSQL refuses a query with it
+        return None
     columns = evaluations.c
     rows = _select_rows(log, and_(columns.loop == loop, columns.key == key))
     return rows[0] if rows else None

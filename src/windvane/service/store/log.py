@@ -21,6 +21,7 @@ from windvane.service.store.database import (
     make_engine,
     map_error,
     open_for_writing,
+    read_database_us,
     resolve_url,
 )
 from windvane.service.store.files.data_directory import save_progress
@@ -55,10 +56,16 @@ from windvane.service.store.schema import (
     snapshots,
     waiting,
 )
-from windvane.service.store.writer.group_commit import Operation, Result, WriterThread
+from windvane.service.store.writer.group_commit import (
+    Operation,
+    Result,
+    WriterThread,
+    make_gone_error,
+)
 
 BATCH_ROWS = 1000
 
+_SELECT_LOOPS = select(loops).join(positions)  # a loop without a position was deleted
 
 _IN_OFFER = {"actions": ACTION_IDS, "offer": offers.c.actions}
 SELECT_DECISIONS = select(  # the fields of `DecisionRow`
@@ -115,12 +122,12 @@ class LogReader:
 
     def find_loop(self, name: str) -> LoopRow | None:
         """Find a loop by its name; returns None if there is none."""
-        query = select(loops).where(loops.c.name == name)
+        query = _SELECT_LOOPS.where(loops.c.name == name)
         return next((LoopRow(*row) for row in self.fetch_all(query)), None)
 
     def list_loops(self) -> list[LoopRow]:
         """List all loops, oldest first."""
-        return [LoopRow(*row) for row in self.fetch_all(select(loops).order_by(loops.c.id))]
+        return [LoopRow(*row) for row in self.fetch_all(_SELECT_LOOPS.order_by(loops.c.id))]
 
     def list_half_life_changes(self, loop: int) -> list[HalfLifeChange]:
         """The changes of the half-life that leads, in the order of the log."""
@@ -129,10 +136,14 @@ class LogReader:
         return [HalfLifeChange(*row) for row in self.fetch_all(query)]
 
     def list_settings_changes(self, loop: int) -> list[SettingsChange]:
-        """List all settings that a loop ever had, oldest first."""
+        """List all settings that a loop ever had, oldest first; every loop has some."""
         columns = settings_log.c["id", "at", "settings", "by", "lesson"]
         query = select(*columns).where(settings_log.c.loop == loop).order_by(settings_log.c.id)
-        return [SettingsChange(*row) for row in self.fetch_all(query)]
+        if rows := self.fetch_all(query):
+            return [SettingsChange(*row) for row in rows]
+        if self.read_positions(loop):  # a deleted loop has none
+            raise StoreError("store: the log has no settings of the loop", "damaged")
+        raise make_gone_error(loop)
 
     def read_funnel(self, loop: int) -> Funnel:
         """Read the counts of what became of a loop's decisions and rewards."""
@@ -141,6 +152,8 @@ class LogReader:
 
     def find_decision(self, loop: int, event_id: str) -> DecisionRow | None:
         """Find the decision of an event; returns None if there is none."""
+        if "\0" in event_id:  # PostgreSQL refuses a query with it
+            return None
         query = SELECT_DECISIONS.where(decisions.c.loop == loop, decisions.c.event_id == event_id)
         return next((DecisionRow(*row) for row in self.fetch_all(query)), None)
 
@@ -195,6 +208,14 @@ class LogReader:
         query = select(*(select(end).where(of_loop).scalar_subquery() for end in ends))
         ((since, until),) = self.fetch_all(query)
         return None if since is None else TimeSpan(since, until)
+
+    def read_database_us(self) -> int:
+        """The clock of the database, in microseconds since 1970."""
+        try:
+            with self._read_engine.connect() as connection:
+                return read_database_us(connection)
+        except Exception as error:
+            raise self._explain_error(error) from None
 
     def find_newest_time(self) -> int | None:
         """Find the newest service time in the log; returns None if there is none.

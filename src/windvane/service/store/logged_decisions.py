@@ -2,7 +2,7 @@
 
 Only reads, in short queries, so a service may run on the same database. A decision counts once its
 reward is learned; one that still waits for its reward has the reward NaN. Decisions that were never
-activated are left out.
+activated are left out, and so are imported ones.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,10 +30,11 @@ from windvane.service.store.decision_queries import (
     iterate_batches,
 )
 from windvane.service.store.log import LogReader
-from windvane.service.store.rows import decode_action_ids
+from windvane.service.store.rows import IMPORTED, decode_action_ids
 from windvane.types import Booleans, Places
 
 BYTES_PER_PROBABILITY = 8
+FOREIGN = "imported decisions, which the loop has not made, left out"
 _decode_context = msgspec.json.Decoder(list[dict[str, Any]]).decode
 _decode_actions = msgspec.json.Decoder(list[Action]).decode
 
@@ -61,16 +62,18 @@ class LoggedDecisions(ReportedLog):
         """How many decisions there are now."""
         return count_decisions(self._log, self._loop, self._since, self._until)
 
-    def iterate_batches(self) -> Iterator[LogBatch]:
+    def iterate_slots(self) -> Iterator[LogBatch]:
         """Read the decisions in the order of time."""
         self._report = RowReport()
         batches = iterate_batches(self._log, self._loop, self._since, self._until)
         for columns, requests in batches:
             batch = _make_batch(columns, requests, self.description)
+            is_own = np.array([mode != IMPORTED for mode in columns.mode])
             is_seen = np.array([at is not None for at in columns.activated_at])
-            if not is_seen.all():
+            if not (is_seen & is_own).all():
                 self._report.note(NEVER_ACTIVATED, int((~is_seen).sum()))
-                batch = select_rows(batch, np.flatnonzero(is_seen))
+                self._report.note(FOREIGN, int((~is_own).sum()))
+                batch = select_rows(batch, np.flatnonzero(is_seen & is_own))
             yield check_rows(batch, self._report)
 
 

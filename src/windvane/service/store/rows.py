@@ -12,6 +12,8 @@ import numpy as np
 from windvane.errors import StoreError
 from windvane.service.schemas import Ranked, RankResponse
 
+IMPORTED = "Imported"  # the mode of decisions that another system made
+
 
 class LoopRow(NamedTuple):
     """A loop: one kind of decision, with its current settings as JSON."""

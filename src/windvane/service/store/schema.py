@@ -154,7 +154,7 @@ half_life_changes = Table(
     "half_life_changes",
     metadata,
     Column("loop", Id, primary_key=True, autoincrement=False),
-    Column("lesson", Id, primary_key=True, autoincrement=False),  # after which it leads
+    Column("lesson", Id, primary_key=True, autoincrement=False),  # it leads after this lesson
     _make_time_column(),  # of the lesson
     Column("seconds", Float(53)),  # the half-life that leads; NULL: never
 )
@@ -164,12 +164,13 @@ snapshot_parts = Table(  # what a snapshot has beyond its first part, which is i
     "snapshot_parts",
     metadata,
     Column("loop", Id, primary_key=True, autoincrement=False),
-    Column("at", BigInteger, primary_key=True, autoincrement=False),  # that of the snapshot
+    Column("at", BigInteger, primary_key=True, autoincrement=False),  # time of the snapshot
     Column("place", Integer, primary_key=True, autoincrement=False),  # from 1
     Column("blob", LargeBinary, nullable=False),
 )
 
 # Evaluations: what was asked, and what was found.
+RUNNING, CANCELED = "Running", "Canceled"  # values of `status`; see `evaluations/evaluations.py`
 evaluations = _define_table(
     "evaluations",
     _make_loop_column(),

@@ -62,7 +62,10 @@ function drawEvaluation() {
   byId("admin-key").hidden = panel.canChange;
   showList(panel);
   showLastChange(panel.lastChange);
-  if (shown?.policies.length) showPolicies(shown);
+  if (!shown?.policies.length) return;
+  const id = encodeURIComponent(shown.id);
+  byId("report-link").href = `/board/${encodeURIComponent(loopName)}/evaluation.html?id=${id}`;
+  showPolicies(shown);
 }
 
 function showProgress(share) {
@@ -121,44 +124,55 @@ function showPolicies(shown) {
 function showPolicy(line, shown) {
   const isReference = line === shown.policies[0];
   byId("policy-name").textContent = line.name;
-  byId("policy-sentence").textContent =
-    line.verdict === "untrusted" ? line.sentence : `${line.sentence} ${line.valueSentence}`.trim();
+  byId("policy-sentence").textContent = line.sentence;
+  byId("policy-value").hidden = line.verdict === "untrusted";
+  byId("policy-value").textContent = describeValue(line);
   byId("policy-sentence").hidden = panel.answer.includes(line.sentence); // it is said already
   const problems = line.problems.slice(1).map((text) => createElement("li", "", text));
   byId("policy-problems").replaceChildren(...problems);
   byId("policy-apply").hidden = isReference;
-  byId("apply").hidden = !(panel.canChange && line.canApply && line.changes.length);
+  const isBetter = line.canApply && line.verdict === "better";
+  byId("apply").hidden = !(panel.canChange && isBetter && line.changes.length);
   byId("policy-changes").textContent = describeChanges(line);
   byId("policy-notes").textContent = [...line.notes, ...shown.notes].join(" ");
   drawPolicyChart(line, shown);
 }
 
-function describeChanges({ canApply, changes }) {
+function describeValue({ valueSentence, lift, effectiveRows }) {
+  const change = lift && ` Lift against this loop: ${lift}.`;
+  return `${valueSentence}${change} Effective rows: ${formatCount(effectiveRows)}.`;
+}
+
+function describeChanges({ canApply, changes, verdict }) {
   if (!canApply) return "A loop cannot run this policy.";
-  return changes.length ? changes.map(formatChange).join(", ") : "The loop has these settings.";
+  if (!changes.length) return "The loop has these settings.";
+  if (verdict !== "better") return "Keep what you have: this is not better with confidence.";
+  return changes.map(formatChange).join(", ");
 }
 
 function drawPolicyChart(line, shown) {
   const [reference] = shown.policies;
-  const createLine = ({ name, series: { value, error } }, color) => {
+  const createLine = ({ name }, { value, error }, color) => {
     const describe = (bin) => formatEstimate(value[bin], error[bin]);
     return { name, color, value, error, describe };
   };
-  const lines = [createLine(reference, "var(--loop)")];
+  const lines = [createLine(reference, reference.series, "var(--loop)")];
   const isDrawn = line !== reference && line.verdict !== "untrusted";
-  if (isDrawn) lines.push(createLine(line, "var(--baseline)"));
+  if (isDrawn) lines.push(createLine(line, line.series, "var(--baseline)"));
+  const hasDifference = isDrawn && line.difference !== null;
+  byId("difference").hidden = !hasDifference || !shown.starts.length;
   if (!shown.starts.length) return byId("policy-chart").replaceChildren();
   drawnWidth = byId("policy-chart").clientWidth;
-  const range = findRange(lines, [0, 0], lines[0]);
-  drawChart(byId("policy-chart"), {
-    bins: shown,
-    range,
-    series: lines,
-    label: line.sentence,
-    paint(svg, scale) {
-      for (const each of lines) drawLine(svg, scale, each, range);
-    },
-  });
+  drawLines("policy-chart", shown, lines, findRange(lines, [0, 0], lines[0]), line.sentence);
+  if (!hasDifference) return;
+  const difference = createLine(line, line.difference, "var(--baseline)");
+  const range = findRange([difference], [0, 0], difference, [-Infinity, Infinity]);
+  drawLines("difference-chart", shown, [difference], range, line.sentence);
+}
+
+function drawLines(id, bins, lines, range, label) {
+  const paint = (svg, scale) => lines.forEach((line) => drawLine(svg, scale, line, range));
+  drawChart(byId(id), { bins, range, series: lines, label, paint });
 }
 
 /** Send a change to the service and show what came of it, or why it was refused. */

@@ -13,11 +13,12 @@ directory remembers is refused until the operator says how to go on.
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from sqlalchemy import Connection, Engine
+from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from windvane.errors import StoreError
@@ -26,6 +27,42 @@ from windvane.persistence import replace_file
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 _OTHERS = 0o077  # the permissions of the group and of all others
+WAL_SUFFIX = "-wal"
+
+
+class OpenedFiles:
+    """The files of an SQLite database as a process opened them, to notice if they are gone.
+
+    A process goes on writing to a file that was deleted or moved, and nobody would ever read it.
+    """
+
+    def __init__(self, url: URL) -> None:
+        is_sqlite = url.get_backend_name() == "sqlite"
+        database = url.database or ""
+        self._paths = (database, database + WAL_SUFFIX) if is_sqlite else ()
+        self._opened = [_identify(path) for path in self._paths]
+
+    def check(self) -> None:
+        """Raise a StoreError if a file was deleted, moved or replaced; takes some microseconds."""
+        for place, path in enumerate(self._paths):
+            identity = _identify(path)
+            if self._opened[place] is None:  # SQLite had not made it yet
+                self._opened[place] = identity
+            if identity != self._opened[place]:
+                message = (
+                    f"store: {path} was deleted, moved or replaced under the running service; "
+                    "move it back, or stop the service and restore a backup"
+                )
+                raise StoreError(message, "disk")
+
+
+def _identify(path: str) -> tuple[int, int] | None:
+    """The device and the number of a file; None if there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def make_private_directory(directory: Path) -> None:
@@ -59,7 +96,7 @@ def narrow_permissions(directory: Path, own_names: Iterable[str]) -> None:
     """Take files of the log from the group and all others, whoever copied them there.
 
     The directory is narrowed too, unless it also contains files of somebody else. What another user
-    owns stays as it is.
+    owns stays as it is, and so does what a link leads to: it may be a device.
     """
     names = set(own_names)
     entries = list(directory.iterdir())
@@ -72,13 +109,14 @@ def narrow_permissions(directory: Path, own_names: Iterable[str]) -> None:
 
 def _narrow(path: Path, mode: int) -> None:
     with contextlib.suppress(OSError):
-        status = path.stat()
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            return
         if status.st_mode & _OTHERS and status.st_uid == os.geteuid():
             path.chmod(mode)
 
 
 PROGRESS_SUFFIX = "-progress"  # after the name of the database
-WAL_SUFFIX = "-wal"
 TABLES = ("loops", "settings_log", "decisions", "rewards", "lessons", "snapshots", "keys")
 
 

@@ -7,6 +7,7 @@ after the last key of each table. Until the copy is complete, the target has the
 """
 
 import hashlib
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -37,6 +38,7 @@ from windvane.errors import StoreError
 from windvane.persistence import replace_file
 from windvane.service.store.database import (
     UNFINISHED_COPY,
+    check_output,
     check_version,
     create_or_migrate_tables,
     make_engine,
@@ -111,8 +113,7 @@ def copy_log(
 def _is_same_database(source: URL, target: URL) -> bool:
     if source.get_backend_name() != "sqlite" or target.get_backend_name() != "sqlite":
         return source == target
-    first, second = Path(source.database or ""), Path(target.database or "")
-    return first.resolve() == second.resolve()
+    return os.path.realpath(source.database or "") == os.path.realpath(target.database or "")
 
 
 def _check_source(url: URL) -> None:
@@ -387,6 +388,7 @@ def write_backup(log: LogReader, path: str | PathLike[str]) -> None:
     if log.url.get_backend_name() != "sqlite":
         message = "store: a PostgreSQL database is backed up with pg_dump"
         raise StoreError(message, "unsupported")
+    check_output(log.url, Path(path))
     _copy_database(Path(log.url.database or ""), Path(path))
 
 
@@ -395,8 +397,6 @@ def _copy_database(source: Path, target: Path) -> None:
     if not target.name or target.is_dir():
         message = f"store: {str(target)!r} is a directory; name a file to write"
         raise StoreError(message, "refused")
-    if target.exists() and target.samefile(source):
-        raise StoreError(f"store: {target} is the log itself; choose another file", "refused")
     try:
         with (
             replace_file(target, private=True) as draft,
@@ -458,7 +458,7 @@ def _check_backup(path: Path) -> None:
 
 
 def _open_read_only(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 
 class FileSizes(NamedTuple):

@@ -12,7 +12,8 @@ import numpy as np
 import polars as pl
 
 from windvane.errors import FileError, SettingError
-from windvane.persistence import replace_file
+from windvane.persistence import check_parquet_path, replace_file
+from windvane.service.store.database import check_output
 from windvane.service.store.decision_queries import (
     DecisionColumns,
     Requests,
@@ -52,6 +53,8 @@ SCHEMA = pl.Schema(
 
 def export_log(log: LogReader, loop_name: str, path: Path, report: Report | None = None) -> int:
     """Write the log of a loop to a file, completely or not at all; returns how many decisions."""
+    check_output(log.url, path)
+    check_parquet_path(path)
     loop = log.find_loop(loop_name)
     if loop is None:
         raise SettingError(f"export: there is no loop {loop_name!r}")

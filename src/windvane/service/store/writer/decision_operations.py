@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import and_, bindparam, delete, exists, func, select, update
 
-from windvane.service.store.rows import DecisionRow, Lesson, get_answer, rebuild_answer
+from windvane.service.store.rows import (
+    IMPORTED,
+    DecisionRow,
+    Lesson,
+    get_answer,
+    rebuild_answer,
+)
 from windvane.service.store.schema import (
     ACTION_IDS,
     DECISIONS_WITH_OFFERS,
@@ -30,6 +36,7 @@ from windvane.service.store.writer.reward_operations import (
     MatchTime,
     RewardTerms,
     close_decisions,
+    find_terms,
     match_early_rewards,
     read_decision_states,
     write_lessons,
@@ -161,8 +168,50 @@ def _insert_decisions(transaction: Transaction, loop: int, new: list[DecisionRow
     ((last_id,),) = transaction.fetch_all(_SELECT_LAST_ID, (loop,))
     transaction.execute_many(_INSERT_DECISION, rows)
     transaction.execute_many(_INSERT_WAITING, [(loop, last_id or 0)])
-    transaction.counter_changes[loop, "ranked"] += len(new)
-    transaction.counter_changes[loop, "activated"] += sum(not each.deferred for each in new)
+    own = [decision for decision in new if decision.mode != IMPORTED]
+    transaction.counter_changes[loop, "ranked"] += len(own)
+    transaction.counter_changes[loop, "activated"] += sum(not each.deferred for each in own)
+
+
+class ImportedDecision(NamedTuple):
+    """A decision that another system made, and its reward."""
+
+    decision: DecisionRow
+    reward: float
+
+
+class PutImportResult(NamedTuple):
+    """How many of the decisions are new, and their lessons."""
+
+    new: int
+    lessons: tuple[Lesson, ...]
+
+
+class PutImport(Operation[PutImportResult], frozen=True):
+    """Write decisions of another system, and learn their rewards.
+
+    An event that has a decision keeps it, and nothing is learned. No counter of the loop changes:
+    the loop has not made these decisions.
+    """
+
+    loop: int
+    rows: tuple[ImportedDecision, ...]
+
+    def run(self, transaction: Transaction) -> PutImportResult:
+        first: dict[str, ImportedDecision] = {}
+        for row in self.rows:
+            first.setdefault(row.decision.event_id, row)
+        for event_id in read_decision_states(transaction, self.loop, first):
+            del first[event_id]
+        if not first:
+            return PutImportResult(0, ())
+        _insert_decisions(transaction, self.loop, [row.decision for row in first.values()])
+        states = read_decision_states(transaction, self.loop, first)
+        drafts = [
+            LessonDraft(states[event_id], "observe", row.reward, row.decision.at)
+            for event_id, row in first.items()
+        ]
+        return PutImportResult(len(first), tuple(write_lessons(transaction, self.loop, drafts)))
 
 
 _UPDATE_ACTIVATED = (
@@ -195,7 +244,7 @@ class Activate(Operation[ActivateResult], frozen=True):
                 status = "unknown"
             elif state.is_activated:
                 status = "already"
-            elif state.is_too_late(activation.at, activation.terms):
+            elif state.is_too_late(activation.at, find_terms(transaction, loop, activation.terms)):
                 status = "late"
             else:
                 status = "activated"
@@ -267,8 +316,10 @@ class Expire(Operation[ExpireResult], frozen=True):
     default: float
     at: int
     limit: int = 256
+    change: int = 0  # id of the change of settings that `before` and `default` follow from
 
     def run(self, transaction: Transaction) -> ExpireResult:
+        transaction.check_change(self.loop, self.change)
         oldest = (
             select(waiting.c.decision, waiting.c.at)
             .where(waiting.c.loop == self.loop, waiting.c.at < self.before)

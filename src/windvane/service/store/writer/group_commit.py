@@ -6,7 +6,7 @@ delivered in the order in which the operations were written.
 
 A transaction first locks the positions of its loops, in the order of their ids. Servers that share
 a log on PostgreSQL therefore write to a loop one after the other, and never wait for each other in
-a circle.
+a circle. A loop without a position was deleted: nothing is written to it any more.
 """
 
 import math
@@ -32,13 +32,14 @@ Result = TypeVar("Result")
 MAX_WAITING_OPERATIONS = 4096
 MAX_GROUP_OPERATIONS = 512  # in one transaction
 TOO_LONG = "the log takes too long"
+OUTDATED = "outdated"  # kind of error: the operation follows from settings that were changed
 
 
 class Transaction(NamedTuple):
     """An open transaction: its connection, and what it changes in the counts of each loop."""
 
     connection: Connection
-    driver: sqlite3.Connection | None  # that of SQLite; None: it is another database
+    driver: sqlite3.Connection | None  # SQLite's own; None: another database
     counter_changes: Counter[tuple[int, str]]  # by loop id and field of `Funnel`
     positions: dict[int, LogPosition]  # by loop id, of the loops that the operations name
 
@@ -63,6 +64,12 @@ class Transaction(NamedTuple):
         if self.driver is not None:
             return self.driver.execute(statement, values).fetchall()
         return self.connection.exec_driver_sql(statement.replace("?", "%s"), tuple(values)).all()
+
+    def check_change(self, loop: int, change: int) -> None:
+        """Refuse what follows from other settings than those of the last change; 0: of any."""
+        if change and change != self.positions[loop].change:
+            message = f"store: the settings of the loop {loop} were changed meanwhile"
+            raise StoreError(message, OUTDATED)
 
 
 class Phase(IntEnum):
@@ -196,6 +203,11 @@ def make_busy_error() -> StoreError:
     return StoreError(message, "busy")
 
 
+def make_gone_error(loop: int) -> StoreError:
+    """The error of an operation on a loop that was deleted."""
+    return StoreError(f"store: there is no loop with the id {loop}", "gone")
+
+
 class _DeadlinePassedError(Exception):
     """The deadline of an operation passed while its transaction was open."""
 
@@ -272,7 +284,14 @@ def _commit(
         transaction = Transaction(connection, _get_sqlite_driver(connection), Counter(), {})
         before = _lock_positions(transaction, batches)
         transaction.positions.update(before)
-        outcomes = [outcome for batch in batches for outcome in run(transaction, batch)]
+        outcomes: list[WriteOutcome] = []
+        for batch in batches:
+            loop = batch[0].operation.loop_id  # of all operations of the batch
+            if loop is None or loop in transaction.positions:
+                outcomes += run(transaction, batch)
+            else:
+                gone = make_gone_error(loop)
+                outcomes += (WriteOutcome(queued.ticket, None, gone) for queued in batch)
         _update_counters(transaction)
         _update_positions(transaction, before)
         if time.monotonic() > deadline:

@@ -9,7 +9,6 @@ import logging
 import os
 import select
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -70,7 +69,7 @@ class NotificationThread:
         self._lock = threading.Lock()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)  # a full pipe has woken the thread often enough
-        self._closing = False
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
         self._thread.start()
 
@@ -87,18 +86,18 @@ class NotificationThread:
 
     def close(self) -> None:
         """End the thread and its connection."""
-        self._closing = True
+        self._closing.set()
         os.write(self._wake_write, b".")
         self._thread.join(WAIT_SECONDS)
         self._engine.dispose()
 
     def _run(self) -> None:
-        while not self._closing:
+        while not self._closing.is_set():
             try:
                 self._exchange()
             except Exception as error:
                 logger.warning("notifications between servers are interrupted (%s)", error)
-                time.sleep(RECONNECT_SECONDS)
+                self._closing.wait(RECONNECT_SECONDS)
 
     def _exchange(self) -> None:
         """Send and receive until the connection breaks or the thread ends."""
@@ -108,7 +107,7 @@ class NotificationThread:
         try:
             connection.add_notify_handler(partial(self._receive, connection))
             connection.execute(f"LISTEN {POSTGRESQL_CHANNEL}")
-            while not self._closing:
+            while not self._closing.is_set():
                 ready, _, _ = select.select([connection, self._wake_read], [], [], WAIT_SECONDS)
                 if self._wake_read in ready:
                     os.read(self._wake_read, 4096)

@@ -1,18 +1,23 @@
 """The operations on loops, settings, snapshots and API keys, and the deletion of old decisions."""
 
 from msgspec.structs import asdict, replace
-from sqlalchemy import Connection, and_, delete, exists, func, insert, select, update
+from sqlalchemy import Connection, and_, delete, exists, func, insert, select, tuple_, update
 
 from windvane.errors import StoreError
 from windvane.service.store.rows import Funnel, Key, LogPosition, LoopRow, SettingsChange
 from windvane.service.store.schema import (
+    CANCELED,
+    RUNNING,
     SNAPSHOT_PART_BYTES,
     counters,
     decisions,
+    evaluation_parts,
+    evaluations,
     half_life_changes,
     keys,
     lessons,
     loops,
+    metadata,
     positions,
     rewards,
     settings_log,
@@ -22,6 +27,7 @@ from windvane.service.store.schema import (
 )
 from windvane.service.store.writer.decision_operations import delete_unused_offers
 from windvane.service.store.writer.group_commit import Operation, Transaction
+from windvane.service.store.writer.server_operations import PutClock
 
 KEPT_SNAPSHOTS = 3  # of a loop
 SNAPSHOTS_BEFORE_DELETION = 2  # each contains all lessons that are deleted
@@ -59,19 +65,78 @@ class PutSettings(Operation[SettingsChange], frozen=True):
     settings: str
     at: int
     by: str
+    change: int = 0  # id of the change of settings that these were made of
 
     def run(self, transaction: Transaction) -> SettingsChange:
+        transaction.check_change(self.loop, self.change)
         change = update(loops).where(loops.c.id == self.loop).values(settings=self.settings)
-        if transaction.connection.execute(change).rowcount == 0:
-            raise StoreError(f"store: there is no loop with the id {self.loop}", "refused")
+        transaction.connection.execute(change)
         position = transaction.positions[self.loop]
         statement = insert(settings_log).returning(settings_log.c.id)
         row = asdict(self) | {"lesson": position.lesson}
+        del row["change"]
         change_id = transaction.connection.execute(statement, row).scalar_one()
         transaction.positions[self.loop] = position._replace(change=change_id)
         return SettingsChange(
             change_id, self.at, self.settings, self.by, position.lesson, previous=position.change
         )
+
+
+class DeleteLoop(Operation[None], frozen=True):
+    """Delete a loop: its name is free, and nothing is read of it or written to it any more.
+
+    Its rows stay until `PurgeLoops` deletes them in slices; ids are never used again.
+    """
+
+    loop: int
+    at: int  # service time, which must not be lost with the rows
+
+    def run(self, transaction: Transaction) -> None:
+        del transaction.positions[self.loop]
+        no_name = f"deleted {self.loop}"  # no loop can have a space in its name
+        is_running = and_(evaluations.c.loop == self.loop, evaluations.c.status == RUNNING)
+        for statement in (
+            delete(positions).where(positions.c.loop == self.loop),
+            update(loops).where(loops.c.id == self.loop).values(name=no_name),
+            update(evaluations).where(is_running).values(status=CANCELED),
+        ):
+            transaction.connection.execute(statement)
+        PutClock(self.at).run(transaction)
+
+
+_TABLES_OF_LOOPS = [  # a table stands before those that its rows refer to
+    table for table in reversed(metadata.sorted_tables) if "loop" in table.c
+]
+
+
+class PurgeLoops(Operation[bool], frozen=True):
+    """Delete some rows of a deleted loop; returns whether there may be more.
+
+    At most `limit` rows are deleted at a time, so that other operations can be written in between:
+    repeat until the result is False.
+    """
+
+    limit: int = 250
+    blob_limit: int = 4  # of rows that may have a megabyte
+
+    def run(self, transaction: Transaction) -> bool:
+        has_position = exists().where(positions.c.loop == loops.c.id)
+        deleted = select(loops.c.id).where(~has_position).limit(1)
+        # Another server may be deleting rows of the loop.
+        loop = transaction.connection.scalar(deleted.with_for_update(skip_locked=True))
+        if loop is None:
+            return False
+        of_loop = select(evaluations.c.id).where(evaluations.c.loop == loop)
+        conditions = {evaluation_parts: evaluation_parts.c.evaluation.in_(of_loop)}
+        conditions |= {table: table.c.loop == loop for table in _TABLES_OF_LOOPS}
+        for table, condition in conditions.items():
+            limit = self.blob_limit if "blob" in table.c else self.limit
+            key = tuple_(*table.primary_key)
+            some = select(*table.primary_key).where(condition).limit(limit)
+            if transaction.connection.execute(delete(table).where(key.in_(some))).rowcount:
+                return True
+        transaction.connection.execute(delete(loops).where(loops.c.id == loop))
+        return True
 
 
 class PutHalfLifeChange(Operation[None], frozen=True):
@@ -141,8 +206,10 @@ class DeleteLogs(Operation[int], frozen=True):
     before: int
     limit: int = 250
     include_waiting: bool = False
+    change: int = 0  # id of the change of settings that `before` follows from
 
     def run(self, transaction: Transaction) -> int:
+        transaction.check_change(self.loop, self.change)
         last_snapshots = (
             select(snapshots.c.lesson)
             .where(snapshots.c.loop == self.loop)

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+import msgspec
 from sqlalchemy import bindparam, func, select, tuple_, update
 
+from windvane.beliefs.bank.settings import parse_seconds
 from windvane.errors import StoreError
+from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.store.rows import Lesson, RewardRow
 from windvane.service.store.schema import rewards
 from windvane.service.store.writer.group_commit import Operation, Phase, Transaction, list_marks
@@ -26,6 +29,28 @@ class RewardTerms(NamedTuple):
 
     wait_us: int
     sums_rewards: bool = False
+    change: int = 0  # id of the change of settings that they follow from; 0: they hold anyway
+
+
+class _StoredTerms(msgspec.Struct, rename="camel"):
+    """The settings of a loop, as the log has them, from which the terms follow."""
+
+    reward_wait_time: str
+    reward_aggregation: str
+
+
+_decode_terms = msgspec.json.Decoder(_StoredTerms).decode
+
+
+def find_terms(transaction: Transaction, loop: int, terms: RewardTerms) -> RewardTerms:
+    """The terms of an operation, unless the log has a later change of settings before it."""
+    change = transaction.positions[loop].change if terms.change else 0
+    if terms.change == change:
+        return terms
+    ((settings,),) = transaction.fetch_all("SELECT settings FROM loops WHERE id = ?", (loop,))
+    stored = _decode_terms(settings)
+    wait_us = round(parse_seconds(stored.reward_wait_time) * MICROSECONDS_PER_SECOND)
+    return RewardTerms(wait_us, stored.reward_aggregation == "sum", change)
 
 
 @dataclass(slots=True)
@@ -148,7 +173,7 @@ def match_early_rewards(
     for reward, event_id, value, at in early_rewards:
         state = states[event_id]
         match_time = match_times[event_id]
-        new_status = state.apply_reward(at, match_time.terms)
+        new_status = state.apply_reward(at, find_terms(transaction, loop, match_time.terms))
         updates.append({"reward": reward, "new_status": new_status})
         transaction.counter_changes[loop, status] -= 1
         transaction.counter_changes[loop, new_status] += 1
@@ -262,7 +287,10 @@ class PutReward(Operation[PutRewardResult], frozen=True):
         loop = batch[0].loop
         seen = _read_request_ids(transaction, loop, batch)
         states = read_decision_states(transaction, loop, (put.event_id for put in batch))
-        matched = [_match(put, seen, states) for put in batch]
+        matched = []
+        for put in batch:
+            terms = find_terms(transaction, loop, put.terms)
+            matched.append(_match(put, terms, seen, states))
         room = _RewardRoom(transaction, loop, batch, matched)
         statuses = []
         rows = []
@@ -301,7 +329,10 @@ def _read_request_ids(
 
 
 def _match(
-    put: PutReward, seen: set[tuple[str, str | None]], states: dict[str, DecisionState]
+    put: PutReward,
+    terms: RewardTerms,
+    seen: set[tuple[str, str | None]],
+    states: dict[str, DecisionState],
 ) -> str:
     """The status of a reward, a field of `Funnel`; `seen` and the state are for the next one."""
     pair = (put.event_id, put.request_id)
@@ -311,7 +342,7 @@ def _match(
         seen.add(pair)
     if put.event_id not in states:
         return "orphan"
-    return states[put.event_id].apply_reward(put.at, put.terms)
+    return states[put.event_id].apply_reward(put.at, terms)
 
 
 class _RewardRoom:

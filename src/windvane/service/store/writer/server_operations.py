@@ -2,19 +2,16 @@
 
 from typing import NamedTuple
 
-from sqlalchemy import Connection, delete, func, insert, select, text, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
-from windvane.errors import StoreError
-from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
+from windvane.service.clock import MICROSECONDS_PER_SECOND
+from windvane.service.store.database import read_database_us
 from windvane.service.store.schema import clock, decisions, lease, servers, waiting
 from windvane.service.store.writer.group_commit import Operation, Transaction
 
 LEASE_SECONDS = 6.0  # until another server may take the lease
 LOST_AFTER_SECONDS = 10.0  # without a heartbeat, a server no longer counts
 _LEASE_PLACE = 1
-_READ_POSTGRESQL_US = text(
-    f"SELECT (extract(epoch FROM clock_timestamp()) * {MICROSECONDS_PER_SECOND})::bigint"
-)
 
 
 class RoundRange(NamedTuple):
@@ -32,9 +29,7 @@ class TakeRounds(Operation[RoundRange], frozen=True):
     at_least: int  # the first round that the server may take, by what it has read of the log
 
     def run(self, transaction: Transaction) -> RoundRange:
-        position = transaction.positions.get(self.loop)
-        if position is None:
-            raise StoreError(f"store: there is no loop with the id {self.loop}", "refused")
+        position = transaction.positions[self.loop]
         start = max(position.next_round, self.at_least)
         if position.next_round == 0:  # one server has decided so far, in ascending rounds
             of_loop = select(decisions.c.round).where(decisions.c.loop == self.loop)
@@ -53,8 +48,8 @@ class ReturnRounds(Operation[None], frozen=True):
     stop: int
 
     def run(self, transaction: Transaction) -> None:
-        position = transaction.positions.get(self.loop)
-        if position is not None and position.next_round == self.stop:
+        position = transaction.positions[self.loop]
+        if position.next_round == self.stop:
             transaction.positions[self.loop] = position._replace(next_round=self.start)
 
 
@@ -64,6 +59,7 @@ class HeartbeatResult(NamedTuple):
     is_leader: bool  # until `LEASE_SECONDS` after the heartbeat was sent
     settled_until: int  # service time before which no server withdraws a decision
     server_count: int  # servers whose last heartbeat is not too old, with this one
+    database_us: int  # the clock of the database
 
 
 class Heartbeat(Operation[HeartbeatResult], frozen=True):
@@ -89,7 +85,7 @@ class Heartbeat(Operation[HeartbeatResult], frozen=True):
             connection.execute(update(lease).values(server=self.server, until=until))
         query = select(func.min(servers.c.settled_until), func.count())
         settled_until, count = connection.execute(query).one()
-        return HeartbeatResult(is_leader, settled_until, count)
+        return HeartbeatResult(is_leader, settled_until, count, now)
 
 
 class Leave(Operation[None], frozen=True):
@@ -118,16 +114,6 @@ def _lock_leader(connection: Connection) -> _Leader:
         connection.execute(insert(lease), free)
         return _Leader("", 0)
     return _Leader(*row)
-
-
-def read_database_us(connection: Connection) -> int:
-    """The clock of the database: on SQLite, where all processes are on one machine, the wall clock.
-
-    Times of two servers can be compared only by one clock.
-    """
-    if connection.dialect.name == "sqlite":
-        return read_wall_us()
-    return int(connection.scalar(_READ_POSTGRESQL_US) or 0)
 
 
 class PutClock(Operation[None], frozen=True):

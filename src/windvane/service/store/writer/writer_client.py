@@ -14,6 +14,7 @@ from windvane.errors import StoreError
 from windvane.service.store.database import resolve_url
 from windvane.service.store.writer.group_commit import (
     MAX_WAITING_OPERATIONS,
+    OUTDATED,
     TOO_LONG,
     Operation,
     make_busy_error,
@@ -41,7 +42,7 @@ MAX_UNSENT_BYTES = 1 << 28  # about as many as the largest snapshot has
 ENOUGH_OPERATIONS = 16  # in one message: they are sent although more may come
 MAX_GATHERING_SECONDS = 0.004  # longest wait for more operations of one message
 DEADLINE_SHARE = 0.75  # of the timeout, so that the reply comes before the timeout
-NOT_FAILURES = ("refused", "closed")  # errors of one operation, and of the end of the service
+NOT_FAILURES = ("refused", OUTDATED, "gone", "closed")  # of one operation, or of the service's end
 START = "start"  # the kind of failure of a writer process that cannot start
 QUIET_SECONDS = 10.0  # since the last failure, if the kind has worked since
 UNTRIED_SECONDS = 60.0  # since the last failure, if nobody has tried the kind since
@@ -397,6 +398,10 @@ class WriteFailures:
     def note_success(self, kind: str) -> None:
         """Note that a write worked."""
         self.is_log_failing = False
+        self.note_recovery(kind)
+
+    def note_recovery(self, kind: str) -> None:
+        """Note that a kind of failure has ended, without a write."""
         self._failed_at.pop(kind, None)
 
     def describe(self) -> str | None:

@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from windvane.errors import StoreError
 from windvane.service.store.database import make_engine
-from windvane.service.store.files.data_directory import save_progress
+from windvane.service.store.files.data_directory import OpenedFiles, save_progress
 from windvane.service.store.files.service_lock import open_as_service
 from windvane.service.store.writer.group_commit import (
     MAX_GROUP_OPERATIONS,
@@ -176,6 +176,7 @@ class KeptConnection:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._is_kept = engine.dialect.name == "sqlite"
+        self._files = OpenedFiles(engine.url)
         self._connection: Connection | None = None
 
     @contextmanager
@@ -188,8 +189,10 @@ class KeptConnection:
         if self._connection is None:
             self._connection = self._engine.connect()
         try:
+            self._files.check()
             with self._connection.begin():
                 yield self._connection
+            self._files.check()  # before anything is acknowledged
         except BaseException:
             self.close()  # the pool resets it: a commit that has failed may leave it open
             raise

@@ -26,12 +26,15 @@ from windvane.service.store.writer.decision_operations import (
     Activate,
     Expire,
     PutDecision,
+    PutImport,
     Withdraw,
 )
 from windvane.service.store.writer.group_commit import Operation
 from windvane.service.store.writer.log_news import LogNews
 from windvane.service.store.writer.loop_operations import (
     DeleteLogs,
+    DeleteLoop,
+    PurgeLoops,
     PutHalfLifeChange,
     PutLoop,
     PutSettings,
@@ -59,6 +62,8 @@ SentOperation = (
     | PutSettings
     | PutSnapshot
     | DeleteLogs
+    | DeleteLoop
+    | PurgeLoops
     | PutClock
     | StepClock
     | PutSnapshotPart
@@ -73,6 +78,7 @@ SentOperation = (
     | Heartbeat
     | Leave
     | PutRewards
+    | PutImport
 )
 _SIZE = struct.Struct("<I")  # bytes of the message that follows
 
