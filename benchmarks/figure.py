@@ -18,12 +18,12 @@ from time import perf_counter, process_time
 import numpy as np
 from scipy.linalg import sqrtm
 
-from windvane._numba.lanes import LANES
+from windvane._numba.instructions import LANES
 from windvane._terminal.tables import Cell, format_table
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.lanes import replay_side_by_side
-from windvane.lab.engines.linear import replay
-from windvane.lab.running import Experiment
+from windvane.lab.engines.replay import replay
+from windvane.lab.experiments import Experiment
 from windvane.lab.studies import criteo, reproduction
 from windvane.lab.worlds.draw import Draw
 from windvane.laws import Confidence

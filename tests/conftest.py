@@ -3,7 +3,9 @@
 If CI is set, a skipped test counts as failed.
 """
 
+import asyncio
 import importlib.util
+import inspect
 import os
 import subprocess
 import sys
@@ -40,7 +42,7 @@ SLOW_PATHS = (  # with servers, browsers, other environments, long simulations o
     "tests/docs",
     "tests/glm",
     "tests/lab/engines",
-    "tests/lab/running",
+    "tests/lab/experiments",
     "tests/lab/studies/test_coverage.py",
     "tests/lab/studies/test_criteo.py",
     "tests/lab/studies/test_leaderboard.py",
@@ -73,7 +75,7 @@ FAST_PATHS = tuple(  # parts of the slow paths without a server; some have a log
 )
 EXTRA_TESTS = (  # only `make test-all` runs them: Ray, npm, steps of the container, all faults
     "tests/evaluation/test_evaluator.py::test_a_cluster",
-    "tests/lab/running/test_ray_runner.py",
+    "tests/lab/experiments/test_ray_runner.py",
     "tests/service/api/test_dashboard_lint.py",
     "tests/service/test_clients.py::test_the_npm_client",
     "tests/service/test_clients.py::test_the_rest_client",
@@ -93,6 +95,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if item.nodeid.startswith(EXTRA_TESTS):
             item.add_marker(pytest.mark.extra)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an asynchronous test in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from windvane._numba.cache_lines import KEYS_PER_LINE, find_in_line, load_ahead, make_aligned_zeros
 from windvane._numba.compilation import compiled
+from windvane._numba.instructions import KEYS_PER_LINE, find_in_line, load_ahead, make_aligned_zeros
 from windvane.types import Floats, Places, UnsignedIntegers
 
 

@@ -24,7 +24,7 @@ from grid import (
     unit_rows,
 )
 from windvane import _random
-from windvane.beliefs.full.sampling import compute_scale, draw_level
+from windvane.beliefs.full.choosing import compute_scale, draw_level
 
 
 def read_draws(policy: wv.Policy, history: naive.History) -> naive.Draws:

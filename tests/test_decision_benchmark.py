@@ -191,10 +191,7 @@ def test_other_libraries_and_the_own_policy_that_is_hardest_to_beat_have_a_table
     results += [make_result("mabwiser", 1001, None), make_result("bayesianbandits", 1002, 0.05)]
     (row,) = list_others(results)
     assert (row["Windvane"], row["bayesianbandits"]) == ("0.750 (2)", "0.0500 (1)")
-    assert (row["MABWiser"], row["contextualbandits"]) == (
-        "given up: 0.0 ms a round",
-        "not played",
-    )
+    assert (row["MABWiser"], row["contextualbandits"]) == ("given up: 0.0 ms a round", "not played")
     assert (row["best own policy"], row["Windvane's learner to it"]) == (
         "0.800 (1) discount",
         "0.750",

@@ -5,10 +5,11 @@ import pytest
 
 import naive
 import windvane as wv
+from experiments import run_experiment
 from grid import Floats, unit_rows
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.running import Experiment, run_experiment
+from windvane.lab.experiments import Experiment
 
 NOISE = 0.4
 

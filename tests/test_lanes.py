@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from windvane._numba.compilation import compiled, compiled_in_order
-from windvane._numba.lanes import (
+from windvane._numba.instructions import (
     LANES,
     load,
     load_four,

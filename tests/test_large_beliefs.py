@@ -14,8 +14,8 @@ from windvane import _random, sets
 from windvane.beliefs.full import layout, propensities
 from windvane.beliefs.full.belief import settle
 from windvane.beliefs.full.block import view_belief
+from windvane.beliefs.full.choosing import compute_scale, draw_level
 from windvane.beliefs.full.large import bound_width, correct_width
-from windvane.beliefs.full.sampling import compute_scale, draw_level
 
 DIM = 131  # above LARGE, and a multiple of no block
 EXPLORATION_BY_NOISE = wv.randomized(wv.half_normal(wv.posterior(0.5)))
@@ -114,9 +114,7 @@ def test_the_noise_of_a_large_belief_is_that_of_the_formulas(
 @pytest.mark.parametrize("single", [False, True], ids=["", "single"])
 @pytest.mark.parametrize("gamma", [1.0, 0.98, 0.999])
 @pytest.mark.parametrize(
-    "exploration",
-    [wv.optimism(1.0), wv.optimism(30.0), wv.randomized(wv.normal(2.0))],
-    ids=repr,
+    "exploration", [wv.optimism(1.0), wv.optimism(30.0), wv.randomized(wv.normal(2.0))], ids=repr
 )
 def test_the_best_of_many_arms_is_played(
     exploration: wv.Exploration, gamma: float, single: bool, is_lagging: bool

@@ -1,7 +1,6 @@
 """Memories: their settings, their restarts, and the settings that they refuse."""
 
 import re
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,38 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import windvane as wv
-from grid import every_memory
 from windvane.errors import SettingError
-from windvane.memory import read_memory
-
-
-@every_memory
-def test_a_printed_memory_is_read_back_as_the_same_memory(memory: wv.Memory) -> None:
-    """Files and command lines hold a memory as text."""
-    assert read_memory(repr(memory)) == memory
-
-
-@pytest.mark.parametrize(
-    ("make", "complaint"),
-    [
-        (lambda: wv.discount(1.2), "discount: gamma must lie in (0, 1), got 1.2"),
-        (lambda: wv.discount(1.0), "discount: gamma must lie in (0, 1), got 1.0"),
-        (lambda: wv.discount(0.0), "discount: gamma must lie in (0, 1), got 0.0"),
-        (lambda: wv.discount(-0.5), "discount: gamma must lie in (0, 1), got -0.5"),
-        (lambda: wv.discount(float("nan")), "discount: gamma must be a finite number, got nan"),
-        (lambda: wv.window(0), "window: rounds must be a whole number >= 1, got 0"),
-        (lambda: wv.window(-3), "window: rounds must be a whole number >= 1, got -3"),
-        (lambda: wv.restart(0), "restart: every must be a whole number >= 1, got 0"),
-        (lambda: wv.restart_at(4), "restart_at: rounds must be a sequence, got 4"),  # type: ignore[arg-type]
-        (lambda: wv.restart_at([4, -1]), "restart_at: a round must be a whole number >= 0, got -1"),
-    ],
-)
-def test_a_setting_outside_its_range_is_refused(
-    make: Callable[[], wv.Memory], complaint: str
-) -> None:
-    """The message names the factory, the condition and the value."""
-    with pytest.raises(SettingError, match=re.escape(complaint)):
-        make()
 
 
 @pytest.mark.parametrize("wrong", [2.5, "3", None, True])

@@ -8,7 +8,7 @@ import pytest
 import naive
 import windvane as wv
 from grid import ARMS, MEMORIES, REWARDS, Floats, every_memory, make_inversions_rare, unit_rows
-from windvane.beliefs.full.sampling import compute_scale
+from windvane.beliefs.full.choosing import compute_scale
 from windvane.errors import SettingError
 
 BY_WIDTH = wv.randomized(wv.half_normal(wv.posterior(0.5)))

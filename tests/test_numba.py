@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from numba.core.caching import FunctionCache
 
-from windvane._numba import compilation, compile_notice, disk_cache, linking
+from windvane._numba import compilation, compile_notice, disk_cache, linker
 from windvane._numba.compilation import call_directly, compiled
 from windvane.beliefs.full.block import refresh
 
@@ -110,7 +111,7 @@ def run_linked_code(folder: Path, way: str, **variables: str) -> "subprocess.Com
     (folder / "linked_code.py").write_text(LINKED_MODULE)
     env = os.environ | {"NUMBA_CACHE_DIR": str(folder / "cache")} | variables
     env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    command = [sys.executable, "-c", LINKED_RUN, str(folder), way]
+    command = [sys.executable, "-c", RUNS.get(way, LINKED_RUN), str(folder), way]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=env)
 
 
@@ -141,43 +142,25 @@ def test_without_the_private_names_functions_are_compiled_as_numba_does_it(tmp_p
     assert done.stderr == ""
 
 
-def test_the_private_numba_names_that_linking_needs_still_exist() -> None:
-    missing = [
-        f"{owner.__name__}.{name}"
-        for owner, names in linking.NEEDED.items()
-        for name in names
-        if not hasattr(owner, name)
-    ]
-    assert not missing, (
-        f"numba has no {', '.join(missing)} any more: windvane._numba.linking compiles in numba's "
-        "own way, which takes several times as long; adapt it and the bound in pyproject.toml"
-    )
+PRIVATE_NAMES = [
+    *((owner, name) for owner, names in linker.NEEDED.items() for name in names),
+    *((FunctionCache, name) for name in disk_cache.NEEDED),
+    *((refresh, f"_cache.{name}") for name in ("_index_key", "cache_path")),
+    *(
+        (refresh, f"_cache._cache_file.{name}")
+        for name in ("_source_stamp", "_load_index", "_data_path")
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        *("_cache._cache_file._source_stamp", "_cache._cache_file._load_index"),
-        *("_cache._cache_file._data_path", "_cache._index_key", "_cache.cache_path"),
-    ],
-)
-def test_the_private_numba_attributes_that_the_disk_cache_uses_still_exist(attributes: str) -> None:
+@pytest.mark.parametrize(("owner", "name"), PRIVATE_NAMES)
+def test_the_private_names_of_numba_that_are_used_still_exist(owner: object, name: str) -> None:
+    """Without them code is compiled and loaded in numba's own way, several times as slowly."""
     assert disk_cache.has_cache_folder(refresh)
-    value: object = refresh
-    for name in attributes.split("."):
-        assert hasattr(value, name), (
-            f"numba's dispatcher has no {attributes} any more: windvane._numba.disk_cache sets "
-            "its stamp and finds its folder through it; adapt it and the bound in pyproject.toml"
-        )
-        value = getattr(value, name)
-
-
-@pytest.mark.parametrize("name", disk_cache.NEEDED)
-def test_the_private_numba_names_that_loading_needs_still_exist(name: str) -> None:
-    assert hasattr(FunctionCache, name), (
-        f"numba's cache has no {name} any more: windvane._numba.disk_cache leaves the cache "
-        "as it is, and loading takes twice as long; adapt it and the bound in pyproject.toml"
-    )
+    try:
+        attrgetter(name)(owner)
+    except AttributeError:
+        pytest.fail(f"numba has no {name} any more: adapt windvane._numba and pyproject.toml")
 
 
 ABSENT_FILE = """
@@ -293,10 +276,7 @@ print(add(np.ones(4)), code.average(np.ones((2, 2)), 2))
 def test_loaded_code_needs_nothing_that_compiles_and_others_can_still_compile(
     linked: Linked,
 ) -> None:
-    env = os.environ | {"NUMBA_CACHE_DIR": str(linked.folder / "cache")}
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    command = [sys.executable, "-c", LOADING_RUN, str(linked.folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=env)
+    done = run_linked_code(linked.folder, "loading")
     assert done.stdout == "0\n1.5 1\n7.0 2.0\n"
 
 
@@ -318,14 +298,11 @@ print(*compute(np.arange(3.0)), "scipy.linalg" in sys.modules)
 
 
 def test_compiling_imports_no_linear_algebra_and_others_can_still_use_it(tmp_path: Path) -> None:
-    (tmp_path / "linked_code.py").write_text(LINKED_MODULE)
-    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    command = [sys.executable, "-c", BLAS_RUN, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=env)
+    done = run_linked_code(tmp_path, "blas")
     assert done.stdout == "False\n5.0 1.0 True\n"
 
 
+RUNS = {"loading": LOADING_RUN, "blas": BLAS_RUN}
 WITHOUT_FOLDER = """
 from numba.core import caching
 

@@ -10,14 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import windvane as wv
-from grid import (
-    ARMS,
-    REWARDS,
-    Floats,
-    busy_policy,
-    contents,
-    row_and_column,
-)
+from grid import ARMS, REWARDS, Floats, busy_policy, contents, row_and_column
 from windvane import sets
 from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
 
@@ -25,26 +18,66 @@ from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
+        (lambda: wv.optimism(-1.0), "optimism: width must be at least 0, got -1.0"),
+        (lambda: wv.thompson(math.nan), "thompson: scale must be a finite number, got nan"),
+        (lambda: wv.epsilon(1.1), "epsilon: chance must lie in [0, 1], got 1.1"),
+        (lambda: wv.normal(-0.1), "normal: scale must be at least 0, got -0.1"),
+        (lambda: wv.half_normal(-0.1), "half_normal: scale must be at least 0, got -0.1"),
+        (lambda: wv.grid(1.0, points=1), "grid: points must be a whole number >= 2, got 1"),
+        (lambda: wv.grid(1.0, sigma=0.0), "grid: sigma must be above 0, got 0.0"),
+        (lambda: wv.confidence(0.0), "confidence: delta must lie in (0, 1), got 0.0"),
+        (lambda: wv.confidence(noise=-1.0), "confidence: noise must be at least 0, got -1.0"),
+        (lambda: -1.0 * wv.confidence(), "confidence: a factor must be at least 0, got -1.0"),
+        (lambda: wv.posterior(-0.5), "posterior: share must be at least 0, got -0.5"),
+        (lambda: -1.0 * wv.posterior(), "posterior: a factor must be at least 0, got -1.0"),
+        (
+            lambda: wv.perturbed_history(wv.posterior()),  # type: ignore[arg-type]
+            "perturbed_history: scale must be a finite number, got posterior(1.0)",
+        ),
+        (
+            lambda: wv.GeneralizedPolicy(2, "logistic", wv.keep(), wv.posterior()),  # type: ignore[arg-type]
+            "GeneralizedPolicy: scale must be a finite number, got posterior(1.0)",
+        ),
+        (
+            lambda: wv.confidence(horizon=5, anytime=True),
+            "confidence: give a horizon or anytime, not both",
+        ),
+        (
+            lambda: wv.perturbed_history(0, "coins"),
+            "perturbed_history: the number of coins must be a whole number >= 1, got 0",
+        ),
+        (
+            lambda: wv.perturbed_history(65, "coins"),
+            "perturbed_history: the number of coins must be at most 64, got 65",
+        ),
+        (
+            lambda: wv.perturbed_history(1, "dice"),  # type: ignore[arg-type]
+            "perturbed_history: pseudo must be 'normal' or 'coins', got 'dice'",
+        ),
+        (
+            lambda: wv.randomized(0.5),  # type: ignore[arg-type]
+            "randomized: law must be normal(...), half_normal(...) or grid(...), got 0.5",
+        ),
+        (lambda: wv.discount(1.2), "discount: gamma must lie in (0, 1), got 1.2"),
+        (lambda: wv.discount(1.0), "discount: gamma must lie in (0, 1), got 1.0"),
+        (lambda: wv.discount(0.0), "discount: gamma must lie in (0, 1), got 0.0"),
+        (lambda: wv.discount(-0.5), "discount: gamma must lie in (0, 1), got -0.5"),
+        (lambda: wv.discount(float("nan")), "discount: gamma must be a finite number, got nan"),
+        (lambda: wv.window(0), "window: rounds must be a whole number >= 1, got 0"),
+        (lambda: wv.window(-3), "window: rounds must be a whole number >= 1, got -3"),
+        (lambda: wv.restart(0), "restart: every must be a whole number >= 1, got 0"),
+        (lambda: wv.restart_at(4), "restart_at: rounds must be a sequence, got 4"),  # type: ignore[arg-type]
+        (lambda: wv.restart_at([4, -1]), "restart_at: a round must be a whole number >= 0, got -1"),
         (lambda: wv.Policy(0, wv.keep(), wv.greedy()), "Policy: dim must be a whole number >= 1"),
-        (
-            lambda: wv.Policy(2, wv.keep(), wv.greedy(), ridge=0.0),
-            "Policy: ridge must be above 0, got 0.0",
-        ),
-        (
-            lambda: wv.Policy(2, wv.keep(), wv.greedy(), ridge=-1),
-            "Policy: ridge must be above 0, got -1",
-        ),
-        (
-            lambda: wv.Policy(2, wv.keep(), wv.greedy(), ridge=math.inf),
-            "Policy: ridge must be a finite number, got inf",
-        ),
-        (
-            lambda: wv.Policy(2, wv.keep(), wv.greedy(), floor=1.5),
-            "Policy: floor must lie in [0, 1], got 1.5",
-        ),
-        (
-            lambda: wv.Policy(2, wv.keep(), wv.greedy(), seed=-1),
-            "Policy: seed must be a whole number >= 0, got -1",
+        *(
+            (lambda given=given: wv.Policy(2, "keep()", "greedy()", **given), f"Policy: {sentence}")
+            for given, sentence in (
+                ({"ridge": 0.0}, "ridge must be above 0, got 0.0"),
+                ({"ridge": -1}, "ridge must be above 0, got -1"),
+                ({"ridge": math.inf}, "ridge must be a finite number, got inf"),
+                ({"floor": 1.5}, "floor must lie in [0, 1], got 1.5"),
+                ({"seed": -1}, "seed must be a whole number >= 0, got -1"),
+            )
         ),
         (
             lambda: wv.Policy(2, wv.greedy(), wv.keep()),  # type: ignore[arg-type]
@@ -267,9 +300,7 @@ def test_a_choice_of_a_policy_with_the_same_seed_and_other_features_is_refused(o
         lambda policy: wv.GeneralizedPolicy(2, "logistic", wv.discount(0.9, single=True)),
     ],
 )
-def test_arguments_of_another_type_are_refused(
-    call: Callable[[wv.Policy], object],
-) -> None:
+def test_arguments_of_another_type_are_refused(call: Callable[[wv.Policy], object]) -> None:
     with pytest.raises(wv.WindvaneError, match="must be"):
         call(wv.Policy(2, wv.keep(), wv.greedy(), seed=0))
 

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from windvane import validation
 from windvane.beliefs.diagonal.sparse_rows import Arms, CheckedRow, Features
-from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
+from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError, shorten
 from windvane.memory import Memory
-from windvane.persistence import Persistent, are_equal
+from windvane.persistence import Persistent, are_equal, locked
 from windvane.sets.base import ActionSet
 from windvane.sets.finite_arms import Finite
 from windvane.types import Floats, Places
@@ -92,6 +92,7 @@ class Chooser(Persistent):
     """
 
     def __init__(self, dim: int, seed: int | np.random.SeedSequence | None) -> None:
+        super().__init__()
         who = type(self).__name__
         self.dim = validation.whole(who, "dim", dim)
         self.key = make_key(who, seed)
@@ -129,6 +130,7 @@ class Chooser(Persistent):
     def learn_rows(self, rows: Any, rewards: Floats, rounds: list[int], at: Floats) -> None:
         """Learn checked observations in order, or raise and change nothing."""
 
+    @locked
     def choose_many(self, sets: Sequence[Arms] | Floats) -> list[Choice]:
         """Choose from each arm set, one round each, and learn nothing in between."""
         arm_sets = validation.check_sequence("choose_many", "arm sets", sets)
@@ -145,23 +147,28 @@ class Chooser(Persistent):
         if at is not None:
             at = validation.real("learn", "at", at)
         if not isinstance(choice, Choice):
-            row = self._read_features("learn", choice)
-            self.learn_row(row, reward, self.round, float(self.round) if at is None else at)
+            features = self._read_features("learn", choice)
+            with self._lock:
+                round_ = self.round
+                self.learn_row(features, reward, round_, float(round_) if at is None else at)
             return
-        round_ = choice.round
-        if round_ not in self._open or choice.key != self.key or choice._features.size != self.dim:
-            self._refuse_choice("learn", choice)
-        self.learn_row(choice._features, reward, round_, float(round_) if at is None else at)
-        self._open.remove(round_)
+        row, round_ = choice._features, choice.round
+        with self._lock:
+            if round_ not in self._open or choice.key != self.key or row.size != self.dim:
+                self._refuse_choice("learn", choice)
+            self.learn_row(row, reward, round_, float(round_) if at is None else at)
+            self._open.remove(round_)
 
+    @locked
     def dismiss(self, choice: Choice) -> None:
         """Stop waiting for the reward of a choice."""
         if not isinstance(choice, Choice):
-            raise ChoiceError(f"dismiss: a choice must be given, got {choice!r}")
+            raise ChoiceError(f"dismiss: a choice must be given, got {shorten(choice)}")
         if choice.round not in self._open or choice.key != self.key:
             self._refuse_choice("dismiss", choice)
         self._open.remove(choice.round)
 
+    @locked
     def learn_many(
         self,
         choices: Sequence[Choice | Features] | Floats,
@@ -208,6 +215,8 @@ class Chooser(Persistent):
         self.key = validation.whole("load", "key", header["key"], least=0)
         self.round = validation.whole("load", "round", header["round"], least=0)
         self._open = set(rounds.tolist())
+        if not all(0 <= round_ < self.round for round_ in self._open):
+            raise ValueError("its open rounds are out of bounds")
 
     def _check_dim(self, actions: ActionSet) -> None:
         if actions.dim != self.dim:

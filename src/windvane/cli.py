@@ -1,5 +1,6 @@
 """The command line: one command a task, results on stdout, messages on stderr."""
 
+import io
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -108,6 +109,8 @@ def _print_tables(tables: Mapping[str, Sequence[Mapping[str, Cell]]], as_json: b
 
 def main() -> None:
     """Run the command line; a user's mistake prints one line on stderr and exits with code 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # the name of a file can be any bytes
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):

@@ -11,8 +11,42 @@ WindvaneError
 ├── FileError      a saved policy that is truncated, foreign, changed or too new
 └── StoreError     a database that is locked, full, missing or too new; its `kind` says which
 
-Each of them is also a ValueError. A call that raises one of them has changed nothing.
+Each of them is also a ValueError. A call that raises one of them has changed nothing. A message has
+at most MAX_MESSAGE_LENGTH characters.
 """
+
+from collections.abc import Callable
+
+__all__ = [
+    "ArmsError",
+    "BeliefError",
+    "ChoiceError",
+    "FeatureError",
+    "FileError",
+    "FitError",
+    "RewardError",
+    "SettingError",
+    "StoreError",
+    "WindvaneError",
+]
+
+MAX_SHOWN_LENGTH = 200  # characters of a value in a message
+MAX_MESSAGE_LENGTH = 1000
+
+
+def shorten(
+    value: object, write: Callable[[object], str] = repr, most: int = MAX_SHOWN_LENGTH
+) -> str:
+    """How a message shows a value: the first characters, whatever the value is.
+
+    >>> shorten("news"), shorten(10**300, most=10)
+    ("'news'", '1000000000 ...')
+    """
+    try:
+        text = write(value)
+    except Exception:  # such as a number of too many digits, or a list that is nested too deep
+        text = f"a value of type {type(value).__name__}"
+    return text if len(text) <= most else f"{text[:most]} ..."
 
 
 class WindvaneError(ValueError):
@@ -25,6 +59,9 @@ class WindvaneError(ValueError):
     ...     print(error)
     discount: gamma must lie in (0, 1), got 1.2
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shorten(message, str, MAX_MESSAGE_LENGTH))
 
 
 class SettingError(WindvaneError):
@@ -117,6 +154,7 @@ class StoreError(WindvaneError):
 
     - locked, full, disk, readonly, unreachable, broken: the database fails for every operation.
     - refused: the database refuses this operation alone.
+    - gone: the loop was deleted.
     - busy, closed: the writer takes no operation now.
     - newer, foreign, unsupported: the store is not one that this version can use.
     - lost: the log is missing, empty or shorter than its directory remembers.

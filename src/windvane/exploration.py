@@ -17,14 +17,13 @@ else follows from these entries: the text form, the checks, the tables of the do
 test grid.
 """
 
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from windvane import validation
-from windvane.errors import SettingError
+from windvane.errors import SettingError, shorten
 from windvane.laws import Law, Posterior, Width, check_width, read_factor
-from windvane.validation import Entry, describe_part, make_registrar, read_part
+from windvane.validation import Entry, Registry
 
 __all__ = [
     "Exploration",
@@ -83,17 +82,11 @@ class ExplorationKind(Entry[Exploration]):
     works_with_link: bool = False  # what GeneralizedPolicy does
 
 
-EXPLORATIONS: dict[str, ExplorationKind] = {}
-_register = make_registrar(ExplorationKind, EXPLORATIONS)
-
-
-def names_of(can: Callable[[ExplorationKind], bool]) -> list[str]:
-    """The names of the explorations with some capability.
-
-    >>> names_of(lambda kind: kind.by_oracle)
-    ['greedy', 'thompson', 'perturbed_history']
-    """
-    return [kind.name for kind in EXPLORATIONS.values() if can(kind)]
+EXPLORATIONS = Registry[ExplorationKind, Exploration]("exploration", Exploration, "thompson(0.5)")
+_register = EXPLORATIONS.make_registrar(ExplorationKind)
+names_of = EXPLORATIONS.names_of
+read_exploration = EXPLORATIONS.read
+as_exploration = EXPLORATIONS.accept
 
 
 def table() -> list[dict[str, str]]:
@@ -208,7 +201,8 @@ def randomized(law: Law) -> Exploration:
     """
     if not isinstance(law, Law):
         raise SettingError(
-            f"randomized: law must be normal(...), half_normal(...) or grid(...), got {law!r}"
+            "randomized: law must be normal(...), half_normal(...) or grid(...), "
+            f"got {shorten(law)}"
         )
     return Exploration("randomized", law=law)
 
@@ -275,24 +269,3 @@ def perturbed_history(
     elif pseudo != "normal":
         raise SettingError(f"{who}: pseudo must be 'normal' or 'coins', got {pseudo!r}")
     return Exploration(who, scale=validation.not_negative(who, "scale", scale), pseudo=pseudo)
-
-
-def as_exploration(who: str, exploration: object) -> Exploration:
-    """The exploration itself, or the one that a text such as "thompson(0.5)" stands for."""
-    if isinstance(exploration, str):
-        return read_exploration(exploration)
-    if not isinstance(exploration, Exploration):
-        raise SettingError(
-            f"{who}: exploration must be an Exploration or a text such as 'thompson(0.5)', "
-            f"got {describe_part(exploration)}"
-        )
-    return exploration
-
-
-def read_exploration(text: str) -> Exploration:
-    """The exploration that a text stands for.
-
-    >>> read_exploration("randomized(half_normal(0.4 * confidence(0.01, 0.39)))")
-    randomized(half_normal(0.4 * confidence(0.01, 0.39, 1.0, 1.0)))
-    """
-    return read_part("exploration", text, Exploration, list(EXPLORATIONS))

@@ -30,7 +30,7 @@ from windvane.beliefs.bank.sides import (
     join_request,
     pack_context,
 )
-from windvane.errors import ChoiceError, SettingError
+from windvane.errors import ChoiceError, SettingError, shorten
 from windvane.features import ALL_CROSSINGS
 from windvane.features.crossings import parse_crossings
 from windvane.features.json_reader import Contribution, FeatureList, label_parts, name_crossing
@@ -50,7 +50,7 @@ from windvane.features.request_reader import (
     list_places,
     read_context,
 )
-from windvane.persistence import Persistent
+from windvane.persistence import Persistent, locked
 from windvane.types import Floats
 
 
@@ -121,10 +121,11 @@ class Learner(Persistent):
     ) -> None:
         from windvane.chooser import make_key
 
+        super().__init__()
         who = "Learner"
         if not isinstance(half_life, str):
             raise SettingError(
-                f"{who}: half_life must be a text such as '7 days', got {half_life!r}"
+                f"{who}: half_life must be a text such as '7 days', got {shorten(half_life)}"
             )
         self.half_life = half_life
         self.exploration = validation.share(who, "exploration", exploration)
@@ -156,6 +157,7 @@ class Learner(Persistent):
             f"crossings={self.crossings!r}, array_size={self.array_size})"
         )
 
+    @locked
     def rank(
         self,
         context: Features | Sequence[Features],
@@ -222,6 +224,7 @@ class Learner(Persistent):
         """Join the features of a context with those of packed actions."""
         return join_request(context, actions, self.parsed_crossings, self.array_size)
 
+    @locked
     def reward(self, decision: Decision, reward: float) -> None:
         """Learn the reward of a decision, at any time and in any order."""
         value = validation.check_reward(reward, "reward")
@@ -229,6 +232,7 @@ class Learner(Persistent):
         self.learn(decision.lesson, value, decision.at, decision.round)
         self._open.remove(decision.round)
 
+    @locked
     def dismiss(self, decision: Decision) -> None:
         """Stop waiting for the reward of a decision."""
         self._check_open("dismiss", decision)
@@ -243,10 +247,12 @@ class Learner(Persistent):
                 f"{who}: the decision of round {decision.round} has its reward or was dismissed"
             )
 
+    @locked
     def learn(self, lesson: "PackedSides", reward: float, at: float, round_: int) -> bool:
         """Learn a reward of a context and an action; returns whether another half-life leads."""
         return self.bank.learn(lesson, reward, self.clock_of(round_, at))
 
+    @locked
     def amend(self, lesson: "PackedSides", more: float, at: float, round_: int) -> None:
         """Add to a reward that was learned before."""
         self.bank.amend(lesson, more, self.clock_of(round_, at))
@@ -264,6 +270,7 @@ class Learner(Persistent):
         action = OfferedAction(decision.action, [decision.features])
         return self.explain_action(decision.context, action, decision.at, decision.round)
 
+    @locked
     def explain_action(
         self,
         context: Sequence[Mapping[str, Any]],
@@ -365,11 +372,11 @@ def _parse_half_life(text: str) -> HalfLife | None:
     if parsed is not None and parsed.length <= 0.0:
         raise SettingError(
             f"Learner: half_life must be auto, never, or a duration above 0 such as 7 days or "
-            f"500 rounds, got {text!r}"
+            f"500 rounds, got {shorten(text)}"
         )
     return parsed
 
 
 def _check_decision(who: str, decision: object) -> None:
     if not isinstance(decision, Decision):
-        raise ChoiceError(f"{who}: a decision must be given, got {decision!r}")
+        raise ChoiceError(f"{who}: a decision must be given, got {shorten(decision)}")

@@ -24,13 +24,13 @@ these entries: the text form, the checks, the tables of the documentation and th
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from windvane import validation
-from windvane.errors import SettingError
-from windvane.validation import Entry, describe_part, make_registrar, read_part
+from windvane.errors import SettingError, shorten
+from windvane.validation import Entry, Registry
 
 __all__ = [
     "Memory",
@@ -125,17 +125,11 @@ class MemoryKind(Entry[Memory]):
     sized_by: Literal["", "gamma", "length"] = ""  # the number that adaptive policies vary
 
 
-MEMORIES: dict[str, MemoryKind] = {}
-_register = make_registrar(MemoryKind, MEMORIES)
-
-
-def names_of(can: Callable[[MemoryKind], bool]) -> list[str]:
-    """The names of the memories with some capability.
-
-    >>> names_of(lambda kind: kind.mergeable)
-    ['keep', 'discount', 'half_life']
-    """
-    return [kind.name for kind in MEMORIES.values() if can(kind)]
+MEMORIES = Registry[MemoryKind, Memory]("memory", Memory, "discount(0.99)")
+_register = MEMORIES.make_registrar(MemoryKind)
+names_of = MEMORIES.names_of
+read_memory = MEMORIES.read
+as_memory = MEMORIES.accept
 
 
 def memory_of_size(who: str, family: str, length: int, gamma: float) -> Memory:
@@ -148,7 +142,7 @@ def memory_of_size(who: str, family: str, length: int, gamma: float) -> Memory:
     if family not in families:
         hint = validation.suggest(family, families)
         raise SettingError(
-            f"{who}: family must be one of {', '.join(families)}, got {family!r}{hint}"
+            f"{who}: family must be one of {', '.join(families)}, got {shorten(family)}{hint}"
         )
     kind = MEMORIES[family]
     return kind.factory(gamma if kind.sized_by == "gamma" else length)
@@ -364,24 +358,3 @@ def kalman(rho: float, noise: float = 1.0) -> Memory:
         rho=validation.inside("kalman", "rho", rho),
         noise=validation.positive("kalman", "noise", noise),
     )
-
-
-def as_memory(who: str, memory: object) -> Memory:
-    """The memory itself, or the one that a text such as "discount(0.99)" stands for."""
-    if isinstance(memory, str):
-        return read_memory(memory)
-    if not isinstance(memory, Memory):
-        raise SettingError(
-            f"{who}: memory must be a Memory or a text such as 'discount(0.99)', "
-            f"got {describe_part(memory)}"
-        )
-    return memory
-
-
-def read_memory(text: str) -> Memory:
-    """The memory that a text stands for.
-
-    >>> read_memory("discount(0.99)")
-    discount(0.99)
-    """
-    return read_part("memory", text, Memory, list(MEMORIES))

@@ -14,7 +14,7 @@ from windvane import validation
 from windvane.beliefs.adaptive import Adaptation, Adaptive, bandits, predictive
 from windvane.beliefs.glm.policy import GeneralizedPolicy
 from windvane.chooser import Chooser
-from windvane.errors import SettingError
+from windvane.errors import SettingError, shorten
 from windvane.exploration import (
     Exploration,
     inverse_gap,
@@ -120,13 +120,14 @@ NAMES = [
 
 def find_name(name: str) -> Name:
     """The row of a name."""
+    validation.of_kind("named", "name", name, str)
     for row in NAMES:
         if row.name == name:
             return row
     hint = validation.suggest(
         name, (row.name for row in NAMES), "; `windvane policies` lists all names"
     )
-    raise SettingError(f"named: there is no policy named {name!r}{hint}")
+    raise SettingError(f"named: there is no policy named {shorten(name)}{hint}")
 
 
 def named(
@@ -158,7 +159,7 @@ confidence(0.01, 0.5, 1.0, 1.0))), ridge=1.0)
     row = find_name(name)
     if row.has_link != bool(link):
         need = "needs a link, such as link='logistic'" if row.has_link else "has no link"
-        raise SettingError(f"named: {name} {need}, got {link!r}")
+        raise SettingError(f"named: {name} {need}, got {shorten(link)}")
     exploration = tune_exploration(row, problem)
     if row.search:
         adaptation = tune_adaptation(row, problem)

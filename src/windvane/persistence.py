@@ -12,12 +12,15 @@ import hashlib
 import io
 import json
 import os
+import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Self
+from threading import RLock
+from typing import Any, BinaryIO, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -32,16 +35,33 @@ FORMATS = {  # the name of the format in the file, by class
 }
 VERSION = 1
 HEADER = "policy.json"
+LARGEST_NUMBER = 1e210  # in an array: a sum of squares of numbers up to 1e100
 Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = dict[str, Array]
 Header = dict[str, Any]
 Target = str | PathLike[str] | BinaryIO
+Result = TypeVar("Result")
+Options = ParamSpec("Options")
+Owner = TypeVar("Owner", bound="Persistent")
+
+
+def locked(
+    method: Callable[Concatenate[Owner, Options], Result],
+) -> Callable[Concatenate[Owner, Options], Result]:
+    """Let only one thread at a time be inside the locked methods of an object."""
+
+    @wraps(method)
+    def run(owner: Owner, /, *args: Options.args, **options: Options.kwargs) -> Result:
+        with owner._lock:
+            return method(owner, *args, **options)
+
+    return run
 
 
 class Copyable:
     """An object with arrays that compiled code changes; a copy binds its own compiled functions."""
 
-    COMPILED: ClassVar[tuple[str, ...]] = ()  # attributes that `_bind_kernels` sets
+    COMPILED: ClassVar[tuple[str, ...]] = ()  # attributes that a copy does not take over
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name not in self.COMPILED}
@@ -60,9 +80,15 @@ class Persistent(Copyable, ABC):
     A copy (`copy.copy`, `copy.deepcopy`, `pickle`) has the same settings and the same state. The
     copy continues with the same choices, and neither of the two changes the other. Two policies are
     equal if class, settings and state are equal: key, round, open rounds and everything learned.
+
+    Threads may share a policy: compiled code runs without the GIL, so a lock lets one of them in.
     """
 
+    COMPILED: ClassVar[tuple[str, ...]] = ("_lock",)
     FILE_KIND: ClassVar[str]  # the kind of a saved file, as FORMATS names it
+
+    def __init__(self) -> None:
+        self._lock = RLock()
 
     @abstractmethod
     def export_settings(self) -> Header:
@@ -89,7 +115,8 @@ class Persistent(Copyable, ABC):
 
         A path is replaced atomically: a reader sees the old file or the whole new one.
         """
-        header, arrays = self.export_state()
+        with self._lock:  # not while the file is written, which may take long
+            header, arrays = copy.deepcopy(self.export_state())
         write(path, {**self.export_settings(), **header}, arrays, self.FILE_KIND)
 
     @classmethod
@@ -99,7 +126,7 @@ class Persistent(Copyable, ABC):
         try:
             policy = cls.from_settings(header, arrays)
             policy.restore_state(header, arrays)
-        except (KeyError, TypeError, ValueError, MemoryError, OverflowError) as reason:
+        except Exception as reason:  # whatever a header or an array of a stranger leads to
             raise FileError(
                 f"{describe(path)} holds no policy that fits together: {reason}"
             ) from None
@@ -108,12 +135,28 @@ class Persistent(Copyable, ABC):
     def __copy__(self) -> Self:
         return copy.deepcopy(self)  # a shallow copy would share arrays that `learn` changes
 
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        twin = object.__new__(type(self))
+        memo[id(self)] = twin
+        with self._lock:
+            twin.__setstate__(copy.deepcopy(super().__getstate__(), memo))
+        return twin
+
+    def __getstate__(self) -> dict[str, object]:
+        return Copyable.__getstate__(copy.deepcopy(self))  # no other thread changes the copy
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self._lock = RLock()
+        super().__setstate__(state)
+
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other) or not isinstance(other, Persistent):
             return NotImplemented
-        return self.export_settings() == other.export_settings() and are_equal(
-            self._comparable_state(), other._comparable_state()
-        )
+        first, second = sorted((self, other), key=id)  # two threads lock in the same order
+        with first._lock, second._lock:
+            return self.export_settings() == other.export_settings() and are_equal(
+                self._comparable_state(), other._comparable_state()
+            )
 
     def _comparable_state(self) -> tuple[Header, Arrays]:
         """Return the state without the spare room in the arrays of past observations."""
@@ -169,8 +212,14 @@ def read(source: Target, kind: str = "Policy") -> tuple[Header, Arrays]:
         raise FileError(f"{who} does not exist")
     try:
         with zipfile.ZipFile(source) as archive:
-            members = archive.infolist()
-            if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            members = sorted(archive.infolist(), key=lambda member: member.header_offset)
+            ends = [member.header_offset + member.file_size for member in members]
+            starts = [member.header_offset for member in members[1:]]
+            if (
+                any(member.compress_type != zipfile.ZIP_STORED for member in members)
+                or any(start <= end for start, end in zip(starts, ends, strict=False))
+                or len({member.filename for member in members}) < len(members)
+            ):  # what overlaps would take more memory than the file has bytes
                 raise FileError(f"{who} is not a policy that Windvane saved")
             contents = {member.filename: archive.read(member) for member in members}
     except FileError:
@@ -224,7 +273,15 @@ def _pack(array: Array) -> bytes:
 
 def _unpack(who: str, content: bytes) -> Array:
     try:
-        return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+        file = io.BytesIO(content)
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError("its version is not 1.0")
+        shape, is_by_column, dtype = np.lib.format.read_array_header_1_0(file)
+        numbers = np.frombuffer(content, dtype, offset=file.tell())  # never more than there is
+        array = numbers.reshape(shape, order="F" if is_by_column else "C").copy()
+        if array.dtype == np.float64 and (np.abs(array) > LARGEST_NUMBER).any():
+            raise ValueError("a number is too large")
+        return array
     except Exception as reason:  # NumPy raises errors of many classes for a malformed header
         raise FileError(f"{who} holds an array that cannot be read: {reason}") from None
 
@@ -280,3 +337,27 @@ def replace_file(target: str | os.PathLike[str], private: bool = False) -> Itera
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Refuse a pipe or a device: it may never end, and opening it may take forever."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
+
+
+def check_parquet_path(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that is not UTF-8, because Polars cannot open it."""
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        raise FileError(f"{path}: the path of a Parquet file must be UTF-8; rename it") from None
+
+
+def read_small_file(path: str | os.PathLike[str], most_bytes: int) -> bytes:
+    """Read a file that has at most so many bytes."""
+    check_regular(path)
+    with open(path, "rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", os.fspath(path))
+    return content

@@ -11,7 +11,7 @@ from windvane.beliefs.full.layout import LARGEST, PolicyArrays
 from windvane.beliefs.full.policy_belief import FullPolicyBelief
 from windvane.beliefs.policy_belief import PolicyBelief
 from windvane.chooser import Choice, Chooser, check_draws
-from windvane.errors import ArmsError, SettingError
+from windvane.errors import ArmsError, SettingError, shorten
 from windvane.exploration import (
     EXPLORATIONS,
     Exploration,
@@ -21,6 +21,7 @@ from windvane.exploration import (
 )
 from windvane.laws import half_normal, posterior
 from windvane.memory import Memory, as_memory, discount, names_of, read_memory
+from windvane.persistence import locked
 from windvane.sets.base import ActionSet, Best
 from windvane.sets.finite_arms import Finite, screen
 from windvane.types import Floats
@@ -102,7 +103,7 @@ ridge=0.01)
         self.exploration = exploration = as_exploration("Policy", exploration)
         self.ridge = validation.positive("Policy", "ridge", ridge)
         if not 1.0 / LARGEST <= self.ridge <= LARGEST:
-            raise SettingError(f"Policy: ridge must lie in [1e-100, 1e100], got {ridge!r}")
+            raise SettingError(f"Policy: ridge must lie in [1e-100, 1e100], got {shorten(ridge)}")
         self.floor = validation.share("Policy", "floor", floor)
         self.belief_kind = belief
         make_belief = find_belief(belief)
@@ -129,13 +130,15 @@ ridge=0.01)
 
         Under a diagonal belief they are a SciPy sparse matrix, `SparseRows`, or an array (K, d).
         """
-        if type(arms) is not np.ndarray and isinstance(arms, ActionSet):
-            best = self.find_best(arms)
-            return self._record_choice(-1, best.features, best.action)
-        rows = self._belief.read_arms(arms)
-        index = self.pick_arm(rows, arms)
-        return self._record_choice(index, self._belief.copy_row(rows, index))
+        with self._lock:
+            if type(arms) is not np.ndarray and isinstance(arms, ActionSet):
+                best = self.find_best(arms)
+                return self._record_choice(-1, best.features, best.action)
+            rows = self._belief.read_arms(arms)
+            index = self.pick_arm(rows, arms)
+            return self._record_choice(index, self._belief.copy_row(rows, index))
 
+    @locked
     def amend(self, features: Features, more: float, at: float | None = None) -> None:
         """Add to the reward of a learned observation, whose choice was made `at` a time or round.
 
@@ -155,6 +158,7 @@ ridge=0.01)
         self._belief.amend(row, extra, when)
 
     @property
+    @locked
     def theta(self) -> Floats:
         """The current estimate θ̂, (d,)."""
         return self._belief.theta
@@ -165,6 +169,7 @@ ridge=0.01)
         return self._belief.alarms
 
     @property
+    @locked
     def estimated_noise(self) -> float:
         """The estimate σ̂ of the standard deviation of the noise, of which `posterior` is a share.
 
@@ -173,23 +178,28 @@ ridge=0.01)
         return self._belief.estimate_noise()
 
     @property
+    @locked
     def belief(self) -> Belief:
         """The current belief: precision W, noise W̃, moment b; it can be merged and assigned."""
         return self._belief.read()
 
     @belief.setter
+    @locked
     def belief(self, belief: Belief) -> None:
         self._belief.check_settings(belief)
         self._belief.write(belief)
 
+    @locked
     def predict(self, arms: Arms) -> Floats:
         """The predicted reward of each arm in this round, xᵀθ̂, (K,)."""
         return self._current_belief().predict(self._read_finite_arms(arms))
 
+    @locked
     def widths(self, arms: Arms) -> Floats:
         """The uncertainty about each arm: ‖x‖_{V⁻¹}, (K,)."""
         return self._belief.measure_widths(self._read_finite_arms(arms))
 
+    @locked
     def propensities(
         self, arms: Arms, samples: int = DRAWS_COUNTED, chosen: int | None = None
     ) -> Floats:
@@ -202,6 +212,7 @@ ridge=0.01)
         check_draws(belief.count_rows(rows), samples, chosen)
         return belief.compute_propensities(rows, self.key, self.round, samples, chosen)
 
+    @locked
     def choose_with_propensities(self, arms: Arms) -> tuple[Choice, Floats]:
         """Choose one of the arms, and return the probability that each arm had, (K,).
 
@@ -306,7 +317,9 @@ ridge=0.01)
         """The best action for the θ of this round; if the set finds none, nothing changes."""
         belief = self._current_belief()
         if not isinstance(belief, FullPolicyBelief):
-            raise ArmsError(f"choose: a diagonal belief needs a list of arms, got {actions!r}")
+            raise ArmsError(
+                f"choose: a diagonal belief needs a list of arms, got {shorten(actions)}"
+            )
         check_best_can_be_found(self.exploration, self.floor)
         self._check_dim(actions)
         best = actions.best(belief.choose_parameter(self.key, self.round))
@@ -341,7 +354,7 @@ ridge=0.01)
 
     def _read_arms(self, arms: Arms) -> Any:
         if type(arms) is not np.ndarray and isinstance(arms, ActionSet):
-            super()._read_arms(arms)  # which refuses it
+            super()._read_arms(arms)  # raises the error
         return self._belief.read_arms(arms)
 
     def _read_finite_arms(self, arms: Arms) -> Any:
@@ -360,13 +373,13 @@ ridge=0.01)
 
 def find_belief(name: str) -> type[PolicyBelief[Any, Any, Any]]:
     """Return the class of a belief by its name, full or diagonal."""
-    if name == "full":
+    if validation.of_kind("Policy", "belief", name, str) == "full":
         return FullPolicyBelief
     if name == "diagonal":
         from windvane.beliefs.diagonal.policy_belief import DiagonalPolicyBelief
 
         return DiagonalPolicyBelief  # imported late: it loads numba
-    raise SettingError(f"Policy: belief must be full or diagonal, got {name!r}")
+    raise SettingError(f"Policy: belief must be full or diagonal, got {shorten(name)}")
 
 
 def check_best_can_be_found(exploration: Exploration, floor: float) -> None:

@@ -11,7 +11,7 @@ import math
 from typing import Literal, NamedTuple
 
 from windvane import validation
-from windvane.errors import SettingError
+from windvane.errors import SettingError, shorten
 from windvane.laws import anytime, mass, radius
 
 __all__ = [
@@ -58,7 +58,9 @@ def discount_for(
     elif tuning == "uncorrected":
         step = (B / (d * T)) ** (2 / 3)
     else:
-        raise SettingError(f"{who}: tuning must be one of {', '.join(TUNINGS)}, got {tuning!r}")
+        raise SettingError(
+            f"{who}: tuning must be one of {', '.join(TUNINGS)}, got {shorten(tuning)}"
+        )
     if step >= 1:
         raise SettingError(
             f"{who}: the horizon must be longer or the drift smaller, "
@@ -167,7 +169,7 @@ def regret_bound(
     who = "regret_bound"
     B = validation.not_negative(who, "drift", drift)
     if validation.positive(who, "ridge", ridge) < 1:
-        raise SettingError(f"{who}: ridge must be at least 1 for the theorem, got {ridge!r}")
+        raise SettingError(f"{who}: ridge must be at least 1 for the theorem, got {shorten(ridge)}")
     T = validation.whole(who, "horizon", horizon)
     if T < 19:
         raise SettingError(f"{who}: horizon must be at least 19, so that p3 > 1/T, got {T}")

@@ -20,11 +20,12 @@ from typing import Concatenate, Generic, NoReturn, ParamSpec, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from windvane.errors import ArmsError, RewardError, SettingError
+from windvane.errors import ArmsError, RewardError, SettingError, shorten
 from windvane.types import Floats
 
 FLOAT64 = np.dtype(np.float64)
 LARGEST = 1e100  # a reward, or the squared norm of an arm, above this counts as not finite
+UNREADABLE = (TypeError, ValueError, OverflowError, RecursionError, MemoryError)  # by NumPy
 NOT_REAL_KINDS = "cmM"  # of NumPy types: complex numbers, differences of times, times
 Kind = TypeVar("Kind")
 Item = TypeVar("Item")
@@ -38,55 +39,49 @@ def real(who: str, name: str, value: object) -> float:
     """Return a finite number as a float."""
     if type(value) is float and math.isfinite(value):
         return value
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise SettingError(f"{who}: {name} must be a finite number, got {value!r}")
-    return float(value)
+    if isinstance(value, bool) or not math.isfinite(_to_float(value)):
+        raise SettingError(f"{who}: {name} must be a finite number, got {shorten(value)}")
+    return _to_float(value)
 
 
-def positive(who: str, name: str, value: object) -> float:
-    """Return a finite number above 0."""
-    number = real(who, name, value)
-    if number <= 0:
-        raise SettingError(f"{who}: {name} must be above 0, got {value!r}")
-    return number
+def _to_float(value: object) -> float:
+    """Return a real number as a float: NaN if it is none, infinity if it is too large."""
+    try:
+        return float(cast(float, value)) if isinstance(value, Real) else math.nan
+    except OverflowError:
+        return math.inf
 
 
-def not_negative(who: str, name: str, value: object) -> float:
-    """Return a finite number of at least 0."""
-    number = real(who, name, value)
-    if number < 0:
-        raise SettingError(f"{who}: {name} must be at least 0, got {value!r}")
-    return number
+def _make_check(must: str, holds: Callable[[float], bool]) -> Callable[[str, str, object], float]:
+    """Make a check that returns a finite number for which something holds."""
+
+    def check(who: str, name: str, value: object) -> float:
+        number = real(who, name, value)
+        if not holds(number):
+            raise SettingError(f"{who}: {name} must {must}, got {shorten(value)}")
+        return number
+
+    return check
 
 
-def inside(who: str, name: str, value: object) -> float:
-    """Return a number strictly between 0 and 1."""
-    number = real(who, name, value)
-    if not 0 < number < 1:
-        raise SettingError(f"{who}: {name} must lie in (0, 1), got {value!r}")
-    return number
-
-
-def share(who: str, name: str, value: object) -> float:
-    """Return a number from 0 to 1, both included."""
-    number = real(who, name, value)
-    if not 0 <= number <= 1:
-        raise SettingError(f"{who}: {name} must lie in [0, 1], got {value!r}")
-    return number
+positive = _make_check("be above 0", lambda number: number > 0)
+not_negative = _make_check("be at least 0", lambda number: number >= 0)
+inside = _make_check("lie in (0, 1)", lambda number: 0 < number < 1)
+share = _make_check("lie in [0, 1]", lambda number: 0 <= number <= 1)
 
 
 def whole(who: str, name: str, value: object, least: int = 1) -> int:
     """Return a whole number of at least `least` that fits into 64 bits."""
     fits = isinstance(value, Integral) and not isinstance(value, bool)
     if not fits or not least <= int(cast(int, value)) < 2**63:
-        raise SettingError(f"{who}: {name} must be a whole number >= {least}, got {value!r}")
+        raise SettingError(f"{who}: {name} must be a whole number >= {least}, got {shorten(value)}")
     return int(cast(int, value))
 
 
 def of_kind(who: str, name: str, value: Kind, kind: type[Kind]) -> Kind:
     """Return a value that is an instance of a class."""
     if not isinstance(value, kind):
-        raise SettingError(f"{who}: {name} must be a {kind.__name__}, got {value!r}")
+        raise SettingError(f"{who}: {name} must be a {kind.__name__}, got {shorten(value)}")
     return value
 
 
@@ -97,7 +92,7 @@ def suggest(name: object, names: Iterable[str], otherwise: str = "") -> str:
     "; did you mean 'discount'?"
     """
     by_lower_case = {known.lower(): known for known in names}
-    matches = get_close_matches(str(name).lower(), by_lower_case, n=1)
+    matches = get_close_matches(shorten(name, str).lower(), by_lower_case, n=1)
     return f"; did you mean {by_lower_case[matches[0]]!r}?" if matches else otherwise
 
 
@@ -106,7 +101,7 @@ def check_sequence(who: str, name: str, values: Iterable[Item]) -> list[Item]:
     try:
         return list(values)
     except TypeError:
-        raise SettingError(f"{who}: {name} must be a sequence, got {values!r}") from None
+        raise SettingError(f"{who}: {name} must be a sequence, got {shorten(values)}") from None
 
 
 def check_numbers(who: str, name: str, value: npt.ArrayLike, axes: int) -> Floats:
@@ -125,7 +120,7 @@ def check_vector(who: str, name: str, value: npt.ArrayLike, size: int) -> Floats
     """Return a copy of exactly `size` finite numbers."""
     vector = _read_or_empty(value)
     if vector.shape != (size,) or not np.isfinite(vector).all():
-        raise ArmsError(f"{who}: {name} must be {size} finite numbers, got {value!r}")
+        raise ArmsError(f"{who}: {name} must be {size} finite numbers, got {shorten(value)}")
     return vector
 
 
@@ -136,7 +131,7 @@ def check_arms(who: str, arms: npt.ArrayLike, dim: int | None = None, copy: bool
     """
     try:
         rows = _to_floats(arms, copy)
-    except (TypeError, ValueError) as reason:
+    except UNREADABLE as reason:
         raise ArmsError(f"{who}: arms must be rows of numbers: {reason}") from None
     if rows.ndim != 2 or (dim is not None and rows.shape[1] != dim):
         raise ArmsError(
@@ -165,7 +160,7 @@ def check_features(who: str, features: npt.ArrayLike, dim: int) -> Floats:
     """Return a copy of the features of one arm, (d,). Their numbers are not checked."""
     try:
         row = _to_floats(features)
-    except (TypeError, ValueError) as reason:
+    except UNREADABLE as reason:
         raise ArmsError(f"{who}: features must be numbers: {reason}") from None
     if row.shape != (dim,):
         got = row.shape if row.ndim else repr(features)  # such as an index in place of a choice
@@ -192,11 +187,14 @@ def refuse_arms(rows: Floats, who: str = "choose") -> NoReturn:
 
 def check_reward(reward: object, who: str = "learn") -> float:
     """Return a reward as a finite float."""
-    is_number = isinstance(reward, Real) or (isinstance(reward, np.ndarray) and reward.ndim == 0)
-    value = float(cast(float, reward)) if is_number else math.nan
+    value = _to_float(
+        reward.item() if isinstance(reward, np.ndarray) and not reward.ndim else reward
+    )
     if not -LARGEST <= value <= LARGEST:
         bound = f" of at most {LARGEST:g} in size" if math.isfinite(value) else ""
-        raise RewardError(f"{who}: the reward must be a finite number{bound}, got {reward!r}")
+        raise RewardError(
+            f"{who}: the reward must be a finite number{bound}, got {shorten(reward)}"
+        )
     return value
 
 
@@ -204,13 +202,13 @@ def _read_or_empty(value: npt.ArrayLike) -> Floats:
     """Return a copy of the value as float64, or an empty array if it does not hold numbers."""
     try:
         return _to_floats(value)
-    except (TypeError, ValueError):
+    except UNREADABLE:
         return np.empty(0)
 
 
 def _to_floats(value: npt.ArrayLike, copy: bool = True) -> Floats:
     """Return a value as float64, or raise; without `copy`, it may share memory with the value."""
-    if isinstance(value, np.ndarray) and value.dtype.kind in NOT_REAL_KINDS:
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in NOT_REAL_KINDS:
         raise TypeError(f"{value.dtype} is not a real number")  # NumPy would convert it
     return np.array(value, dtype=np.float64, order="C", copy=copy or None)
 
@@ -263,29 +261,58 @@ class Entry(Generic[Part]):
         return f"{self.name}({', '.join(words)})"
 
 
-def make_registrar(
-    make_entry: Callable[Concatenate[Callable[..., Part], Facts], EntryKind],
-    registry: dict[str, EntryKind],
-) -> Callable[Facts, Callable[[Factory], Factory]]:
-    """Make a decorator that takes facts and enters a factory with these facts in a registry."""
+class Registry(dict[str, EntryKind], Generic[EntryKind, Part]):
+    """The entries of all parts of one kind, by name."""
 
-    def register(*args: Facts.args, **facts: Facts.kwargs) -> Callable[[Factory], Factory]:
-        def enter(factory: Factory) -> Factory:
-            make_part = cast(Callable[..., Part], factory)
-            registry[factory.__name__] = make_entry(make_part, *args, **facts)
-            FACTORIES[factory.__name__] = factory
-            return factory
+    def __init__(self, who: str, kind: type[Part], example: str) -> None:
+        super().__init__()
+        self.who = who  # "memory" or "exploration"
+        self.kind = kind
+        self.example = example
 
-        return enter
+    def make_registrar(
+        self, make_entry: Callable[Concatenate[Callable[..., Part], Facts], EntryKind]
+    ) -> Callable[Facts, Callable[[Factory], Factory]]:
+        """Make a decorator that takes facts and enters a factory with these facts."""
 
-    return register
+        def register(*args: Facts.args, **facts: Facts.kwargs) -> Callable[[Factory], Factory]:
+            def enter(factory: Factory) -> Factory:
+                make_part = cast(Callable[..., Part], factory)
+                self[factory.__name__] = make_entry(make_part, *args, **facts)
+                FACTORIES[factory.__name__] = factory
+                return factory
+
+            return enter
+
+        return register
+
+    def names_of(self, can: Callable[[EntryKind], bool]) -> list[str]:
+        """The names of the parts with some capability."""
+        return [name for name, entry in self.items() if can(entry)]
+
+    def read(self, text: object) -> Part:
+        """The part that a text stands for."""
+        return read_part(self.who, text, self.kind, list(self))
+
+    def accept(self, who: str, part: object) -> Part:
+        """The part itself, or the one that a text stands for."""
+        if isinstance(part, str):
+            return self.read(part)
+        if not isinstance(part, self.kind):
+            name = self.kind.__name__
+            article = "an" if name[0] in "AEIOU" else "a"
+            raise SettingError(
+                f"{who}: {self.who} must be {article} {name} or a text such as {self.example!r}, "
+                f"got {describe_part(part)}"
+            )
+        return part
 
 
 def describe_part(value: object) -> str:
     """How an error shows a value: a factory that was not called by its name."""
     if inspect.isfunction(value):
         return f"the function {value.__name__} itself; call it: {_format_call(value)}"
-    return repr(value)
+    return shorten(value)
 
 
 def _format_call(factory: Callable[..., object]) -> str:
@@ -302,9 +329,9 @@ def read_part(who: str, text: object, kind: type[Item], names: Sequence[str]) ->
     """
     part = read_call(who, text, FACTORIES, names)
     if part is None or isinstance(part, int | float | str | list):
-        raise SettingError(f"{who}: must be a call such as discount(0.99), got {text!r}")
+        raise SettingError(f"{who}: must be a call such as discount(0.99), got {shorten(text)}")
     if not isinstance(part, kind):
-        raise SettingError(f"{who}: must be one of {', '.join(names)}, got {text!r}")
+        raise SettingError(f"{who}: must be one of {', '.join(names)}, got {shorten(text)}")
     return part
 
 
@@ -320,14 +347,16 @@ def read_call(
     """
     suggestions = list(factories if names is None else names)
     if not isinstance(text, str):
-        raise SettingError(f"{who}: must be a text such as '{suggestions[-1]}(...)', got {text!r}")
+        raise SettingError(
+            f"{who}: must be a text such as '{suggestions[-1]}(...)', got {shorten(text)}"
+        )
     try:
         tree = ast.parse(text.strip(), mode="eval").body
         return _evaluate(who, tree, factories, suggestions)
     except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as reason:
         if isinstance(reason, SettingError):
             raise
-        raise SettingError(f"{who}: {text!r} cannot be read: {reason}") from None
+        raise SettingError(f"{who}: {shorten(text)} cannot be read: {reason}") from None
 
 
 def _evaluate(who: str, node: ast.expr, factories: Factories, names: Sequence[str]) -> object:
@@ -357,7 +386,7 @@ def _evaluate(who: str, node: ast.expr, factories: Factories, names: Sequence[st
         )
     example = f"{next(iter(names or factories))}(...)"
     raise SettingError(
-        f"{who}: {ast.unparse(node)!r} is neither a call such as {example} nor a plain value"
+        f"{who}: {shorten(ast.unparse(node))} is neither a call such as {example} nor a plain value"
     )
 
 
@@ -366,14 +395,14 @@ def _find_factory(
 ) -> Callable[..., object]:
     if name not in factories:
         hint = suggest(name, names, f"; known names are {', '.join(names)}")
-        raise SettingError(f"{who}: {name!r} is unknown{hint}")
+        raise SettingError(f"{who}: {shorten(name)} is unknown{hint}")
     return factories[name]
 
 
 def _number(who: str, node: ast.expr, factories: Factories) -> float:
     value = _evaluate(who, node, factories, [])
     if not isinstance(value, int | float):
-        raise SettingError(f"{who}: {ast.unparse(node)!r} is not a number")
+        raise SettingError(f"{who}: {shorten(ast.unparse(node))} is not a number")
     return value
 
 

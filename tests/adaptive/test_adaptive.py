@@ -8,14 +8,14 @@ import pytest
 
 import windvane as wv
 from game import play_round_by_round
-from grid import EXPLORATIONS, Floats, contents, unit_rows
+from grid import EXPLORATIONS, Floats, contents, rewrite_saved, unit_rows
 from windvane import sets
 from windvane.beliefs import adaptive
 from windvane.beliefs.adaptive import Adaptation, Adaptive, bandits, predictive
 from windvane.errors import ArmsError, ChoiceError, FileError, RewardError, SettingError
 from windvane.lab import worlds
-from windvane.lab.engines.adaptive import replay_adaptive
 from windvane.lab.engines.game import Player
+from windvane.lab.engines.replay import replay_adaptive
 
 KEY = 12345
 KINDS = {
@@ -291,16 +291,11 @@ def test_what_is_made_by_name_is_loaded_as_what_it_is(name: str, tmp_path: Path)
 def test_a_file_with_settings_that_cannot_be_is_refused(
     wrong: dict[str, object], tmp_path: Path
 ) -> None:
-    from windvane import persistence
-
-    wv.BanditsOverBandits(3, 100, wv.greedy(), seed=1).save(tmp_path / "bob.npz")
-    header, arrays = persistence.read(tmp_path / "bob.npz", "Adaptive")
-    header["adaptation"] |= wrong
-    for key in ("format", "version"):
-        header.pop(key)
-    persistence.write(tmp_path / "bad.npz", header, arrays, "Adaptive")
+    path = tmp_path / "bob.npz"
+    wv.BanditsOverBandits(3, 100, wv.greedy(), seed=1).save(path)
+    rewrite_saved(path, lambda header, _: header["adaptation"].update(wrong), "Adaptive")
     with pytest.raises(FileError, match="no policy that fits together"):
-        Adaptive.load(tmp_path / "bad.npz")
+        Adaptive.load(path)
 
 
 def test_it_plays_on_action_sets() -> None:
@@ -340,7 +335,8 @@ def test_the_regret_of_bandits_over_bandits_grows_slower_than_time(family: str) 
 )
 def test_predictive_memory_comes_near_the_best_memory_in_hindsight(drift: worlds.Drift) -> None:
     """Within 15 % of the best fixed discount, and far ahead of the worst."""
-    from windvane.lab.running import Experiment, run_experiment
+    from experiments import run_experiment
+    from windvane.lab.experiments import Experiment
 
     exploration = wv.thompson(0.39)
     world = worlds.world(10, 20, 3000, drift)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from windvane import memory
-from windvane.beliefs.diagonal.learning import (
+from windvane.beliefs.diagonal.kernels import (
     LEAST_FADE,
     MOMENT,
     PRECISION,

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import windvane as wv
 from windvane.errors import FeatureError, SettingError
+from windvane.features import packed_features
 from windvane.features.hashing import MAX_NAME_CHARACTERS, squash
 from windvane.features.json_reader import MAX_NUMBERS
-from windvane.features.packed_features import Encoder, pack_cached_action
+from windvane.features.packed_features import Encoder
 from windvane.types import Floats
 
 Json = dict[str, Any]
@@ -345,45 +345,20 @@ def test_an_encoder_refuses_invalid_settings(bad: Json) -> None:
 
 
 def test_the_cache_of_actions_is_bounded() -> None:
-    for k in range(5000):
-        Encoder(4).encode([], [FakeAction(f"one of many {k}")])
-    assert pack_cached_action.cache_info().currsize <= 4096
-    pack_cached_action.cache_clear()
+    cached = packed_features.packed_actions_by_key
+    numbers = [1] * 4000  # of one byte each in the key, and of eight in several arrays
+    for k in range(200):
+        Encoder(4).encode([], [FakeAction(f"one of many {k}", [{"x": numbers}])])
+    entries = sum(len(key) + sum(map(len, packed[:-1])) for key, packed in cached.items())
+    assert 0 < entries <= cached.size_bytes <= 2**24
+    count = len(cached)
     Encoder(4).encode([], [FakeAction("long", [{"x": [0.1] * 1000}])])
-    assert pack_cached_action.cache_info().currsize == 0
+    assert len(cached) == count
 
 
-def test_a_policy_learns_a_crossing() -> None:
-    """Visitors like red in the morning and blue at night; nothing else matters."""
-    generator = np.random.default_rng(5)
-    encoder = Encoder(128)
-    policy = wv.Policy(128, wv.keep(), wv.thompson(0.2), seed=1)
-    right = []
-    for _ in range(600):
-        morning = bool(generator.integers(2))
-        context = [
-            {"time": "morning" if morning else "night", "visits": int(generator.integers(99))}
-        ]
-        actions = [
-            FakeAction(
-                f"{colour} {k}", [{"colour": colour, "price": float(generator.uniform(1, 50))}]
-            )
-            for colour in ("red", "blue")
-            for k in range(3)
-        ]
-        choice = policy.choose(encoder.encode(context, actions))
-        right.append((choice.index < 3) == morning)
-        policy.learn(choice, float(right[-1]) + 0.1 * generator.normal())
-    assert np.mean(right[-200:]) > 0.95
-
-
-def test_without_features_the_policy_is_a_multi_armed_bandit() -> None:
-    encoder = Encoder(32)
-    policy = wv.Policy(32, wv.keep(), wv.thompson(0.2), seed=1)
-    actions, worth = [FakeAction("a"), FakeAction("b"), FakeAction("c")], [0.2, 0.9, 0.4]
-    for _ in range(200):
-        choice = policy.choose(encoder.encode([], actions))
-        policy.learn(choice, worth[choice.index])
-    rows = encoder.encode([], [*actions, FakeAction("new")])
-    assert int(np.argmax(rows[:3] @ policy.theta)) == 1
-    assert policy.widths(rows)[3] > 2 * policy.widths(rows)[1]
+def test_packing_ends_with_the_first_action_that_has_too_many_crossings() -> None:
+    actions = [FakeAction("a", [{"x": [0.5] * 1023}]), *[FakeAction("b", [{"x": math.nan}])]]
+    with pytest.raises(FeatureError, match="at most 1048576 crossings, got 1049600"):
+        packed_features.pack_actions(actions, context_numbers=1025)
+    with pytest.raises(FeatureError, match="action b"):
+        packed_features.pack_actions(actions, context_numbers=1024)

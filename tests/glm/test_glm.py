@@ -1,7 +1,5 @@
 """Generalised policies: estimates against SciPy's, draws against their law and the formula."""
 
-import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +10,15 @@ from scipy import stats
 import naive
 import windvane as wv
 from game import play_round_by_round
-from grid import Floats, contents, unit_rows
-from test_laws import assert_normal, list_starts
+from grid import Floats, contents, rewrite_saved, unit_rows
+from statistical_tests import assert_normal, list_starts
 from windvane import _random
 from windvane._random import FIRST_FREE_PLACE
 from windvane.beliefs.glm import kernels as kernels
 from windvane.errors import ArmsError, ChoiceError, FileError, FitError, RewardError, SettingError
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.engines.perturbed import replay_generalized
+from windvane.lab.engines.replay import replay_generalized
 from windvane.lab.studies import plan
 
 LINKS = ["identity", "logistic", "poisson"]
@@ -235,18 +233,6 @@ def test_a_file_of_the_other_kind_is_refused_with_the_one_that_reads_it(tmp_path
         wv.Policy.load(path)
 
 
-def rewritten(path: Path, header: dict[str, Any], arrays: dict[str, Any]) -> None:
-    """The file with other contents and a checksum that fits."""
-    from windvane import persistence
-
-    with zipfile.ZipFile(path) as file:
-        old = json.loads(file.read("policy.json"))
-    _, held = persistence.read(path, "GeneralizedPolicy")
-    for name in ("format", "version", "sha256"):
-        old.pop(name)
-    persistence.write(path, {**old, **header}, {**held, **arrays}, "GeneralizedPolicy")
-
-
 @pytest.mark.parametrize(
     ("header", "arrays"),
     [
@@ -280,9 +266,11 @@ def test_a_strangers_file_that_does_not_fit_together_is_refused(
 ) -> None:
     path = tmp_path / "policy.npz"
     learned("poisson", wv.keep(), observed("poisson", 1)).save(path)
-    rewritten(path, {}, {})
+    rewrite_saved(path, lambda *_: None, "GeneralizedPolicy")
     wv.GeneralizedPolicy.load(path)
-    rewritten(path, header, arrays)
+    rewrite_saved(
+        path, lambda old, held: (old.update(header), held.update(arrays)), "GeneralizedPolicy"
+    )
     with pytest.raises(FileError, match="holds no policy that fits together"):
         wv.GeneralizedPolicy.load(path)
 

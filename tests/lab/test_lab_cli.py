@@ -7,14 +7,13 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from simulation_plan import PLAN
+from waiting import wait_until
 from windvane.lab.studies import criteo, reproduction
 
 RunHere = Callable[..., subprocess.CompletedProcess[str]]
@@ -49,12 +48,6 @@ def test_reproduce_writes_picture_curves_and_summary(tmp_path: Path, run_lab: Ru
     summary = json.loads((out / "summary.json").read_text())
     assert summary["data"] == summary["note"] == criteo.STAND_IN
     assert [row["policy"] for row in summary["panels"]] == list(reproduction.POLICIES)
-    assert summary["panels"][0].keys() >= {"end regret", "standard error", "at 5500", "at 7000"}
-    curves = pl.read_parquet(out / "curves.parquet")
-    ends = curves.filter(pl.col("rounds") == 10_000).group_by("policy").agg(pl.mean("regret"))
-    for row in summary["panels"]:
-        mean = ends.filter(pl.col("policy") == row["policy"])["regret"].item()
-        assert row["end regret"] == pytest.approx(mean, rel=1e-12)
     assert not (out / "chunks").exists()
     before = (out / "figure.png").read_bytes()
     (out / "figure.png").unlink()
@@ -70,17 +63,6 @@ def test_reproduce_reads_a_real_file(tmp_path: Path, run_lab: RunHere) -> None:
     output = run_lab(*words, "--data", data, "--out", tmp_path / "out", "--json")
     assert output.returncode == 0, output.stderr
     assert json.loads(output.stdout)["protocol"] == "paper"
-
-
-def test_simulate_plays_a_plan(tmp_path: Path, run_lab: RunHere) -> None:
-    plan = tmp_path / "plan.toml"
-    plan.write_text(PLAN)
-    output = run_lab("simulate", plan, "--out", tmp_path / "out", "--json")
-    assert output.returncode == 0, output.stderr
-    document = json.loads(output.stdout)
-    pairs = [(row["world"], row["policy"]) for row in document["results"]]
-    assert pairs == [(w, p) for w in ("abrupt", "still") for p in ("D-LinTS", "mine")]
-    assert all(row["end regret"] > 0 for row in document["results"])
 
 
 def test_flags_and_a_plan_give_the_same_numbers(tmp_path: Path, run_lab: RunHere) -> None:
@@ -106,10 +88,7 @@ def test_an_interrupted_command_continues_from_its_chunks(tmp_path: Path, run_la
     command = [*MAIN, *flags, str(tmp_path / "cut")]
     process = subprocess.Popen(command, env=settings, stderr=subprocess.PIPE)
     chunks = tmp_path / "cut" / "chunks"
-    deadline = time.monotonic() + 120
-    while not list(chunks.glob("*.npy")) and time.monotonic() < deadline:
-        assert process.poll() is None
-        time.sleep(0.02)
+    wait_until(lambda: list(chunks.glob("*.npy")) or process.poll() is not None, 120)
     process.send_signal(signal.SIGINT)
     output = process.communicate(timeout=60)[1].decode()
     assert process.returncode == 130

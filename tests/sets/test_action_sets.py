@@ -307,16 +307,8 @@ WIDE = "needs the width of every action, .* cannot be listed; .*greedy.*thompson
         (wv.optimism(1.0), 0.0, r"choose: optimism\(1.0\) " + WIDE),
         (wv.optimism(wv.confidence()), 0.0, WIDE),
         (wv.randomized(wv.normal(1.0)), 0.0, r"choose: randomized\(normal\(1.0\)\) " + WIDE),
-        (
-            wv.epsilon(0.1),
-            0.0,
-            f"{UNIFORM} .* needs a list",
-        ),
-        (
-            wv.thompson(1.0),
-            0.1,
-            f"{UNIFORM} .* with floor=0",
-        ),
+        (wv.epsilon(0.1), 0.0, f"{UNIFORM} .* needs a list"),
+        (wv.thompson(1.0), 0.1, f"{UNIFORM} .* with floor=0"),
     ],
     ids=repr,
 )

@@ -29,3 +29,13 @@ class FakeMachine:
                 steps.append(step)
             assert clock.now_us() >= before
         return steps
+
+
+class SettableClock:
+    """A monotonic clock in seconds that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now

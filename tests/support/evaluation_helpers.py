@@ -1,7 +1,6 @@
 """A log of decisions whose rewards are known, and waiting for evaluations of it."""
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import windvane as wv
 from server_process import Client
 from store_helpers import SECOND
+from waiting import wait_until
 from windvane.beliefs.bank.sides import encode_lesson
 from windvane.service.loops.rank_requests import cut_offer
 from windvane.service.loops.settings import LoopSettings
@@ -87,9 +87,7 @@ def write_log(
 
 def wait_for_end(client: Client, path: str, limit: float = 60.0) -> Any:
     """The evaluation at a path, once it has ended."""
-    end = time.monotonic() + limit
-    while (answer := client.call("GET", path)).json["status"] == "pending":
-        assert time.monotonic() < end, answer.json
-        time.sleep(0.1)
+    wait_until(lambda: client.call("GET", path).json["status"] != "pending", limit)
+    answer = client.call("GET", path)
     assert answer.status == 200
     return answer.json

@@ -3,9 +3,8 @@
 import contextlib
 import random
 import socket
-import threading
-from types import TracebackType
-from typing import Self
+
+from tcp_proxy import TcpProxy
 
 UNAVAILABLE = (
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 0\r\ncontent-length: 0\r\n"
@@ -14,7 +13,7 @@ UNAVAILABLE = (
 RECEIVE_BYTES = 1 << 16
 
 
-class FlakyProxy:
+class FlakyProxy(TcpProxy):
     """Passes one request for each connection on; some fail before and some after the server.
 
     `failure_share` of the requests gets a 503 or a cut connection before the server sees them. As
@@ -22,34 +21,15 @@ class FlakyProxy:
     """
 
     def __init__(self, port: int, failure_share: float, seed: int) -> None:
-        self._port = port
+        self._server_port = port
         self._share = failure_share
         self._random = random.Random(seed)
         self.counts = {"passed": 0, "unavailable": 0, "cut": 0, "lost": 0}
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        super().__init__([("127.0.0.1", port)])
+        self.url = f"http://127.0.0.1:{self.port}"
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self._listening.accept()
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
+    def _serve(self, client: socket.socket) -> None:
+        with client as connection, contextlib.suppress(OSError):
             request = read_message(connection)
             drawn = self._random.random()
             kind = "passed"
@@ -62,7 +42,7 @@ class FlakyProxy:
                 connection.sendall(UNAVAILABLE)
             if kind in ("unavailable", "cut"):
                 return
-            with socket.create_connection(("127.0.0.1", self._port), 30.0) as server:
+            with socket.create_connection(("127.0.0.1", self._server_port), 30.0) as server:
                 server.sendall(request)
                 answer = read_message(server)
             if kind == "passed":

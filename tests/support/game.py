@@ -6,8 +6,20 @@ import numpy as np
 
 import windvane as wv
 from windvane.lab.engines.game import Player
-from windvane.lab.worlds.draw import Draw, compute_means, compute_reward, list_arms
+from windvane.lab.worlds.draw import Draw, compute_means, realize_reward
 from windvane.laws import Confidence
+from windvane.types import Floats
+
+
+def list_arms(draw: Draw, t: int) -> Floats:
+    """The arms of round t, (K, d)."""
+    arms: Floats = draw.arms[draw.picks[t if len(draw.picks) > 1 else 0]]
+    return arms
+
+
+def compute_reward(draw: Draw, t: int, arm: int) -> float:
+    """The reward of an arm in round t."""
+    return realize_reward(draw, float(compute_means(draw, t)[arm]), float(draw.noise[t]))
 
 
 def play_round_by_round(policy: wv.Chooser, key: int, draw: Draw) -> list[float]:

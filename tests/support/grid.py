@@ -2,14 +2,16 @@
 
 import math
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 import windvane as wv
-from windvane import validation
+from windvane import persistence, validation
 from windvane.beliefs.full.block import reset
 from windvane.exploration import EXPLORATIONS as EXPLORATION_KINDS
 from windvane.exploration import read_exploration
@@ -67,6 +69,15 @@ def contents(policy: wv.Chooser, folder: Path) -> dict[str, bytes]:
         parts = {name: file.read(name) for name in file.namelist()}
     path.unlink()
     return parts
+
+
+def rewrite_saved(path: Path, change: Callable[[Any, Any], object], kind: str = "Policy") -> None:
+    """Change the header and the arrays of a saved file; its checksum fits again."""
+    header, arrays = persistence.read(path, kind)
+    for name in ("format", "version"):
+        header.pop(name)
+    change(header, arrays)
+    persistence.write(path, header, arrays, kind)
 
 
 def busy_policy(

@@ -39,7 +39,7 @@ class Recording:
         calls.extend(self.read((self._folder / "phase").stat().st_size, process))
 
     def read(self, phase: int, process: int | None = None) -> list[Hop]:
-        """The calls of a phase, in the order of the first call in each process."""
+        """The first calls of each function in a phase, in the order of time."""
         lines = []
         for file in self._folder.glob("*.calls"):
             for line in file.read_text("utf-8").splitlines():

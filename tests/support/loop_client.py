@@ -2,11 +2,11 @@
 
 import io
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
 from server_process import BASE, Answer, Client, Server
+from waiting import wait_until
 from windvane.learner import Learner
 from windvane.service.sharing.fold import decode_snapshot
 from windvane.service.store.log import Store
@@ -71,11 +71,8 @@ class LoopClient:
 
     def until(self, **counts: int) -> Funnel:
         """Wait until the log has these counts."""
-        end = time.monotonic() + 60.0
-        while (funnel := self.funnel()) != funnel._replace(**counts):
-            assert time.monotonic() < end, funnel
-            time.sleep(0.05)
-        return funnel
+        wait_until(lambda: (funnel := self.funnel()) == funnel._replace(**counts))
+        return self.funnel()
 
 
 def restart(server: Server, end: Callable[[], None]) -> None:

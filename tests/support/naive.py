@@ -400,11 +400,9 @@ def generalized(
 
     def height(theta: Floats) -> float:
         u = xs @ theta
-        potential = {
-            "identity": u**2 / 2,
-            "logistic": np.logaddexp(0.0, u),
-            "poisson": np.exp(u),
-        }[link]
+        potential = {"identity": u**2 / 2, "logistic": np.logaddexp(0.0, u), "poisson": np.exp(u)}[
+            link
+        ]
         fit = float(w @ (potential - (history.ys + pseudo) * u))
         return fit + float(ridge * theta @ theta / 2 - np.sum(np.sqrt(ridge) * zeta * theta))
 

@@ -4,20 +4,26 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from waiting import wait_until
 from windvane.service.store.database import LOCK_FILE, resolve_url
 from windvane.service.store.files.service_lock import hold_service_lock
 
 BASE = "/personalizer/v1.0"
+MAIN = (sys.executable, "-c", "from windvane.cli import main; main()")
+DEADLINE_SECONDS = 120.0
 
 # Loads everything once, then forks a server for each socket that it is handed: a start takes a
 # tenth of a second, and a test can afford to kill many.
@@ -70,15 +76,17 @@ class Answer(NamedTuple):
 class Client:
     """One connection, opened when it is needed."""
 
-    def __init__(self, port: int, timeout: float = 30.0) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    def __init__(
+        self, port: int, timeout: float = 30.0, trust: ssl.SSLContext | None = None
+    ) -> None:
+        self._connection = (
+            http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+            if trust is None
+            else http.client.HTTPSConnection("localhost", port, timeout=timeout, context=trust)
+        )
 
     def call(
-        self,
-        method: str,
-        path: str,
-        body: object = None,
-        headers: Mapping[str, str] | None = None,
+        self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
         """Send a request; a body that is not bytes is sent as JSON.
 
@@ -114,11 +122,7 @@ class Client:
 
 def wait_for_health(client: Client, limit: float = 60.0) -> None:
     """Wait until the service says ok, some time after its last failure."""
-    end = time.monotonic() + limit
-    while (health := client.call("GET", "/healthz").json)["status"] != "ok":
-        if time.monotonic() > end:
-            raise RuntimeError(f"the service stays degraded: {health}")
-        time.sleep(0.2)
+    wait_until(lambda: client.call("GET", "/healthz").json["status"] == "ok", limit)
 
 
 def read_answer(response: http.client.HTTPResponse) -> Answer:
@@ -252,9 +256,51 @@ class Server:
         with contextlib.suppress(ProcessLookupError):
             if self.process is not None:
                 os.kill(self.process, how)
-        end = time.monotonic() + 30.0
-        while self.lives():
-            time.sleep(0.002)
-            if time.monotonic() > end:
-                raise RuntimeError(f"the server does not end:\n{self.log}")
+        wait_until(lambda: not self.lives(), 30.0)
         self.process = None
+
+
+class Running(NamedTuple):
+    """The command `windvane serve`, which is ready."""
+
+    process: "subprocess.Popen[str]"
+    port: int
+    trust: ssl.SSLContext | None
+
+    def ask(self, method: str, path: str, body: object = None, key: str = "") -> Answer:
+        with contextlib.closing(Client(self.port, trust=self.trust)) as client:
+            headers = {"Ocp-Apim-Subscription-Key": key} if key else None
+            return client.call(method, path, body, headers)
+
+    def stop(self) -> str:
+        """Ask it to end, and return what it said since it was ready."""
+        self.process.terminate()
+        return self.wait()
+
+    def wait(self) -> str:
+        """Wait until it has ended as it should, and return what it said since it was ready."""
+        said = self.process.communicate(timeout=DEADLINE_SECONDS)[1]
+        assert self.process.returncode == 0, said
+        return said
+
+
+@contextmanager
+def run_serve(
+    data: Path,
+    *words: str | Path,
+    main: tuple[str, ...] = MAIN,
+    environment: Mapping[str, str] | None = None,
+    trust: ssl.SSLContext | None = None,
+) -> Iterator[Running]:
+    """Run `windvane serve` on a free port; `environment` is added to that of this process."""
+    command = [*main, "serve", "--port", "0", "--data", str(data), *map(str, words)]
+    everything = os.environ | (environment or {})
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=everything) as process:
+        assert process.stderr is not None
+        try:
+            line = process.stderr.readline()
+            match = re.search(r"serving on https?://.*:(\d+)$", line.strip())
+            assert match, line + process.stderr.read()
+            yield Running(process, int(match[1]), trust)
+        finally:
+            process.kill()

@@ -25,7 +25,6 @@ class CountingWriter:
         self.store = store
         self.failures = WriteFailures()
         self.counts: Counter[str] = Counter()
-        self.failures = WriteFailures()
 
     def submit(
         self,

@@ -1,8 +1,6 @@
 """What the tests of several servers on one log share."""
 
 import io
-import time
-from collections.abc import Callable
 
 from policy_access import read_learner_bits
 from server_process import BASE, Client
@@ -12,16 +10,6 @@ from windvane.service.sharing.fold import decode_snapshot
 
 ACTIONS = [{"id": name, "features": [{"name": name}]} for name in ("ice", "tea", "soup")]
 BODY = {"actions": ACTIONS}
-PATIENCE_SECONDS = 60.0  # of a test, on a busy machine
-
-
-def wait_until(is_true: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> float:
-    """Wait until something holds; returns how many seconds that took."""
-    started = time.monotonic()
-    while not is_true():
-        assert time.monotonic() - started < seconds
-        time.sleep(0.02)
-    return time.monotonic() - started
 
 
 def read_bits(client: Client, loop: str = "") -> tuple[int, dict[str, bytes]]:

@@ -1,6 +1,7 @@
 """A log in memory, of a simulated world whose best action depends on the context."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -15,6 +16,8 @@ class MemoryLog:
 
     description = "a simulated log"
     has_fitted_probabilities = False
+    has_times = True
+    notes: Mapping[str, int] = MappingProxyType({})
     bad_rows: Sequence[BadRow] = ()
     bad_row_count = 0
 

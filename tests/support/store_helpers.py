@@ -1,10 +1,9 @@
 """Short ways to write decisions and rewards into a store, for tests."""
 
-import asyncio
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy as np
 from sqlalchemy import Table, func, insert, select
 
 from windvane.beliefs.bank.sides import encode_packed_lesson, pack_context
-from windvane.errors import StoreError
 from windvane.features.packed_features import pack_actions
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.rank_requests import cut_offer
@@ -40,10 +38,9 @@ from windvane.service.store.schema import (
     waiting,
 )
 from windvane.service.store.writer.decision_operations import PutDecision
-from windvane.service.store.writer.group_commit import Operation, Result, Transaction
+from windvane.service.store.writer.group_commit import Operation, Transaction
 from windvane.service.store.writer.loop_operations import PutLoop
 from windvane.service.store.writer.reward_operations import PutReward, RewardTerms
-from windvane.service.store.writer.writer_client import WriterClient
 
 SECOND = MICROSECONDS_PER_SECOND
 TERMS = RewardTerms(wait_us=600 * SECOND)
@@ -141,31 +138,6 @@ class FailHalfway(Operation[None], frozen=True):
     def run(self, transaction: Transaction) -> None:
         transaction.counter_changes[self.loop, "ranked"] += 100
         transaction.connection.execute(lessons.insert(), {"loop": self.loop, "decision": None})
-
-
-class InProcessWriter(WriterClient):
-    """Writes by a store of this process."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__("unused")
-        self._store = store
-
-    @property
-    def is_ready(self) -> bool:
-        return True
-
-    def submit(
-        self,
-        operation: Operation[Result],
-        on_result: Callable[[Result | StoreError], None] | None = None,
-        timeout: float | None = None,
-    ) -> "asyncio.Future[Result]":
-        result = self._store.submit(operation).result(20)
-        if on_result is not None:
-            on_result(result)
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        future.set_result(result)
-        return future
 
 
 def list_decisions(log: LogReader, loop: int) -> list[DecisionRow]:

@@ -2,19 +2,18 @@
 
 - `compilation`: `@compiled` and `@compiled_in_order`, the decorators of every kernel; `compile_for`
   and `call_directly`, which call a kernel without numba's dispatch on types.
-- `linking`: compiles a kernel together with all that it calls, once. numba optimises every level of
+- `linker`: compiles a kernel together with all that it calls, once. numba optimises every level of
   calls again; the first choice takes 12 processor seconds this way and 28 in numba's.
 - `disk_cache`: machine code on disk. numba looks only at the file of a function; here the code is
   discarded if any source that compiled code may read has changed. One process at a time compiles a
   function, because two may order its sums differently. Code is loaded without all that numba needs
   to compile, which takes half the time.
 - `compile_notice`: one line on stderr if a process compiles for longer than a second.
-- `lanes`, `cache_lines`, `matrix_views`: instructions of LLVM that numba does not offer, as
-  functions that compiled code calls. Without the compiler they are plain Python.
+- `instructions`: those of LLVM that numba does not offer, as functions that compiled code calls.
 - `blas`: functions of SciPy's BLAS that numba does not offer, for large symmetric matrices.
 
 What happens if numba changes: pyproject.toml bounds its version, and `tests/test_numba.py` names
-each private name that is gone. If a name of `linking.NEEDED` is gone, kernels are compiled in
+each private name that is gone. If a name of `linker.NEEDED` is gone, kernels are compiled in
 numba's own way, several times as slowly; without one of `disk_cache.NEEDED`, code is loaded in
 numba's way. A missing attribute of the dispatcher's cache (`_cache`, `_cache_file`,
 `_source_stamp`) and of the modules that make LLVM code is an error at once. `NUMBA_DISABLE_JIT=1`

@@ -12,7 +12,7 @@ from numba.extending import register_jitable
 from numba.np import numpy_support
 
 from windvane._numba.disk_cache import compile_once
-from windvane._numba.linking import EntryCompiler, LinkedFunction, can_link
+from windvane._numba.linker import EntryCompiler, LinkedFunction, can_link
 
 Function = TypeVar("Function", bound=Callable[..., object])
 REORDERED_SUMS = {"reassoc", "contract", "nsz", "arcp"}  # what LLVM may do to floating point

@@ -9,6 +9,7 @@ import typer
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+MAX_MESSAGE_LETTERS = 2000  # of a sentence, which may quote a file
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
@@ -18,8 +19,11 @@ def print_json(value: object) -> None:
 
 
 def print_message(sentence: str) -> None:
-    """Print a sentence for people on stderr."""
-    print(f"windvane: {sentence}", file=sys.stderr, flush=True)
+    """Print a sentence for people on stderr: one line, whatever a file has put into it."""
+    line = "".join(letter if letter.isprintable() else " " for letter in sentence.strip())
+    if len(line) > MAX_MESSAGE_LETTERS:
+        line = f"{line[:MAX_MESSAGE_LETTERS]}..."
+    print(f"windvane: {line}", file=sys.stderr, flush=True)
 
 
 def make_bars() -> "Progress":

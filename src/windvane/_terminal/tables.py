@@ -21,7 +21,7 @@ def format_table(rows: Sequence[Mapping[str, Cell]]) -> str:
     titles = list(rows[0])
     cells = [[format_cell(row[title]) for title in titles] for row in rows]
     widths = [max(len(row[i]) for row in [titles, *cells]) for i in range(len(titles))]
-    right = [all(_is_number(row[title]) for row in rows) for title in titles]
+    right = [all(is_number(row[title]) for row in rows) for title in titles]
 
     def format_line(values: Sequence[str]) -> str:
         padded = [
@@ -39,5 +39,6 @@ def format_table(rows: Sequence[Mapping[str, Cell]]) -> str:
     )
 
 
-def _is_number(value: Cell) -> bool:
+def is_number(value: Cell) -> bool:
+    """Whether a cell is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -18,7 +18,7 @@ as the class of which a `Policy` holds one:
 | room     | sums                          | learns one observation in  |
 |----------|-------------------------------|----------------------------|
 | full     | d × d matrices                | `learning.add_observation` |
-| diagonal | two numbers for each feature  | `learning.learn_entries`   |
+| diagonal | two numbers for each feature  | `kernels.learn_entries`    |
 | bank     | the same for several memories | `learning.learn_columns`   |
 | glm      | the observations themselves   | `kernels.learn`            |
 

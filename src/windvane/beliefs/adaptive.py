@@ -20,16 +20,19 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import persistence, validation
+from windvane.beliefs.full.policy_belief import FullPolicyBelief
 from windvane.chooser import Choice, Chooser
 from windvane.errors import SettingError
 from windvane.exploration import Exploration, as_exploration, read_exploration
 from windvane.memory import Memory, keep, memory_of_size, read_memory
+from windvane.persistence import locked
 from windvane.policy import Policy
 from windvane.sets.base import ActionSet
 from windvane.types import Floats
 
 SELECTION_KEY = 0x9E3779B9  # key ^ SELECTION_KEY is the key of the draws among memories
-HANDICAP_NATS = 0.5  # by which a memory must predict better than the next longer one
+LEAST_CHANCE = 1e-50  # of the memory that acts, in a saved file
+HANDICAP_NATS = 0.5  # how much better than the next longer memory a memory must predict
 
 
 def block_length(dim: int, horizon: int) -> int:
@@ -262,6 +265,7 @@ class Adaptive(Chooser):
         return self.adaptation.memories
 
     @property
+    @locked
     def chances(self) -> Floats:
         """The weight of each candidate; the weights sum to 1."""
         if self.adaptation.kind == "predictive":
@@ -274,11 +278,13 @@ class Adaptive(Chooser):
         return self.candidates[int(self.chances.argmax())]
 
     @property
+    @locked
     def theta(self) -> Floats:
         """The estimate θ̂ of the base policy with the largest weight, (d,)."""
         return self._bases[int(self.chances.argmax())].theta
 
     @property
+    @locked
     def estimated_noise(self) -> float:
         """The estimate σ̂ of the noise by the base policy with the largest weight.
 
@@ -286,6 +292,7 @@ class Adaptive(Chooser):
         """
         return self._bases[int(self.chances.argmax())].estimated_noise
 
+    @locked
     def choose(self, arms: npt.ArrayLike | ActionSet) -> Choice:
         """Choose one of the arms, rows of features (K, d), or the best action of an action set."""
         turn = self._plan_turn()
@@ -298,6 +305,7 @@ class Adaptive(Chooser):
         self._commit_turn(turn)
         return self._record_choice(index, rows[index].copy())
 
+    @locked
     def propensities(
         self, arms: npt.ArrayLike, samples: int = 200, chosen: int | None = None
     ) -> Floats:
@@ -330,9 +338,12 @@ class Adaptive(Chooser):
         fields = dict(header["adaptation"])
         if fields["kind"] not in cls.KINDS:
             raise ValueError(f"it holds {fields['kind']!r}, which is no {cls.__name__}")
+        dim = validation.whole("load", "dim", header["dim"])
+        for j in range(len(fields["memories"])):
+            FullPolicyBelief.check_size(dim, {"block": arrays[f"{j}-block"]})
         fields["memories"] = tuple(read_memory(text) for text in fields["memories"])
         return cls.from_adaptation(
-            header["dim"],
+            dim,
             Adaptation(**fields),
             read_exploration(header["exploration"]),
             header["ridge"],
@@ -374,7 +385,8 @@ class Adaptive(Chooser):
         self._chance = validation.positive("load", "chance", header["chance"])
         self._block = validation.whole("load", "block", header["block"], least=-1)
         self._block_reward = validation.real("load", "earned", header["earned"])
-        if self._acting >= count or not np.isfinite(self._scores).all():
+        is_rare = not LEAST_CHANCE <= self._chance <= 1.0
+        if self._acting >= count or is_rare or not np.isfinite(self._scores).all():
             raise ValueError("its counters are out of bounds")
 
     def _comparable_state(self) -> tuple[persistence.Header, persistence.Arrays]:

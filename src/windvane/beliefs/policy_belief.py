@@ -16,7 +16,7 @@ from windvane import persistence
 from windvane.beliefs.full import layout
 from windvane.beliefs.full.belief import Belief, export_counters, has_noise_estimate
 from windvane.beliefs.full.layout import PolicyArrays
-from windvane.errors import BeliefError, SettingError
+from windvane.errors import BeliefError, SettingError, shorten
 from windvane.exploration import Exploration
 from windvane.laws import estimate_noise
 from windvane.memory import Memory
@@ -176,7 +176,7 @@ class PolicyBelief(Copyable, ABC, Generic[Rows, Row, Stack]):
         """Refuse a belief of another kind or with other settings."""
         kind = type(self.read())
         if type(belief) is not kind:
-            raise BeliefError(f"belief: a {kind.__name__} must be given, got {belief!r}")
+            raise BeliefError(f"belief: a {kind.__name__} must be given, got {shorten(belief)}")
         ours = (self.memory, self.ridge, self.dim)
         theirs = (belief.memory, belief.ridge, belief.dim)
         if ours != theirs:

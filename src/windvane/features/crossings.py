@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane.errors import SettingError
+from windvane.errors import SettingError, shorten
 from windvane.features import ALL_CROSSINGS
 from windvane.types import Places, UnsignedIntegers
 
@@ -41,7 +41,7 @@ def parse_crossings(text: str) -> tuple[Crossing, ...]:
         if not (context and star and action) or "*" in action:
             raise SettingError(
                 f"crossings: a pair must be a namespace of the context, * and one of the action, "
-                f"such as {ALL_CROSSINGS}, got {pair.strip()!r}"
+                f"such as {ALL_CROSSINGS}, got {shorten(pair.strip())}"
             )
         crossings.append(
             Crossing(

@@ -6,11 +6,12 @@ features therefore differ by their id, and the estimate of a new action starts w
 """
 
 import sys
+import threading
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -33,6 +34,8 @@ MAX_DIM = 2**16  # of the vectors of an encoder
 MAX_CROSSINGS = 2**20  # of one request: some ten milliseconds of work
 MAX_CACHED_ACTION_BYTES = 8192
 CACHED_ACTIONS = 4096
+MAX_CACHE_BYTES = 1 << 24  # of all packed actions that are cached
+ENTRY_BYTES = 1024  # of an entry of a cache beside its arrays, about
 _ONES = array("q", [1] * (MAX_NUMBERS + 1)).tobytes()  # the sizes of features without arrays
 _CATEGORIES = array("d", [CATEGORY_VALUE] * MAX_NUMBERS).tobytes()
 BYTES_PER_NUMBER = 8  # of a float64
@@ -95,18 +98,53 @@ class PackedActions:
         return self._namespaces
 
 
-def pack_actions(actions: Sequence[Action]) -> PackedActions:
-    """Pack the features of all actions of a request; single actions are cached."""
+Built = TypeVar("Built")
+
+
+class BoundedCache(dict[bytes, Built]):
+    """What is built from keys; the oldest entries are dropped if all together are too large."""
+
+    def __init__(
+        self,
+        build: Callable[[bytes], Built],
+        measure: Callable[[bytes, Built], int],
+        max_bytes: int,
+    ) -> None:
+        """`measure` says how many bytes a key and what is built from it take, about."""
+        self._build, self._measure, self._max_bytes = build, measure, max_bytes
+        self._lock = threading.Lock()
+        self.size_bytes = 0
+
+    def __missing__(self, key: bytes) -> Built:
+        built = self._build(key)
+        with self._lock:
+            if key not in self:
+                self[key] = built
+                self.size_bytes += self._measure(key, built)
+            while self.size_bytes > self._max_bytes:
+                oldest = next(iter(self))
+                self.size_bytes -= self._measure(oldest, self.pop(oldest))
+        return built
+
+
+def pack_actions(actions: Sequence[Action], context_numbers: int = 0) -> PackedActions:
+    """Pack the features of all actions of a request; single actions are cached.
+
+    Packing ends as soon as the actions have too many crossings with so many numbers of a context.
+    """
     packed = []
+    count = 0
     for action in actions:
         try:
             key = _encode_key((action.id, action.features))
         except (OverflowError, UnicodeEncodeError, TypeError, RecursionError):
             key = b""  # numbers and names that MessagePack cannot encode
         if 0 < len(key) <= MAX_CACHED_ACTION_BYTES:
-            packed.append(pack_cached_action(key))
+            packed.append(packed_actions_by_key[key])
         else:
             packed.append(pack_features(read_action(action.id, action.features)))
+        count += len(packed[-1].numbers) // BYTES_PER_NUMBER
+        check_crossings(context_numbers * count)
     return PackedActions(packed)
 
 
@@ -144,10 +182,17 @@ _encode_key = msgspec.msgpack.Encoder().encode
 _decode_key = msgspec.msgpack.Decoder().decode
 
 
-@lru_cache(maxsize=CACHED_ACTIONS)
-def pack_cached_action(key: bytes) -> PackedFeatures:
-    """Pack an encoded action; most actions occur in many requests."""
+def _pack_key(key: bytes) -> PackedFeatures:
+    """Pack an encoded action."""
     return pack_features(read_action(*_decode_key(key)))
+
+
+def _measure_packed(key: bytes, packed: PackedFeatures) -> int:
+    return ENTRY_BYTES + len(key) + sum(map(len, packed[:-1]))
+
+
+# Most actions occur in many requests.
+packed_actions_by_key = BoundedCache(_pack_key, _measure_packed, MAX_CACHE_BYTES)
 
 
 def read_action(action_id: str, objects: JsonObjects) -> FeatureList:
@@ -247,9 +292,6 @@ class Encoder:
         return hash_rows(*join_sides(context, packed), self.dim)
 
 
-# MessagePack encodes 1, 1.0 and true differently; as keys of a dict they would be equal in Python.
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder().decode
 _ONLY_DICTS, _ONLY_TEXTS = {dict}, {str}
 
 
@@ -315,7 +357,7 @@ def _read_and_pack(action: str | Features) -> _PackedAction:
         and PLAIN_NAMES.issuperset(map(type, action))
     ):
         try:
-            key = _encode(action)
+            key = _encode_key(action)
         except (OverflowError, UnicodeEncodeError):  # what MessagePack cannot encode
             key = b""
         if 0 < len(key) <= MAX_CACHED_ACTION_BYTES:
@@ -325,7 +367,7 @@ def _read_and_pack(action: str | Features) -> _PackedAction:
 
 @lru_cache(maxsize=CACHED_ACTIONS)
 def _pack_cached(key: bytes) -> _PackedAction:
-    return _pack(read_offered_action(_decode(key)))
+    return _pack(read_offered_action(_decode_key(key)))
 
 
 def _pack(action: OfferedAction) -> _PackedAction:

@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from windvane.errors import ArmsError, FeatureError
+from windvane.errors import ArmsError, FeatureError, shorten
 from windvane.types import Places
 
 Features = Mapping[str, object]
@@ -28,8 +28,8 @@ def check_list(name: str, values: Iterable[Item]) -> list[Item]:
     if type(values) is list:
         return values.copy()
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise FeatureError(f"rank: {name} must be a list, got {values!r}")
-    return list(values)
+        raise FeatureError(f"rank: {name} must be a list, got {shorten(values)}")
+    return list(np.atleast_1d(values) if isinstance(values, np.ndarray) else values)
 
 
 def read_context(context: Features | Sequence[Features]) -> list[dict[str, object]]:
@@ -37,8 +37,10 @@ def read_context(context: Features | Sequence[Features]) -> list[dict[str, objec
     if type(context) is dict or isinstance(context, Mapping):
         return [_to_json(context)]
     if isinstance(context, str | bytes) or not isinstance(context, Iterable):
-        raise FeatureError(f"rank: the context must be a dict or a list of dicts, got {context!r}")
-    return [_to_json(features) for features in context]
+        raise FeatureError(
+            f"rank: the context must be a dict or a list of dicts, got {shorten(context)}"
+        )
+    return [_to_json(features) for features in check_list("context", context)]
 
 
 def read_offered_action(action: str | Features) -> OfferedAction:
@@ -48,7 +50,8 @@ def read_offered_action(action: str | Features) -> OfferedAction:
     is_object = type(action) is dict or isinstance(action, Mapping)
     if not is_object or not isinstance(action.get("id"), str):
         raise FeatureError(
-            f"rank: an action must be a text, or a dict with a text as its id, got {action!r}"
+            "rank: an action must be a text, or a dict with a text as its id, "
+            f"got {shorten(action)}"
         )
     features = _to_json(action)
     del features["id"]
@@ -63,7 +66,7 @@ def _to_json(features: Features) -> dict[str, object]:
         ):
             return features.copy()
     elif not isinstance(features, Mapping):
-        raise FeatureError(f"rank: features must be a dict, got {features!r}")
+        raise FeatureError(f"rank: features must be a dict, got {shorten(features)}")
     converted: dict[str, object] = {}
     for name, value in features.items():
         if type(value) not in PLAIN_TYPES:
@@ -76,7 +79,7 @@ def _to_json(features: Features) -> dict[str, object]:
 
 def _to_name(name: object) -> str:
     """Return a name as a text; a member of an enumeration of texts is its text."""
-    return str.__str__(name) if isinstance(name, str) else str(name)
+    return str.__str__(name) if isinstance(name, str) else shorten(name, str)
 
 
 def _to_json_value(value: object) -> object:
@@ -97,16 +100,16 @@ def find_places(ids: list[str], exclude: Sequence[str]) -> Sequence[int]:
     """The places of the actions that are not excluded; a range if there are none."""
     if not ids:
         raise ArmsError("rank: there must be at least one action")
-    if not exclude and type(exclude) in _LISTS and len(set(ids)) == len(ids):
+    if type(exclude) in _LISTS and not exclude and len(set(ids)) == len(ids):
         return range(len(ids))
     places: dict[str, int] = {}
     for place, id_ in enumerate(ids):
         if places.setdefault(id_, place) != place:
-            raise ArmsError(f"rank: the ids of actions must be distinct, got {id_!r} twice")
+            raise ArmsError(f"rank: the ids of actions must be distinct, got {shorten(id_)} twice")
     excluded = set[str]()
     for id_ in [exclude] if isinstance(exclude, str) else check_list("exclude", exclude):
         if not isinstance(id_, str) or id_ not in places:
-            raise ArmsError(f"rank: {id_!r} is excluded, but it is not among the actions")
+            raise ArmsError(f"rank: {shorten(id_)} is excluded, but it is not among the actions")
         excluded.add(id_)
     if len(excluded) == len(ids):
         raise ArmsError("rank: all actions are excluded")

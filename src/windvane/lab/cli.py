@@ -136,8 +136,14 @@ def leaderboard(
 
 
 def coverage(
-    replications: Replications = 200,
-    horizon: Annotated[int, typer.Option(min=100, help="Number of decisions in a log.")] = 5000,
+    replications: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of replications; default: 200, or 5 with --learners."),
+    ] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(min=100, help="Decisions in a log; default: 5000, or 3000 with --learners."),
+    ] = None,
     dim: Dim = 5,
     arms: Arms = 5,
     drift: Annotated[
@@ -154,11 +160,23 @@ def coverage(
     seed: Seed = 1,
     out: Out = Path("out/coverage"),
     as_json: AsJson = False,
+    learners: Annotated[
+        bool,
+        typer.Option(
+            "--learners",
+            help="Instead, compare what evaluations say about learners with what they earn live; "
+            "takes --replications, --horizon, --seed, --out and --json.",
+        ),
+    ] = False,
 ) -> None:
     """Test the intervals of off-policy estimators. Count how often they contain the truth."""
     from windvane import lab
 
-    settings = (replications, horizon, dim, arms, drift)
+    if learners:
+        played = (replications or 5, horizon or 3000)
+        _play(lab.learner_coverage, *played, out=out, as_json=as_json, seed=seed)
+        return
+    settings = (replications or 200, horizon or 5000, dim, arms, drift)
     options = {"actions": actions, "policy": policy, "floor": floor, "looks": looks}
     _play(lab.coverage, *settings, out=out, as_json=as_json, **options, alpha=alpha, seed=seed)
 
@@ -181,6 +199,7 @@ def _play(
     **options: object,
 ) -> None:
     """Play a study with bars on stderr, save its result and print it."""
+    out.mkdir(parents=True, exist_ok=True)  # before minutes of play
     try:
         result = study(*settings, **options, progress=True)
     except KeyboardInterrupt:

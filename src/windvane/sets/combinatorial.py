@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import validation
-from windvane.errors import SettingError
+from windvane.errors import SettingError, shorten
 from windvane.sets.base import ActionSet, Best
 from windvane.types import Floats, Places
 
@@ -105,7 +105,9 @@ def paths(
 
 def _check_node(name: str, node: object) -> int:
     if isinstance(node, bool) or not isinstance(node, Integral) or abs(int(node)) >= 2**63:
-        raise SettingError(f"paths: {name} must be a whole number, as in the edges, got {node!r}")
+        raise SettingError(
+            f"paths: {name} must be a whole number, as in the edges, got {shorten(node)}"
+        )
     return int(node)
 
 

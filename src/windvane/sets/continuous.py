@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import validation
-from windvane.errors import ArmsError, SettingError
+from windvane.errors import ArmsError, SettingError, shorten
 from windvane.sets.base import ActionSet, Best, normalize
 from windvane.types import Floats
 
@@ -136,7 +136,7 @@ def oracle(function: Callable[[Floats], npt.ArrayLike], dim: int) -> ActionSet:
     array([-1.,  1.])
     """
     if not callable(function):
-        raise SettingError(f"oracle: function must be callable, got {function!r}")
+        raise SettingError(f"oracle: function must be callable, got {shorten(function)}")
     dim = validation.whole("oracle", "dim", dim)
     text = f"oracle({getattr(function, '__name__', function)}, {dim})"
     return ActionSet(dim, text, partial(_ask_oracle, function, text, dim))

@@ -94,7 +94,7 @@ def screen(arms: Finite, arrays: PolicyArrays, key: int, round_: int) -> Places 
     from windvane import _random
     from windvane._random import ANY_ARM_PLACE, MIX_PLACE
     from windvane.beliefs.full.block import view_belief
-    from windvane.beliefs.full.sampling import compute_scale, draw_level, sample_parameter
+    from windvane.beliefs.full.choosing import compute_scale, draw_level, sample_parameter
 
     start = np.uint64(_random.start_round(np.uint64(key), round_))
     rule = arrays.rules[0]

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import windvane as wv
+from experiments import make_thread_runner, run_experiment
 from grid import Floats
 from windvane import sets
 from windvane.errors import ArmsError, SettingError
 from windvane.lab import worlds
-from windvane.lab.engines.dispatch import replay_on
 from windvane.lab.engines.game import Player
-from windvane.lab.running import Experiment, make_thread_runner, run_experiment
+from windvane.lab.engines.replay import replay_on
+from windvane.lab.experiments import Experiment
 from windvane.lab.studies.plan import change_rounds, describe_problem, make_player
 from windvane.lab.worlds.draw import Draw
 

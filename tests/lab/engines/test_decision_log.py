@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 import windvane as wv
+from game import compute_reward, list_arms
 from windvane.errors import SettingError
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.engines.linear import log_decisions
-from windvane.lab.worlds.draw import compute_means, compute_reward, list_arms
+from windvane.lab.engines.replay import log_decisions
+from windvane.lab.worlds.draw import compute_means
 
 ROUNDS = 150
 KEY = 12345

@@ -8,7 +8,7 @@ import pytest
 import windvane as wv
 from game import play_round_by_round
 from grid import EXPLORATIONS, MEMORIES
-from windvane._numba.lanes import LANES
+from windvane._numba.instructions import LANES
 from windvane.beliefs.full.layout import TALLY, PolicyArrays
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
@@ -27,7 +27,7 @@ from windvane.lab.engines.lanes import (
     play,
     replay_side_by_side,
 )
-from windvane.lab.engines.linear import list_restarts, replay
+from windvane.lab.engines.replay import list_restarts, replay
 from windvane.lab.worlds.draw import Draw
 from windvane.types import Floats
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from windvane.errors import SettingError
-from windvane.lab.running import ExperimentResult
+from windvane.lab.experiments import ExperimentResult
 from windvane.lab.studies import reproduction
 
 

@@ -13,7 +13,7 @@ from windvane.errors import SettingError
 from windvane.evaluation import ActionModel, PolicyRecord
 from windvane.lab import cli, worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.engines.linear import log_decisions
+from windvane.lab.engines.replay import log_decisions
 from windvane.lab.studies.coverage import (
     ESTIMATORS,
     GAIN_SEQUENCE,

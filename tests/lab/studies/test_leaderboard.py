@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from windvane.lab import cli
-from windvane.lab.running import ExperimentResult
+from windvane.lab.experiments import ExperimentResult
 from windvane.lab.studies import leaderboard
 from windvane.names import NAMES
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import windvane as wv
+from experiments import run_experiment
 from game import play_by_formulas
 from windvane.lab import worlds
-from windvane.lab.engines.linear import replay
-from windvane.lab.running import run_experiment
+from windvane.lab.engines.replay import replay
 from windvane.lab.studies import criteo, reproduction
 from windvane.lab.studies.criteo import Pools
 from windvane.laws import Confidence

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from game import compute_reward, list_arms
 from windvane.errors import SettingError
 from windvane.lab.worlds import (
     Drift,
@@ -30,7 +31,7 @@ from windvane.lab.worlds import (
     world,
 )
 from windvane.lab.worlds.actions import MAX_FRESH_VECTORS
-from windvane.lab.worlds.draw import compute_means, compute_reward, list_arms
+from windvane.lab.worlds.draw import compute_means
 
 DRIFTS = [stationary(), abrupt([30, 70], flip=0.6), rotation(2.0), walk(3.0), periodic(40)]
 REWARDS = [
@@ -81,13 +82,6 @@ def test_flips_are_drawn_at_every_jump_and_for_every_seed() -> None:
     flipped = [np.diff(np.sign(place.draw(seed).theta), axis=0) != 0 for seed in range(200)]
     share = np.mean(flipped, axis=0)  # (2, 10): each coordinate half of the time
     assert np.abs(share - 0.5).max() < 5 * 0.5 / math.sqrt(200)
-
-
-def test_chance_flips_each_sign_by_itself() -> None:
-    place = world(50, 4, 100, abrupt([30], chance=0.6))
-    counts = [np.sum(np.prod(place.draw(seed).theta, axis=0) < 0) for seed in range(200)]
-    assert np.mean(counts) == pytest.approx(30, abs=5 * math.sqrt(12 / 200))
-    assert np.var(counts) == pytest.approx(12, rel=0.5)
 
 
 def test_the_new_parameter_holds_from_the_round_of_the_jump() -> None:
@@ -292,7 +286,7 @@ def test_a_table_reads_as_the_world_that_prints_it() -> None:
 
 @pytest.mark.parametrize(
     "drift",
-    [*DRIFTS, abrupt([3]), abrupt([3], chance=0.5), abrupt([3], to=[[1, 2]]), periodic(9, [1, 2])],
+    [*DRIFTS, abrupt([3]), abrupt([3], to=[[1, 2]]), periodic(9, [1, 2])],
     ids=repr,
 )
 def test_what_a_drift_prints_can_be_read_back(drift: Drift) -> None:
@@ -314,7 +308,7 @@ def test_what_a_drift_prints_can_be_read_back(drift: Drift) -> None:
         ({"drift": "abrupt(50)"}, "abrupt: at must be a sequence, got 50"),
         ({"drift": "abrupt([0])"}, "abrupt: a round must be a whole number >= 1, got 0"),
         ({"drift": "abrupt([9], flip=2)"}, r"abrupt: flip must lie in \[0, 1\], got 2"),
-        ({"drift": "abrupt([9], flip=1, chance=1)"}, "flip, chance and to exclude each other"),
+        ({"drift": "abrupt([9], flip=1, to=[[1, 2]])"}, "flip and to exclude each other"),
         ({"drift": "abrupt([9], to=[[1, 2, 3]])"}, "drift: to must have 2 columns, got 3"),
         ({"drift": "abrupt([9, 8], to=[[1, 2]])"}, "abrupt: to must have 2 rows, got 1"),
         ({"drift": "walk(999)"}, r"walk: budget must be at most 2S\(T-1\) = 198, got 999"),

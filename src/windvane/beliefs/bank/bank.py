@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import persistence, validation
-from windvane._numba.cache_lines import make_aligned_zeros
 from windvane._numba.compilation import call_directly
+from windvane._numba.instructions import make_aligned_zeros
 from windvane.beliefs.bank.choosing import Ranking, copy_column, predict_means, rank_actions
-from windvane.beliefs.bank.feature_parts import PackedSides, Scales
+from windvane.beliefs.bank.feature_parts import COUNT, SQUARES, PackedSides, Scales
 from windvane.beliefs.bank.layout import (
     LOSS,
     Bank,
@@ -23,7 +23,7 @@ from windvane.beliefs.bank.layout import (
     compute_noise,
 )
 from windvane.beliefs.bank.learning import amend_lesson, learn_lesson
-from windvane.beliefs.diagonal.learning import PRECISION
+from windvane.beliefs.diagonal.kernels import PRECISION
 from windvane.beliefs.diagonal.weight_table import EMPTY, move_keys
 from windvane.types import Booleans, Floats, Places, UnsignedIntegers
 
@@ -199,7 +199,7 @@ class BeliefBank:
         is_group = self.bank.group_keys != EMPTY
         header = {
             "lessons": self.lessons,
-            "newest": self.newest if self.lessons else None,
+            "newest": self.newest if math.isfinite(self.newest) else None,
             "lead": list(self.lead),
         }
         return header, {
@@ -246,8 +246,18 @@ class BeliefBank:
             or scales > MAX_FILL * MAX_SCALE_PLACES
         ):
             raise ValueError("its counters are out of bounds")
+        newest = -math.inf if header["newest"] is None else float(header["newest"])
+        sums_of_squares = (
+            *(arrays["weight_sums"][:, PRECISION], arrays["evidence"], arrays["judgements"]),
+            *(arrays["lead_errors"], arrays["scales"][:, SQUARES]),
+        )
+        if any((array < 0.0).any() for array in sums_of_squares) or (
+            (arrays["scales"][:, COUNT] <= 0.0).any()
+            or (arrays["origins"] > (newest if math.isfinite(newest) else 0.0)).any()
+        ):
+            raise ValueError("its sums cannot be those of any lessons")
         self.lessons = validation.whole("load", "lessons", header["lessons"], least=0)
-        self.newest = -math.inf if header["newest"] is None else float(header["newest"])
+        self.newest = newest
         self.lead = Lead(column, validation.whole("load", "lead", lesson, least=0), float(at))
         width = 2 * columns
         keys, sums = _fill(arrays["weight_keys"], arrays["weight_sums"].reshape(weights, width))

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import _random
-from windvane._numba.cache_lines import load_ahead
 from windvane._numba.compilation import compiled, compiled_in_order
-from windvane._numba.lanes import load_four, store_at
+from windvane._numba.instructions import load_ahead, load_four, store_at
 from windvane._random import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
 from windvane.beliefs.bank.feature_parts import PackedSides, Parts, Scales, make_parts
 from windvane.beliefs.bank.layout import (
@@ -30,7 +29,7 @@ from windvane.beliefs.bank.layout import (
     compute_prior,
     cross_keys,
 )
-from windvane.beliefs.diagonal.learning import MOMENT, PRECISION
+from windvane.beliefs.diagonal.kernels import MOMENT, PRECISION
 from windvane.beliefs.diagonal.weight_table import (
     ABSENT,
     EMPTY,

@@ -8,7 +8,7 @@ lesson, and is judged by its errors e of prediction, in units of the variance v 
 
 The belief with the least loss leads. A loss above MAX_LOSS is forgotten, so that a belief that was
 wrong before a change can lead soon after it. The noise σ̂² of a belief is the faded mean of its
-e²/S, with the variance S of `beliefs.diagonal.learning`.
+e²/S, with the variance S of `beliefs.diagonal.kernels`.
 
 Prior precisions say how tightly weights lie around 0, by empirical Bayes. A field is the name of a
 feature without its category. A group has the weights of one pair of fields, one of the context and
@@ -30,7 +30,7 @@ import numpy as np
 
 from windvane import _random
 from windvane._numba.compilation import compiled_in_order
-from windvane._numba.lanes import (
+from windvane._numba.instructions import (
     load_four,
     load_like,
     load_two,
@@ -39,7 +39,7 @@ from windvane._numba.lanes import (
     take_smaller,
 )
 from windvane.beliefs.bank.feature_parts import PackedSides, Parts, Scales, make_key, make_parts
-from windvane.beliefs.diagonal.learning import MOMENT, PRECISION
+from windvane.beliefs.diagonal.kernels import MOMENT, PRECISION
 from windvane.beliefs.diagonal.weight_table import ABSENT, claim_key, find_key
 from windvane.types import Floats, Places, UnsignedIntegers
 

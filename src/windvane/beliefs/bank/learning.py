@@ -1,6 +1,6 @@
 """Learn a lesson in every belief of a bank.
 
-The formulas are those of `beliefs.diagonal.learning`, for all columns at once. Columns are computed
+The formulas are those of `beliefs.diagonal.kernels`, for all columns at once. Columns are computed
 in lanes of four, and of two at the end: their number is even. Every step is rounded as written.
 """
 
@@ -8,9 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane._numba.cache_lines import KEYS_PER_LINE, load_ahead
 from windvane._numba.compilation import compiled_in_order
-from windvane._numba.lanes import load_four, load_like, load_two, store_at
+from windvane._numba.instructions import (
+    KEYS_PER_LINE,
+    load_ahead,
+    load_four,
+    load_like,
+    load_two,
+    store_at,
+)
 from windvane.beliefs.bank.feature_parts import PackedSides, Scales, update_scales
 from windvane.beliefs.bank.layout import (
     ERRORS,
@@ -33,7 +39,7 @@ from windvane.beliefs.bank.layout import (
     fade_evidence,
     spread_priors,
 )
-from windvane.beliefs.diagonal.learning import MOMENT, PRECISION
+from windvane.beliefs.diagonal.kernels import MOMENT, PRECISION
 from windvane.beliefs.diagonal.weight_table import claim_key, find_group
 from windvane.types import Floats, Places
 
@@ -42,9 +48,9 @@ class Learned(NamedTuple):
     """What became of a lesson."""
 
     size: int  # entries of its row; if it is more than there was room for, nothing was learned
-    weights: int  # that are new
-    groups: int  # that are new
-    scales: int  # that are new
+    weights: int  # number of new ones
+    groups: int  # number of new ones
+    scales: int  # number of new ones
     best: int  # the column that should lead
 
 
@@ -332,7 +338,7 @@ def amend_lesson(
 ) -> int:
     """Add to the reward of an earlier lesson in every column; return how many weights are new.
 
-    The formula is that of `beliefs.diagonal.learning.amend_entries`, for all columns at once.
+    The formula is that of `beliefs.diagonal.kernels.amend_entries`, for all columns at once.
     """
     fades, weights = weigh_lesson(rules, bank, at, newest)
     places, added = claim_row(bank, row)

@@ -7,7 +7,7 @@ that a command line shows the defaults at once.
 import re
 from typing import NamedTuple
 
-from windvane.errors import SettingError
+from windvane.errors import SettingError, shorten
 
 AUTO = "auto"  # the half-life that the learner finds by itself
 EXPLORATION = 0.02  # the share of decisions that are uniformly random
@@ -29,8 +29,11 @@ ISO_8601 = re.compile(
 CLOCK = re.compile(
     r"(?:(?P<days>\d+)\.)?(?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d(?:\.\d+)?)", re.ASCII
 )
+UNITS = {unit[0]: unit for unit in SECONDS_PER_UNIT}
 NUMBER_AND_UNIT = re.compile(
-    r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>second|minute|hour|day|week|round)s?", re.ASCII
+    r"(?P<number>\d+(?:\.\d+)?)\s*(?:(?P<unit>second|minute|hour|day|week|round)s?|"
+    r"(?P<letter>[smhdw]))",
+    re.ASCII,
 )
 
 
@@ -42,7 +45,11 @@ class HalfLife(NamedTuple):
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds of a duration such as "PT10M", "P7D", "00:10:00" or "7 days", in any case."""
+    """Seconds of a duration such as "PT10M", "P7D", "00:10:00", "7 days" or "7d", in any case.
+
+    >>> parse_seconds("2d"), parse_seconds("12 h"), parse_seconds("30m")
+    (172800.0, 43200.0, 1800.0)
+    """
     stripped = text.strip()
     for pattern in (ISO_8601, CLOCK):
         match = pattern.fullmatch(stripped.upper())
@@ -55,9 +62,12 @@ def parse_seconds(text: str) -> float:
                 ),
             )
     match = NUMBER_AND_UNIT.fullmatch(stripped.lower())
-    if match and match["unit"] in SECONDS_PER_UNIT:
-        return _check_length(text, float(match["number"]) * SECONDS_PER_UNIT[match["unit"]])
-    raise SettingError(f"settings: {text!r} must be a duration such as PT10M, 00:10:00 or 7 days")
+    unit = match and (match["unit"] or UNITS[match["letter"]])
+    if match and unit in SECONDS_PER_UNIT:
+        return _check_length(text, float(match["number"]) * SECONDS_PER_UNIT[unit])
+    raise SettingError(
+        f"settings: {shorten(text)} must be a duration such as PT10M, 00:10:00 or 7 days"
+    )
 
 
 def parse_half_life(text: str) -> HalfLife | None:
@@ -88,5 +98,7 @@ def format_half_life(seconds: float) -> str:
 
 def _check_length(text: str, seconds: float) -> float:
     if not 0 < seconds <= MAX_SECONDS:
-        raise SettingError(f"settings: a duration must lie within (0, 10 years], got {text!r}")
+        raise SettingError(
+            f"settings: a duration must lie within (0, 10 years], got {shorten(text)}"
+        )
     return seconds

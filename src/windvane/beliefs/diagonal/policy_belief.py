@@ -15,9 +15,9 @@ import numpy as np
 
 from windvane import _random, persistence
 from windvane._numba.compilation import compile_for
-from windvane.beliefs.diagonal import choosing, learning
+from windvane.beliefs.diagonal import kernels
 from windvane.beliefs.diagonal.belief import DiagonalBelief
-from windvane.beliefs.diagonal.learning import (
+from windvane.beliefs.diagonal.kernels import (
     LONG_ROWS,
     MOMENT,
     PRECISION,
@@ -154,8 +154,10 @@ class DiagonalPolicyBelief(PolicyBelief[CheckedRows, CheckedRow, Sequence[Checke
     def _bind_kernels(self) -> None:
         places, values = np.zeros(1, np.int64), np.zeros(1)
         belief = (self.arrays, self.weights)
-        self._choose = compile_for(choosing.choose, *belief, places, values, places, 0, 0)
-        self._learn = compile_for(learning.learn, *belief, places, values, 0.0, 0.0)
+        self._choose = compile_for(
+            kernels.choose, *belief, CheckedRows(places, values, places), 0, 0
+        )
+        self._learn = compile_for(kernels.learn, *belief, places, values, 0.0, 0.0)
 
     def check_parts(self) -> None:
         memory, exploration = self.memory, self.exploration
@@ -195,7 +197,7 @@ class DiagonalPolicyBelief(PolicyBelief[CheckedRows, CheckedRow, Sequence[Checke
         return rows
 
     def choose(self, rows: CheckedRows, key: int, round_: int) -> int:
-        return int(self._choose(self.arrays, self.weights, *rows, key, round_))
+        return int(self._choose(self.arrays, self.weights, rows, key, round_))
 
     def compute_propensities(
         self, rows: CheckedRows, key: int, round_: int, samples: int, chosen: int | None
@@ -204,8 +206,8 @@ class DiagonalPolicyBelief(PolicyBelief[CheckedRows, CheckedRow, Sequence[Checke
             return propensities.compute_exact_propensities(self.arrays, *self._measure(rows))
         # draws that are counted have a key of their own, so that this call changes no choice
         start = _random.start_round(np.uint64(key ^ propensities.COUNTING_KEY), round_)
-        scores = choosing.sample_many_scores(
-            self.arrays, self.weights, *rows, np.uint64(start), samples
+        scores = kernels.sample_many_scores(
+            self.arrays, self.weights, rows, np.uint64(start), samples
         )
         shares = propensities.add_chosen_draw(propensities.count_wins(scores), samples, chosen)
         return propensities.mix_floor(self.arrays.rules, shares)
@@ -216,7 +218,7 @@ class DiagonalPolicyBelief(PolicyBelief[CheckedRows, CheckedRow, Sequence[Checke
         if propensities.is_counted(self.arrays.rules):
             return super().choose_with_propensities(rows, key, round_, samples)
         means, widths = self._measure(rows)
-        index = choosing.choose_measured(self.arrays, means, widths, key, round_)
+        index = kernels.choose_measured(self.arrays, means, widths, key, round_)
         return index, propensities.compute_exact_propensities(self.arrays, means, widths)
 
     def predict(self, rows: CheckedRows) -> Floats:
@@ -226,7 +228,7 @@ class DiagonalPolicyBelief(PolicyBelief[CheckedRows, CheckedRow, Sequence[Checke
         return self._measure(rows)[1]
 
     def _measure(self, rows: CheckedRows) -> tuple[Floats, Floats]:
-        return choosing.measure_rows(self.arrays, self.weights, *rows)
+        return kernels.measure_rows(self.arrays, self.weights, rows)
 
     @property
     def theta(self) -> Floats:
@@ -260,7 +262,7 @@ class DiagonalPolicyBelief(PolicyBelief[CheckedRows, CheckedRow, Sequence[Checke
         """
         self.check_learnable([row])
         self.weights = make_room(self.weights, row.indices.size)
-        learning.amend(self.arrays, self.weights, row.indices, row.values, more, at)
+        kernels.amend(self.arrays, self.weights, row.indices, row.values, more, at)
 
     def read(self) -> DiagonalBelief:
         weights, tally = self.weights, self.arrays.tally

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import validation
-from windvane.errors import ArmsError
+from windvane.errors import ArmsError, shorten
 from windvane.types import Floats, Places
 from windvane.validation import LARGEST
 
@@ -139,13 +139,13 @@ def _is_pair(features: object) -> bool:
 
 def _check_rows(who: str, name: str, rows: CheckedRows, dim: int) -> CheckedRows:
     """Return the rows, sorted if necessary, or raise an error that names the bad one."""
-    from windvane.beliefs.diagonal import choosing  # imported late: it loads numba
+    from windvane.beliefs.diagonal import kernels  # imported late: it loads numba
 
     rows = CheckedRows._make(map(_own_array, rows))
-    state, place = choosing.check_rows(*rows, dim)
-    if state == choosing.UNSORTED:
+    state, place = kernels.check_rows(*rows, dim)
+    if state == kernels.UNSORTED:
         rows = _sort_rows(rows)
-        state, place = choosing.check_rows(*rows, dim)
+        state, place = kernels.check_rows(*rows, dim)
     if state < 0:
         _refuse_rows(who, name, rows, dim, int(place))
     return rows
@@ -230,7 +230,7 @@ def _read_numbers(
     except ValueError:
         array = np.empty((0, 0))
     if array.ndim != 1 or (array.size and array.dtype.kind not in kinds):
-        raise ArmsError(f"{who}: {condition} in one row, got {numbers!r}")
+        raise ArmsError(f"{who}: {condition} in one row, got {shorten(numbers)}")
     return np.ascontiguousarray(array, dtype=dtype)
 
 

@@ -9,8 +9,8 @@ whose last place is empty is in no later group.
 
 import numpy as np
 
-from windvane._numba.cache_lines import KEYS_PER_LINE, find_in_line
 from windvane._numba.compilation import compiled_in_order
+from windvane._numba.instructions import KEYS_PER_LINE, find_in_line
 from windvane.types import Booleans, Floats, UnsignedIntegers
 
 EMPTY = np.uint64(0)

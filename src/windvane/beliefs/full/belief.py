@@ -17,12 +17,13 @@ from windvane.beliefs.full.layout import (
     COUNTERS_OF_ERRORS,
     KALMAN,
     NOISE,
+    PENDING_COUNTERS,
     TALLY,
     WIDTH,
     PolicyArrays,
     block_size,
 )
-from windvane.errors import BeliefError
+from windvane.errors import BeliefError, shorten
 from windvane.exploration import Exploration
 from windvane.memory import Memory, names_of
 from windvane.persistence import EqualByContents
@@ -41,6 +42,8 @@ class State(NamedTuple):
     root: Floats  # (d, d)  upper triangular R with RᵀR = S̃, for explorations that draw samples
 
 
+RIDGE_FACTORS = (1e-6, 1e6)  # within which the ridge in a matrix may have faded or been raised
+ROUNDING = 1e-9  # of the numbers of a matrix, relative to the largest
 SUMS = ("gram", "noise_gram", "moment", "held", "squared_errors", "error_weight")  # of a belief
 
 
@@ -132,7 +135,7 @@ class Belief(EqualByContents):
         The errors of prediction are those that each belief made on its own.
         """
         if type(newer) is not type(self):
-            raise BeliefError(f"merge: a {type(self).__name__} must be given, got {newer!r}")
+            raise BeliefError(f"merge: a {type(self).__name__} must be given, got {shorten(newer)}")
         if not self.memory.kind.mergeable:
             names = ", ".join(names_of(lambda kind: kind.mergeable))
             raise BeliefError(f"merge: only beliefs of {names} can be merged, got {self.memory!r}")
@@ -221,7 +224,7 @@ def write_blank_belief(arrays: PolicyArrays) -> None:
     tally["ridge"] = rule["ridge"] * rule["lead"]
     lead = rule["lead"] * rule["lead"] if rule["twin"] else rule["lead"]
     tally["noise_ridge"] = rule["ridge"] * lead
-    if rule["memory"] == KALMAN:  # whose `reset` inverts nothing
+    if rule["memory"] == KALMAN:  # its `reset` inverts nothing
         np.fill_diagonal(state.inverse, 1.0 / rule["ridge"])
         return
     inverse = 1.0 / tally["ridge"][0]
@@ -262,8 +265,45 @@ def restore_counters(
         tally[name] = saved[name]
     counters = [tally[name].item() for name in TALLY.names or () if name != "clock"]
     sound = np.isfinite(counters).all() and np.isfinite(tally["clock"]).all()
-    if not (sound and min(counters) >= 0 and (tally["ridge"] > 0 or not has_ridge)):
+    ridges = tally["ridge"].item(), tally["noise_ridge"].item()
+    least, most = (arrays.rules["ridge"].item() * factor for factor in RIDGE_FACTORS)
+    has_own_ridge = all(least <= ridge <= most for ridge in ridges)
+    if not (sound and min(counters) >= 0 and (has_own_ridge or not has_ridge)):
         raise ValueError("its counters are out of bounds")
+
+
+def check_block(arrays: PolicyArrays) -> None:
+    """Raise ValueError if saved matrices cannot be those of one belief.
+
+    W, W̃, and what stands for W⁻¹ and V⁻¹ must be symmetric and positive, and W times W⁻¹ must lead
+    back to where it started, as far as rounding and a ridge that fades allow.
+    """
+    from windvane.beliefs.full.block import view_belief
+
+    rule, state = arrays.rules[0], view_belief(arrays)
+    dim, room = len(state.moment), int(rule["room"])
+    ridge = rule["ridge"] * np.eye(dim)
+    is_filter = rule["memory"] == KALMAN
+    precision = state.gram + ridge
+    matrices = [state.inverse, state.spread]
+    if not is_filter:
+        matrices += [precision, state.noise + ridge]
+    for matrix in matrices:
+        slack = ROUNDING * np.abs(matrix).max()
+        if not np.abs(matrix - matrix.T).max() <= slack:
+            raise ValueError("its matrices are not symmetric")
+        np.linalg.cholesky(matrix + slack * np.eye(dim))
+    probe = np.cos(np.arange(dim))
+    image = state.inverse @ probe
+    size = np.linalg.norm(precision) * np.linalg.norm(image)
+    if not is_filter and not np.linalg.norm(precision @ image - probe) <= 0.5 * size:
+        raise ValueError("its matrices are not the inverse of each other")
+    if not (is_filter or room) and arrays.tally["energy"][0] > 1.01 * np.trace(precision):
+        raise ValueError("its counters are not those of its matrices")
+    if room:
+        count, fade = arrays.block[block_size(arrays.rules) :][:PENDING_COUNTERS].tolist()
+        if not (count in range(room + 1) and 0.0 <= fade <= 1.0):
+            raise ValueError("its counters are out of bounds")
 
 
 def check_sums(belief: Belief) -> None:

@@ -8,7 +8,7 @@ approximation: solutions are refined against W itself.
 import numpy as np
 
 from windvane._numba.compilation import allow_in_compiled_code, compiled
-from windvane._numba.matrix_views import view_matrix
+from windvane._numba.instructions import view_matrix
 from windvane.beliefs.full.belief import State
 from windvane.beliefs.full.layout import KALMAN, SAMPLE, WIDTH, WINDOW, PolicyArrays
 from windvane.beliefs.full.linalg import (

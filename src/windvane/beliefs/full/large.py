@@ -20,12 +20,14 @@ import numpy as np
 from windvane import _random
 from windvane._numba.blas import compute_forms, multiply_rows
 from windvane._numba.compilation import compiled
-from windvane._numba.matrix_views import view_matrix
+from windvane._numba.instructions import view_matrix
 from windvane.beliefs.full.belief import State
 from windvane.beliefs.full.block import view_belief
 from windvane.beliefs.full.choosing import (
     WIDTH_ROUNDING,
     choose_by_scores,
+    compute_scale,
+    draw_level,
     drop_beaten_arms,
     score_linearly,
 )
@@ -41,11 +43,12 @@ from windvane.beliefs.full.learning import (
     LEAST_FADE,
     LEAST_WEIGHT,
     NOT_FINITE,
+    add_error,
+    advance_clock,
     check_observations,
+    weigh_age,
 )
 from windvane.beliefs.full.linalg import copy_vector, dot, fill
-from windvane.beliefs.full.memories import add_error, advance_clock, weigh_age
-from windvane.beliefs.full.sampling import compute_scale, draw_level
 from windvane.beliefs.full.widths import (
     bound_width_error,
     compute_squared_norms,

@@ -11,6 +11,7 @@ from windvane import persistence, validation
 from windvane.beliefs.full import layout
 from windvane.beliefs.full.belief import (
     Belief,
+    check_block,
     check_sums,
     read_belief,
     restore_counters,
@@ -89,7 +90,7 @@ class FullPolicyBelief(PolicyBelief[Floats, Floats, Floats]):
 
     def choose_parameter(self, key: int, round_: int) -> Floats:
         """Return the parameter θ of a round, for which an action set finds its best action."""
-        from windvane.beliefs.full.sampling import choose_parameter
+        from windvane.beliefs.full.choosing import choose_parameter
 
         return choose_parameter(self.arrays, key, round_)
 
@@ -236,6 +237,12 @@ class FullPolicyBelief(PolicyBelief[Floats, Floats, Floats]):
         if not (np.isfinite(block).all() and np.isfinite(past).all()):
             raise ValueError("it holds a number that is not finite")
         restore_counters(blank, counters)
-        self.arrays = blank._replace(
-            block=np.array(block, order="C"), past=np.array(past, order="C")
-        )
+        if self.limit != 0 and blank.tally["seen"][0] > len(past) != self.limit:
+            raise ValueError("its history has fewer observations than were learned")
+        from windvane.beliefs.full.learning import LARGEST_CONDITION
+
+        if np.square(past[:, : self.dim]).sum() > len(past) * LARGEST_CONDITION * self.ridge:
+            raise ValueError("its history has features that cannot be learned")
+        restored = blank._replace(block=np.array(block, order="C"), past=np.array(past, order="C"))
+        check_block(restored)
+        self.arrays = restored

@@ -18,7 +18,11 @@ from windvane.beliefs.full.block import view_belief
 from windvane.beliefs.full.choosing import (
     TIE_MARGIN,
     choose_by_widths,
+    compute_grid_weights,
+    compute_scale,
+    draw_level,
     mix_uniformly,
+    sample_parameter,
     score_linearly,
 )
 from windvane.beliefs.full.layout import (
@@ -35,12 +39,6 @@ from windvane.beliefs.full.layout import (
 )
 from windvane.beliefs.full.learning import NOT_FINITE
 from windvane.beliefs.full.linalg import factor_cholesky, fill, multiply_matrices
-from windvane.beliefs.full.sampling import (
-    compute_grid_weights,
-    compute_scale,
-    draw_level,
-    sample_parameter,
-)
 from windvane.beliefs.full.widths import compute_squared_norms, compute_widths
 from windvane.types import Floats, Places, Records
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 
 from windvane import validation
-from windvane.errors import RewardError, SettingError
+from windvane.errors import RewardError, SettingError, shorten
 
 IDENTITY, LOGISTIC, POISSON = range(3)
 LINKS = {"identity": IDENTITY, "logistic": LOGISTIC, "poisson": POISSON}
@@ -49,7 +49,9 @@ def check_link(who: str, link: str) -> int:
     """Return the number of a link in compiled code."""
     if not isinstance(link, str) or link not in LINKS:
         hint = validation.suggest(link, LINKS)
-        raise SettingError(f"{who}: link must be one of {', '.join(LINKS)}, got {link!r}{hint}")
+        raise SettingError(
+            f"{who}: link must be one of {', '.join(LINKS)}, got {shorten(link)}{hint}"
+        )
     return LINKS[link]
 
 
@@ -60,5 +62,5 @@ def check_rewards(who: str, link: str, rewards: Iterable[float]) -> None:
         if not low <= reward <= high:
             range_ = f"lie in [{low:g}, {high:g}]" if high < math.inf else f"be at least {low:g}"
             raise RewardError(
-                f"{who}: a reward under the {link} link must {range_}, got {reward!r}"
+                f"{who}: a reward under the {link} link must {range_}, got {shorten(reward)}"
             )

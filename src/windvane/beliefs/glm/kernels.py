@@ -394,6 +394,15 @@ def choose(
 
 
 @compiled
+def store_observation(arrays: GeneralizedArrays, x: Floats, reward: float) -> None:
+    """Store one observation in place of the oldest."""
+    slot = arrays.tally[0] % arrays.past.shape[1]
+    arrays.past[: x.size, slot] = x
+    arrays.past[x.size, slot] = reward
+    arrays.tally[0] += 1
+
+
+@compiled
 def add_observation(
     rules: GeneralizedRules, arrays: GeneralizedArrays, x: Floats, reward: float
 ) -> None:
@@ -401,11 +410,9 @@ def add_observation(
 
     P ← (P − h·ppᵀ/(γ + h·xᵀp))/γ with p = Px and h = μ'(xᵀθ̂)
     """
-    d, slot = x.size, arrays.tally[0] % arrays.past.shape[1]
-    arrays.past[:d, slot] = x
-    arrays.past[d, slot] = reward
-    arrays.tally[0] += 1
+    store_observation(arrays, x, reward)
     arrays.tally[1] += 1
+    d = x.size
     p = np.empty(d)
     multiply_vector(arrays.inverse, x, p)
     h = derivative(rules.link, mean(rules.link, dot(x, arrays.theta)))

@@ -15,6 +15,7 @@ from windvane.beliefs.full.layout import LARGEST, compute_history_room
 from windvane.chooser import Choice, Chooser, check_draws
 from windvane.errors import ArmsError, FitError, SettingError
 from windvane.memory import Memory, as_memory, names_of, read_memory
+from windvane.persistence import locked
 from windvane.sets.base import ActionSet, Best
 from windvane.types import Floats
 
@@ -44,7 +45,7 @@ class GeneralizedPolicy(Chooser):
     """
 
     FILE_KIND = "GeneralizedPolicy"
-    COMPILED: ClassVar[tuple[str, ...]] = ("_kernels", "_choose", "_learn")
+    COMPILED: ClassVar[tuple[str, ...]] = (*Chooser.COMPILED, "_kernels", "_choose", "_learn")
 
     def __init__(
         self,
@@ -95,6 +96,7 @@ class GeneralizedPolicy(Chooser):
         """The memory: how past observations fade."""
         return self._memory
 
+    @locked
     def choose(self, arms: npt.ArrayLike | ActionSet) -> Choice:
         """Choose one of the arms, rows of features (K, d), or the best action of an action set."""
         if isinstance(arms, ActionSet):
@@ -108,6 +110,7 @@ class GeneralizedPolicy(Chooser):
             validation.refuse_arms(rows)
         return self._record_choice(index, rows[index].copy())
 
+    @locked
     def choose_many(self, sets: Sequence[Arms] | Floats) -> list[Choice]:
         """Choose from each arm set, one round each; if one choice fails, choose from none."""
         first = self.round
@@ -137,6 +140,7 @@ class GeneralizedPolicy(Chooser):
         return best
 
     @property
+    @locked
     def theta(self) -> Floats:
         """The estimate θ̂, (d,): the root of Σ w·x(μ(xᵀθ) − y) + λθ = 0."""
         return self._arrays.theta.copy()
@@ -146,11 +150,13 @@ class GeneralizedPolicy(Chooser):
         """The number n of observations learned."""
         return int(self._arrays.tally[0])
 
+    @locked
     def mean(self, arms: npt.ArrayLike) -> Floats:
         """Return the estimated mean reward of each arm, μ(xᵀθ̂), (K,)."""
         scores = validation.check_finite_arms(self._read_arms(arms)) @ self._arrays.theta
         return np.array([glm.mean(self._rules.link, score) for score in scores.tolist()])
 
+    @locked
     def propensities(
         self, arms: npt.ArrayLike, samples: int = 200, chosen: int | None = None
     ) -> Floats:
@@ -221,6 +227,7 @@ class GeneralizedPolicy(Chooser):
             raise ValueError("its counters or its history are out of bounds")
         if seen > room and room != self._limit:
             raise ValueError(f"its history has room for {room} of {seen} observations")
+        np.linalg.cholesky(restored.inverse)
         glm.check_rewards("load", self.link, restored.past[-1, : min(seen, room)].tolist())
         self._restore_rounds(header, arrays["open"])
         self._arrays = restored

@@ -1,7 +1,7 @@
 """Play up to eight replications at once, each with the draws and the choices that it has alone.
 
 This engine plays policies with fixed arms whose memory keeps or fades sums, and that choose by
-widths, by a sample or by the estimate. The engine `linear` plays all other pairs.
+widths, by a sample or by the estimate. The engines in `replay` play all others.
 
 P = (S + ΛI)⁻¹ follows every observation by a rank-one step, in which the ridge Λ fades with the
 rest. A refresh recomputes P with a ridge that is too large by half of what it will lose. δ = λ−Λ is
@@ -18,7 +18,7 @@ import numpy as np
 
 from windvane import _random
 from windvane._numba.compilation import compiled
-from windvane._numba.lanes import (
+from windvane._numba.instructions import (
     LANES,
     load,
     repeat,
@@ -28,7 +28,13 @@ from windvane._numba.lanes import (
     take_root,
 )
 from windvane._random import FIRST_FREE_PLACE, TIE_PLACE
-from windvane.beliefs.full.choosing import TIE_MARGIN, choose_best, mix_uniformly
+from windvane.beliefs.full.choosing import (
+    TIE_MARGIN,
+    choose_best,
+    compute_scale,
+    draw_level,
+    mix_uniformly,
+)
 from windvane.beliefs.full.layout import (
     DISCOUNT,
     MEAN,
@@ -40,7 +46,6 @@ from windvane.beliefs.full.layout import (
     build_rules,
 )
 from windvane.beliefs.full.linalg import factor_cholesky, solve_with_root
-from windvane.beliefs.full.sampling import compute_scale, draw_level
 from windvane.lab.engines.game import (
     Player,
     RoundArms,
@@ -50,18 +55,7 @@ from windvane.lab.engines.game import (
     realize_reward,
     reduce_dimension,
 )
-from windvane.lab.engines.lane_algebra import (
-    add_root_product,
-    add_square,
-    copy_row,
-    invert,
-    multiply,
-    multiply_two,
-    rotate_into_root,
-    sum_products,
-    write_row,
-)
-from windvane.lab.engines.linear import list_restarts
+from windvane.lab.engines.replay import list_restarts
 from windvane.lab.worlds.draw import Draw, Marks
 from windvane.types import Floats, Places, Records
 
@@ -79,6 +73,119 @@ MOMENT, ESTIMATE, CHOSEN, RIGHT, SAMPLED = range(5)  # b, v = Pb, x, a right sid
 IMAGE, SPREAD_IMAGE, SECOND_IMAGE, CROSS_IMAGE, SCRATCH = range(5, 10)  # Px, Qx, PPx, PQx + QPx
 MEANS, MEAN_SLOPES, SQUARED_WIDTHS, SQUARED_IMAGES, WIDTH_SLOPES, SCORES = range(6)
 REWARD, LEVEL, BAR, BEST, RIVALS = range(5)
+
+
+# Linear algebra side by side: a vector has the shape (d, 8) and a matrix (d, d, 8). Of a symmetric
+# matrix only the lower half is read and written, of a root only the upper half.
+
+
+@compiled
+def sum_products(left: Floats, right: Floats) -> Floats:
+    """Σ left·right of two vectors."""
+    total = repeat(0.0)
+    for i in range(left.shape[0]):
+        total = total + load(left, i) * load(right, i)
+    return total
+
+
+@compiled
+def multiply(matrix: Floats, vector: Floats, out: Floats) -> None:
+    """Write matrix·vector to `out`; each entry of the lower half serves two places."""
+    for i in range(vector.shape[0]):
+        row, own, total = matrix[i], load(vector, i), repeat(0.0)
+        for j in range(i):
+            entry = load(row, j)
+            total = total + entry * load(vector, j)
+            store(out, j, load(out, j) + entry * own)
+        store(out, i, total + load(row, i) * own)
+
+
+@compiled
+def multiply_two(
+    matrix: Floats, first: Floats, second: Floats, first_out: Floats, second_out: Floats
+) -> None:
+    """Write matrix·first and matrix·second to two outputs, in one pass over the matrix."""
+    for i in range(first.shape[0]):
+        row, own1, own2 = matrix[i], load(first, i), load(second, i)
+        total1, total2 = repeat(0.0), repeat(0.0)
+        for j in range(i):
+            entry = load(row, j)
+            total1 = total1 + entry * load(first, j)
+            total2 = total2 + entry * load(second, j)
+            store(first_out, j, load(first_out, j) + entry * own1)
+            store(second_out, j, load(second_out, j) + entry * own2)
+        store(first_out, i, total1 + load(row, i) * own1)
+        store(second_out, i, total2 + load(row, i) * own2)
+
+
+@compiled
+def add_square(matrix: Floats, fade: float, weight: Floats, vector: Floats) -> None:
+    """M ← fade·M + weight·vvᵀ, for a number and lanes."""
+    for i in range(vector.shape[0]):
+        row, own = matrix[i], weight * load(vector, i)
+        for j in range(i + 1):
+            store(row, j, fade * load(row, j) + own * load(vector, j))
+
+
+@compiled
+def copy_row(matrix: Floats, k: int, out: Floats) -> None:
+    """Write row k of a symmetric matrix to `out` (d, 8)."""
+    for i in range(out.shape[0]):
+        store(out, i, load(matrix[max(i, k)], min(i, k)))
+
+
+@compiled
+def write_row(matrix: Floats, k: int, vector: Floats, factor: Floats) -> None:
+    """Write factor·vector to row and column k of a symmetric matrix."""
+    for i in range(vector.shape[0]):
+        store(matrix[max(i, k)], min(i, k), factor * load(vector, i))
+
+
+@compiled
+def invert(matrix: Floats, row: Floats) -> None:
+    """Invert a positive definite matrix in place by the sweep operator; `row` (d, 8) is scratch."""
+    d = matrix.shape[0]
+    for k in range(d):
+        pivot = 1.0 / load(matrix[k], k)
+        copy_row(matrix, k, row)
+        store(row, k, repeat(0.0))
+        add_square(matrix, 1.0, -pivot, row)
+        store(row, k, repeat(-1.0))
+        write_row(matrix, k, row, pivot)
+    for i in range(d):
+        for j in range(i + 1):
+            store(matrix[i], j, -load(matrix[i], j))
+
+
+@compiled
+def rotate_into_root(root: Floats, fade: float, x: Floats, rest: Floats) -> None:
+    """Update an upper triangular R: RᵀR ← f²RᵀR + xxᵀ; `rest` (d, 8) is scratch.
+
+    The plane rotations are those of `linalg.update_root`.
+    """
+    d, zero, one = x.shape[0], repeat(0.0), repeat(1.0)
+    for i in range(d):
+        store(rest, i, load(x, i))
+    for k in range(d):
+        row = root[k]
+        own, other = fade * load(row, k), load(rest, k)
+        length = take_root(own * own + other * other)
+        cosine = select_if_less(zero, length, own / length, one)
+        sine = select_if_less(zero, length, other / length, zero)
+        store(row, k, length)
+        for i in range(k + 1, d):
+            old, value = fade * load(row, i), load(rest, i)
+            store(row, i, cosine * old + sine * value)
+            store(rest, i, cosine * value - sine * old)
+
+
+@compiled
+def add_root_product(root: Floats, weights: Floats, scale: float, out: Floats) -> None:
+    """Add scale·Rᵀw to `out` (d, 8), for an upper triangular R and weights w (d, 8)."""
+    for k in range(out.shape[0]):
+        row, own = root[k], scale * load(weights, k)
+        for i in range(k, out.shape[0]):
+            store(out, i, load(out, i) + own * load(row, i))
 
 
 class Replications(NamedTuple):

@@ -50,8 +50,8 @@ from windvane.evaluation.estimates.estimators import (
 )
 from windvane.evaluation.estimates.recent_value import RecentSums
 from windvane.lab.engines.game import Player
-from windvane.lab.engines.linear import DecisionLog, log_decisions
-from windvane.lab.running import Report, make_counter, open_report, run_on_threads
+from windvane.lab.engines.replay import DecisionLog, log_decisions
+from windvane.lab.experiments import Report, make_counter, open_report, run_on_threads
 from windvane.lab.studies.plan import Plan, make_plan, make_player
 from windvane.lab.studies.result import StudyResult, count_noun, standard_error
 from windvane.lab.worlds import World
@@ -93,7 +93,7 @@ class Coverage(StudyResult):
     """
 
     worlds: dict[str, str]  # the text of each world
-    policy: str  # that logged the decisions
+    policy: str  # the policy that logged the decisions
     floor: float
     alpha: float
     replications: int

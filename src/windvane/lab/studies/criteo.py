@@ -36,8 +36,8 @@ import polars as pl
 
 from windvane import validation
 from windvane.errors import FileError, SettingError
-from windvane.lab.running import Report, TaskProgress
-from windvane.persistence import replace_file
+from windvane.lab.experiments import Report, TaskProgress
+from windvane.persistence import check_regular, replace_file
 from windvane.types import Floats
 
 if TYPE_CHECKING:
@@ -137,6 +137,7 @@ def _identify(path: str | PathLike[str] | None) -> tuple[str, list[str | int]]:
     if path is None:
         return STAND_IN, [STAND_IN]
     try:
+        check_regular(path)
         with open(path, "rb") as file:
             head = file.read(IDENTITY_BYTES)
             status = os.fstat(file.fileno())

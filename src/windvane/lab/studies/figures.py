@@ -16,7 +16,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter
 
-from windvane import validation
 from windvane._terminal.figures import (
     DPI,
     GRID_COLOUR,
@@ -36,7 +35,6 @@ from windvane._terminal.figures import (
     freeze_layout,
     make_line,
 )
-from windvane.errors import SettingError
 from windvane.lab.studies.result import Panel
 from windvane.types import Floats
 
@@ -46,14 +44,13 @@ VALID_COLOUR = NAMED_STYLES["D-RandLinUCB"].colour
 INVALID_COLOUR = HUES[0]
 ERRORS = 2.0  # standard errors on each side of a share
 MARKERS = "os^Dv<>Ph"
+MOST_COLUMNS = 3  # of panels
 BAR_COLOUR = "#CFE2EF"
 
 
-def draw_regret(panels: Sequence[Panel], note: str = "", columns: int = 3) -> Figure:
+def draw_regret(panels: Sequence[Panel], note: str = "") -> Figure:
     """Draw the cumulative regret in each panel: mean and 10–90 % band of every policy."""
-    if not panels:
-        raise SettingError("draw_regret: at least one panel is needed, got none")
-    columns = min(validation.whole("draw_regret", "columns", columns), len(panels))
+    columns = min(MOST_COLUMNS, len(panels))
     rows = ceil(len(panels) / columns)
     names = list(dict.fromkeys(name for panel in panels for name in panel.result.names))
     styles = assign_styles(names)
@@ -168,7 +165,6 @@ def draw_tuning(
     errors: npt.ArrayLike,
     marks: Mapping[str, float],
     xlabel: str,
-    note: str = "",
     levels: Mapping[str, tuple[float, float]] | None = None,
 ) -> Figure:
     """Draw regret over γ, w or H, mean ± error, with the values in `marks` labelled.
@@ -177,15 +173,7 @@ def draw_tuning(
     `levels` are means and errors that do not depend on the value, drawn as horizontal lines.
     """
     x, y, error = (np.asarray(column, dtype=np.float64) for column in (values, means, errors))
-    if x.ndim != 1 or not x.size or not x.shape == y.shape == error.shape:
-        shapes = x.shape, y.shape, error.shape
-        raise SettingError(
-            f"draw_tuning: each value needs a mean and an error, got shapes {shapes}"
-        )
     are_discounts = bool(x.max() <= 1)
-    check = validation.inside if are_discounts else validation.positive
-    for value in (*x.tolist(), *marks.values()):
-        check("draw_tuning", xlabel, value)
     x, y, error = np.stack([x, y, error])[:, np.argsort(x)]
     x = 1 / (1 - x) if are_discounts else x
     places = {name: 1 / (1 - v) if are_discounts else v for name, v in marks.items()}
@@ -198,7 +186,6 @@ def draw_tuning(
     format_value = _format_discount if are_discounts else format_number
     _draw_marks(axes, {f"{name}: {format_value(place)}": place for name, place in places.items()})
     _draw_levels(axes, levels or {})
-    add_note(figure, note)
     freeze_layout(figure)
     return figure
 
@@ -270,7 +257,7 @@ def draw_coverage(summary: pl.DataFrame, alpha: float) -> Figure:
         above, below = panels[:, place]
         above.set_title(drift, fontsize=NORMAL_POINTS, color=TEXT_COLOUR, loc="left")
         for axes in (above, below):
-            _format_axes(axes, estimators)
+            _format_bars(axes, estimators)
         _draw_shares(above, rows, alpha)
         _draw_widths(below, rows, alpha)
         below.set_xlim(0, 1.05 * widest)
@@ -280,6 +267,39 @@ def draw_coverage(summary: pl.DataFrame, alpha: float) -> Figure:
     keys = _make_keys(alpha)
     look = {"frameon": False, "fontsize": SMALL_POINTS, "columnspacing": 1.6}
     figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), **look)
+    freeze_layout(figure)
+    return figure
+
+
+def draw_learner_coverage(estimates: pl.DataFrame) -> Figure:
+    """Draw the value of every learner in every log against what it earns live, by world."""
+    worlds = estimates["world"].unique(maintain_order=True).to_list()
+    loggers = estimates["logger"].unique(maintain_order=True).to_list()
+    styles = assign_styles(loggers)
+    numbers = [*estimates["truth"], *estimates["value"]]
+    ends = [min(numbers), max(numbers)]
+    figure = Figure((1.2 + 2.3 * len(worlds), 3.0), DPI, layout="constrained")
+    panels = figure.subplots(1, len(worlds), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, world in zip(panels, worlds, strict=True):
+        axes.plot(ends, ends, color=LINE_COLOUR, lw=0.9, ls=(0, (4, 2)), zorder=1)
+        for logger in loggers:
+            rows = estimates.filter((pl.col("world") == world) & (pl.col("logger") == logger))
+            look = {"color": styles[logger].colour, "marker": styles[logger].marker, "ls": ""}
+            axes.plot(rows["truth"], rows["value"], ms=3.5, alpha=0.6, label=logger, **look)
+        axes.set_title(world, fontsize=NORMAL_POINTS, color=TEXT_COLOUR, loc="left")
+        axes.tick_params(labelsize=SMALL_POINTS, color=LINE_COLOUR, labelcolor=TEXT_COLOUR)
+        axes.grid(color=GRID_COLOUR, lw=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_xlabel("earned live", fontsize=NORMAL_POINTS, color=TEXT_COLOUR)
+    panels[0].set_ylabel("value from the log", fontsize=NORMAL_POINTS, color=TEXT_COLOUR)
+    handles, _ = panels[0].get_legend_handles_labels()
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=len(loggers),
+        frameon=False,
+        fontsize=SMALL_POINTS,
+    )
     freeze_layout(figure)
     return figure
 
@@ -311,9 +331,10 @@ def _draw_widths(axes: Axes, rows: pl.DataFrame, alpha: float) -> None:
     axes.xaxis.set_major_formatter("{x:.10g}")
 
 
-def _format_axes(axes: Axes, estimators: list[str]) -> None:
-    axes.set_yticks(range(len(estimators)), estimators)
-    axes.set_ylim(len(estimators) - 0.4, -0.6)
+def _format_bars(axes: Axes, names: Sequence[str]) -> None:
+    """Set the look of axes that show a row for each name, from top to bottom."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(labelsize=SMALL_POINTS, color=LINE_COLOUR, labelcolor=TEXT_COLOUR)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color=GRID_COLOUR, lw=0.6)
@@ -351,15 +372,11 @@ def draw_leaderboard(standings: pl.DataFrame, note: str = "") -> Figure:
         hue = HUES[k % len(HUES)]
         shares = standings[title]
         axes.scatter(shares, places, 16, hue, marker=marker, label=title, linewidths=0, zorder=3)
-    axes.set_yticks(places, standings["policy"], fontsize=SMALL_POINTS, color=TEXT_COLOUR)
-    axes.set(ylim=(standings.height - 0.4, -0.6), xlim=(0, None))
+    _format_bars(axes, standings["policy"].to_list())
+    axes.set_xlim(0, None)
     axes.set_xlabel(
         "regret, in % of what playing at random loses", fontsize=NORMAL_POINTS, color=TEXT_COLOUR
     )
-    axes.tick_params(labelsize=SMALL_POINTS, color=LINE_COLOUR, labelcolor=TEXT_COLOUR)
-    axes.grid(axis="x", color=GRID_COLOUR, lw=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=SMALL_POINTS)
     add_note(figure, note)
     return figure

@@ -17,7 +17,7 @@ from windvane import validation
 from windvane.exploration import epsilon
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.running import (
+from windvane.lab.experiments import (
     Experiment,
     ExperimentResult,
     Report,

@@ -39,13 +39,15 @@ from windvane.errors import FileError, SettingError
 from windvane.exploration import Exploration, as_exploration
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.running import Experiment
+from windvane.lab.experiments import Experiment
 from windvane.lab.worlds import RewardLaw, World
 from windvane.memory import Memory, as_memory
 from windvane.names import Problem
+from windvane.persistence import read_small_file
 
 PAIR = re.compile(r"(\w+\([^()]*\))\s*\*\s*(.+)")  # memory * exploration
 PLAN_KEYS = ("replications", "seed", "policies", "worlds")
+MAX_PLAN_BYTES = 1 << 16  # of the file
 REPLICATIONS = 20
 SEED = 1
 
@@ -105,8 +107,8 @@ def make_plan(
 def read_plan(path: Path) -> Plan:
     """Read the plan in a TOML file."""
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as reason:
+        table = tomllib.loads(read_small_file(path, MAX_PLAN_BYTES).decode())
+    except (OSError, ValueError, RecursionError) as reason:
         raise FileError(f"simulate: {path} cannot be read: {reason}") from None
     if unknown := sorted(set(table) - set(PLAN_KEYS)):
         keys = ", ".join(PLAN_KEYS)
@@ -117,12 +119,11 @@ def read_plan(path: Path) -> Plan:
         raise SettingError("simulate: at least one table [worlds.NAME] must be given")
     if not isinstance(policies, list) or not policies:
         raise SettingError("simulate: at least one table [[policies]] must be given")
-    return Plan(
-        {name: worlds.from_table(world) for name, world in tables.items()},
-        policies,
-        validation.whole("simulate", "replications", table.get("replications", REPLICATIONS)),
-        validation.whole("simulate", "seed", table.get("seed", SEED), least=0),
-    )
+    if not all(isinstance(world, dict) for world in tables.values()):
+        raise SettingError("simulate: every world must be a table [worlds.NAME]")
+    places = {name: worlds.from_table(world) for name, world in tables.items()}
+    counts = (table.get("replications", REPLICATIONS), table.get("seed", SEED))
+    return make_plan(places, policies, *counts)
 
 
 def make_default_world(

@@ -21,7 +21,7 @@ from windvane.errors import SettingError
 from windvane.exploration import optimism, randomized, thompson
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.running import (
+from windvane.lab.experiments import (
     Experiment,
     ExperimentResult,
     Report,

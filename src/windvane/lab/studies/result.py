@@ -18,14 +18,19 @@ import polars as pl
 
 from windvane._terminal.tables import Cell, format_cell, format_table
 from windvane.errors import FileError
-from windvane.lab.running import ExperimentResult
-from windvane.persistence import replace_file
+from windvane.lab.experiments import ExperimentResult
+from windvane.persistence import check_regular, read_small_file, replace_file
 from windvane.types import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CSS_PIXELS_PER_INCH = 96
+MAX_JSON_BYTES = 1 << 28  # of the settings and tables
+UNREADABLE = (  # the errors of a folder that holds no result
+    *(OSError, ValueError, LookupError, TypeError, RecursionError),
+    pl.exceptions.PolarsError,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,8 +79,9 @@ class StudyResult(ABC):
             text = json.dumps(self.to_document(), indent=2, ensure_ascii=False)
             draft.write_text(text + "\n", "utf-8")
         for name in self.long_frames:
-            with replace_file(folder / f"{name}.parquet") as draft:
-                getattr(self, name).write_parquet(draft)
+            # As open files: Polars takes no path that is not UTF-8.
+            with replace_file(folder / f"{name}.parquet") as draft, open(draft, "wb") as file:
+                getattr(self, name).write_parquet(file)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -90,7 +96,11 @@ class StudyResult(ABC):
             name: pl.DataFrame(document[key], infer_schema_length=None)
             for name, key in cls.keys.items()
         }
-        long = {name: pl.read_parquet(folder / f"{name}.parquet") for name in cls.long_frames}
+        long = {}
+        for name in cls.long_frames:
+            check_regular(folder / f"{name}.parquet")
+            with open(folder / f"{name}.parquet", "rb") as file:
+                long[name] = pl.read_parquet(file)
         return {**settings, **tables, **long}
 
     def save(self, folder: str | PathLike[str]) -> list[Path]:
@@ -210,7 +220,7 @@ def load(folder: str | PathLike[str]) -> StudyResult:
     path = Path(folder)
     try:
         return _find_study(path).read(path)
-    except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as reason:
+    except UNREADABLE as reason:
         raise FileError(
             f"result folder: {path} holds no finished run of reproduce, simulate, tune, "
             f"leaderboard or coverage ({reason})"
@@ -224,7 +234,10 @@ def _find_study(folder: Path) -> type[StudyResult]:
     if (folder / PanelResult.file).exists():
         kind = _read_json(folder / PanelResult.file).get("kind")
         return lab.Reproduction if kind == lab.Reproduction.picture else lab.Simulation
-    others: tuple[type[StudyResult], ...] = (lab.Tuning, lab.Leaderboard, lab.Coverage)
+    others: tuple[type[StudyResult], ...] = (
+        *(lab.Tuning, lab.Leaderboard, lab.Coverage),
+        lab.LearnerCoverage,
+    )
     for study in others:
         if (folder / study.file).exists():
             return study
@@ -233,7 +246,7 @@ def _find_study(folder: Path) -> type[StudyResult]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    document = json.loads(path.read_text("utf-8"))
+    document = json.loads(read_small_file(path, MAX_JSON_BYTES))
     if not isinstance(document, dict):
         raise ValueError(f"{path.name} must hold a JSON object")
     return document

@@ -23,7 +23,7 @@ import polars as pl
 from windvane import validation
 from windvane._terminal.tables import Cell
 from windvane.errors import SettingError
-from windvane.lab.running import Report, open_report, run_all
+from windvane.lab.experiments import Report, open_report, run_all
 from windvane.lab.studies.plan import (
     Plan,
     PolicySpec,

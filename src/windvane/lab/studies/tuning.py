@@ -13,11 +13,11 @@ from windvane.beliefs.adaptive import Adaptation, bandits, predictive
 from windvane.errors import SettingError
 from windvane.exploration import Exploration, as_exploration
 from windvane.lab.engines.game import Player
-from windvane.lab.running import Experiment, ExperimentResult, Report, open_report, run_all
+from windvane.lab.experiments import Experiment, ExperimentResult, Report, open_report, run_all
 from windvane.lab.studies.plan import describe_problem, make_default_world, noise_scale
 from windvane.lab.studies.result import StudyResult, count_noun, standard_error
 from windvane.lab.worlds import World
-from windvane.memory import MEMORIES, Memory, keep, names_of
+from windvane.memory import MEMORIES, keep, memory_of_size, names_of
 from windvane.theory import TUNINGS, discount_for, span_for
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Search(NamedTuple):
 
     def experiment(self, replications: int, seed: int) -> Experiment:
         """Return the experiment: a player for each memory, and the policies that adapt."""
-        memories = [_make_memory(self.family, value) for value in self.values]
+        memories = [memory_of_size("tune", self.family, int(value), value) for value in self.values]
         fixed = [Player(repr(memory), memory, self.exploration) for memory in memories]
         adaptive = [
             Player(name, keep(), self.exploration, adaptation=adaptation)
@@ -186,8 +186,3 @@ def make_search(family: str, exploration: Exploration | str, world: World, point
         choices = {THEORY: span, OLDER: float(np.ceil(older))}
     values = tuple(sorted({*spaced, *choices.values()}))
     return Search(family, as_exploration("tune", exploration), world, values, choices)
-
-
-def _make_memory(family: str, value: float) -> Memory:
-    kind = MEMORIES[family]
-    return kind.factory(value if kind.sized_by == "gamma" else int(value))

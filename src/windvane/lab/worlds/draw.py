@@ -136,21 +136,11 @@ class Draw(NamedTuple):
         return float(np.linalg.norm(self.arms, axis=1).max())
 
 
-def list_arms(draw: Draw, t: int) -> Floats:
-    """The arms of round t, (K, d)."""
-    arms: Floats = draw.arms[draw.picks[t if len(draw.picks) > 1 else 0]]
-    return arms
-
-
 def compute_means(draw: Draw, t: int) -> Floats:
     """The mean reward of each arm in round t, (K,)."""
-    scores = list_arms(draw, t) @ draw.theta[draw.era[t]]
+    picks = draw.picks[t if len(draw.picks) > 1 else 0]
+    scores = draw.arms[picks] @ draw.theta[draw.era[t]]
     return np.array([compute_mean(draw, score) for score in scores.tolist()])
-
-
-def compute_reward(draw: Draw, t: int, arm: int) -> float:
-    """The reward of an arm in round t."""
-    return realize_reward(draw, float(compute_means(draw, t)[arm]), float(draw.noise[t]))
 
 
 def compute_mean(draw: Draw, score: float) -> float:

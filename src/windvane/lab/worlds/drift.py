@@ -48,14 +48,12 @@ def stationary() -> Drift:
 def abrupt(
     at: Iterable[int],
     flip: float | None = None,
-    chance: float | None = None,
     to: npt.ArrayLike | None = None,
 ) -> Drift:
     """Jump at the rounds `at`: θ_t = θ^(i) from jump i to the next.
 
     By default, a jump takes a random direction of the same norm. `flip` flips ⌊flip·d⌋ signs that
-    are drawn at each jump. `chance` flips each sign with that probability, independently of the
-    others. `to` lists the parameters after the jumps.
+    are drawn at each jump. `to` lists the parameters after the jumps.
 
     >>> from windvane.lab.worlds import abrupt, world
     >>> theta = world(10, 5, 100, abrupt([50], flip=0.6)).draw(1).theta  # before and after
@@ -64,19 +62,14 @@ def abrupt(
     """
     jumps = validation.check_sequence("abrupt", "at", at)
     rounds = sorted({validation.whole("abrupt", "a round", round_) for round_ in jumps})
-    ways = {"flip": flip, "chance": chance, "to": to}
-    if sum(way is not None for way in ways.values()) > 1:
-        raise SettingError("abrupt: flip, chance and to exclude each other")
+    if flip is not None and to is not None:
+        raise SettingError("abrupt: flip and to exclude each other")
     jump: Jump = _jump_to_random_direction
     option = ""
     if flip is not None:
         share = validation.share("abrupt", "flip", flip)
         jump = partial(_flip_share, share=share)
         option = f", flip={share!r}"
-    elif chance is not None:
-        probability = validation.share("abrupt", "chance", chance)
-        jump = partial(_flip_each, probability=probability)
-        option = f", chance={probability!r}"
     elif to is not None:
         rows = validation.check_numbers("abrupt", "to", to, 2)
         if len(rows) != len(rounds):
@@ -163,10 +156,6 @@ def _flip_share(theta: Floats, _: int, rng: Generator, share: float) -> Floats:
     # 1e-9, because 0.29 × 100 is 28.999… in floating point
     signs[rng.permutation(theta.size)[: math.floor(share * theta.size + 1e-9)]] = -1.0
     return theta * signs
-
-
-def _flip_each(theta: Floats, _: int, rng: Generator, probability: float) -> Floats:
-    return np.where(rng.random(theta.size) < probability, -theta, theta)
 
 
 def _take_row(theta: Floats, i: int, _: Generator, rows: Floats) -> Floats:

@@ -13,17 +13,13 @@ import numpy as np
 import pytest
 
 import windvane as wv
+from experiments import make_ray_runner, make_thread_runner, run_experiment
+from waiting import wait_until
 from windvane.errors import SettingError, WindvaneError
 from windvane.evaluation.ray_tasks import MAX_ATTEMPTS, TASKS_PER_CPU, _hide_worker_messages
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.running import (
-    Chunk,
-    Experiment,
-    make_ray_runner,
-    make_thread_runner,
-    run_experiment,
-)
+from windvane.lab.experiments import Chunk, Experiment
 from windvane.lab.worlds.drift import Drift
 
 PLAYERS = (
@@ -97,7 +93,7 @@ def log(tmp_path: Path) -> Path:
 def test_missing_ray_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SettingError, match=r"^ray: .* pip install 'windvane\[ray\]'$"):
-        make_ray_runner()
+        run_experiment(small(WORLDS["walk"]), make_ray_runner())
 
 
 @pytest.mark.usefixtures("disconnected")
@@ -220,9 +216,6 @@ def test_an_existing_connection_stays_open_and_its_tasks_are_cancelled(log: Path
     playing = make_ray_runner()([Chunk(experiment, r, r + 1) for r in range(12)])
     next(playing)
     playing.close()  # type: ignore[attr-defined]
-    deadline = time.monotonic() + 10
-    while (free := ray.available_resources().get("CPU")) != CPUS and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert free == CPUS
+    wait_until(lambda: ray.available_resources().get("CPU") == CPUS)
     with pytest.raises(SettingError, match="already connected to Ray"):
         run_experiment(experiment, make_ray_runner("auto"))

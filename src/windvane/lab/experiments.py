@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from windvane import validation
-from windvane._numba.lanes import LANES
+from windvane._numba.instructions import LANES
 from windvane._terminal.console import make_bars
 from windvane.evaluation.ray_tasks import RayTask, check_installed, connect_to_ray, run_tasks, share
-from windvane.lab.engines.dispatch import select_engine
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.lanes import can_play_side_by_side, replay_side_by_side
+from windvane.lab.engines.replay import select_engine
 from windvane.lab.worlds.definition import World
 from windvane.lab.worlds.draw import Draw, Marks
 from windvane.persistence import replace_file
@@ -141,6 +141,10 @@ class Chunk(NamedTuple):
         return len(self.experiment.players) * self.experiment.world.horizon * replications
 
 
+# plays chunks and yields the curves of each chunk when it is done
+Runner = Callable[[Sequence[Chunk]], Iterator[tuple[Chunk, Floats]]]
+
+
 class ExperimentResult(NamedTuple):
     """The cumulative regret of every player in every replication."""
 
@@ -156,12 +160,6 @@ class ExperimentResult(NamedTuple):
     def at(self, rounds: int) -> Floats:
         """The regret after `rounds` rounds, (players, replications)."""
         return self.regret[:, :, int(np.searchsorted(self.marks, rounds))]
-
-
-class Runner(Protocol):
-    """A function that plays chunks and yields the curves of each chunk when it is done."""
-
-    def __call__(self, chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]: ...
 
 
 def play_chunk(chunk: Chunk) -> Floats:
@@ -197,16 +195,6 @@ def play_chunk(chunk: Chunk) -> Floats:
     return curves
 
 
-def make_thread_runner(threads: int | None = None) -> Runner:
-    """Return a runner that plays chunks on threads; the default is one thread per core."""
-    workers = validation.whole("threads", "threads", threads or os.cpu_count() or 1)
-
-    def run_chunks(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
-        return run_on_threads(play_chunk, chunks, workers)
-
-    return run_chunks
-
-
 def run_on_threads(
     play: Callable[[Task], Floats], tasks: Sequence[Task], threads: int | None = None
 ) -> Iterator[tuple[Task, Floats]]:
@@ -221,34 +209,16 @@ def run_on_threads(
                 future.cancel()
 
 
-def run_experiment(
-    experiment: Experiment,
-    runner: Runner | None = None,
-    progress: Callable[[int], None] | None = None,
-    checkpoint: Path | None = None,
-) -> ExperimentResult:
-    """Play every replication.
-
-    `progress` is called with the number of replications that were just finished. Finished chunks
-    are saved in the folder `checkpoint`; chunks that are already there are not played again.
-    """
-
-    def report(name: str, replications: int) -> None:
-        if progress:
-            progress(replications)
-
-    runner = runner or make_thread_runner()
-    return run_experiments({"": experiment}, runner, report, checkpoint)[""]
-
-
 def run_experiments(
     experiments: Mapping[str, Experiment],
     runner: Runner,
     progress: Count,
     checkpoint: Path | None = None,
 ) -> dict[str, ExperimentResult]:
-    """Play every replication of several experiments; as `run_experiment`, with names.
+    """Play every replication of several experiments.
 
+    `progress` gets the name of an experiment and how many replications were just finished. Chunks
+    in the folder `checkpoint` are not played again, and finished ones are saved there.
     The chunks of all experiments are played as one list, the longest first, so that all processors
     have work until the end.
     """
@@ -316,7 +286,7 @@ def run_all(
     """
     folder = None if checkpoint is None else Path(checkpoint)
     count = make_counter({name: each.replications for name, each in experiments.items()}, report)
-    with _open_runner(on) as runner:
+    with open_runner(on) as runner:
         results = run_experiments(experiments, runner, count, folder)
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
@@ -324,26 +294,14 @@ def run_all(
 
 
 @contextmanager
-def _open_runner(on: str) -> Iterator[Runner]:
+def open_runner(on: str) -> Iterator[Runner]:
     """Open the runner that `on` names; all experiments share one connection to Ray."""
     if on == "threads":
-        yield make_thread_runner()
+        yield partial(run_on_threads, play_chunk)
         return
-    runner = make_ray_runner()
-    with connect_to_ray(None if on == "ray" else on):
-        yield runner
-
-
-def make_ray_runner(address: str | None = None) -> Runner:
-    """Return a runner that uses the Ray cluster at `address`, or else starts Ray locally."""
     check_installed()
-
-    def run_chunks(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
-        if chunks:
-            with connect_to_ray(address):
-                yield from _run_on_cluster(chunks)
-
-    return run_chunks
+    with connect_to_ray(None if on == "ray" else on):
+        yield _run_on_cluster
 
 
 def _run_on_cluster(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:

@@ -7,20 +7,18 @@ import numpy as np
 import pytest
 
 import windvane as wv
-from game import play_by_formulas
+from experiments import make_thread_runner, run_experiment
+from game import play_by_formulas, play_round_by_round
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player, reduce_dimension
-from windvane.lab.engines.linear import replay
-from windvane.lab.running import (
+from windvane.lab.engines.replay import replay
+from windvane.lab.experiments import (
     REPLICATIONS_PER_CHUNK,
     Chunk,
     Experiment,
-    make_thread_runner,
     play_chunk,
-    run_experiment,
     run_experiments,
 )
-from windvane.lab.worlds.draw import compute_means, compute_reward, list_arms
 from windvane.types import Floats
 
 WORLD = worlds.world(4, 6, 400, worlds.abrupt([200], flip=0.5))
@@ -164,11 +162,4 @@ def test_the_spanned_game_is_the_same_game() -> None:
     memory, radius = wv.discount(0.98), wv.confidence(0.05, 0.4)
     fast = replay(Player("policy", memory, wv.optimism(radius)), draw, 1, np.arange(1, 301))
     policy = wv.Policy(12, memory, wv.optimism(radius))
-    policy.key = 1
-    total, slow = 0.0, []
-    for t in range(300):
-        choice = policy.choose(list_arms(draw, t))
-        policy.learn(choice, compute_reward(draw, t, choice.index))
-        total += compute_means(draw, t).max() - compute_means(draw, t)[choice.index]
-        slow.append(total)
-    np.testing.assert_allclose(fast, slow, atol=1e-8)
+    np.testing.assert_allclose(fast, play_round_by_round(policy, 1, draw), atol=1e-8)
