@@ -13,6 +13,7 @@ learned? After how many observations is an observation dropped? When are all obs
 | `restart_at(R)` | 1           | never          | before each round in R     | rounds          |
 | `detect(σ)`     | 1           | never          | when an alarm is raised    | observations    |
 | `kalman(ρ, σ)`  | filter gain | never          | never                      | observations    |
+| `parts(h₁, …)`  | filter gain | never          | never                      | observations    |
 
 An observation is a reward that was learned. A round is an arm set that was chosen from. A round
 without a reward does not change `keep`, `discount` and `window`; `restart` and `restart_at` count
@@ -24,13 +25,15 @@ these entries: the text form, the checks, the tables of the documentation and th
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from windvane import validation
 from windvane.errors import SettingError, shorten
 from windvane.validation import Entry, Registry
+
+MOST_PARTS = 4
 
 __all__ = [
     "Memory",
@@ -39,6 +42,7 @@ __all__ = [
     "half_life",
     "kalman",
     "keep",
+    "parts",
     "restart",
     "restart_at",
     "window",
@@ -65,6 +69,10 @@ class Memory:
     theta_norm: float = 0.0  # S
     slack: float = 0.0
     alarm: float = 0.0
+    half_lives: tuple[float, ...] = ()  # of the parts of θ, in observations or in seconds
+    in_time: bool = False  # whether the parts fade with time
+    shares: tuple[float, ...] = ()  # of the parts in the first variance of θ
+    finds: bool = False  # whether the variances of the parts are found from the rewards
 
     @property
     def kind(self) -> "MemoryKind":
@@ -358,3 +366,46 @@ def kalman(rho: float, noise: float = 1.0) -> Memory:
         rho=validation.inside("kalman", "rho", rho),
         noise=validation.positive("kalman", "noise", noise),
     )
+
+
+DEFAULT_HALF_LIVES = (100.0, 3000.0)  # observations
+
+
+@_register(
+    symbols="parts(h₁, …)",
+    examples=("parts(20.0, 200.0)", "parts(10.0, 300.0, shares=[0.5, 0.5])"),
+    arguments=lambda memory: [memory.half_lives, [] if memory.finds else list(memory.shares)],
+    fades_by="filter gain",
+    is_filter=True,
+)
+def parts(*half_lives: float, shares: Sequence[float] = ()) -> Memory:
+    """Assume that θ is still, or a sum of parts that fade at different speeds; nothing is tuned.
+
+    θ = θ₁ + … + θ_S, where part s moves by θ_s ← φ_s·θ_s + N(0, (1−φ_s²)v_s·I), φ_s = 2^{−1/h_s}:
+    a Gaussian process in time, followed by an exact Kalman filter of S·d numbers. What changes
+    quickly goes into the fast parts, and moves into the slow ones if it stays.
+
+    Without `shares`, the variances v_s are found from the rewards, and a second filter believes
+    that θ is still, until the rewards say that it has moved. With `shares`, v_s is the share of
+    part s, divided by their sum and by the ridge, and stays so.
+
+    >>> parts(), parts(30, 300, 3000)
+    (parts(100.0, 3000.0), parts(30.0, 300.0, 3000.0))
+    >>> parts(100, math.inf, shares=[1, 3])
+    parts(100.0, inf, shares=[0.25, 0.75])
+
+    Rasmussen & Williams (2006), "Gaussian processes for machine learning", for the processes; how
+    stillness is judged and renewed is Windvane's own.
+    """
+    spans = tuple(validation.positive("parts", "a half-life", each) for each in half_lives)
+    spans = tuple(sorted(spans or DEFAULT_HALF_LIVES))
+    if len(spans) > MOST_PARTS:
+        raise SettingError(f"parts: there are at most {MOST_PARTS} parts, got {len(spans)}")
+    given = validation.check_sequence("parts", "shares", shares)
+    if given and len(given) != len(spans):
+        raise SettingError(f"parts: shares must be {len(spans)}, one a part, got {len(given)}")
+    own = [validation.positive("parts", "a share", each) for each in given]
+    own = own or [float(place + 1) for place in range(len(spans))]  # slow parts move more
+    whole = sum(own)
+    shared = tuple(each / whole for each in own)
+    return Memory("parts", half_lives=spans, shares=shared, finds=not given)

@@ -255,7 +255,14 @@ class Entry(Generic[Part]):
             values = self.arguments(part)
         words = []
         for parameter, value in zip(parameters.values(), values, strict=True):
-            if isinstance(value, bool | str) and value == parameter.default:
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                words += [repr(each) for each in cast(Iterable[object], value)]
+                continue
+            if parameter.kind is parameter.KEYWORD_ONLY and value:
+                words.append(f"{parameter.name}={value!r}")
+            if parameter.kind is parameter.KEYWORD_ONLY or (
+                isinstance(value, bool | str) and value == parameter.default
+            ):
                 continue
             words.append(f"{parameter.name}={value}" if isinstance(value, bool) else repr(value))
         return f"{self.name}({', '.join(words)})"

@@ -37,7 +37,8 @@ from windvane.beliefs.diagonal.weight_table import ABSENT, EMPTY, claim_key, fin
 from windvane.beliefs.full.block import reset_counters
 from windvane.beliefs.full.choosing import choose_by_scores, compute_scale, draw_level
 from windvane.beliefs.full.layout import DETECT, HALF_LIFE, NOISE, SAMPLE, WIDTH, PolicyArrays
-from windvane.beliefs.full.learning import add_error, add_to_cusum, advance_clock, weigh_age
+from windvane.beliefs.full.learning import add_to_cusum, advance_clock, weigh_age
+from windvane.beliefs.full.noise import add_error
 from windvane.types import Floats, Places, UnsignedIntegers
 from windvane.validation import LARGEST
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from windvane.beliefs.full.layout import (
     COUNTERS_OF_ERRORS,
-    KALMAN,
     NOISE,
     PENDING_COUNTERS,
     TALLY,
@@ -224,7 +223,7 @@ def write_blank_belief(arrays: PolicyArrays) -> None:
     tally["ridge"] = rule["ridge"] * rule["lead"]
     lead = rule["lead"] * rule["lead"] if rule["twin"] else rule["lead"]
     tally["noise_ridge"] = rule["ridge"] * lead
-    if rule["memory"] == KALMAN:  # its `reset` inverts nothing
+    if rule["filter"]:  # its `reset` inverts nothing
         np.fill_diagonal(state.inverse, 1.0 / rule["ridge"])
         return
     inverse = 1.0 / tally["ridge"][0]
@@ -279,20 +278,26 @@ def check_block(arrays: PolicyArrays) -> None:
     back to where it started, as far as rounding and a ridge that fades allow.
     """
     from windvane.beliefs.full.block import view_belief
+    from windvane.beliefs.full.parts import view_parts
 
     rule, state = arrays.rules[0], view_belief(arrays)
     dim, room = len(state.moment), int(rule["room"])
     ridge = rule["ridge"] * np.eye(dim)
-    is_filter = rule["memory"] == KALMAN
+    is_filter = bool(rule["filter"])
     precision = state.gram + ridge
     matrices = [state.inverse, state.spread]
+    if rule["parts"]:
+        parts = view_parts(arrays)
+        matrices += [parts.covariance, parts.still_covariance]
+        if (parts.variances <= 0.0).any() and arrays.tally["seen"][0]:
+            raise ValueError("its variances are not positive")
     if not is_filter:
         matrices += [precision, state.noise + ridge]
     for matrix in matrices:
         slack = ROUNDING * np.abs(matrix).max()
         if not np.abs(matrix - matrix.T).max() <= slack:
             raise ValueError("its matrices are not symmetric")
-        np.linalg.cholesky(matrix + slack * np.eye(dim))
+        np.linalg.cholesky(matrix + slack * np.eye(len(matrix)))
     probe = np.cos(np.arange(dim))
     image = state.inverse @ probe
     size = np.linalg.norm(precision) * np.linalg.norm(image)

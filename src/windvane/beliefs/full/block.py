@@ -10,7 +10,7 @@ import numpy as np
 from windvane._numba.compilation import allow_in_compiled_code, compiled
 from windvane._numba.instructions import view_matrix
 from windvane.beliefs.full.belief import State
-from windvane.beliefs.full.layout import KALMAN, SAMPLE, WIDTH, WINDOW, PolicyArrays
+from windvane.beliefs.full.layout import SAMPLE, WIDTH, WINDOW, PolicyArrays
 from windvane.beliefs.full.linalg import (
     copy_matrix,
     fill,
@@ -34,7 +34,7 @@ def view_belief(arrays: PolicyArrays) -> State:
     d, square = rule["dim"], rule["dim"] * rule["dim"]
     moment, theta = block[:d], block[d : 2 * d]
     gram = view_matrix(block, 2 * d, d, d)
-    if rule["memory"] == KALMAN:
+    if rule["filter"]:
         return State(moment, theta, gram, gram, gram, gram, gram)
     inverse = view_matrix(block, 2 * d + square, d, d)
     noise, spread, root = gram, inverse, inverse
@@ -90,7 +90,7 @@ def refresh(arrays: PolicyArrays, state: State) -> None:
     counts.ridge = rule.ridge * rule.lead
     counts.noise_ridge = rule.ridge * (rule.lead * rule.lead if rule.twin else rule.lead)
     counts.stale = 0
-    if rule.memory == KALMAN:  # the covariance is exact; only a reset calls this
+    if rule.filter:  # the covariance is exact; only a reset calls this
         for i in range(rule.dim):
             state.inverse[i, i] = 1.0 / rule.ridge
         return

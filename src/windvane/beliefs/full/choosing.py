@@ -32,7 +32,7 @@ from windvane.beliefs.full.layout import (
     WINDOW,
     PolicyArrays,
 )
-from windvane.beliefs.full.learning import NOT_FINITE, compute_noise, filter_observation, weigh_age
+from windvane.beliefs.full.learning import NOT_FINITE, filter_observation, weigh_age
 from windvane.beliefs.full.linalg import (
     copy_matrix,
     copy_vector,
@@ -40,6 +40,7 @@ from windvane.beliefs.full.linalg import (
     factor_cholesky,
     multiply_vector,
 )
+from windvane.beliefs.full.noise import compute_noise
 from windvane.beliefs.full.widths import (
     TrackedArms,
     bound_width_error,
@@ -142,7 +143,7 @@ def choose_parameter(arrays: PolicyArrays, key: int, round_: int) -> Floats:
 def sample_parameter(arrays: PolicyArrays, state: State, start: np.uint64) -> Floats:
     """Draw θ̃ = W⁻¹(b + a·ξ), (d,), with ξ ~ N(0, W̃) or from a perturbed history."""
     rule = arrays.rules[0]
-    if rule.memory == KALMAN:
+    if rule.filter:
         return sample_by_filter(arrays, state, compute_scale(arrays), start)
     if rule.style == HISTORY:
         return sample_from_history(arrays, state, start)
@@ -308,7 +309,7 @@ def select_choose(rules: Records) -> ChooseKernel:
         return choose_by_large_widths
     if style == WIDTH:
         return choose_by_widths
-    if memory == KALMAN:
+    if rules["filter"][0]:
         return choose_by_filter
     if style == HISTORY:
         return choose_by_history

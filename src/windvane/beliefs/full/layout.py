@@ -1,6 +1,7 @@
 """The flat record of settings and the counters of a policy, as compiled code reads them."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from windvane import validation
 from windvane.exploration import Exploration
 from windvane.laws import Confidence, Law, Posterior, Width
-from windvane.memory import MEMORIES, Memory
+from windvane.memory import MEMORIES, MOST_PARTS, Memory
 from windvane.types import Floats, Records
 
 MEMORY_CODES = {name: code for code, name in enumerate(MEMORIES)}
@@ -17,6 +18,7 @@ HALF_LIFE = MEMORY_CODES["half_life"]
 WINDOW = MEMORY_CODES["window"]
 DETECT = MEMORY_CODES["detect"]
 KALMAN = MEMORY_CODES["kalman"]
+PARTS = MEMORY_CODES["parts"]
 
 MEAN, WIDTH, SAMPLE, HISTORY, GAP = range(5)  # what an exploration needs of the belief
 STYLES = {
@@ -31,7 +33,9 @@ LAWS = {"point": POINT, "normal": NORMAL, "half_normal": HALF_NORMAL, "grid": GR
 PLAIN, RADIUS, NOISE = range(3)  # what the scale multiplies: 1, the radius or the estimated noise
 
 
-def _make_record_type(fields: list[tuple[str, str]]) -> np.dtype[np.void]:
+def _make_record_type(
+    fields: list[tuple[str, str] | tuple[str, str, tuple[int]]],
+) -> np.dtype[np.void]:
     """A type of records whose fields are attributes, also if the compiler is off."""
     return np.dtype((np.record, fields))
 
@@ -47,7 +51,13 @@ RULES = _make_record_type(
         ("fades", "i8"),  # 1 if weights fall below 1
         ("twin", "i8"),  # 1 if W̃ is kept beside W
         ("window", "i8"),  # observations in a window, else 0
+        ("filter", "i8"),  # 1 if the belief is the mean and covariance of a filter, not sums
         ("rho", "f8"),  # ρ of kalman, else 0
+        ("parts", "i8"),  # how many parts θ has under `parts`, else 0
+        ("half_lives", "f8", (MOST_PARTS,)),  # of the parts, in observations or in time
+        ("shares", "f8", (MOST_PARTS,)),  # of the parts in the first variance of θ
+        ("is_timed", "i8"),  # 1 if parts fade with time instead of observations
+        ("finds", "i8"),  # 1 if variances of parts are found from the rewards
         ("variance", "f8"),  # σ² of the memory, 1 if the memory has no σ
         ("bias", "f8"),  # λS² of detect
         ("slack", "f8"),
@@ -139,7 +149,13 @@ def build_rules(
         "fades": fades,
         "twin": fades and not memory.single,
         "window": memory.rounds,
+        "filter": memory.kind.is_filter,
         "rho": memory.rho,
+        "parts": len(memory.half_lives),
+        "half_lives": pad(memory.half_lives),
+        "shares": pad(memory.shares),
+        "is_timed": memory.in_time,
+        "finds": memory.finds,
         "variance": memory.noise**2 or 1.0,
         "bias": ridge * memory.theta_norm**2,
         "slack": memory.slack,
@@ -165,6 +181,11 @@ def build_rules(
     for name, value in values.items():
         record[name] = value
     return record
+
+
+def pad(numbers: Sequence[float]) -> list[float]:
+    """Numbers of the parts of θ, and zeros for those that it does not have."""
+    return [*numbers, *[0.0] * (MOST_PARTS - len(numbers))]
 
 
 def _unit_of(width: Width) -> int:
@@ -198,8 +219,10 @@ def _plan_refresh(dim: int, memory: Memory, style: int) -> tuple[int, float, flo
 def block_size(record: Records) -> int:
     """The numbers in a belief: b, θ̂, S, W⁻¹ and, if needed, S̃, V⁻¹ and a root."""
     rule, dim = record[0], int(record["dim"][0])
-    if rule["memory"] == KALMAN:
-        return 2 * dim + dim * dim
+    if rule["filter"]:
+        parts = int(rule["parts"])  # 0 for kalman
+        more = parts * dim + (parts * dim) ** 2 + dim + dim * dim + 3 * parts + 4
+        return 2 * dim + dim * dim + (more if parts else 0)
     widths = rule["twin"] and rule["style"] == WIDTH
     samples = rule["style"] == SAMPLE and rule["memory"] != WINDOW
     return 2 * dim + (2 + int(rule["twin"]) + int(widths) + int(samples)) * dim * dim

@@ -6,6 +6,7 @@ A memory that only changes weights is `add_observation` with another fade. Other
   counts from the newest choice that was learned, whose time is the clock.
 - `detect`: the CUSUM of squared prediction errors.
 - `window`: each new observation replaces the oldest one, which leaves the sums.
+- `parts`: θ is a sum of parts, each of which moves at a speed of its own; see `parts`.
 - `kalman`: θ moves by θ ← ρθ + N(0, (1−ρ²)I/λ), and a Kalman filter follows θ. Its mean is θ̂, its
   covariance Σ is `inverse`. Both are exact, so they need neither sums nor a refresh.
 
@@ -19,7 +20,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from windvane import laws
 from windvane._numba.compilation import compiled
 from windvane._numba.instructions import view_matrix
 from windvane.beliefs.full.belief import State
@@ -30,6 +30,7 @@ from windvane.beliefs.full.layout import (
     KALMAN,
     LARGEST,
     NOISE,
+    PARTS,
     SAMPLE,
     WIDTH,
     WINDOW,
@@ -42,6 +43,8 @@ from windvane.beliefs.full.linalg import (
     multiply_vector,
     update_root,
 )
+from windvane.beliefs.full.noise import add_error
+from windvane.beliefs.full.parts import correct, update_parts
 from windvane.beliefs.full.widths import (
     RankOneStep,
     TrackedArms,
@@ -52,38 +55,6 @@ from windvane.beliefs.full.widths import (
 from windvane.types import Floats, Records
 
 LARGEST_ERROR = 9.0  # r² is cut here: an outlier counts as three standard deviations
-
-estimate_noise = compiled(laws.estimate_noise)
-
-
-@compiled
-def add_error(
-    arrays: PolicyArrays, error: float, variance: float, fade: float, weight: float
-) -> None:
-    """Add the error e of a prediction, whose variance is S times σ², to the sums of the estimate.
-
-    Σ w·e²/S ← f·Σ w·e²/S + w·e²/S,  Σ w ← f·Σ w + w;  in a window of n observations f = 1 − 1/n
-    """
-    rule, counts = arrays.rules[0], arrays.tally[0]
-    if rule.window > 0:
-        fade = 1.0 - 1.0 / rule.window
-    counts.squared_errors = fade * counts.squared_errors + weight * (error * error / variance)
-    counts.error_weight = fade * counts.error_weight + weight
-
-
-@compiled
-def forget_errors(arrays: PolicyArrays) -> None:
-    """Drop all errors, for arrays that stand for a new policy."""
-    counts = arrays.tally[0]
-    counts.squared_errors = 0.0
-    counts.error_weight = 0.0
-
-
-@compiled
-def compute_noise(arrays: PolicyArrays) -> float:
-    """The estimate σ̂."""
-    counts = arrays.tally[0]
-    return estimate_noise(counts.squared_errors, counts.error_weight)
 
 
 @compiled
@@ -214,15 +185,9 @@ def filter_observation(arrays: PolicyArrays, state: State, x: Floats, reward: fl
             covariance[i, j] *= fade
         covariance[i, i] += (1.0 - fade) / rule.ridge
     p = np.empty(d)
-    multiply_vector(covariance, x, p)
-    c = rule.variance + dot(x, p)
+    error, c = correct(mean, covariance, x, reward, rule.variance, p)
     if rule.unit == NOISE:
-        add_error(arrays, reward - dot(x, mean), c / rule.variance, rule.rho, 1.0)
-    error = (reward - dot(x, mean)) / c
-    for i in range(d):
-        mean[i] += p[i] * error
-        for j in range(d):
-            covariance[i, j] -= (p[i] * p[j]) / c
+        add_error(arrays, error, c / rule.variance, rule.rho, 1.0)
     counts.energy = fade * counts.energy + dot(x, x) / rule.variance
     return RankOneStep(p, p, c, dot(x, p), fade)
 
@@ -254,7 +219,12 @@ def select_learn(rules: Records) -> LearnKernel:
         from windvane.beliefs.full.large import learn_into_large_sums
 
         return learn_into_large_sums
-    kernels = {KALMAN: learn_by_filter, WINDOW: learn_into_window, DETECT: learn_and_detect}
+    kernels = {
+        KALMAN: learn_by_filter,
+        PARTS: learn_by_parts,
+        WINDOW: learn_into_window,
+        DETECT: learn_and_detect,
+    }
     return kernels.get(int(rules["memory"][0]), learn_into_sums)
 
 
@@ -337,6 +307,15 @@ def learn_by_filter(arrays: PolicyArrays, x: Floats, reward: float, at: float) -
 
 
 @compiled
+def learn_by_parts(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
+    """Learn one observation of a sum of parts; return as `learn_into_sums` does."""
+    refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
+    if refusal == 0:
+        update_parts(arrays, view_belief(arrays), x, reward, at)
+    return refusal
+
+
+@compiled
 def learn_all(arrays: PolicyArrays, rows: Floats, rewards: Floats, at: Floats) -> None:
     """Learn rows (n, d) that were checked, with rewards (n,) and times (n,), in turn."""
     state = view_belief(arrays)
@@ -371,6 +350,9 @@ def update_belief(
     memory = arrays.rules[0].memory
     if memory == KALMAN:
         return update_filter(arrays, state, x, reward, at)
+    if memory == PARTS:
+        update_parts(arrays, state, x, reward, at)
+        return RankOneStep(state.theta, state.theta, 1.0, 0.0, 1.0), False
     if memory == WINDOW:
         return update_window(arrays, state, x, reward, at)
     if memory == DETECT:

@@ -8,7 +8,7 @@ import numpy as np
 from windvane._numba.compilation import compiled
 from windvane.beliefs.full.belief import State
 from windvane.beliefs.full.block import COMPARISON_TOLERANCE, solve
-from windvane.beliefs.full.layout import KALMAN, PolicyArrays
+from windvane.beliefs.full.layout import PolicyArrays
 from windvane.beliefs.full.linalg import combine_rows, dot, fill, multiply_matrices, multiply_vector
 from windvane.types import Floats
 
@@ -178,7 +178,7 @@ def compute_exact_width(arrays: PolicyArrays, state: State, x: Floats) -> float:
     """‖x‖_{V⁻¹} = √(uᵀW̃u) with W·u = x; in a Kalman filter √(xᵀΣx)."""
     u, image = np.empty(x.size), np.empty(x.size)
     multiply_vector(state.inverse, x, u)
-    if arrays.rules[0].memory == KALMAN:
+    if arrays.rules[0].filter:
         return math.sqrt(max(dot(x, u), 0.0))
     solve(arrays, state, x, u, COMPARISON_TOLERANCE)
     multiply_vector(state.noise, u, image)

@@ -42,8 +42,9 @@ from windvane.beliefs.full.layout import (
     history_limit,
     history_width,
 )
-from windvane.beliefs.full.learning import LARGEST_CONDITION, forget_errors, learn_and_track
+from windvane.beliefs.full.learning import LARGEST_CONDITION, learn_and_track
 from windvane.beliefs.full.linalg import dot
+from windvane.beliefs.full.noise import forget_errors
 from windvane.beliefs.full.propensities import choose_with_propensities
 from windvane.beliefs.full.widths import TrackedArms, measure_arms, track_no_arms
 from windvane.beliefs.glm import IDENTITY
