@@ -72,6 +72,8 @@ class ValueSeries:
 
     def coarsen_to_one(self) -> "ValueSeries":
         """The sums of all decisions as one interval, which begins with the first."""
+        if not len(self.starts):  # the pair of a policy that knows the logged action only
+            return self
         return ValueSeries(
             self.minutes, self.starts[:1], self.sums.add_groups(np.arange(len(self.starts)), FIRST)
         )
