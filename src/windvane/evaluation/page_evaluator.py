@@ -8,6 +8,7 @@ decision would be.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -38,22 +39,18 @@ from windvane.evaluation.log_batch import (
     SlotLog,
     find_usable_rows,
 )
+from windvane.evaluation.settings import EvaluationSettings
 from windvane.types import Floats, Places
 
 
 def evaluate_pages(
-    log: SlotLog,
-    candidates: Sequence[Candidate],
-    reference: str,
-    period: Period,
-    level: float,
-    seed: int,
+    log: SlotLog, candidates: Sequence[Candidate], reference: str, settings: EvaluationSettings
 ) -> list[PageResult]:
     """Estimate what each candidate would have earned on the pages of a log."""
-    facts, most_slots = _survey(log, period)
-    evaluator = PageEvaluator(candidates, reference, facts, most_slots, level, seed)
+    facts, most_slots = _survey(log, settings.period)
+    evaluator = PageEvaluator(candidates, reference, facts, most_slots, settings)
     for batch in log.iterate_slots():
-        rows = _find_whole_pages(batch, period)
+        rows = _find_whole_pages(batch, settings.period)
         for block in split_blocks(batch, rows):
             evaluator.add(batch, block)
     return evaluator.summarize()
@@ -68,8 +65,7 @@ class PageEvaluator:
         reference: str,
         facts: LogFacts,
         most_slots: int,
-        level: float,
-        seed: int,
+        settings: EvaluationSettings,
     ) -> None:
         for each in candidates:
             if isinstance(each, FixedCandidate) and each.rule == "action":
@@ -81,11 +77,14 @@ class PageEvaluator:
                 raise SettingError(f"{each.text}: {message}")
         names = [candidate.name for candidate in candidates]
         self._candidates = candidates
-        self._level = level
+        self._level = settings.level
         self._seen = RewardRange(np.inf, -np.inf)
-        self._shadows = [_make_shadow(each, facts, most_slots, seed) for each in candidates]
-        self._model = _make_shadow(make_learner(), facts, most_slots, seed)
-        self._records = [PageRecord(each.name, each.text, most_slots, level) for each in candidates]
+        make_shadow = partial(_make_shadow, facts, most_slots, settings.seed)
+        self._shadows = [make_shadow(each) for each in candidates]
+        self._model = make_shadow(make_learner())
+        self._records = [
+            PageRecord(each.name, each.text, most_slots, self._level) for each in candidates
+        ]
         self._reference = names.index(reference) if reference in names else None
         self._pairs = [PagePairRecord(most_slots) for _ in candidates]
 
@@ -133,7 +132,7 @@ class PageEvaluator:
 
 
 def _make_shadow(
-    candidate: Candidate, facts: LogFacts, most_slots: int, seed: int
+    facts: LogFacts, most_slots: int, seed: int, candidate: Candidate
 ) -> Shadow | None:
     if isinstance(candidate, FixedCandidate):
         return None

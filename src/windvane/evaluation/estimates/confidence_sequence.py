@@ -78,7 +78,7 @@ from scipy.special import gammainc, gammaln
 
 from windvane.errors import FitError, SettingError
 from windvane.evaluation.estimates.estimators import UNIT_RANGE, RewardRange
-from windvane.evaluation.estimates.result import Gain, Interval, Verdict
+from windvane.evaluation.estimates.result import Gain, Interval
 from windvane.types import Booleans, Floats, Places
 
 LOW, HIGH, ABOVE, BELOW = range(4)  # the sides
@@ -528,10 +528,10 @@ def _bound_below(sequences: Sequence[ConfidenceSequence], side: int, alpha: floa
 
 def judge_gain(sequences: Sequence[ConfidenceSequence], value: float, alpha: float) -> Gain:
     """Judge the gain by its interval, and estimate how many rows are still needed."""
-    low, high = (float(end) for end in bound_gain(sequences, alpha))
-    verdict: Verdict = "better" if low > 0 else "worse" if high < 0 else "not yet"
+    interval = Interval(*(float(end) for end in bound_gain(sequences, alpha)))
+    verdict = interval.judge()
     needed = 0 if verdict != "not yet" else estimate_rows_needed(sequences, alpha)
-    return Gain(value, Interval(low, high), verdict, needed)
+    return Gain(value, interval, verdict, needed)
 
 
 def estimate_rows_needed(sequences: Sequence[ConfidenceSequence], alpha: float) -> int | None:

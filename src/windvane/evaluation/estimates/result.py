@@ -13,6 +13,7 @@ from windvane.evaluation.estimates.value_series import ValueSeries
 from windvane.types import Booleans, Floats
 
 Verdict = Literal["better", "worse", "not yet"]
+OPPOSITES: dict[Verdict, Verdict] = {"better": "worse", "worse": "better", "not yet": "not yet"}
 Z_LIMIT = 4.0  # standard errors of the mean weight; chance alone gives 1 in 16 000
 FEW_EFFECTIVE_ROWS = 100  # below, an interval of a standard error is not to be trusted
 UNSUPPORTED_LIMIT = 0.001  # mean probability of actions that are never logged
@@ -27,6 +28,10 @@ class Interval(NamedTuple):
 
     low: float
     high: float
+
+    def judge(self) -> Verdict:
+        """Whether a gain that lies in the interval is better or worse than nothing."""
+        return "better" if self.low > 0 else "worse" if self.high < 0 else "not yet"
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,17 @@ class Gain:
     def flip(self) -> "Gain":
         """The gain of the other policy over this one."""
         interval = Interval(-self.interval.high, -self.interval.low)
-        verdict: Verdict = "not yet"
-        if self.verdict != "not yet":
-            verdict = "worse" if self.verdict == "better" else "better"
-        flipped = Gain(-self.value, interval, verdict, self.rows_needed)
+        flipped = Gain(-self.value, interval, OPPOSITES[self.verdict], self.rows_needed)
         return flipped if self.other is None else flipped.relate(self.other + self.value)
+
+    def subtract(self, other: "Gain") -> "Gain":
+        """The difference of two gains over what was logged; both intervals must hold."""
+        interval = Interval(
+            self.interval.low - other.interval.high, self.interval.high - other.interval.low
+        )
+        verdict = interval.judge()
+        needed = None if verdict == "not yet" else 0
+        return Gain(self.value - other.value, interval, verdict, needed)
 
     def describe(self, other: str, value: float | None = None) -> str:
         """Say how much more or less than another policy, whose value may be given.
