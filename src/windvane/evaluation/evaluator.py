@@ -15,11 +15,11 @@ from windvane.evaluation.learners.candidates import (
     PolicyCandidate,
     add_reference,
     list_candidates,
+    make_learner,
 )
 from windvane.evaluation.learners.feature_blocks import FeatureBlock, split_blocks
 from windvane.evaluation.learners.fixed_policies import (
     PredictedRows,
-    RewardModel,
     compute_probabilities,
     compute_weights,
     find_unsupported,
@@ -181,8 +181,8 @@ class Evaluator:
         self.counts = RowCounts()
         self._settings = settings
         self._candidates = candidates
-        self._model = RewardModel(settings.seed) if with_model else None
         facts = LogFacts(0, 0, 0.0) if survey is None else survey.facts
+        self._model = make_shadow(make_learner(), facts, settings.seed) if with_model else None
         self._shadows = [
             None
             if isinstance(candidate, FixedCandidate)
@@ -216,7 +216,7 @@ class Evaluator:
                 rows_before += block.rows.size
                 if self._model is not None:
                     blocks.append(block)
-                    predictions.append(self._model.predict_and_learn(block))
+                    predictions.append(self._model.view_block(block, rows_before).predictions)
                 predicted = predictions[-1] if predictions else None
                 self._add_block(block, views, predicted, split)
         joined = join_blocks(blocks, predictions) if blocks else None

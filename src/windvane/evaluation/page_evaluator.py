@@ -18,8 +18,8 @@ from windvane.evaluation.estimates.pages import (
     PagePairRecord,
     PageRecord,
     SlotRows,
-    widen_range,
 )
+from windvane.evaluation.estimates.paired_difference import fit_range
 from windvane.evaluation.estimates.result import PageResult
 from windvane.evaluation.learners.candidates import (
     Candidate,
@@ -78,7 +78,7 @@ class PageEvaluator:
         names = [candidate.name for candidate in candidates]
         self._candidates = candidates
         self._level = settings.level
-        self._seen = RewardRange(np.inf, -np.inf)
+        self._seen = RewardRange(0.0, 0.0)  # a slot that a page does not have earns 0
         make_shadow = partial(_make_shadow, facts, most_slots, settings.seed)
         self._shadows = [make_shadow(each) for each in candidates]
         self._model = make_shadow(make_learner())
@@ -94,7 +94,8 @@ class PageEvaluator:
         slots = np.zeros(block.rows.size, np.int64) if block.slots is None else block.slots
         model = self._model.view_block(block, 0)
         is_slate = None if batch.is_slate is None else batch.is_slate[block.rows]
-        self._seen, range_ = widen_range(self._seen, block.rewards)
+        self._seen = self._seen.widen(block.rewards)
+        range_ = fit_range(self._seen)
         counts = block.multiplicities[block.page_starts[:-1]]
         all_rows = []
         for candidate, shadow in zip(self._candidates, self._shadows, strict=True):

@@ -22,6 +22,7 @@ from windvane.evaluation.estimates.estimators import (
     LOGGED,
     MODEL_FREE_NAMES,
     MODEL_NAMES,
+    NO_REWARDS,
     CressieReadSums,
     RewardRange,
     UnitSums,
@@ -111,7 +112,7 @@ class PolicyRecord:
         self._weight_range = WeightRange(*weight_range)
         self._settings = (reward_range, weight_range, half_life)
         self._has_model: bool | None = None  # None without decisions
-        self._seen: RewardRange | None = None  # the smallest and largest reward so far
+        self._seen = NO_REWARDS  # the smallest and largest reward so far
         rewards = self._given_range or DEFAULT_RANGES[0]
         self._sequence = ConfidenceSequence(rewards)
         self._model_sequences = [  # empty if a row had no model of all actions
@@ -162,7 +163,7 @@ class PolicyRecord:
         if action_model is not None:
             action_model.check(who, len(times))
         self._has_model = self._check_model(who, model_values is not None)
-        self._widen_range(RewardRange(float(rewards.min()), float(rewards.max())))
+        self._widen_range(rewards)
         self._trust.add(counts, unsupported, is_defaulted, is_degraded)
         self._is_logged &= action_model is not None and action_model.is_logged
         possible = math.inf if action_model is None else action_model.find_largest_weight()
@@ -209,10 +210,10 @@ class PolicyRecord:
             raise SettingError(
                 "PolicyRecord.merge: both records must have the same ranges and half-life"
             )
-        if other._seen is None or other._has_model is None:
+        if other._has_model is None:
             return
         self._has_model = self._check_model("PolicyRecord.merge", other._has_model)
-        self._widen_range(other._seen)
+        self._widen_range(np.array(other._seen))
         theirs = copy(other._sequence)  # `widen` and `fade` replace arrays, never change them
         theirs.widen(self._sequence.range)
         self._sequence.merge(theirs)
@@ -229,14 +230,14 @@ class PolicyRecord:
         self._is_logged &= other._is_logged
         self._possible_weight = max(self._possible_weight, other._possible_weight)
         self._series.merge(other._series)
-        self._trust.merge(other._trust)
+        self._trust.sums += other._trust.sums
 
     def summarize(self, learns: bool = False) -> PolicyResult:
         """Compute all estimates, intervals and diagnostics from the sums so far.
 
         A policy that had the probabilities of the log earned what was logged: no model is needed.
         """
-        if self._seen is None:
+        if not self.has_rows:
             raise SettingError(f"summarize: {self.name} must have at least one decision, got none")
         series = self._series.build()
         sums = series.sums.total()
@@ -266,7 +267,7 @@ class PolicyRecord:
     @property
     def has_rows(self) -> bool:
         """Whether any decision was added."""
-        return self._seen is not None
+        return self._has_model is not None
 
     def judge(self, alpha: float) -> Gain:
         """Judge the gain over what was logged."""
@@ -343,10 +344,9 @@ class PolicyRecord:
             raise SettingError(f"{who}: all decisions must have model values, or none of them")
         return has_model
 
-    def _widen_range(self, rewards: RewardRange) -> None:
+    def _widen_range(self, rewards: Floats) -> None:
         """Take a range that contains all rewards so far, unless the range was given."""
-        seen = self._seen or rewards
-        self._seen = RewardRange(min(seen.low, rewards.low), max(seen.high, rewards.high))
+        self._seen = self._seen.widen(rewards)
         if self._given_range is None:
             for sequence in (self._sequence, *self._model_sequences):
                 sequence.widen(fit_range(self._seen))

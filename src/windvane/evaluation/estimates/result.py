@@ -309,31 +309,23 @@ class Evaluation(JsonResult, HtmlResult):
         )
 
 
-@dataclass
 class TrustSums:
-    """Sums over decisions that `ValueSums` does not have; they add."""
+    """Sums over decisions that `ValueSums` does not have; they add.
 
-    unsupported: float = 0.0  # Σ b · (probability of actions that were logged with probability 0)
-    defaulted: float = 0.0  # Σ b over decisions with the default reward
-    degraded: float = 0.0  # Σ b over decisions that the service answered without deciding
+    Σ b · (probability of actions that were logged with probability 0), and Σ b over decisions with
+    the default reward, and over those that the service answered without deciding.
+    """
 
-    def add(
-        self,
-        coefficients: Floats | None,
-        unsupported: Floats | None,
-        is_defaulted: Booleans | None,
-        is_degraded: Booleans | None,
-    ) -> None:
-        """Add decisions."""
-        self.unsupported += _add_up(coefficients, unsupported)
-        self.defaulted += _add_up(coefficients, is_defaulted)
-        self.degraded += _add_up(coefficients, is_degraded)
+    def __init__(self, *sums: float) -> None:
+        self.sums = np.array(sums or (0.0, 0.0, 0.0))
 
-    def merge(self, other: "TrustSums") -> None:
-        """Add the sums of other decisions."""
-        self.unsupported += other.unsupported
-        self.defaulted += other.defaulted
-        self.degraded += other.degraded
+    def add(self, coefficients: Floats | None, *columns: Floats | Booleans | None) -> None:
+        """Add decisions: `unsupported`, `is_defaulted` and `is_degraded`, as far as known."""
+        for place, values in enumerate(columns):
+            if values is not None:
+                self.sums[place] += np.sum(
+                    values if coefficients is None else coefficients * values
+                )
 
 
 def diagnose(sums: ValueSums, trust: TrustSums) -> Diagnostics:
@@ -348,7 +340,7 @@ def diagnose(sums: ValueSums, trust: TrustSums) -> Diagnostics:
     mass = float(sums.mass)
     mean = float(sums.moments[WEIGHT]) / mass
     error = float(sums.standard_error({WEIGHT: 1.0, ONE: -mean}))
-    unsupported = trust.unsupported / mass
+    unsupported, defaulted, degraded = (trust.sums / mass).tolist()
     distance = mean - 1 + unsupported
     if abs(distance) < 1e-9:
         z: float | None = 0.0
@@ -364,8 +356,8 @@ def diagnose(sums: ValueSums, trust: TrustSums) -> Diagnostics:
         largest_weight=float(sums.largest_weight),
         positive_share=float(sums.positive) / rows,
         unsupported=unsupported,
-        defaulted=trust.defaulted / mass,
-        degraded=trust.degraded / mass,
+        defaulted=defaulted,
+        degraded=degraded,
     )
 
 
@@ -420,12 +412,6 @@ def warn(diagnostics: Diagnostics) -> list[str]:
             "may not reach the log"
         )
     return sentences
-
-
-def _add_up(coefficients: Floats | None, values: Floats | Booleans | None) -> float:
-    if values is None:
-        return 0.0
-    return float(np.sum(values if coefficients is None else coefficients * values))
 
 
 def clip_value(value: float, interval: Sequence[float]) -> float:

@@ -116,19 +116,6 @@ def choose_minutes(series: ValueSeries) -> int:
     return INTERVAL_MINUTES[-1] * math.ceil(least_minutes / INTERVAL_MINUTES[-1])
 
 
-def describe_minutes(minutes: int) -> str:
-    """A length of time in words.
-
-    >>> describe_minutes(360), describe_minutes(1440), describe_minutes(5)
-    ('6 hours', '1 day', '5 minutes')
-    """
-    for unit, length in (("day", 1440), ("hour", 60)):
-        if minutes % length == 0:
-            count = minutes // length
-            return f"{count} {unit}{'' if count == 1 else 's'}"
-    return f"{minutes} minutes"
-
-
 class TimedRows(NamedTuple):
     """Decisions as columns of n numbers each."""
 

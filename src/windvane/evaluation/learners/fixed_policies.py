@@ -1,17 +1,15 @@
-"""Fixed policies: the probabilities of a rule that never learns, and a model of the rewards."""
+"""Fixed policies: the probabilities of a rule that never learns."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from windvane.beliefs.bank.feature_parts import pick_action
 from windvane.errors import SettingError
 from windvane.evaluation.estimates.confidence_sequence import ActionModel
 from windvane.evaluation.learners.candidates import FixedCandidate
 from windvane.evaluation.learners.feature_blocks import FeatureBlock
 from windvane.evaluation.log_batch import LogBatch
-from windvane.learner import Learner
 from windvane.types import Booleans, Floats, Places
 
 
@@ -121,27 +119,3 @@ def _find_action(batch: LogBatch, action: str) -> Places:
                 places.append(place)
                 break
     return np.array(places, np.int64)
-
-
-class RewardModel:
-    """Predicts the reward of every action from the rows before, which any policy may log."""
-
-    def __init__(self, seed: int) -> None:
-        self._learner = Learner(seed=seed)
-
-    def predict_and_learn(self, block: FeatureBlock) -> Floats:
-        """Predict the rewards of all actions of a block, (actions,), each row before its lesson."""
-        bank = self._learner.bank
-        predictions = np.empty(int(block.starts[-1]))
-        starts = block.starts.tolist()
-        rows = zip(
-            block.get_sides(self._learner),
-            *(block.chosen.tolist(), block.rewards.tolist(), block.times.tolist()),
-            strict=True,
-        )
-        for row, (sides, chosen, reward, time) in enumerate(rows):
-            bank.prepare()
-            predictions[starts[row] : starts[row + 1]] = bank.predict(sides, time)
-            if chosen >= 0:
-                bank.learn(pick_action(sides, chosen), reward, time)
-        return predictions
