@@ -19,12 +19,9 @@ from windvane.evaluation.learners.candidates import (
 )
 from windvane.evaluation.learners.feature_blocks import FeatureBlock, split_blocks
 from windvane.evaluation.learners.fixed_policies import (
-    PredictedRows,
     compute_probabilities,
     compute_weights,
     find_unsupported,
-    join_blocks,
-    make_action_model,
 )
 from windvane.evaluation.learners.shadow import Views, make_shadow, view_block
 from windvane.evaluation.log_batch import (
@@ -208,19 +205,16 @@ class Evaluator:
         if not rows.size:
             return
         split = BatchSplit(batch, self._list_parts(batch, rows), self._number_units(batch))
-        blocks: list[FeatureBlock] = []
         predictions: list[Floats] = []
         if self._model is not None or any(self._shadows) or self._scores.pairs:
             for block in split_blocks(batch, rows):
                 views = view_block(self._shadows, block, rows_before)
                 rows_before += block.rows.size
                 if self._model is not None:
-                    blocks.append(block)
                     predictions.append(self._model.view_block(block, rows_before).predictions)
                 predicted = predictions[-1] if predictions else None
                 self._add_block(block, views, predicted, split)
-        joined = join_blocks(blocks, predictions) if blocks else None
-        self._add_fixed(rows, joined, split)
+        self._add_fixed(rows, np.concatenate(predictions) if predictions else None, split)
 
     def _list_parts(self, batch: LogBatch, rows: Places) -> list[tuple[Scores, Booleans, Floats]]:
         """Which rows are scored, with which rewards: all, those of a segment, and each metric."""
@@ -300,9 +294,10 @@ class Evaluator:
                     block.times[mask],
                 )
 
-    def _add_fixed(self, rows: Places, predicted: PredictedRows | None, split: BatchSplit) -> None:
+    def _add_fixed(self, rows: Places, predictions: Floats | None, split: BatchSplit) -> None:
         """Add rows to the records of the fixed candidates."""
         batch = split.batch
+        block = None if predictions is None else FeatureBlock(batch, rows)
         impossible = batch.probabilities == 0.0
         has_impossible = bool(impossible.any())
         for place, candidate in enumerate(self._candidates):
@@ -310,8 +305,9 @@ class Evaluator:
                 continue
             weights = compute_weights(candidate, batch, rows)
             actions, unsupported = None, None
-            if predicted is not None and candidate.rule != "logged" and not is_partial(candidate):
-                actions = make_action_model(candidate, batch, predicted)
+            if block is not None and candidate.rule != "logged" and not is_partial(candidate):
+                chances = compute_probabilities(candidate, batch)[block.places]
+                actions = block.make_action_model(chances, predictions)
             if has_impossible:
                 unsupported = find_unsupported(candidate, batch, rows, impossible)
             split.add(place, rows, weights, actions, unsupported)

@@ -168,41 +168,26 @@ class PolicyRecord:
         self._is_logged &= action_model is not None and action_model.is_logged
         possible = math.inf if action_model is None else action_model.find_largest_weight()
         self._possible_weight = max(self._possible_weight, possible)
-        self._add_to_model_sequences(rewards, weights, action_model, counts)
+        if action_model is None:
+            self._model_sequences = []
+        models = [
+            (sequence, bound_model(action_model, sequence.range, bound))
+            for sequence, bound in zip(self._model_sequences, MODEL_BOUNDS, strict=False)
+            if action_model is not None
+        ]
         rows = TimedRows(times, rewards, weights, model_values, model_chosen, counts)
         if units is not None:
             self._units.add(units, *rows[1:])
         for start in range(0, len(times), CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)
             chunk = rows.select(part)
-            self._sequence.update(
-                chunk.rewards, chunk.weights, None if counts is None else counts[part]
-            )
+            decisions = chunk.rewards, chunk.weights
+            self._sequence.update(*decisions, chunk.coefficients)
+            for sequence, model in models:
+                update_with_model(sequence, *decisions, model.select(part), chunk.coefficients)
             if self._recent is not None:
-                self._recent.update(chunk.times, chunk.rewards, chunk.weights, chunk.coefficients)
+                self._recent.update(chunk.times, *decisions, chunk.coefficients)
             self._series.add(chunk)
-
-    def _add_to_model_sequences(
-        self,
-        rewards: Floats,
-        weights: Floats,
-        action_model: ActionModel | None,
-        counts: Floats | None,
-    ) -> None:
-        if action_model is None:
-            self._model_sequences = []
-            return
-        for sequence, bound in zip(self._model_sequences, MODEL_BOUNDS, strict=False):
-            model = bound_model(action_model, sequence.range, bound)
-            for start in range(0, len(rewards), CHUNK_ROWS):
-                part = slice(start, start + CHUNK_ROWS)
-                update_with_model(
-                    sequence,
-                    rewards[part],
-                    weights[part],
-                    model.select(part),
-                    None if counts is None else counts[part],
-                )
 
     def merge(self, other: "PolicyRecord") -> None:
         """Add what another record has of other decisions of the same policy."""
@@ -243,8 +228,7 @@ class PolicyRecord:
         sums = series.sums.total()
         diagnostics = diagnose(sums, self._trust)
         estimates = {estimate.name: estimate for estimate in self._estimate(sums)}
-        sequences = [self._sequence, *([] if self._is_logged else self._model_sequences)]
-        low, high = bound_value(sequences, self.alpha)
+        low, high = bound_value(self._sequences, self.alpha)
         return PolicyResult(
             name=self.name,
             text=self.text,
@@ -255,7 +239,7 @@ class PolicyRecord:
             estimates=estimates,
             headline=DR if sums.has_model and not self._is_logged else CRESSIE_READ,
             sequence=Interval(float(low), float(high)),
-            sequence_kind="dr" if len(sequences) > 1 else "ips",
+            sequence_kind="dr" if len(self._sequences) > 1 else "ips",
             gain=self.judge(self.alpha).relate(float(estimate_values(LOGGED, sums).value)),
             recent=self._summarize_recent(),
             diagnostics=diagnostics,
@@ -272,8 +256,11 @@ class PolicyRecord:
     def judge(self, alpha: float) -> Gain:
         """Judge the gain over what was logged."""
         sums = self._series.build().sums.total()
-        sequences = [self._sequence, *([] if self._is_logged else self._model_sequences)]
-        return judge_gain(sequences, float(estimate_gain(sums).value), alpha)
+        return judge_gain(self._sequences, float(estimate_gain(sums).value), alpha)
+
+    @property
+    def _sequences(self) -> list[ConfidenceSequence]:
+        return [self._sequence, *([] if self._is_logged else self._model_sequences)]
 
     def _estimate(self, sums: ValueSums) -> Sequence[Estimate]:
         quantile = normal_quantile(self.alpha)

@@ -1,49 +1,11 @@
 """Fixed policies: the probabilities of a rule that never learns."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 import numpy as np
 
 from windvane.errors import SettingError
-from windvane.evaluation.estimates.confidence_sequence import ActionModel
 from windvane.evaluation.learners.candidates import FixedCandidate
-from windvane.evaluation.learners.feature_blocks import FeatureBlock
 from windvane.evaluation.log_batch import LogBatch
 from windvane.types import Booleans, Floats, Places
-
-
-class PredictedRows(NamedTuple):
-    """The predictions of a reward model for the rows of a batch, without excluded actions."""
-
-    predictions: Floats  # (actions,)
-    places: Places  # (actions,) in the flat columns of the batch
-    starts: Places  # (n + 1,)
-    chosen: Places  # (n,)
-
-
-def join_blocks(blocks: Sequence[FeatureBlock], predictions: Sequence[Floats]) -> PredictedRows:
-    """Join the predictions for all blocks of a batch."""
-    counts = np.concatenate([np.diff(block.starts) for block in blocks])
-    return PredictedRows(
-        np.concatenate(predictions),
-        np.concatenate([block.places for block in blocks]),
-        np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
-        np.concatenate([block.chosen for block in blocks]),
-    )
-
-
-def make_action_model(
-    candidate: FixedCandidate, batch: LogBatch, rows: PredictedRows
-) -> ActionModel:
-    """What a fixed policy and a reward model say of all actions."""
-    return ActionModel(
-        rows.predictions,
-        compute_probabilities(candidate, batch)[rows.places],
-        batch.probabilities[rows.places],
-        rows.starts,
-        rows.chosen,
-    )
 
 
 def compute_probabilities(candidate: FixedCandidate, batch: LogBatch) -> Floats:
