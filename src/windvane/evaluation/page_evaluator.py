@@ -30,7 +30,7 @@ from windvane.evaluation.learners.candidates import (
 from windvane.evaluation.learners.feature_blocks import FeatureBlock, split_blocks
 from windvane.evaluation.learners.fixed_policies import compute_probabilities
 from windvane.evaluation.learners.own_policies import ColumnPolicy, LogPolicy
-from windvane.evaluation.learners.shadow import RowShadow, Shadow, Views, open_candidate
+from windvane.evaluation.learners.shadow import RowShadow, Shadow, open_candidate
 from windvane.evaluation.log_batch import (
     LogBatch,
     LogFacts,
@@ -85,8 +85,12 @@ class PageEvaluator:
         self._records = [
             PageRecord(each.name, each.text, most_slots, self._level) for each in candidates
         ]
-        self._reference = names.index(reference) if reference in names else None
-        self._pairs = [PagePairRecord(most_slots) for _ in candidates]
+        self._reference = names.index(reference) if reference in names else -1
+        self._pairs = {  # with the reference, if there is one
+            place: PagePairRecord(most_slots)
+            for place in range(len(names))
+            if self._reference not in (-1, place)
+        }
 
     def add(self, batch: LogBatch, block: FeatureBlock) -> None:
         """Add the pages of a block to the records of all candidates."""
@@ -99,37 +103,24 @@ class PageEvaluator:
         counts = block.multiplicities[block.page_starts[:-1]]
         all_rows = []
         for candidate, shadow in zip(self._candidates, self._shadows, strict=True):
-            views = self._view(candidate, shadow, batch, block, model)
+            if isinstance(candidate, FixedCandidate):
+                own: Floats = compute_probabilities(candidate, batch)[block.places]
+                views = model._replace(probabilities=own)
+            else:
+                assert shadow is not None
+                views = shadow.view_block(block, 0)
             actions = block.make_action_model(*views)
             rows = SlotRows(block.rewards, slots, actions, block.probabilities, is_slate)
             all_rows.append(rows)
         for place, (record, rows) in enumerate(zip(self._records, all_rows, strict=True)):
             record.add(rows, range_, counts)
-            if self._reference is not None and place != self._reference:
+            if place in self._pairs:
                 self._pairs[place].add(rows, all_rows[self._reference], range_, counts)
-
-    def _view(
-        self,
-        candidate: Candidate,
-        shadow: Shadow | None,
-        batch: LogBatch,
-        block: FeatureBlock,
-        model: Views,
-    ) -> Views:
-        if shadow is not None:
-            return shadow.view_block(block, 0)
-        assert isinstance(candidate, FixedCandidate)
-        own: Floats = compute_probabilities(candidate, batch)[block.places]
-        return model._replace(probabilities=own)
 
     def summarize(self) -> list[PageResult]:
         """Compute all estimates."""
-        results = []
-        for place, record in enumerate(self._records):
-            is_compared = self._reference is not None and place != self._reference
-            against = self._pairs[place].summarize(self._level) if is_compared else None
-            results.append(record.summarize(against))
-        return results
+        gains = {place: pair.summarize(self._level) for place, pair in self._pairs.items()}
+        return [record.summarize(gains.get(k)) for k, record in enumerate(self._records)]
 
 
 def _make_shadow(
