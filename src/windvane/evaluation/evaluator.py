@@ -305,7 +305,8 @@ class Evaluator:
                 continue
             weights = compute_weights(candidate, batch, rows)
             actions, unsupported = None, None
-            if block is not None and candidate.rule != "logged" and not is_partial(candidate):
+            needs_model = candidate.rule != "logged" and not is_partial(candidate)
+            if block is not None and predictions is not None and needs_model:
                 chances = compute_probabilities(candidate, batch)[block.places]
                 actions = block.make_action_model(chances, predictions)
             if has_impossible:
