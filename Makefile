@@ -5,7 +5,7 @@
 #   make lint       style, types and import rules
 #   make format     format the code and fix what the linter can fix
 #   make test-fast  the tests that need no server, browser, long simulation or large grid (under a minute)
-#   make test-all   make test, and the tests with Ray, npm, a container's steps and a whole run of faults
+#   make test-all   make test, and the tests with npm, a container's steps and a whole run of faults
 #   make docs       build the documentation into docs/_build/html, warnings are errors
 #   make bench      the benchmarks whose tables are in the documentation
 #   make faults     kills, failing disks, jumping clocks, hostile requests: hours (FAULTS="--minutes 30")
@@ -31,7 +31,7 @@ run: .venv/ready-lab
 test: .venv/ready-dev
 	@$(MAKE) --no-print-directory -j 2 lint tests SELECTED="not extra"
 
-test-all: .venv/ready-all
+test-all: .venv/ready-dev
 	@$(MAKE) --no-print-directory -j 2 lint tests SELECTED=""
 
 tests: .venv/ready-dev
@@ -75,10 +75,6 @@ build: .venv/ready-dev
 .venv/ready-dev: pyproject.toml | .venv/bin/python
 	@$(INSTALL) '.[dev]'
 	@touch $@ .venv/ready-lab
-
-.venv/ready-all: pyproject.toml | .venv/bin/python
-	@$(INSTALL) '.[dev,ray]'
-	@touch $@ .venv/ready-dev .venv/ready-lab
 
 # The newest pip finds the versions of all packages in a third of the time that some older ones take.
 .venv/bin/python:

@@ -91,7 +91,7 @@ def time_windvane(rows: LoggedRows, dim: int, memory: str) -> float:
     assert isinstance(candidate, PolicyCandidate)
     best = np.inf
     for _ in range(3):
-        policy = candidate.build(LogFacts(len(rows.chosen), 2, 0.3), 1)
+        policy = candidate.make(LogFacts(len(rows.chosen), 2, 0.3), 1)
         assert isinstance(policy, Policy)
         views = Views(np.empty(len(rows.arms)), np.empty(len(rows.arms)))
         arrays, restart = policy.prepare_rounds(0)

@@ -73,9 +73,7 @@ FAST_PATHS = tuple(  # parts of the slow paths without a server; some have a log
     }.items()
     for name in names.split()
 )
-EXTRA_TESTS = (  # only `make test-all` runs them: Ray, npm, steps of the container, all faults
-    "tests/evaluation/test_evaluator.py::test_a_cluster",
-    "tests/lab/experiments/test_ray_runner.py",
+EXTRA_TESTS = (  # only `make test-all` runs them: npm, steps of the container, all faults
     "tests/service/api/test_dashboard_lint.py",
     "tests/service/test_clients.py::test_the_npm_client",
     "tests/service/test_clients.py::test_the_rest_client",

@@ -107,7 +107,7 @@ def policy_chances(policy: wv.Policy, twin: wv.Policy) -> Floats:
 
 
 def test_a_policy_works_in_a_process_that_was_spawned() -> None:
-    """As joblib, multiprocessing and Ray send it."""
+    """As joblib and multiprocessing send it."""
     policies = [make(5) for make in MAKERS.values()]
     for policy in policies:
         play(policy, 0, 20)

@@ -32,7 +32,7 @@ def test_a_text_makes_the_policy_that_it_names(text: str, expected: str) -> None
     candidate = read_candidate(text)
     assert isinstance(candidate, PolicyCandidate)
     assert candidate.text == text
-    assert repr(candidate.build(FACTS, seed=1)).startswith(expected)
+    assert repr(candidate.make(FACTS, 1)).startswith(expected)
 
 
 def test_settings_of_a_loop_make_its_learner() -> None:

@@ -1,13 +1,4 @@
-"""`evaluate`: many candidates in one pass, rows left out, tuning, and Ray."""
-
-import json
-import os
-import runpy
-import subprocess
-import sys
-from collections.abc import Iterator
-from importlib.util import find_spec
-from pathlib import Path
+"""`evaluate`: many candidates in one pass, rows left out, and tuning."""
 
 import numpy as np
 import pytest
@@ -17,8 +8,6 @@ from simulated_log import SECONDS_PER_ROW, MemoryLog, simulate_log
 from windvane import evaluation
 from windvane.errors import SettingError
 from windvane.evaluation import Evaluation, evaluate, read_candidate
-from windvane.evaluation.evaluator import group_candidates, make_settings
-from windvane.evaluation.learners.candidates import list_candidates
 from windvane.evaluation.log_batch import LogBatch
 from windvane.evaluation.tuning import tune
 
@@ -28,7 +17,6 @@ def test_public_names_are_sorted_and_there() -> None:
     assert all(hasattr(evaluation, name) for name in evaluation.__all__)
 
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 EXACT = "full(half_life(86400) * randomized(half_normal(0.3)), dim=12)"
 
 
@@ -122,7 +110,7 @@ def test_only_the_period_is_evaluated() -> None:
 def test_a_half_life_that_is_no_time_is_refused_with_its_name(half_life: str) -> None:
     complaint = f"evaluate: half_life must be never, or a time .* got '{half_life}'"
     with pytest.raises(SettingError, match=complaint):
-        make_settings(half_life=half_life)
+        evaluate(simulate_log(10, seed=1), ["logged"], half_life=half_life)
 
 
 def test_tuning_finds_the_half_life_of_a_world_that_changes() -> None:
@@ -167,44 +155,6 @@ def test_the_grid_follows_the_length_of_the_log_and_keeps_the_rest_of_the_refere
     ]
     with pytest.raises(SettingError, match="at least 200 rows with rewards, got 100"):
         tune(simulate_log(100, seed=1))
-
-
-def test_candidates_are_grouped_for_a_cluster() -> None:
-    texts = ["logged", EXACT, "first", *(EXACT.replace("0.3", f"0.{k}") for k in range(4, 8))]
-    listed = list_candidates(texts)
-    assert group_candidates(listed, "logged") == [[0, 2], [0, 1, 3, 4, 5], [0, 6]]
-    assert group_candidates(listed, "") == [[0, 2], [1, 3, 4, 5], [6]]
-    assert group_candidates(listed[:1], "logged") == [[0]]
-
-
-def iterate_leaves(value: object) -> Iterator[object]:
-    """The texts and numbers of a JSON value, in order."""
-    if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from iterate_leaves(each)
-    else:
-        yield value
-
-
-@pytest.mark.slow
-def test_a_cluster_gives_the_same_numbers(tmp_path: Path) -> None:
-    if find_spec("ray") is None:
-        stop = pytest.fail if os.environ.get("CI") else pytest.skip
-        stop("Ray is not installed: pip install 'windvane[ray]'")
-    path = tmp_path / "visits.dsjson"
-    runpy.run_path(str(EXAMPLES / "make_log.py"))["main"](str(path), 700)
-    scales = ("0.1", "0.2", "0.3", "0.4", "0.5")
-    texts = ["first", *(EXACT.replace("0.3", scale) for scale in scales), "learner"]
-    policies = [f"--policy={text}" for text in texts]
-    command = [sys.executable, "-m", "windvane", "evaluate", str(path), *policies, "--json"]
-    here, there = (
-        subprocess.run([*command, "--on", on], check=True, capture_output=True).stdout
-        for on in ("threads", "ray")
-    )
-    assert len(json.loads(here)["policies"]) == len(json.loads(here)["pairs"]) + 1 == len(texts)
-    leaves = zip(*map(iterate_leaves, map(json.loads, (here, there))), strict=True)
-    for mine, other in leaves:
-        assert other == (pytest.approx(mine, rel=1e-9) if isinstance(mine, float) else mine)
 
 
 def test_confidence_sequences_use_the_reward_model() -> None:

@@ -226,3 +226,13 @@ def test_the_command_takes_segments_metrics_units_and_own_columns(
     for text in ("column=p_new", "device d0", "the metric margin, 400 rows", "lift"):
         assert text in done.stdout
     assert "take the rows of each user together, 40 of them" in done.stderr
+
+
+def test_a_policy_of_which_only_the_logged_action_is_known_has_segments_too() -> None:
+    frame = make_frame(300).with_columns(reward="click", p_new=pl.lit(0.25))
+    names = ["first", "column=p_new"]
+    result = evaluate(frame, names, columns=COLUMNS, by="device", reference="first")
+    assert set(result.segments) == {"d0", "d1", "d2"}
+    for segment in result.segments.values():
+        low, high = segment.compare("column=p_new").interval
+        assert low < segment["column=p_new"].value.value - segment["first"].value.value < high

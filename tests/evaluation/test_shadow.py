@@ -46,7 +46,7 @@ def view_log(shadow: Shadow, log: MemoryLog) -> Views:
 def build_policy(text: str) -> wv.Policy:
     candidate = read_candidate(text)
     assert isinstance(candidate, PolicyCandidate)
-    policy = candidate.build(LogFacts(1000, 3, 0.5), SEED)
+    policy = candidate.make(LogFacts(1000, 3, 0.5), SEED)
     assert isinstance(policy, wv.Policy)
     return policy
 

@@ -4,7 +4,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,9 +17,9 @@ from windvane.errors import SettingError
 if TYPE_CHECKING:
     from windvane.evaluation import Evaluation
     from windvane.evaluation.estimates.result import HtmlResult
-    from windvane.evaluation.evaluator import EvaluationSettings
     from windvane.evaluation.log_batch import Log
     from windvane.evaluation.log_check import CheckReport
+    from windvane.evaluation.settings import EvaluationSettings
 
 SERVICE_DATABASE = "windvane.db"  # in a data directory
 DEFAULT_LOOP = "default"
@@ -135,36 +135,31 @@ def evaluate(
     report: Annotated[
         Path | None, typer.Option(help="HTML file with tables, pictures and sentences, to pass on.")
     ] = None,
-    on: Annotated[
-        str, typer.Option(help="threads, ray, or the address of a Ray cluster.")
-    ] = "threads",
     as_json: AsJson = False,
 ) -> None:
     """Estimate from a log what other policies would have earned."""
-    from windvane.evaluation.evaluator import LOCAL, evaluate_on, make_settings
+    from windvane.evaluation.evaluator import run_evaluation
     from windvane.evaluation.learners.candidates import add_reference, list_candidates
+    from windvane.evaluation.settings import EvaluationSettings
     from windvane.evaluation.tables import format_evaluation, list_sentences
 
     if tune is not None and policy:
         raise SettingError("evaluate: --tune makes its own policies: omit --policy")
     candidates, name = add_reference(list_candidates(policy or DEFAULT_POLICIES), reference)
-    settings = make_settings(
-        half_life=half_life,
+    settings = EvaluationSettings(
         reward_model=reward_model,
         seed=seed,
-        since=since,
-        until=until,
-        by=by,
-        unit=unit,
-        rewards=reward,
-    )
+        by=by or "",
+        unit=unit or "",
+        rewards=reward or (),
+    ).check(half_life, since, until)
     mapped = [*(columns or []), json.dumps({"reward": reward[0]})] if reward else columns
     opened = open_log(log, format, mapped, strict, loop)
     if tune is not None:
-        _tune(opened, tune.split(","), settings, reference, out, on, as_json, report)
+        _tune(opened, tune.split(","), settings, reference, out, as_json, report)
         return
-    with show_progress("evaluate", opened) if on == LOCAL else nullcontext():
-        result = evaluate_on(on, opened, candidates, settings, reference=name)
+    with show_progress("evaluate", opened):
+        result = run_evaluation(opened, candidates, settings, reference=name)
     if as_json:
         print_json(result.to_json())
     else:
@@ -183,16 +178,14 @@ def _tune(
     settings: "EvaluationSettings",
     reference: str | None,
     out: Path | None,
-    on: str,
     as_json: bool,
     report: Path | None,
 ) -> None:
-    from windvane.evaluation.evaluator import LOCAL
     from windvane.evaluation.tables import format_tuning
     from windvane.evaluation.tuning import tune
 
-    with show_progress("tune", log) if on == LOCAL else nullcontext():
-        tuning = tune(log, what, settings, reference=reference, on=on)
+    with show_progress("tune", log):
+        tuning = tune(log, what, settings, reference=reference)
     if as_json:
         print_json(tuning.to_json())
     else:

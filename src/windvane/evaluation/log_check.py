@@ -488,7 +488,7 @@ class CheckReport:
             "since": self.since,
             "until": self.until,
             "findings": [
-                asdict(finding) | {"numbers": {k: _finite(v) for k, v in finding.numbers.items()}}
+                asdict(finding) | {"numbers": _keep_finite(finding.numbers)}
                 for finding in self.findings
             ],
             "badRows": [bad._asdict() for bad in self.bad_rows],
@@ -544,5 +544,5 @@ def _find_rows(decisions: int, bad_rows: int) -> Finding:
     return Finding("rows", level, text, numbers)
 
 
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
+def _keep_finite(numbers: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: each if math.isfinite(each) else None for name, each in numbers.items()}

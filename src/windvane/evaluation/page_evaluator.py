@@ -8,6 +8,7 @@ decision would be.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -17,8 +18,8 @@ from windvane.evaluation.estimates.pages import (
     PagePairRecord,
     PageRecord,
     SlotRows,
-    widen_range,
 )
+from windvane.evaluation.estimates.paired_difference import fit_range
 from windvane.evaluation.estimates.result import PageResult
 from windvane.evaluation.learners.candidates import (
     Candidate,
@@ -29,7 +30,7 @@ from windvane.evaluation.learners.candidates import (
 from windvane.evaluation.learners.feature_blocks import FeatureBlock, split_blocks
 from windvane.evaluation.learners.fixed_policies import compute_probabilities
 from windvane.evaluation.learners.own_policies import ColumnPolicy, LogPolicy
-from windvane.evaluation.learners.shadow import RowShadow, Shadow, Views, open_candidate
+from windvane.evaluation.learners.shadow import RowShadow, Shadow, open_candidate
 from windvane.evaluation.log_batch import (
     LogBatch,
     LogFacts,
@@ -38,22 +39,18 @@ from windvane.evaluation.log_batch import (
     SlotLog,
     find_usable_rows,
 )
+from windvane.evaluation.settings import EvaluationSettings
 from windvane.types import Floats, Places
 
 
 def evaluate_pages(
-    log: SlotLog,
-    candidates: Sequence[Candidate],
-    reference: str,
-    period: Period,
-    level: float,
-    seed: int,
+    log: SlotLog, candidates: Sequence[Candidate], reference: str, settings: EvaluationSettings
 ) -> list[PageResult]:
     """Estimate what each candidate would have earned on the pages of a log."""
-    facts, most_slots = _survey(log, period)
-    evaluator = PageEvaluator(candidates, reference, facts, most_slots, level, seed)
+    facts, most_slots = _survey(log, settings.period)
+    evaluator = PageEvaluator(candidates, reference, facts, most_slots, settings)
     for batch in log.iterate_slots():
-        rows = _find_whole_pages(batch, period)
+        rows = _find_whole_pages(batch, settings.period)
         for block in split_blocks(batch, rows):
             evaluator.add(batch, block)
     return evaluator.summarize()
@@ -68,8 +65,7 @@ class PageEvaluator:
         reference: str,
         facts: LogFacts,
         most_slots: int,
-        level: float,
-        seed: int,
+        settings: EvaluationSettings,
     ) -> None:
         for each in candidates:
             if isinstance(each, FixedCandidate) and each.rule == "action":
@@ -81,13 +77,20 @@ class PageEvaluator:
                 raise SettingError(f"{each.text}: {message}")
         names = [candidate.name for candidate in candidates]
         self._candidates = candidates
-        self._level = level
-        self._seen = RewardRange(np.inf, -np.inf)
-        self._shadows = [_make_shadow(each, facts, most_slots, seed) for each in candidates]
-        self._model = _make_shadow(make_learner(), facts, most_slots, seed)
-        self._records = [PageRecord(each.name, each.text, most_slots, level) for each in candidates]
-        self._reference = names.index(reference) if reference in names else None
-        self._pairs = [PagePairRecord(most_slots) for _ in candidates]
+        self._level = settings.level
+        self._seen = RewardRange(0.0, 0.0)  # a slot that a page does not have earns 0
+        make_shadow = partial(_make_shadow, facts, most_slots, settings.seed)
+        self._shadows = [make_shadow(each) for each in candidates]
+        self._model = make_shadow(make_learner())
+        self._records = [
+            PageRecord(each.name, each.text, most_slots, self._level) for each in candidates
+        ]
+        self._reference = names.index(reference) if reference in names else -1
+        self._pairs = {  # with the reference, if there is one
+            place: PagePairRecord(most_slots)
+            for place in range(len(names))
+            if self._reference not in (-1, place)
+        }
 
     def add(self, batch: LogBatch, block: FeatureBlock) -> None:
         """Add the pages of a block to the records of all candidates."""
@@ -95,45 +98,33 @@ class PageEvaluator:
         slots = np.zeros(block.rows.size, np.int64) if block.slots is None else block.slots
         model = self._model.view_block(block, 0)
         is_slate = None if batch.is_slate is None else batch.is_slate[block.rows]
-        self._seen, range_ = widen_range(self._seen, block.rewards)
+        self._seen = self._seen.widen(block.rewards)
+        range_ = fit_range(self._seen)
         counts = block.multiplicities[block.page_starts[:-1]]
         all_rows = []
         for candidate, shadow in zip(self._candidates, self._shadows, strict=True):
-            views = self._view(candidate, shadow, batch, block, model)
+            if isinstance(candidate, FixedCandidate):
+                own: Floats = compute_probabilities(candidate, batch)[block.places]
+                views = model._replace(probabilities=own)
+            else:
+                assert shadow is not None
+                views = shadow.view_block(block, 0)
             actions = block.make_action_model(*views)
             rows = SlotRows(block.rewards, slots, actions, block.probabilities, is_slate)
             all_rows.append(rows)
         for place, (record, rows) in enumerate(zip(self._records, all_rows, strict=True)):
             record.add(rows, range_, counts)
-            if self._reference is not None and place != self._reference:
+            if place in self._pairs:
                 self._pairs[place].add(rows, all_rows[self._reference], range_, counts)
-
-    def _view(
-        self,
-        candidate: Candidate,
-        shadow: Shadow | None,
-        batch: LogBatch,
-        block: FeatureBlock,
-        model: Views,
-    ) -> Views:
-        if shadow is not None:
-            return shadow.view_block(block, 0)
-        assert isinstance(candidate, FixedCandidate)
-        own: Floats = compute_probabilities(candidate, batch)[block.places]
-        return model._replace(probabilities=own)
 
     def summarize(self) -> list[PageResult]:
         """Compute all estimates."""
-        results = []
-        for place, record in enumerate(self._records):
-            is_compared = self._reference is not None and place != self._reference
-            against = self._pairs[place].summarize(self._level) if is_compared else None
-            results.append(record.summarize(against))
-        return results
+        gains = {place: pair.summarize(self._level) for place, pair in self._pairs.items()}
+        return [record.summarize(gains.get(k)) for k, record in enumerate(self._records)]
 
 
 def _make_shadow(
-    candidate: Candidate, facts: LogFacts, most_slots: int, seed: int
+    facts: LogFacts, most_slots: int, seed: int, candidate: Candidate
 ) -> Shadow | None:
     if isinstance(candidate, FixedCandidate):
         return None

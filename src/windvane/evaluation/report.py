@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from windvane import __version__
 from windvane._terminal.tables import Cell, format_cell, is_number
+from windvane.beliefs.bank.settings import format_half_life
 from windvane.evaluation.estimates.result import (
     Evaluation,
     HtmlResult,
@@ -28,7 +29,6 @@ from windvane.evaluation.estimates.value_series import (
     Curve,
     ValueSeries,
     choose_minutes,
-    describe_minutes,
     list_curve,
 )
 from windvane.evaluation.tables import (
@@ -251,7 +251,7 @@ def _draw_times(evaluation: Evaluation) -> Iterator[Markup]:
     kept = {evaluation.reference, *others[: MOST_CURVES - 1]}
     policies = [policy for policy in evaluation.policies if policy.name in kept]
     minutes = choose_minutes(policies[0].series)
-    part = describe_minutes(minutes)
+    part = format_half_life(60.0 * minutes)
     if not evaluation.has_times:
         part = f"{60 * minutes} decisions"
     note = f"In parts of {part}; the bands are two standard errors wide on each side."

@@ -18,7 +18,7 @@ from windvane.beliefs.bank.settings import (
 )
 from windvane.errors import SettingError
 from windvane.evaluation.estimates.result import Evaluation, Gain, HtmlResult
-from windvane.evaluation.evaluator import LOCAL, EvaluationProgress, EvaluationSettings, evaluate_on
+from windvane.evaluation.evaluator import EvaluationProgress, run_evaluation
 from windvane.evaluation.learners.candidates import (
     DEFAULT_LEARNER,
     Candidate,
@@ -30,6 +30,7 @@ from windvane.evaluation.learners.candidates import (
     read_settings,
 )
 from windvane.evaluation.log_batch import Log, Period, survey_log
+from windvane.evaluation.settings import EvaluationSettings
 from windvane.features import ALL_CROSSINGS
 
 HALF_LIFE, CROSSINGS = "half-life", "crossings"
@@ -101,7 +102,6 @@ def tune(
     *,
     reference: object = None,
     half_lives: Sequence[str] | None = None,
-    on: str = LOCAL,
     progress: Callable[[EvaluationProgress], None] | None = None,
 ) -> LearnerTuning:
     """Find the half-life and the crossings that would have earned more than those of a learner.
@@ -129,7 +129,7 @@ def tune(
     fixed: list[Candidate] = [make_fixed("logged"), base]
 
     def run(tried: Sequence[Candidate], on_part: EvaluationSettings) -> Evaluation:
-        return evaluate_on(on, log, [*fixed, *tried], on_part, progress, base.name)
+        return run_evaluation(log, [*fixed, *tried], on_part, progress, base.name)
 
     first = settings._replace(period=Period(settings.period.since, split))
     grid = run(learners, first)

@@ -16,7 +16,6 @@ CHUNKS = "chunks"  # the folder for finished chunks of a run
 Replications = Annotated[int, typer.Option(min=1, help="Number of replications.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
 Out = Annotated[Path, typer.Option(help="Folder for the pictures and the numbers.")]
-On = Annotated[str, typer.Option(help="threads, ray, or the address of a Ray cluster.")]
 Data = Annotated[
     Path | None, typer.Option(help="The Criteo file (.tsv.gz); without it, stand-in data.")
 ]
@@ -47,14 +46,13 @@ def reproduce(
     data: Data = None,
     out: Out = Path("out/figure"),
     seed: Seed = 1,
-    on: On = "threads",
     as_json: AsJson = False,
 ) -> None:
     """Play the paper's experiment and draw its figure. Print its numbers, judge its claims."""
     from windvane import lab
 
     settings = (protocol, replications, panels, data, seed)
-    _play(lab.reproduce, *settings, out=out, as_json=as_json, on=on, checkpoint=out / CHUNKS)
+    _play(lab.reproduce, *settings, out=out, as_json=as_json, checkpoint=out / CHUNKS)
 
 
 def simulate(
@@ -75,7 +73,6 @@ def simulate(
     replications: Annotated[int | None, typer.Option(min=1, help="Number of replications.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random numbers.")] = None,
     out: Out = Path("out/simulation"),
-    on: On = "threads",
     as_json: AsJson = False,
 ) -> None:
     """Play any policies in any worlds. After an interruption, the same command continues."""
@@ -89,7 +86,7 @@ def simulate(
     else:
         world = make_default_world(dim, arms, horizon, drift, actions, reward)
         chosen = lab.make_plan(world, policy or [])
-    options = {"replications": replications, "seed": seed, "on": on, "checkpoint": out / CHUNKS}
+    options = {"replications": replications, "seed": seed, "checkpoint": out / CHUNKS}
     _play(lab.simulate, chosen, out=out, as_json=as_json, **options)
 
 
@@ -108,7 +105,6 @@ def tune(
     points: Annotated[int, typer.Option(min=3, help="Number of memories to try.")] = 13,
     seed: Seed = 1,
     out: Out = Path("out/tuning"),
-    on: On = "threads",
     as_json: AsJson = False,
 ) -> None:
     """Draw the regret as a function of the memory. Mark theory's choices and the best memory."""
@@ -117,7 +113,7 @@ def tune(
 
     world = make_default_world(dim, arms, horizon, drift, actions, reward)
     settings = (memory, exploration, world, replications, points, seed)
-    _play(lab.tune, *settings, out=out, as_json=as_json, on=on, checkpoint=out / CHUNKS)
+    _play(lab.tune, *settings, out=out, as_json=as_json, checkpoint=out / CHUNKS)
 
 
 def leaderboard(
@@ -125,14 +121,13 @@ def leaderboard(
     data: Data = None,
     seed: Seed = 1,
     out: Out = Path("out/leaderboard"),
-    on: On = "threads",
     as_json: AsJson = False,
 ) -> None:
     """Play every named policy in nine worlds, and rank them."""
     from windvane import lab
 
     settings = (replications, data, seed)
-    _play(lab.leaderboard, *settings, out=out, as_json=as_json, on=on, checkpoint=out / CHUNKS)
+    _play(lab.leaderboard, *settings, out=out, as_json=as_json, checkpoint=out / CHUNKS)
 
 
 def coverage(

@@ -1,4 +1,4 @@
-"""Run experiments: several players in many replications of a world, on threads or on Ray.
+"""Run experiments: several players in many replications of a world, on threads.
 
 A run is divided into chunks of replications. Compiled code plays a chunk without the GIL, so
 threads play chunks in parallel. The result depends neither on the number of threads nor on the
@@ -7,7 +7,6 @@ order in which the chunks are played.
 
 import hashlib
 import os
-import pickle
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -22,7 +21,6 @@ import numpy as np
 
 from windvane._numba.instructions import LANES
 from windvane._terminal.console import make_bars
-from windvane.evaluation.ray_tasks import RayTask, check_installed, connect_to_ray, run_tasks, share
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.lanes import can_play_side_by_side, replay_side_by_side
 from windvane.lab.engines.replay import select_engine
@@ -274,50 +272,17 @@ def _load_chunk(folder: Path, chunk: Chunk) -> Floats | None:
 
 def run_all(
     experiments: Mapping[str, Experiment],
-    on: str,
     report: Report,
     checkpoint: str | PathLike[str] | None = None,
 ) -> dict[str, ExperimentResult]:
     """Run every experiment and return the results by name.
 
-    `on` is "threads", "ray" or the address of a Ray cluster. If the run is interrupted, the folder
-    `checkpoint` holds the finished chunks, and the next run starts from them. A run that ends
-    well removes the folder.
+    If the run is interrupted, the folder `checkpoint` holds the finished chunks, and the next run
+    starts from them. A run that ends well removes the folder.
     """
     folder = None if checkpoint is None else Path(checkpoint)
     count = make_counter({name: each.replications for name, each in experiments.items()}, report)
-    with open_runner(on) as runner:
-        results = run_experiments(experiments, runner, count, folder)
+    results = run_experiments(experiments, partial(run_on_threads, play_chunk), count, folder)
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
     return results
-
-
-@contextmanager
-def open_runner(on: str) -> Iterator[Runner]:
-    """Open the runner that `on` names; all experiments share one connection to Ray."""
-    if on == "threads":
-        yield partial(run_on_threads, play_chunk)
-        return
-    check_installed()
-    with connect_to_ray(None if on == "ray" else on):
-        yield _run_on_cluster
-
-
-def _run_on_cluster(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
-    """Play the chunks on all CPUs of the cluster, and yield each chunk when it is done."""
-    experiments = {id(chunk.experiment): chunk.experiment for chunk in chunks}
-    shared = {key: share(experiment) for key, experiment in experiments.items()}
-    tasks = [
-        RayTask(
-            f"replications {chunk.first} to {chunk.last - 1}",
-            (shared[id(chunk.experiment)], chunk.first, chunk.last),
-        )
-        for chunk in chunks
-    ]
-    for place, curves in run_tasks(_play_pickled, tasks):
-        yield chunks[place], np.array(curves)
-
-
-def _play_pickled(experiment: bytes, first: int, last: int) -> Floats:
-    return play_chunk(Chunk(pickle.loads(experiment), first, last))

@@ -78,14 +78,15 @@ from scipy.special import gammainc, gammaln
 
 from windvane.errors import FitError, SettingError
 from windvane.evaluation.estimates.estimators import UNIT_RANGE, RewardRange
-from windvane.evaluation.estimates.result import Gain, Interval, Verdict
+from windvane.evaluation.estimates.result import Gain, Interval
 from windvane.types import Booleans, Floats, Places
 
 LOW, HIGH, ABOVE, BELOW = range(4)  # the sides
+Sides = tuple[Floats, Floats, Floats, Floats]  # X of each side, (..., n)
 FLOORS = np.array([0.0, 0.0, 1.0, 1.0])  # ℓ of each side
 PRIORS = np.array([0.5, 0.5, 0.0, 0.0])  # c of each side
 NO_ROWS = np.zeros(4)
-ADDED = (
+ADDED = [
     "rows",
     "plain",
     "mass",
@@ -95,7 +96,7 @@ ADDED = (
     "plain_weight",
     "weight",
     "spread",
-)
+]
 RHO = 1.0  # ρ: the boundary is tightest if V is a small multiple of ρ
 STIRLING_FROM = 16.0  # the series of the log-gamma function has all digits from here on
 MAX_NEWTON_STEPS = 100
@@ -148,7 +149,7 @@ class ConfidenceSequence:
 
     def update_terms(
         self,
-        terms: tuple[Floats, Floats, Floats, Floats],
+        terms: Sides,
         weights: Floats,
         coefficients: Floats | None = None,
     ) -> None:
@@ -178,16 +179,11 @@ class ConfidenceSequence:
         self.variances = self.variances + np.stack(variances, axis=-1)
         self.crossed = self.crossed + np.stack(crossed, axis=-1)
         self.plain_weight = self.plain_weight + np.sum(weights, axis=-1)
-        if coefficients is None or squares is None:
-            self.mass = self.mass + float(size)
-            self.weight = self.weight + np.sum(weights, axis=-1)
-            self.spread = self.spread + np.einsum("...i,...i->...", excess, excess)
-            self.largest_coefficient = max(self.largest_coefficient, 1.0)
-        else:
-            self.mass = self.mass + np.sum(coefficients, axis=-1)
-            self.weight = self.weight + np.sum(coefficients * weights, axis=-1)
-            self.spread = self.spread + np.einsum("...i,...i->...", squares * excess, excess)
-            self.largest_coefficient = max(self.largest_coefficient, float(coefficients.max()))
+        g = np.ones(size) if coefficients is None else coefficients
+        self.mass = self.mass + np.sum(g, axis=-1)
+        self.weight = self.weight + np.sum(g * weights, axis=-1)
+        self.spread = self.spread + np.einsum("...i,...i->...", g * g * excess, excess)
+        self.largest_coefficient = max(self.largest_coefficient, float(g.max()))
         self.rows += size
 
     def widen(self, range: RewardRange) -> None:
@@ -226,13 +222,11 @@ class ConfidenceSequence:
 
     def bound_value(self, alpha: float = 0.05) -> tuple[Floats, Floats]:
         """The ends of the interval of the running mean of the value, (...,) each."""
-        sides = (self.bound_below(side, alpha / 2) for side in (LOW, HIGH))
-        return self.range.unscale_value(*sides)
+        return bound_value([self], alpha)
 
     def bound_gain(self, alpha: float = 0.05) -> tuple[Floats, Floats]:
         """The ends of the interval of the mean gain over the logged policy, (...,) each."""
-        sides = (self.bound_below(side, alpha / 2) for side in (ABOVE, BELOW))
-        return self.range.unscale_gain(*sides)
+        return bound_gain([self], alpha)
 
     def find_scale(self, side: int) -> float:
         """The number (1 + ℓ) · (largest coefficient), by which the terms of a side are divided."""
@@ -468,14 +462,22 @@ def update_with_model(
     coefficients: Floats | None = None,
 ) -> None:
     """Add decisions, in the order of time, to a sequence of `make_sequence`."""
-    scaled = (rewards - sequence.range.low) / sequence.range.width
+    terms = compute_sides(rewards, weights, model, sequence.range)
+    sequence.update_terms(terms, weights, coefficients)
+
+
+def compute_sides(
+    rewards: Floats, weights: Floats, model: BoundedModel, range_: RewardRange
+) -> Sides:
+    """X of `low` and `high` and Y of `above` and `below` for decisions with a model."""
+    scaled = (rewards - range_.low) / range_.width
     values, gains = [], []
     for reward, side in zip((scaled, 1 - scaled), model, strict=True):
         surprise = reward - side.chosen  # r − q
         value = weights * surprise + side.value
         values.append(value)
         gains.append(value - surprise - side.logged_value)
-    sequence.update_terms((values[0], values[1], gains[0], gains[1]), weights, coefficients)
+    return values[0], values[1], gains[0], gains[1]
 
 
 def bound_value(
@@ -528,10 +530,10 @@ def _bound_below(sequences: Sequence[ConfidenceSequence], side: int, alpha: floa
 
 def judge_gain(sequences: Sequence[ConfidenceSequence], value: float, alpha: float) -> Gain:
     """Judge the gain by its interval, and estimate how many rows are still needed."""
-    low, high = (float(end) for end in bound_gain(sequences, alpha))
-    verdict: Verdict = "better" if low > 0 else "worse" if high < 0 else "not yet"
+    interval = Interval(*(float(end) for end in bound_gain(sequences, alpha)))
+    verdict = interval.judge()
     needed = 0 if verdict != "not yet" else estimate_rows_needed(sequences, alpha)
-    return Gain(value, Interval(low, high), verdict, needed)
+    return Gain(value, interval, verdict, needed)
 
 
 def estimate_rows_needed(sequences: Sequence[ConfidenceSequence], alpha: float) -> int | None:

@@ -65,6 +65,12 @@ class RewardRange(NamedTuple):
         """The distance between the ends."""
         return self.high - self.low
 
+    def widen(self, rewards: Floats) -> "RewardRange":
+        """The smallest range that contains this one and some rewards."""
+        return RewardRange(
+            min(self.low, float(rewards.min())), max(self.high, float(rewards.max()))
+        )
+
     def contains(self, other: "RewardRange") -> bool:
         """Whether another range lies inside this one."""
         return self.low <= other.low and other.high <= self.high
@@ -80,6 +86,7 @@ class RewardRange(NamedTuple):
 
 
 UNIT_RANGE = RewardRange(0.0, 1.0)
+NO_REWARDS = RewardRange(math.inf, -math.inf)  # contains nothing
 
 
 @dataclass(frozen=True, eq=False)

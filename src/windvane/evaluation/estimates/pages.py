@@ -39,13 +39,15 @@ import numpy as np
 from windvane.evaluation.estimates.confidence_sequence import (
     ActionModel,
     ConfidenceSequence,
+    Sides,
     bound_model,
     bound_value,
+    compute_sides,
     judge_gain,
     make_sequence,
 )
 from windvane.evaluation.estimates.estimators import UNIT_RANGE, RewardRange, normal_quantile
-from windvane.evaluation.estimates.paired_difference import BOUNDS, fit_range
+from windvane.evaluation.estimates.paired_difference import BOUNDS
 from windvane.evaluation.estimates.result import (
     Estimate,
     Gain,
@@ -125,22 +127,19 @@ class SlotRows:
         terms[PI] = np.where(self.is_slate, slate, np.nan)
         return terms
 
-    def compute_sides(
-        self, rewards: RewardRange, bound: float, most_slots: int
-    ) -> tuple[Floats, Floats, Floats, Floats]:
+    def compute_sides(self, range_: RewardRange, bound: float, most_slots: int) -> Sides:
         """X of `low`, `high`, `above` and `below` for one k, averaged over the slots, (pages,)."""
         missing = most_slots - self.sizes
-        scaled = (self.rewards - rewards.low) / rewards.width
-        zero = -rewards.low / rewards.width  # a reward of 0
-        values, gains = [], []
-        models = bound_model(self.actions, rewards, bound)
-        both = ((scaled, zero), (1 - scaled, 1 - zero))
-        for (reward, nothing), side in zip(both, models, strict=True):
-            surprise = reward - side.chosen
-            value = self.path.weights * surprise + side.value
-            gains.append(self.add_up(value - surprise - side.logged_value) / most_slots)
-            values.append((self.add_up(value) + missing * nothing) / most_slots)
-        return values[0], values[1], gains[0], gains[1]
+        zero = -range_.low / range_.width  # a reward of 0
+        model = bound_model(self.actions, range_, bound)
+        sides = compute_sides(self.rewards, self.path.weights, model, range_)
+        low, high, above, below = (self.add_up(side) for side in sides)
+        return (
+            (low + missing * zero) / most_slots,
+            (high + missing * (1 - zero)) / most_slots,
+            above / most_slots,
+            below / most_slots,
+        )
 
     def average_weights(self, most_slots: int) -> Floats:
         """The mean of W over the slots of each page; a slot that is missing has W = 1."""
@@ -272,12 +271,6 @@ class PagePairRecord:
         difference = self._differences.estimate("difference", alpha)
         value = 0.0 if difference is None else difference.value / self._most_slots
         return _scale_gain(judge_gain(self._sequences, value, alpha), self._most_slots)
-
-
-def widen_range(seen: RewardRange, rewards: Floats) -> tuple[RewardRange, RewardRange]:
-    """The rewards seen so far, and a range that contains them and 0."""
-    low, high = min(seen.low, float(rewards.min())), max(seen.high, float(rewards.max()))
-    return RewardRange(low, high), fit_range(RewardRange(min(low, 0.0), max(high, 0.0)))
 
 
 def _estimate_all(sums: dict[str, MeanSums], alpha: float) -> dict[str, Estimate]:

@@ -28,7 +28,7 @@ from windvane.evaluation.estimates.confidence_sequence import (
     judge_gain,
     make_sequence,
 )
-from windvane.evaluation.estimates.estimators import UNIT_RANGE, RewardRange
+from windvane.evaluation.estimates.estimators import NO_REWARDS, UNIT_RANGE, RewardRange
 from windvane.evaluation.estimates.result import Gain
 from windvane.evaluation.estimates.value_series import SeriesBuilder, TimedRows, ValueSeries
 from windvane.types import Booleans, Floats
@@ -53,7 +53,7 @@ class PairRecord:
         rewards = self._given_range or UNIT_RANGE
         self._sequences = [ConfidenceSequence(rewards)]
         self._sequences += [make_sequence(rewards, bound) for bound in MODEL_BOUNDS]
-        self._seen = RewardRange(np.inf, -np.inf)
+        self._seen = NO_REWARDS
         self._total = self._mass = 0.0  # Σ c X in the unit of the rewards, Σ c
         self._series = SeriesBuilder()  # of X as rewards with the weight 1
 
@@ -92,9 +92,7 @@ class PairRecord:
         return self._series.build()
 
     def _widen_range(self, rewards: Floats) -> RewardRange:
-        seen = self._seen
-        low, high = min(seen.low, float(rewards.min())), max(seen.high, float(rewards.max()))
-        self._seen = RewardRange(low, high)
+        self._seen = self._seen.widen(rewards)
         range_ = self._given_range or fit_range(self._seen)
         for sequence in self._sequences:
             sequence.widen(range_)

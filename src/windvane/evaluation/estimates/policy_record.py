@@ -22,6 +22,7 @@ from windvane.evaluation.estimates.estimators import (
     LOGGED,
     MODEL_FREE_NAMES,
     MODEL_NAMES,
+    NO_REWARDS,
     CressieReadSums,
     RewardRange,
     UnitSums,
@@ -111,7 +112,7 @@ class PolicyRecord:
         self._weight_range = WeightRange(*weight_range)
         self._settings = (reward_range, weight_range, half_life)
         self._has_model: bool | None = None  # None without decisions
-        self._seen: RewardRange | None = None  # the smallest and largest reward so far
+        self._seen = NO_REWARDS  # the smallest and largest reward so far
         rewards = self._given_range or DEFAULT_RANGES[0]
         self._sequence = ConfidenceSequence(rewards)
         self._model_sequences = [  # empty if a row had no model of all actions
@@ -162,46 +163,31 @@ class PolicyRecord:
         if action_model is not None:
             action_model.check(who, len(times))
         self._has_model = self._check_model(who, model_values is not None)
-        self._widen_range(RewardRange(float(rewards.min()), float(rewards.max())))
+        self._widen_range(rewards)
         self._trust.add(counts, unsupported, is_defaulted, is_degraded)
         self._is_logged &= action_model is not None and action_model.is_logged
         possible = math.inf if action_model is None else action_model.find_largest_weight()
         self._possible_weight = max(self._possible_weight, possible)
-        self._add_to_model_sequences(rewards, weights, action_model, counts)
+        if action_model is None:
+            self._model_sequences = []
+        models = [
+            (sequence, bound_model(action_model, sequence.range, bound))
+            for sequence, bound in zip(self._model_sequences, MODEL_BOUNDS, strict=False)
+            if action_model is not None
+        ]
         rows = TimedRows(times, rewards, weights, model_values, model_chosen, counts)
         if units is not None:
             self._units.add(units, *rows[1:])
         for start in range(0, len(times), CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)
             chunk = rows.select(part)
-            self._sequence.update(
-                chunk.rewards, chunk.weights, None if counts is None else counts[part]
-            )
+            decisions = chunk.rewards, chunk.weights
+            self._sequence.update(*decisions, chunk.coefficients)
+            for sequence, model in models:
+                update_with_model(sequence, *decisions, model.select(part), chunk.coefficients)
             if self._recent is not None:
-                self._recent.update(chunk.times, chunk.rewards, chunk.weights, chunk.coefficients)
+                self._recent.update(chunk.times, *decisions, chunk.coefficients)
             self._series.add(chunk)
-
-    def _add_to_model_sequences(
-        self,
-        rewards: Floats,
-        weights: Floats,
-        action_model: ActionModel | None,
-        counts: Floats | None,
-    ) -> None:
-        if action_model is None:
-            self._model_sequences = []
-            return
-        for sequence, bound in zip(self._model_sequences, MODEL_BOUNDS, strict=False):
-            model = bound_model(action_model, sequence.range, bound)
-            for start in range(0, len(rewards), CHUNK_ROWS):
-                part = slice(start, start + CHUNK_ROWS)
-                update_with_model(
-                    sequence,
-                    rewards[part],
-                    weights[part],
-                    model.select(part),
-                    None if counts is None else counts[part],
-                )
 
     def merge(self, other: "PolicyRecord") -> None:
         """Add what another record has of other decisions of the same policy."""
@@ -209,10 +195,10 @@ class PolicyRecord:
             raise SettingError(
                 "PolicyRecord.merge: both records must have the same ranges and half-life"
             )
-        if other._seen is None or other._has_model is None:
+        if other._has_model is None:
             return
         self._has_model = self._check_model("PolicyRecord.merge", other._has_model)
-        self._widen_range(other._seen)
+        self._widen_range(np.array(other._seen))
         theirs = copy(other._sequence)  # `widen` and `fade` replace arrays, never change them
         theirs.widen(self._sequence.range)
         self._sequence.merge(theirs)
@@ -229,21 +215,20 @@ class PolicyRecord:
         self._is_logged &= other._is_logged
         self._possible_weight = max(self._possible_weight, other._possible_weight)
         self._series.merge(other._series)
-        self._trust.merge(other._trust)
+        self._trust.sums += other._trust.sums
 
     def summarize(self, learns: bool = False) -> PolicyResult:
         """Compute all estimates, intervals and diagnostics from the sums so far.
 
         A policy that had the probabilities of the log earned what was logged: no model is needed.
         """
-        if self._seen is None:
+        if not self.has_rows:
             raise SettingError(f"summarize: {self.name} must have at least one decision, got none")
         series = self._series.build()
         sums = series.sums.total()
         diagnostics = diagnose(sums, self._trust)
         estimates = {estimate.name: estimate for estimate in self._estimate(sums)}
-        sequences = [self._sequence, *([] if self._is_logged else self._model_sequences)]
-        low, high = bound_value(sequences, self.alpha)
+        low, high = bound_value(self._sequences, self.alpha)
         return PolicyResult(
             name=self.name,
             text=self.text,
@@ -254,7 +239,7 @@ class PolicyRecord:
             estimates=estimates,
             headline=DR if sums.has_model and not self._is_logged else CRESSIE_READ,
             sequence=Interval(float(low), float(high)),
-            sequence_kind="dr" if len(sequences) > 1 else "ips",
+            sequence_kind="dr" if len(self._sequences) > 1 else "ips",
             gain=self.judge(self.alpha).relate(float(estimate_values(LOGGED, sums).value)),
             recent=self._summarize_recent(),
             diagnostics=diagnostics,
@@ -266,13 +251,16 @@ class PolicyRecord:
     @property
     def has_rows(self) -> bool:
         """Whether any decision was added."""
-        return self._seen is not None
+        return self._has_model is not None
 
     def judge(self, alpha: float) -> Gain:
         """Judge the gain over what was logged."""
         sums = self._series.build().sums.total()
-        sequences = [self._sequence, *([] if self._is_logged else self._model_sequences)]
-        return judge_gain(sequences, float(estimate_gain(sums).value), alpha)
+        return judge_gain(self._sequences, float(estimate_gain(sums).value), alpha)
+
+    @property
+    def _sequences(self) -> list[ConfidenceSequence]:
+        return [self._sequence, *([] if self._is_logged else self._model_sequences)]
 
     def _estimate(self, sums: ValueSums) -> Sequence[Estimate]:
         quantile = normal_quantile(self.alpha)
@@ -343,10 +331,9 @@ class PolicyRecord:
             raise SettingError(f"{who}: all decisions must have model values, or none of them")
         return has_model
 
-    def _widen_range(self, rewards: RewardRange) -> None:
+    def _widen_range(self, rewards: Floats) -> None:
         """Take a range that contains all rewards so far, unless the range was given."""
-        seen = self._seen or rewards
-        self._seen = RewardRange(min(seen.low, rewards.low), max(seen.high, rewards.high))
+        self._seen = self._seen.widen(rewards)
         if self._given_range is None:
             for sequence in (self._sequence, *self._model_sequences):
                 sequence.widen(fit_range(self._seen))

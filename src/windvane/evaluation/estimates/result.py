@@ -13,6 +13,7 @@ from windvane.evaluation.estimates.value_series import ValueSeries
 from windvane.types import Booleans, Floats
 
 Verdict = Literal["better", "worse", "not yet"]
+OPPOSITES: dict[Verdict, Verdict] = {"better": "worse", "worse": "better", "not yet": "not yet"}
 Z_LIMIT = 4.0  # standard errors of the mean weight; chance alone gives 1 in 16 000
 FEW_EFFECTIVE_ROWS = 100  # below, an interval of a standard error is not to be trusted
 UNSUPPORTED_LIMIT = 0.001  # mean probability of actions that are never logged
@@ -27,6 +28,10 @@ class Interval(NamedTuple):
 
     low: float
     high: float
+
+    def judge(self) -> Verdict:
+        """Whether a gain that lies in the interval is better or worse than nothing."""
+        return "better" if self.low > 0 else "worse" if self.high < 0 else "not yet"
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,17 @@ class Gain:
     def flip(self) -> "Gain":
         """The gain of the other policy over this one."""
         interval = Interval(-self.interval.high, -self.interval.low)
-        verdict: Verdict = "not yet"
-        if self.verdict != "not yet":
-            verdict = "worse" if self.verdict == "better" else "better"
-        flipped = Gain(-self.value, interval, verdict, self.rows_needed)
+        flipped = Gain(-self.value, interval, OPPOSITES[self.verdict], self.rows_needed)
         return flipped if self.other is None else flipped.relate(self.other + self.value)
+
+    def subtract(self, other: "Gain") -> "Gain":
+        """The difference of two gains over what was logged; both intervals must hold."""
+        interval = Interval(
+            self.interval.low - other.interval.high, self.interval.high - other.interval.low
+        )
+        verdict = interval.judge()
+        needed = None if verdict == "not yet" else 0
+        return Gain(self.value - other.value, interval, verdict, needed)
 
     def describe(self, other: str, value: float | None = None) -> str:
         """Say how much more or less than another policy, whose value may be given.
@@ -298,31 +309,23 @@ class Evaluation(JsonResult, HtmlResult):
         )
 
 
-@dataclass
 class TrustSums:
-    """Sums over decisions that `ValueSums` does not have; they add."""
+    """Sums over decisions that `ValueSums` does not have; they add.
 
-    unsupported: float = 0.0  # Σ b · (probability of actions that were logged with probability 0)
-    defaulted: float = 0.0  # Σ b over decisions with the default reward
-    degraded: float = 0.0  # Σ b over decisions that the service answered without deciding
+    Σ b · (probability of actions that were logged with probability 0), and Σ b over decisions with
+    the default reward, and over those that the service answered without deciding.
+    """
 
-    def add(
-        self,
-        coefficients: Floats | None,
-        unsupported: Floats | None,
-        is_defaulted: Booleans | None,
-        is_degraded: Booleans | None,
-    ) -> None:
-        """Add decisions."""
-        self.unsupported += _add_up(coefficients, unsupported)
-        self.defaulted += _add_up(coefficients, is_defaulted)
-        self.degraded += _add_up(coefficients, is_degraded)
+    def __init__(self, *sums: float) -> None:
+        self.sums = np.array(sums or (0.0, 0.0, 0.0))
 
-    def merge(self, other: "TrustSums") -> None:
-        """Add the sums of other decisions."""
-        self.unsupported += other.unsupported
-        self.defaulted += other.defaulted
-        self.degraded += other.degraded
+    def add(self, coefficients: Floats | None, *columns: Floats | Booleans | None) -> None:
+        """Add decisions: `unsupported`, `is_defaulted` and `is_degraded`, as far as known."""
+        for place, values in enumerate(columns):
+            if values is not None:
+                self.sums[place] += np.sum(
+                    values if coefficients is None else coefficients * values
+                )
 
 
 def diagnose(sums: ValueSums, trust: TrustSums) -> Diagnostics:
@@ -337,7 +340,7 @@ def diagnose(sums: ValueSums, trust: TrustSums) -> Diagnostics:
     mass = float(sums.mass)
     mean = float(sums.moments[WEIGHT]) / mass
     error = float(sums.standard_error({WEIGHT: 1.0, ONE: -mean}))
-    unsupported = trust.unsupported / mass
+    unsupported, defaulted, degraded = (trust.sums / mass).tolist()
     distance = mean - 1 + unsupported
     if abs(distance) < 1e-9:
         z: float | None = 0.0
@@ -353,8 +356,8 @@ def diagnose(sums: ValueSums, trust: TrustSums) -> Diagnostics:
         largest_weight=float(sums.largest_weight),
         positive_share=float(sums.positive) / rows,
         unsupported=unsupported,
-        defaulted=trust.defaulted / mass,
-        degraded=trust.degraded / mass,
+        defaulted=defaulted,
+        degraded=degraded,
     )
 
 
@@ -409,12 +412,6 @@ def warn(diagnostics: Diagnostics) -> list[str]:
             "may not reach the log"
         )
     return sentences
-
-
-def _add_up(coefficients: Floats | None, values: Floats | Booleans | None) -> float:
-    if values is None:
-        return 0.0
-    return float(np.sum(values if coefficients is None else coefficients * values))
 
 
 def clip_value(value: float, interval: Sequence[float]) -> float:

@@ -72,6 +72,8 @@ class ValueSeries:
 
     def coarsen_to_one(self) -> "ValueSeries":
         """The sums of all decisions as one interval, which begins with the first."""
+        if not len(self.starts):  # the pair of a policy that knows the logged action only
+            return self
         return ValueSeries(
             self.minutes, self.starts[:1], self.sums.add_groups(np.arange(len(self.starts)), FIRST)
         )
@@ -112,19 +114,6 @@ def choose_minutes(series: ValueSeries) -> int:
         if minutes >= max(least_minutes, series.minutes):
             return minutes
     return INTERVAL_MINUTES[-1] * math.ceil(least_minutes / INTERVAL_MINUTES[-1])
-
-
-def describe_minutes(minutes: int) -> str:
-    """A length of time in words.
-
-    >>> describe_minutes(360), describe_minutes(1440), describe_minutes(5)
-    ('6 hours', '1 day', '5 minutes')
-    """
-    for unit, length in (("day", 1440), ("hour", 60)):
-        if minutes % length == 0:
-            count = minutes // length
-            return f"{count} {unit}{'' if count == 1 else 's'}"
-    return f"{minutes} minutes"
 
 
 class TimedRows(NamedTuple):

@@ -6,12 +6,16 @@ the names that they have in a loop, so that a loop and an evaluation read and wr
 "halfLife=2 days explorationPercentage=0.05".
 """
 
+import ast
 import copy
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from windvane import validation
+from windvane.beliefs.adaptive import PredictiveMemory
 from windvane.beliefs.bank.settings import AUTO, EXPLORATION
 from windvane.beliefs.glm.policy import GeneralizedPolicy
 from windvane.chooser import Chooser
@@ -24,25 +28,15 @@ from windvane.evaluation.learners.own_policies import (
     read_own,
 )
 from windvane.evaluation.log_batch import LogFacts
-from windvane.exploration import Exploration
+from windvane.exploration import Exploration, read_exploration
 from windvane.features import ALL_CROSSINGS
 from windvane.learner import Learner
-from windvane.memory import Memory
-from windvane.names import find_name, named
+from windvane.memory import Memory, read_memory
+from windvane.names import NAMES, named
 from windvane.policy import Policy
 
 if TYPE_CHECKING:
     from numpy.random import SeedSequence
-
-import ast
-import re
-from collections.abc import Mapping, Sequence
-from functools import partial
-
-from windvane.beliefs.adaptive import PredictiveMemory
-from windvane.exploration import read_exploration
-from windvane.memory import read_memory
-from windvane.names import NAMES
 
 Rule = Literal["logged", "first", "random", "action", "own"]
 BeliefName = Literal["full", "diagonal", "logistic", "poisson"]
@@ -71,11 +65,8 @@ KEYWORDS = {  # of `Learner`, by the names of a loop's settings
     "arraySize": "array_size",
 }
 OPTIONS = {  # by what stands before the brackets of a text
-    "full": ("dim", "ridge", "floor"),
-    "diagonal": ("dim", "ridge", "floor"),
+    **dict.fromkeys(("full", "diagonal", "logistic", "poisson"), ("dim", "ridge", "floor")),
     "predictive": ("dim", "floor"),
-    "logistic": ("dim", "ridge", "floor"),
-    "poisson": ("dim", "ridge", "floor"),
 }
 NAMED_OPTIONS = ("dim", "drift", "noise", "link", "floor")
 
@@ -125,10 +116,6 @@ class PolicyCandidate:
     make: "Callable[[LogFacts, int | SeedSequence], Chooser]"
     needs_facts: bool = False
 
-    def build(self, facts: LogFacts, seed: int) -> Chooser:
-        """Make a policy that may change."""
-        return self.make(facts, seed)
-
 
 @dataclass(frozen=True)
 class ObjectCandidate:
@@ -146,18 +133,24 @@ Candidate = FixedCandidate | LearnerCandidate | PolicyCandidate | ObjectCandidat
 class PolicyMaker:
     """Makes a policy of a memory and an exploration."""
 
-    belief: BeliefName
     memory: Memory
     exploration: Exploration
-    dim: int
-    ridge: float
-    floor: float
+    belief: BeliefName = "full"
+    dim: int = FULL_DIM
+    ridge: float = 1.0
+    floor: float = 0.0
 
     def __call__(self, facts: LogFacts, seed: "int | SeedSequence") -> Chooser:
         parts = (self.memory, self.exploration, self.ridge, seed, self.floor)
         if self.belief in ("full", "diagonal"):
             return Policy(self.dim, *parts, belief=self.belief)
-        scale = self.exploration.factor
+        exploration = self.exploration
+        if not exploration.kind.works_with_link or exploration.pseudo != "normal":
+            raise SettingError(
+                f"{self.belief}: the exploration must be perturbed_history(scale), "
+                f"got {exploration!r}"
+            )
+        scale = exploration.factor
         return GeneralizedPolicy(
             self.dim, self.belief, self.memory, scale, self.ridge, seed, self.floor
         )
@@ -168,11 +161,11 @@ class NamedMaker:
     """Makes a named policy, tuned for as many rounds as the log has rows."""
 
     name: str
-    dim: int
-    drift: float
-    noise: float | None  # None: the standard deviation of the rewards
-    link: str
-    floor: float
+    dim: int = FULL_DIM
+    drift: float = DEFAULT_DRIFT
+    noise: float | None = None  # None: the standard deviation of the rewards
+    link: str = ""
+    floor: float = 0.0
 
     def __call__(self, facts: LogFacts, seed: "int | SeedSequence") -> Chooser:
         return named(
@@ -186,6 +179,18 @@ class NamedMaker:
             floor=self.floor,
             link=self.link,
         )
+
+
+@dataclass(frozen=True)
+class PredictiveMaker:
+    """Makes a policy that finds its memory by prediction."""
+
+    exploration: str
+    dim: int = FULL_DIM
+    floor: float = 0.0
+
+    def __call__(self, facts: LogFacts, seed: "int | SeedSequence") -> Chooser:
+        return PredictiveMemory(self.dim, self.exploration, seed=seed, floor=self.floor)
 
 
 @dataclass(frozen=True)
@@ -218,40 +223,10 @@ def make_learner(
     return candidate
 
 
-def make_policy(
-    memory: Memory,
-    exploration: Exploration,
-    belief: BeliefName = "full",
-    dim: int | None = None,
-    ridge: float = 1.0,
-    floor: float = 0.0,
-    text: str = "",
-) -> PolicyCandidate:
-    """Make a candidate of a memory and an exploration; they are checked at once."""
-    default_dim = DIAGONAL_DIM if belief == "diagonal" else FULL_DIM
-    dim = default_dim if dim is None else validation.whole(belief, "dim", dim, least=2)
-    _check_link(belief, exploration)
-    text = text or _describe(memory, exploration, belief, dim, ridge, floor)
-    maker = PolicyMaker(belief, memory, exploration, dim, ridge, floor)
-    replace(maker, dim=2)(LogFacts(1, 1, 1.0), 0)
-    return PolicyCandidate(text, text, maker)
-
-
-def make_named(
-    name: str,
-    dim: int = FULL_DIM,
-    drift: float = DEFAULT_DRIFT,
-    noise: float | None = None,
-    link: str = "",
-    floor: float = 0.0,
-    text: str = "",
-) -> PolicyCandidate:
-    """Make a candidate of a name of the literature; it is checked at once."""
-    find_name(name)
-    validation.positive(name, "drift", drift)
-    maker = NamedMaker(name, dim, drift, noise, link, floor)
+def make_policy(maker: PolicyMaker | NamedMaker | PredictiveMaker, text: str) -> PolicyCandidate:
+    """Make a candidate of a policy, which is checked at once: a small one is made."""
     replace(maker, dim=2)(LogFacts(100, 2, 1.0), 0)
-    return PolicyCandidate(text or name, text or name, maker, needs_facts=True)
+    return PolicyCandidate(text, text, maker, needs_facts=isinstance(maker, NamedMaker))
 
 
 def wrap_object(policy: object) -> Candidate:
@@ -283,33 +258,6 @@ def wrap_object(policy: object) -> Candidate:
     raise SettingError(
         f"evaluate: a candidate must be a text, a policy or a learner, got {policy!r}"
     )
-
-
-def _check_link(belief: BeliefName, exploration: Exploration) -> None:
-    if belief not in ("logistic", "poisson"):
-        return
-    if not exploration.kind.works_with_link or exploration.pseudo != "normal":
-        raise SettingError(
-            f"{belief}: the exploration must be perturbed_history(scale), got {exploration!r}"
-        )
-
-
-def _describe(
-    memory: Memory,
-    exploration: Exploration,
-    belief: BeliefName,
-    dim: int,
-    ridge: float,
-    floor: float,
-) -> str:
-    """The text of a policy, as `read_candidate` reads it."""
-    pair = f"{memory!r} * {exploration!r}"
-    defaults = {"dim": DIAGONAL_DIM if belief == "diagonal" else FULL_DIM, "ridge": 1.0, "floor": 0}
-    settings = {"dim": dim, "ridge": ridge, "floor": floor}
-    options = [f"{key}={value!r}" for key, value in settings.items() if value != defaults[key]]
-    if belief == "full" and not options:
-        return pair
-    return f"{belief}({', '.join([pair, *options])})"
 
 
 def read_candidate(text: str) -> Candidate:
@@ -344,7 +292,7 @@ def parse_candidate(text: str) -> Callable[[], Candidate]:
     if name := _match_name(stripped):
         options = _read_options(stripped[len(name) :], stripped)
         _check_options(name, options, stripped)
-        return partial(make_named, name, **options, text=stripped)  # type: ignore[arg-type]
+        return partial(make_policy, NamedMaker(name, **options), stripped)  # type: ignore[arg-type]
     return _parse_expression(stripped)
 
 
@@ -436,18 +384,6 @@ def add_reference(
     return [*candidates, wanted], wanted.name
 
 
-@dataclass(frozen=True)
-class _PredictiveMaker:
-    """Makes a policy that finds its memory by prediction."""
-
-    exploration: str
-    dim: int
-    floor: float
-
-    def __call__(self, facts: LogFacts, seed: object) -> Chooser:
-        return PredictiveMemory(self.dim, self.exploration, seed=seed, floor=self.floor)  # type: ignore[arg-type]
-
-
 def _match_name(text: str) -> str:
     """The longest name of a policy at the start of a text, alone or before "("."""
     fitting = [row.name for row in NAMES if text == row.name or text.startswith(f"{row.name}(")]
@@ -520,7 +456,7 @@ def _parse_expression(text: str) -> Callable[[], Candidate]:
     """Parse "MEMORY * EXPLORATION" or a call such as diagonal(MEMORY * EXPLORATION, dim=...)."""
     tree = _parse_tree(text, text)
     if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Mult):
-        return partial(make_policy, *_read_pair(tree), text=text)
+        return partial(make_policy, PolicyMaker(*_read_pair(tree)), text)
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
         raise _refuse(text)
     kind = tree.func.id
@@ -532,20 +468,14 @@ def _parse_expression(text: str) -> Callable[[], Candidate]:
     inner = tree.args[0]
     _check_options(kind, options, text)
     if kind == "predictive":
-        exploration = _read_exploration(inner)
-        return partial(_make_predictive, repr(exploration), **options, text=text)  # type: ignore[arg-type]
+        predictive = PredictiveMaker(repr(_read_exploration(inner)), **options)  # type: ignore[arg-type]
+        return partial(make_policy, predictive, text)
     if not isinstance(inner, ast.BinOp) or not isinstance(inner.op, ast.Mult):
         raise SettingError(f"policy: {kind} needs MEMORY * EXPLORATION, got {text!r}")
-    return partial(make_policy, *_read_pair(inner), belief=kind, **options, text=text)  # type: ignore[arg-type]
-
-
-def _make_predictive(
-    exploration: str, dim: int = FULL_DIM, floor: float = 0.0, text: str = ""
-) -> PolicyCandidate:
-    """Make a candidate that finds its memory by prediction; it is checked at once."""
-    maker = _PredictiveMaker(exploration, dim, floor)
-    replace(maker, dim=2)(LogFacts(1, 1, 1.0), 0)
-    return PolicyCandidate(text, text, maker)
+    if kind == "diagonal":
+        options = {"dim": DIAGONAL_DIM} | options
+    maker = PolicyMaker(*_read_pair(inner), kind, **options)  # type: ignore[arg-type]
+    return partial(make_policy, maker, text)
 
 
 def _read_pair(product: ast.BinOp) -> tuple[Memory, Exploration]:

@@ -1,51 +1,11 @@
-"""Fixed policies: the probabilities of a rule that never learns, and a model of the rewards."""
-
-from collections.abc import Sequence
-from typing import NamedTuple
+"""Fixed policies: the probabilities of a rule that never learns."""
 
 import numpy as np
 
-from windvane.beliefs.bank.feature_parts import pick_action
 from windvane.errors import SettingError
-from windvane.evaluation.estimates.confidence_sequence import ActionModel
 from windvane.evaluation.learners.candidates import FixedCandidate
-from windvane.evaluation.learners.feature_blocks import FeatureBlock
 from windvane.evaluation.log_batch import LogBatch
-from windvane.learner import Learner
 from windvane.types import Booleans, Floats, Places
-
-
-class PredictedRows(NamedTuple):
-    """The predictions of a reward model for the rows of a batch, without excluded actions."""
-
-    predictions: Floats  # (actions,)
-    places: Places  # (actions,) in the flat columns of the batch
-    starts: Places  # (n + 1,)
-    chosen: Places  # (n,)
-
-
-def join_blocks(blocks: Sequence[FeatureBlock], predictions: Sequence[Floats]) -> PredictedRows:
-    """Join the predictions for all blocks of a batch."""
-    counts = np.concatenate([np.diff(block.starts) for block in blocks])
-    return PredictedRows(
-        np.concatenate(predictions),
-        np.concatenate([block.places for block in blocks]),
-        np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
-        np.concatenate([block.chosen for block in blocks]),
-    )
-
-
-def make_action_model(
-    candidate: FixedCandidate, batch: LogBatch, rows: PredictedRows
-) -> ActionModel:
-    """What a fixed policy and a reward model say of all actions."""
-    return ActionModel(
-        rows.predictions,
-        compute_probabilities(candidate, batch)[rows.places],
-        batch.probabilities[rows.places],
-        rows.starts,
-        rows.chosen,
-    )
 
 
 def compute_probabilities(candidate: FixedCandidate, batch: LogBatch) -> Floats:
@@ -121,27 +81,3 @@ def _find_action(batch: LogBatch, action: str) -> Places:
                 places.append(place)
                 break
     return np.array(places, np.int64)
-
-
-class RewardModel:
-    """Predicts the reward of every action from the rows before, which any policy may log."""
-
-    def __init__(self, seed: int) -> None:
-        self._learner = Learner(seed=seed)
-
-    def predict_and_learn(self, block: FeatureBlock) -> Floats:
-        """Predict the rewards of all actions of a block, (actions,), each row before its lesson."""
-        bank = self._learner.bank
-        predictions = np.empty(int(block.starts[-1]))
-        starts = block.starts.tolist()
-        rows = zip(
-            block.get_sides(self._learner),
-            *(block.chosen.tolist(), block.rewards.tolist(), block.times.tolist()),
-            strict=True,
-        )
-        for row, (sides, chosen, reward, time) in enumerate(rows):
-            bank.prepare()
-            predictions[starts[row] : starts[row + 1]] = bank.predict(sides, time)
-            if chosen >= 0:
-                bank.learn(pick_action(sides, chosen), reward, time)
-        return predictions

@@ -53,11 +53,11 @@ from windvane.types import Floats, Places
 SAMPLES = 200  # draws that are counted, if a policy has no exact propensities
 
 
-class RowView(NamedTuple):
-    """What a policy knows of a row: the probability and the predicted reward of each action."""
+class Views(NamedTuple):
+    """What a policy knew of the actions of a row or a block, each row before it was learned."""
 
-    probabilities: Floats  # (K,)
-    predictions: Floats  # (K,)
+    probabilities: Floats  # (actions,) π
+    predictions: Floats  # (actions,) q̂
 
 
 class RowPolicy(Protocol):
@@ -70,7 +70,7 @@ class RowPolicy(Protocol):
     def open_block(self, block: FeatureBlock) -> None:
         """Prepare for the rows of a block."""
 
-    def view_row(self, row: int, at: float) -> RowView:
+    def view_row(self, row: int, at: float) -> Views:
         """Decide on a row of the block, and learn nothing."""
 
     def learn_row(self, row: int, chosen: int, reward: float, at: float) -> None:
@@ -89,13 +89,13 @@ class LearnerRows:
         """Pack the features of the block."""
         self._sides = block.get_sides(self._learner)
 
-    def view_row(self, row: int, at: float) -> RowView:
+    def view_row(self, row: int, at: float) -> Views:
         """Rank the actions."""
         sides, learner = self._sides[row], self._learner
         at = learner.clock_of(learner.bank.lessons, at)
         places = np.arange(sides.feature_counts.size - 1)
         ranking = learner.bank.rank(sides, places, at, learner.key, learner.bank.lessons)
-        return RowView(ranking.probabilities, ranking.means)
+        return Views(ranking.probabilities, ranking.means)
 
     def learn_row(self, row: int, chosen: int, reward: float, at: float) -> None:
         """Learn the reward of an action of a row."""
@@ -117,7 +117,7 @@ class ObjectRows:
         self._model.open_block(block)
         self._offers = block.get_offers()
 
-    def view_row(self, row: int, at: float) -> RowView:
+    def view_row(self, row: int, at: float) -> Views:
         """Ask for the probabilities, or count choices."""
         offer, learner, name = self._offers[row], self._learner, self._name
         asked = offer.context, offer.actions
@@ -127,7 +127,7 @@ class ObjectRows:
         else:
             given = ask(offer, name, learner.rank, *asked)  # type: ignore[attr-defined]
             probabilities = read_distribution(name, given, offer)
-        return RowView(probabilities, self._model.view_row(row, at).predictions)
+        return Views(probabilities, self._model.view_row(row, at).predictions)
 
     def learn_row(self, row: int, chosen: int, reward: float, at: float) -> None:
         """Learn the reward of the action that was logged."""
@@ -148,7 +148,7 @@ class ChooserRows:
         """Encode the actions of the block."""
         self._arms, self._starts = block.get_dense(self._policy.dim), block.starts.tolist()
 
-    def view_row(self, row: int, at: float) -> RowView:
+    def view_row(self, row: int, at: float) -> Views:
         """Compute the propensities and predictions."""
         arms = self._offer(row)
         policy = self._policy
@@ -158,7 +158,7 @@ class ChooserRows:
             predictions = policy.predict(arms)
         else:
             predictions = arms @ policy.theta
-        return RowView(policy.propensities(arms, SAMPLES), predictions)
+        return Views(policy.propensities(arms, SAMPLES), predictions)
 
     def learn_row(self, row: int, chosen: int, reward: float, at: float) -> None:
         """Play the round with the logged action, and learn its reward."""
@@ -183,11 +183,11 @@ class DiagonalRows:
         """Hash the actions of the block."""
         self._rows = block.get_sparse(self._policy.dim)
 
-    def view_row(self, row: int, at: float) -> RowView:
+    def view_row(self, row: int, at: float) -> Views:
         """Compute the propensities and predictions."""
         policy = self._policy
         rows = read_arms("evaluate", SparseRows(*self._rows[row]), policy.dim)
-        return RowView(policy.propensities(rows, SAMPLES), policy.predict(rows))
+        return Views(policy.propensities(rows, SAMPLES), policy.predict(rows))
 
     def learn_row(self, row: int, chosen: int, reward: float, at: float) -> None:
         """Play the round with the logged action, and learn its reward."""
@@ -211,13 +211,6 @@ def make_row_policy(policy: Chooser) -> RowPolicy:
     if isinstance(policy, Policy) and policy.belief_kind == "diagonal":
         return DiagonalRows(policy)
     return ChooserRows(policy)
-
-
-class Views(NamedTuple):
-    """What a policy knew of all actions of a block, each row before it was learned, (actions,)."""
-
-    probabilities: Floats  # π
-    predictions: Floats  # q̂
 
 
 class Shadow(Protocol):
@@ -265,13 +258,6 @@ class LoggedRows(NamedTuple):
     times: Floats  # (n,)
 
 
-def can_compile(policy: object) -> bool:
-    """Whether a policy has exact propensities, so that its rows run in compiled code."""
-    if type(policy) is not Policy or policy.belief_kind != "full":
-        return False
-    return not policy.is_large and not is_counted(policy)
-
-
 class CompiledShadow:
     """Asks and teaches a policy with exact propensities in compiled code."""
 
@@ -279,15 +265,12 @@ class CompiledShadow:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-
-    def open_block(self, block: FeatureBlock) -> None:
-        """Encode the actions of a block, before several policies read them at once."""
-        block.get_dense(self._policy.dim)
+        self.dim = policy.dim
 
     def view_block(self, block: FeatureBlock, first_row: int) -> Views:
         """View and learn the rows of a block; a policy may restart on the way."""
         rows = LoggedRows(
-            block.get_dense(self._policy.dim),
+            block.get_dense(self.dim),
             *(block.starts, block.chosen, block.rewards, block.times),
         )
         views = Views(np.empty(block.logged.size), np.empty(block.logged.size))
@@ -344,15 +327,19 @@ def open_candidate(candidate: LearningCandidate, facts: LogFacts, seed: int) -> 
         return LearnerRows(candidate.build(seed))
     if isinstance(candidate, ObjectCandidate):
         return ObjectRows(candidate, seed)
-    return make_row_policy(candidate.build(facts, seed))
+    return make_row_policy(candidate.make(facts, seed))
 
 
 def make_shadow(candidate: LearningCandidate, facts: LogFacts, seed: int) -> Shadow:
-    """Make the shadow of a candidate that learns."""
+    """Make the shadow of a candidate that learns; with exact propensities it is compiled."""
     if isinstance(candidate, PolicyCandidate):
-        policy = candidate.build(facts, seed)
-        if can_compile(policy):
-            return CompiledShadow(policy)  # type: ignore[arg-type]
+        policy = candidate.make(facts, seed)
+        if (
+            type(policy) is Policy
+            and policy.belief_kind == "full"
+            and not (policy.is_large or is_counted(policy))
+        ):
+            return CompiledShadow(policy)
     return RowShadow(open_candidate(candidate, facts, seed))
 
 
@@ -362,7 +349,7 @@ def view_block(
     """View a block by every shadow; compiled ones work on threads at the same time."""
     compiled = [each for each in shadows if isinstance(each, CompiledShadow)]
     for shadow in compiled:
-        shadow.open_block(block)
+        block.get_dense(shadow.dim)  # before several of them read it at once
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         running = {each: pool.submit(each.view_block, block, rows_before) for each in compiled}
         views: list[Views | None] = []

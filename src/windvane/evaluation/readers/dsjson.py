@@ -286,8 +286,7 @@ def _read_slots(event: DsjsonEvent, request: Request) -> list[DsjsonSlot]:
             "_outcomes must have one entry for each of _slots, "
             f"got {len(outcomes)} and {len(request.slots)}"
         )
-    make = _make_slate_slot if _is_slate(request) else _make_slot
-    slots = []
+    slots, baselines = [], event.baselines or []
     for number, outcome in enumerate(outcomes):
         places = outcome.places if isinstance(outcome.places, list) else [outcome.places]
         probabilities = outcome.probabilities
@@ -300,63 +299,42 @@ def _read_slots(event: DsjsonEvent, request: Request) -> list[DsjsonSlot]:
             )
         if not places:  # no action was left
             continue
-        slot = make(event, request, number, places, probabilities)
-        if len(places) > 1 or probabilities[0] > 1.0 - PROBABILITY_TOLERANCE:
-            slot.others = ()
+        slot = DsjsonSlot(
+            number,
+            places,
+            probabilities,
+            outcome.cost,
+            outcome.true_cost,
+            outcome.observations,
+            baseline=baselines[number] if number < len(baselines) else number,
+        )
+        included = request.slots[number].included
+        own = [k for k in range(len(request.multi)) if included is None or k in included]
+        if _is_slate(request):
+            own = [k for k, action in enumerate(request.multi) if action.slot_id == number]
+            slot = _make_slate_slot(event, slot, own)
+        if len(places) == 1 and probabilities[0] <= 1.0 - PROBABILITY_TOLERANCE:
+            slot.others = [place for place in own if place not in slot.ranking]
         slots.append(slot)
     if not slots:
         raise BadLineError("a slot of the line must have an action, got none")
     return slots
 
 
-def _make_slot(
-    event: DsjsonEvent,
-    request: Request,
-    number: int,
-    places: list[int],
-    probabilities: list[float],
-) -> DsjsonSlot:
-    outcome = (event.outcomes or [])[number]
-    baselines = event.baselines or []
-    included = request.slots[number].included
-    return DsjsonSlot(
-        number,
-        places,
-        probabilities,
-        outcome.cost,
-        outcome.true_cost,
-        outcome.observations,
-        baseline=baselines[number] if number < len(baselines) else number,
-        others=[
-            place
-            for place in range(len(request.multi))
-            if place not in places and (included is None or place in included)
-        ],
-    )
-
-
-def _make_slate_slot(
-    event: DsjsonEvent,
-    request: Request,
-    number: int,
-    places: list[int],
-    probabilities: list[float],
-) -> DsjsonSlot:
+def _make_slate_slot(event: DsjsonEvent, slot: DsjsonSlot, own: list[int]) -> DsjsonSlot:
     """The slot of a slate: its places count among its own actions, its cost is the slate's."""
-    own = [place for place, action in enumerate(request.multi) if action.slot_id == number]
-    if not all(0 <= place < len(own) for place in places):
-        message = f"_a of slot {number} must count its {len(own)} actions from 0"
-        raise BadLineError(f"{message}, got {places}")
-    ranking = [own[place] for place in places]
+    if not all(0 <= place < len(own) for place in slot.ranking):
+        message = f"_a of slot {slot.number} must count its {len(own)} actions from 0"
+        raise BadLineError(f"{message}, got {slot.ranking}")
+    ranking = [own[place] for place in slot.ranking]
     return DsjsonSlot(
-        number,
+        slot.number,
         ranking,
-        probabilities,
+        slot.probabilities,
         cost=event.cost if event.true_cost is None else event.true_cost,
         true_cost=None,  # a slate has no baseline by which Apprentice mode would be known
         observations=event.observations,
         baseline=ranking[0],
-        others=[place for place in own if place not in ranking],
     )
 
 

@@ -79,19 +79,18 @@ def leaderboard(
     data: str | PathLike[str] | None = None,
     seed: int = 1,
     *,
-    on: str = "threads",
     checkpoint: str | PathLike[str] | None = None,
     progress: bool | Report = False,
 ) -> Leaderboard:
     """Play every named policy in a suite of nine worlds, and rank them.
 
-    `data` is the path of the Criteo file; without it, stand-in data is generated. `on`,
-    `checkpoint` and `progress` are those of `simulate`.
+    `data` is the path of the Criteo file; without it, stand-in data is generated. `checkpoint`
+    and `progress` are those of `simulate`.
     """
     replications = validation.whole("leaderboard", "replications", replications)
     with open_report(progress) as report:
         pools = criteo.load_pools(data, [10], "released", seed, progress=report)[10]
-        results = run_all(make_experiments(pools, replications, seed), on, report, checkpoint)
+        results = run_all(make_experiments(pools, replications, seed), report, checkpoint)
     return Leaderboard(replications, seed, pools.source, rank_policies(results))
 
 

@@ -105,7 +105,6 @@ def reproduce(
     data: str | PathLike[str] | None = None,
     seed: int = 1,
     *,
-    on: str = "threads",
     checkpoint: str | PathLike[str] | None = None,
     progress: bool | Report = False,
 ) -> Reproduction:
@@ -113,7 +112,7 @@ def reproduce(
 
     `protocol` is "released" (the published code) or "paper" (the text). `panels` is "all", a text
     such as "10x10,50x100", or pairs (d, K). `data` is the path of the Criteo file; without it,
-    stand-in data is generated. `on`, `checkpoint` and `progress` are those of `simulate`.
+    stand-in data is generated. `checkpoint` and `progress` are those of `simulate`.
     """
     settings = find_protocol(protocol)
     replications = validation.whole("reproduce", "replications", replications)
@@ -125,7 +124,7 @@ def reproduce(
             panel_title(size): make_experiment(size, protocol, pools[size[0]], replications, seed)
             for size in sizes
         }
-        results = run_all(experiments, on, report, checkpoint)
+        results = run_all(experiments, report, checkpoint)
     rows = []
     claims = []
     for size, result in zip(sizes, results.values(), strict=True):

@@ -71,7 +71,6 @@ def simulate(
     policies: PolicySpec | Sequence[PolicySpec] | None = None,
     replications: int | None = None,
     seed: int | None = None,
-    on: str = "threads",
     checkpoint: str | PathLike[str] | None = None,
     progress: bool | Report = False,
 ) -> Simulation:
@@ -82,8 +81,8 @@ def simulate(
     A world is a `World` or a table of its settings; several worlds are a mapping by name.
     A policy is a name of the literature, a text "MEMORY * EXPLORATION", a pair
     (memory, exploration), or a table with the keys of [[policies]] in a TOML file.
-    `on` is "threads", "ray" or the address of a Ray cluster. `checkpoint` is a folder for finished
-    chunks: after an interruption, the same call continues from there.
+    `checkpoint` is a folder for finished chunks: after an interruption, the same call continues
+    from there.
     `progress` is True for bars on stderr, or a function that takes a `TaskProgress`.
     """
     if plan is not None:
@@ -100,7 +99,7 @@ def simulate(
     if seed is not None:
         chosen = chosen._replace(seed=validation.whole("simulate", "seed", seed, least=0))
     with open_report(progress) as report:
-        results = run_all(chosen.experiments(), on, report, checkpoint)
+        results = run_all(chosen.experiments(), report, checkpoint)
     panels = tuple(
         Panel(name, result, change_rounds(chosen.worlds[name])) for name, result in results.items()
     )

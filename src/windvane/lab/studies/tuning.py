@@ -89,7 +89,6 @@ def tune(
     points: int = 13,
     seed: int = 1,
     *,
-    on: str = "threads",
     checkpoint: str | PathLike[str] | None = None,
     progress: bool | Report = False,
 ) -> Tuning:
@@ -98,7 +97,7 @@ def tune(
     `memory` is "discount", "window" or "restart". `points` memories are spaced evenly on a log
     scale; the choices of theory are added, and so are three policies that adapt their memory.
     The default world has 10 dimensions, 20 arms and 5000 rounds, and flips 6 of 10 signs half-way.
-    `on`, `checkpoint` and `progress` are those of `simulate`.
+    `checkpoint` and `progress` are those of `simulate`.
     """
     place = make_default_world() if world is None else world
     points = validation.whole("tune", "points", points, least=3)
@@ -107,7 +106,7 @@ def tune(
     search = make_search(memory, exploration, place, points)
     with open_report(progress) as report:
         experiments = {"tuning": search.experiment(replications, seed)}
-        result = run_all(experiments, on, report, checkpoint)["tuning"]
+        result = run_all(experiments, report, checkpoint)["tuning"]
     return Tuning(repr(place), str(exploration), pl.DataFrame(search.summarize(result)))
 
 
