@@ -16,6 +16,7 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from windvane.service.api.auth import Keyring, Role, TrustedProxies
+from windvane.service.api.events import EventEndpoint
 from windvane.service.api.request_limits import (
     CostlyRequests,
     KeyLimitError,
@@ -143,13 +144,13 @@ class Application:
         scope, match = facts.scope, facts.match
         if match is None:
             raise refuse_path(list_methods(scope["path"]))
-        endpoint = match.endpoint
-        if (event := endpoint.event) is not None:
-            body = await event.answer(self.state.service, scope, receive)
-            return _build_json_answer(event.status, body, [])
+        endpoint, handler = match.endpoint, match.endpoint.handler
+        if isinstance(handler, EventEndpoint):
+            body = await handler.answer(self.state.service, scope, receive)
+            return _build_json_answer(handler.status, body, [])
         turn = self._costly_requests.enter(facts.key_id) if endpoint.is_costly else nullcontext()
         async with turn:
-            response = await endpoint.handle(Request(scope, receive))
+            response = await handler(Request(scope, receive))
         return Answer(response.status_code, bytes(response.body), response.raw_headers)
 
     def _finish_span(self, span: RequestSpan | None, facts: "RequestFacts", status: int) -> None:
@@ -244,7 +245,7 @@ def _build_json_answer(status: int, body: bytes, headers: list[tuple[bytes, byte
 
 def _label(scope: Scope, match: Match | None) -> tuple[str, str | None]:
     """The operation and the loop by which a request is counted."""
-    if match is None or match.endpoint.event is None:
+    if match is None or match.endpoint.metric == "other":
         return "other", None
     return match.endpoint.metric, _find_loop_name(scope, match)
 
