@@ -21,7 +21,7 @@ from windvane.evaluation.learners.candidates import (
 )
 from windvane.evaluation.tuning import NO_EXPLORATION, list_half_lives
 from windvane.service.errors import EvaluationError, LoopSettingsError
-from windvane.service.evaluations.records import CURRENT, CustomPolicy, EvaluationContract
+from windvane.service.evaluations.records import CURRENT, EvaluationContract, PolicyRequest
 from windvane.service.loops.settings import LoopSettings
 
 PROBLEM_FLAGS = ("--cb_explore_adf", "--ccb_explore_adf", "--cb_adf", "--dsjson")
@@ -136,7 +136,7 @@ def parse_custom_policy(
         raise EvaluationError("policy", str(reason), "policies") from None
 
 
-def read_custom_policy(custom: CustomPolicy, settings: LoopSettings) -> ComparedPolicy:
+def read_custom_policy(custom: PolicyRequest, settings: LoopSettings) -> ComparedPolicy:
     """The policy of a client; one that a loop cannot run can still be evaluated."""
     name, arguments = custom.name, custom.arguments
     parsed = parse_custom_policy(arguments, settings)
