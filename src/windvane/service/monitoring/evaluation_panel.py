@@ -22,7 +22,7 @@ from windvane.service.evaluations.records import (
 )
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring.estimates import NAN, Series, widen_error
-from windvane.service.monitoring.panels import PageStruct
+from windvane.service.monitoring.panels import PageStruct, capitalize
 from windvane.service.store.evaluations import AUTO, EvaluationHeading
 from windvane.service.store.rows import EvaluationRow, SettingsChange
 from windvane.service.store.schema import RUNNING
@@ -489,8 +489,3 @@ def format_duration(seconds: float) -> str:
         if count >= 1.5:
             return f"{count:.0f} {unit}s"
     return "1 minute"
-
-
-def capitalize(text: str) -> str:
-    """Begin a sentence with a text."""
-    return text[:1].upper() + text[1:]

@@ -25,7 +25,7 @@ import numpy as np
 
 from windvane.service.loops.learner_model import SUMMARY_SIZE, LearnerModel, Moment
 from windvane.service.loops.loop import Loop
-from windvane.service.monitoring.alarms import ClickMonitor, DriftAlarm, RateChange
+from windvane.service.monitoring.alarms import ClickMonitor, DriftAlarm, Outcomes, RateChange
 from windvane.service.monitoring.estimates import (
     NAN,
     DecisionArrays,
@@ -257,7 +257,8 @@ class LogFollower:
             is_explored = decision.explored
         if lesson.kind == "amend":
             self.shadow.amend(lesson.features, lesson.value, moment)
-            self.clicks.amend(lesson.decision, lesson.ranked_at, lesson.value, reward, is_explored)
+            outcomes = Outcomes(0, lesson.value, 0.0)
+            self.clicks.count(lesson.decision, lesson.ranked_at, reward, outcomes, is_explored)
             return
         is_warm = self.observation_count >= self._warmup
         prediction = self.shadow.predict(lesson.features, moment) if is_warm else NAN
@@ -265,8 +266,9 @@ class LogFollower:
         if self.alarm.update(lesson.value - prediction):
             self.alarm_times.append(lesson.at)
         if is_warm:
-            self.clicks.observe(
-                lesson.decision, lesson.ranked_at, lesson.value, prediction, is_explored
+            outcomes = Outcomes(1, lesson.value, prediction)
+            self.clicks.count(
+                lesson.decision, lesson.ranked_at, lesson.value, outcomes, is_explored
             )
         self._drop_old_alarms(self.errors[0][0])
         self.shadow.learn(lesson.features, lesson.value, moment)
