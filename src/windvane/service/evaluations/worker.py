@@ -306,11 +306,7 @@ def _make_columns(
     return PolicySeries(
         series.minutes,
         series.starts.tolist(),
-        [point.mass for point in points],
-        [point.weight for point in points],
-        [point.weighted_reward for point in points],
-        [point.squared_weighted_reward for point in points],
-        [point.positive for point in points],
+        *([getattr(point, name) for point in points] for name in IpsSums.__struct_fields__),
         msgspec.structs.replace(make_chart_series(series, step_minutes), difference=difference),
     )
 
