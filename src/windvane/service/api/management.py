@@ -26,6 +26,7 @@ from windvane.service.api.requests import (
     read_body,
     read_whole_number,
 )
+from windvane.service.clock import to_datetime
 from windvane.service.errors import LoopSettingsError
 from windvane.service.evaluations.compared_policies import format_policy, read_policy, reset_policy
 from windvane.service.loops.decision_pages import MAX_PAGE_DECISIONS, MAX_WAIT_SECONDS, StreamQuery
@@ -38,7 +39,6 @@ from windvane.service.schemas import (
     LogsProperties,
     ModelProperties,
     PolicyConfiguration,
-    to_datetime,
 )
 
 POLICY_NAME = "windvane"

@@ -303,11 +303,14 @@ def _make_columns(
     series: ValueSeries, step_minutes: int, difference: ChartSeries | None
 ) -> PolicySeries:
     points = series.roll(series.minutes)
+    names = IpsSums.__struct_fields__
     return PolicySeries(
-        series.minutes,
-        series.starts.tolist(),
-        *([getattr(point, name) for point in points] for name in IpsSums.__struct_fields__),
-        msgspec.structs.replace(make_chart_series(series, step_minutes), difference=difference),
+        minutes=series.minutes,
+        starts=series.starts.tolist(),
+        chart=msgspec.structs.replace(
+            make_chart_series(series, step_minutes), difference=difference
+        ),
+        **{name: [getattr(point, name) for point in points] for name in names},
     )
 
 
