@@ -126,10 +126,6 @@ class LogFollower:
         """Whether the log may have decisions before the followed ones."""
         return len(self.decisions) >= self.max_decisions
 
-    def count_waiting_decisions(self) -> int:
-        """Count the decisions that still wait for their reward."""
-        return monitoring_queries.count_waiting_decisions(self.loop.store, self.loop.id)
-
     def refresh(self, budget: float = BUDGET_SECONDS) -> None:
         """Read new entries of the log, unless they were read within the last second."""
         if time.monotonic() - self.read_at > FRESH_SECONDS:

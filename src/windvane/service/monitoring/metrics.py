@@ -169,10 +169,14 @@ class LoopCollector(Collector):
         try:
             funnels = read_funnels(self.service.store)
             changed = self._find_changed(loops, funnels)
-            self._read_lesson_times([entry for entry, _ in changed if not entry.values])
+            times = find_last_lesson_times(
+                self.service.store, [entry.loop.id for entry, _ in changed if not entry.values]
+            )
         except StoreError:
             return
         for entry, funnel in changed:
+            if not entry.values:
+                entry.learned_at = times.get(entry.loop.id)
             self._update(entry, funnel, started)
         entries = [self._entries[loop.name] for loop in loops]
         now = self.service.clock.now_us()
@@ -200,12 +204,6 @@ class LoopCollector(Collector):
                 changed.append((entry, funnel))
         changed.sort(key=lambda pair: pair[0].visited_at)
         return changed
-
-    def _read_lesson_times(self, entries: Sequence[_LoopEntry]) -> None:
-        if entries:
-            times = find_last_lesson_times(self.service.store, [entry.loop.id for entry in entries])
-            for entry in entries:
-                entry.learned_at = times.get(entry.loop.id)
 
     def _update(self, entry: _LoopEntry, funnel: Funnel, started: float) -> None:
         """Compute the gauges of a loop; those of the follower only within the budget."""

@@ -31,7 +31,7 @@ from windvane.service.monitoring.estimates import (
 )
 from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import decode_rank_request
-from windvane.service.store.monitoring_queries import list_recent_requests
+from windvane.service.store.monitoring_queries import count_waiting_decisions, list_recent_requests
 from windvane.service.store.rows import DecisionRow, RewardRow, decode_action_ids
 from windvane.types import Floats
 
@@ -205,7 +205,7 @@ def build_dashboard(
         forgetting=_build_forgetting_panel(
             loop, effective_count, observations, follower.is_truncated
         ),
-        arrived=_build_rewards_panel(follower),
+        arrived=_build_rewards_panel(loop),
         features=recent.features,
         recent=recent.events,
         clock=doubt and ClockNote(doubt.sentence, round(doubt.offset_seconds)),
@@ -358,9 +358,8 @@ def _weigh_half_lives(learning: LearningState) -> list[HalfLifeEvidence]:
     ]
 
 
-def _build_rewards_panel(follower: LogFollower) -> RewardsPanel:
+def _build_rewards_panel(loop: Loop) -> RewardsPanel:
     """Show what became of all decisions and rewards since the loop was created."""
-    loop = follower.loop
     funnel = loop.store.read_funnel(loop.id)
     completed = funnel.learned + funnel.default
     if not funnel.ranked:
@@ -370,7 +369,7 @@ def _build_rewards_panel(follower: LogFollower) -> RewardsPanel:
     else:
         share = funnel.learned / completed
         answer = f"{share:.0%} of the completed decisions got a reward in time."
-    return RewardsPanel(answer, follower.count_waiting_decisions(), funnel._asdict())
+    return RewardsPanel(answer, count_waiting_decisions(loop.store, loop.id), funnel._asdict())
 
 
 def read_recent_requests(loop: Loop) -> RecentRequests:
