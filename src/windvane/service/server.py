@@ -179,14 +179,12 @@ def serve(
     edge = edge._replace(answers_while_loading=True, tracing=open_tracing())
     app = create_app(where, believes_wall_clock=believes_wall_clock, edge=edge)
     messages = log_to_stderr()
+
+    def announce(url: str) -> None:
+        messages.write(f"windvane: serving on {url}")
+
     try:
-        run(
-            app,
-            address,
-            lambda url: messages.write(f"windvane: serving on {url}"),
-            listening=listening,
-            drain_seconds=drain_seconds,
-        )
+        run(app, address, announce, None, listening, drain_seconds)
         messages.write("windvane: stopped")
     finally:
         messages.flush()
