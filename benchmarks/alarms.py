@@ -79,7 +79,7 @@ def play(world: World, half_life: str, generator: np.random.Generator) -> Iterat
         click = float(generator.random() < rate)
         prediction = float(learner.bank.predict(decision.lesson, at)[0])
         is_explored = decision.probability < float(decision.probabilities.max())
-        monitor.observe(n, n, click, prediction, is_explored)
+        monitor.count(n, n, click, Outcomes(1, click, prediction), is_explored)
         learner.reward(decision, click)
         if n % BUCKET == 0:
             yield from monitor.advance(n)

@@ -141,12 +141,12 @@ def rank(
     call = Call(
         name="rank",
         method="POST",
-        path=_loop_path(loop, "rank"),
+        path=_loop_path(client, loop, "rank"),
         decode=partial(
             _decode_rank, event_id, {id_: id_ in eligible for id_ in ids} if is_new else None
         ),
         timeout=client.rank_timeout if timeout is None else positive("rank", "timeout", timeout),
-        body=_encode("rank", request),
+        body=_encode(request),
         request_id=make_id(),
     )
     try:
@@ -189,7 +189,7 @@ def activate(client: Connection, event: Event, *, loop: str | None = None) -> Op
             return False
         loop, event = event.loop, event.event_id
     name = _escape(_check_id("activate", event))
-    path = _loop_path(client.loop if loop is None else loop, f"events/{name}/activate")
+    path = _loop_path(client, loop, f"events/{name}/activate")
     yield Call("activate", "POST", path, _ignore_body, client.timeout, request_id=make_id())
     return True
 
@@ -253,10 +253,10 @@ def rewards(
             call = Call(
                 name="rewards",
                 method="POST",
-                path=_loop_path(name, "rewards"),
+                path=_loop_path(client, name, "rewards"),
                 decode=partial(_decode_outcomes, [requests[place].event_id for place in chunk]),
                 timeout=client.timeout,
-                body=_join_batch(chunk.values()),
+                body=b'{"rewards":[' + b",".join(chunk.values()) + b"]}",
                 request_id=make_id(),
             )
             try:
@@ -304,10 +304,6 @@ def _split(rewards: Mapping[int, RewardRequest]) -> Generator[dict[int, bytes], 
         yield chunk
 
 
-def _join_batch(texts: Iterable[bytes]) -> bytes:
-    return b'{"rewards":[' + b",".join(texts) + b"]}"
-
-
 def read_decisions(
     client: Connection,
     after: int = 0,
@@ -330,13 +326,10 @@ def read_decisions(
         parameters["wait"] = wait
     if final:
         parameters["final"] = "true"
-    path = (
-        f"{_loop_path(client.loop if loop is None else loop, 'decisions')}?{urlencode(parameters)}"
-    )
     page: DecisionPage = yield Call(
         name="decisions",
         method="GET",
-        path=path,
+        path=f"{_loop_path(client, loop, 'decisions')}?{urlencode(parameters)}",
         decode=partial(_decode_page, after, limit),
         timeout=client.timeout,
         request_id=make_id(),
@@ -362,7 +355,7 @@ def read_next_decisions(
 
 def settings(client: Connection, *, loop: str | None = None) -> Operation[Mapping[str, object]]:
     """Read the settings of a loop, by their names on the wire."""
-    path = _loop_path(client.loop if loop is None else loop, "configurations/service")
+    path = _loop_path(client, loop, "configurations/service")
     found: Mapping[str, object] = yield Call(
         "settings", "GET", path, _decode_settings, client.timeout
     )
@@ -375,8 +368,10 @@ def health(client: Connection) -> Operation[Health]:
     return found
 
 
-def _loop_path(loop: str, rest: str) -> str:
-    return f"/loops/{_escape(_check_id('Client', loop, 'loop'))}/personalizer/v1.0/{rest}"
+def _loop_path(client: Connection, loop: str | None, rest: str) -> str:
+    """A path of a loop; None: that of the client."""
+    name = _check_id("Client", client.loop if loop is None else loop, "loop")
+    return f"/loops/{_escape(name)}/personalizer/v1.0/{rest}"
 
 
 def _escape(name: str) -> str:
@@ -391,14 +386,14 @@ def _check_id(who: str, id_: object, name: str = "event_id") -> str:
     return id_
 
 
-def _encode(who: str, request: object) -> bytes:
+def _encode(request: object) -> bytes:
     try:
         _check_finite(request)
         return msgspec.json.encode(request)
     except FeatureError:
         raise
     except (TypeError, ValueError, OverflowError, RecursionError) as reason:
-        raise FeatureError(f"{who}: the features cannot be sent as JSON ({reason})") from None
+        raise FeatureError(f"rank: the features cannot be sent as JSON ({reason})") from None
 
 
 def _check_finite(value: object) -> None:
@@ -406,9 +401,6 @@ def _check_finite(value: object) -> None:
     if isinstance(value, float):
         if not math.isfinite(value):
             raise FeatureError(f"rank: features must be finite numbers, got {value}")
-    elif isinstance(value, dict):
-        for inner in value.values():
-            _check_finite(inner)
-    elif isinstance(value, list):
-        for inner in value:
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
             _check_finite(inner)

@@ -173,12 +173,6 @@ def read_retry_after(value: str | None) -> float:
     return min(max(seconds, 0.0), MAX_RETRY_AFTER_SECONDS) if seconds == seconds else 0.0
 
 
-class Answer(NamedTuple):
-    """The decoded answer to a call."""
-
-    value: Any
-
-
 class _ErrorBody(msgspec.Struct):
     code: str = ""
     message: str = ""
@@ -258,12 +252,16 @@ class Connection:
             try:
                 async with asyncio.timeout(attempt.seconds):
                     response, body = await self._exchange(call, self.servers[attempt.server])
+                answer = read_answer(call, response, body)
             except (httpx.HTTPError, _AnswerError, TimeoutError) as error:
-                attempts.note_failure(attempt, describe_failure(error))
-                continue
-            answer = judge_response(call, attempts, attempt, response, body)
-            if answer is not None:
-                return answer.value
+                retry_after = getattr(error, "retry_after", 0.0)
+                attempts.note_failure(attempt, describe_failure(error), retry_after)
+            except RequestError:
+                attempts.note_answer(attempt)
+                raise
+            else:
+                attempts.note_answer(attempt)
+                return answer
         message = f"{call.name}: no server took the request in {call.timeout:g} s"
         raise DeliveryError(f"{message} ({attempts.reason})")
 
@@ -295,34 +293,33 @@ class Connection:
 
 
 class _AnswerError(ClientError):
-    """An answer that is not read to its end."""
+    """An answer that does not count: the request is repeated, at the earliest `retry_after`."""
+
+    def __init__(self, message: str, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after  # seconds
 
 
-def judge_response(
-    call: Call, attempts: Attempts, attempt: Attempt, response: httpx.Response, body: bytes
-) -> Answer | None:
-    """The answer of a response; None if the call has to be repeated."""
+def read_answer(call: Call, response: httpx.Response, body: bytes) -> Any:
+    """The decoded answer to a call, or the error that the response means."""
     status, error = response.status_code, _describe_error(body)
     message = shorten(error.message or response.reason_phrase or "no reason was given", str)
     if status in RETRIED_STATUSES:
         retry_after = read_retry_after(response.headers.get("retry-after"))
-        attempts.note_failure(attempt, f"status {status}: {message}", retry_after)
-        return None
+        raise _AnswerError(f"status {status}: {message}", retry_after)
     if not response.is_success:
-        attempts.note_answer(attempt)
         text = f"{call.name}: the service refuses the request with status {status}: {message}"
         raise RequestError(text, status, error.code, error.target)
     try:
-        value = call.decode(body)
+        return call.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as reason:
-        attempts.note_failure(attempt, f"the answer cannot be read ({shorten(reason, str)})")
-        return None
-    attempts.note_answer(attempt)
-    return Answer(value)
+        raise _AnswerError(f"the answer cannot be read ({shorten(reason, str)})") from None
 
 
 def describe_failure(error: Exception) -> str:
     """Why no response came, in a few words."""
+    if isinstance(error, _AnswerError):
+        return str(error)
     name = type(error).__name__
     return f"{name}: {shorten(error, str)}" if str(error) else name
 

@@ -44,6 +44,10 @@ from windvane.service.tracing import TracedService, Tracing
 NEW_OBJECTS_BEFORE_COLLECTION = 20_000  # a rank makes some fifty
 SWITCH_INTERVAL_SECONDS = 0.0005  # longest wait of the event loop for a thread that computes
 FINAL_SNAPSHOTS_SECONDS = 5.0  # time for writing the last snapshots
+SERVICE_TASKS = (
+    *(run_heartbeats, run_following, run_sweeps),
+    *(run_retention, run_reclaim, run_clock),
+)
 
 
 class EdgeOptions(NamedTuple):
@@ -140,16 +144,28 @@ async def _load_state(
 
 @contextlib.asynccontextmanager
 async def _open_service(start: StartOptions) -> AsyncIterator[Service]:
-    """The service over a log; its end stores every belief and ends the writer process."""
-    writer = WriterClient(start.where)
-    with await asyncio.to_thread(LogReader, start.where) as store:
-        service = await _load_service(store, writer, start)
-        try:
-            yield service
-        finally:
-            await _save_snapshots(service)
-            await writer.close()
-            service.withdrawals.close()
+    """All loops of a log, with the loop `default`, and a process that writes for them.
+
+    The end stores every belief and ends the writer process.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        store = stack.enter_context(await asyncio.to_thread(LogReader, start.where))
+        files = stack.enter_context(contextlib.ExitStack())  # closed after the writer
+        writer = WriterClient(start.where)
+        stack.push_async_callback(writer.close)
+        starting = asyncio.create_task(writer.start())  # while this process compiles and loads
+        stack.push_async_callback(lambda: asyncio.gather(starting, return_exceptions=True))
+        # In a thread, so that the event loop goes on answering that the loops are not loaded yet.
+        await asyncio.to_thread(compile_kernels)
+        await starting
+        open_file = open_free_withdrawal_file if start.shares_log else open_withdrawal_file
+        withdrawals = Withdrawals(writer, await asyncio.to_thread(open_file, store.url))
+        files.callback(withdrawals.close)
+        await withdrawals.replay(store)  # before a loop learns from the log
+        await _replay_abandoned_withdrawals(store, writer)
+        service = await _load_service(store, writer, withdrawals, start)
+        stack.push_async_callback(_save_snapshots, service)
+        yield service
 
 
 @contextlib.asynccontextmanager
@@ -158,12 +174,7 @@ async def _run_tasks(
 ) -> AsyncIterator[None]:
     """Run the background tasks of a service until the end."""
     tasks = [
-        asyncio.create_task(run_heartbeats(service)),
-        asyncio.create_task(run_following(service)),
-        asyncio.create_task(run_sweeps(service)),
-        asyncio.create_task(run_retention(service)),
-        asyncio.create_task(run_reclaim(service)),
-        asyncio.create_task(run_clock(service)),
+        *(asyncio.create_task(run(service)) for run in SERVICE_TASKS),
         asyncio.create_task(keyring.watch()),
         asyncio.create_task(evaluations.run()),
         asyncio.create_task(run_auto_optimization(service, evaluations)),
@@ -176,42 +187,26 @@ async def _run_tasks(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _load_service(store: LogReader, writer: WriterClient, start: StartOptions) -> Service:
-    """All loops of a log, with the loop `default`, and a process that writes for them."""
-    starting = asyncio.create_task(writer.start())  # while this process compiles and loads
-    try:
-        # In a thread, so that the event loop goes on answering that the loops are not loaded yet.
-        await asyncio.to_thread(compile_kernels)
-        await starting
-        open_file = open_free_withdrawal_file if start.shares_log else open_withdrawal_file
-        file = await asyncio.to_thread(open_file, store.url)
-        try:
-            withdrawals = Withdrawals(writer, file)
-            await withdrawals.replay(store)  # before a loop learns from the log
-            await _replay_abandoned_withdrawals(store, writer)
-            newest = await asyncio.to_thread(store.find_newest_time)
-            sharing = None
-            clock = ServiceClock(newest, start.believes_wall_clock)
-            if start.shares_log:
-                sharing = LogSharing()
-                asked_us = sharing.clock.read_monotonic()
-                sharing.clock.note(asked_us, await asyncio.to_thread(store.read_database_us))
-                read, name = sharing.clock.now_us, "clock of the database"
-                clock = ServiceClock(newest, start.believes_wall_clock, read, wall_name=name)
-            service = await asyncio.to_thread(
-                start.build_service, store, writer, clock, withdrawals, sharing
-            )
-            if not service.has_loop("default"):
-                with contextlib.suppress(LoopExistsError):  # another server has created it
-                    await service.create_loop("default", start.default_settings, "service")
-                await service.get_loop("default")
-        except BaseException:
-            file.close()
-            raise
-    except BaseException:
-        await asyncio.gather(starting, return_exceptions=True)
-        await writer.close()
-        raise
+async def _load_service(
+    store: LogReader, writer: WriterClient, withdrawals: Withdrawals, start: StartOptions
+) -> Service:
+    """The service with its clock, and with the loop `default`."""
+    newest = await asyncio.to_thread(store.find_newest_time)
+    sharing = None
+    clock = ServiceClock(newest, start.believes_wall_clock)
+    if start.shares_log:
+        sharing = LogSharing()
+        asked_us = sharing.clock.read_monotonic()
+        sharing.clock.note(asked_us, await asyncio.to_thread(store.read_database_us))
+        read, name = sharing.clock.now_us, "clock of the database"
+        clock = ServiceClock(newest, start.believes_wall_clock, read, wall_name=name)
+    service = await asyncio.to_thread(
+        start.build_service, store, writer, clock, withdrawals, sharing
+    )
+    if not service.has_loop("default"):
+        with contextlib.suppress(LoopExistsError):  # another server has created it
+            await service.create_loop("default", start.default_settings, "service")
+        await service.get_loop("default")
     return service
 
 

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from windvane._terminal.console import AsJson, make_bars, print_json, print_message
 from windvane._terminal.tables import Cell, format_table
 from windvane.errors import SettingError, StoreError
-from windvane.service.clock import MICROSECONDS_PER_SECOND, ServiceClock, read_wall_us
+from windvane.service.clock import MICROSECONDS_PER_SECOND, ServiceClock, read_wall_us, to_datetime
 
 try:
     from windvane.service.loops.settings import SETTINGS
@@ -85,16 +85,12 @@ def with_setting_flags(command: Callable[..., None]) -> Callable[..., None]:
         flags: Flags = {name: value for name, value in flag_values.items() if value is not None}
         command(settings=flags, **values)
 
-    hints = get_type_hints(command, include_extras=True)
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
         if parameter.name == "settings":
             parameters += map(_build_flag, SETTINGS)
         else:
-            annotation = hints[parameter.name]
-            parameters.append(
-                parameter.replace(annotation=annotation, kind=inspect.Parameter.KEYWORD_ONLY)
-            )
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__doc__ = command.__doc__
@@ -163,12 +159,11 @@ def export(
         from windvane.service.store.files.parquet_export import export_log
     with open_store(data, database) as store, make_bars() as bars:
         task = bars.add_task("export", total=None, unit="decisions")
-        rows = export_log(
-            store,
-            loop,
-            target,
-            lambda done, total: bars.update(task, completed=done, total=total),
-        )
+
+        def report(done: int, total: int) -> None:
+            bars.update(task, completed=done, total=total)
+
+        rows = export_log(store, loop, target, report)
     print_message(f"{target} has {rows} decisions")
 
 
@@ -277,10 +272,6 @@ def migrate(
 
 
 LOG_COMMANDS: tuple[Callable[..., None], ...] = (backup, restore, compact, export, migrate)
-
-
-if TYPE_CHECKING:
-    from windvane.service.store.log import Store
 
 
 def serve(
@@ -534,8 +525,6 @@ def _read_latest_us(store: "Store") -> int:
 
 
 def _format_time(at_us: int) -> str:
-    from windvane.service.schemas import to_datetime
-
     return to_datetime(at_us).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

@@ -21,6 +21,7 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 from windvane.errors import SettingError
@@ -35,6 +36,11 @@ STEADY_SHARE = 1 / 30  # of the difference, if that is longer
 SLEW_SHARE = 0.1  # how much faster service time may run to follow the wall clock
 DRIFT_SHARE = 0.001  # of monotonic time, by which a steady difference may change
 _NANOSECONDS = 1000  # in a microsecond
+_read_monotonic_ns = (
+    partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
+    if hasattr(time, "CLOCK_BOOTTIME")
+    else time.monotonic_ns
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOST_PLUS = re.compile(r"(\d) (\d\d:?\d\d)$")  # of an offset whose + was decoded as a space
 
@@ -44,17 +50,9 @@ def read_wall_us() -> int:
     return time.time_ns() // _NANOSECONDS
 
 
-if hasattr(time, "CLOCK_BOOTTIME"):
-
-    def read_monotonic_us() -> int:
-        """A clock that no one can set; it also counts while the machine sleeps."""
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _NANOSECONDS
-
-else:
-
-    def read_monotonic_us() -> int:
-        """A clock that no one can set."""
-        return time.monotonic_ns() // _NANOSECONDS
+def read_monotonic_us() -> int:
+    """A clock that no one can set; on Linux it also counts while the machine sleeps."""
+    return _read_monotonic_ns() // _NANOSECONDS
 
 
 class ClockDoubt(NamedTuple):
@@ -234,13 +232,16 @@ def parse_date(text: str) -> int:
         parsed = datetime.fromisoformat(_LOST_PLUS.sub(r"\1+\2", text.strip()))
         if parsed.tzinfo is None:
             parsed = parsed.replace(tzinfo=UTC)
-        span = parsed.astimezone(UTC) - _EPOCH
+        return (parsed.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
     except (ValueError, OverflowError):
         raise SettingError(
             f"date: {text[:40]!r} must be a date or a time of ISO 8601, such as 2026-01-31"
         ) from None
-    seconds = span.days * 86_400 + span.seconds
-    return seconds * MICROSECONDS_PER_SECOND + span.microseconds
+
+
+def to_datetime(at_us: int) -> datetime:
+    """A time in microseconds since 1970, in UTC."""
+    return _EPOCH + timedelta(microseconds=at_us)
 
 
 def format_date(at_us: int) -> str:
@@ -249,5 +250,4 @@ def format_date(at_us: int) -> str:
     >>> format_date(86_400_000_000)
     '1970-01-02T00:00:00Z'
     """
-    time = _EPOCH + timedelta(microseconds=at_us)
-    return time.isoformat().replace("+00:00", "Z")
+    return to_datetime(at_us).isoformat().replace("+00:00", "Z")

@@ -1,18 +1,6 @@
 """Errors of the service's own rules, and sentences about values that a request must not have.
 
 None of the errors knows HTTP; `api/requests.py` renders them.
-
-ServiceError
-├── UnknownLoopError      no loop has this name
-├── LoopExistsError       a loop of this name exists already
-├── LoopNameError         a name that cannot be part of a URL
-├── LoopSettingsError     settings that a loop cannot take over
-├── RankRequestError      a rank request without a possible choice
-├── RewardRequestError    a reward or a request id outside its bounds
-├── EventIdError          an event id that the log cannot hold
-├── TooManyRequestsError  more requests of one kind than the service takes, for now
-├── EvaluationError       an evaluation that cannot be made, found or applied
-└── UnknownEventError     no decision has this event id
 """
 
 import re
@@ -42,6 +30,8 @@ _TYPES = {
 
 class ServiceError(WindvaneError):
     """A request that breaks a rule of the service; `target` names the field at fault, if any."""
+
+    retry_after_seconds = 60  # if the service takes no more for now
 
     def __init__(self, message: str, target: str | None = None) -> None:
         super().__init__(message)

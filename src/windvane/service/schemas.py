@@ -1,11 +1,9 @@
 """Requests and responses of the wire API, which clients of Azure AI Personalizer speak."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
-
-from windvane.service.clock import MICROSECONDS_PER_SECOND
 
 MAX_ACTIONS = 10_000
 MAX_BATCH_REWARDS = 1000
@@ -208,8 +206,3 @@ class LogsProperties(msgspec.Struct, frozen=True, rename="camel"):
     """The times that a log covers; null if the log is empty."""
 
     date_range: DateRange | None
-
-
-def to_datetime(at_us: int) -> datetime:
-    """A time in microseconds since 1970 as the wire has it."""
-    return datetime.fromtimestamp(at_us / MICROSECONDS_PER_SECOND, UTC)

@@ -9,7 +9,6 @@ import math
 import signal
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -78,7 +77,7 @@ class Server(uvicorn.Server):
         self._app = app
         self._on_ready = on_ready
         self._drain_seconds = drain_seconds
-        self._stop_at = math.inf  # of the monotonic clock
+        self.stop_at = math.inf  # of the monotonic clock
         self.failure: BaseException | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -97,7 +96,7 @@ class Server(uvicorn.Server):
         can_drain = sig == signal.SIGTERM and not self._app.is_draining and self._app.is_loaded
         self._app.is_draining = True
         if can_drain and self._drain_seconds > 0:
-            self._stop_at = time.monotonic() + self._drain_seconds
+            self.stop_at = time.monotonic() + self._drain_seconds
         else:
             super().handle_exit(sig, frame)
 
@@ -116,7 +115,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
-        if time.monotonic() >= self._stop_at:
+        if time.monotonic() >= self.stop_at:
             self.should_exit = True
         return await super().on_tick(counter)
 
@@ -227,19 +226,15 @@ def run(
         raise SettingError(f"{message} ({reason})") from None
     with listening or listen(address) as listening:
         url = address.build_url(listening.getsockname()[1])
-        timer = threading.Timer(seconds or 0.0, lambda: setattr(server, "should_exit", True))
 
         def announce() -> None:
             on_ready(url)
             if seconds is not None:
-                timer.start()
+                server.stop_at = time.monotonic() + seconds
 
         server = Server(config, app, announce, drain_seconds)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)  # uvicorn raises them again after it has stopped
-        try:
-            server.run(sockets=[listening])
-        finally:
-            timer.cancel()
+        server.run(sockets=[listening])
         if server.failure is not None:
             raise server.failure

@@ -107,7 +107,7 @@ class Tracing:
         """Send the spans that are left."""
         self._provider.shutdown()
 
-    def start_request(self, scope: Scope) -> "RequestSpan":
+    def start_request(self, scope: Scope) -> "Span":
         """Start the span of a request; it is a child of the client's span, if the client has one.
 
         The span is the current one of this task from now on.
@@ -126,7 +126,22 @@ class Tracing:
             {"http.request.method": method, "url.scheme": scope["scheme"]},
         )
         self._context.attach(self._trace.set_span_in_context(span, parent))
-        return RequestSpan(span, self._trace.Status(self._trace.StatusCode.ERROR))
+        return span
+
+    def finish_request(
+        self, span: "Span", method: str, route: str | None, loop: str, status: int
+    ) -> None:
+        """End the span of a request with what became of it."""
+        if route is not None:
+            route = route.replace(":path", "")  # how Starlette writes it
+            span.update_name(f"{method} {route}")
+            span.set_attribute("http.route", route)
+        if loop:
+            span.set_attribute("windvane.loop", loop)
+        span.set_attribute("http.response.status_code", status)
+        if status >= 500:
+            span.set_status(self._trace.Status(self._trace.StatusCode.ERROR))
+        span.end()
 
     def read_context(self) -> "Context | None":
         """The context of the request that this task answers; None if it answers none."""
@@ -134,32 +149,10 @@ class Tracing:
         span = self._trace.get_current_span(current)
         return current if span.get_span_context().is_valid else None
 
-    def start_child(self, name: str, parent: "Context | None", **attributes: str) -> "Span":
+    def start_child(self, name: str, parent: "Context", **attributes: str) -> "Span":
         """Start a span inside the request of a context."""
         named = {f"windvane.{key}": value for key, value in attributes.items()}
         return self._tracer.start_span(name, parent, attributes=named)
-
-
-class RequestSpan:
-    """The span of a request."""
-
-    def __init__(self, span: "Span", failed: Any) -> None:
-        self._span = span
-        self._failed = failed
-
-    def finish(self, method: str, route: str | None, loop: str | None, status: int) -> None:
-        """End the span with what became of the request; status 0 stands for no answer."""
-        if route is not None:
-            route = route.replace(":path", "")  # how Starlette writes it
-            self._span.update_name(f"{method} {route}")
-            self._span.set_attribute("http.route", route)
-        if loop:
-            self._span.set_attribute("windvane.loop", loop)
-        if status:
-            self._span.set_attribute("http.response.status_code", status)
-        if not status or status >= 500:
-            self._span.set_status(self._failed)
-        self._span.end()
 
 
 class TracedService(Service):

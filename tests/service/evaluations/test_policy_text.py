@@ -13,7 +13,7 @@ from windvane.service.evaluations.compared_policies import (
     read_policy,
     reset_policy,
 )
-from windvane.service.evaluations.records import CustomPolicy, EvaluationContract
+from windvane.service.evaluations.records import EvaluationContract, PolicyRequest
 from windvane.service.loops.settings import LoopSettings
 
 
@@ -40,12 +40,12 @@ def test_the_printed_policy_is_read_back(settings: LoopSettings) -> None:
 
 def test_the_printed_policy_is_the_one_that_is_evaluated() -> None:
     settings = LoopSettings(half_life="2 days", crossings="none", array_size=3)
-    custom = CustomPolicy("mine", "--epsilon 0.3")
+    custom = PolicyRequest("mine", "--epsilon 0.3")
     policy = read_custom_policy(custom, settings)
     settings = settings.merge({"explorationPercentage": 0.3})
     assert policy.changes == {"halfLife": "2 days", "explorationPercentage": 0.3}
     assert "split live traffic" in policy.problem  # exploration cannot be judged
-    assert read_custom_policy(CustomPolicy("mine", "halfLife=1 day"), settings).problem == ""
+    assert read_custom_policy(PolicyRequest("mine", "halfLife=1 day"), settings).problem == ""
     candidate = policy.candidate
     assert isinstance(candidate, LearnerCandidate)
     assert repr(candidate.build(0)) == repr(settings.build_learner())
@@ -96,10 +96,10 @@ def test_to_check_the_policies_of_a_request_builds_none(monkeypatch: pytest.Monk
         monkeypatch.setattr(candidates, maker, None)  # to build would raise a TypeError
     monkeypatch.setattr(LoopSettings, "build_learner", None)
     texts = ["halfLife=2 days", "keep() * greedy()", "predictive(thompson(0.3))", "D-LinTS"]
-    policies = [CustomPolicy(text, text) for text in texts]
+    policies = [PolicyRequest(text, text) for text in texts]
     contract = EvaluationContract(name="x", since=0, until=1, policies=policies, optimizes=True)
     check_policies(contract, LoopSettings())
-    refused = CustomPolicy("large", "predictive(thompson(0.3), dim=8000)")
+    refused = PolicyRequest("large", "predictive(thompson(0.3), dim=8000)")
     contract = EvaluationContract(name="x", since=0, until=1, policies=[refused])
     with pytest.raises(WindvaneError, match="dim must be at most 512, got 8000"):
         check_policies(contract, LoopSettings())

@@ -182,11 +182,17 @@ def test_if_predictions_are_no_shares_the_clicks_decide_alone() -> None:
         assert len(list_changes(outcomes)) == 1
 
 
+def observe(
+    monitor: ClickMonitor, at: int, reward: float, prediction: float, is_explored: bool = False
+) -> None:
+    monitor.count(at, at, reward, Outcomes(1, reward, prediction), is_explored)
+
+
 def feed_monitor(monitor: ClickMonitor, rewards: Iterable[float], prediction: float) -> int:
     """Observe one reward of each decision, in order; returns the number of alarms."""
     decision = -1
     for decision, reward in enumerate(rewards):
-        monitor.observe(decision, decision, reward, prediction)
+        observe(monitor, decision, reward, prediction)
     return len(monitor.advance(decision + 1))
 
 
@@ -207,7 +213,7 @@ def test_clicks_count_in_the_order_of_decisions_not_of_lessons() -> None:
     changes = []
     waiting = set(range(6000))
     for step, decision in enumerate(order):
-        monitor.observe(decision, decision, rewards[decision], 0.2)
+        observe(monitor, decision, rewards[decision], 0.2)
         waiting.remove(decision)
         if step % 20 == 0:
             changes += monitor.advance(min(waiting))
@@ -219,8 +225,8 @@ def test_what_comes_too_late_for_its_place_still_counts() -> None:
     monitor = ClickMonitor()
     monitor.advance(first_waiting=640)
     for decision in range(320):
-        monitor.observe(decision, decision, 0.0, 0.5)
-        monitor.amend(decision, decision, 1.0, 1.0)
+        observe(monitor, decision, 0.0, 0.5)
+        monitor.count(decision, decision, 1.0, Outcomes(0, 1.0, 0.0))
     seen: list[Outcomes] = []
     monitor.alarm.update = lambda outcomes, at: seen.append(outcomes)  # type: ignore[method-assign]
     monitor.advance(first_waiting=672)
@@ -241,9 +247,9 @@ def test_other_rewards_are_left_out_if_rare_and_silence_the_alarm_if_not() -> No
 def test_an_amended_reward_above_one_is_another_reward() -> None:
     monitor = ClickMonitor()
     for decision in range(3200):
-        monitor.observe(decision, decision, float(decision % 2), 0.5)
+        observe(monitor, decision, float(decision % 2), 0.5)
         if decision % 2:
-            monitor.amend(decision, decision, 1.0, 2.0)
+            monitor.count(decision, decision, 2.0, Outcomes(0, 1.0, 0.0))
     monitor.advance(first_waiting=3200)
     assert not monitor.alarm.is_calibrated
 
@@ -261,7 +267,7 @@ def test_a_rarely_chosen_action_that_gets_better_is_found_among_explored_decisio
         if is_explored and decision >= count // 2:
             rate *= factor
         reward = float(random.random() < rate)
-        monitor.observe(decision, decision, reward, prediction, is_explored)
+        observe(monitor, decision, reward, prediction, is_explored)
         if decision % 100 == 0:
             changes += monitor.advance(decision)
     if factor == 1.0:
@@ -277,6 +283,6 @@ def test_a_change_of_all_decisions_is_told_once() -> None:
     monitor, rewards = ClickMonitor(), draw_clicks(0.2, 0.4)
     changes = []
     for decision, reward in enumerate(rewards):
-        monitor.observe(decision, decision, reward, 0.2, is_explored=decision % 2 == 0)
+        observe(monitor, decision, reward, 0.2, is_explored=decision % 2 == 0)
         changes += monitor.advance(decision)
     assert [change.is_of_explored for change in changes] == [False]

@@ -175,9 +175,9 @@ def test_each_bin_has_its_errors_movement_and_alarms() -> None:
             assert 0 < result.error[k] < 2
         else:
             assert isnan(result.value[k])
-    assert estimates.find_alarm_bins(bins, log) == [1, 4]
-    assert estimates.find_rate_change_bins(bins, log) == [1, 4]
-    assert estimates.find_rate_change_bins(bins, log.select_since(20)) == [4]
+    assert bins.list_used(log.alarms) == [1, 4]
+    assert [change.at for change in log.rate_changes] == [17, 41]
+    assert [change.at for change in log.select_since(20).rate_changes] == [41]
     steps = [(1, 0), (4, 1), (4, 4), (4, 4), (5, 4)]
     distances = [np.linalg.norm(path[there] - path[here]) for there, here in steps]
     assert estimates.compute_movement(bins, log) == pytest.approx(distances, rel=1e-5)

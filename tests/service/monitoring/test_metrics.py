@@ -48,7 +48,7 @@ def test_every_family_of_the_output_is_listed_with_its_meaning(changed: ChangedL
 
 
 def test_requests_of_unknown_loops_share_one_label(changed: ChangedLoop) -> None:
-    metrics_ = Metrics(stub_service(changed.loop))
+    metrics_ = Metrics(stub_service(changed.loop), EVALUATIONS)
     metrics_.count("rank", "home", 201, 0.001)
     metrics_.count("rank", "invented", 404, 0.001)
     metrics_.count("rank", "another", 404, 0.001)
@@ -78,7 +78,7 @@ def test_a_scrape_takes_no_longer_than_its_budget(
 
 
 def test_the_times_of_requests_are_counted_by_bucket(changed: ChangedLoop) -> None:
-    metrics_ = Metrics(stub_service(changed.loop))
+    metrics_ = Metrics(stub_service(changed.loop), EVALUATIONS)
     for seconds in (0.0001, 0.0005, 0.0006, 0.3, 4.0, 7.0, 7.5):
         metrics_.count("rank", "home", 201, seconds)
     samples = read_samples(metrics_.render().decode())

@@ -15,7 +15,8 @@ from starlette.requests import Request
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from windvane.service.api.auth import Keyring, Role, TrustedProxies
+from windvane.service.api.auth import Keyring, TrustedProxies
+from windvane.service.api.events import EventEndpoint
 from windvane.service.api.request_limits import (
     CostlyRequests,
     KeyLimitError,
@@ -42,8 +43,7 @@ from windvane.service.api.routes import (
     match_endpoint,
 )
 from windvane.service.json_logging import hide_passwords
-from windvane.service.monitoring.metrics import Metrics
-from windvane.service.tracing import RequestSpan, Tracing
+from windvane.service.tracing import Tracing
 
 MAX_LOGGED_PATH_LENGTH = 200
 MAX_CACHED_URL_BYTES = 256
@@ -113,7 +113,8 @@ class Application:
         match = match_endpoint(scope["method"], scope["path"])
         scope["path_params"] = {} if match is None else match.path_params
         facts = RequestFacts(scope, match)
-        span = None if self._tracing is None else self._tracing.start_request(scope)
+        tracing = self._tracing
+        span = None if tracing is None else tracing.start_request(scope)
         try:
             check_headers(scope, received_bytes)
             self._admit(facts)
@@ -124,17 +125,27 @@ class Application:
         if self.is_draining:
             answer.headers.append(CLOSE)
         self._record(facts, answer.status, time.perf_counter() - started)
-        self._finish_span(span, facts, answer.status)
+        if tracing is not None and span is not None:
+            route = None if match is None else match.endpoint.path
+            loop = _find_loop_name(scope, match)
+            tracing.finish_request(span, scope["method"], route, loop, answer.status)
         facts.reason = facts.defect = None  # its traceback has this frame, and so these facts
         return answer
 
     def _admit(self, facts: "RequestFacts") -> None:
-        """Refuse a request without the key that it needs, or beyond the rate of its key."""
+        """Refuse a request without the key that it needs, or beyond the rate of its key.
+
+        Before the loops are loaded, every request is refused.
+        """
         scope = facts.scope
         if self._proxies:
             self._proxies.apply(scope)
         role = find_needed_role(scope["method"], facts.match)
-        facts.key_id = self._check_key(scope, role)
+        keyring: Keyring | None = getattr(self.state, "keyring", None)
+        if keyring is None:
+            raise unavailable("the loops are not loaded yet; try again")
+        key = keyring.check(scope, role)
+        facts.key_id = None if key is None else key.id
         if self._rate_limit is not None and role is not None:
             self._rate_limit.take(facts.key_id)
 
@@ -143,27 +154,19 @@ class Application:
         scope, match = facts.scope, facts.match
         if match is None:
             raise refuse_path(list_methods(scope["path"]))
-        endpoint = match.endpoint
-        if (event := endpoint.event) is not None:
-            body = await event.answer(self.state.service, scope, receive)
-            return _build_json_answer(event.status, body, [])
+        endpoint, handler = match.endpoint, match.endpoint.handler
+        if isinstance(handler, EventEndpoint):
+            body = await handler.answer(self.state.service, scope, receive)
+            return _build_json_answer(handler.status, body, [])
         turn = self._costly_requests.enter(facts.key_id) if endpoint.is_costly else nullcontext()
         async with turn:
-            response = await endpoint.handle(Request(scope, receive))
+            response = await handler(Request(scope, receive))
         return Answer(response.status_code, bytes(response.body), response.raw_headers)
-
-    def _finish_span(self, span: RequestSpan | None, facts: "RequestFacts", status: int) -> None:
-        """End the span of a request, if there are traces."""
-        if span is not None:
-            scope, match = facts.scope, facts.match
-            route = None if match is None else match.endpoint.path
-            span.finish(scope["method"], route, _find_loop_name(scope, match), status)
 
     def _record(self, facts: "RequestFacts", status: int, seconds: float) -> None:
         """Count a request, and log it if it failed."""
         scope = facts.scope
-        metrics: Metrics | None = getattr(self.state, "metrics", None)
-        if metrics is not None:
+        if (metrics := getattr(self.state, "metrics", None)) is not None:
             metrics.count(*_label(scope, facts.match), status, seconds)
         if status < 400 and facts.reason is None:
             return
@@ -177,17 +180,6 @@ class Application:
     def is_loaded(self) -> bool:
         """Whether the loops are loaded and requests are answered."""
         return hasattr(self.state, "keyring")
-
-    def _check_key(self, scope: Scope, role: Role | None) -> int | None:
-        """Return the id of the request's key; refuse a request without the key that it needs.
-
-        Before the loops are loaded, every request is refused.
-        """
-        keyring: Keyring | None = getattr(self.state, "keyring", None)
-        if keyring is None:
-            raise unavailable("the loops are not loaded yet; try again")
-        key = keyring.check(scope, role)
-        return None if key is None else key.id
 
 
 class RequestFacts:
@@ -210,8 +202,14 @@ class RequestFacts:
 
     @cached_property
     def request_id(self) -> str:
-        """The id by which the client and the messages name a request that failed."""
-        return _get_request_id(self.scope)
+        """The id by which the client and the messages name a request that failed.
+
+        It is the client's id, or a new one if that is missing, long or unprintable.
+        """
+        client_id = (get_header(self.scope, b"x-ms-client-request-id") or b"").decode("latin-1")
+        is_short = 0 < len(client_id) <= MAX_REPEATED_ID_LENGTH
+        is_usable = is_short and client_id.isascii() and client_id.isprintable()
+        return client_id if is_usable else uuid4().hex
 
     @property
     def limit(self) -> str:
@@ -244,7 +242,7 @@ def _build_json_answer(status: int, body: bytes, headers: list[tuple[bytes, byte
 
 def _label(scope: Scope, match: Match | None) -> tuple[str, str | None]:
     """The operation and the loop by which a request is counted."""
-    if match is None or match.endpoint.event is None:
+    if match is None or match.endpoint.metric == "other":
         return "other", None
     return match.endpoint.metric, _find_loop_name(scope, match)
 
@@ -277,14 +275,3 @@ def _join_original_url(scheme: str, host: bytes, path: bytes) -> bytes:
 
 
 _join_cached_url = lru_cache(maxsize=256)(_join_original_url)
-
-
-def _get_request_id(scope: Scope) -> str:
-    """The client's id of a request, or a new one if that is missing, long or unprintable."""
-    client_id = (get_header(scope, b"x-ms-client-request-id") or b"").decode("latin-1")
-    is_usable = (
-        0 < len(client_id) <= MAX_REPEATED_ID_LENGTH
-        and client_id.isascii()
-        and client_id.isprintable()
-    )
-    return client_id if is_usable else uuid4().hex

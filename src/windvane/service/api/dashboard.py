@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import NamedTuple
 
 import msgspec
 from starlette.requests import Request
@@ -60,15 +59,8 @@ MEDIA_TYPES = {
 }
 
 
-class StaticFile(NamedTuple):
-    """A file of the page, as it is sent."""
-
-    content: bytes
-    media_type: str
-
-
-STATIC_FILES = {
-    file.name: StaticFile(file.read_bytes(), MEDIA_TYPES[file.name.rpartition(".")[2]])
+STATIC_FILES = {  # content and media type, by name
+    file.name: (file.read_bytes(), MEDIA_TYPES[file.name.rpartition(".")[2]])
     for file in files("windvane.service.api").joinpath("static").iterdir()
 }
 
@@ -77,7 +69,7 @@ async def get_page(request: Request) -> Response:
     """GET / and /loops/{loop}."""
     if name := request.path_params.get("loop"):
         await get_service(request).get_loop(name)
-    return _send_file(request, STATIC_FILES["dashboard.html"])
+    return _respond(request, *STATIC_FILES["dashboard.html"], SECURITY_HEADERS)
 
 
 async def get_static_file(request: Request) -> Response:
@@ -85,7 +77,7 @@ async def get_static_file(request: Request) -> Response:
     file = STATIC_FILES.get(request.path_params["file"])
     if file is None:
         raise ApiError(404, "ResourceNotFound", "the dashboard has no such file")
-    return _send_file(request, file)
+    return _respond(request, *file, SECURITY_HEADERS)
 
 
 async def list_loops(request: Request) -> Response:
@@ -188,10 +180,6 @@ def _parse_since(request: Request) -> int | None:
         message = f"since must be whole microseconds since 1970, got {text[:32]!r}"
         raise bad_request("BadRequest", message, "since")
     return int(text)
-
-
-def _send_file(request: Request, file: StaticFile) -> Response:
-    return _respond(request, file.content, file.media_type, SECURITY_HEADERS)
 
 
 def _send_json(request: Request, content: object) -> Response:

@@ -2,8 +2,6 @@
 
 import asyncio
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import accumulate
 from typing import Annotated
 
@@ -14,7 +12,6 @@ from starlette.responses import Response
 from windvane.errors import SettingError
 from windvane.evaluation.estimates.result import clip_value
 from windvane.service.api.requests import (
-    ApiError,
     get_evaluations,
     get_loop_name,
     get_service,
@@ -25,35 +22,22 @@ from windvane.service.clock import MICROSECONDS_PER_MINUTE, format_date, parse_d
 from windvane.service.errors import EvaluationError
 from windvane.service.evaluations.records import (
     MAX_CUSTOM_POLICIES,
-    CustomPolicy,
     EvaluationContract,
     EvaluationOutcome,
     IpsSums,
     PolicyOutcome,
+    PolicyRequest,
     PolicySeries,
     decode_contract,
     decode_outcome,
 )
-from windvane.service.schemas import MAX_ARGUMENTS_LENGTH, Name
+from windvane.service.schemas import Name
 from windvane.service.store.rows import EvaluationRow
 
-Arguments = Annotated[str, msgspec.Meta(max_length=MAX_ARGUMENTS_LENGTH)]
 QUANTILE = 1.96  # of a 95 % interval
 MANUAL = "Manual"
 BY_HTTP = "http"
 CONTRACT_CODE = "InvalidEvaluationContract"
-STATUS_AND_CODE = {  # of an EvaluationError, by reason
-    "contract": (400, CONTRACT_CODE),
-    "policy": (400, "InvalidPolicyContract"),
-    "duplicate": (400, "DuplicateCustomPolicyNames"),
-    "no logs": (400, "NoLogsExistInDateRange"),
-    "too many logs": (400, "LogsSizeExceedAllowedLimit"),
-    "full": (429, "TooManyRequests"),
-    "unknown": (404, "EvaluationNotFound"),
-    "no settings": (404, "LearningSettingsNotFound"),
-    "not ended": (404, "EvaluationModelNotFound"),
-    "not better": (409, "PolicyNotBetter"),
-}
 WIRE_STATUS = {  # by status of the log
     "Running": "pending",
     "Succeeded": "completed",
@@ -68,23 +52,13 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A body with names in camel case."""
 
 
-class PolicyRequest(WireStruct, frozen=True, kw_only=True):
-    """A policy to evaluate."""
-
-    name: Name
-    arguments: Arguments
-
-
-Policies = Annotated[list[PolicyRequest], msgspec.Meta(max_length=MAX_CUSTOM_POLICIES)]
-
-
 class EvaluationRequest(WireStruct, frozen=True, kw_only=True):
     """What to evaluate."""
 
     name: Name
     start_time: str
     end_time: str
-    policies: Policies
+    policies: Annotated[list[PolicyRequest], msgspec.Meta(max_length=MAX_CUSTOM_POLICIES)]
     enable_offline_experimentation: bool = False
 
 
@@ -157,17 +131,6 @@ _decode_evaluation = msgspec.json.Decoder(EvaluationRequest).decode
 _decode_apply = msgspec.json.Decoder(ApplyRequest).decode
 
 
-@contextmanager
-def _render_errors() -> Iterator[None]:
-    """Render what is wrong with an evaluation with its code."""
-    try:
-        yield
-    except EvaluationError as error:
-        status, code = STATUS_AND_CODE[error.reason]
-        headers = {"retry-after": "60"} if status == 429 else None
-        raise ApiError(status, code, str(error), error.target, headers) from None
-
-
 async def _check_loop(request: Request) -> None:
     """Refuse a loop that does not exist, before the body is read."""
     await get_service(request).get_loop(get_loop_name(request.scope))
@@ -186,23 +149,18 @@ def _read_time(text: str, target: str) -> int:
         raise EvaluationError("contract", str(reason), target) from None
 
 
-async def _read_contract(request: Request) -> EvaluationContract:
-    body = await parse_request(request, _decode_evaluation, CONTRACT_CODE)
-    return EvaluationContract(
-        name=body.name,
-        since=_read_time(body.start_time, "startTime"),
-        until=_read_time(body.end_time, "endTime"),
-        policies=[CustomPolicy(policy.name, policy.arguments) for policy in body.policies],
-        optimizes=body.enable_offline_experimentation,
-    )
-
-
 async def create_evaluation(request: Request) -> Response:
     """POST evaluations: the service gives the id."""
     await _check_loop(request)
-    with _render_errors():
-        contract = await _read_contract(request)
-        row = await get_evaluations(request).create(get_loop_name(request.scope), contract, MANUAL)
+    body = await parse_request(request, _decode_evaluation, CONTRACT_CODE)
+    contract = EvaluationContract(
+        name=body.name,
+        since=_read_time(body.start_time, "startTime"),
+        until=_read_time(body.end_time, "endTime"),
+        policies=body.policies,
+        optimizes=body.enable_offline_experimentation,
+    )
+    row = await get_evaluations(request).create(get_loop_name(request.scope), contract, MANUAL)
     response = json_response(render_evaluation(row, []), 201)
     response.headers["location"] = f"{request.url.replace(query='')}/{row.key}"
     return response
@@ -216,17 +174,15 @@ async def list_evaluations(request: Request) -> Response:
 
 async def get_evaluation(request: Request) -> Response:
     """GET evaluations/ID."""
-    with _render_errors():
-        row = await _find(request)
-        series = await get_evaluations(request).read_series(row)
+    row = await _find(request)
+    series = await get_evaluations(request).read_series(row)
     # In a thread, because there may be many points.
     return await asyncio.to_thread(lambda: json_response(render_evaluation(row, series)))
 
 
 async def delete_evaluation(request: Request) -> Response:
     """DELETE evaluations/ID; one that runs is ended."""
-    with _render_errors():
-        await get_evaluations(request).delete(await _find(request))
+    await get_evaluations(request).delete(await _find(request))
     return Response(status_code=204)
 
 
@@ -234,10 +190,8 @@ async def apply_evaluation(request: Request) -> Response:
     """POST configurations/applyFromEvaluation: take over the settings of a policy."""
     await _check_loop(request)
     body = await parse_request(request, _decode_apply, CONTRACT_CODE)
-    with _render_errors():
-        await get_evaluations(request).apply(
-            get_loop_name(request.scope), body.evaluation_id, body.policy_name, BY_HTTP
-        )
+    name = get_loop_name(request.scope)
+    await get_evaluations(request).apply(name, body.evaluation_id, body.policy_name, BY_HTTP)
     return Response(status_code=204)
 
 
@@ -245,18 +199,17 @@ def render_evaluation(row: EvaluationRow, series: list[PolicySeries]) -> Evaluat
     """An evaluation on the wire; without series the list of each policy is empty."""
     contract = decode_contract(row.contract)
     outcome = EvaluationOutcome() if row.outcome is None else decode_outcome(row.outcome)
-    results = []
-    for place, policy in enumerate(outcome.policies):
-        results.append(
-            PolicyResult(
-                name=policy.name,
-                arguments=policy.arguments,
-                policy_source=policy.source,
-                summary=_list_summaries(series[place]) if series else [],
-                total_summary=_render_summary(contract.until, policy.total),
-                evidence=_render_evidence(policy),
-            )
+    results = [
+        PolicyResult(
+            name=policy.name,
+            arguments=policy.arguments,
+            policy_source=policy.source,
+            summary=_list_summaries(series[place]) if series else [],
+            total_summary=_render_summary(contract.until, policy.total),
+            evidence=_render_evidence(policy),
         )
+        for place, policy in enumerate(outcome.policies)
+    ]
     return Evaluation(
         id=row.key,
         name=row.name,

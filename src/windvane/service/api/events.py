@@ -4,7 +4,7 @@ Their handlers work without Starlette's Request and Response, which makes them f
 """
 
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 from starlette.types import Receive, Scope
@@ -30,6 +30,7 @@ from windvane.service.schemas import (
     RewardItem,
     RewardOutcome,
     RewardRequest,
+    RewardStatus,
 )
 from windvane.service.store.writer.reward_operations import (
     MAX_REWARDS_PER_EVENT,
@@ -131,9 +132,7 @@ def _read_entry(raw: msgspec.Raw) -> RewardEntry | RewardOutcome:
 
 def _describe(entry: RewardEntry, status: str) -> RewardOutcome:
     reason = FULL if status == REFUSED else None
-    return msgspec.convert(
-        {"eventId": entry.event_id, "status": status, "reason": reason}, RewardOutcome
-    )
+    return RewardOutcome(entry.event_id, cast(RewardStatus, status), reason)
 
 
 rank = EventEndpoint(201, _rank)

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from windvane.service.api.requests import get_service, json_response, unavailable
 from windvane.service.json_logging import hide_passwords
-from windvane.service.loops.service import Service
 
 LAG_SHARE = 0.99  # of the lessons of other servers, which were learned within the lag
 
@@ -28,9 +27,7 @@ class SharingHealth(msgspec.Struct, rename="camel"):
 
     servers: int  # number alive, this one included
     is_leader: bool  # whether it closes decisions, stores snapshots and evaluates for all
-    lag_seconds: (
-        float | None
-    )  # 99 % of the lessons of others were learned within it; None: no lesson
+    lag_seconds: float | None  # within which 99 % of others' lessons were learned; None: no lesson
     clock_skew_seconds: float  # the clock of this machine minus that of the database
 
 
@@ -63,20 +60,17 @@ async def get_health(request: Request) -> Response:
         health.waiting = service.writer.waiting_count
         health.reason = None if reason is None else hide_passwords(reason)
         health.warnings = service.warnings
-        health.sharing = _describe_sharing(service)
+        if (sharing := service.sharing) is not None:
+            health.sharing = SharingHealth(
+                sharing.server_count,
+                sharing.is_leader,
+                sharing.lags.find_quantile(LAG_SHARE),
+                sharing.clock.skew_seconds,
+            )
         doubt = service.clock.doubt
         if doubt is not None:
             health.clock = ClockHealth(*doubt[:2], doubt.sentence)
     return json_response(health)
-
-
-def _describe_sharing(service: Service) -> SharingHealth | None:
-    sharing = service.sharing
-    if sharing is None:
-        return None
-    lag = sharing.lags.find_quantile(LAG_SHARE)
-    skew = sharing.clock.skew_seconds
-    return SharingHealth(sharing.server_count, sharing.is_leader, lag, skew)
 
 
 async def get_readiness(request: Request) -> Response:

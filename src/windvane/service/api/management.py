@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windvane.errors import SettingError
-from windvane.service.api.openapi import Handler, Query
+from windvane.service.api.openapi import Handler, Json
 from windvane.service.api.requests import (
     JSON_MEDIA_TYPE,
     MAX_BODY_BYTES,
@@ -26,6 +26,7 @@ from windvane.service.api.requests import (
     read_body,
     read_whole_number,
 )
+from windvane.service.clock import to_datetime
 from windvane.service.errors import LoopSettingsError
 from windvane.service.evaluations.compared_policies import format_policy, read_policy, reset_policy
 from windvane.service.loops.decision_pages import MAX_PAGE_DECISIONS, MAX_WAIT_SECONDS, StreamQuery
@@ -38,7 +39,6 @@ from windvane.service.schemas import (
     LogsProperties,
     ModelProperties,
     PolicyConfiguration,
-    to_datetime,
 )
 
 POLICY_NAME = "windvane"
@@ -48,12 +48,12 @@ IDS = WholeNumbers(0, 2**63 - 1)
 PAGE_SIZES = WholeNumbers(1, MAX_PAGE_DECISIONS)
 SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
 DEFAULTS = StreamQuery()
-QUERIES = (
-    Query("after", {"type": "integer", "minimum": IDS.least, "maximum": IDS.most}),
-    Query("limit", {"type": "integer", "minimum": PAGE_SIZES.least, "maximum": PAGE_SIZES.most}),
-    Query("wait", {"type": "number", "minimum": 0, "maximum": MAX_WAIT_SECONDS}),
-    Query("final", {"type": "boolean"}),
-)
+QUERIES: dict[str, Json] = {
+    "after": {"type": "integer", "minimum": IDS.least, "maximum": IDS.most},
+    "limit": {"type": "integer", "minimum": PAGE_SIZES.least, "maximum": PAGE_SIZES.most},
+    "wait": {"type": "number", "minimum": 0, "maximum": MAX_WAIT_SECONDS},
+    "final": {"type": "boolean"},
+}
 LoopName = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{LOOP_NAME.pattern}$"})]
 _decode_policy = msgspec.json.Decoder(PolicyConfiguration).decode
 

@@ -1,8 +1,8 @@
 """The rows of the route table, and the OpenAPI 3.1 document that follows from them."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -60,29 +60,6 @@ class Media(NamedTuple):
     schema: dict[str, Any]
 
 
-class Query(NamedTuple):
-    """A parameter in the query of a request: its name and its JSON schema."""
-
-    name: str
-    schema: dict[str, Any]
-
-
-class Documentation(NamedTuple):
-    """How the OpenAPI document describes an endpoint; bodies are types that msgspec knows."""
-
-    summary: str
-    status: int = 200
-    response: Any = None
-    request: Any = None
-    queries: tuple[Query, ...] = ()
-
-
-class Refusal(NamedTuple):
-    """The OpenAPI description of an endpoint that always answers 403."""
-
-    reason: str
-
-
 @dataclass(frozen=True)
 class Endpoint:
     """One method of one path: who answers, which key is needed, how it is counted and described.
@@ -95,24 +72,20 @@ class Endpoint:
     path: str
     handler: Handler | EventEndpoint
     role: Role | None  # None: no key is needed
+    summary: str = ""  # in the OpenAPI document, which leaves out endpoints without one
+    status: int = 200
+    response: Any = None  # bodies are types that msgspec knows, or `Media`
+    request: Any = None
+    queries: Mapping[str, Json] = field(default_factory=dict)  # schemas of parameters, by name
+    refusal: str = ""  # why the endpoint always answers 403
     per_loop: bool = True
-    document: Documentation | Refusal | None = None  # None: not in the OpenAPI document
     is_costly: bool = False  # whether only a few of these requests run at once
-
-    @cached_property
-    def event(self) -> EventEndpoint | None:
-        """The handler, if it is one of those of events."""
-        return self.handler if isinstance(self.handler, EventEndpoint) else None
 
     @cached_property
     def metric(self) -> str:
         """The label `operation` of the metrics."""
-        return "other" if self.event is None else self.path.rpartition("/")[2]
-
-    def handle(self, request: Request) -> Awaitable[Response]:
-        """Call the handler, which is none of those of events."""
-        assert not isinstance(self.handler, EventEndpoint)
-        return self.handler(request)
+        is_event = isinstance(self.handler, EventEndpoint)
+        return self.path.rpartition("/")[2] if is_event else "other"
 
 
 def build_document(
@@ -126,10 +99,11 @@ def build_document(
     types: list[Any] = []
     paths: dict[str, Json] = {}
     for endpoint in endpoints:
-        if endpoint.document is None:
+        if not endpoint.summary:
             continue
-        types += _collect_types(endpoint.document)
-        described = _describe(endpoint.document)
+        bodies = (endpoint.response, endpoint.request)
+        types += [each for each in bodies if each is not None and not isinstance(each, Media)]
+        described = _describe(endpoint)
         for prefix in prefixes if endpoint.per_loop else [""]:
             path = (prefix + endpoint.path).replace(":path}", "}")
             item = paths.setdefault(path, {})
@@ -170,26 +144,19 @@ def _build_schemas(types: Sequence[Any]) -> tuple[tuple[Json, ...], Json]:
     return msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
 
 
-def _collect_types(document: Documentation | Refusal) -> list[Any]:
-    if isinstance(document, Refusal):
-        return []
-    bodies = (document.response, document.request)
-    return [body for body in bodies if body is not None and not isinstance(body, Media)]
-
-
-def _describe(document: Documentation | Refusal) -> Json:
-    if isinstance(document, Refusal):
-        responses = _describe_errors((401, 403, 404, 429, 500, 503))
-        return {"summary": "Not offered", "description": document.reason, "responses": responses}
-    success: Json = {"description": "Done."} | _describe_body(document.response)
-    responses = {str(document.status): success} | _describe_errors(ERRORS)
-    described: Json = {"summary": document.summary, "responses": responses}
-    if document.request is not None:
-        described["requestBody"] = {"required": True} | _describe_body(document.request)
-    if document.queries:
+def _describe(endpoint: Endpoint) -> Json:
+    described: Json = {"summary": endpoint.summary}
+    if endpoint.refusal:
+        errors = _describe_errors((401, 403, 404, 429, 500, 503))
+        return described | {"description": endpoint.refusal, "responses": errors}
+    success = {"description": "Done."} | _describe_body(endpoint.response)
+    described["responses"] = {str(endpoint.status): success} | _describe_errors(ERRORS)
+    if endpoint.request is not None:
+        described["requestBody"] = {"required": True} | _describe_body(endpoint.request)
+    if endpoint.queries:
         described["parameters"] = [
-            {"name": query.name, "in": "query", "schema": query.schema}
-            for query in document.queries
+            {"name": name, "in": "query", "schema": schema}
+            for name, schema in endpoint.queries.items()
         ]
     return described
 

@@ -29,6 +29,18 @@ RENDERINGS: dict[type[errors.ServiceError], tuple[int, str]] = {  # status and c
     errors.TooManyRequestsError: (429, "TooManyRequests"),
     errors.UnknownEventError: (400, "InvalidEventIdToActivate"),
 }
+EVALUATION_RENDERINGS = {  # of an EvaluationError, by reason
+    "contract": (400, "InvalidEvaluationContract"),
+    "policy": (400, "InvalidPolicyContract"),
+    "duplicate": (400, "DuplicateCustomPolicyNames"),
+    "no logs": (400, "NoLogsExistInDateRange"),
+    "too many logs": (400, "LogsSizeExceedAllowedLimit"),
+    "full": (429, "TooManyRequests"),
+    "unknown": (404, "EvaluationNotFound"),
+    "no settings": (404, "LearningSettingsNotFound"),
+    "not ended": (404, "EvaluationModelNotFound"),
+    "not better": (409, "PolicyNotBetter"),
+}
 RETRY_AFTER_SECONDS = 1  # until a client may repeat a request that got 503
 JSON_MEDIA_TYPE = "application/json; charset=utf-8"
 MAX_BODY_BYTES = 1 << 20  # of many rewards and of an import
@@ -79,12 +91,6 @@ def bad_request(code: str, message: str, target: str | None = None) -> ApiError:
     return ApiError(400, code, message, target)
 
 
-def _list_headers(error: errors.ServiceError) -> dict[str, str]:
-    if isinstance(error, errors.TooManyRequestsError):
-        return {"retry-after": str(error.retry_after_seconds)}
-    return {}
-
-
 def unavailable(message: str) -> ApiError:
     """An error that will pass, status 503; Retry-After says when to try again."""
     return ApiError(
@@ -109,8 +115,12 @@ def to_api_error(error: Exception) -> ApiError:
     if isinstance(error, StoreError) and error.kind == "gone":
         error = errors.UnknownLoopError("the loop was deleted", "loop")
     if isinstance(error, errors.ServiceError):
-        status, code = RENDERINGS[type(error)]
-        return ApiError(status, code, str(error), error.target, _list_headers(error))
+        if isinstance(error, errors.EvaluationError):
+            status, code = EVALUATION_RENDERINGS[error.reason]
+        else:
+            status, code = RENDERINGS[type(error)]
+        headers = {"retry-after": str(error.retry_after_seconds)} if status == 429 else None
+        return ApiError(status, code, str(error), error.target, headers)
     if isinstance(error, StoreError | TimeoutError):
         return unavailable(_describe_log_failure(error))
     if isinstance(error, WindvaneError):

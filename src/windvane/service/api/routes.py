@@ -16,8 +16,7 @@ from starlette.routing import compile_path
 from windvane.service.api import dashboard, evaluations, events, health, management, openapi
 from windvane.service.api.auth import Role
 from windvane.service.api.evaluations import ApplyRequest, Evaluation, EvaluationRequest
-from windvane.service.api.events import EventEndpoint
-from windvane.service.api.openapi import Documentation, Endpoint, Handler, Media, Refusal
+from windvane.service.api.openapi import Endpoint, Handler, Media
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import (
     DecisionPage,
@@ -51,26 +50,11 @@ async def get_openapi(request: Request) -> Response:
     return Response(msgspec.json.encode(build_document()), media_type="application/json")
 
 
-def _row(
-    method: str,
-    path: str,
-    handler: Handler | EventEndpoint,
-    role: Role | None,
-    summary: str,
-    status: int = 200,
-    response: Any = None,
-    request: Any = None,
-    **facts: bool,
+def _refusal(
+    method: str, path: str, role: Role, reason: str, summary: str = "Not offered"
 ) -> Endpoint:
-    """A row that the OpenAPI document describes."""
-    document = Documentation(summary, status, response, request)
-    return Endpoint(method, path, handler, role, document=document, **facts)
-
-
-def _refusal(method: str, path: str, role: Role, reason: str, listed: bool = True) -> Endpoint:
     """A row for what Azure AI Personalizer offers and this service does not."""
-    document = Refusal(reason) if listed else None
-    return Endpoint(method, path, management.refuse(reason), role, document=document)
+    return Endpoint(method, path, management.refuse(reason), role, summary, refusal=reason)
 
 
 def _page(path: str, handler: Handler, is_costly: bool = False) -> Endpoint:
@@ -78,75 +62,76 @@ def _page(path: str, handler: Handler, is_costly: bool = False) -> Endpoint:
     return Endpoint("GET", path, handler, "read", per_loop=False, is_costly=is_costly)
 
 
-COSTLY = {"is_costly": True}
-OF_SERVICE = {"per_loop": False}
+COSTLY: dict[str, Any] = {"is_costly": True}
+OF_SERVICE: dict[str, Any] = {"per_loop": False}
 LOOP_ENDPOINTS = (
-    _row("POST", "/rank", events.rank, "rank",
-         "Choose an action", 201, ExplainedRankResponse, RankRequest),
-    _row("POST", "/events/{eventId:path}/reward", events.reward, "rank",
-         "Reward a decision", 204, None, RewardRequest),
-    _row("POST", "/events/{eventId:path}/activate", events.activate, "rank",
-         "Activate a decision", 204),
-    _row("POST", "/rewards", events.put_rewards, "rank",
-         "Reward many decisions at once", 200, RewardBatchResponse, RewardBatchRequest),
-    _row("POST", "/decisions", management.import_decisions, "admin",
-         "Import decisions of another system with their rewards", 200, ImportResponse,
-         ImportRequest, **COSTLY),
+    Endpoint("POST", "/rank", events.rank, "rank",
+             "Choose an action", 201, ExplainedRankResponse, RankRequest),
+    Endpoint("POST", "/events/{eventId:path}/reward", events.reward, "rank",
+             "Reward a decision", 204, None, RewardRequest),
+    Endpoint("POST", "/events/{eventId:path}/activate", events.activate, "rank",
+             "Activate a decision", 204),
+    Endpoint("POST", "/rewards", events.put_rewards, "rank",
+             "Reward many decisions at once", 200, RewardBatchResponse, RewardBatchRequest),
+    Endpoint("POST", "/decisions", management.import_decisions, "admin",
+             "Import decisions of another system with their rewards", 200, ImportResponse,
+             ImportRequest, **COSTLY),
     Endpoint("GET", "/decisions", management.get_decisions, "read",
-             document=Documentation("Read decisions and their rewards in the order of the log",
-                                    200, DecisionPage, queries=management.QUERIES)),
-    _row("GET", "/configurations/service", management.get_settings, "read",
-         "Read the settings", 200, management.ServiceConfiguration),
-    _row("PUT", "/configurations/service", management.put_settings, "admin",
-         "Change settings", 200, management.ServiceConfiguration,
-         openapi.describe_changes(LoopSettings), **COSTLY),
-    _row("GET", "/configurations/policy", management.get_policy, "read",
-         "Read the policy", 200, PolicyConfiguration),
-    _row("PUT", "/configurations/policy", management.put_policy, "admin",
-         "Change the policy", 200, PolicyConfiguration, PolicyConfiguration, **COSTLY),
-    _row("DELETE", "/configurations/policy", management.delete_policy, "admin",
-         "Take the policy of a new loop", 200, PolicyConfiguration, **COSTLY),
-    _row("GET", "/model", management.get_model, "read",
-         "Download the model", 200, SNAPSHOT, **COSTLY),
+             "Read decisions and their rewards in the order of the log", 200, DecisionPage,
+             queries=management.QUERIES),
+    Endpoint("GET", "/configurations/service", management.get_settings, "read",
+             "Read the settings", 200, management.ServiceConfiguration),
+    Endpoint("PUT", "/configurations/service", management.put_settings, "admin",
+             "Change settings", 200, management.ServiceConfiguration,
+             openapi.describe_changes(LoopSettings), **COSTLY),
+    Endpoint("GET", "/configurations/policy", management.get_policy, "read",
+             "Read the policy", 200, PolicyConfiguration),
+    Endpoint("PUT", "/configurations/policy", management.put_policy, "admin",
+             "Change the policy", 200, PolicyConfiguration, PolicyConfiguration, **COSTLY),
+    Endpoint("DELETE", "/configurations/policy", management.delete_policy, "admin",
+             "Take the policy of a new loop", 200, PolicyConfiguration, **COSTLY),
+    Endpoint("GET", "/model", management.get_model, "read",
+             "Download the model", 200, SNAPSHOT, **COSTLY),
     _refusal("PUT", "/model", "admin", NO_MODEL_UPLOAD),
-    _row("DELETE", "/model", management.delete_model, "admin", "Reset the model", 204, **COSTLY),
-    _row("GET", "/model/properties", management.get_model_properties, "read",
-         "Read the dates of the model", 200, ModelProperties),
-    _row("DELETE", "/logs", management.delete_logs, "admin",
-         "Delete the log; the model stays", 204, **COSTLY),
-    _row("GET", "/logs/properties", management.get_logs_properties, "read",
-         "Read the dates of the log", 200, LogsProperties),
-    _row("POST", "/configurations/applyFromEvaluation", evaluations.apply_evaluation, "admin",
-         "Apply a policy of an evaluation", 204, None, ApplyRequest, **COSTLY),
-    _row("GET", "/evaluations", evaluations.list_evaluations, "read",
-         "List the evaluations", 200, list[Evaluation], **COSTLY),
-    _row("POST", "/evaluations", evaluations.create_evaluation, "admin",
-         "Evaluate policies on the log", 201, Evaluation, EvaluationRequest, **COSTLY),
-    _row("GET", "/evaluations/{evaluationId:path}", evaluations.get_evaluation, "read",
-         "Read an evaluation", 200, Evaluation, **COSTLY),
-    _row("DELETE", "/evaluations/{evaluationId:path}", evaluations.delete_evaluation, "admin",
-         "Delete an evaluation; one that runs is ended", 204),
+    Endpoint("DELETE", "/model", management.delete_model, "admin",
+             "Reset the model", 204, **COSTLY),
+    Endpoint("GET", "/model/properties", management.get_model_properties, "read",
+             "Read the dates of the model", 200, ModelProperties),
+    Endpoint("DELETE", "/logs", management.delete_logs, "admin",
+             "Delete the log; the model stays", 204, **COSTLY),
+    Endpoint("GET", "/logs/properties", management.get_logs_properties, "read",
+             "Read the dates of the log", 200, LogsProperties),
+    Endpoint("POST", "/configurations/applyFromEvaluation", evaluations.apply_evaluation, "admin",
+             "Apply a policy of an evaluation", 204, None, ApplyRequest, **COSTLY),
+    Endpoint("GET", "/evaluations", evaluations.list_evaluations, "read",
+             "List the evaluations", 200, list[Evaluation], **COSTLY),
+    Endpoint("POST", "/evaluations", evaluations.create_evaluation, "admin",
+             "Evaluate policies on the log", 201, Evaluation, EvaluationRequest, **COSTLY),
+    Endpoint("GET", "/evaluations/{evaluationId:path}", evaluations.get_evaluation, "read",
+             "Read an evaluation", 200, Evaluation, **COSTLY),
+    Endpoint("DELETE", "/evaluations/{evaluationId:path}", evaluations.delete_evaluation, "admin",
+             "Delete an evaluation; one that runs is ended", 204),
     _refusal("POST", "/multislot/rank", "rank", NO_SLOTS),
     _refusal("POST", "/multislot/events/{eventId:path}/reward", "rank", NO_SLOTS),
     _refusal("POST", "/multislot/events/{eventId:path}/activate", "rank", NO_SLOTS),
-    _refusal("POST", "/multislot/{rest:path}", "admin", NO_SLOTS, listed=False),
+    _refusal("POST", "/multislot/{rest:path}", "admin", NO_SLOTS, summary=""),
 )  # fmt: skip
 
 SERVICE_ENDPOINTS = (
-    _row("GET", "/healthz", health.get_health, None,
-         "Is the service alive, and is it degraded?", 200, health.Health, **OF_SERVICE),
-    _row("GET", "/readyz", health.get_readiness, None,
-         "Are the loops loaded?", 200, health.Ready, **OF_SERVICE),
-    _row("GET", "/metrics", health.get_metrics, "read",
-         "Metrics for Prometheus", 200, TEXT, **OF_SERVICE, **COSTLY),
-    _row("GET", "/loops", management.list_loops, "read",
-         "List the loops", 200, list[management.LoopInfo], **OF_SERVICE, **COSTLY),
-    _row("POST", "/loops", management.create_loop, "admin",
-         "Create a loop", 201, management.LoopInfo, management.NewLoop, **OF_SERVICE, **COSTLY),
-    _row("GET", LOOP_PREFIX, dashboard.get_page, "read",
-         "The dashboard of a loop", 200, PAGE, **OF_SERVICE),
-    _row("DELETE", LOOP_PREFIX, management.delete_loop, "admin",
-         "Delete a loop with its log and its model", 204, **OF_SERVICE, **COSTLY),
+    Endpoint("GET", "/healthz", health.get_health, None,
+             "Is the service alive, and is it degraded?", 200, health.Health, **OF_SERVICE),
+    Endpoint("GET", "/readyz", health.get_readiness, None,
+             "Are the loops loaded?", 200, health.Ready, **OF_SERVICE),
+    Endpoint("GET", "/metrics", health.get_metrics, "read",
+             "Metrics for Prometheus", 200, TEXT, **OF_SERVICE, **COSTLY),
+    Endpoint("GET", "/loops", management.list_loops, "read",
+             "List the loops", 200, list[management.LoopInfo], **OF_SERVICE, **COSTLY),
+    Endpoint("POST", "/loops", management.create_loop, "admin",
+             "Create a loop", 201, management.LoopInfo, management.NewLoop, **OF_SERVICE, **COSTLY),
+    Endpoint("GET", LOOP_PREFIX, dashboard.get_page, "read",
+             "The dashboard of a loop", 200, PAGE, **OF_SERVICE),
+    Endpoint("DELETE", LOOP_PREFIX, management.delete_loop, "admin",
+             "Delete a loop with its log and its model", 204, **OF_SERVICE, **COSTLY),
     Endpoint("GET", "/openapi.json", get_openapi, None, per_loop=False),
     _page("/", dashboard.get_page),
     _page("/static/{file}", dashboard.get_static_file),

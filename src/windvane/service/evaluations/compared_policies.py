@@ -21,7 +21,7 @@ from windvane.evaluation.learners.candidates import (
 )
 from windvane.evaluation.tuning import NO_EXPLORATION, list_half_lives
 from windvane.service.errors import EvaluationError, LoopSettingsError
-from windvane.service.evaluations.records import CURRENT, CustomPolicy, EvaluationContract
+from windvane.service.evaluations.records import CURRENT, EvaluationContract, PolicyRequest
 from windvane.service.loops.settings import LoopSettings
 
 PROBLEM_FLAGS = ("--cb_explore_adf", "--ccb_explore_adf", "--cb_adf", "--dsjson")
@@ -31,16 +31,18 @@ ACCEPTED = (
 )
 
 
+def _list_changes(settings: LoopSettings) -> dict[str, Any]:
+    """The settings that make a policy and may change, by wire name."""
+    return {
+        "halfLife": settings.half_life,
+        "explorationPercentage": settings.exploration_percentage,
+    }
+
+
 def format_policy(settings: LoopSettings) -> str:
     """The settings of a loop that make its policy, as `read_policy` reads them."""
-    return format_settings(
-        {
-            "halfLife": settings.half_life,
-            "explorationPercentage": settings.exploration_percentage,
-            "crossings": settings.crossings,
-            "arraySize": settings.array_size,
-        }
-    )
+    fixed = {"crossings": settings.crossings, "arraySize": settings.array_size}
+    return format_settings(_list_changes(settings) | fixed)
 
 
 def read_policy(text: str, settings: LoopSettings) -> LoopSettings:
@@ -54,10 +56,7 @@ def read_policy(text: str, settings: LoopSettings) -> LoopSettings:
 
 def reset_policy(settings: LoopSettings) -> LoopSettings:
     """The settings of a loop with the policy of a new loop."""
-    new = LoopSettings()
-    return settings.merge(
-        {"halfLife": new.half_life, "explorationPercentage": new.exploration_percentage}
-    )
+    return settings.merge(_list_changes(LoopSettings()))
 
 
 def _read_flags(text: str) -> dict[str, str | float]:
@@ -100,18 +99,11 @@ def list_policies(
         ),
         *(read_custom_policy(custom, settings) for custom in contract.policies),
     ]
-    if contract.optimizes:
-        for number, other in enumerate(iterate_grid(settings, length), 1):
-            name = f"Hyper{number}"
-            policies.append(
-                ComparedPolicy(
-                    name,
-                    "OfflineExperimentation",
-                    format_policy(other),
-                    make_candidate(name, other),
-                    _list_changes(other),
-                )
-            )
+    others = iterate_grid(settings, length) if contract.optimizes else ()
+    for number, other in enumerate(others, 1):
+        name, text, source = f"Hyper{number}", format_policy(other), "OfflineExperimentation"
+        candidate = make_candidate(name, other)
+        policies.append(ComparedPolicy(name, source, text, candidate, _list_changes(other)))
     return policies
 
 
@@ -136,7 +128,7 @@ def parse_custom_policy(
         raise EvaluationError("policy", str(reason), "policies") from None
 
 
-def read_custom_policy(custom: CustomPolicy, settings: LoopSettings) -> ComparedPolicy:
+def read_custom_policy(custom: PolicyRequest, settings: LoopSettings) -> ComparedPolicy:
     """The policy of a client; one that a loop cannot run can still be evaluated."""
     name, arguments = custom.name, custom.arguments
     parsed = parse_custom_policy(arguments, settings)
@@ -160,14 +152,6 @@ def iterate_grid(settings: LoopSettings, length: float) -> Iterator[LoopSettings
         other = settings.merge({"halfLife": half_life})
         if other != settings:
             yield other
-
-
-def _list_changes(settings: LoopSettings) -> dict[str, Any]:
-    """The settings that make a policy, by wire name."""
-    return {
-        "halfLife": settings.half_life,
-        "explorationPercentage": settings.exploration_percentage,
-    }
 
 
 def _make_fixed(

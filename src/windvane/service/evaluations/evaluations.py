@@ -16,7 +16,8 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -31,6 +32,7 @@ from windvane.service.clock import (
     parse_date,
 )
 from windvane.service.errors import EvaluationError, ServiceError
+from windvane.service.evaluations.compared_policies import check_policies
 from windvane.service.evaluations.records import (
     CONFIDENCE,
     FAILURE,
@@ -42,6 +44,7 @@ from windvane.service.evaluations.records import (
     EvaluationContract,
     EvaluationOutcome,
     Job,
+    PolicyOutcome,
     PolicySeries,
     check_contract,
     decode_contract,
@@ -165,16 +168,10 @@ class Evaluations:
         key = str(uuid4())
         loop = await self._service.get_loop(loop_name)
         check_contract(contract)
-        await asyncio.to_thread(check_policies, contract, loop)
+        await asyncio.to_thread(check_policies, contract, loop.settings)
         await asyncio.to_thread(self._check_size, loop, contract)
-        put = PutEvaluation(
-            loop.id,
-            key,
-            contract.name,
-            type_,
-            encode(contract).decode(),
-            self._service.clock.now_us(),
-        )
+        text, now = encode(contract).decode(), self._service.clock.now_us()
+        put = PutEvaluation(loop.id, key, contract.name, type_, text, now)
         done = await self._service.write(put, timeout=WRITE_TIMEOUT_SECONDS)
         if done == "full":
             raise EvaluationError("full", "the loop has too many evaluations: delete some")
@@ -198,11 +195,10 @@ class Evaluations:
             raise EvaluationError("unknown", f"there is no evaluation with the id {key[:80]!r}")
         return row
 
-    async def list_rows(self, loop_name: str, type_: str | None = None) -> list[EvaluationRow]:
+    async def list_rows(self, loop_name: str, type_: str | None = None) -> Sequence[EvaluationRow]:
         """List the evaluations of a loop, the newest first."""
         loop = await self._service.get_loop(loop_name)
-        rows = await asyncio.to_thread(list_evaluations, self._service.store, loop.id, type_)
-        return [*rows]
+        return await asyncio.to_thread(list_evaluations, self._service.store, loop.id, type_)
 
     async def read_series(self, row: EvaluationRow) -> list[PolicySeries]:
         """Read the time series of an evaluation, in the order of its policies."""
@@ -225,13 +221,20 @@ class Evaluations:
         if row.status in (RUNNING, FAILED, TIMEOUT) or row.outcome is None:
             message = f"the evaluation {key[:80]!r} has no result: its status is {row.status}"
             raise EvaluationError("not ended", message, "evaluationId")
-        changes = find_changes(decode_outcome(row.outcome), policy_name)
-        if changes is None:
+        outcome = decode_outcome(row.outcome)
+        policy = find_policy(outcome, policy_name)
+        if policy is None or policy.changes is None:
             message = f"the evaluation has no policy {policy_name[:80]!r} that a loop can run"
             raise EvaluationError("no settings", message, "policyName")
-        check_better(decode_outcome(row.outcome), policy_name)
-        if changes:
-            await self._service.change_settings(loop_name, changes, by)
+        if not policy.changes:
+            return
+        if policy.result["gain"]["verdict"] != "better" or policy.problems or outcome.doubt:
+            message = (
+                f"keep what you have: {policy_name[:80]!r} is not better than the present settings "
+                f"with {CONFIDENCE}; PUT configurations/policy changes settings anyway"
+            )
+            raise EvaluationError("not better", message, "policyName")
+        await self._service.change_settings(loop_name, policy.changes, by)
 
     async def run(self) -> None:
         """Run what was asked for, one after the other, until cancelled."""
@@ -296,7 +299,7 @@ class Evaluations:
 
     async def _run_job(self, row: EvaluationRow, job: Job) -> JobResult:
         self.progress = 0.0
-        task = asyncio.create_task(run_child(job, self._report))
+        task = asyncio.create_task(run_child(job, partial(setattr, self, "progress")))
         self._running = (row.id, task)
         tasks: list[asyncio.Task[Any]] = [task, asyncio.create_task(self._watch(row, task))]
         try:
@@ -308,9 +311,6 @@ class Evaluations:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._running = None
 
-    def _report(self, progress: float) -> None:
-        self.progress = progress
-
     def _find_loop(self, id_: int) -> Loop | None:
         return next((loop for loop in self._service.loops.values() if loop.id == id_), None)
 
@@ -321,7 +321,8 @@ class Evaluations:
         outcome, status = decode_outcome(result.outcome), SUCCEEDED
         if row.type == AUTO:
             status = RETAINED
-            changes = find_changes(outcome, outcome.optimal_policy)
+            optimal = find_policy(outcome, outcome.optimal_policy)
+            changes = None if optimal is None else optimal.changes
             outcome = msgspec.structs.replace(outcome, evidence=describe_evidence(outcome))
             is_current = self._find_loop(row.loop) is loop  # another one may have its name
             if changes and is_current and loop.settings.is_auto_optimization_enabled:
@@ -340,44 +341,21 @@ class Evaluations:
         return has_ended
 
 
-def check_policies(contract: EvaluationContract, loop: Loop) -> None:
-    """Refuse policies that cannot be read."""
-    from windvane.service.evaluations import compared_policies  # late: it loads the evaluation
-
-    compared_policies.check_policies(contract, loop.settings)
-
-
-def find_changes(outcome: EvaluationOutcome, policy_name: str) -> dict[str, Any] | None:
-    """The settings of a policy of an evaluation; None if there are none that a loop can run."""
-    for policy in outcome.policies:
-        if policy.name == policy_name:
-            return policy.changes
-    return None
-
-
-def check_better(outcome: EvaluationOutcome, policy_name: str) -> None:
-    """Refuse settings that are not better than the present ones with confidence."""
-    for policy in outcome.policies:
-        is_better = policy.result["gain"]["verdict"] == "better" and not policy.problems
-        if policy.name == policy_name and policy.changes and not (is_better and not outcome.doubt):
-            message = (
-                f"keep what you have: {policy_name[:80]!r} is not better than the present settings "
-                f"with {CONFIDENCE}; PUT configurations/policy changes settings anyway"
-            )
-            raise EvaluationError("not better", message, "policyName")
+def find_policy(outcome: EvaluationOutcome, name: str) -> PolicyOutcome | None:
+    """The policy of an evaluation with a name."""
+    return next((policy for policy in outcome.policies if policy.name == name), None)
 
 
 def describe_evidence(outcome: EvaluationOutcome) -> str:
     """Why auto-optimisation applies a policy or retains the loop's own, in a sentence."""
-    for policy in outcome.policies:
-        if policy.name == outcome.optimal_policy != OPTIMAL_IF_NONE_IS_SURE:
-            low, high = policy.result["gain"]["interval"]
-            verb = "is applied" if policy.changes else "cannot be run by a loop"
-            return (
-                f"{policy.name} ({policy.arguments}) {verb}: it earns between {low:.4f} and "
-                f"{high:.4f} more a decision than the present settings, over {outcome.rows} "
-                "decisions"
-            )
+    policy = find_policy(outcome, outcome.optimal_policy)
+    if policy is not None and policy.name != OPTIMAL_IF_NONE_IS_SURE:
+        low, high = policy.result["gain"]["interval"]
+        verb = "is applied" if policy.changes else "cannot be run by a loop"
+        return (
+            f"{policy.name} ({policy.arguments}) {verb}: it earns between {low:.4f} and "
+            f"{high:.4f} more a decision than the present settings, over {outcome.rows} decisions"
+        )
     count = sum(policy.source == "OfflineExperimentation" for policy in outcome.policies)
     return (
         f"keep what you have: none of {count} candidates earns more than the present settings with "

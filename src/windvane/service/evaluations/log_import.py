@@ -13,7 +13,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
@@ -24,9 +23,9 @@ import numpy as np
 
 from windvane.errors import FeatureError, SettingError, StoreError
 from windvane.evaluation.log_batch import LogBatch, SlotLog
-from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us
+from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us, to_datetime
 from windvane.service.errors import ServiceError
-from windvane.service.loops.imports import EPOCH, make_imported_decision
+from windvane.service.loops.imports import make_imported_decision
 from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.rank_requests import MAX_EVENT_ID_LENGTH
 from windvane.service.loops.settings import LoopSettings, check_loop_name
@@ -222,7 +221,7 @@ def _make_item(batch: LogBatch, row: int, log: SlotLog, now: int) -> ImportedIte
     at = round(batch.times[row] * MICROSECONDS_PER_SECOND) if log.has_times else now
     return ImportedItem(
         event_id=_shorten(batch.event_ids[row]) or _name_event(batch, row),
-        time=EPOCH + timedelta(microseconds=at),
+        time=to_datetime(at),
         context_features=[dict(each) for each in context],
         actions=[
             Action(id_, [dict(each) for each in action.features])

@@ -1,19 +1,17 @@
 """What is to be evaluated and what was found, as the log keeps it and a process reports it."""
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from windvane.service.errors import EvaluationError
-from windvane.service.schemas import MAX_ARGUMENTS_LENGTH
+from windvane.service.schemas import MAX_ARGUMENTS_LENGTH, Name
 
 ALPHA = 0.05  # the chance that any of the compared policies is wrongly called better or worse
 CONFIDENCE = f"{100 * (1 - ALPHA):g} % confidence"
 CURRENT = "current"  # a learner with the present settings of the loop: the reference
 RESERVED_NAME = re.compile(rf"online|baseline1|baselineRand|{CURRENT}|Hyper\d+")
-MAX_NAME_LENGTH = 256
 MAX_CUSTOM_POLICIES = 20
 MAX_EVALUATED_DECISIONS = 5_000_000
 OPTIMAL_IF_NONE_IS_SURE = "online"
@@ -24,11 +22,11 @@ SERIES = b"s"  # a list of `PolicySeries` as JSON
 FAILURE = b"f"  # a sentence
 
 
-class CustomPolicy(msgspec.Struct, frozen=True):
-    """A policy that a client wants to be evaluated."""
+class PolicyRequest(msgspec.Struct, frozen=True):
+    """A policy to evaluate."""
 
-    name: str
-    arguments: str
+    name: Name
+    arguments: Annotated[str, msgspec.Meta(max_length=MAX_ARGUMENTS_LENGTH)]
 
 
 class EvaluationContract(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +35,7 @@ class EvaluationContract(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     since: int  # microseconds since 1970
     until: int
-    policies: list[CustomPolicy] = []
+    policies: list[PolicyRequest] = []
     optimizes: bool = False  # whether other settings of the loop are tried, too
     run: int = 0  # of auto-optimisation, from 1; 0: a client asked
 
@@ -58,34 +56,17 @@ decode_job = msgspec.json.Decoder(Job).decode
 
 
 def check_contract(contract: EvaluationContract) -> None:
-    """Refuse a contract that breaks a rule."""
+    """Refuse a contract that breaks a rule which its types do not state."""
     if "\0" in contract.name:
         raise EvaluationError("contract", "name must have no character NUL", "name")
-    if not 0 < len(contract.name) <= MAX_NAME_LENGTH:
-        message = f"name must have 1 to {MAX_NAME_LENGTH} characters"
-        raise EvaluationError("contract", f"{message}, got {len(contract.name)}", "name")
     if contract.since >= contract.until:
         raise EvaluationError("contract", "startTime must be before endTime", "startTime")
-    _check_policies(contract.policies)
-
-
-def _check_policies(policies: Sequence[CustomPolicy]) -> None:
-    if len(policies) > MAX_CUSTOM_POLICIES:
-        message = f"policies must be at most {MAX_CUSTOM_POLICIES}, got {len(policies)}"
-        raise EvaluationError("contract", message, "policies")
-    names = [policy.name for policy in policies]
+    names = [policy.name for policy in contract.policies]
     if taken := [name for name in names if RESERVED_NAME.fullmatch(name)]:
         message = f"the name {taken[0]!r} is the service's own"
         raise EvaluationError("duplicate", message, "policies")
     if len(set(names)) < len(names):
         raise EvaluationError("duplicate", "the names of policies must be distinct", "policies")
-    for policy in policies:
-        if not 0 < len(policy.name) <= MAX_NAME_LENGTH:
-            message = f"the name of a policy must have 1 to {MAX_NAME_LENGTH} characters"
-            raise EvaluationError("policy", message, "policies")
-        if len(policy.arguments) > MAX_ARGUMENTS_LENGTH:
-            message = f"arguments must have at most {MAX_ARGUMENTS_LENGTH} characters"
-            raise EvaluationError("policy", message, "policies")
 
 
 class IpsSums(msgspec.Struct, frozen=True):

@@ -303,15 +303,14 @@ def _make_columns(
     series: ValueSeries, step_minutes: int, difference: ChartSeries | None
 ) -> PolicySeries:
     points = series.roll(series.minutes)
+    names = IpsSums.__struct_fields__
     return PolicySeries(
-        series.minutes,
-        series.starts.tolist(),
-        [point.mass for point in points],
-        [point.weight for point in points],
-        [point.weighted_reward for point in points],
-        [point.squared_weighted_reward for point in points],
-        [point.positive for point in points],
-        msgspec.structs.replace(make_chart_series(series, step_minutes), difference=difference),
+        minutes=series.minutes,
+        starts=series.starts.tolist(),
+        chart=msgspec.structs.replace(
+            make_chart_series(series, step_minutes), difference=difference
+        ),
+        **{name: [getattr(point, name) for point in points] for name in names},
     )
 
 

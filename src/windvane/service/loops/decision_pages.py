@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane.service.clock import MICROSECONDS_PER_SECOND
+from windvane.service.clock import MICROSECONDS_PER_SECOND, to_datetime
 from windvane.service.errors import TooManyRequestsError
 from windvane.service.loops.loop import Loop
-from windvane.service.schemas import DecisionPage, Ranked, StreamedDecision, to_datetime
+from windvane.service.schemas import DecisionPage, Ranked, StreamedDecision
 from windvane.service.store.decision_queries import StreamRow, read_stream_page
 from windvane.service.store.rows import decode_action_ids
 from windvane.service.store.writer.reward_operations import RewardTerms

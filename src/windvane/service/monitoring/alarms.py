@@ -50,10 +50,10 @@ most one for every 100 clicks and for every 100 misses. If there are more, every
 dropped and the alarm starts again, so that it never speaks about a loop with other rewards.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil, isnan, log, sqrt
 from operator import add
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -68,16 +68,20 @@ LARGEST_STEP = 4.0
 THRESHOLD = 8.0
 
 
+Sums = TypeVar("Sums", "SquaredErrors", "Outcomes")
+
+
+def merge(sums: Sums, others: Sums) -> Sums:
+    """Add the sums of others, field by field."""
+    return type(sums)(*map(add, sums, others))
+
+
 class SquaredErrors(NamedTuple):
     """Sums over squared prediction errors."""
 
     size: int = 0
     total: float = 0.0
     total_of_squares: float = 0.0
-
-    def merge(self, other: "SquaredErrors") -> "SquaredErrors":
-        """Add the sums of other squared errors."""
-        return SquaredErrors(*map(add, self, other))
 
     @property
     def mean(self) -> float:
@@ -108,7 +112,7 @@ class DriftAlarm:
         if isnan(error):
             return False
         square = error * error
-        self.group = self.group.merge(SquaredErrors(1, square, square * square))
+        self.group = merge(self.group, SquaredErrors(1, square, square * square))
         if self.group.size < GROUP_LESSONS:
             return False
         group = self.group
@@ -121,7 +125,7 @@ class DriftAlarm:
             self.level = 0.0
             return True
         if self.level < THRESHOLD / 2:  # else the group may already belong to a changed world
-            self.usual = self.usual.merge(group)
+            self.usual = merge(self.usual, group)
         return False
 
     def _compute_excess(self, group: SquaredErrors) -> float:
@@ -147,10 +151,6 @@ class Outcomes(NamedTuple):
     lessons: int = 0  # n
     clicks: float = 0.0  # O, the sum of the rewards
     expected: float = 0.0  # E, the sum of the predictions
-
-    def merge(self, other: "Outcomes") -> "Outcomes":
-        """Add the outcomes of other lessons."""
-        return Outcomes(*map(add, self, other))
 
 
 class RateChange(NamedTuple):
@@ -231,8 +231,8 @@ class ClickAlarm:
 
         The outcomes come in the order of the decisions; `at` is the time of the newest one.
         """
-        self._block = self._block.merge(outcomes)
-        total = self._totals[-1].merge(self._block)
+        self._block = merge(self._block, outcomes)
+        total = merge(self._totals[-1], self._block)
         if self._block.lessons < _count_lessons_per_block(total):
             return None
         self._block = Outcomes()
@@ -271,14 +271,15 @@ def _count_lessons_per_block(total: Outcomes) -> int:
 
 DECISIONS_PER_BUCKET = 32  # decision ids that are counted together
 MIN_OUTCOMES_PER_OTHER_REWARD = 100
+NOTHING = Outcomes()
 
 
 @dataclass(slots=True)
 class _Bucket:
     """The outcomes of decisions with ids close to each other."""
 
-    outcomes: Outcomes = field(default_factory=Outcomes)
-    explored: Outcomes = field(default_factory=Outcomes)  # of explored decisions alone
+    outcomes: Outcomes = NOTHING
+    explored: Outcomes = NOTHING  # of explored decisions alone
     ranked_at: int = 0  # microseconds since 1970, of the newest decision
 
 
@@ -293,29 +294,25 @@ class ClickMonitor:
         self._rewards = [0, 0]  # how many were 0 and 1, since the last other rewards
         self._other_rewards = 0
 
-    def observe(
+    def count(
         self,
         decision: int,
         ranked_at: int,
         reward: float,
-        prediction: float,
+        outcomes: Outcomes,
         is_explored: bool = False,
     ) -> None:
-        """Count the reward of a decision and its prediction."""
-        if self._is_click_or_miss(reward):
-            self._count(decision, ranked_at, Outcomes(1, reward, prediction), is_explored)
+        """Count the outcomes of a lesson, after which a decision has this reward.
 
-    def amend(
-        self,
-        decision: int,
-        ranked_at: int,
-        amount: float,
-        reward: float,
-        is_explored: bool = False,
-    ) -> None:
-        """Count an amount that was added to a reward counted before; `reward` is their sum."""
+        What comes too late for the bucket of its decision is counted in the next one.
+        """
         if self._is_click_or_miss(reward):
-            self._count(decision, ranked_at, Outcomes(0, amount, 0.0), is_explored)
+            number = max(decision // DECISIONS_PER_BUCKET, self._first_bucket)
+            bucket = self._buckets.setdefault(number, _Bucket())
+            bucket.ranked_at = max(bucket.ranked_at, ranked_at)
+            bucket.outcomes = merge(bucket.outcomes, outcomes)
+            if is_explored:
+                bucket.explored = merge(bucket.explored, outcomes)
 
     def advance(self, first_waiting: int) -> list[RateChange]:
         """Pass on what is known of all decisions before one, the first that may still wait."""
@@ -332,19 +329,6 @@ class ClickMonitor:
                 changes.append(explored_change._replace(is_of_explored=True))
         self._first_bucket = max(self._first_bucket, end)
         return changes
-
-    def _count(self, decision: int, ranked_at: int, outcomes: Outcomes, is_explored: bool) -> None:
-        bucket = self._find_bucket(decision, ranked_at)
-        bucket.outcomes = bucket.outcomes.merge(outcomes)
-        if is_explored:
-            bucket.explored = bucket.explored.merge(outcomes)
-
-    def _find_bucket(self, decision: int, ranked_at: int) -> _Bucket:
-        """Find the bucket of a decision; what comes too late for its bucket is in the next one."""
-        number = max(decision // DECISIONS_PER_BUCKET, self._first_bucket)
-        bucket = self._buckets.setdefault(number, _Bucket())
-        bucket.ranked_at = max(bucket.ranked_at, ranked_at)
-        return bucket
 
     def _is_click_or_miss(self, reward: float) -> bool:
         """Whether a reward is 1 or 0; starts again if too many are neither."""

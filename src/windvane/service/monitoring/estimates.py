@@ -128,6 +128,10 @@ class Bins(NamedTuple):
         """Find the bin of each time; times outside belong to the first or the last bin."""
         return np.clip((times - self.start) // self.width, 0, self.size - 1)
 
+    def list_used(self, times: Integers) -> list[int]:
+        """List the bins that contain at least one of these times."""
+        return [int(k) for k in np.unique(self.find(times))]
+
     def list_starts(self) -> list[int]:
         """List the times at which the bins start."""
         return [self.start + k * self.width for k in range(self.size)]
@@ -242,17 +246,6 @@ def _estimate_bins(
     near = np.arange(ends[-1]) + np.repeat(first - (ends - sizes), sizes)  # places of used bins
     values[used], errors[used] = _estimate(sums.add_groups(near, ends - sizes), range_)
     return Values(values, errors)
-
-
-def find_alarm_bins(bins: Bins, lessons: LessonArrays) -> list[int]:
-    """Find the bins in which an alarm was raised because of prediction errors."""
-    return [int(k) for k in np.unique(bins.find(lessons.alarms))]
-
-
-def find_rate_change_bins(bins: Bins, lessons: LessonArrays) -> list[int]:
-    """Find the bins in which an alarm was raised because of the share of clicks."""
-    times = np.array([change.at for change in lessons.rate_changes], np.int64)
-    return [int(k) for k in np.unique(bins.find(times))]
 
 
 def compute_movement(bins: Bins, lessons: LessonArrays) -> list[float]:

@@ -21,8 +21,8 @@ from windvane.service.evaluations.records import (
     decode_outcome,
 )
 from windvane.service.loops.settings import LoopSettings
-from windvane.service.monitoring.estimates import NAN, Series, widen_error
-from windvane.service.monitoring.panels import PageStruct
+from windvane.service.monitoring.estimates import NAN, Bins, Series, widen_error
+from windvane.service.monitoring.panels import PageStruct, capitalize
 from windvane.service.store.evaluations import AUTO, EvaluationHeading
 from windvane.service.store.rows import EvaluationRow, SettingsChange
 from windvane.service.store.schema import RUNNING
@@ -213,7 +213,7 @@ def _build_shown(record: EvaluationRecord, settings: Mapping[str, Any]) -> Shown
         notes=_make_sentences(outcome.warnings),
         policies=[*reference, *others],
         best=None if best is None or best.verdict == "untrusted" else best.id,
-        starts=[start * steps.width for start in steps.starts],
+        starts=steps.list_starts(),
         width=steps.width,
     )
 
@@ -225,10 +225,10 @@ def _build_line(
     doubt: str,
     loop_value: float,
     chart: ChartSeries,
-    steps: "Steps",
+    steps: Bins,
 ) -> PolicyLine:
     result, gain = policy.result, policy.result["gain"]
-    judged = _read_gain(gain)
+    judged = Gain(gain["value"], Interval(*gain["interval"]), gain["verdict"], gain["rows_needed"])
     rewards = RewardRange(*result["reward_range"])
     differences = RewardRange(-rewards.width, rewards.width)
     is_reference, is_logged = policy.name == CURRENT, policy.source == "Online"
@@ -249,7 +249,7 @@ def _build_line(
         sentence = f"The log cannot say what {name} would have earned: {problems[0]}."
     else:
         words = VERDICTS[gain["verdict"]]
-        sentence = describe_gain(name, gain, rate, "earned" if is_logged else "would have earned")
+        sentence = describe_gain(name, judged, rate, "earned" if is_logged else "would have earned")
     return PolicyLine(
         id=policy.name,
         name=name,
@@ -282,10 +282,6 @@ def _build_line(
 def _get_value(result: Mapping[str, Any]) -> float:
     value = result["estimates"][result["headline"]]["value"]
     return clip_value(value, result["sequence"])
-
-
-def _read_gain(gain: Mapping[str, Any]) -> Gain:
-    return Gain(gain["value"], Interval(*gain["interval"]), gain["verdict"], gain["rows_needed"])
 
 
 def _make_sentences(clauses: Iterable[str]) -> list[str]:
@@ -333,29 +329,24 @@ def _answer(
     return "Keep what you have: no other policy would have earned more than this loop."
 
 
-class Steps(NamedTuple):
-    """The steps of a chart: start / length of each, and the length in microseconds."""
-
-    starts: range
-    width: int
-
-
-def _find_steps(charts: Sequence[ChartSeries]) -> Steps:
+def _find_steps(charts: Sequence[ChartSeries]) -> Bins:
+    """The steps of the charts; none if there are no charts."""
     if not charts:
-        return Steps(range(0), 0)
+        return Bins(0, 0, 0)
     first = min(chart.starts[0] for chart in charts)
     last = max(chart.starts[-1] for chart in charts)
-    return Steps(range(first, last + 1), charts[0].minutes * MICROSECONDS_PER_MINUTE)
+    width = charts[0].minutes * MICROSECONDS_PER_MINUTE
+    return Bins(first * width, width, last + 1 - first)
 
 
-def _place_in_steps(range_: RewardRange, chart: ChartSeries, steps: Steps) -> Series:
+def _place_in_steps(range_: RewardRange, chart: ChartSeries, steps: Bins) -> Series:
     """The value and the standard error of a policy in each step; NaN in steps without any."""
-    values, errors = [NAN] * len(steps.starts), [NAN] * len(steps.starts)
+    values, errors = [NAN] * steps.size, [NAN] * steps.size
     for start, value, error, size in zip(
         chart.starts, chart.value, chart.error, chart.size, strict=True
     ):
         if value is not None and size > 0:
-            place = start - steps.starts[0]
+            place = start - steps.start // steps.width
             values[place] = value
             errors[place] = float(widen_error(error or 0.0, value, range_, 1.0 / size))
     return Series(values, errors)
@@ -406,50 +397,40 @@ def format_setting(name: str, value: object) -> str:
     return str(value)
 
 
-def format_number(value: float, decimals: int) -> str:
-    """A number with a real minus sign, and without one if it is shown as 0.
-
-    >>> format_number(-0.25, 3), format_number(-0.0001, 3)
-    ('−0.250', '0.000')
-    """
-    text = f"{value:.{decimals}f}"
-    return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
-
-
 def describe_value(verb: str, value: float, low: float, high: float) -> str:
-    """Say what was earned, or would have been earned.
+    """Say what was earned, or would have been earned; 0 has no sign.
 
     >>> describe_value("It earned", 0.4, 0.38, 0.42)
     'It earned 0.400 a decision (0.380 to 0.420).'
+    >>> describe_value("It earned", -0.0001, -0.25, 0.25)
+    'It earned 0.000 a decision (−0.250 to 0.250).'
     """
     decimals = choose_decimals(low, high)
-    shown, least, most = (format_number(each, decimals) for each in (value, low, high))
+    shown, least, most = (f"{each:z.{decimals}f}".replace("-", "−") for each in (value, low, high))
     return f"{verb} {shown} a decision ({least} to {most})."
 
 
 def describe_gain(
     name: str,
-    gain: Mapping[str, Any],
+    gain: Gain,
     decisions_per_second: float | None = None,
     verb: str = "would have earned",
 ) -> str:
     """Say how much more or less than the loop a policy would have earned, and how sure this is.
 
-    >>> describe_gain("it", {
-    ...     "value": 0.031, "interval": [0.012, 0.05], "verdict": "better", "rows_needed": 0})
+    >>> describe_gain("it", Gain(0.031, Interval(0.012, 0.05), "better", 0))
     'It would have earned 0.031 more a decision (between 0.012 and 0.050 more): better with 95 %
     confidence.'
     """
-    judged = _read_gain(gain)
-    change = judged.describe_change(" a decision")
-    sentence = f"{capitalize(name)} {verb} {change}: {VERDICTS[judged.verdict]}"
-    if gain["verdict"] != "not yet":
+    change = gain.describe_change(" a decision")
+    sentence = f"{capitalize(name)} {verb} {change}: {VERDICTS[gain.verdict]}"
+    if gain.verdict != "not yet":
         return f"{sentence} with {CONFIDENCE}."
-    return f"{sentence}. {describe_rows_needed(gain['rows_needed'], decisions_per_second)}"
+    return f"{sentence}. {describe_rows_needed(gain.rows_needed, decisions_per_second)}"
 
 
 def describe_rows_needed(rows: int | None, decisions_per_second: float | None) -> str:
-    """Say how many more decisions lead to a verdict, if gain and noise stay as they are.
+    """Say how many more decisions, in two digits, lead to a verdict if all stays as it is.
 
     >>> describe_rows_needed(12_345, 0.1)
     'About 12,000 more decisions are needed: 34 hours at the present rate.'
@@ -458,21 +439,11 @@ def describe_rows_needed(rows: int | None, decisions_per_second: float | None) -
     """
     if rows is None:
         return "The difference is too close to 0 to say how many more decisions are needed."
-    rounded = round_to_two_digits(rows)
+    rounded = int(float(f"{rows:.2g}"))
     sentence = f"About {rounded:,} more {'decision is' if rounded == 1 else 'decisions are'} needed"
     if not decisions_per_second:
         return f"{sentence}."
     return f"{sentence}: {format_duration(rows / decisions_per_second)} at the present rate."
-
-
-def round_to_two_digits(count: int) -> int:
-    """Round a count, which is an estimate, to two digits.
-
-    >>> round_to_two_digits(12_345), round_to_two_digits(7)
-    (12000, 7)
-    """
-    power: int = 10 ** max(len(str(count)) - 2, 0)
-    return round(count / power) * power
 
 
 def format_duration(seconds: float) -> str:
@@ -489,8 +460,3 @@ def format_duration(seconds: float) -> str:
         if count >= 1.5:
             return f"{count:.0f} {unit}s"
     return "1 minute"
-
-
-def capitalize(text: str) -> str:
-    """Begin a sentence with a text."""
-    return text[:1].upper() + text[1:]

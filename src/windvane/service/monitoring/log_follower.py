@@ -25,7 +25,7 @@ import numpy as np
 
 from windvane.service.loops.learner_model import SUMMARY_SIZE, LearnerModel, Moment
 from windvane.service.loops.loop import Loop
-from windvane.service.monitoring.alarms import ClickMonitor, DriftAlarm, RateChange
+from windvane.service.monitoring.alarms import ClickMonitor, DriftAlarm, Outcomes, RateChange
 from windvane.service.monitoring.estimates import (
     NAN,
     DecisionArrays,
@@ -125,10 +125,6 @@ class LogFollower:
     def is_truncated(self) -> bool:
         """Whether the log may have decisions before the followed ones."""
         return len(self.decisions) >= self.max_decisions
-
-    def count_waiting_decisions(self) -> int:
-        """Count the decisions that still wait for their reward."""
-        return monitoring_queries.count_waiting_decisions(self.loop.store, self.loop.id)
 
     def refresh(self, budget: float = BUDGET_SECONDS) -> None:
         """Read new entries of the log, unless they were read within the last second."""
@@ -257,7 +253,8 @@ class LogFollower:
             is_explored = decision.explored
         if lesson.kind == "amend":
             self.shadow.amend(lesson.features, lesson.value, moment)
-            self.clicks.amend(lesson.decision, lesson.ranked_at, lesson.value, reward, is_explored)
+            outcomes = Outcomes(0, lesson.value, 0.0)
+            self.clicks.count(lesson.decision, lesson.ranked_at, reward, outcomes, is_explored)
             return
         is_warm = self.observation_count >= self._warmup
         prediction = self.shadow.predict(lesson.features, moment) if is_warm else NAN
@@ -265,8 +262,9 @@ class LogFollower:
         if self.alarm.update(lesson.value - prediction):
             self.alarm_times.append(lesson.at)
         if is_warm:
-            self.clicks.observe(
-                lesson.decision, lesson.ranked_at, lesson.value, prediction, is_explored
+            outcomes = Outcomes(1, lesson.value, prediction)
+            self.clicks.count(
+                lesson.decision, lesson.ranked_at, lesson.value, outcomes, is_explored
             )
         self._drop_old_alarms(self.errors[0][0])
         self.shadow.learn(lesson.features, lesson.value, moment)

@@ -18,12 +18,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from windvane.errors import StoreError
@@ -65,13 +60,9 @@ class MetricInfo(NamedTuple):
 
     def build_family(self, samples: Iterable[tuple[Sequence[str], float]]) -> Metric:
         """Build the family of a counter or gauge from the values of its labels and its samples."""
-        family: CounterMetricFamily | GaugeMetricFamily
-        if self.kind == "counter":
-            family = CounterMetricFamily(self.family_name, self.meaning, labels=self.labels)
-        else:
-            family = GaugeMetricFamily(self.name, self.meaning, labels=self.labels)
+        family = Metric(self.family_name, self.meaning, self.kind)
         for labels, value in samples:
-            family.add_metric(labels, value)
+            family.add_sample(self.name, dict(zip(self.labels, labels, strict=True)), value)
         return family
 
     @property
@@ -171,10 +162,6 @@ class LoopCollector(Collector):
         self.followers = followers
         self._entries: dict[str, _LoopEntry] = {}
 
-    def describe(self) -> list[Metric]:
-        """Describe nothing, so that registering does not read the log."""
-        return []
-
     def collect(self) -> Iterator[Metric]:
         """Yield all families; none if the log cannot be read."""
         started = time.monotonic()
@@ -182,18 +169,21 @@ class LoopCollector(Collector):
         try:
             funnels = read_funnels(self.service.store)
             changed = self._find_changed(loops, funnels)
-            self._read_lesson_times([entry for entry, _ in changed if not entry.values])
+            times = find_last_lesson_times(
+                self.service.store, [entry.loop.id for entry, _ in changed if not entry.values]
+            )
         except StoreError:
             return
         for entry, funnel in changed:
+            if not entry.values:
+                entry.learned_at = times.get(entry.loop.id)
             self._update(entry, funnel, started)
         entries = [self._entries[loop.name] for loop in loops]
         now = self.service.clock.now_us()
         for entry in entries:
             if entry.learned_at is not None:
-                entry.values["model_age_seconds"] = (
-                    now - entry.learned_at
-                ) / MICROSECONDS_PER_SECOND
+                age_us = now - entry.learned_at
+                entry.values["model_age_seconds"] = age_us / MICROSECONDS_PER_SECOND
         for name, info in OF_LOOPS.items():
             yield info.build_family(_list_samples(name, entries))
 
@@ -214,12 +204,6 @@ class LoopCollector(Collector):
                 changed.append((entry, funnel))
         changed.sort(key=lambda pair: pair[0].visited_at)
         return changed
-
-    def _read_lesson_times(self, entries: Sequence[_LoopEntry]) -> None:
-        if entries:
-            times = find_last_lesson_times(self.service.store, [entry.loop.id for entry in entries])
-            for entry in entries:
-                entry.learned_at = times.get(entry.loop.id)
 
     def _update(self, entry: _LoopEntry, funnel: Funnel, started: float) -> None:
         """Compute the gauges of a loop; those of the follower only within the budget."""
@@ -290,11 +274,12 @@ def _measure_follower(loop: Loop, follower: LogFollower) -> dict[str, float]:
     }
 
 
-class Metrics:
+class Metrics(Collector):
     """The metrics of one service."""
 
-    def __init__(self, service: Service, evaluations: Evaluations | None = None) -> None:
+    def __init__(self, service: Service, evaluations: Evaluations) -> None:
         self.service = service
+        self.evaluations = evaluations
         self.followers = LogFollowers()
         self.registry = CollectorRegistry()
         name, _, labels, meaning = OF_SERVICE["request_seconds"]
@@ -303,7 +288,7 @@ class Metrics:
         )
         self._requests = self._create_counter("requests_total")
         self._limited_requests = self._create_counter("limited_requests_total")
-        self.registry.register(ServiceCollector(service, evaluations))
+        self.registry.register(self)
         self.registry.register(LoopCollector(service, self.followers))
 
     def _create_counter(self, name: str) -> Counter:
@@ -328,20 +313,8 @@ class Metrics:
         """Render all metrics in the text format; reads the log, so use a thread."""
         return generate_latest(self.registry)
 
-
-class ServiceCollector(Collector):
-    """Reads the metrics of the service and of its writer at a scrape."""
-
-    def __init__(self, service: Service, evaluations: Evaluations | None = None) -> None:
-        self.service = service
-        self.evaluations = evaluations
-
-    def describe(self) -> list[Metric]:
-        """Describe nothing, so that registering does not read the log."""
-        return []
-
     def collect(self) -> Iterator[Metric]:
-        """Yield all families; none of them reads the log."""
+        """Yield the families of the service and its writer; none of them reads the log."""
         service, sharing = self.service, self.service.sharing
         yield _build("dropped_messages_total", dropped_messages)
         yield _build("degraded", bool(service.degraded_reason))
@@ -357,9 +330,8 @@ class ServiceCollector(Collector):
             buckets = [*zip(bounds, accumulate(sharing.lags.counts), strict=True)]
             name, _, _, meaning = OF_SERVICE["lesson_lag_seconds"]
             yield HistogramMetricFamily(name, meaning, buckets, sharing.lags.seconds)
-        if self.evaluations is not None:
-            yield _build("evaluations_running", self.evaluations.running_count)
-            yield _build("evaluations_ended_total", self.evaluations.ended_counts)
+        yield _build("evaluations_running", self.evaluations.running_count)
+        yield _build("evaluations_ended_total", self.evaluations.ended_counts)
 
 
 def _build(name: str, value: float | Mapping[str, int]) -> Metric:

@@ -3,6 +3,7 @@
 The report of one event says what was chosen, with which probabilities, why, and its rewards.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from math import inf, isfinite, isnan
 from typing import NamedTuple
@@ -30,7 +31,7 @@ from windvane.service.monitoring.estimates import (
 )
 from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import decode_rank_request
-from windvane.service.store.monitoring_queries import list_recent_requests
+from windvane.service.store.monitoring_queries import count_waiting_decisions, list_recent_requests
 from windvane.service.store.rows import DecisionRow, RewardRow, decode_action_ids
 from windvane.types import Floats
 
@@ -46,6 +47,7 @@ MODE_SENTENCES = {
     "Apprentice": "As an apprentice, the loop takes the first action and learns from it.",
     "LoggingOnly": "Not now: the loop only logs.",
 }
+OTHER_POLICIES = ("always the first action", "a random action")
 SHOWN_REASONS = 12
 DAMAGED = "This decision is damaged in the log: its actions or probabilities cannot be read."
 DAMAGED_REQUEST = " Its request is damaged in the log, so that nothing can be estimated."
@@ -203,7 +205,7 @@ def build_dashboard(
         forgetting=_build_forgetting_panel(
             loop, effective_count, observations, follower.is_truncated
         ),
-        arrived=_build_rewards_panel(follower),
+        arrived=_build_rewards_panel(loop),
         features=recent.features,
         recent=recent.events,
         clock=doubt and ClockNote(doubt.sentence, round(doubt.offset_seconds)),
@@ -214,24 +216,24 @@ def _build_learning_panel(
     bins: Bins, decisions: DecisionArrays, settings: LoopSettings, now: int
 ) -> LearningPanel:
     """Compare the rewards with those of always the first action and of a random action."""
-    rewards = decisions.reward
-    ones = np.ones(len(rewards))
-    baseline = estimates.select_known(rewards, decisions.baseline)
-    uniform = estimates.select_known(rewards, decisions.uniform)
-    comparison = _Comparison(
-        mean=estimates.estimate_value(*estimates.select_known(rewards, ones)),
-        baseline=estimates.estimate_value(*baseline),
-        uniform=estimates.estimate_value(*uniform),
-        over_baseline=estimates.estimate_gain(*baseline),
-        over_uniform=estimates.estimate_gain(*uniform),
-    )
-    answer = _judge_learning(comparison)
+    rewards, ones = decisions.reward, np.ones(len(decisions.reward))
+    known = [
+        estimates.select_known(rewards, weights)
+        for weights in (ones, decisions.baseline, decisions.uniform)
+    ]
+    mean, baseline, uniform = (estimates.estimate_value(*each) for each in known)
+    over_baseline, over_uniform = (estimates.estimate_gain(*each) for each in known[1:])
+    answer = _judge_learning(mean, (baseline, uniform), (over_baseline, over_uniform))
     if settings.learning_mode != "Online":
         answer = f"{MODE_SENTENCES[settings.learning_mode]} {answer}"
     per_bin = estimates.estimate_per_bin
     return LearningPanel(
         answer=answer,
-        **comparison._asdict(),
+        mean=mean,
+        baseline=baseline,
+        uniform=uniform,
+        over_baseline=over_baseline,
+        over_uniform=over_uniform,
         reward=per_bin(bins, decisions, ones),
         reward_baseline=per_bin(bins, decisions, decisions.baseline, SMOOTHING_BINS),
         reward_uniform=per_bin(bins, decisions, decisions.uniform, SMOOTHING_BINS),
@@ -240,38 +242,21 @@ def _build_learning_panel(
     )
 
 
-class _Comparison(NamedTuple):
-    """The mean reward, its estimate under two other policies, and the gains over them."""
-
-    mean: MeanReward
-    baseline: MeanReward
-    uniform: MeanReward
-    over_baseline: RewardGain
-    over_uniform: RewardGain
-
-
-def _judge_learning(comparison: _Comparison) -> str:
+def _judge_learning(
+    mean: MeanReward, others: Sequence[MeanReward], gains: Sequence[RewardGain]
+) -> str:
     """Say in a sentence whether the loop earns more than the policies it is compared with."""
-    mean = comparison.mean
     if mean.count < MIN_REWARDS:
         return f"Too early to say, with {_format_count(mean.count, 'reward')} so far."
-    others = [
+    clauses = [
         f"{policy} would have earned {other.value:.3f} ± {BAND_STANDARD_ERRORS * other.error:.3f}"
-        for policy, other in (
-            ("always the first action", comparison.baseline),
-            ("a random action", comparison.uniform),
-        )
+        for policy, other in zip(OTHER_POLICIES, others, strict=True)
         if not isnan(other.value) and not isnan(other.error)
     ]
     summary = f"A decision earns {mean.value:.3f} on average."
-    if others:
-        sentence = ", ".join(others)
-        summary += f" {sentence[0].upper()}{sentence[1:]}."
-    gains = [
-        gain
-        for gain in (comparison.over_baseline, comparison.over_uniform)
-        if not isnan(gain.value)
-    ]
+    if clauses:
+        summary += f" {capitalize(', '.join(clauses))}."
+    gains = [gain for gain in gains if not isnan(gain.value)]
     if not gains:
         return f"{summary} The log has no other choices to compare with."
     if all(gain.value > BAND_STANDARD_ERRORS * gain.error for gain in gains):
@@ -289,8 +274,8 @@ def _build_drift_panel(
         _judge_drift(lessons, is_calibrated, watches_clicks),
         estimates.compute_prediction_errors(bins, lessons),
         estimates.compute_movement(bins, lessons),
-        estimates.find_alarm_bins(bins, lessons),
-        estimates.find_rate_change_bins(bins, lessons),
+        bins.list_used(lessons.alarms),
+        bins.list_used(np.array([change.at for change in lessons.rate_changes], np.int64)),
     )
 
 
@@ -373,9 +358,8 @@ def _weigh_half_lives(learning: LearningState) -> list[HalfLifeEvidence]:
     ]
 
 
-def _build_rewards_panel(follower: LogFollower) -> RewardsPanel:
+def _build_rewards_panel(loop: Loop) -> RewardsPanel:
     """Show what became of all decisions and rewards since the loop was created."""
-    loop = follower.loop
     funnel = loop.store.read_funnel(loop.id)
     completed = funnel.learned + funnel.default
     if not funnel.ranked:
@@ -385,7 +369,7 @@ def _build_rewards_panel(follower: LogFollower) -> RewardsPanel:
     else:
         share = funnel.learned / completed
         answer = f"{share:.0%} of the completed decisions got a reward in time."
-    return RewardsPanel(answer, follower.count_waiting_decisions(), funnel._asdict())
+    return RewardsPanel(answer, count_waiting_decisions(loop.store, loop.id), funnel._asdict())
 
 
 def read_recent_requests(loop: Loop) -> RecentRequests:
@@ -405,6 +389,11 @@ def read_recent_requests(loop: Loop) -> RecentRequests:
         FeatureWeight(name, amount) for name, amount in ranking[:SHOWN_FEATURES] if amount > 0.0
     ]
     return RecentRequests(weights, [row.event_id for row in rows[:SHOWN_EVENTS]])
+
+
+def capitalize(text: str) -> str:
+    """Begin a sentence with a text."""
+    return text[:1].upper() + text[1:]
 
 
 def _format_count(count: int, noun: str) -> str:
