@@ -78,16 +78,17 @@ def draw_frame(axes: Axes, grid_axis: Literal["both", "x"] = "both") -> None:
     """Set the look of ticks and grid lines, and of the lines on the left and below."""
     axes.grid(axis=grid_axis, color=GRID_COLOUR, lw=0.6)
     axes.set_axisbelow(True)
-    ticks = {"labelsize": SMALL_POINTS, "color": LINE_COLOUR, "labelcolor": TEXT_COLOUR}
-    axes.tick_params(which="both", **ticks)
+    axes.tick_params(
+        which="both", labelsize=SMALL_POINTS, color=LINE_COLOUR, labelcolor=TEXT_COLOUR
+    )
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(LINE_COLOUR)
 
 
 def add_legend(figure: Figure, columns: int, points: float, **look: Any) -> None:
     """Write a legend below all axes of a figure, without a frame."""
-    place = {"loc": "outside lower center", "ncols": columns}
-    figure.legend(**place, frameon=False, fontsize=points, **look)
+    look |= {"ncols": columns, "fontsize": points}
+    figure.legend(loc="outside lower center", frameon=False, **look)
 
 
 def format_number(value: float) -> str:

@@ -5,6 +5,7 @@ The end value of every curve is written at the right edge of its panel.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import ceil, log10
 
 import numpy as np
@@ -327,10 +328,10 @@ def _format_bars(axes: Axes, names: Sequence[str]) -> None:
 def _make_keys(alpha: float) -> list[Line2D | Patch]:
     """The entries of the legend."""
     promise = f"{100 * (1 - alpha):.4g} %"
-    dot = {"color": LINE_COLOUR, "marker": "o", "ms": 5}
+    dot = partial(Line2D, [], [], color=LINE_COLOUR, marker="o", ms=5)
     return [
-        Line2D([], [], **dot, lw=1.4, label="at every look, ± 2 standard errors"),
-        Line2D([], [], **dot, mfc="white", lw=0, label="at the last look"),
+        dot(lw=1.4, label="at every look, ± 2 standard errors"),
+        dot(mfc="white", lw=0, label="at the last look"),
         Line2D([], [], color=LINE_COLOUR, lw=0.9, ls=(0, (4, 2)), label=f"promised: {promise}"),
         Patch(color=VALID_COLOUR, label="holds at every look"),
         Patch(color=INVALID_COLOUR, label="does not"),
