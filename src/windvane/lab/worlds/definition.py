@@ -155,9 +155,9 @@ def world(
 
 
 def _check_start(start: float | npt.ArrayLike, dim: int) -> float | tuple[float, ...]:
-    if np.array(start, dtype=object).ndim == 0:  # of rows of any lengths
+    if np.array(start, dtype=object).ndim == 0:  # objects: its rows may differ in length
         return validation.positive("world", "start", start)
-    theta = validation.check_numbers("world", "start", [start], 2)[0]  # type: ignore[list-item]
+    theta = validation.check_numbers("world", "start", [start], 2)[0]  # type: ignore[arg-type]
     if theta.size != dim or not theta.any():
         raise SettingError(f"world: start must be {dim} numbers, not all 0, got {theta.size}")
     return tuple(theta.tolist())
