@@ -43,6 +43,11 @@ class Problem(NamedTuple):
     changes: tuple[int, ...] | None  # rounds before which θ* is known to change
     tuning: Tuning
 
+    @property
+    def noise_or_one(self) -> float:
+        """σ, or 1 if it is unknown."""
+        return 1.0 if self.noise is None else self.noise
+
 
 class Name(NamedTuple):
     """A row of the table of names."""
@@ -121,13 +126,11 @@ NAMES = [
 def find_name(name: str) -> Name:
     """The row of a name."""
     validation.of_kind("named", "name", name, str)
-    for row in NAMES:
-        if row.name == name:
-            return row
-    hint = validation.suggest(
-        name, (row.name for row in NAMES), "; `windvane policies` lists all names"
-    )
-    raise SettingError(f"named: there is no policy named {shorten(name)}{hint}")
+    rows = {row.name: row for row in NAMES}
+    if name not in rows:
+        hint = validation.suggest(name, rows, "; `windvane policies` lists all names")
+        raise SettingError(f"named: there is no policy named {shorten(name)}{hint}")
+    return rows[name]
 
 
 def named(
@@ -185,8 +188,8 @@ def tune_adaptation(row: Name, problem: Problem) -> Adaptation:
     if row.search == "predictive":
         return predictive(row.memory)
     horizon = int(_require(row, problem, "horizon"))
-    noise = 1.0 if problem.noise is None else problem.noise
-    return bandits(problem.dim, horizon, row.memory, noise, warm=row.search == "warm")
+    is_warm = row.search == "warm"
+    return bandits(problem.dim, horizon, row.memory, problem.noise_or_one, is_warm)
 
 
 def _require(row: Name, problem: Problem, field: str) -> float:
@@ -207,15 +210,7 @@ def _tune_discount(row: Name, problem: Problem) -> Memory:
     return discount(gamma, single=row.single)
 
 
-def _tune_window(row: Name, problem: Problem) -> Memory:
-    return window(_length(row, problem))
-
-
-def _tune_restart(row: Name, problem: Problem) -> Memory:
-    return restart(_length(row, problem))
-
-
-def _length(row: Name, problem: Problem) -> int:
+def _tune_span(row: Name, problem: Problem) -> int:
     horizon = int(_require(row, problem, "horizon"))
     return span_for(problem.dim, horizon, _require(row, problem, "drift"))
 
@@ -235,12 +230,12 @@ def _tune_restart_at(row: Name, problem: Problem) -> Memory:
 
 def _positive_noise(problem: Problem) -> float:
     """σ, checked to be above 0, or 1 if σ is unknown."""
-    return 1.0 if problem.noise is None else validation.positive("named", "noise", problem.noise)
+    return validation.positive("named", "noise", problem.noise_or_one)
 
 
 def _radius(problem: Problem) -> Confidence:
-    noise = 1.0 if problem.noise is None else problem.noise
-    return confidence(problem.delta, noise, problem.theta_norm, problem.arm_norm)
+    norms = (problem.theta_norm, problem.arm_norm)
+    return confidence(problem.delta, problem.noise_or_one, *norms)
 
 
 def _tune_thompson(row: Name, problem: Problem) -> Exploration:
@@ -248,7 +243,7 @@ def _tune_thompson(row: Name, problem: Problem) -> Exploration:
 
     The covariance of a Kalman filter contains σ already, so that a = 1.
     """
-    scale = 1.0 if problem.noise is None or row.memory == "kalman" else problem.noise
+    scale = 1.0 if row.memory == "kalman" else problem.noise_or_one
     if row.inflated:
         horizon = _require(row, problem, "horizon")
         scale *= math.sqrt(9.0 * problem.dim * math.log(horizon / problem.delta))
@@ -270,14 +265,14 @@ def _tune_perturbed_history(row: Name, problem: Problem) -> Exploration:
     """One coin, as in LinPHE; with a link normal noise, of the scale that thompson would have."""
     if not row.has_link:
         return perturbed_history(1, pseudo="coins")
-    return perturbed_history(1.0 if problem.noise is None else problem.noise)
+    return perturbed_history(problem.noise_or_one)
 
 
 _MEMORY_TUNINGS: dict[str, Callable[[Name, Problem], Memory]] = {
     "keep": lambda row, problem: keep(),
     "discount": _tune_discount,
-    "window": _tune_window,
-    "restart": _tune_restart,
+    "window": lambda row, problem: window(_tune_span(row, problem)),
+    "restart": lambda row, problem: restart(_tune_span(row, problem)),
     "restart_at": _tune_restart_at,
     "kalman": _tune_kalman,
     "detect": lambda row, problem: detect(_positive_noise(problem), problem.theta_norm),

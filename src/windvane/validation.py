@@ -372,7 +372,10 @@ def _evaluate(who: str, node: ast.expr, factories: Factories, names: Sequence[st
     if isinstance(node, ast.List | ast.Tuple):
         return [_evaluate(who, item, factories, names) for item in node.elts]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_number(who, node.operand, factories)
+        value = _evaluate(who, node.operand, factories, [])
+        if not isinstance(value, int | float):
+            raise SettingError(f"{who}: {shorten(ast.unparse(node.operand))} is not a number")
+        return -value
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         left, right = (_evaluate(who, side, factories, names) for side in (node.left, node.right))
         return _multiply(who, left, right)
@@ -404,13 +407,6 @@ def _find_factory(
         hint = suggest(name, names, f"; known names are {', '.join(names)}")
         raise SettingError(f"{who}: {shorten(name)} is unknown{hint}")
     return factories[name]
-
-
-def _number(who: str, node: ast.expr, factories: Factories) -> float:
-    value = _evaluate(who, node, factories, [])
-    if not isinstance(value, int | float):
-        raise SettingError(f"{who}: {shorten(ast.unparse(node))} is not a number")
-    return value
 
 
 def _multiply(who: str, left: object, right: object) -> object:

@@ -5,7 +5,8 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -155,13 +156,8 @@ def test_frames_have_the_documented_columns(
     summary = ["world", "policy", "end regret", "standard error", "half-way"]
     assert simulation.summary.columns == summary
     assert simulation.curves.columns == reproduction.curves.columns == curves
-    assert tuning.table.columns == [
-        "window w",
-        "end regret",
-        "standard error",
-        "to the best",
-        "choice",
-    ]
+    tried = ["window w", "end regret", "standard error", "to the best", "choice"]
+    assert tuning.table.columns == tried
     assert reproduction.summary.columns == [
         *("panel", "policy", "end regret", "standard error"),
         *("at the change", "at 5500", "at 7000", "published"),
@@ -259,26 +255,21 @@ def test_progress_goes_to_the_callback_and_nothing_is_printed(
 
 
 def test_mistakes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="a plan, or worlds and policies, must be given"):
-        lab.simulate(policies="LinTS")
-    with pytest.raises(SettingError, match="either a plan or worlds and policies, got both"):
-        lab.simulate(lab.make_plan(WORLD, "LinTS"), worlds=WORLD)
-    with pytest.raises(SettingError, match="at least one policy must be given"):
-        lab.simulate(worlds=WORLD, policies=[])
-    with pytest.raises(SettingError, match="worlds must be a world or worlds by name, got 3"):
-        lab.simulate(worlds=3, policies="LinTS")  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match="a policy must be a name, a table or"):
-        lab.simulate(worlds=WORLD, policies=[3])  # type: ignore[list-item]
-    with pytest.raises(SettingError, match=r"such as 'discount.* got 'discount \* thompson'"):
-        lab.simulate(worlds=WORLD, policies="discount * thompson")
-    with pytest.raises(SettingError, match="replications must be a whole number >= 1, got 0"):
-        lab.simulate(worlds=WORLD, policies="LinTS", replications=0)
-    with pytest.raises(SettingError, match="points must be a whole number >= 3, got 2"):
-        lab.tune(points=2)
-    with pytest.raises(SettingError, match="at least one panel is needed"):
-        lab.reproduce(panels=[])
-    with pytest.raises(SettingError, match="'11x10' is none of 10x10"):
-        lab.reproduce(panels=[(11, 10)])
+    play: Callable[..., object] = partial(lab.simulate, worlds=WORLD, policies="LinTS")
+    for study, given, sentence in (
+        (play, {"worlds": None}, "a plan, or worlds and policies, must be given"),
+        (play, {"plan": PLAN}, "either a plan or worlds and policies, got both"),
+        (play, {"policies": []}, "at least one policy must be given"),
+        (play, {"worlds": 3}, "worlds must be a world or worlds by name, got 3"),
+        (play, {"policies": [3]}, "a policy must be a name, a table or"),
+        (play, {"policies": "discount * thompson"}, r"such as 'discount.* got 'discount \* thomp"),
+        (play, {"replications": 0}, "replications must be a whole number >= 1, got 0"),
+        (lab.tune, {"points": 2}, "points must be a whole number >= 3, got 2"),
+        (lab.reproduce, {"panels": []}, "at least one panel is needed"),
+        (lab.reproduce, {"panels": [(11, 10)]}, "'11x10' is none of 10x10"),
+    ):
+        with pytest.raises(SettingError, match=sentence):
+            study(**given)
     with pytest.raises(FileError, match="holds no finished run of reproduce, simulate, tune"):
         lab.load(tmp_path)
     (tmp_path / "summary.json").write_text("[]")

@@ -6,7 +6,7 @@ them without colour vision and on grey paper.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy.typing as npt
 from matplotlib.axes import Axes
@@ -23,6 +23,7 @@ TEXT_COLOUR = "#222222"
 LINE_COLOUR = "#6B6B6B"  # axes, marks and notes
 GRID_COLOUR = "#E6E6E6"
 TICK_STEPS = [1, 2, 2.5, 5, 10]  # between ticks, times a power of ten
+LABEL_LOOK: dict[str, Any] = {"fontsize": NORMAL_POINTS, "color": TEXT_COLOUR}
 
 
 class Style(NamedTuple):
@@ -65,19 +66,29 @@ def make_line(
 
 def format_axes(axes: Axes, xlabel: str, has_ylabel: bool) -> None:
     """Set the labels, the grid and the look of axes that show regret."""
-    ylabel = "cumulative dynamic regret" if has_ylabel else ""
-    axes.set_xlabel(xlabel, fontsize=NORMAL_POINTS, color=TEXT_COLOUR)
-    axes.set_ylabel(ylabel, fontsize=NORMAL_POINTS, color=TEXT_COLOUR)
-    axes.grid(color=GRID_COLOUR, lw=0.6)
+    axes.set_xlabel(xlabel, **LABEL_LOOK)
+    axes.set_ylabel("cumulative dynamic regret" if has_ylabel else "", **LABEL_LOOK)
+    draw_frame(axes)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(6, steps=TICK_STEPS))
+        axis.set_major_formatter("{x:,.10g}")
+
+
+def draw_frame(axes: Axes, grid_axis: Literal["both", "x"] = "both") -> None:
+    """Set the look of ticks and grid lines, and of the lines on the left and below."""
+    axes.grid(axis=grid_axis, color=GRID_COLOUR, lw=0.6)
     axes.set_axisbelow(True)
     axes.tick_params(
         which="both", labelsize=SMALL_POINTS, color=LINE_COLOUR, labelcolor=TEXT_COLOUR
     )
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(LINE_COLOUR)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(6, steps=TICK_STEPS))
-        axis.set_major_formatter("{x:,.10g}")
+
+
+def add_legend(figure: Figure, columns: int, points: float, **look: Any) -> None:
+    """Write a legend below all axes of a figure, without a frame."""
+    look |= {"ncols": columns, "fontsize": points}
+    figure.legend(loc="outside lower center", frameon=False, **look)
 
 
 def format_number(value: float) -> str:

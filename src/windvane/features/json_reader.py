@@ -72,7 +72,7 @@ class FeatureList:
                 self._refuse(name, "must not be an object, because it is inside a namespace")
             elif value is not None:
                 demand = "must be a string, number, boolean, list, object or null"
-                self._refuse(name, demand, _type_name(value))
+                self._refuse(name, demand, type(value).__name__)
 
     def _read_list(self, name: str, values: list[object]) -> None:
         """Read a list of numbers as one feature, or a list of strings as a set of categories."""
@@ -100,7 +100,7 @@ def _merge_objects(owner: str, objects: JsonObjects) -> dict[str, object]:
     merged: dict[str, object] = {}
     for features in objects:
         if type(features) is not dict:
-            _refuse(owner, "must be a list of objects", _type_name(features))
+            _refuse(owner, "must be a list of objects", type(features).__name__)
         merged.update(features)
     if len(merged) == sum(map(len, objects)):
         return merged
@@ -118,10 +118,6 @@ def _merge_objects(owner: str, objects: JsonObjects) -> dict[str, object]:
 def _format_number(number: float) -> str:
     """Format a number that is refused; Python does not format an int of 5000 digits."""
     return str(number) if type(number) is float else "one beyond 1e308"
-
-
-def _type_name(value: object) -> str:
-    return type(value).__name__
 
 
 def _refuse(owner: str, demand: str, got: str = "") -> NoReturn:

@@ -10,7 +10,7 @@ import threading
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
@@ -70,8 +70,6 @@ class PackedFeatures(NamedTuple):
 class PackedActions:
     """The features of all actions of a request, one action after the other."""
 
-    __slots__ = ("_hashes", "_namespaces", "feature_counts", "labels", "numbers", "single", "sizes")
-
     def __init__(self, single: Sequence[PackedFeatures]) -> None:
         self.single = tuple(single)  # the features of each action alone
         columns = [*zip(*single, strict=True)] or [()] * len(PackedFeatures._fields)
@@ -80,22 +78,16 @@ class PackedActions:
         self.sizes = b"".join(sizes)
         self.labels = b"".join(labels)
         self.feature_counts = array("q", counts).tobytes()
-        self._hashes: bytes | None = None
-        self._namespaces: bytes | None = None
 
-    @property
+    @cached_property
     def hashes(self) -> bytes:
         """The plain hashes, which few learners need."""
-        if self._hashes is None:
-            self._hashes = b"".join([features.hashes for features in self.single])
-        return self._hashes
+        return b"".join([features.hashes for features in self.single])
 
-    @property
+    @cached_property
     def namespaces(self) -> bytes:
         """The hashes of the namespaces, which few learners need."""
-        if self._namespaces is None:
-            self._namespaces = b"".join([features.namespaces for features in self.single])
-        return self._namespaces
+        return b"".join([features.namespaces for features in self.single])
 
 
 Built = TypeVar("Built")

@@ -21,6 +21,7 @@ import numpy as np
 
 from windvane._numba.instructions import LANES
 from windvane._terminal.console import make_bars
+from windvane.chooser import make_key
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.lanes import can_play_side_by_side, replay_side_by_side
 from windvane.lab.engines.replay import select_engine
@@ -52,36 +53,13 @@ Task = TypeVar("Task")
 
 @contextmanager
 def open_report(progress: bool | Report) -> Iterator[Report]:
-    """Give the function that takes progress: bars for True, nothing for False, else `progress`."""
-    if callable(progress):
-        yield progress
-    elif progress:
-        with _show_bars() as report:
-            yield report
-    else:
-        yield _ignore
+    """Give the function that takes progress: bars for True, nothing for False, else `progress`.
 
-
-def _ignore(_: TaskProgress) -> None:
-    """Show nothing."""
-
-
-def make_counter(totals: Mapping[str, int], report: Report) -> Count:
-    """Return a function that adds up the finished replications of each task and reports the sum."""
-    done = dict.fromkeys(totals, 0)
-
-    def count(name: str, replications: int) -> None:
-        done[name] += replications
-        report(TaskProgress(name, done[name], totals[name], "replications"))
-
-    for name in totals:
-        count(name, 0)
-    return count
-
-
-@contextmanager
-def _show_bars() -> Iterator[Report]:
-    """Show one bar a task on stderr, with the time left; show nothing if stderr is no terminal."""
+    There is one bar a task on stderr, with the time left; none if stderr is no terminal.
+    """
+    if callable(progress) or not progress:
+        yield progress or (lambda _: None)
+        return
     bars = make_bars()
     tasks: dict[str, TaskID] = {}
 
@@ -95,6 +73,19 @@ def _show_bars() -> Iterator[Report]:
 
     with bars:
         yield report
+
+
+def make_counter(totals: Mapping[str, int], report: Report) -> Count:
+    """Return a function that adds up the finished replications of each task and reports the sum."""
+    done = dict.fromkeys(totals, 0)
+
+    def count(name: str, replications: int) -> None:
+        done[name] += replications
+        report(TaskProgress(name, done[name], totals[name], "replications"))
+
+    for name in totals:
+        count(name, 0)
+    return count
 
 
 @dataclass(frozen=True)
@@ -113,9 +104,7 @@ class Experiment:
         """The round counts at which regret is recorded."""
         even = np.linspace(0, self.world.horizon, min(self.points, self.world.horizon) + 1)
         extra = [rounds for rounds in self.extra if 0 < rounds <= self.world.horizon]
-        return np.unique(np.concatenate([np.rint(even[1:]).astype(np.int64), extra])).astype(
-            np.int64
-        )
+        return np.unique([*np.rint(even[1:]), *extra]).astype(np.int64)
 
     @property
     def fingerprint(self) -> str:
@@ -133,10 +122,16 @@ class Chunk(NamedTuple):
     name: str = ""  # of the experiment
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of its curves, (players, replications, M)."""
+        marks = self.experiment.marks.size
+        return len(self.experiment.players), self.last - self.first, marks
+
+    @property
     def cost(self) -> int:
         """The rounds that all players play together, as an estimate of the time they take."""
-        replications = self.last - self.first
-        return len(self.experiment.players) * self.experiment.world.horizon * replications
+        players, replications, _ = self.shape
+        return players * replications * self.experiment.world.horizon
 
 
 # plays chunks and yields the curves of each chunk when it is done
@@ -168,20 +163,17 @@ def play_chunk(chunk: Chunk) -> Floats:
     """
     experiment = chunk.experiment
     marks = experiment.marks
-    curves = np.empty((len(experiment.players), chunk.last - chunk.first, marks.size))
+    curves = np.empty(chunk.shape)
     draws: list[Draw] = []
     keys: list[int] = []
     together: list[int] = []  # players whose replications are played side by side
     for r in range(chunk.first, chunk.last):
         seed = np.random.SeedSequence(experiment.seed, spawn_key=(r,))
         draw = experiment.world.draw(seed)
-        keys.append(int(seed.generate_state(1, np.uint64)[0]) >> 1)
+        keys.append(make_key("lab", seed))
         if r == chunk.first and not experiment.world.action_set:
-            together = [
-                p
-                for p, player in enumerate(experiment.players)
-                if can_play_side_by_side(player, draw)
-            ]
+            players = enumerate(experiment.players)
+            together = [p for p, player in players if can_play_side_by_side(player, draw)]
         if together:
             draws.append(draw)
         for p, player in enumerate(experiment.players):
@@ -226,7 +218,9 @@ def run_experiments(
         names, marks = tuple(player.name for player in experiment.players), experiment.marks
         regret = np.empty((len(names), experiment.replications, marks.size))
         results[name] = ExperimentResult(names, marks, regret)
-        for chunk in _list_chunks(name, experiment):
+        for first in range(0, experiment.replications, REPLICATIONS_PER_CHUNK):
+            last = min(first + REPLICATIONS_PER_CHUNK, experiment.replications)
+            chunk = Chunk(experiment, first, last, name)
             curves = _load_chunk(checkpoint, chunk) if checkpoint else None
             if curves is None:
                 missing.append(chunk)
@@ -240,14 +234,6 @@ def run_experiments(
             _save_chunk(checkpoint, chunk, curves)
         progress(chunk.name, chunk.last - chunk.first)
     return results
-
-
-def _list_chunks(name: str, experiment: Experiment) -> list[Chunk]:
-    total = experiment.replications
-    return [
-        Chunk(experiment, first, min(first + REPLICATIONS_PER_CHUNK, total), name)
-        for first in range(0, total, REPLICATIONS_PER_CHUNK)
-    ]
 
 
 def _chunk_path(folder: Path, chunk: Chunk) -> Path:
@@ -266,8 +252,7 @@ def _load_chunk(folder: Path, chunk: Chunk) -> Floats | None:
         curves: Floats = np.load(_chunk_path(folder, chunk), allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
-    shape = (len(chunk.experiment.players), chunk.last - chunk.first, chunk.experiment.marks.size)
-    return curves if curves.shape == shape and np.isfinite(curves).all() else None
+    return curves if curves.shape == chunk.shape and np.isfinite(curves).all() else None
 
 
 def run_all(

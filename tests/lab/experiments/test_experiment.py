@@ -16,6 +16,7 @@ from windvane.lab.experiments import (
     REPLICATIONS_PER_CHUNK,
     Chunk,
     Experiment,
+    Runner,
     play_chunk,
     run_experiments,
 )
@@ -31,6 +32,21 @@ PLAYERS = (
 def small(**changed: object) -> Experiment:
     settings = {"players": PLAYERS, "world": WORLD, "replications": 12, "seed": 3}
     return Experiment(**{**settings, **changed})  # type: ignore[arg-type]
+
+
+def play(checkpoint: Path | None = None, **changed: object) -> bytes:
+    """The bits of all regrets."""
+    return run_experiment(small(**changed), checkpoint=checkpoint).regret.tobytes()
+
+
+def record_chunks(seen: list[Chunk]) -> Runner:
+    """A runner on threads that lists what it plays."""
+
+    def record_and_play(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
+        seen.extend(chunks)
+        yield from make_thread_runner()(chunks)
+
+    return record_and_play
 
 
 def test_curves_are_thinned_and_hold_the_extra_rounds() -> None:
@@ -54,17 +70,12 @@ def test_players_see_the_same_replications() -> None:
 
 
 def test_more_replications_leave_the_first_ones_as_they_were() -> None:
-    few, many = (
-        run_experiment(small(replications=7)).regret,
-        run_experiment(small(replications=12)).regret,
-    )
-    assert few.tobytes() == np.ascontiguousarray(many[:, :7]).tobytes()
+    many = run_experiment(small(replications=12)).regret
+    assert play(replications=7) == np.ascontiguousarray(many[:, :7]).tobytes()
 
 
 def test_another_seed_gives_another_run() -> None:
-    assert (
-        run_experiment(small()).regret.tobytes() != run_experiment(small(seed=4)).regret.tobytes()
-    )
+    assert play() != play(seed=4)
 
 
 def test_an_interrupted_run_continues_from_its_saved_chunks(tmp_path: Path) -> None:
@@ -76,33 +87,24 @@ def test_an_interrupted_run_continues_from_its_saved_chunks(tmp_path: Path) -> N
     with pytest.raises(KeyboardInterrupt):
         run_experiment(small(), play_one_and_stop, checkpoint=tmp_path)
     seen: list[Chunk] = []
-
-    def record_and_play(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
-        seen.extend(chunks)
-        yield from make_thread_runner()(chunks)
-
     progress: list[int] = []
-    resumed = run_experiment(small(), record_and_play, progress.append, checkpoint=tmp_path)
+    resumed = run_experiment(small(), record_chunks(seen), progress.append, checkpoint=tmp_path)
     assert [chunk.first for chunk in seen] == [REPLICATIONS_PER_CHUNK]
     assert sum(progress) == 12
-    assert resumed.regret.tobytes() == run_experiment(small()).regret.tobytes()
+    assert resumed.regret.tobytes() == play()
 
 
 @pytest.mark.parametrize("damage", [b"", b"no array", None])
 def test_a_damaged_chunk_is_played_again(tmp_path: Path, damage: bytes | None) -> None:
-    run_experiment(small(), checkpoint=tmp_path)
+    play(tmp_path)
     for file in tmp_path.iterdir():
         file.write_bytes(file.read_bytes()[:-9] if damage is None else damage)
-    assert (
-        run_experiment(small(), checkpoint=tmp_path).regret.tobytes()
-        == run_experiment(small()).regret.tobytes()
-    )
+    assert play(tmp_path) == play()
 
 
 def test_chunks_of_another_experiment_are_not_used(tmp_path: Path) -> None:
-    run_experiment(small(seed=1), checkpoint=tmp_path)
-    regret = run_experiment(small(seed=2), checkpoint=tmp_path).regret
-    assert regret.tobytes() == run_experiment(small(seed=2)).regret.tobytes()
+    play(tmp_path, seed=1)
+    assert play(tmp_path, seed=2) == play(seed=2)
 
 
 def test_chunks_of_all_experiments_are_one_list_with_the_longest_first() -> None:
@@ -114,28 +116,17 @@ def test_chunks_of_all_experiments_are_one_list_with_the_longest_first() -> None
         "long": small(world=long_world),
         "short again": small(),
     }
-    lists: list[list[Chunk]] = []
+    chunks: list[Chunk] = []
     progress: list[tuple[str, int]] = []
-
-    def record_and_play(chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Floats]]:
-        lists.append(list(chunks))
-        yield from make_thread_runner()(chunks)
-
     results = run_experiments(
-        experiments, record_and_play, lambda name, count: progress.append((name, count))
+        experiments, record_chunks(chunks), lambda name, count: progress.append((name, count))
     )
-    (chunks,) = lists
-    assert [(chunk.name, chunk.last - chunk.first) for chunk in chunks] == [
-        ("long", 8),
-        ("long", 4),
-        ("short", 8),
-        ("short again", 8),
-        ("short", 4),
-        ("few players", 8),
-        ("short again", 4),
-        ("few players", 4),
+    played = [(chunk.name, chunk.last - chunk.first) for chunk in chunks]
+    assert played == [
+        *(("long", 8), ("long", 4), ("short", 8), ("short again", 8)),
+        *(("short", 4), ("few players", 8), ("short again", 4), ("few players", 4)),
     ]
-    assert sorted(progress) == sorted((chunk.name, chunk.last - chunk.first) for chunk in chunks)
+    assert sorted(progress) == sorted(played)
     for name, experiment in experiments.items():
         alone = run_experiment(experiment)
         assert results[name].regret.tobytes() == alone.regret.tobytes()

@@ -304,6 +304,8 @@ def test_what_a_drift_prints_can_be_read_back(drift: Drift) -> None:
         ({"start": [1.0]}, "world: start must be 2 numbers, not all 0, got 1"),
         ({"start": [0, 0]}, "world: start must be 2 numbers, not all 0"),
         ({"start": ["a", "b"]}, "world: start must be rows of finite numbers"),
+        ({"start": [[1.0], [1.0, 2.0]]}, "world: start must be rows of finite numbers"),
+        ({"start": [[1.0, 0.0], [0.0, 1.0]]}, "world: start must be rows of finite numbers"),
         ({"drift": "abrupt([100])"}, "abrupt: every round must lie before the horizon 100"),
         ({"drift": "abrupt(50)"}, "abrupt: at must be a sequence, got 50"),
         ({"drift": "abrupt([0])"}, "abrupt: a round must be a whole number >= 1, got 0"),

@@ -20,6 +20,7 @@ import polars as pl
 
 from windvane import validation
 from windvane._terminal.tables import Cell
+from windvane.chooser import make_key
 from windvane.errors import SettingError
 from windvane.evaluation.estimates.confidence_sequence import (
     MODEL_BOUNDS,
@@ -243,25 +244,19 @@ def _name_drifts(drifts: str | Sequence[str] | None, horizon: int) -> dict[str, 
 
 def _to_frame(drift: str, looks: Places, numbers: Floats) -> pl.DataFrame:
     """Return every interval in long form."""
-    shape = numbers.shape[:-1]
-    estimator, replication, policy, look = (
-        axis.ravel() for axis in np.indices(shape, dtype=np.int32)
-    )
-    frame = pl.DataFrame(
-        {
-            "policy": np.array(JUDGED_POLICIES)[policy],
-            "estimator": np.array(ESTIMATORS)[estimator],
-            "replication": replication,
-            "look": looks[look],
-            "truth": numbers[..., TRUTH].ravel(),
-            "value": numbers[..., VALUE].ravel(),
-            "low": numbers[..., LOW].ravel(),
-            "high": numbers[..., HIGH].ravel(),
-        }
-    )
-    return frame.select(pl.lit(drift).alias("drift"), pl.all()).with_columns(
-        pl.col("value", "low", "high").fill_nan(None)
-    )
+    places = np.indices(numbers.shape[:-1], dtype=np.int32)
+    estimator, replication, policy, look = (axis.ravel() for axis in places)
+    truth, value, low, high = numbers.reshape(-1, 4).T
+    columns = {
+        "policy": np.array(JUDGED_POLICIES)[policy],
+        "estimator": np.array(ESTIMATORS)[estimator],
+        "replication": replication,
+        "look": looks[look],
+        "truth": truth,
+        **{"value": value, "low": low, "high": high},
+    }
+    frame = pl.DataFrame(columns).with_columns(pl.col("value", "low", "high").fill_nan(None))
+    return frame.select(pl.lit(drift).alias("drift"), pl.all())
 
 
 class LoggedRuns(NamedTuple):
@@ -278,9 +273,9 @@ class LoggedRuns(NamedTuple):
         judged = []
         for r in replications:
             seed = np.random.SeedSequence(self.seed, spawn_key=(r,))
-            key = int(seed.generate_state(1, np.uint64)[0]) >> 1
             draw = self.world.draw(seed)
-            judged.append(JudgedLog(log_decisions(self.player, draw, key), judge_policies(draw)))
+            log = log_decisions(self.player, draw, make_key("coverage", seed))
+            judged.append(JudgedLog(log, judge_policies(draw)))
         largest_weight = self.world.arms / self.player.floor
         return estimate_at_looks(judged, self.looks, largest_weight, self.alpha)
 
@@ -394,19 +389,13 @@ def estimate_at_looks(
 
 def _find_truth(judged: Sequence[JudgedLog], looks: Places, half_life: float) -> Floats:
     """The true value that each estimator is to cover, (estimators, R, P, looks)."""
-    values = np.stack(
-        [np.einsum("ptk,tk->pt", policies, log.means) for log, policies in judged]
-    )  # (R, P, T)
+    values = np.stack([np.einsum("ptk,tk->pt", policies, log.means) for log, policies in judged])
     logged = np.stack([np.einsum("tk,tk->t", log.probabilities, log.means) for log, _ in judged])
-    truth = {
-        title: np.cumsum(values, axis=-1)[..., looks - 1] / looks
-        for title in ESTIMATORS
-        if title not in (RECENT, GAIN_SEQUENCE)
-    }
-    gains = values - logged[:, None]
-    truth[GAIN_SEQUENCE] = np.cumsum(gains, axis=-1)[..., looks - 1] / looks
+    gains = values - logged[:, None]  # (R, P, T)
     growing = np.exp2(np.arange(values.shape[-1]) / half_life)
     recent = np.cumsum(growing * values, axis=-1) / np.cumsum(growing)
+    truth = dict.fromkeys(ESTIMATORS, np.cumsum(values, axis=-1)[..., looks - 1] / looks)
+    truth[GAIN_SEQUENCE] = np.cumsum(gains, axis=-1)[..., looks - 1] / looks
     truth[RECENT] = recent[..., looks - 1]
     return np.stack([truth[title] for title in ESTIMATORS])
 

@@ -25,7 +25,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -136,17 +136,29 @@ def _identify(path: str | PathLike[str] | None) -> tuple[str, list[str | int]]:
     """Return the name of the data in every output, and values that identify its content."""
     if path is None:
         return STAND_IN, [STAND_IN]
-    try:
+    with _explain_errors(path):
         check_regular(path)
         with open(path, "rb") as file:
             head = file.read(IDENTITY_BYTES)
             status = os.fstat(file.fileno())
-    except FileNotFoundError:
-        raise FileError(f"criteo: {os.fspath(path)} does not exist") from None
-    except OSError as reason:
-        raise FileError(f"criteo: {os.fspath(path)} cannot be read ({reason.strerror})") from None
     name = Path(path).name
     return name, [name, status.st_size, status.st_mtime_ns, hashlib.sha256(head).hexdigest()]
+
+
+@contextmanager
+def _explain_errors(path: str | PathLike[str]) -> Iterator[None]:
+    """Turn the errors of reading a file into one sentence."""
+    who = f"criteo: {os.fspath(path)}"
+    try:
+        yield
+    except FileNotFoundError:
+        raise FileError(f"{who} does not exist") from None
+    except EOFError:
+        raise FileError(f"{who} is truncated: the gzip stream ends too early") from None
+    except (gzip.BadGzipFile, zlib.error) as reason:
+        raise FileError(f"{who} is damaged or not gzip: {reason}") from None
+    except OSError as reason:
+        raise FileError(f"{who} cannot be read ({reason.strerror})") from None
 
 
 def _entry_name(identity: list[str | int], protocol: str, seed: int, dim: int) -> str:
@@ -177,33 +189,24 @@ def read_impressions(
 ) -> Iterator[pl.DataFrame]:
     """Read the needed columns of a gzipped, tab-separated file, about 200 000 rows at a time."""
     who = f"criteo: {os.fspath(path)}"
-    try:
-        with open(path, "rb") as raw, gzip.GzipFile(fileobj=raw) as text:
-            total = os.fstat(raw.fileno()).st_size
-            header = text.readline(MAX_HEADER_BYTES)
-            _check_header(who, header)
-            rest = b""
-            line = 2
-            while chunk := text.read(CHUNK_BYTES):
-                lines, end, rest = (rest + chunk).rpartition(b"\n")
-                if end:
-                    batch = _parse(who, header, lines, line)
-                    yield batch
-                    line += len(batch)
-                if progress:
-                    progress(TaskProgress("reading", raw.tell(), total, "bytes"))
-            if rest:
-                yield _parse(who, header, rest, line)
-            elif line == 2:
-                raise FileError(f"{who} has a header and no rows")
-    except FileNotFoundError:
-        raise FileError(f"{who} does not exist") from None
-    except EOFError:
-        raise FileError(f"{who} is truncated: the gzip stream ends too early") from None
-    except (gzip.BadGzipFile, zlib.error) as reason:
-        raise FileError(f"{who} is damaged or not gzip: {reason}") from None
-    except OSError as reason:
-        raise FileError(f"{who} cannot be read ({reason.strerror})") from None
+    with _explain_errors(path), open(path, "rb") as raw, gzip.GzipFile(fileobj=raw) as text:
+        total = os.fstat(raw.fileno()).st_size
+        header = text.readline(MAX_HEADER_BYTES)
+        _check_header(who, header)
+        rest = b""
+        line = 2
+        while chunk := text.read(CHUNK_BYTES):
+            lines, end, rest = (rest + chunk).rpartition(b"\n")
+            if end:
+                batch = _parse(who, header, lines, line)
+                yield batch
+                line += len(batch)
+            if progress:
+                progress(TaskProgress("reading", raw.tell(), total, "bytes"))
+        if rest:
+            yield _parse(who, header, rest, line)
+        elif line == 2:
+            raise FileError(f"{who} has a header and no rows")
 
 
 def _check_header(who: str, header: bytes) -> None:
@@ -299,20 +302,19 @@ def reduce_features(
         onehot[rng.choice(half, POOL_ROWS, replace=half.size < POOL_ROWS)] for half in halves
     ]
     clicked, other = (rows @ axes for rows in pool_rows)
-    pools = {}
-    for dim in dims:
-        fit = _regress(onehot, spread[:dim], axes[:, :dim], target)
-        pools[dim] = Pools(
+    return {
+        dim: Pools(
             np.ascontiguousarray(clicked[:, :dim]),
             np.ascontiguousarray(other[:, :dim]),
-            *fit,
+            *_regress(onehot, spread[:dim], axes[:, :dim], target),
             rows=click.size,
             sampled=click.size,
             click_rate=float(click.mean()),
             repeated=any(half.size < POOL_ROWS for half in halves),
             source=source,
         )
-    return pools
+        for dim in dims
+    }
 
 
 def _encode_one_hot(table: pl.DataFrame, click: Floats | None) -> "sparse.csr_array":

@@ -5,6 +5,7 @@ The end value of every curve is written at the right edge of its panel.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import ceil, log10
 
 import numpy as np
@@ -18,8 +19,8 @@ from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter
 
 from windvane._terminal.figures import (
     DPI,
-    GRID_COLOUR,
     HUES,
+    LABEL_LOOK,
     LINE_COLOUR,
     NAMED_STYLES,
     NORMAL_POINTS,
@@ -28,8 +29,10 @@ from windvane._terminal.figures import (
     TEXT_COLOUR,
     TICK_STEPS,
     Style,
+    add_legend,
     add_note,
     assign_styles,
+    draw_frame,
     format_axes,
     format_number,
     freeze_layout,
@@ -65,11 +68,10 @@ def draw_regret(panels: Sequence[Panel], note: str = "") -> Figure:
     for place, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, place + 1)
         format_axes(axes, "round" if place + columns >= len(panels) else "", place % columns == 0)
-        axes.set_title(panel.title, fontsize=NORMAL_POINTS, color=TEXT_COLOUR, loc="left")
+        axes.set_title(panel.title, **LABEL_LOOK, loc="left")
         _draw_panel(axes, panel, styles, (1 / (width - 1), 1 / height))
-    look = {"frameon": False, "fontsize": NORMAL_POINTS, "handlelength": 3.2, "columnspacing": 1.6}
-    legend_columns = ceil(len(keys) / legend_lines)
-    figure.legend(handles=keys, loc="outside lower center", ncols=legend_columns, **look)
+    look = {"handles": keys, "handlelength": 3.2, "columnspacing": 1.6}
+    add_legend(figure, ceil(len(keys) / legend_lines), NORMAL_POINTS, **look)
     add_note(figure, note)
     freeze_layout(figure)
     return figure
@@ -255,18 +257,24 @@ def draw_coverage(summary: pl.DataFrame, alpha: float) -> Figure:
     for place, drift in enumerate(drifts):
         rows = summary.filter(pl.col("drift") == drift)
         above, below = panels[:, place]
-        above.set_title(drift, fontsize=NORMAL_POINTS, color=TEXT_COLOUR, loc="left")
+        above.set_title(drift, **LABEL_LOOK, loc="left")
         for axes in (above, below):
             _format_bars(axes, estimators)
-        _draw_shares(above, rows, alpha)
-        _draw_widths(below, rows, alpha)
+        above.axvline(1 - alpha, color=LINE_COLOUR, lw=0.9, ls=(0, (4, 2)), zorder=1)
+        for height, row in enumerate(rows.iter_rows(named=True)):
+            colour = VALID_COLOUR if is_valid(row, alpha) else INVALID_COLOUR
+            _draw_share(above, height, row, colour)
+            below.barh(height, row["width"], 0.6, color=colour, lw=0)
+        above.set(xlim=(-0.04, 1.04), xticks=[0.0, 0.5, 1.0])
+        above.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
         below.set_xlim(0, 1.05 * widest)
+        below.xaxis.set_major_locator(MaxNLocator(4, steps=TICK_STEPS))
+        below.xaxis.set_major_formatter("{x:.10g}")
     labels = ("runs whose truth is covered, in %", "mean width at the last look")
     for axes, label in zip(panels[:, len(drifts) // 2], labels, strict=True):
-        axes.set_xlabel(label, fontsize=NORMAL_POINTS, color=TEXT_COLOUR)
+        axes.set_xlabel(label, **LABEL_LOOK)
     keys = _make_keys(alpha)
-    look = {"frameon": False, "fontsize": SMALL_POINTS, "columnspacing": 1.6}
-    figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), **look)
+    add_legend(figure, len(keys), SMALL_POINTS, handles=keys, columnspacing=1.6)
     freeze_layout(figure)
     return figure
 
@@ -286,20 +294,12 @@ def draw_learner_coverage(estimates: pl.DataFrame) -> Figure:
             rows = estimates.filter((pl.col("world") == world) & (pl.col("logger") == logger))
             look = {"color": styles[logger].colour, "marker": styles[logger].marker, "ls": ""}
             axes.plot(rows["truth"], rows["value"], ms=3.5, alpha=0.6, label=logger, **look)
-        axes.set_title(world, fontsize=NORMAL_POINTS, color=TEXT_COLOUR, loc="left")
-        axes.tick_params(labelsize=SMALL_POINTS, color=LINE_COLOUR, labelcolor=TEXT_COLOUR)
-        axes.grid(color=GRID_COLOUR, lw=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_xlabel("earned live", fontsize=NORMAL_POINTS, color=TEXT_COLOUR)
-    panels[0].set_ylabel("value from the log", fontsize=NORMAL_POINTS, color=TEXT_COLOUR)
+        axes.set_title(world, **LABEL_LOOK, loc="left")
+        draw_frame(axes)
+        axes.set_xlabel("earned live", **LABEL_LOOK)
+    panels[0].set_ylabel("value from the log", **LABEL_LOOK)
     handles, _ = panels[0].get_legend_handles_labels()
-    figure.legend(
-        handles=handles,
-        loc="outside lower center",
-        ncols=len(loggers),
-        frameon=False,
-        fontsize=SMALL_POINTS,
-    )
+    add_legend(figure, len(loggers), SMALL_POINTS, handles=handles)
     freeze_layout(figure)
     return figure
 
@@ -309,50 +309,29 @@ def is_valid(row: dict[str, float], alpha: float) -> bool:
     return row["every look"] + ERRORS * row["standard error"] >= 1 - alpha
 
 
-def _draw_shares(axes: Axes, rows: pl.DataFrame, alpha: float) -> None:
-    axes.axvline(1 - alpha, color=LINE_COLOUR, lw=0.9, ls=(0, (4, 2)), zorder=1)
-    for place, row in enumerate(rows.iter_rows(named=True)):
-        colour = VALID_COLOUR if is_valid(row, alpha) else INVALID_COLOUR
-        share, error = row["every look"], ERRORS * row["standard error"]
-        ends = [max(0.0, share - error), min(1.0, share + error)]
-        axes.plot(ends, [place, place], color=colour, lw=1.4, zorder=2)
-        axes.plot(share, place, color=colour, marker="o", ms=5, zorder=4)
-        axes.plot(row["last look"], place, color=colour, marker="o", ms=5, mfc="white", zorder=3)
-    axes.set_xlim(-0.04, 1.04)
-    axes.set_xticks([0.0, 0.5, 1.0])
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
-
-
-def _draw_widths(axes: Axes, rows: pl.DataFrame, alpha: float) -> None:
-    for place, row in enumerate(rows.iter_rows(named=True)):
-        colour = VALID_COLOUR if is_valid(row, alpha) else INVALID_COLOUR
-        axes.barh(place, row["width"], 0.6, color=colour, lw=0)
-    axes.xaxis.set_major_locator(MaxNLocator(4, steps=TICK_STEPS))
-    axes.xaxis.set_major_formatter("{x:.10g}")
+def _draw_share(axes: Axes, height: int, row: dict[str, float], colour: str) -> None:
+    share, error = row["every look"], ERRORS * row["standard error"]
+    ends = [max(0.0, share - error), min(1.0, share + error)]
+    axes.plot(ends, [height, height], color=colour, lw=1.4, zorder=2)
+    axes.plot(share, height, color=colour, marker="o", ms=5, zorder=4)
+    axes.plot(row["last look"], height, color=colour, marker="o", ms=5, mfc="white", zorder=3)
 
 
 def _format_bars(axes: Axes, names: Sequence[str]) -> None:
     """Set the look of axes that show a row for each name, from top to bottom."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.tick_params(labelsize=SMALL_POINTS, color=LINE_COLOUR, labelcolor=TEXT_COLOUR)
+    draw_frame(axes, "x")
     axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x", color=GRID_COLOUR, lw=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(LINE_COLOUR)
 
 
 def _make_keys(alpha: float) -> list[Line2D | Patch]:
     """The entries of the legend."""
     promise = f"{100 * (1 - alpha):.4g} %"
-    every_look = Line2D([], [], color=LINE_COLOUR, marker="o", ms=5, lw=1.4)
-    last_look = Line2D([], [], color=LINE_COLOUR, marker="o", ms=5, mfc="white", lw=0)
-    every_look.set_label("at every look, ± 2 standard errors")
-    last_look.set_label("at the last look")
+    dot = partial(Line2D, [], [], color=LINE_COLOUR, marker="o", ms=5)
     return [
-        every_look,
-        last_look,
+        dot(lw=1.4, label="at every look, ± 2 standard errors"),
+        dot(mfc="white", lw=0, label="at the last look"),
         Line2D([], [], color=LINE_COLOUR, lw=0.9, ls=(0, (4, 2)), label=f"promised: {promise}"),
         Patch(color=VALID_COLOUR, label="holds at every look"),
         Patch(color=INVALID_COLOUR, label="does not"),
@@ -374,9 +353,7 @@ def draw_leaderboard(standings: pl.DataFrame, note: str = "") -> Figure:
         axes.scatter(shares, places, 16, hue, marker=marker, label=title, linewidths=0, zorder=3)
     _format_bars(axes, standings["policy"].to_list())
     axes.set_xlim(0, None)
-    axes.set_xlabel(
-        "regret, in % of what playing at random loses", fontsize=NORMAL_POINTS, color=TEXT_COLOUR
-    )
-    figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=SMALL_POINTS)
+    axes.set_xlabel("regret, in % of what playing at random loses", **LABEL_LOOK)
+    add_legend(figure, 5, SMALL_POINTS)
     add_note(figure, note)
     return figure

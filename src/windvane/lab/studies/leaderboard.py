@@ -17,13 +17,7 @@ from windvane import validation
 from windvane.exploration import epsilon
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.experiments import (
-    Experiment,
-    ExperimentResult,
-    Report,
-    open_report,
-    run_all,
-)
+from windvane.lab.experiments import Experiment, ExperimentResult, Report, open_report, run_all
 from windvane.lab.studies import criteo, reproduction
 from windvane.lab.studies.criteo import STAND_IN, Pools
 from windvane.lab.studies.plan import describe_problem, make_player
@@ -90,7 +84,11 @@ def leaderboard(
     replications = validation.whole("leaderboard", "replications", replications)
     with open_report(progress) as report:
         pools = criteo.load_pools(data, [10], "released", seed, progress=report)[10]
-        results = run_all(make_experiments(pools, replications, seed), report, checkpoint)
+        experiments = {
+            title: Experiment(make_players(world), world, replications, seed, POINTS_PER_CURVE)
+            for title, world in make_suite(pools).items()
+        }
+        results = run_all(experiments, report, checkpoint)
     return Leaderboard(replications, seed, pools.source, rank_policies(results))
 
 
@@ -108,14 +106,6 @@ def make_suite(pools: Pools) -> dict[str, World]:
         for name, drift in drifts.items()
     }
     return {**suite, "ads": reproduction.make_experiment((10, 10), "released", pools, 1, 1).world}
-
-
-def make_experiments(pools: Pools, replications: int, seed: int) -> dict[str, Experiment]:
-    """Make one experiment a world: every named policy, tuned for it, and playing at random."""
-    return {
-        title: Experiment(make_players(world), world, replications, seed, points=POINTS_PER_CURVE)
-        for title, world in make_suite(pools).items()
-    }
 
 
 def make_players(world: World) -> tuple[Player, ...]:

@@ -71,9 +71,7 @@ class Plan(NamedTuple):
         return {
             name: Experiment(
                 tuple(make_player(policy, world) for policy in self.policies),
-                world,
-                self.replications,
-                self.seed,
+                *(world, self.replications, self.seed),
             )
             for name, world in self.worlds.items()
         }

@@ -21,13 +21,7 @@ from windvane.errors import SettingError
 from windvane.exploration import optimism, randomized, thompson
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
-from windvane.lab.experiments import (
-    Experiment,
-    ExperimentResult,
-    Report,
-    open_report,
-    run_all,
-)
+from windvane.lab.experiments import Experiment, ExperimentResult, Report, open_report, run_all
 from windvane.lab.studies import criteo
 from windvane.lab.studies.criteo import STAND_IN, Pools
 from windvane.lab.studies.result import Panel, PanelResult, count_noun, standard_error
@@ -49,6 +43,7 @@ EARLY_ROUND = 5500  # a round soon after the change
 LATE_ROUND = 7000  # a round long after the change
 COLLAPSE_RATIO = 1.5  # a regret this many times the worst of the discounted policies is a collapse
 SIGNIFICANCE = 0.05
+NOT_WORSE = "D-RandLinUCB is not worse than D-LinTS"  # the claim that holds in a tie, too
 PUBLISHED: dict[PanelSize, tuple[int, ...]] = {  # end regrets, read from the figure to ±50
     (10, 10): (2000, 1870, 1850, 9950, 290),
     (20, 10): (2570, 2450, 2450, 9500, 310),
@@ -262,40 +257,24 @@ class Claim(NamedTuple):
 def judge_claims(size: PanelSize, result: ExperimentResult, change: int) -> list[Claim]:
     """Judge every claim that is about this panel."""
     end = dict(zip(result.names, result.regret[:, :, -1], strict=True))
-    at_change = dict(zip(result.names, result.at(change), strict=True))
-    early = dict(zip(result.names, result.at(EARLY_ROUND), strict=True))
-    discounted = ("D-LinUCB", "D-RandLinUCB", "D-LinTS")
-    claims = []
+    ucb, rand, ts, lints, oracle = (end[name] for name in POLICIES)
+    claims: dict[str, tuple[Floats, Floats]] = {}  # the smaller and the larger regret
     if size[1] == 100:
-        for name in ("D-RandLinUCB", "D-LinTS"):
-            claims.append(_judge(f"{name} beats D-LinUCB", size, end[name], end["D-LinUCB"]))
-    claims.append(
-        _judge(
-            "D-RandLinUCB is not worse than D-LinTS",
-            size,
-            end["D-RandLinUCB"],
-            end["D-LinTS"],
-            ties_hold=True,
-        )
-    )
+        claims["D-RandLinUCB beats D-LinUCB"] = rand, ucb
+        claims["D-LinTS beats D-LinUCB"] = ts, ucb
+    claims[NOT_WORSE] = rand, ts
     if size == (50, 100):
-        recovery = {name: early[name] - at_change[name] for name in discounted}
+        gained = result.at(EARLY_ROUND) - result.at(change)
+        recovery = dict(zip(result.names, gained, strict=True))
         rivals = np.minimum(recovery["D-RandLinUCB"], recovery["D-LinTS"])
-        claims.append(
-            _judge("D-LinUCB recovers first after the change", size, recovery["D-LinUCB"], rivals)
-        )
-    worst = np.max([end[name] for name in discounted], axis=0)
-    best = np.min([end[name] for name in result.names if name != "LinTS-OR"], axis=0)
-    claims.append(
-        _judge("the stationary LinTS collapses", size, COLLAPSE_RATIO * worst, end["LinTS"])
-    )
-    claims.append(_judge("the oracle LinTS-OR is the floor", size, end["LinTS-OR"], best))
-    return claims
+        claims["D-LinUCB recovers first after the change"] = recovery["D-LinUCB"], rivals
+    worst = np.max([ucb, rand, ts], axis=0)
+    claims["the stationary LinTS collapses"] = COLLAPSE_RATIO * worst, lints
+    claims["the oracle LinTS-OR is the floor"] = oracle, np.min([ucb, rand, ts, lints], axis=0)
+    return [_judge(claim, size, *pair) for claim, pair in claims.items()]
 
 
-def _judge(
-    claim: str, size: PanelSize, lower: Floats, upper: Floats, ties_hold: bool = False
-) -> Claim:
+def _judge(claim: str, size: PanelSize, lower: Floats, upper: Floats) -> Claim:
     """Judge whether `lower` is below `upper`, in pairs of the same replication."""
     gap = lower - upper
     mean = float(gap.mean())
@@ -305,7 +284,7 @@ def _judge(
         p = compute_p_value(gap)
     significant = p < SIGNIFICANCE
     verdict: Verdict = "undecided"
-    if (significant and mean < 0.0) or (ties_hold and not (significant and mean > 0.0)):
+    if (significant and mean < 0.0) or (claim == NOT_WORSE and not (significant and mean > 0.0)):
         verdict = "holds"
     elif significant:
         verdict = "does not hold"

@@ -11,7 +11,7 @@ from functools import cached_property
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -72,22 +72,6 @@ class StudyResult(ABC):
         """Return what the JSON file holds."""
         return self.to_dict()
 
-    def write(self, folder: Path) -> None:
-        """Write the numbers to a folder."""
-        folder.mkdir(parents=True, exist_ok=True)
-        with replace_file(folder / self.file) as draft:
-            text = json.dumps(self.to_document(), indent=2, ensure_ascii=False)
-            draft.write_text(text + "\n", "utf-8")
-        for name in self.long_frames:
-            # As open files: Polars takes no path that is not UTF-8.
-            with replace_file(folder / f"{name}.parquet") as draft, open(draft, "wb") as file:
-                getattr(self, name).write_parquet(file)
-
-    @classmethod
-    def read(cls, folder: Path) -> Self:
-        """Read the result that `save` wrote to a folder."""
-        return cls(**cls.read_fields(_read_json(folder / cls.file), folder))
-
     @classmethod
     def read_fields(cls, document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         """Return the attributes of the result that a document and the Parquet files stand for."""
@@ -105,8 +89,16 @@ class StudyResult(ABC):
 
     def save(self, folder: str | PathLike[str]) -> list[Path]:
         """Write numbers and pictures to a folder, and return the paths of the pictures."""
-        self.write(Path(folder))
-        return self.save_figure(folder)
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        with replace_file(target / self.file) as draft:
+            text = json.dumps(self.to_document(), indent=2, ensure_ascii=False)
+            draft.write_text(text + "\n", "utf-8")
+        for name in self.long_frames:
+            # As open files: Polars takes no path that is not UTF-8.
+            with replace_file(target / f"{name}.parquet") as draft, open(draft, "wb") as file:
+                getattr(self, name).write_parquet(file)
+        return self.save_figure(target)
 
     def save_figure(self, folder: str | PathLike[str]) -> list[Path]:
         """Write the figure as PNG and as PDF to a folder, and return both paths."""
@@ -130,19 +122,17 @@ class StudyResult(ABC):
         return "\n\n".join(format_text(frame) for frame in self.tables.values())
 
     def _repr_html_(self) -> str:
-        title = f"<b>{type(self).__name__}</b>: {html.escape(self.describe())}"
-        shown = "".join(_format_html(frame) for frame in self.tables.values())
-        return f"<div><p>{title}</p>{shown}{self._html_picture()}</div>"
-
-    def _html_picture(self) -> str:
+        description = html.escape(self.describe())
+        tables = "".join(_format_html(frame) for frame in self.tables.values())
         figure = self.figure()
         picture = BytesIO()
         figure.savefig(picture, format="png", metadata={"Software": None})
         data = base64.b64encode(picture.getvalue()).decode()
         width = round(figure.get_figwidth() * CSS_PIXELS_PER_INCH)
         return (
-            f'<img alt="{html.escape(self.describe())}" style="width:{width}px;max-width:100%" '
-            f'src="data:image/png;base64,{data}">'
+            f"<div><p><b>{type(self).__name__}</b>: {description}</p>{tables}"
+            f'<img alt="{description}" style="width:{width}px;max-width:100%" '
+            f'src="data:image/png;base64,{data}"></div>'
         )
 
 
@@ -219,7 +209,7 @@ def load(folder: str | PathLike[str]) -> StudyResult:
     """Read the result that `save` or a command of the lab wrote to a folder."""
     path = Path(folder)
     try:
-        return _find_study(path).read(path)
+        return _read_result(path)
     except UNREADABLE as reason:
         raise FileError(
             f"result folder: {path} holds no finished run of reproduce, simulate, tune, "
@@ -227,29 +217,24 @@ def load(folder: str | PathLike[str]) -> StudyResult:
         ) from None
 
 
-def _find_study(folder: Path) -> type[StudyResult]:
-    """Return the class of the result by the files that are in the folder."""
+def _read_result(folder: Path) -> StudyResult:
+    """Read the result of the study whose file is in the folder."""
     from windvane import lab  # imported late: every study imports this module
 
-    if (folder / PanelResult.file).exists():
-        kind = _read_json(folder / PanelResult.file).get("kind")
-        return lab.Reproduction if kind == lab.Reproduction.picture else lab.Simulation
-    others: tuple[type[StudyResult], ...] = (
-        *(lab.Tuning, lab.Leaderboard, lab.Coverage),
-        lab.LearnerCoverage,
-    )
-    for study in others:
-        if (folder / study.file).exists():
-            return study
-    *first, last = (PanelResult.file, *(study.file for study in others))
+    studies: dict[str, type[StudyResult]] = {
+        each.file: each
+        for each in (lab.Simulation, lab.Tuning, lab.Leaderboard, lab.Coverage, lab.LearnerCoverage)
+    }
+    for file, study in studies.items():
+        if (folder / file).exists():
+            document = json.loads(read_small_file(folder / file, MAX_JSON_BYTES))
+            if not isinstance(document, dict):
+                raise ValueError(f"{file} must hold a JSON object")
+            if document.get("kind") == lab.Reproduction.picture:  # in the file of a simulation
+                study = lab.Reproduction
+            return study(**study.read_fields(document, folder))
+    *first, last = studies
     raise ValueError(f"it has no {', '.join(first)} or {last}")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    document = json.loads(read_small_file(path, MAX_JSON_BYTES))
-    if not isinstance(document, dict):
-        raise ValueError(f"{path.name} must hold a JSON object")
-    return document
 
 
 def count_noun(number: int, singular: str, plural: str = "") -> str:

@@ -155,9 +155,9 @@ def world(
 
 
 def _check_start(start: float | npt.ArrayLike, dim: int) -> float | tuple[float, ...]:
-    if np.ndim(start) == 0:
+    if np.array(start, dtype=object).ndim == 0:  # objects: its rows may differ in length
         return validation.positive("world", "start", start)
-    theta = validation.check_numbers("world", "start", np.atleast_2d(start), 2)[0]
+    theta = validation.check_numbers("world", "start", [start], 2)[0]  # type: ignore[arg-type]
     if theta.size != dim or not theta.any():
         raise SettingError(f"world: start must be {dim} numbers, not all 0, got {theta.size}")
     return tuple(theta.tolist())
@@ -202,13 +202,11 @@ def from_table(table: Mapping[str, object]) -> World:
         raise SettingError(f"world: {', '.join(missing)} must be given")
     start = table.get("start", 1.0)
     return world(
-        validation.whole("world", "dim", table["dim"]),
-        validation.whole("world", "arms", table["arms"]),
-        validation.whole("world", "horizon", table["horizon"]),
-        _read("drift", table.get("drift", "stationary()"), DRIFTS),
-        _read("actions", table.get("actions", "fresh()"), ACTIONS),
-        _read("reward", table.get("reward", "gaussian(0.15)"), REWARDS),
-        np.array(start) if isinstance(start, list) else validation.real("world", "start", start),
+        **{key: validation.whole("world", key, table[key]) for key in REQUIRED_KEYS},
+        drift=_read("drift", table.get("drift", "stationary()"), DRIFTS),
+        actions=_read("actions", table.get("actions", "fresh()"), ACTIONS),
+        reward=_read("reward", table.get("reward", "gaussian(0.15)"), REWARDS),
+        start=start if isinstance(start, list) else validation.real("world", "start", start),
     )
 
 
