@@ -158,7 +158,6 @@ def test_uncertainty_never_exceeds_that_of_a_blank_belief(
 
 
 def test_a_window_forgets_large_observations_completely() -> None:
-    """After large observations left the window, W and θ̂ are those of the small ones alone."""
     random = np.random.default_rng(0)
     sizes = np.where(np.arange(120) < 14, 1e6 * 10.0 ** (-0.45 * np.arange(120)), 0.0)
     xs = 0.3 * random.standard_normal((120, 3)) + sizes[:, None] / np.sqrt(3)
@@ -240,7 +239,6 @@ def test_merge_is_associative_and_the_same_as_learning_in_turn(
 def test_a_blank_belief_changes_nothing_in_a_merge(
     memory: wv.Memory, history: naive.History
 ) -> None:
-    """A blank belief is the identity on either side, bit for bit."""
     blank = wv.Policy(history.xs.shape[1], memory, wv.greedy(), seed=0).belief
     belief = learn_all(memory, history.xs, history.ys).belief
     for merged in (blank.merge(belief), belief.merge(blank)):
@@ -268,7 +266,6 @@ def test_the_order_of_a_merge_matters_if_the_past_fades(memory: wv.Memory) -> No
 def test_a_policy_given_a_merged_belief_goes_on_as_if_it_had_learned_all(
     memory: wv.Memory, exploration: wv.Exploration
 ) -> None:
-    """Its sums, estimate, widths, choices and samples are those of a policy that learned all."""
     random = np.random.default_rng(5)
     xs, ys = random.standard_normal((300, 3)), random.standard_normal(300)
     policies = [wv.Policy(3, memory, exploration, seed=4) for _ in range(3)]
@@ -314,7 +311,6 @@ def test_memories_that_drop_observations_cannot_be_merged(memory: wv.Memory) -> 
     ids=repr,
 )
 def test_beliefs_of_other_settings_are_refused(other: wv.Policy) -> None:
-    """A belief with another γ, memory, ridge or dimension can neither be merged nor assigned."""
     policy = wv.Policy(2, wv.discount(0.9), wv.greedy(), seed=0)
     with pytest.raises(BeliefError, match="must be the same"):
         policy.belief.merge(other.belief)
@@ -328,7 +324,6 @@ def test_beliefs_of_other_settings_are_refused(other: wv.Policy) -> None:
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf, -5.0])
 def test_an_invalid_belief_is_refused_and_changes_nothing(broken: float) -> None:
-    """A Gram matrix that is not finite, or negative, leaves the policy unchanged."""
     policy = learn_all(wv.discount(0.9), np.eye(2), np.ones(2))
     before = policy._belief.arrays.block.tobytes(), policy._belief.arrays.tally.tobytes()
     with pytest.raises(BeliefError):
@@ -337,7 +332,6 @@ def test_an_invalid_belief_is_refused_and_changes_nothing(broken: float) -> None
 
 
 def test_a_belief_is_a_copy_that_later_learning_does_not_change() -> None:
-    """The arrays of an earlier belief keep their values."""
     policy = learn_all(wv.keep(), np.eye(2), np.ones(2))
     belief = policy.belief
     policy.learn([1.0, 1.0], 1.0)

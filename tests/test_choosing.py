@@ -134,7 +134,6 @@ def check_that_the_best_of_fifty_is_played(policy: wv.Policy) -> None:
 
 
 def test_ties_are_broken_at_random() -> None:
-    """Each of four equal arms is chosen about as often."""
     policy = wv.Policy(2, wv.keep(), wv.greedy(), seed=0)
     played = [policy.choose(np.ones((4, 2))).index for _ in range(4000)]
     assert np.bincount(played, minlength=4).min() > 850
@@ -142,7 +141,6 @@ def test_ties_are_broken_at_random() -> None:
 
 @every_memory
 def test_a_seed_fixes_every_choice(memory: wv.Memory) -> None:
-    """Policies with the same seed make the same choices; another seed makes others."""
     policies = [wv.Policy(3, memory, wv.thompson(1.0), seed=seed) for seed in (5, 5, 6)]
     played = [[policy.choose(arms).index for arms in ARMS[:60]] for policy in policies]
     assert played[0] == played[1] != played[2]

@@ -156,7 +156,6 @@ def test_ties_of_a_large_belief_are_broken_at_random() -> None:
 def test_reading_saving_and_learning_at_once_change_no_bit(
     memory: wv.Memory, tmp_path: Path
 ) -> None:
-    """While observations wait, a belief can be read and a policy saved."""
     random = np.random.default_rng(2)
     one, other, many = (
         wv.Policy(DIM, memory, wv.randomized(wv.half_normal(1.0)), seed=4) for _ in range(3)
@@ -196,7 +195,6 @@ def test_a_belief_can_be_given_amended_and_restarted() -> None:
 
 
 def test_prepared_arms_meet_a_large_belief() -> None:
-    """The choices are those among the plain rows."""
     random = np.random.default_rng(8)
     rows = make_rows(random, 5000)
     plain, prepared = (

@@ -132,7 +132,6 @@ def test_an_adaptive_policy_has_the_noise_of_the_base_that_leads(law: str) -> No
 
 @pytest.mark.parametrize("memory", [wv.restart(20), wv.restart_at([20])], ids=repr)
 def test_a_restart_keeps_the_noise(memory: wv.Memory) -> None:
-    """The belief is blank, the noise is not, and propensities foresee it."""
     policy = wv.Policy(3, memory, BY_SAMPLE, seed=5)
     play(policy, 20)
     before = policy.estimated_noise

@@ -86,7 +86,6 @@ from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
     ],
 )
 def test_a_setting_outside_its_range_is_refused(make: Callable[[], object], complaint: str) -> None:
-    """The message names the factory, the condition and the value."""
     with pytest.raises(SettingError, match=re.escape(complaint)):
         make()
 
@@ -138,7 +137,6 @@ def test_arms_that_cannot_be_scored_are_refused_and_change_nothing(
 
 
 def test_bad_arms_in_the_round_of_a_restart_do_not_restart(tmp_path: Path) -> None:
-    """The restart happens with the next valid arms."""
     policy = wv.Policy(3, wv.restart(5), wv.optimism(1.0), seed=7)
     for t in range(5):
         policy.learn(policy.choose(ARMS[t]), REWARDS[t])
@@ -190,7 +188,6 @@ def test_a_reward_of_another_type_is_refused(reward: object, tmp_path: Path) -> 
 
 
 def test_there_must_be_one_reward_for_each_choice(tmp_path: Path) -> None:
-    """Too few, too many or nested rewards are refused."""
     policy, choices = busy_policy(wv.keep(), wv.greedy())
     before = contents(policy, tmp_path)
     for rewards in ([0.5], [0.5, 0.5, 0.5], [[0.5], [0.5]], [[0.5], [0.5, 1.0]]):
@@ -217,7 +214,6 @@ BAD_FEATURES: list[tuple[npt.ArrayLike, str]] = [
 def test_features_that_cannot_be_learned_are_refused_and_change_nothing(
     memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
 ) -> None:
-    """Also as the last of many, after valid ones."""
     policy, choices = busy_policy(memory, exploration)
     before = contents(policy, tmp_path)
     for features, complaint in BAD_FEATURES:
@@ -250,7 +246,6 @@ def test_a_refused_observation_does_not_grow_the_history(
 def test_a_choice_is_learned_once_and_only_by_its_policy(
     memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
 ) -> None:
-    """A choice learned twice, of another policy or of a later round is refused."""
     policy, (first, second) = busy_policy(memory, exploration)
     policy.learn(first, 0.5)
     stranger = wv.Policy(3, memory, exploration, seed=8).choose(ARMS[0])
@@ -276,7 +271,6 @@ def test_a_choice_is_learned_once_and_only_by_its_policy(
 
 @pytest.mark.parametrize("other", [2, 4])
 def test_a_choice_of_a_policy_with_the_same_seed_and_other_features_is_refused(other: int) -> None:
-    """Policies with equal seeds and different dimensions are different policies."""
     policy, stranger = (wv.Policy(d, wv.keep(), wv.greedy(), seed=1) for d in (3, other))
     policy.choose(np.eye(3))
     choice = stranger.choose(np.eye(other))
@@ -316,7 +310,6 @@ def test_a_policy_without_settings_has_a_memory_for_its_dimension(dim: int, gamm
 
 
 def test_a_policy_with_an_exploration_has_a_ridge_of_one() -> None:
-    """With or without a memory."""
     assert wv.Policy(2, wv.keep(), wv.thompson(0.5)).ridge == 1.0
     assert wv.Policy(2, exploration=wv.thompson(0.5)).ridge == 1.0
     assert wv.Policy(2, ridge=2.0).ridge == 2.0

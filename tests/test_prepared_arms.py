@@ -78,7 +78,6 @@ def test_prepared_arms_are_the_same_arms(memory: wv.Memory, exploration: wv.Expl
 def test_widths_read_off_a_stale_inverse_are_screened_as_loosely(
     width: float | Confidence, kind: Callable[[np.random.Generator], Floats]
 ) -> None:
-    """Where `choose` brackets a score widely, so does the screen."""
     rows = kind(np.random.default_rng(5))
     memory, exploration = wv.discount(0.99), wv.optimism(width)
     one, two = (make_inversions_rare(wv.Policy(DIM, memory, exploration, seed=2)) for _ in range(2))
@@ -149,7 +148,6 @@ def test_every_upper_bound_lies_above_the_score(sign: float) -> None:
 def test_arms_that_float32_could_not_hold_are_scaled(
     exploration: wv.Exploration, size: float
 ) -> None:
-    """Down to the smallest and up to the largest norms, without a warning."""
     rows = size * unit_rows(np.random.default_rng(1), COUNT, DIM)
     both = [wv.Policy(DIM, wv.keep(), exploration, seed=8) for _ in range(2)]
     for policy in both:
@@ -160,7 +158,6 @@ def test_arms_that_float32_could_not_hold_are_scaled(
 
 
 def test_arms_of_nothing_but_zeros_are_drawn_by_lot() -> None:
-    """Nothing to screen by, as from the rows."""
     rows = np.zeros((COUNT, DIM))
     plain, quick = (wv.Policy(DIM, wv.keep(), wv.thompson(1.0), seed=8) for _ in range(2))
     assert len(set(together(plain, quick, rows, 10))) == 10
@@ -181,7 +178,6 @@ def test_what_counts_as_equal_is_measured_by_the_largest_score_of_all() -> None:
 
 
 def test_prepared_arms_are_a_copy() -> None:
-    """Changing the array later changes nothing, nor does changing what was chosen."""
     rows = unit(np.random.default_rng(1))
     arms = sets.finite(rows)
     wanted = rows.copy()
@@ -238,7 +234,6 @@ def test_whatever_takes_rows_takes_prepared_arms(
     ],
 )
 def test_bad_arms_are_refused(arms: Floats, message: str) -> None:
-    """When they are prepared."""
     with pytest.raises(ArmsError, match=message):
         sets.finite(arms)
 

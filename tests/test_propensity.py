@@ -106,14 +106,12 @@ def test_arms_that_hold_no_number_are_refused_and_change_nothing() -> None:
 
 @every_exploration
 def test_twins_have_the_same_propensity(exploration: wv.Exploration) -> None:
-    """An arm given twice is played as often in either place."""
     shares = ready(exploration).propensities(arms_with_a_twin())
     assert shares[3] == pytest.approx(shares[4], rel=1e-12)
 
 
 @every_exploration
 def test_a_single_arm_is_certain(exploration: wv.Exploration) -> None:
-    """K = 1 leaves no choice."""
     policy = ready(exploration, floor=0.1)
     assert policy.propensities(np.ones((1, 3))).tolist() == pytest.approx([1.0], abs=1e-15)
 
@@ -281,7 +279,6 @@ def test_twins_share_evenly_even_where_their_estimate_cancels_to_nothing(
 
 
 def test_lines_of_the_same_slope_leave_all_to_the_highest() -> None:
-    """Identical widths: the best mean wins at every Z, and equals share."""
     means, widths = np.array([0.1, 0.3, 0.2, 0.3]), np.full(4, 0.7)
     for law in ("normal", "half_normal"):
         shares = propensities.compute_envelope_shares(means, widths, 1.0, LAW_CODES[law])
@@ -302,21 +299,18 @@ def test_a_chosen_arm_counts_as_one_draw_more(exploration: wv.Exploration) -> No
 
 @pytest.mark.parametrize("chosen", [5, 1.5, "first"])
 def test_a_chosen_index_that_is_no_arm_is_refused(chosen: object) -> None:
-    """The error is one of Windvane's own."""
     with pytest.raises(wv.WindvaneError):
         ready(wv.thompson(1.0)).propensities(arms_with_a_twin(), chosen=chosen)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("exploration", [e for e in EXPLORATIONS if e not in SAMPLED], ids=repr)
 def test_what_was_chosen_changes_no_exact_propensity(exploration: wv.Exploration) -> None:
-    """Only a count can be topped up."""
     policy, arms = ready(exploration), arms_with_a_twin()
     np.testing.assert_array_equal(policy.propensities(arms), policy.propensities(arms, chosen=0))
 
 
 @pytest.mark.parametrize("exploration", EXPLORATIONS, ids=repr)
 def test_propensities_foresee_a_restart_that_is_due(exploration: wv.Exploration) -> None:
-    """The choice of a round with a restart is made by a blank belief, and so are its chances."""
     policy = wv.Policy(3, wv.restart(2), exploration, seed=2)
     blank = wv.Policy(3, wv.restart(2), exploration, seed=2)
     arms = arms_with_a_twin()

@@ -154,7 +154,6 @@ def test_propensities_are_those_of_the_formulas(
 
 @every_exploration
 def test_propensities_are_the_frequencies_of_choices(exploration: wv.Exploration) -> None:
-    """In 3000 rounds without learning, each arm is chosen as often as its probability says."""
     policy = make_diagonal(DIM, wv.discount(0.95), exploration, seed=4, floor=0.2)
     for t in range(30):
         row = GAMES[t][1]

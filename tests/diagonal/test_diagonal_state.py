@@ -115,7 +115,6 @@ def test_settings_that_do_not_fit_are_refused(make: Callable[[], object], compla
 def test_going_on_after_a_load_equals_never_having_stopped(
     memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
 ) -> None:
-    """Choices, estimates and propensities to the last bit, with choices open when it was saved."""
     policy = make_diagonal(DIM, memory, exploration, ridge=0.7, seed=5, floor=0.05)
     play(policy, 0, 40)
     waiting = [policy.choose(DENSE[t]) for t in range(40, 45)]

@@ -175,7 +175,6 @@ BAD_FEATURES: list[tuple[Any, str]] = [
 def test_features_and_rewards_that_cannot_be_learned_are_refused_and_change_nothing(
     memory: wv.Memory, tmp_path: Path
 ) -> None:
-    """Also as the last of many."""
     policy = make_busy(memory, wv.thompson(1.0))
     choice = policy.choose(DENSE[20])
     before = contents(policy, tmp_path)

@@ -165,7 +165,6 @@ def test_the_leader_is_short_where_tastes_turn_often_and_long_where_they_stay() 
 
 
 def test_noise_is_found_from_the_rewards() -> None:
-    """With rewards of deviation σ around a constant, the estimate is within a tenth of σ."""
     for deviation in (0.1, 2.0):
         learner, random = wv.Learner(seed=1, half_life="never"), np.random.default_rng(1)
         for i in range(800):
