@@ -2,10 +2,7 @@
 
 import ast
 import html
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +10,7 @@ import pytest
 from typer.main import get_command
 
 import windvane as wv
+from processes import run_python
 from windvane import client, evaluation, lab
 from windvane.cli import app
 from windvane.exploration import EXPLORATIONS
@@ -30,15 +28,8 @@ PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site; a warning is an error."""
     folder = tmp_path_factory.mktemp("site")
-    build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
-    done = subprocess.run(
-        [*build, "-d", str(folder / "doctrees"), str(ROOT / "docs"), str(folder / "html")],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env=os.environ,
-    )
-    assert done.returncode == 0, done.stderr
+    options = ("-W", "--keep-going", "-q", "-b", "html", "-d", folder / "doctrees")
+    run_python("-m", "sphinx", *options, ROOT / "docs", folder / "html")
     return folder / "html"
 
 
