@@ -89,29 +89,29 @@ SCREENED_MEMORIES = [
 EXPLORATIONS_BY_WIDTH = [wv.optimism(1.0), wv.optimism(30.0), *(wv.randomized(law) for law in LAWS)]
 
 
-@pytest.mark.parametrize("memory", SCREENED_MEMORIES, ids=repr)
+@pytest.mark.parametrize(
+    ("memory", "is_rare"),
+    [
+        *((memory, False) for memory in SCREENED_MEMORIES),
+        *(
+            (wv.discount(gamma, each), True)
+            for gamma in (0.9, 0.99, 0.999)
+            for each in (False, True)
+        ),
+    ],
+    ids=repr,
+)
 @pytest.mark.parametrize("exploration", EXPLORATIONS_BY_WIDTH, ids=repr)
-def test_screening_never_loses_the_best_arm(memory: wv.Memory, exploration: wv.Exploration) -> None:
-    """Of 50 arms, often nearly equal, the best by the exact widths of all arms is played."""
-    check_that_the_best_of_fifty_is_played(wv.Policy(10, memory, exploration, seed=3))
-
-
-@pytest.mark.parametrize("single", [False, True], ids=["", "single"])
-@pytest.mark.parametrize("gamma", [0.9, 0.99, 0.999])
-@pytest.mark.parametrize("exploration", EXPLORATIONS_BY_WIDTH, ids=repr)
-def test_screening_with_inexact_widths_never_loses_the_best_arm(
-    gamma: float, single: bool, exploration: wv.Exploration
+def test_screening_never_loses_the_best_arm(
+    memory: wv.Memory, is_rare: bool, exploration: wv.Exploration
 ) -> None:
-    """The bounds hold even if the widths in memory are far from the exact ones."""
-    memory = wv.discount(gamma, single)
-    check_that_the_best_of_fifty_is_played(
-        make_inversions_rare(wv.Policy(10, memory, exploration, seed=3))
-    )
+    """Of 50 arms, often nearly equal, the best by the exact widths of all arms is played.
 
-
-def check_that_the_best_of_fifty_is_played(policy: wv.Policy) -> None:
-    """Compare each choice with the exact scores of all arms."""
-    memory, exploration = policy.memory, policy.exploration
+    The bounds hold even if inversions are rare, so that widths are far from the exact ones.
+    """
+    policy = wv.Policy(10, memory, exploration, seed=3)
+    if is_rare:
+        make_inversions_rare(policy)
     random = np.random.default_rng(17)
     theta = random.standard_normal(10)
     running = naive.Running(memory, 1.0, 10)

@@ -80,7 +80,12 @@ def test_a_number_that_is_not_finite_is_refused(
 def test_a_setting_outside_its_range_is_refused(
     given: dict[str, Any], complaint: str, belief: str
 ) -> None:
-    settings = {"dim": 2, "memory": "keep()", "exploration": "greedy()", "belief": belief}
+    settings: dict[str, Any] = {
+        "dim": 2,
+        "memory": "keep()",
+        "exploration": "greedy()",
+        "belief": belief,
+    }
     with pytest.raises(SettingError, match=re.escape(f"Policy: {complaint}")):
         wv.Policy(**(settings | given))
 

@@ -173,13 +173,14 @@ def test_features_and_rewards_that_cannot_be_learned_are_refused_and_change_noth
     choice = policy.choose(DENSE[20])
     before = contents(policy, tmp_path)
     for features, complaint in BAD_FEATURES:
-        for learn in (
+        uses: tuple[Callable[[Any], None], ...] = (
             lambda bad: policy.learn(bad, 1.0),
             lambda bad: policy.learn_many([choice, bad], [1.0, 1.0]),
             lambda bad: policy.amend(bad, 1.0),
-        ):
+        )
+        for use in uses:
             with pytest.raises(ArmsError, match=re.escape(complaint)):
-                learn(features)
+                use(features)
     for reward in (math.nan, math.inf, None, "1"):
         with pytest.raises(RewardError, match="the reward must be a finite number"):
             policy.learn(choice, reward)  # type: ignore[arg-type]
