@@ -15,23 +15,25 @@ from grid import (
     busy_policy,
     contents,
     every_memory,
-    row_and_column,
+    row_and_column_of_each_belief,
     unit_rows,
 )
 from windvane.errors import ChoiceError
 
 
-@row_and_column
-def test_learn_many_equals_repeated_learn(memory: wv.Memory, exploration: wv.Exploration) -> None:
+@row_and_column_of_each_belief
+def test_learn_many_equals_repeated_learn(
+    belief: str, memory: wv.Memory, exploration: wv.Exploration
+) -> None:
     """Bit for bit, for choices and features mixed, some from before a restart."""
-    many, open_many = busy_policy(memory, exploration)
-    one, open_one = busy_policy(memory, exploration)
+    many, open_many = busy_policy(memory, exploration, belief)
+    one, open_one = busy_policy(memory, exploration, belief)
     more_many, more_one = many.choose_many(ARMS[20:60]), one.choose_many(ARMS[20:60])
     extra = [ARMS[70, 0], ARMS[71, 0]]
-    rewards = np.random.default_rng(1).random(44)
-    many.learn_many([*open_many, *more_many, *extra], rewards)
-    for choice, reward in zip([*open_one, *more_one, *extra], rewards, strict=True):
-        one.learn(choice, float(reward))
+    rewards, times = np.random.default_rng(1).random(44), np.sqrt(np.arange(44.0))
+    many.learn_many([*open_many, *more_many, *extra], rewards, at=times)
+    for choice, reward, at in zip([*open_one, *more_one, *extra], rewards, times, strict=True):
+        one.learn(choice, float(reward), at=float(at))
     assert many == one
     assert many._open == set()
     assert [many.choose(a).index for a in ARMS[:40]] == [one.choose(a).index for a in ARMS[:40]]

@@ -17,33 +17,33 @@ from windvane._numba import compilation, compile_notice, disk_cache, linker
 from windvane._numba.compilation import call_directly, compiled
 from windvane.beliefs.full.block import refresh
 
-MODULE = """
+LINKED_MODULE = """
+import numpy as np
 from windvane._numba.compilation import compiled
 
 @compiled
-def inner(x):
-    return x + 0.5
+def divide(total, count):
+    if count < 0:
+        raise ValueError("count", count)
+    return total / count
 
 @compiled
-def outer(x):
-    total = 0.0
-    for i in range(x.size):
-        total += inner(x[i])
-    return total
+def average(x, count):
+    return divide(np.sum(x), count)
 """
 RUN = """
 import sys, numpy as np
 sys.path.insert(0, sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
-import some_code
-assert some_code.outer(np.ones(3)) == 4.5
-print(sum(some_code.outer.stats.cache_misses.values()), flush=True)
+import linked_code
+assert linked_code.average(np.ones(4), 2) == 2.0
+print(sum(linked_code.average.stats.cache_misses.values()), flush=True)
 """
 
 
 def test_processes_that_start_together_compile_a_function_once(tmp_path: Path) -> None:
-    (tmp_path / "some_code.py").write_text(MODULE)
+    (tmp_path / "linked_code.py").write_text(LINKED_MODULE)
     env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": join_paths()}
     started = [
         subprocess.Popen(
@@ -67,20 +67,6 @@ def test_processes_that_start_together_compile_a_function_once(tmp_path: Path) -
     assert [process.returncode for process in started] == [0, 0, 0]
 
 
-LINKED_MODULE = """
-import numpy as np
-from windvane._numba.compilation import compiled
-
-@compiled
-def divide(total, count):
-    if count < 0:
-        raise ValueError("count", count)
-    return total / count
-
-@compiled
-def average(x, count):
-    return divide(np.sum(x), count)
-"""
 LINKED_RUN = """
 import sys, numpy as np
 from windvane._numba import compilation, compile_notice

@@ -11,7 +11,16 @@ import numpy.typing as npt
 import pytest
 
 import windvane as wv
-from grid import ARMS, REWARDS, Floats, busy_policy, contents, read_any, row_and_column
+from grid import (
+    ARMS,
+    REWARDS,
+    Floats,
+    busy_policy,
+    contents,
+    read_any,
+    row_and_column,
+    row_and_column_of_each_belief,
+)
 from windvane import sets
 from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
 
@@ -217,13 +226,13 @@ def test_a_refused_observation_does_not_grow_the_history(
     assert contents(policy, tmp_path) == before
 
 
-@row_and_column
+@row_and_column_of_each_belief
 def test_a_choice_is_learned_once_and_only_by_its_policy(
-    memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
+    belief: str, memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
 ) -> None:
-    policy, (first, second) = busy_policy(memory, exploration)
+    policy, (first, second) = busy_policy(memory, exploration, belief)
     policy.learn(first, 0.5)
-    stranger = wv.Policy(3, memory, exploration, seed=8).choose(ARMS[0])
+    stranger = wv.Policy(3, memory, exploration, seed=8, belief=belief).choose(ARMS[0])
     unmade = wv.Choice(second.index, second.features, policy.round, policy.key)
     before = contents(policy, tmp_path)
     for choice, complaint in (
@@ -244,14 +253,19 @@ def test_a_choice_is_learned_once_and_only_by_its_policy(
     policy.learn(second, 0.5)
 
 
+@pytest.mark.parametrize("belief", ["full", "diagonal"])
 @pytest.mark.parametrize("other", [2, 4])
-def test_a_choice_of_a_policy_with_the_same_seed_and_other_features_is_refused(other: int) -> None:
-    policy, stranger = (wv.Policy(d, wv.keep(), wv.greedy(), seed=1) for d in (3, other))
+def test_a_choice_of_a_policy_with_the_same_seed_and_other_features_is_refused(
+    other: int, belief: str
+) -> None:
+    policy, stranger = (
+        wv.Policy(dim, "keep()", "greedy()", seed=1, belief=belief) for dim in (3, other)
+    )
     policy.choose(np.eye(3))
     choice = stranger.choose(np.eye(other))
-    with pytest.raises(wv.WindvaneError):
+    with pytest.raises(ChoiceError, match="made by another policy"):
         policy.learn(choice, 1.0)
-    with pytest.raises(wv.WindvaneError):
+    with pytest.raises(ChoiceError, match="made by another policy"):
         policy.learn_many([choice], [1.0])
     assert not policy.theta.any()
 

@@ -1,7 +1,5 @@
 """The diagonal belief: the arms, estimates and probabilities of the formulas, for every pair."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -277,15 +275,3 @@ def test_a_long_run_of_fast_fading_stays_with_the_formula(memory: wv.Memory) -> 
     for _ in range(2000):
         teach(policy, belief, draw_arms(random, 1)[0], float(random.standard_normal()))
     check_belief(policy, belief, [{i: 1.0} for i in range(DIM)], 1e-12)
-
-
-def test_learn_many_is_learning_in_turn() -> None:
-    one, many = (make_diagonal(DIM, wv.half_life(5.0), wv.thompson(1.0), seed=5) for _ in range(2))
-    sets = [pack(arms) for arms in GAMES[:40]]
-    choices = many.choose_many(sets)
-    assert choices == [one.choose(arms) for arms in sets]
-    for t, choice in enumerate(choices):
-        one.learn(choice, REWARDS[t], at=math.sqrt(t))
-    many.learn_many(choices, REWARDS[:40], at=[math.sqrt(t) for t in range(40)])
-    assert one == many
-    assert one != make_diagonal(DIM, wv.half_life(5.0), wv.thompson(1.0), seed=5)

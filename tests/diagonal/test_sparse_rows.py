@@ -16,7 +16,7 @@ import windvane as wv
 from diagonal_game import DENSE, DIM, REWARDS, make_busy, make_diagonal
 from grid import contents
 from windvane import sets
-from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
+from windvane.errors import ArmsError, RewardError, SettingError
 
 FORMS: dict[str, Callable[[Any], Any]] = {
     "list": lambda arms: arms.tolist(),
@@ -193,31 +193,6 @@ def test_features_and_rewards_that_cannot_be_learned_are_refused_and_change_noth
     with pytest.raises(ArmsError, match="chosen must be below 5, got 5"):
         policy.propensities(DENSE[0], chosen=5)
     assert contents(policy, tmp_path) == before
-
-
-def test_a_choice_is_learned_once_and_only_by_its_policy(tmp_path: Path) -> None:
-    policy, other = make_busy(wv.keep(), wv.greedy()), make_busy(wv.keep(), wv.greedy())
-    other.key += 1
-    wider = make_diagonal(DIM + 1, wv.keep(), wv.greedy(), seed=7)
-    choice, foreign = policy.choose(DENSE[20]), other.choose(DENSE[20])
-    for _ in range(choice.round + 1):
-        wide = wider.choose(np.ones((1, DIM + 1)))
-    policy.learn(choice, 1.0)
-    dismissed = policy.choose(DENSE[21])
-    policy.dismiss(dismissed)
-    before = contents(policy, tmp_path)
-    for bad, complaint in (
-        (choice, "was learned or dismissed already"),
-        (dismissed, "was learned or dismissed already"),
-        (foreign, "was made by another policy"),
-        (wide, "was learned or dismissed already|was made by another policy"),
-    ):
-        with pytest.raises(ChoiceError, match=complaint):
-            policy.learn(bad, 1.0)
-        with pytest.raises(ChoiceError, match=complaint):
-            policy.learn_many([bad], [1.0])
-    assert contents(policy, tmp_path) == before
-    policy.learn(foreign.features, 1.0)
 
 
 def test_a_choice_keeps_the_entries_of_its_row_alone() -> None:

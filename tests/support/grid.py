@@ -106,10 +106,10 @@ def rewrite_saved(path: Path, change: Callable[[Any, Any], object], kind: str = 
 
 
 def busy_policy(
-    memory: wv.Memory, exploration: wv.Exploration
+    memory: wv.Memory, exploration: wv.Exploration, belief: str = "full"
 ) -> tuple[wv.Policy, list[wv.Choice]]:
     """A policy that has learned in 14 rounds, and two choices without a reward."""
-    policy = wv.Policy(3, memory, exploration, seed=7)
+    policy = wv.Policy(3, memory, exploration, seed=7, belief=belief)
     for t in range(14):
         policy.learn(policy.choose(ARMS[t]), REWARDS[t])
     return policy, [policy.choose(ARMS[14]), policy.choose(ARMS[15])]
