@@ -8,20 +8,15 @@ another loop. The table has the latencies of all ranks of each kind, and their r
 `--decisions N` how many decisions are evaluated: enough that an evaluation outlasts its turn.
 """
 
-import contextlib
 import json
-import shutil
-import socket
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.isolation import BASE, BODY, Client, Prober
+from benchmarks.isolation import BASE, BODY, Client, Prober, run_service
 from windvane._terminal.tables import Cell, format_table
 
 EVALUATION = {
@@ -86,31 +81,16 @@ def describe(kind: str, times: list[float]) -> dict[str, Cell]:
 def main() -> None:
     """Print the latencies with and without an evaluation."""
     turns, seconds = int(read_flag("--turns", 6)), read_flag("--seconds", 10.0)
-    with socket.socket() as probe_socket:
-        probe_socket.bind(("127.0.0.1", 0))
-        port = int(probe_socket.getsockname()[1])
-    data = tempfile.mkdtemp(prefix="windvane-")
-    command = [sys.executable, "-m", "windvane", "serve", "--port", str(port), "--data", data]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     quiet: list[float] = []
     evaluating: list[float] = []
-    try:
+    with run_service() as (port, _):
         client = Client(port)
-        for _ in range(1200):
-            with contextlib.suppress(OSError):
-                if Client(port).call("GET", "/readyz")[0] == 200:
-                    break
-            time.sleep(0.2)
         client.call("POST", "/loops", {"name": "innocent", "settings": {}})
         play(client, int(read_flag("--decisions", 4000)))
         probe(port, 1.0)
         for _ in range(turns):
             quiet += probe(port, seconds)
             evaluating += probe_evaluation(client, port, seconds)
-    finally:
-        process.terminate()
-        process.wait(60)
-        shutil.rmtree(data, ignore_errors=True)
     rows = [describe("nothing", quiet), describe("an evaluation", evaluating)]
     ratio: dict[str, Cell] = {"beside": "ratio", "ranks": None}
     for name in ("mean ms", "p50 ms", "p90 ms", "p99 ms"):

@@ -11,13 +11,11 @@ The last rows measure /metrics, the dashboard and the processor time at rest wit
 the rows with this text in their name, `--json` prints the table for machines.
 """
 
-import contextlib
 import http.client
 import json
 import multiprocessing
 import os
-import shutil
-import socket
+import re
 import statistics
 import subprocess
 import sys
@@ -25,7 +23,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -342,28 +341,32 @@ def measure_many_loops(port: int, process: int, count: int) -> list[dict[str, Ce
     return rows
 
 
+@contextmanager
+def run_service() -> Iterator[tuple[int, int]]:
+    """Run the service over an empty log; the values are its port and the id of its process."""
+    with tempfile.TemporaryDirectory(prefix="windvane-", ignore_cleanup_errors=True) as folder:
+        said = Path(folder) / "messages"
+        command = [sys.executable, "-m", "windvane", "serve", "--port", "0"]
+        with said.open("wb") as messages:
+            process = subprocess.Popen([*command, "--data", f"{folder}/data"], stderr=messages)
+        try:
+            while not (match := re.search(r"serving on http://\S+:(\d+)", said.read_text())):
+                if process.poll() is not None:
+                    sys.exit(said.read_text())
+                time.sleep(0.2)
+            yield int(match[1]), process.pid
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
 def main() -> None:
     """Print the table of latencies, then that of many loops."""
     count = int(sys.argv[sys.argv.index("--loops") + 1]) if "--loops" in sys.argv else 1000
     only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
-    with socket.socket() as probe_socket:
-        probe_socket.bind(("127.0.0.1", 0))
-        port = int(probe_socket.getsockname()[1])
-    data = tempfile.mkdtemp(prefix="windvane-")
-    command = [sys.executable, "-m", "windvane", "serve", "--port", str(port), "--data", data]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(600):
-            with contextlib.suppress(OSError):
-                if Client(port).call("GET", "/readyz")[0] == 200:
-                    break
-            time.sleep(0.2)
-        scenarios = run_scenarios(port, process.pid, only)
-        many = measure_many_loops(port, process.pid, count) if count else []
-    finally:
-        process.terminate()
-        process.wait(60)
-        shutil.rmtree(data, ignore_errors=True)
+    with run_service() as (port, process):
+        scenarios = run_scenarios(port, process, only)
+        many = measure_many_loops(port, process, count) if count else []
     if "--json" in sys.argv:
         print(json.dumps({"isolation": scenarios, "many loops": many}, indent=2))
     else:

@@ -1,13 +1,12 @@
 """What a policy keeps, and what it chooses, has the same bits with one BLAS thread and with two."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from processes import run_python
 from windvane.beliefs.full.linalg import factor_cholesky, factor_semidefinite, solve_with_root
 
 DIM = 128
@@ -63,18 +62,8 @@ for memory in ("window(200)", "window(64)", "kalman(0.01, 0.5)"):
 def test_bits_do_not_depend_on_the_number_of_blas_threads() -> None:
     outputs = []
     for threads in ("1", "1", "2"):  # the first process compiles, which may order sums otherwise
-        environment = os.environ | dict.fromkeys(
-            ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), threads
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+        done = run_python("-c", PROGRAM, environment=dict.fromkeys(names, threads))
         outputs.append(done.stdout.splitlines())
     assert len(outputs[1]) == 27
     assert outputs[1] == outputs[2]

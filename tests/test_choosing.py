@@ -20,7 +20,7 @@ from grid import (
     every_exploration,
     every_memory,
     make_inversions_rare,
-    row_and_column,
+    row_and_column_of_each_belief,
     unit_rows,
 )
 from windvane import _random
@@ -89,29 +89,29 @@ SCREENED_MEMORIES = [
 EXPLORATIONS_BY_WIDTH = [wv.optimism(1.0), wv.optimism(30.0), *(wv.randomized(law) for law in LAWS)]
 
 
-@pytest.mark.parametrize("memory", SCREENED_MEMORIES, ids=repr)
+@pytest.mark.parametrize(
+    ("memory", "is_rare"),
+    [
+        *((memory, False) for memory in SCREENED_MEMORIES),
+        *(
+            (wv.discount(gamma, each), True)
+            for gamma in (0.9, 0.99, 0.999)
+            for each in (False, True)
+        ),
+    ],
+    ids=repr,
+)
 @pytest.mark.parametrize("exploration", EXPLORATIONS_BY_WIDTH, ids=repr)
-def test_screening_never_loses_the_best_arm(memory: wv.Memory, exploration: wv.Exploration) -> None:
-    """Of 50 arms, often nearly equal, the best by the exact widths of all arms is played."""
-    check_that_the_best_of_fifty_is_played(wv.Policy(10, memory, exploration, seed=3))
-
-
-@pytest.mark.parametrize("single", [False, True], ids=["", "single"])
-@pytest.mark.parametrize("gamma", [0.9, 0.99, 0.999])
-@pytest.mark.parametrize("exploration", EXPLORATIONS_BY_WIDTH, ids=repr)
-def test_screening_with_inexact_widths_never_loses_the_best_arm(
-    gamma: float, single: bool, exploration: wv.Exploration
+def test_screening_never_loses_the_best_arm(
+    memory: wv.Memory, is_rare: bool, exploration: wv.Exploration
 ) -> None:
-    """The bounds hold even if the widths in memory are far from the exact ones."""
-    memory = wv.discount(gamma, single)
-    check_that_the_best_of_fifty_is_played(
-        make_inversions_rare(wv.Policy(10, memory, exploration, seed=3))
-    )
+    """Of 50 arms, often nearly equal, the best by the exact widths of all arms is played.
 
-
-def check_that_the_best_of_fifty_is_played(policy: wv.Policy) -> None:
-    """Compare each choice with the exact scores of all arms."""
-    memory, exploration = policy.memory, policy.exploration
+    The bounds hold even if inversions are rare, so that widths are far from the exact ones.
+    """
+    policy = wv.Policy(10, memory, exploration, seed=3)
+    if is_rare:
+        make_inversions_rare(policy)
     random = np.random.default_rng(17)
     theta = random.standard_normal(10)
     running = naive.Running(memory, 1.0, 10)
@@ -134,7 +134,6 @@ def check_that_the_best_of_fifty_is_played(policy: wv.Policy) -> None:
 
 
 def test_ties_are_broken_at_random() -> None:
-    """Each of four equal arms is chosen about as often."""
     policy = wv.Policy(2, wv.keep(), wv.greedy(), seed=0)
     played = [policy.choose(np.ones((4, 2))).index for _ in range(4000)]
     assert np.bincount(played, minlength=4).min() > 850
@@ -142,24 +141,18 @@ def test_ties_are_broken_at_random() -> None:
 
 @every_memory
 def test_a_seed_fixes_every_choice(memory: wv.Memory) -> None:
-    """Policies with the same seed make the same choices; another seed makes others."""
     policies = [wv.Policy(3, memory, wv.thompson(1.0), seed=seed) for seed in (5, 5, 6)]
     played = [[policy.choose(arms).index for arms in ARMS[:60]] for policy in policies]
     assert played[0] == played[1] != played[2]
 
 
-@row_and_column
+@row_and_column_of_each_belief
 def test_choose_many_equals_repeated_choose(
-    memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
+    belief: str, memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
 ) -> None:
     """The choices and the state are the same, also across restarts."""
-    many, one = (busy_policy(memory, exploration)[0] for _ in range(2))
-    at_once = many.choose_many(ARMS[20:70])
-    in_turn = [one.choose(arms) for arms in ARMS[20:70]]
-    assert [c.index for c in at_once] == [c.index for c in in_turn]
-    assert [c.round for c in at_once] == [c.round for c in in_turn]
-    for a, b in zip(at_once, in_turn, strict=True):
-        np.testing.assert_array_equal(a.features, b.features)
+    many, one = (busy_policy(memory, exploration, belief)[0] for _ in range(2))
+    assert many.choose_many(ARMS[20:70]) == [one.choose(arms) for arms in ARMS[20:70]]
     assert contents(many, tmp_path) == contents(one, tmp_path)
     mixed = many.choose_many([ARMS[0].tolist(), ARMS[1][:2]])
     assert [c.index for c in mixed] == [one.choose(ARMS[0]).index, one.choose(ARMS[1][:2]).index]

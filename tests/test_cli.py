@@ -2,23 +2,18 @@
 
 import json
 import subprocess
-import sys
 from importlib.metadata import version
 
 import pytest
 
+from processes import run_python
 from windvane import cli, theory
 from windvane.lab.cli import LAB_COMMANDS
 from windvane.names import NAMES
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from windvane.cli import main; main()", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_python("-c", "from windvane.cli import main; main()", *words, must_succeed=False)
 
 
 def test_policies_lists_the_papers_two_tables() -> None:
@@ -42,17 +37,11 @@ def test_policies_speaks_json() -> None:
     assert worlds["Drifting"][0]["oracle-efficient"] is False
 
 
-def test_theory_speaks_json_with_theorys_numbers() -> None:
-    facts = ["--dim", "10", "--horizon", "10000", "--drift", "4", "--arms", "100"]
-    assert json.loads(run("theory", *facts, "--json").stdout) == theory.summary(
-        10, 10_000, 4.0, 100
-    )
-
-
-def test_theory_prints_the_bound_in_its_table() -> None:
-    said = run(*["theory", "--dim", "10", "--horizon", "10000", "--drift", "4", "--arms", "100"])
-    bound = theory.summary(10, 10_000, 4.0, 100)["Analysis"][0]["regret bound"]
-    assert f"{bound:,.0f}" in said.stdout
+def test_theory_prints_its_numbers_as_json_and_as_a_table() -> None:
+    words = ["theory", "--dim", "10", "--horizon", "10000", "--drift", "4", "--arms", "100"]
+    summary = theory.summary(10, 10_000, 4.0, 100)
+    assert json.loads(run(*words, "--json").stdout) == summary
+    assert f"{summary['Analysis'][0]['regret bound']:,.0f}" in run(*words).stdout
 
 
 @pytest.mark.parametrize(
@@ -73,13 +62,17 @@ def test_a_mistake_is_one_line_and_exit_code_2(words: str, sentence: str) -> Non
     assert said.stderr.count("\n") == 1
 
 
+def make_app_fail(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", fail)
+
+
 def test_a_file_that_cannot_be_read_is_one_line_and_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied", "log.csv")
-
-    monkeypatch.setattr(cli, "app", fail)
+    make_app_fail(monkeypatch, PermissionError(13, "Permission denied", "log.csv"))
     with pytest.raises(SystemExit) as exited:
         cli.main()
     assert exited.value.code == 1
@@ -92,24 +85,15 @@ def test_the_version_is_that_of_the_distribution() -> None:
 
 
 def test_a_defect_is_not_mistaken_for_misuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(cli, "app", broken)
+    make_app_fail(monkeypatch, ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
         cli.main()
 
 
 def test_the_list_of_commands_shows_a_whole_sentence_for_each() -> None:
     lines = {line.split()[0]: line for line in run("--help").stdout.splitlines() if line.strip()}
-    commands = (
-        "policies",
-        "theory",
-        *(each.__name__ for each in LAB_COMMANDS),
-        "check",
-        "evaluate",
-    )
-    shown = [lines[name] for name in commands]
+    lab = (each.__name__ for each in LAB_COMMANDS)
+    shown = [lines[name] for name in ("policies", "theory", *lab, "check", "evaluate")]
     assert all(line.endswith(".") and not line.endswith("...") for line in shown)
 
 
@@ -119,5 +103,4 @@ def test_help_loads_no_compiler() -> None:
         "try: app(['--help'])\nexcept SystemExit: pass\n"
         "assert not {'numba', 'scipy', 'matplotlib', 'polars'} & set(sys.modules), sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", watch], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    run_python("-c", watch)

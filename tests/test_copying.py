@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import windvane as wv
-from grid import EXPLORATIONS, MEMORIES, Floats, every_memory, row_and_column
+from choosers import CHOOSERS
+from grid import EXPLORATIONS, MEMORIES, every_memory, row_and_column_of_each_belief
 from windvane import sets
 from windvane.beliefs.adaptive import Adaptation, Adaptive, bandits, predictive
 from windvane.errors import ArmsError, FileError, SettingError, StoreError
@@ -25,25 +26,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
     "pickle": lambda value: pickle.loads(pickle.dumps(value)),
 }
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-MAKERS: dict[str, Callable[[int], wv.Chooser]] = {
-    "Policy": lambda seed: wv.Policy(
-        3, wv.window(30), wv.perturbed_history(0.5), 0.7, seed, floor=0.05
-    ),
-    "diagonal": lambda seed: wv.Policy(
-        3, wv.discount(0.9), wv.thompson(0.5), 0.7, seed, 0.05, "diagonal"
-    ),
-    "logistic": lambda seed: wv.GeneralizedPolicy(
-        3, "logistic", wv.discount(0.9), 0.5, 0.7, seed, floor=0.05
-    ),
-    "poisson": lambda seed: wv.GeneralizedPolicy(3, "poisson", wv.window(30), 0.5, seed=seed),
-    "BanditsOverBandits": lambda seed: wv.BanditsOverBandits(
-        3, 150, wv.thompson(0.5), "window", seed=seed, floor=0.05
-    ),
-    "warm": lambda seed: wv.BanditsOverBandits(3, 150, wv.thompson(0.5), warm=True, seed=seed),
-    "PredictiveMemory": lambda seed: wv.PredictiveMemory(3, wv.greedy(), longest=80, seed=seed),
-    "Adaptive": lambda seed: Adaptive(3, bandits(3, 150, "restart"), wv.greedy(), seed=seed),
-}
-every_maker = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+every_maker = pytest.mark.parametrize("make", CHOOSERS.values(), ids=CHOOSERS)
 
 
 def play(policy: wv.Chooser, start: int, stop: int) -> list[tuple[int, bytes]]:
@@ -73,11 +56,11 @@ def check_copy(policy: wv.Chooser, way: Callable[[Any], Any]) -> None:
 
 
 @every_way
-@row_and_column
+@row_and_column_of_each_belief
 def test_a_copied_policy_continues_with_the_same_bits(
-    memory: wv.Memory, exploration: wv.Exploration, way: Callable[[Any], Any]
+    belief: str, memory: wv.Memory, exploration: wv.Exploration, way: Callable[[Any], Any]
 ) -> None:
-    check_copy(wv.Policy(3, memory, exploration, ridge=0.7, seed=5), way)
+    check_copy(wv.Policy(3, memory, exploration, 0.7, 5, belief=belief), way)
 
 
 @every_way
@@ -93,22 +76,16 @@ def test_a_copied_policy_has_the_propensities_of_the_original() -> None:
     play(policy, 0, 20)
     policy.choose_with_propensities(ARMS[20])  # binds a compiled function that a copy binds itself
     twin = copy.deepcopy(policy)
-    for one in (policy, twin):
-        choice, chances = one.choose_with_propensities(ARMS[21])
+    for one, other in ((policy, twin), (twin, policy)):
+        chances = other.propensities(ARMS[21])
+        choice, of_choice = one.choose_with_propensities(ARMS[21])
         assert chances[choice.index] > 0
-        np.testing.assert_array_equal(chances, policy_chances(policy, twin))
-
-
-def policy_chances(policy: wv.Policy, twin: wv.Policy) -> Floats:
-    """The propensities of a round, which both policies agree on."""
-    chances = policy.propensities(ARMS[21])
-    np.testing.assert_array_equal(chances, twin.propensities(ARMS[21]))
-    return chances
+        np.testing.assert_array_equal(of_choice, chances)
 
 
 def test_a_policy_works_in_a_process_that_was_spawned() -> None:
     """As joblib and multiprocessing send it."""
-    policies = [make(5) for make in MAKERS.values()]
+    policies = [make(5) for make in CHOOSERS.values()]
     for policy in policies:
         play(policy, 0, 20)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
@@ -185,7 +162,7 @@ def test_equality_sees_every_setting() -> None:
     assert all(policy != other for other in others)
 
 
-@pytest.mark.parametrize("make", [MAKERS["Policy"], MAKERS["Adaptive"], MAKERS["PredictiveMemory"]])
+@pytest.mark.parametrize("make", [CHOOSERS["window"], CHOOSERS["adaptive"], CHOOSERS["predictive"]])
 def test_room_for_observations_to_come_does_not_count(make: Callable[[int], wv.Chooser]) -> None:
     """learn_many makes room for all observations at once, learn for a few at a time."""
     one, many = make(5), make(5)
@@ -296,12 +273,11 @@ def test_every_error_can_be_pickled() -> None:
     assert (str(error), error.kind) == ("the disk is full", "full")
 
 
-@row_and_column
+@row_and_column_of_each_belief
 def test_the_repr_of_a_policy_makes_it_again(
-    memory: wv.Memory, exploration: wv.Exploration
+    belief: str, memory: wv.Memory, exploration: wv.Exploration
 ) -> None:
-    policy = wv.Policy(3, memory, exploration, ridge=0.7, seed=5, floor=0.05)
-    check_repr(policy)
+    check_repr(wv.Policy(3, memory, exploration, 0.7, 5, 0.05, belief))
 
 
 @every_maker

@@ -1,7 +1,7 @@
 """benchmarks/decisions.py: streams, games with late rewards, results on disk, and tables."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -146,6 +146,15 @@ def test_crossings_are_the_products_of_the_columns() -> None:
     assert rows.tolist() == [np.kron([1, 0, 1], [1, 0, 1]).tolist()]
 
 
+def make_results(rewards: Mapping[str, Sequence[float | None]]) -> list[Result]:
+    """Return results of contestants, one for each seed from 1001 on."""
+    return [
+        make_result(name, 1001 + k, reward)
+        for name, each in rewards.items()
+        for k, reward in enumerate(each)
+    ]
+
+
 def make_result(contestant: str, seed: int, reward: float | None, stream: str = "news") -> Result:
     """Return the result of a game in the reported set."""
     parameters = repr(SETS["reported"].streams[stream])
@@ -163,13 +172,8 @@ def test_a_result_file_is_read_back_and_other_parameters_do_not_count(tmp_path: 
 
 
 def test_the_ratio_and_its_error_come_from_common_seeds() -> None:
-    pairs = {"windvane": [0.6, 0.8, 0.9], "vw-epsilon": [0.5, 0.6, 0.4], "keep": [0.9, 0.7, 0.8]}
-    results = [
-        make_result(name, 1001 + k, reward)
-        for name, rewards in pairs.items()
-        for k, reward in enumerate(rewards)
-    ]
-    results += [make_result("vw-squarecb", 1001, 0.2), make_result("mabwiser", 1001, None)]
+    rewards = {"windvane": [0.6, 0.8, 0.9], "vw-epsilon": [0.5, 0.6, 0.4], "keep": [0.9, 0.7, 0.8]}
+    results = make_results({**rewards, "vw-squarecb": [0.2], "mabwiser": [None]})
     standings = collect(results)
     ratio, error = compare(standings["news", "windvane"], standings["news", "vw-epsilon"])
     rest = np.array([0.6, 0.8, 0.9]) - 2.3 / 1.5 * np.array([0.5, 0.6, 0.4])
@@ -185,29 +189,20 @@ def test_the_ratio_and_its_error_come_from_common_seeds() -> None:
 
 
 def test_other_libraries_and_the_own_policy_that_is_hardest_to_beat_have_a_table() -> None:
-    results = [make_result("windvane", 1001 + k, reward) for k, reward in enumerate([0.6, 0.9])]
-    results += [make_result("keep", 1001, 0.5), make_result("keep", 1002, 0.9)]
-    results += [make_result("discount", 1001, 0.8)]  # on its only seed it is ahead of the learner
+    results = make_results({"windvane": [0.6, 0.9], "keep": [0.5, 0.9], "discount": [0.8]})
     results += [make_result("mabwiser", 1001, None), make_result("bayesianbandits", 1002, 0.05)]
-    (row,) = list_others(results)
+    (row,) = list_others(results)  # on its only seed, discount is ahead of the learner
     assert (row["Windvane"], row["bayesianbandits"]) == ("0.750 (2)", "0.0500 (1)")
     assert (row["MABWiser"], row["contextualbandits"]) == ("given up: 0.0 ms a round", "not played")
-    assert (row["best own policy"], row["Windvane's learner to it"]) == (
-        "0.800 (1) discount",
-        "0.750",
-    )
+    assert row["best own policy"] == "0.800 (1) discount"
+    assert row["Windvane's learner to it"] == "0.750"
     assert list_others(results[:2]) == []
     (row,) = list_others([*results[:2], make_result("diagonal", 1001, None)])
     assert row["best own policy"] == "given up"
 
 
 def test_the_figure_scales_each_seed_from_uniform_choice_to_the_best_action() -> None:
-    rewards = {"uniform": [0.1, 0.2], "oracle": [0.9, 1.0], "windvane": [0.5, 0.8]}
-    results = [
-        make_result(name, 1001 + k, reward)
-        for name, pair in rewards.items()
-        for k, reward in enumerate(pair)
-    ]
+    results = make_results({"uniform": [0.1, 0.2], "oracle": [0.9, 1.0], "windvane": [0.5, 0.8]})
     standings = collect(results)
     scaled = decisions_figure.scale_rewards(standings["news", "windvane"], standings)
     assert scaled == pytest.approx([50.0, 75.0])

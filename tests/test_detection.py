@@ -114,10 +114,10 @@ def test_a_late_reward_for_a_choice_before_the_alarm_is_dropped(many: bool) -> N
     for reward in (*[0.0] * 30, *[1.0] * 3):
         policy.learn(policy.choose(np.eye(2)[:1]), reward)
     assert policy.alarms == 1
-    seen, theta = policy.belief.seen, policy.theta
+    before = policy.belief
     if many:
         policy.learn_many(late, [1.0] * 5)
     else:
         for choice in late:
             policy.learn(choice, 1.0)
-    assert (policy.belief.seen, policy.theta.tolist()) == (seen, theta.tolist())
+    assert policy.belief == before

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
@@ -191,9 +190,7 @@ def test_the_steps_of_the_container_install_and_run_the_service(
         for inside, here in folders.items():
             value = value.replace(inside, str(here))
         variables[name] = value
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        variables["WINDVANE_PORT"] = str(free.getsockname()[1])
+    variables["WINDVANE_PORT"] = "0"  # any that is free; it is known once the service runs
     wheel = next(distributions.glob("*.whl"))
     script = ["sh", str(DEPLOY / "install.sh"), str(wheel), str(folders["/opt/windvane"])]
     no_bytecode = {"PIP_NO_COMPILE": "1"}  # Python compiles the few modules that are imported
@@ -218,10 +215,12 @@ def test_the_steps_of_the_container_install_and_run_the_service(
         try:
             assert server.stderr is not None
             first = server.stderr.readline()
-            assert b"serving on http://0.0.0.0:" in first, first + server.stderr.read()
+            serving = re.search(rb"serving on http://0\.0\.0\.0:(\d+)$", first.strip())
+            assert serving, first + server.stderr.read()
+            everything["WINDVANE_PORT"] = serving[1].decode()
             python = shutil.which("python", path=variables["PATH"]) or ""
             assert run_inside([python, *container.health_check[1:]]).returncode == 0
-            address = f"http://127.0.0.1:{variables['WINDVANE_PORT']}"
+            address = f"http://127.0.0.1:{everything['WINDVANE_PORT']}"
             headers = {"content-type": "application/json", "Ocp-Apim-Subscription-Key": key}
 
             def read(path: str) -> str:

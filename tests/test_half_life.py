@@ -9,21 +9,11 @@ from hypothesis import strategies as st
 
 import naive
 import windvane as wv
-from grid import Floats
+from grid import Floats, check_estimate
 from windvane.errors import RewardError, SettingError
 
 DAY = 86_400.0
 WEEK = wv.half_life(7 * DAY)
-
-
-def refit(xs: Floats, ys: Floats, times: Floats, memory: wv.Memory, ridge: float) -> naive.Estimate:
-    """W = λI + Σ w·xxᵀ, W̃ = λI + Σ w²·xxᵀ, b = Σ w·xy with w = 2^{−age/span}, as written."""
-    w = 0.5 ** ((times.max() - times) / memory.span)
-    W = ridge * np.eye(xs.shape[1]) + (w[:, None] * xs).T @ xs
-    W_noise = ridge * np.eye(xs.shape[1]) + (w[:, None] ** 2 * xs).T @ xs
-    b = (w[:, None] * xs).T @ ys
-    half = naive.solve(W, W_noise)
-    return naive.Estimate(W, W_noise, b, naive.solve(W, b), naive.solve(W, half.T))
 
 
 def draw_observations(seed: int, count: int, days: float) -> tuple[Floats, Floats, Floats]:
@@ -46,30 +36,22 @@ def test_rewards_in_any_order_give_the_weighted_refit(
         policy.learn(xs[i], float(ys[i]), at=float(times[i]))
         if n % 20 == 0:
             seen = order[:n]
-            expected = refit(xs[seen], ys[seen], times[seen], WEEK, 0.7)
-            np.testing.assert_allclose(policy.belief.precision, expected.W, rtol=1e-9, atol=1e-12)
-            np.testing.assert_allclose(policy.belief.noise, expected.W_noise, rtol=1e-9, atol=1e-12)
-            np.testing.assert_allclose(policy.theta, expected.theta, rtol=1e-8, atol=1e-12)
-            arms = np.eye(4)
-            np.testing.assert_allclose(policy.widths(arms), expected.widths(arms), rtol=1e-9)
+            history = naive.History(xs[seen], ys[seen], times[seen], 0)
+            check_estimate(policy, naive.estimate(WEEK, 0.7, history), np.eye(4))
 
 
 @given(cut=st.integers(0, 40), seed=st.integers(0, 5))
 def test_beliefs_merged_in_either_order_equal_one_that_learned_all(cut: int, seed: int) -> None:
     xs, ys, times = draw_observations(seed, 40, 20.0)
     policies = [wv.Policy(4, WEEK, wv.optimism(1.0), seed=0) for _ in range(3)]
-    for policy, part in zip(
-        policies, (slice(None, cut), slice(cut, None), slice(None)), strict=True
-    ):
+    parts = (slice(None, cut), slice(cut, None), slice(None))
+    for policy, part in zip(policies, parts, strict=True):
         policy.learn_many(xs[part], ys[part], at=times[part])
     first, second, whole = (policy.belief for policy in policies)
     for merged in (first.merge(second), second.merge(first)):
-        for actual, expected in (
-            (merged.gram, whole.gram),
-            (merged.noise_gram, whole.noise_gram),
-            (merged.moment, whole.moment),
-        ):
-            np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-12)
+        for name in ("gram", "noise_gram", "moment"):
+            got, wanted = getattr(merged, name), getattr(whole, name)
+            np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-12)
         assert merged.clock == whole.clock
         assert merged.held == pytest.approx(whole.held, rel=1e-10)
 

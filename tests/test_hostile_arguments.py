@@ -42,13 +42,7 @@ REQUIRED = {  # values of parameters that a command needs
     "log": "log.csv",
     "logs": "log.csv",
 }
-LONG = (
-    "reproduce",
-    "leaderboard",
-    "coverage",
-    "simulate",
-    "tune",
-)  # commands that take long if nothing is wrong
+LONG = ("reproduce", "leaderboard", "coverage", "simulate", "tune")  # if nothing is wrong
 WORDS = {  # that keep a command from taking long
     "export": ["--loop", "home"],
     "evaluate": ["--policy", "first", "--no-reward-model"],

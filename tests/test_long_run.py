@@ -5,7 +5,7 @@ import pytest
 
 import naive
 import windvane as wv
-from grid import Floats
+from grid import Floats, check_estimate
 from windvane.errors import ArmsError, SettingError
 
 ROUNDS = 1_000_000
@@ -36,23 +36,8 @@ def test_a_million_rank_deficient_observations_agree_with_a_refit(
     for batch in np.split(np.arange(ROUNDS), 20):
         policy.learn_many(xs[batch], ys[batch])
         assert np.isfinite(policy._belief.arrays.block).all()
-    assert_equals_refit(policy, xs[-RECENT:], ys[-RECENT:], 1e-8)
-
-
-def assert_equals_refit(
-    policy: wv.Policy, xs: Floats, ys: Floats, within: float, memory: wv.Memory | None = None
-) -> None:
-    """Compare θ̂, W, W̃, V⁻¹ and the widths of the axes, each relative to its largest entry."""
-    refit = naive.estimate(memory or policy.memory, policy.ridge, naive.observed(xs, ys))
-    arms = np.eye(policy.dim)
-    for actual, expected in (
-        (policy.theta, refit.theta),
-        (policy.belief.precision, refit.W),
-        (policy.belief.noise, refit.W_noise),
-        (policy.belief.covariance, refit.V_inverse),
-        (policy.widths(arms), refit.widths(arms)),
-    ):
-        assert np.abs(actual - expected).max() <= within * np.abs(expected).max()
+    refit = naive.estimate(policy.memory, 1.0, naive.observed(xs[-RECENT:], ys[-RECENT:]))
+    check_estimate(policy, refit, np.eye(5), 1e-8)
 
 
 @pytest.mark.parametrize("memory", [wv.window(500), wv.restart(700)], ids=repr)
@@ -67,7 +52,8 @@ def test_a_hundred_thousand_observations_of_a_short_memory_agree_with_a_refit(
     for x, y in zip(xs, ys.tolist(), strict=True):
         policy.learn(policy.choose(x[None, :]), y)
     held = memory.rounds or 100_000 % memory.every
-    assert_equals_refit(policy, xs[-held:], ys[-held:], 1e-10, wv.keep())
+    refit = naive.estimate(wv.keep(), 1.0, naive.observed(xs[-held:], ys[-held:]))
+    check_estimate(policy, refit, np.eye(5), 1e-10)
 
 
 @pytest.mark.parametrize(
@@ -81,10 +67,10 @@ def test_features_of_norm_1000_keep_eight_digits(memory: wv.Memory) -> None:
     policy = wv.Policy(5, memory, wv.optimism(1.0), seed=0)
     policy.learn_many(xs, ys)
     expected = naive.estimate(memory, 1.0, naive.observed(xs, ys))
-    error = np.abs(policy.theta - expected.theta).max() / np.abs(expected.theta).max()
-    assert error <= 1e-8
-    widths = policy.widths(np.eye(5))
-    np.testing.assert_allclose(widths, expected.widths(np.eye(5)), rtol=1e-8)
+    np.testing.assert_allclose(
+        policy.theta, expected.theta, rtol=0, atol=1e-8 * np.abs(expected.theta).max()
+    )
+    np.testing.assert_allclose(policy.widths(np.eye(5)), expected.widths(np.eye(5)), rtol=1e-8)
 
 
 @pytest.mark.parametrize("memory", [wv.keep(), wv.discount(0.999), wv.window(50)], ids=repr)

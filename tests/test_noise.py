@@ -54,19 +54,6 @@ def test_a_late_reward_counts_by_the_age_of_its_choice() -> None:
     assert policy.estimated_noise == pytest.approx(expected, rel=1e-12)
 
 
-def mean_squared_error(memory: wv.Memory, noise: float) -> float:
-    """The mean of w·e²/S over 400 policies that learn 40 rewards each, θ drawn from the prior."""
-    random = np.random.default_rng(12)
-    sums = np.zeros(2)
-    for _ in range(400):
-        theta = noise / 1.5**0.5 * random.standard_normal(6)
-        xs = 1.5 * unit_rows(random, 40, 6)
-        policy = wv.Policy(6, memory, BY_WIDTH, ridge=1.5, seed=0)
-        policy.learn_many(xs, xs @ theta + noise * random.standard_normal(40), at=np.arange(40.0))
-        sums += policy.belief.squared_errors, policy.belief.error_weight
-    return float(sums[0] / sums[1])
-
-
 @pytest.mark.parametrize(
     "memory", [wv.keep(), wv.discount(0.8), wv.half_life(4.0), wv.window(9)], ids=repr
 )
@@ -76,7 +63,14 @@ def test_the_errors_have_the_variance_of_the_noise(memory: wv.Memory, noise: flo
 
     The mean over at least 400·5 weights has a standard error of 3 % or less; S is 1.3 or more.
     """
-    assert mean_squared_error(memory, noise) == pytest.approx(noise**2, rel=0.1)
+    random, sums = np.random.default_rng(12), np.zeros(2)
+    for _ in range(400):
+        theta = noise / 1.5**0.5 * random.standard_normal(6)
+        xs = 1.5 * unit_rows(random, 40, 6)
+        policy = wv.Policy(6, memory, BY_WIDTH, ridge=1.5, seed=0)
+        policy.learn_many(xs, xs @ theta + noise * random.standard_normal(40), at=np.arange(40.0))
+        sums += policy.belief.squared_errors, policy.belief.error_weight
+    assert sums[0] / sums[1] == pytest.approx(noise**2, rel=0.1)
 
 
 @pytest.mark.parametrize("noise", [0.1, 0.4, 7.0])
@@ -132,7 +126,6 @@ def test_an_adaptive_policy_has_the_noise_of_the_base_that_leads(law: str) -> No
 
 @pytest.mark.parametrize("memory", [wv.restart(20), wv.restart_at([20])], ids=repr)
 def test_a_restart_keeps_the_noise(memory: wv.Memory) -> None:
-    """The belief is blank, the noise is not, and propensities foresee it."""
     policy = wv.Policy(3, memory, BY_SAMPLE, seed=5)
     play(policy, 20)
     before = policy.estimated_noise

@@ -12,39 +12,39 @@ import numpy as np
 import pytest
 from numba.core.caching import FunctionCache
 
+from processes import join_paths, run_python
 from windvane._numba import compilation, compile_notice, disk_cache, linker
 from windvane._numba.compilation import call_directly, compiled
 from windvane.beliefs.full.block import refresh
 
-MODULE = """
+LINKED_MODULE = """
+import numpy as np
 from windvane._numba.compilation import compiled
 
 @compiled
-def inner(x):
-    return x + 0.5
+def divide(total, count):
+    if count < 0:
+        raise ValueError("count", count)
+    return total / count
 
 @compiled
-def outer(x):
-    total = 0.0
-    for i in range(x.size):
-        total += inner(x[i])
-    return total
+def average(x, count):
+    return divide(np.sum(x), count)
 """
 RUN = """
 import sys, numpy as np
 sys.path.insert(0, sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
-import some_code
-assert some_code.outer(np.ones(3)) == 4.5
-print(sum(some_code.outer.stats.cache_misses.values()), flush=True)
+import linked_code
+assert linked_code.average(np.ones(4), 2) == 2.0
+print(sum(linked_code.average.stats.cache_misses.values()), flush=True)
 """
 
 
 def test_processes_that_start_together_compile_a_function_once(tmp_path: Path) -> None:
-    (tmp_path / "some_code.py").write_text(MODULE)
-    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    (tmp_path / "linked_code.py").write_text(LINKED_MODULE)
+    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": join_paths()}
     started = [
         subprocess.Popen(
             [sys.executable, "-c", RUN, str(tmp_path)],
@@ -67,20 +67,6 @@ def test_processes_that_start_together_compile_a_function_once(tmp_path: Path) -
     assert [process.returncode for process in started] == [0, 0, 0]
 
 
-LINKED_MODULE = """
-import numpy as np
-from windvane._numba.compilation import compiled
-
-@compiled
-def divide(total, count):
-    if count < 0:
-        raise ValueError("count", count)
-    return total / count
-
-@compiled
-def average(x, count):
-    return divide(np.sum(x), count)
-"""
 LINKED_RUN = """
 import sys, numpy as np
 from windvane._numba import compilation, compile_notice
@@ -109,10 +95,8 @@ class Linked(NamedTuple):
 def run_linked_code(folder: Path, way: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     """Run a function that calls another one, in a new process."""
     (folder / "linked_code.py").write_text(LINKED_MODULE)
-    env = os.environ | {"NUMBA_CACHE_DIR": str(folder / "cache")} | variables
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    command = [sys.executable, "-c", RUNS.get(way, LINKED_RUN), str(folder), way]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=env)
+    variables |= {"NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": join_paths()}
+    return run_python("-c", RUNS.get(way, LINKED_RUN), folder, way, environment=variables)
 
 
 @pytest.fixture(scope="module")
@@ -180,9 +164,7 @@ print(before, disk_cache.is_on_disk(dot, signature))
 
 def test_code_whose_file_is_missing_is_not_on_disk(tmp_path: Path) -> None:
     """Another process has written the index and not yet the file; it holds the lock till then."""
-    code = ABSENT_FILE.format(folder=str(tmp_path))
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert ended.stdout == "True False\n", ended.stderr
+    assert run_python("-c", ABSENT_FILE.format(folder=str(tmp_path))).stdout == "True False\n"
 
 
 MOVED_CLASS = """
@@ -203,17 +185,14 @@ print(add(code.Pair(1.0, 2.0)), sum(add.stats.cache_hits.values()))
 
 def test_an_index_that_names_a_moved_class_is_compiled_again_and_replaced(tmp_path: Path) -> None:
     """numba reads the whole index before it compares its stamp."""
-    script, pair = (
-        tmp_path / "script.py",
-        "from typing import NamedTuple\n\n\nclass Pair(NamedTuple):",
-    )
+    script = tmp_path / "script.py"
+    pair = "from typing import NamedTuple\n\n\nclass Pair(NamedTuple):"
     printed = []
     for module in ("before", "after", "after"):
         (tmp_path / "before.py").unlink(missing_ok=True)
         (tmp_path / f"{module}.py").write_text(f"{pair}\n    left: float\n    right: float\n")
         script.write_text(MOVED_CLASS.format(folder=str(tmp_path), module=module))
-        ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
-        printed.append(ended.stdout or ended.stderr)
+        printed.append(run_python(script).stdout)
     assert printed == ["3.0 0\n", "3.0 0\n", "3.0 1\n"]
 
 
@@ -276,8 +255,7 @@ print(add(np.ones(4)), code.average(np.ones((2, 2)), 2))
 def test_loaded_code_needs_nothing_that_compiles_and_others_can_still_compile(
     linked: Linked,
 ) -> None:
-    done = run_linked_code(linked.folder, "loading")
-    assert done.stdout == "0\n1.5 1\n7.0 2.0\n"
+    assert run_linked_code(linked.folder, "loading").stdout == "0\n1.5 1\n7.0 2.0\n"
 
 
 BLAS_RUN = """
@@ -298,8 +276,7 @@ print(*compute(np.arange(3.0)), "scipy.linalg" in sys.modules)
 
 
 def test_compiling_imports_no_linear_algebra_and_others_can_still_use_it(tmp_path: Path) -> None:
-    done = run_linked_code(tmp_path, "blas")
-    assert done.stdout == "False\n5.0 1.0 True\n"
+    assert run_linked_code(tmp_path, "blas").stdout == "False\n5.0 1.0 True\n"
 
 
 RUNS = {"loading": LOADING_RUN, "blas": BLAS_RUN}
@@ -320,7 +297,7 @@ assert not has_cache_folder(double)
 
 
 def test_without_a_folder_for_compiled_code_functions_are_compiled_in_memory() -> None:
-    subprocess.run([sys.executable, "-c", WITHOUT_FOLDER], check=True, timeout=120)
+    run_python("-c", WITHOUT_FOLDER)
 
 
 @compiled
@@ -343,13 +320,7 @@ def test_a_direct_call_works_without_the_compiler() -> None:
         "from windvane._numba.compilation import call_directly, compiled\n"
         "print(call_directly(compiled(lambda x: x + 1))(2))"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert ended.stdout == "3\n", ended.stderr
+    assert run_python("-c", code, environment={"NUMBA_DISABLE_JIT": "1"}).stdout == "3\n"
 
 
 def test_types_of_arguments_are_those_of_numba() -> None:

@@ -1,14 +1,13 @@
 """The package as a whole: its public names and what loading them loads."""
 
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import windvane as wv
+from processes import run_python
 
 PACKAGE = Path(__file__).parents[1] / "src" / "windvane"
 SOURCES = {path: path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
@@ -22,8 +21,7 @@ def test_public_names_are_sorted_and_there() -> None:
 @pytest.mark.parametrize("code", ["import windvane", "import sys, windvane.cli as c; c.app"])
 def test_the_package_and_its_command_line_load_no_numpy(code: str) -> None:
     check = f"{code}\nimport sys\nprint(sorted({{'numpy', 'numba', 'scipy'}} & set(sys.modules)))"
-    ended = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
-    assert ended.stdout == "[]\n", ended.stderr
+    assert run_python("-c", check).stdout == "[]\n"
 
 
 def test_names_are_loaded_when_they_are_used() -> None:
@@ -52,9 +50,7 @@ print(read_state() == before)
 
 
 def test_a_first_use_starts_no_process_and_leaves_the_interpreter_as_it_is() -> None:
-    command = [sys.executable, "-c", FIRST_USE]
-    ended = subprocess.run(command, capture_output=True, text=True)
-    assert ended.stdout == "[]\nTrue\n", ended.stderr
+    assert run_python("-c", FIRST_USE).stdout == "[]\nTrue\n"
 
 
 def test_the_sources_stay_small_enough_for_one_person() -> None:

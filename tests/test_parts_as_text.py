@@ -9,30 +9,22 @@ import windvane as wv
 from grid import EXPLORATIONS, MEMORIES, read_any
 from windvane.errors import SettingError
 from windvane.exploration import read_exploration
-from windvane.laws import Confidence, Law, Posterior
 from windvane.memory import read_memory
 
+LAWS_AND_RADII = [
+    wv.confidence(0.05, 0.3, 2.0, 1.5, horizon=100),
+    wv.confidence(anytime=True),
+    0.4 * wv.confidence(),
+    wv.posterior(0.5),
+    0.5 * wv.posterior(),
+    wv.half_normal(wv.posterior(0.3)),
+    wv.half_normal(0.1 * wv.confidence(0.2, anytime=True)),
+    wv.grid(2.0, 7, 0.3, 1e-3),
+]
 
-@pytest.mark.parametrize("part", [*MEMORIES, *EXPLORATIONS], ids=repr)
-def test_a_printed_part_is_read_back_as_the_same_part(part: wv.Memory | wv.Exploration) -> None:
-    assert read_any(repr(part)) == part
 
-
-@pytest.mark.parametrize(
-    "part",
-    [
-        wv.confidence(0.05, 0.3, 2.0, 1.5, horizon=100),
-        wv.confidence(anytime=True),
-        0.4 * wv.confidence(),
-        wv.posterior(0.5),
-        0.5 * wv.posterior(),
-        wv.half_normal(wv.posterior(0.3)),
-        wv.half_normal(0.1 * wv.confidence(0.2, anytime=True)),
-        wv.grid(2.0, 7, 0.3, 1e-3),
-    ],
-    ids=repr,
-)
-def test_laws_and_radii_are_read_back(part: Law | Confidence | Posterior) -> None:
+@pytest.mark.parametrize("part", [*MEMORIES, *EXPLORATIONS, *LAWS_AND_RADII], ids=repr)
+def test_a_printed_part_is_read_back_as_the_same_part(part: object) -> None:
     assert read_any(repr(part)) == part
 
 
@@ -79,27 +71,22 @@ def test_an_exploration_is_no_memory_and_a_memory_no_exploration() -> None:
         ("qqq(3)", "memory: 'qqq' is unknown; known names are keep, discount, half_life"),
         ("discount(1.5)", "discount: gamma must lie in (0, 1), got 1.5"),
         ("discount(0.9", "memory: 'discount(0.9' cannot be read: "),
-    ],
-)
-def test_a_memory_that_cannot_be_read_is_refused_with_a_hint(text: str, complaint: str) -> None:
-    with pytest.raises(SettingError, match=re.escape(complaint)):
-        read_memory(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
         ("tompson(1)", "exploration: 'tompson' is unknown; did you mean 'thompson'?"),
-        ("randomized(halfnormal(1))", "'halfnormal' is unknown; did you mean 'half_normal'?"),
-        ("thompson(posterio(1))", "'posterio' is unknown; did you mean 'posterior'?"),
-        ("optimism(confidance())", "'confidance' is unknown; did you mean 'confidence'?"),
+        (
+            "randomized(halfnormal(1))",
+            "exploration: 'halfnormal' is unknown; did you mean 'half_normal'?",
+        ),
+        ("thompson(posterio(1))", "exploration: 'posterio' is unknown; did you mean 'posterior'?"),
+        (
+            "optimism(confidance())",
+            "exploration: 'confidance' is unknown; did you mean 'confidence'?",
+        ),
     ],
 )
-def test_an_exploration_that_cannot_be_read_is_refused_with_a_hint(
-    text: str, complaint: str
-) -> None:
+def test_a_part_that_cannot_be_read_is_refused_with_a_hint(text: str, complaint: str) -> None:
+    read = read_exploration if complaint.startswith("exploration") else read_memory
     with pytest.raises(SettingError, match=re.escape(complaint)):
-        read_exploration(text)
+        read(text)
 
 
 def test_every_policy_accepts_texts() -> None:

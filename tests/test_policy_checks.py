@@ -4,91 +4,99 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 import windvane as wv
-from grid import ARMS, REWARDS, Floats, busy_policy, contents, row_and_column
+from grid import (
+    ARMS,
+    REWARDS,
+    Floats,
+    busy_policy,
+    contents,
+    read_any,
+    row_and_column,
+    row_and_column_of_each_belief,
+)
 from windvane import sets
 from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
 
+COINS = "perturbed_history: the number of coins must be"
+BAD_PARTS = {
+    "optimism(-1.0)": "optimism: width must be at least 0, got -1.0",
+    "epsilon(1.1)": "epsilon: chance must lie in [0, 1], got 1.1",
+    "normal(-0.1)": "normal: scale must be at least 0, got -0.1",
+    "half_normal(-0.1)": "half_normal: scale must be at least 0, got -0.1",
+    "grid(1.0, points=1)": "grid: points must be a whole number >= 2, got 1",
+    "grid(1.0, sigma=0.0)": "grid: sigma must be above 0, got 0.0",
+    "confidence(0.0)": "confidence: delta must lie in (0, 1), got 0.0",
+    "confidence(noise=-1.0)": "confidence: noise must be at least 0, got -1.0",
+    "-1.0 * confidence()": "confidence: a factor must be at least 0, got -1.0",
+    "confidence(horizon=5, anytime=True)": "confidence: give a horizon or anytime, not both",
+    "posterior(-0.5)": "posterior: share must be at least 0, got -0.5",
+    "-1.0 * posterior()": "posterior: a factor must be at least 0, got -1.0",
+    "perturbed_history(posterior())": "scale must be a finite number, got posterior(1.0)",
+    "perturbed_history(0, 'coins')": f"{COINS} a whole number >= 1, got 0",
+    "perturbed_history(65, 'coins')": f"{COINS} at most 64, got 65",
+    "perturbed_history(1, 'dice')": "pseudo must be 'normal' or 'coins', got 'dice'",
+    "randomized(0.5)": "law must be normal(...), half_normal(...) or grid(...), got 0.5",
+    **{
+        f"discount({gamma})": f"discount: gamma must lie in (0, 1), got {gamma}"
+        for gamma in (1.2, 1.0, 0.0, -0.5)
+    },
+    **{
+        f"window({rounds!r})": f"window: rounds must be a whole number >= 1, got {rounds!r}"
+        for rounds in (0, -3, 2.5, "3", None, True)
+    },
+    "restart(0)": "restart: every must be a whole number >= 1, got 0",
+    "restart_at(4)": "restart_at: rounds must be a sequence, got 4",
+    "restart_at([4, -1])": "restart_at: a round must be a whole number >= 0, got -1",
+}
+
+
+@pytest.mark.parametrize("text", BAD_PARTS)
+def test_a_part_outside_its_range_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match=re.escape(BAD_PARTS[text])):
+        read_any(text)
+
+
+@pytest.mark.parametrize("factory", [wv.discount, wv.thompson, wv.half_life])
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_number_that_is_not_finite_is_refused(
+    factory: Callable[[float], object], number: float
+) -> None:
+    with pytest.raises(SettingError, match=f"must be a finite number, got {number}"):
+        factory(number)
+
 
 @pytest.mark.parametrize(
-    ("make", "complaint"),
+    ("given", "complaint"),
     [
-        (lambda: wv.optimism(-1.0), "optimism: width must be at least 0, got -1.0"),
-        (lambda: wv.thompson(math.nan), "thompson: scale must be a finite number, got nan"),
-        (lambda: wv.epsilon(1.1), "epsilon: chance must lie in [0, 1], got 1.1"),
-        (lambda: wv.normal(-0.1), "normal: scale must be at least 0, got -0.1"),
-        (lambda: wv.half_normal(-0.1), "half_normal: scale must be at least 0, got -0.1"),
-        (lambda: wv.grid(1.0, points=1), "grid: points must be a whole number >= 2, got 1"),
-        (lambda: wv.grid(1.0, sigma=0.0), "grid: sigma must be above 0, got 0.0"),
-        (lambda: wv.confidence(0.0), "confidence: delta must lie in (0, 1), got 0.0"),
-        (lambda: wv.confidence(noise=-1.0), "confidence: noise must be at least 0, got -1.0"),
-        (lambda: -1.0 * wv.confidence(), "confidence: a factor must be at least 0, got -1.0"),
-        (lambda: wv.posterior(-0.5), "posterior: share must be at least 0, got -0.5"),
-        (lambda: -1.0 * wv.posterior(), "posterior: a factor must be at least 0, got -1.0"),
-        (
-            lambda: wv.perturbed_history(wv.posterior()),  # type: ignore[arg-type]
-            "perturbed_history: scale must be a finite number, got posterior(1.0)",
-        ),
-        (
-            lambda: wv.GeneralizedPolicy(2, "logistic", wv.keep(), wv.posterior()),  # type: ignore[arg-type]
-            "GeneralizedPolicy: scale must be a finite number, got posterior(1.0)",
-        ),
-        (
-            lambda: wv.confidence(horizon=5, anytime=True),
-            "confidence: give a horizon or anytime, not both",
-        ),
-        (
-            lambda: wv.perturbed_history(0, "coins"),
-            "perturbed_history: the number of coins must be a whole number >= 1, got 0",
-        ),
-        (
-            lambda: wv.perturbed_history(65, "coins"),
-            "perturbed_history: the number of coins must be at most 64, got 65",
-        ),
-        (
-            lambda: wv.perturbed_history(1, "dice"),  # type: ignore[arg-type]
-            "perturbed_history: pseudo must be 'normal' or 'coins', got 'dice'",
-        ),
-        (
-            lambda: wv.randomized(0.5),  # type: ignore[arg-type]
-            "randomized: law must be normal(...), half_normal(...) or grid(...), got 0.5",
-        ),
-        (lambda: wv.discount(1.2), "discount: gamma must lie in (0, 1), got 1.2"),
-        (lambda: wv.discount(1.0), "discount: gamma must lie in (0, 1), got 1.0"),
-        (lambda: wv.discount(0.0), "discount: gamma must lie in (0, 1), got 0.0"),
-        (lambda: wv.discount(-0.5), "discount: gamma must lie in (0, 1), got -0.5"),
-        (lambda: wv.discount(float("nan")), "discount: gamma must be a finite number, got nan"),
-        (lambda: wv.window(0), "window: rounds must be a whole number >= 1, got 0"),
-        (lambda: wv.window(-3), "window: rounds must be a whole number >= 1, got -3"),
-        (lambda: wv.restart(0), "restart: every must be a whole number >= 1, got 0"),
-        (lambda: wv.restart_at(4), "restart_at: rounds must be a sequence, got 4"),  # type: ignore[arg-type]
-        (lambda: wv.restart_at([4, -1]), "restart_at: a round must be a whole number >= 0, got -1"),
-        (lambda: wv.Policy(0, wv.keep(), wv.greedy()), "Policy: dim must be a whole number >= 1"),
-        *(
-            (lambda given=given: wv.Policy(2, "keep()", "greedy()", **given), f"Policy: {sentence}")
-            for given, sentence in (
-                ({"ridge": 0.0}, "ridge must be above 0, got 0.0"),
-                ({"ridge": -1}, "ridge must be above 0, got -1"),
-                ({"ridge": math.inf}, "ridge must be a finite number, got inf"),
-                ({"floor": 1.5}, "floor must lie in [0, 1], got 1.5"),
-                ({"seed": -1}, "seed must be a whole number >= 0, got -1"),
-            )
-        ),
-        (
-            lambda: wv.Policy(2, wv.greedy(), wv.keep()),  # type: ignore[arg-type]
-            "Policy: memory must be a Memory or a text such as 'discount(0.99)', got greedy()",
-        ),
+        ({"dim": 0}, "dim must be a whole number >= 1, got 0"),
+        ({"ridge": 0.0}, "ridge must be above 0, got 0.0"),
+        ({"ridge": -1}, "ridge must be above 0, got -1"),
+        ({"ridge": math.inf}, "ridge must be a finite number, got inf"),
+        ({"floor": 1.5}, "floor must lie in [0, 1], got 1.5"),
+        ({"seed": -1}, "seed must be a whole number >= 0, got -1"),
+        ({"memory": wv.greedy()}, "memory must be a Memory or a text such as 'discount(0.99)'"),
     ],
+    ids=repr,
 )
-def test_a_setting_outside_its_range_is_refused(make: Callable[[], object], complaint: str) -> None:
-    """The message names the factory, the condition and the value."""
-    with pytest.raises(SettingError, match=re.escape(complaint)):
-        make()
+@pytest.mark.parametrize("belief", ["full", "diagonal"])
+def test_a_setting_outside_its_range_is_refused(
+    given: dict[str, Any], complaint: str, belief: str
+) -> None:
+    settings: dict[str, Any] = {
+        "dim": 2,
+        "memory": "keep()",
+        "exploration": "greedy()",
+        "belief": belief,
+    }
+    with pytest.raises(SettingError, match=re.escape(f"Policy: {complaint}")):
+        wv.Policy(**(settings | given))
 
 
 def arms_with(value: float) -> Floats:
@@ -101,20 +109,17 @@ def arms_with(value: float) -> Floats:
 BAD_ARMS: list[tuple[npt.ArrayLike, str]] = [
     (np.ones((4, 2)), "choose: arms must have shape (K, 3), one row for each arm, got (4, 2)"),
     (np.ones(3), "choose: arms must have shape (K, 3), one row for each arm, got (3,)"),
-    (
-        np.ones((2, 2, 3)),
-        "choose: arms must have shape (K, 3), one row for each arm, got (2, 2, 3)",
-    ),
+    (np.ones((2, 2, 3)), "choose: arms must have shape (K, 3), one row for each arm, got (2, 2,"),
     (np.ones((0, 3)), "choose: there must be at least one arm and feature, got (0, 3)"),
     ([], "choose: arms must have shape (K, 3), one row for each arm, got (0,)"),
     (1j * np.ones((2, 3)), "choose: arms must be rows of numbers: complex128 is not a real number"),
     (np.ones((2, 3), "M8[s]"), "choose: arms must be rows of numbers: datetime64[s] is not a real"),
     ([[1.0, 2.0, 3.0], [1.0]], "choose: arms must be rows of numbers"),
     ([["a", "b", "c"]], "choose: arms must be rows of numbers"),
-    (arms_with(math.nan), "choose: arms must be finite, with norm up to 1e+50; arm 2 is ["),
-    (arms_with(math.inf), "choose: arms must be finite, with norm up to 1e+50; arm 2 is ["),
-    (arms_with(-math.inf), "choose: arms must be finite, with norm up to 1e+50; arm 2 is ["),
-    (arms_with(1e60), "choose: arms must be finite, with norm up to 1e+50; arm 2 is ["),
+    *(
+        (arms_with(number), "choose: arms must be finite, with norm up to 1e+50; arm 2 is [")
+        for number in (math.nan, math.inf, -math.inf, 1e60)
+    ),
 ]
 
 
@@ -138,7 +143,6 @@ def test_arms_that_cannot_be_scored_are_refused_and_change_nothing(
 
 
 def test_bad_arms_in_the_round_of_a_restart_do_not_restart(tmp_path: Path) -> None:
-    """The restart happens with the next valid arms."""
     policy = wv.Policy(3, wv.restart(5), wv.optimism(1.0), seed=7)
     for t in range(5):
         policy.learn(policy.choose(ARMS[t]), REWARDS[t])
@@ -150,13 +154,8 @@ def test_bad_arms_in_the_round_of_a_restart_do_not_restart(tmp_path: Path) -> No
     assert not policy.theta.any()
 
 
-BAD_REWARDS: list[tuple[object, str]] = [
-    (math.nan, "the reward must be a finite number, got nan"),
-    (math.inf, "the reward must be a finite number, got inf"),
-    (-math.inf, "the reward must be a finite number, got -inf"),
-    (1e200, "the reward must be a finite number of at most 1e+100 in size, got 1e+200"),
-    (None, "the reward must be a finite number, got None"),
-]
+NO_REWARDS: tuple[Any, ...] = (math.nan, math.inf, -math.inf, 1e200, None, "1.5")
+OTHER_TYPES: tuple[Any, ...] = ("high", b"1.5", [0.5], 1j, {})
 
 
 @row_and_column
@@ -166,37 +165,19 @@ def test_a_reward_that_is_no_number_is_refused_and_changes_nothing(
     """For a choice, which can still be learned afterwards, and for features."""
     policy, (first, second) = busy_policy(memory, exploration)
     before = contents(policy, tmp_path)
-    for reward, complaint in BAD_REWARDS:
+    for reward in (*NO_REWARDS, *(OTHER_TYPES if memory.name == "keep" else ())):
+        bound = " of at most 1e+100 in size" if reward == 1e200 else ""
+        complaint = f"learn: the reward must be a finite number{bound}, got {reward!r}"
         for what in (first, first.features):
-            with pytest.raises(RewardError, match=re.escape(f"learn: {complaint}")):
-                policy.learn(what, reward)  # type: ignore[arg-type]
+            with pytest.raises(RewardError, match=re.escape(complaint)):
+                policy.learn(what, reward)
         with pytest.raises(RewardError, match="learn"):
-            policy.learn_many([first, second], [0.5, reward])  # type: ignore[list-item]
-    assert contents(policy, tmp_path) == before
-    policy.learn(first, 0.5)
-
-
-@pytest.mark.parametrize("reward", ["high", "1.5", b"1.5", [0.5], 1j, {}], ids=repr)
-def test_a_reward_of_another_type_is_refused(reward: object, tmp_path: Path) -> None:
-    """A text is refused even if it looks like a number."""
-    policy, (first, second) = busy_policy(wv.keep(), wv.greedy())
-    before = contents(policy, tmp_path)
-    complaint = re.escape(f"learn: the reward must be a finite number, got {reward!r}")
-    with pytest.raises(RewardError, match=complaint):
-        policy.learn(first, reward)  # type: ignore[arg-type]
-    with pytest.raises(RewardError, match="learn"):
-        policy.learn_many([first, second], [0.5, reward])  # type: ignore[list-item]
-    assert contents(policy, tmp_path) == before
-
-
-def test_there_must_be_one_reward_for_each_choice(tmp_path: Path) -> None:
-    """Too few, too many or nested rewards are refused."""
-    policy, choices = busy_policy(wv.keep(), wv.greedy())
-    before = contents(policy, tmp_path)
+            policy.learn_many([first, second], [0.5, reward])
     for rewards in ([0.5], [0.5, 0.5, 0.5], [[0.5], [0.5]], [[0.5], [0.5, 1.0]]):
         with pytest.raises(RewardError, match="learn_many"):
-            policy.learn_many(choices, rewards)  # type: ignore[arg-type]
+            policy.learn_many([first, second], rewards)  # type: ignore[arg-type]
     assert contents(policy, tmp_path) == before
+    policy.learn(first, 0.5)
 
 
 BAD_FEATURES: list[tuple[npt.ArrayLike, str]] = [
@@ -206,9 +187,10 @@ BAD_FEATURES: list[tuple[npt.ArrayLike, str]] = [
     (None, "learn: features must have shape (3,), got None"),  # type: ignore[list-item]
     (1j * np.ones(3), "learn: features must be numbers: complex128 is not a real number"),
     (["a", "b", "c"], "learn: features must be numbers"),
-    ([1.0, math.nan, 0.0], "learn: features must be finite, with norm up to 1e+50"),
-    ([1.0, math.inf, 0.0], "learn: features must be finite, with norm up to 1e+50"),
-    ([1.0, 1e60, 0.0], "learn: features must be finite, with norm up to 1e+50"),
+    *(
+        ([1.0, number, 0.0], "learn: features must be finite, with norm up to 1e+50")
+        for number in (math.nan, math.inf, 1e60)
+    ),
     ([1e7, 0.0, 0.0], "learn: the squared features learned so far must sum to at most 1e+13 times"),
 ]
 
@@ -217,15 +199,13 @@ BAD_FEATURES: list[tuple[npt.ArrayLike, str]] = [
 def test_features_that_cannot_be_learned_are_refused_and_change_nothing(
     memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
 ) -> None:
-    """Also as the last of many, after valid ones."""
     policy, choices = busy_policy(memory, exploration)
     before = contents(policy, tmp_path)
     for features, complaint in BAD_FEATURES:
         with pytest.raises(ArmsError, match=re.escape(complaint)):
             policy.learn(features, 0.5)
-        many = [*choices, features]
         with pytest.raises(ArmsError, match=re.escape(complaint)):
-            policy.learn_many(many, np.ones(3))
+            policy.learn_many([*choices, features], np.ones(3))
     assert contents(policy, tmp_path) == before
 
 
@@ -246,14 +226,13 @@ def test_a_refused_observation_does_not_grow_the_history(
     assert contents(policy, tmp_path) == before
 
 
-@row_and_column
+@row_and_column_of_each_belief
 def test_a_choice_is_learned_once_and_only_by_its_policy(
-    memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
+    belief: str, memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
 ) -> None:
-    """A choice learned twice, of another policy or of a later round is refused."""
-    policy, (first, second) = busy_policy(memory, exploration)
+    policy, (first, second) = busy_policy(memory, exploration, belief)
     policy.learn(first, 0.5)
-    stranger = wv.Policy(3, memory, exploration, seed=8).choose(ARMS[0])
+    stranger = wv.Policy(3, memory, exploration, seed=8, belief=belief).choose(ARMS[0])
     unmade = wv.Choice(second.index, second.features, policy.round, policy.key)
     before = contents(policy, tmp_path)
     for choice, complaint in (
@@ -274,15 +253,19 @@ def test_a_choice_is_learned_once_and_only_by_its_policy(
     policy.learn(second, 0.5)
 
 
+@pytest.mark.parametrize("belief", ["full", "diagonal"])
 @pytest.mark.parametrize("other", [2, 4])
-def test_a_choice_of_a_policy_with_the_same_seed_and_other_features_is_refused(other: int) -> None:
-    """Policies with equal seeds and different dimensions are different policies."""
-    policy, stranger = (wv.Policy(d, wv.keep(), wv.greedy(), seed=1) for d in (3, other))
+def test_a_choice_of_a_policy_with_the_same_seed_and_other_features_is_refused(
+    other: int, belief: str
+) -> None:
+    policy, stranger = (
+        wv.Policy(dim, "keep()", "greedy()", seed=1, belief=belief) for dim in (3, other)
+    )
     policy.choose(np.eye(3))
     choice = stranger.choose(np.eye(other))
-    with pytest.raises(wv.WindvaneError):
+    with pytest.raises(ChoiceError, match="made by another policy"):
         policy.learn(choice, 1.0)
-    with pytest.raises(wv.WindvaneError):
+    with pytest.raises(ChoiceError, match="made by another policy"):
         policy.learn_many([choice], [1.0])
     assert not policy.theta.any()
 
@@ -298,6 +281,7 @@ def test_a_choice_of_a_policy_with_the_same_seed_and_other_features_is_refused(o
         lambda policy: sets.finite(np.eye(2)).best("abc"),
         lambda policy: wv.GeneralizedPolicy(2, ["logistic"], wv.keep()),  # type: ignore[arg-type]
         lambda policy: wv.GeneralizedPolicy(2, "logistic", wv.discount(0.9, single=True)),
+        lambda policy: wv.GeneralizedPolicy(2, "logistic", wv.keep(), wv.posterior()),  # type: ignore[arg-type]
     ],
 )
 def test_arguments_of_another_type_are_refused(call: Callable[[wv.Policy], object]) -> None:
@@ -316,7 +300,6 @@ def test_a_policy_without_settings_has_a_memory_for_its_dimension(dim: int, gamm
 
 
 def test_a_policy_with_an_exploration_has_a_ridge_of_one() -> None:
-    """With or without a memory."""
     assert wv.Policy(2, wv.keep(), wv.thompson(0.5)).ridge == 1.0
     assert wv.Policy(2, exploration=wv.thompson(0.5)).ridge == 1.0
     assert wv.Policy(2, ridge=2.0).ridge == 2.0

@@ -1,9 +1,8 @@
 """The library, the lab and `windvane --help` run without the modules that only POSIX has."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from processes import join_paths, run_python
 
 POSIX_ONLY = ("fcntl", "grp", "posix_ipc", "pty", "pwd", "resource", "syslog", "termios", "tty")
 HIDE = f"""
@@ -26,16 +25,8 @@ for name in ("fork", "getuid", "geteuid", "register_at_fork", "sched_getaffinity
 
 def run_without_posix(code: str, folder: Path) -> str:
     """Run code in a fresh process whose POSIX-only modules and functions are hidden."""
-    paths = os.pathsep.join(filter(None, sys.path))
-    done = subprocess.run(
-        [sys.executable, "-c", HIDE + code],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": paths, "NUMBA_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    environment = {"PYTHONPATH": join_paths(), "NUMBA_NUM_THREADS": "1"}
+    return run_python("-c", HIDE + code, folder=folder, environment=environment).stdout
 
 
 def test_hidden_modules_cannot_be_imported(tmp_path: Path) -> None:

@@ -18,33 +18,28 @@ DIM, COUNT = 6, 5000
 WIDE = wv.confidence(0.01, noise=0.4)
 
 
-def twins(random: np.random.Generator) -> Floats:
-    """Every arm three times over, far apart."""
-    return np.tile(unit_rows(random, COUNT // 3, DIM), (3, 1))
-
-
 def near_twins(random: np.random.Generator) -> Floats:
     """Every arm eight times over, with differences that float32 cannot see."""
     rows = np.tile(unit_rows(random, COUNT // 8, DIM), (8, 1))
     return rows + 1e-9 * random.standard_normal(rows.shape)
 
 
-def uneven(random: np.random.Generator) -> Floats:
-    """Norms from 1e-3 to 1e3."""
-    return unit_rows(random, COUNT, DIM) * 10.0 ** random.uniform(-3, 3, (COUNT, 1))
-
-
-def flat(random: np.random.Generator) -> Floats:
-    """Arms that fill only two dimensions."""
-    return random.standard_normal((COUNT, 2)) @ random.standard_normal((2, DIM))
-
-
 def unit(random: np.random.Generator) -> Floats:
-    """Directions drawn evenly."""
     return unit_rows(random, COUNT, DIM)
 
 
-KINDS: list[Callable[[np.random.Generator], Floats]] = [unit, twins, near_twins, uneven, flat]
+def uneven(random: np.random.Generator) -> Floats:
+    """Norms from 1e-3 to 1e3."""
+    return unit(random) * 10.0 ** random.uniform(-3, 3, (COUNT, 1))
+
+
+KINDS: dict[str, Callable[[np.random.Generator], Floats]] = {
+    "unit": unit,
+    "twins": lambda random: np.tile(unit_rows(random, COUNT // 3, DIM), (3, 1)),
+    "near twins": near_twins,
+    "uneven": uneven,
+    "flat": lambda random: random.standard_normal((COUNT, 2)) @ random.standard_normal((2, DIM)),
+}
 
 
 def together(plain: wv.Policy, quick: wv.Policy, rows: Floats, rounds: int) -> list[int]:
@@ -67,18 +62,17 @@ def together(plain: wv.Policy, quick: wv.Policy, rows: Floats, rounds: int) -> l
 @every_exploration
 def test_prepared_arms_are_the_same_arms(memory: wv.Memory, exploration: wv.Exploration) -> None:
     """Whatever the arms are like, from a blank belief on, floor and restarts included."""
-    for kind in KINDS:
+    for kind in KINDS.values():
         rows = kind(np.random.default_rng(3))
         one, two = (wv.Policy(DIM, memory, exploration, seed=8, floor=0.1) for _ in range(2))
         together(one, two, rows, 30)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("width", [0.3, 3.0, WIDE], ids=repr)
 def test_widths_read_off_a_stale_inverse_are_screened_as_loosely(
     width: float | Confidence, kind: Callable[[np.random.Generator], Floats]
 ) -> None:
-    """Where `choose` brackets a score widely, so does the screen."""
     rows = kind(np.random.default_rng(5))
     memory, exploration = wv.discount(0.99), wv.optimism(width)
     one, two = (make_inversions_rare(wv.Policy(DIM, memory, exploration, seed=2)) for _ in range(2))
@@ -149,7 +143,6 @@ def test_every_upper_bound_lies_above_the_score(sign: float) -> None:
 def test_arms_that_float32_could_not_hold_are_scaled(
     exploration: wv.Exploration, size: float
 ) -> None:
-    """Down to the smallest and up to the largest norms, without a warning."""
     rows = size * unit_rows(np.random.default_rng(1), COUNT, DIM)
     both = [wv.Policy(DIM, wv.keep(), exploration, seed=8) for _ in range(2)]
     for policy in both:
@@ -160,7 +153,6 @@ def test_arms_that_float32_could_not_hold_are_scaled(
 
 
 def test_arms_of_nothing_but_zeros_are_drawn_by_lot() -> None:
-    """Nothing to screen by, as from the rows."""
     rows = np.zeros((COUNT, DIM))
     plain, quick = (wv.Policy(DIM, wv.keep(), wv.thompson(1.0), seed=8) for _ in range(2))
     assert len(set(together(plain, quick, rows, 10))) == 10
@@ -181,7 +173,6 @@ def test_what_counts_as_equal_is_measured_by_the_largest_score_of_all() -> None:
 
 
 def test_prepared_arms_are_a_copy() -> None:
-    """Changing the array later changes nothing, nor does changing what was chosen."""
     rows = unit(np.random.default_rng(1))
     arms = sets.finite(rows)
     wanted = rows.copy()
@@ -238,7 +229,6 @@ def test_whatever_takes_rows_takes_prepared_arms(
     ],
 )
 def test_bad_arms_are_refused(arms: Floats, message: str) -> None:
-    """When they are prepared."""
     with pytest.raises(ArmsError, match=message):
         sets.finite(arms)
 

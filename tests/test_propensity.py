@@ -1,5 +1,7 @@
 """Propensities: they are the frequencies of `choose`, and exact where they say so."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,11 +28,14 @@ ROUNDS = 20_000
 COUNTED = ("thompson", "perturbed_history")
 
 
+RANDOM = np.random.default_rng(21)
+HISTORY = naive.observed(0.8 * unit_rows(RANDOM, 25, 3), 0.5 + 0.1 * RANDOM.random(25))
+
+
 def ready(exploration: wv.Exploration, floor: float = 0.0) -> wv.Policy:
     """A policy with 25 observations of three features behind it."""
-    random = np.random.default_rng(21)
     policy = wv.Policy(3, wv.discount(0.95), exploration, seed=6, floor=floor)
-    policy.learn_many(0.8 * unit_rows(random, 25, 3), 0.5 + 0.1 * random.random(25))
+    policy.learn_many(HISTORY.xs, HISTORY.ys)
     return policy
 
 
@@ -43,10 +48,8 @@ def arms_with_a_twin() -> Floats:
 
 def played(policy: wv.Policy, arms: Floats) -> Floats:
     """How often each arm is chosen in many rounds with nothing learned."""
-    counts = np.bincount(
-        [policy.choose(arms).index for _ in range(ROUNDS)], minlength=len(arms)
-    ).astype(np.float64)
-    return counts
+    chosen = [policy.choose(arms).index for _ in range(ROUNDS)]
+    return np.bincount(chosen, minlength=len(arms)).astype(np.float64)
 
 
 def fits(counts: Floats, shares: Floats) -> None:
@@ -105,16 +108,12 @@ def test_arms_that_hold_no_number_are_refused_and_change_nothing() -> None:
 
 
 @every_exploration
-def test_twins_have_the_same_propensity(exploration: wv.Exploration) -> None:
-    """An arm given twice is played as often in either place."""
-    shares = ready(exploration).propensities(arms_with_a_twin())
-    assert shares[3] == pytest.approx(shares[4], rel=1e-12)
-
-
-@every_exploration
-def test_a_single_arm_is_certain(exploration: wv.Exploration) -> None:
-    """K = 1 leaves no choice."""
+def test_twins_have_the_same_propensity_and_a_single_arm_is_certain(
+    exploration: wv.Exploration,
+) -> None:
     policy = ready(exploration, floor=0.1)
+    shares = policy.propensities(arms_with_a_twin())
+    assert shares[3] == pytest.approx(shares[4], rel=1e-12)
     assert policy.propensities(np.ones((1, 3))).tolist() == pytest.approx([1.0], abs=1e-15)
 
 
@@ -169,17 +168,9 @@ def test_randomized_propensities_are_exact(law: Law, seed: int) -> None:
     arms = random.standard_normal((8, 3))
     arms[:, 2] += 2.0
     means, widths = arms @ policy.theta, policy.widths(arms)
-    history = ready_history()
-    wanted = naive.propensities(
-        means, widths, law, naive.scale(law.scale, policy.memory, 1.0, history)
-    )
+    scale = naive.scale(law.scale, policy.memory, 1.0, HISTORY)
+    wanted = naive.propensities(means, widths, law, scale)
     np.testing.assert_allclose(policy.propensities(arms), wanted, rtol=0, atol=1e-6)
-
-
-def ready_history() -> naive.History:
-    """What the policy above has learned."""
-    random = np.random.default_rng(21)
-    return naive.observed(0.8 * unit_rows(random, 25, 3), 0.5 + 0.1 * random.random(25))
 
 
 lines = st.lists(st.tuples(st.integers(-6, 6), st.integers(0, 8)), min_size=1, max_size=9)
@@ -211,37 +202,28 @@ def by_stretches(means: Floats, widths: Floats, law: Law, scale: float) -> Float
     return shares
 
 
-@pytest.mark.parametrize("law", [wv.normal(1.0), wv.half_normal(1.0)], ids=repr)
-@pytest.mark.parametrize("gap", [3.0, 9.0, 20.0, 36.0])
-def test_an_arm_in_the_far_tail_keeps_its_digits(law: Law, gap: float) -> None:
-    """Two lines that cross at z: P(Z > z) and no 1 − (1 − 1e-90)."""
-    full = 1.0 if law.name == "normal" else 2.0
-    shares = propensities.compute_envelope_shares(
-        np.array([gap, 0.0, -9 * gap]), np.array([1.0, 2.0, 2.5]), 1.0, LAW_CODES[law.name]
-    )
-    wanted = full * stats.norm.sf(gap)
-    assert shares[1] == pytest.approx(wanted, rel=1e-11, abs=0.0)
-    assert shares[0] == pytest.approx(1 - wanted, rel=1e-11, abs=0.0)
+def list_tails() -> Iterator[tuple[str, list[float], list[float], dict[int, float]]]:
+    """Yield a law, means and widths of lines, and what some of them get of the law."""
+    tail = stats.norm.sf
+    for law, full in (("normal", 1.0), ("half_normal", 2.0)):
+        for z in (3.0, 9.0, 20.0, 36.0):  # two lines cross at z: P(Z > z) and no 1 − (1 − 1e-90)
+            shares = {0: 1 - full * tail(z), 1: full * tail(z)}
+            yield law, [z, 0.0, -9 * z], [1.0, 2.0, 2.5], shares
+    for z in (3.0, 20.0, 36.0):  # under the normal law a narrow arm wins where Z is far below 0
+        yield "normal", [-z, 0.0], [1.0, 2.0], {0: tail(z)}
+    for z in (2.0, 12.0, 30.0):  # the middle of three lines is on top from z to z + 0.1 only
+        shares = {1: tail(z) - tail(z + 0.1), 2: tail(z + 0.1)}
+        yield "normal", [0.0, -z, -2 * z - 0.1], [1.0, 2.0, 3.0], shares
 
 
-@pytest.mark.parametrize("gap", [3.0, 20.0, 36.0])
-def test_an_arm_in_the_far_lower_tail_keeps_its_digits(gap: float) -> None:
-    """Under the normal law a narrow arm wins where Z is far below 0."""
-    means, widths = np.array([-gap, 0.0]), np.array([1.0, 2.0])
-    shares = propensities.compute_envelope_shares(means, widths, 1.0, LAW_CODES["normal"])
-    assert shares[0] == pytest.approx(stats.norm.cdf(-gap), rel=1e-11, abs=0.0)
-
-
-@pytest.mark.parametrize("low", [2.0, 12.0, 30.0])
-def test_a_narrow_stretch_in_the_tail_keeps_its_digits(low: float) -> None:
-    """The middle of three lines is on top from z to z + 0.1 only."""
-    means = np.array([0.0, -low, -2 * low - 0.1])
-    shares = propensities.compute_envelope_shares(
-        means, np.array([1.0, 2.0, 3.0]), 1.0, LAW_CODES["normal"]
-    )
-    wanted = stats.norm.sf(low) - stats.norm.sf(low + 0.1)
-    assert shares[1] == pytest.approx(wanted, rel=1e-10, abs=0.0)
-    assert shares[2] == pytest.approx(stats.norm.sf(low + 0.1), rel=1e-10, abs=0.0)
+@pytest.mark.parametrize(("law", "means", "widths", "wanted"), [*list_tails()])
+def test_an_arm_in_a_far_tail_keeps_its_digits(
+    law: str, means: list[float], widths: list[float], wanted: dict[int, float]
+) -> None:
+    lines = np.array(means), np.array(widths)
+    shares = propensities.compute_envelope_shares(*lines, 1.0, LAW_CODES[law])
+    for arm, share in wanted.items():
+        assert shares[arm] == pytest.approx(share, rel=1e-10, abs=0.0)
 
 
 @every_law
@@ -255,8 +237,7 @@ def test_a_thousand_random_lines_agree_with_dense_integration(law: Law) -> None:
     on_top = shares > 0
     assert on_top.sum() < 40
     means, widths = arms @ policy.theta, policy.widths(arms)
-    history = ready_history()
-    scale = naive.scale(law.scale, policy.memory, 1.0, history)
+    scale = naive.scale(law.scale, policy.memory, 1.0, HISTORY)
     z = scale * naive.quantile(law, (np.arange(2000) + 0.5) / 2000)
     coarse = naive.shares_of(means + z[:, None] * widths).mean(axis=0)
     assert np.abs(shares - coarse).max() <= 1 / 2000
@@ -281,7 +262,6 @@ def test_twins_share_evenly_even_where_their_estimate_cancels_to_nothing(
 
 
 def test_lines_of_the_same_slope_leave_all_to_the_highest() -> None:
-    """Identical widths: the best mean wins at every Z, and equals share."""
     means, widths = np.array([0.1, 0.3, 0.2, 0.3]), np.full(4, 0.7)
     for law in ("normal", "half_normal"):
         shares = propensities.compute_envelope_shares(means, widths, 1.0, LAW_CODES[law])
@@ -302,21 +282,18 @@ def test_a_chosen_arm_counts_as_one_draw_more(exploration: wv.Exploration) -> No
 
 @pytest.mark.parametrize("chosen", [5, 1.5, "first"])
 def test_a_chosen_index_that_is_no_arm_is_refused(chosen: object) -> None:
-    """The error is one of Windvane's own."""
     with pytest.raises(wv.WindvaneError):
         ready(wv.thompson(1.0)).propensities(arms_with_a_twin(), chosen=chosen)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("exploration", [e for e in EXPLORATIONS if e not in SAMPLED], ids=repr)
 def test_what_was_chosen_changes_no_exact_propensity(exploration: wv.Exploration) -> None:
-    """Only a count can be topped up."""
     policy, arms = ready(exploration), arms_with_a_twin()
     np.testing.assert_array_equal(policy.propensities(arms), policy.propensities(arms, chosen=0))
 
 
 @pytest.mark.parametrize("exploration", EXPLORATIONS, ids=repr)
 def test_propensities_foresee_a_restart_that_is_due(exploration: wv.Exploration) -> None:
-    """The choice of a round with a restart is made by a blank belief, and so are its chances."""
     policy = wv.Policy(3, wv.restart(2), exploration, seed=2)
     blank = wv.Policy(3, wv.restart(2), exploration, seed=2)
     arms = arms_with_a_twin()

@@ -4,12 +4,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from processes import run_python
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(
@@ -69,19 +70,14 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_without_compiler(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run Python in the copy, with the compiler off: a cold compilation takes minutes."""
     paths = os.pathsep.join([str(folder / "src"), str(folder / "tests/support")])
-    environment = os.environ | {"PYTHONPATH": paths, "NUMBA_DISABLE_JIT": "1"}
-    command = [sys.executable, *words]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600
-    )
+    environment = {"PYTHONPATH": paths, "NUMBA_DISABLE_JIT": "1"}
+    return run_python(*words, folder=folder, environment=environment)
 
 
 def test_a_memory_made_by_the_recipe_passes_the_grid(copy: Path) -> None:
     """Its choices, registry entry and large beliefs are compared with the formulas as written."""
     options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-k", SHORT]
-    done = run_without_compiler(copy, "-m", "pytest", *options, *GRID)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
+    assert " passed" in run_without_compiler(copy, "-m", "pytest", *options, *GRID).stdout
 
 
 COUNT = """
@@ -95,5 +91,4 @@ for dim in (100, 131):
 
 def test_such_a_memory_drops_in_small_and_in_large_dimensions(copy: Path) -> None:
     """Of ten observations, epoch(4) keeps the last two; it never said that matrices may wait."""
-    done = run_without_compiler(copy, "-c", COUNT)
-    assert done.stdout == "2 False\n2 False\n", done.stderr
+    assert run_without_compiler(copy, "-c", COUNT).stdout == "2 False\n2 False\n"

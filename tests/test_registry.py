@@ -48,7 +48,7 @@ def test_the_table_in_the_docstring_is_that_of_the_registry(module: ModuleType) 
 
 
 @pytest.mark.parametrize("kind", [*memory.MEMORIES.values(), *exploration.EXPLORATIONS.values()])
-def test_an_entry_has_a_public_factory_and_examples_of_it(
+def test_an_entry_has_examples_and_a_public_factory_that_says_its_idea(
     kind: memory.MemoryKind | exploration.ExplorationKind,
 ) -> None:
     assert kind.name in wv.__all__
@@ -59,12 +59,6 @@ def test_an_entry_has_a_public_factory_and_examples_of_it(
         part = read_any(example)
         assert isinstance(part, wv.Memory | wv.Exploration)
         assert part.kind is kind
-
-
-@pytest.mark.parametrize("kind", [*memory.MEMORIES.values(), *exploration.EXPLORATIONS.values()])
-def test_a_factory_says_its_idea_and_shows_an_example(
-    kind: memory.MemoryKind | exploration.ExplorationKind,
-) -> None:
     text = kind.factory.__doc__ or ""
     assert f">>> {kind.name}(" in text
     assert any(year in text for year in map(str, range(1950, 2030))), "a reference"

@@ -10,11 +10,8 @@ from windvane.errors import SettingError
 E, LOG, ROOT = math.e, math.log, math.sqrt
 
 
-def test_corrected_discount_is_the_papers() -> None:
+def test_corrected_discount_is_the_papers_and_thompson_has_the_factor_of_its_arms() -> None:
     assert theory.discount_for(16, 10_000, 4.0) == pytest.approx(1 - 0.5 * 2 / 100, abs=1e-15)
-
-
-def test_corrected_discount_of_thompson_has_the_factor_of_its_arms() -> None:
     plain = 1 - theory.discount_for(10, 10_000, 4.0)
     with_arms = 1 - theory.discount_for(10, 10_000, 4.0, arms=100)
     assert with_arms / plain == pytest.approx(LOG(100) ** -0.25, rel=1e-12)
@@ -49,9 +46,6 @@ def test_randomized_does_not_count_arms() -> None:
     plain = theory.constants(10, 10_000, 0.99)
     assert plain.c2 == pytest.approx(plain.a * ROOT(2 * LOG(5_000)), rel=1e-12)
     assert plain == theory.constants(10, 10_000, 0.99, arms=100)
-
-
-def test_theoretical_scale_is_about_26_at_ten_dimensions() -> None:
     gamma = theory.discount_for(10, 10_000, 4.0)
     assert 25 < theory.constants(10, 10_000, gamma).a < 27
 
@@ -75,21 +69,6 @@ def test_regret_bound_grows_as_its_corollary_says() -> None:
     assert 0.75 <= slope < 0.85
 
 
-@pytest.mark.parametrize("horizon", [1, 2, 18])
-def test_regret_bound_is_undefined_for_a_short_horizon(horizon: int) -> None:
-    with pytest.raises(SettingError, match="horizon must be at least 19"):
-        theory.regret_bound(2, horizon, 1.0, 0.9)
-
-
-def test_regret_bound_is_defined_from_19_rounds_on() -> None:
-    assert theory.regret_bound(2, 19, 1.0, 0.9) > 0
-
-
-def test_regret_bound_refuses_a_ridge_below_the_theorems() -> None:
-    with pytest.raises(SettingError, match=r"ridge must be at least 1 for the theorem, got 0\.5"):
-        theory.regret_bound(2, 100, 1.0, 0.9, ridge=0.5)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -101,11 +80,18 @@ def test_regret_bound_refuses_a_ridge_below_the_theorems() -> None:
         (lambda: theory.constants(3, 100, 1.0), r"gamma must lie in \(0, 1\), got 1.0"),
         (lambda: theory.constants(3, 100, 0.9, exploration="thompson"), "arms must be"),
         (lambda: theory.bias_horizon(100, 0.0), r"gamma must lie in \(0, 1\)"),
+        (lambda: theory.regret_bound(2, 1, 1.0, 0.9), "horizon must be at least 19"),
+        (lambda: theory.regret_bound(2, 18, 1.0, 0.9), "horizon must be at least 19"),
+        (
+            lambda: theory.regret_bound(2, 100, 1.0, 0.9, ridge=0.5),
+            r"ridge must be at least 1 for the theorem, got 0\.5",
+        ),
     ],
 )
 def test_what_is_out_of_range_is_refused(call: object, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         call()  # type: ignore[operator]
+    assert theory.regret_bound(2, 19, 1.0, 0.9) > 0  # the shortest horizon
 
 
 def test_summary_holds_every_tuning_and_constant() -> None:

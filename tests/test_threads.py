@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import windvane as wv
+from choosers import CHOOSERS_AND_LEARNER
 
 THREADS = 8
 ARMS = np.random.default_rng(3).standard_normal((5, 3)) / 2
@@ -20,18 +21,9 @@ ACTIONS = [{"id": f"action-{k}", "size": float(k)} for k in range(5)]
 REWARDS = np.random.default_rng(4).integers(0, 2, 10_000).astype(float).tolist()
 Shared = wv.Chooser | wv.Learner
 
-MAKERS: dict[str, tuple[Callable[[], Shared], int]] = {  # and the rounds of each thread
-    "full": (lambda: wv.Policy(3, wv.keep(), wv.thompson(0.5), seed=5), 500),
-    "diagonal": (
-        lambda: wv.Policy(3, wv.keep(), wv.optimism(0.5), seed=5, belief="diagonal"),
-        500,
-    ),
-    "window": (lambda: wv.Policy(3, wv.window(50), wv.greedy(), seed=5), 500),
-    "restart": (lambda: wv.Policy(3, wv.restart(30), wv.optimism(1.0), seed=5), 500),
-    "glm": (lambda: wv.GeneralizedPolicy(3, "logistic", wv.window(20), seed=5), 50),
-    "predictive": (lambda: wv.PredictiveMemory(3, wv.optimism(0.5), longest=80, seed=5), 100),
-    "bandits": (lambda: wv.BanditsOverBandits(3, 800, wv.optimism(0.5), seed=5), 100),
-    "learner": (lambda: wv.Learner(seed=5), 200),
+ROUNDS = {  # of each thread
+    **dict.fromkeys(("full", "diagonal", "widths", "window", "restart"), 500),
+    **dict.fromkeys(("poisson", "predictive", "bandits", "learner"), 100),
 }
 
 
@@ -93,11 +85,11 @@ def run_threads(work: Callable[[], object]) -> None:
     assert not errors, errors[0]
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", ROUNDS)
 def test_threads_that_share_a_policy_do_what_one_thread_does_in_some_order(name: str) -> None:
     """No reward is lost, no round is given twice, and the belief has the bits of one thread."""
-    make, rounds = MAKERS[name]
-    policy, alone = make(), make()
+    rounds = ROUNDS[name]
+    policy, alone = (CHOOSERS_AND_LEARNER[name](5) for _ in range(2))
     journal = keep_journal(policy)
     choices = []
 
@@ -127,10 +119,10 @@ def reload(policy: Shared) -> Shared:
     return type(policy).load(file)
 
 
-@pytest.mark.parametrize("name", ["full", "diagonal", "learner"])
+@pytest.mark.parametrize("name", ["widths", "diagonal", "learner"])
 def test_what_is_read_while_other_threads_learn_is_of_one_moment(name: str) -> None:
     """At every moment, what was learned plus the open rounds are all rounds."""
-    policy = MAKERS[name][0]()
+    policy = CHOOSERS_AND_LEARNER[name](5)
     ways: list[Callable[[Shared], Any]] = [
         reload,
         copy.copy,

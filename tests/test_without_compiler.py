@@ -1,12 +1,10 @@
 """Kernels as plain Python, for debugging: NUMBA_DISABLE_JIT=1 gives the same choices."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import windvane as wv
 from grid import ARMS, EXPLORATIONS, MEMORIES, REWARDS, play_with_late_rewards
+from processes import run_python
 
 SUPPORT = Path(__file__).parent / "support"
 ROUNDS = 30
@@ -37,14 +35,7 @@ def test_policies_choose_alike_with_and_without_the_compiler() -> None:
     for switch in ("0", "1"):
         code = f"import sys; sys.path += {[str(SUPPORT), str(SUPPORT.parent)]}\n"
         code += "from test_without_compiler import print_choices; print_choices()"
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", code],
-            env=os.environ | {"NUMBA_DISABLE_JIT": switch},
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        assert done.returncode == 0, done.stderr
+        done = run_python("-W", "error", "-c", code, environment={"NUMBA_DISABLE_JIT": switch})
         outputs.append(done.stdout.splitlines())
     assert len(outputs[0]) > len(EXPLORATIONS) + len(MEMORIES) + ROUNDS
     assert outputs[0] == outputs[1]

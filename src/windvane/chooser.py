@@ -186,7 +186,11 @@ class Chooser(Persistent):
         values = np.array([validation.check_reward(reward, who) for reward in reward_list])
         open_rounds = [item.round for item in items if isinstance(item, Choice)]
         for item in items:
-            if isinstance(item, Choice) and (item.round not in self._open or item.key != self.key):
+            if isinstance(item, Choice) and (
+                item.round not in self._open
+                or item.key != self.key
+                or item._features.size != self.dim
+            ):
                 self._refuse_choice(who, item)
         if len(set(open_rounds)) < len(open_rounds):
             raise ChoiceError(f"{who}: a choice can be learned once, got one of them twice")

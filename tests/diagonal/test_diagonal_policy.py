@@ -1,7 +1,5 @@
 """The diagonal belief: the arms, estimates and probabilities of the formulas, for every pair."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -17,10 +15,12 @@ RIDGE = 0.8
 Arms = list[naive.Row]
 
 
-def draw_arms(random: np.random.Generator, count: int = 5, longest: int = 4) -> Arms:
+def draw_arms(
+    random: np.random.Generator, count: int = 5, longest: int = 4, dim: int = DIM // 2
+) -> Arms:
     """Rows of one to four entries, of which some are in several rows."""
     sizes = random.integers(1, longest + 1, count).tolist()
-    places = [random.choice(DIM // 2, size, replace=False) for size in sizes]
+    places = [random.choice(dim, size, replace=False) for size in sizes]
     return [{int(i): float(random.standard_normal()) for i in sorted(row)} for row in places]
 
 
@@ -31,6 +31,24 @@ def pack(arms: Arms) -> wv.SparseRows:
 
 GAMES = [draw_arms(np.random.default_rng([51, t])) for t in range(120)]
 REWARDS = np.random.default_rng(52).standard_normal(120).tolist()
+
+
+def teach(
+    policy: wv.Policy, belief: naive.DiagonalWeights, row: naive.Row, reward: float, at: float = 0.0
+) -> None:
+    """Let a policy and the formulas learn the same."""
+    policy.learn((list(row), list(row.values())), reward, at=at)
+    belief.learn(row, reward, at)
+
+
+def check_belief(
+    policy: wv.Policy, belief: naive.DiagonalWeights, arms: Arms, within: float = 1e-9
+) -> None:
+    """Compare the estimate and the widths with those of the formulas."""
+    theta = [belief.read(i)[0] for i in range(DIM)]
+    np.testing.assert_allclose(policy.theta, theta, atol=within)
+    widths = [belief.width(row) for row in arms]
+    np.testing.assert_allclose(policy.widths(pack(arms)), widths, rtol=1e-9)
 
 
 def score(
@@ -95,10 +113,7 @@ def test_every_pair_plays_as_the_formulas_say(
             if belief.alarms > alarms:
                 oldest = policy.round
             assert due == t
-        widths = [belief.width(row) for row in arms]
-        np.testing.assert_allclose(policy.widths(pack(arms)), widths, rtol=1e-9)
-        theta = [belief.read(i)[0] for i in range(DIM)]
-        np.testing.assert_allclose(policy.theta, theta, atol=1e-9)
+        check_belief(policy, belief, arms)
     assert policy.alarms == belief.alarms
     if isinstance(exploration.width, Posterior):
         assert policy.estimated_noise == pytest.approx(belief.noise(), rel=1e-9)
@@ -114,9 +129,7 @@ def test_propensities_are_those_of_the_formulas(
     policy = make_diagonal(DIM, memory, exploration, ridge=RIDGE, seed=9, floor=0.1)
     belief = naive.DiagonalWeights(memory, RIDGE)
     for t in range(20):
-        row = GAMES[t][0]
-        policy.learn((list(row), list(row.values())), REWARDS[t], at=float(t))
-        belief.learn(row, REWARDS[t], float(t))
+        teach(policy, belief, GAMES[t][0], REWARDS[t], float(t))
     arms = GAMES[30]
     if memory.name == "restart_at":  # a restart is due in round 0
         belief.drop()
@@ -140,11 +153,9 @@ def test_propensities_are_those_of_the_formulas(
     else:
         law = exploration.law
         scale = belief.scale(law.scale, DIM)
-        shares = (
-            naive.shares_of(means + scale * widths)
-            if law.name == "point"
-            else naive.propensities(means, widths, law, scale)
-        )
+        shares = naive.shares_of(means + scale * widths)
+        if law.name != "point":
+            shares = naive.propensities(means, widths, law, scale)
     mix = 1 - 0.9 * (1 - exploration.chance)
     expected = (1 - mix) * shares + mix / len(arms)
     got = policy.propensities(pack(arms), samples=20_000)
@@ -154,7 +165,6 @@ def test_propensities_are_those_of_the_formulas(
 
 @every_exploration
 def test_propensities_are_the_frequencies_of_choices(exploration: wv.Exploration) -> None:
-    """In 3000 rounds without learning, each arm is chosen as often as its probability says."""
     policy = make_diagonal(DIM, wv.discount(0.95), exploration, seed=4, floor=0.2)
     for t in range(30):
         row = GAMES[t][1]
@@ -192,14 +202,7 @@ def test_arms_that_share_a_weight_share_its_draw() -> None:
     np.testing.assert_allclose(chances, [0.5, 0.0, 0.5], atol=0.05)
 
 
-AXES = [
-    {int(i): float(x) for i, x in zip(row, values, strict=True)}
-    for row, values in zip(
-        np.random.default_rng(61).integers(0, 6, (150 * 4, 1)),
-        np.random.default_rng(62).uniform(0.3, 1.5, (150 * 4, 1)),
-        strict=True,
-    )
-]
+AXES = [draw_arms(np.random.default_rng([61, t]), count=4, longest=1, dim=6) for t in range(60)]
 
 
 @every_memory
@@ -211,7 +214,7 @@ def test_a_diagonal_and_a_full_belief_agree_on_rows_of_one_entry(
     full = wv.Policy(6, memory, exploration, ridge=RIDGE, seed=9, floor=0.05)
     diagonal = make_diagonal(6, memory, exploration, ridge=RIDGE, seed=9, floor=0.05)
     for t in range(60):
-        arms = AXES[4 * t : 4 * t + 4]
+        arms = AXES[t]
         dense = np.array([[row.get(i, 0.0) for i in range(6)] for row in arms])
         if exploration.name == "thompson":
             index, _ = full.choose(dense).index, diagonal.choose(dense)
@@ -259,13 +262,8 @@ def test_a_jump_of_many_half_lives_fades_as_the_formula_says(jump: float) -> Non
     belief = naive.DiagonalWeights(wv.half_life(1.0), RIDGE)
     times = [0.0, 0.5, jump, jump, 0.5, jump, 2 * jump]
     for t, at in enumerate(times):
-        row = GAMES[t][0]
-        policy.learn((list(row), list(row.values())), REWARDS[t], at=at)
-        belief.learn(row, REWARDS[t], at)
-    theta = [belief.read(i)[0] for i in range(DIM)]
-    np.testing.assert_allclose(policy.theta, theta, atol=1e-12)
-    widths = [belief.width(row) for row in GAMES[9]]
-    np.testing.assert_allclose(policy.widths(pack(GAMES[9])), widths, rtol=1e-9)
+        teach(policy, belief, GAMES[t][0], REWARDS[t], at)
+    check_belief(policy, belief, GAMES[9], 1e-12)
 
 
 @pytest.mark.parametrize("memory", [wv.discount(0.5), wv.discount(0.5, single=True)], ids=repr)
@@ -275,21 +273,5 @@ def test_a_long_run_of_fast_fading_stays_with_the_formula(memory: wv.Memory) -> 
     belief = naive.DiagonalWeights(memory, RIDGE)
     random = np.random.default_rng(8)
     for _ in range(2000):
-        row, reward = draw_arms(random, 1)[0], float(random.standard_normal())
-        policy.learn((list(row), list(row.values())), reward)
-        belief.learn(row, reward, 0.0)
-    np.testing.assert_allclose(policy.theta, [belief.read(i)[0] for i in range(DIM)], atol=1e-12)
-    widths = [belief.width({i: 1.0}) for i in range(DIM)]
-    np.testing.assert_allclose(policy.widths(np.eye(DIM)), widths, rtol=1e-9)
-
-
-def test_learn_many_is_learning_in_turn() -> None:
-    one, many = (make_diagonal(DIM, wv.half_life(5.0), wv.thompson(1.0), seed=5) for _ in range(2))
-    sets = [pack(arms) for arms in GAMES[:40]]
-    choices = many.choose_many(sets)
-    assert choices == [one.choose(arms) for arms in sets]
-    for t, choice in enumerate(choices):
-        one.learn(choice, REWARDS[t], at=math.sqrt(t))
-    many.learn_many(choices, REWARDS[:40], at=[math.sqrt(t) for t in range(40)])
-    assert one == many
-    assert one != make_diagonal(DIM, wv.half_life(5.0), wv.thompson(1.0), seed=5)
+        teach(policy, belief, draw_arms(random, 1)[0], float(random.standard_normal()))
+    check_belief(policy, belief, [{i: 1.0} for i in range(DIM)], 1e-12)

@@ -3,7 +3,6 @@
 import copy
 import io
 import math
-import pickle
 import re
 import tracemalloc
 from collections.abc import Callable
@@ -21,9 +20,7 @@ from diagonal_game import (
     SPARSE_MEMORIES,
     make_busy,
     make_diagonal,
-    play,
     read,
-    row_and_column,
 )
 from grid import contents, rewrite_saved
 from windvane.errors import BeliefError, FileError, SettingError
@@ -68,70 +65,39 @@ def test_room_grows_with_the_weights_that_were_learned() -> None:
     assert policy.theta.shape == (2**22,)
 
 
+OF_MEMORIES = "the memory of a diagonal belief must be one of keep, discount, half_life, restart, "
+OF_EXPLORATIONS = (
+    "the exploration of a diagonal belief must be one of greedy, epsilon, inverse_gap, "
+)
+
+
 @pytest.mark.parametrize(
-    ("make", "complaint"),
+    ("memory", "exploration", "complaint"),
     [
+        ("window(9)", "greedy()", f"{OF_MEMORIES}restart_at, detect, got window(9)"),
+        ("kalman(0.9)", "greedy()", f"{OF_MEMORIES}restart_at, detect, got kalman(0.9, 1.0)"),
         (
-            lambda: make_diagonal(3, wv.window(9), wv.greedy()),
-            "Policy: the memory of a diagonal belief must be one of keep, discount, half_life, "
-            "restart, restart_at, detect, got window(9)",
-        ),
-        (
-            lambda: make_diagonal(3, wv.kalman(0.9), wv.greedy()),
-            "Policy: the memory of a diagonal belief must be one of keep, discount, half_life, "
-            "restart, restart_at, detect, got kalman(0.9, 1.0)",
-        ),
-        (
-            lambda: make_diagonal(3, wv.keep(), wv.perturbed_history(1.0)),
-            "Policy: the exploration of a diagonal belief must be one of greedy, epsilon, "
-            "inverse_gap, optimism, randomized, thompson, got perturbed_history(1.0)",
-        ),
-        (lambda: wv.Policy(3, belief="wide"), "belief must be full or diagonal, got 'wide'"),
-        (lambda: make_diagonal(0, "keep()", "greedy()"), "Policy: dim must be"),
-        (
-            lambda: make_diagonal(3, "keep()", "greedy()", ridge=0.0),
-            "Policy: ridge must be above 0, got 0.0",
-        ),
-        (
-            lambda: make_diagonal(3, "keep()", "greedy()", floor=2.0),
-            "Policy: floor must lie in [0, 1], got 2.0",
-        ),
-        (
-            lambda: make_busy(wv.discount(0.9), wv.thompson(1.0)).estimated_noise,
-            "estimated_noise: a policy estimates its noise only if its exploration has a scale",
-        ),
-        (
-            lambda: make_busy(wv.discount(0.9), wv.greedy()).amend(DENSE[0, 0], 1.0),
-            "amend: only keep and half_life know the weight of an old observation",
+            "keep()",
+            "perturbed_history(1.0)",
+            f"{OF_EXPLORATIONS}optimism, randomized, thompson, got perturbed_history(1.0)",
         ),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(make: Callable[[], object], complaint: str) -> None:
-    with pytest.raises(SettingError, match=re.escape(complaint)):
-        make()
-
-
-@row_and_column
-def test_going_on_after_a_load_equals_never_having_stopped(
-    memory: wv.Memory, exploration: wv.Exploration, tmp_path: Path
+def test_settings_that_do_not_fit_are_refused(
+    memory: str, exploration: str, complaint: str
 ) -> None:
-    """Choices, estimates and propensities to the last bit, with choices open when it was saved."""
-    policy = make_diagonal(DIM, memory, exploration, ridge=0.7, seed=5, floor=0.05)
-    play(policy, 0, 40)
-    waiting = [policy.choose(DENSE[t]) for t in range(40, 45)]
-    policy.save(tmp_path / "policy.npz")
-    twins = [wv.Policy.load(tmp_path / "policy.npz"), copy.copy(policy)]
-    twins.append(pickle.loads(pickle.dumps(policy)))
-    names = {name: getattr(wv, name) for name in wv.__all__}
-    assert repr(eval(repr(policy), names)) == repr(policy)
-    for each in (policy, *twins):
-        for choice in reversed(waiting):
-            each.learn(choice, 0.25)
-    expected = play(policy, 45, 80)
-    for twin in twins:
-        assert play(twin, 45, 80) == expected
-        assert twin == policy
-        assert contents(twin, tmp_path) == contents(policy, tmp_path)
+    with pytest.raises(SettingError, match=re.escape(f"Policy: {complaint}")):
+        make_diagonal(3, memory, exploration)
+    with pytest.raises(SettingError, match="belief must be full or diagonal, got 'wide'"):
+        wv.Policy(3, belief="wide")
+
+
+def test_what_a_policy_cannot_tell_or_do_is_refused() -> None:
+    policy = make_busy(wv.discount(0.9), wv.thompson(1.0))
+    with pytest.raises(SettingError, match="a policy estimates its noise only if its exploration"):
+        _ = policy.estimated_noise
+    with pytest.raises(SettingError, match="amend: only keep and half_life know the weight of"):
+        policy.amend(DENSE[0, 0], 1.0)
 
 
 @pytest.mark.parametrize(

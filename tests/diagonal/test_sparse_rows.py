@@ -16,7 +16,7 @@ import windvane as wv
 from diagonal_game import DENSE, DIM, REWARDS, make_busy, make_diagonal
 from grid import contents
 from windvane import sets
-from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError
+from windvane.errors import ArmsError, RewardError, SettingError
 
 FORMS: dict[str, Callable[[Any], Any]] = {
     "list": lambda arms: arms.tolist(),
@@ -31,10 +31,18 @@ FORMS: dict[str, Callable[[Any], Any]] = {
     "dok_array": sparse.dok_array,
     "bsr_array": sparse.bsr_array,
     "read-only csr": lambda arms: freeze_matrix(sparse.csr_array(arms)),
-    "SparseRows": lambda arms: make_rows(sparse.csr_array(arms)),
-    "duplicates": lambda arms: double_entries(sparse.csr_array(arms)),
-    "reversed": lambda arms: reverse_entries(sparse.csr_array(arms)),
+    "SparseRows": lambda arms: make_rows(arms, lambda entries: entries),
+    "two for each entry, and a 0": lambda arms: make_rows(
+        arms,
+        lambda entries: [
+            *((i, x / 2) for i, x in entries),
+            (0, 0.0),
+            *((i, x / 2) for i, x in entries),
+        ],
+    ),
+    "reversed": lambda arms: make_rows(arms, lambda entries: entries[::-1]),
 }
+Entries = list[tuple[int, float]]
 
 
 def freeze(array: np.ndarray) -> np.ndarray:
@@ -48,27 +56,10 @@ def freeze_matrix(matrix: Any) -> Any:
     return matrix
 
 
-def make_rows(matrix: Any) -> wv.SparseRows:
-    return wv.SparseRows(matrix.indices, matrix.data, matrix.indptr[1:])
-
-
-def double_entries(matrix: Any) -> wv.SparseRows:
-    """Every entry as two that sum to it, and an entry that is 0."""
-    rows = []
-    for k in range(matrix.shape[0]):
-        part = slice(matrix.indptr[k], matrix.indptr[k + 1])
-        indices, values = matrix.indices[part].tolist(), matrix.data[part].tolist()
-        halves = [0.5 * x for x in values]
-        rows.append(([*indices, 0, *indices], [*halves, 0.0, *halves]))
-    return wv.SparseRows.from_pairs(rows)
-
-
-def reverse_entries(matrix: Any) -> wv.SparseRows:
-    """The entries of each row from the last to the first."""
-    parts = [slice(matrix.indptr[k], matrix.indptr[k + 1]) for k in range(matrix.shape[0])]
-    return wv.SparseRows.from_pairs(
-        [(matrix.indices[part][::-1], matrix.data[part][::-1]) for part in parts]
-    )
+def make_rows(arms: np.ndarray, change: Callable[[Entries], Entries]) -> wv.SparseRows:
+    """Rows with the entries of the arms that are not 0, as `change` lists them."""
+    rows = [change([(i, float(row[i])) for i in np.flatnonzero(row).tolist()]) for row in arms]
+    return wv.SparseRows.from_pairs([([i for i, _ in row], [x for _, x in row]) for row in rows])
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
@@ -127,10 +118,13 @@ BAD_ARMS: list[tuple[Any, str]] = [
     (wv.SparseRows([0, 12], [1.0, 1.0], [1, 2]), "indices must be from 0 to 11; arm 1 has [12]"),
     (wv.SparseRows([0, -1], [1.0, 1.0], [1, 2]), "indices must be from 0 to 11; arm 1 has [-1]"),
     (wv.SparseRows([0, 1], [1.0], [1, 2]), "one value for each index, got 2 indices and 1 values"),
-    (wv.SparseRows([0, 1], [1.0, 2.0], [1]), "ends of rows must rise to the number of entries, 2"),
-    (wv.SparseRows([0, 1], [1.0, 2.0], [2, 1]), "ends of rows must rise to the number of entries"),
-    (wv.SparseRows([0, 1], [1.0, 2.0], [-1, 2]), "ends of rows must rise to the number of entries"),
-    (wv.SparseRows([0, 1], [1.0, 2.0], [1, 3]), "ends of rows must rise to the number of entries"),
+    *(
+        (
+            wv.SparseRows([0, 1], [1.0, 2.0], ends),
+            "ends of rows must rise to the number of entries, 2",
+        )
+        for ends in ([1], [2, 1], [-1, 2], [1, 3])
+    ),
     (wv.SparseRows([0.5], [1.0], [1]), "indices must be whole numbers in one row"),
     (wv.SparseRows([[0]], [[1.0]], [1]), "indices must be whole numbers in one row"),
     (wv.SparseRows([0], ["a"], [1]), "values must be numbers in one row"),
@@ -175,17 +169,18 @@ BAD_FEATURES: list[tuple[Any, str]] = [
 def test_features_and_rewards_that_cannot_be_learned_are_refused_and_change_nothing(
     memory: wv.Memory, tmp_path: Path
 ) -> None:
-    """Also as the last of many."""
     policy = make_busy(memory, wv.thompson(1.0))
     choice = policy.choose(DENSE[20])
     before = contents(policy, tmp_path)
     for features, complaint in BAD_FEATURES:
-        with pytest.raises(ArmsError, match=re.escape(complaint)):
-            policy.learn(features, 1.0)
-        with pytest.raises(ArmsError, match=re.escape(complaint)):
-            policy.learn_many([choice, features], [1.0, 1.0])
-        with pytest.raises(ArmsError, match=re.escape(complaint)):
-            policy.amend(features, 1.0)
+        uses: tuple[Callable[[Any], None], ...] = (
+            lambda bad: policy.learn(bad, 1.0),
+            lambda bad: policy.learn_many([choice, bad], [1.0, 1.0]),
+            lambda bad: policy.amend(bad, 1.0),
+        )
+        for use in uses:
+            with pytest.raises(ArmsError, match=re.escape(complaint)):
+                use(features)
     for reward in (math.nan, math.inf, None, "1"):
         with pytest.raises(RewardError, match="the reward must be a finite number"):
             policy.learn(choice, reward)  # type: ignore[arg-type]
@@ -198,31 +193,6 @@ def test_features_and_rewards_that_cannot_be_learned_are_refused_and_change_noth
     with pytest.raises(ArmsError, match="chosen must be below 5, got 5"):
         policy.propensities(DENSE[0], chosen=5)
     assert contents(policy, tmp_path) == before
-
-
-def test_a_choice_is_learned_once_and_only_by_its_policy(tmp_path: Path) -> None:
-    policy, other = make_busy(wv.keep(), wv.greedy()), make_busy(wv.keep(), wv.greedy())
-    other.key += 1
-    wider = make_diagonal(DIM + 1, wv.keep(), wv.greedy(), seed=7)
-    choice, foreign = policy.choose(DENSE[20]), other.choose(DENSE[20])
-    for _ in range(choice.round + 1):
-        wide = wider.choose(np.ones((1, DIM + 1)))
-    policy.learn(choice, 1.0)
-    dismissed = policy.choose(DENSE[21])
-    policy.dismiss(dismissed)
-    before = contents(policy, tmp_path)
-    for bad, complaint in (
-        (choice, "was learned or dismissed already"),
-        (dismissed, "was learned or dismissed already"),
-        (foreign, "was made by another policy"),
-        (wide, "was learned or dismissed already|was made by another policy"),
-    ):
-        with pytest.raises(ChoiceError, match=complaint):
-            policy.learn(bad, 1.0)
-        with pytest.raises(ChoiceError, match=complaint):
-            policy.learn_many([bad], [1.0])
-    assert contents(policy, tmp_path) == before
-    policy.learn(foreign.features, 1.0)
 
 
 def test_a_choice_keeps_the_entries_of_its_row_alone() -> None:

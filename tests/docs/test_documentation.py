@@ -2,10 +2,7 @@
 
 import ast
 import html
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +10,7 @@ import pytest
 from typer.main import get_command
 
 import windvane as wv
+from processes import run_python
 from windvane import client, evaluation, lab
 from windvane.cli import app
 from windvane.exploration import EXPLORATIONS
@@ -30,15 +28,8 @@ PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site; a warning is an error."""
     folder = tmp_path_factory.mktemp("site")
-    build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
-    done = subprocess.run(
-        [*build, "-d", str(folder / "doctrees"), str(ROOT / "docs"), str(folder / "html")],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env=os.environ,
-    )
-    assert done.returncode == 0, done.stderr
+    options = ("-W", "--keep-going", "-q", "-b", "html", "-d", folder / "doctrees")
+    run_python("-m", "sphinx", *options, ROOT / "docs", folder / "html")
     return folder / "html"
 
 
@@ -93,43 +84,26 @@ def test_every_command_and_option_is_documented(site: Path) -> None:
     check("windvane", get_command(app))
 
 
-def test_every_variable_of_serve_is_documented(site: Path) -> None:
-    page = text_of(site, "service/deploy.html")
-    command = get_command(app).commands["serve"]  # type: ignore[attr-defined]
-    for parameter in command.params:
-        if parameter.name != "help":
-            assert parameter.envvar in page
-            assert parameter.opts[0] in page
+SERVE = get_command(app).commands["serve"].params  # type: ignore[attr-defined]
+DOCUMENTED: dict[str, list[str]] = {
+    "reference/memories": [kind.symbols for kind in MEMORIES.values()],
+    "reference/explorations": [kind.symbols for kind in EXPLORATIONS.values()],
+    "reference/http": [endpoint.path.replace(":path", "") for endpoint in ENDPOINTS],
+    "service/deploy": [
+        text for each in SERVE if each.name != "help" for text in (each.envvar, each.opts[0])
+    ],
+    "service/settings": [
+        text for each in SETTINGS for text in (each.name, each.flag, each.meaning)
+    ],
+    "service/metrics": [metric.name for metric in list_metrics()],
+}
 
 
-def test_every_memory_and_exploration_is_in_its_table(site: Path) -> None:
-    for page, registry in (
-        ("reference/memories.html", MEMORIES),
-        ("reference/explorations.html", EXPLORATIONS),
-    ):
-        text = text_of(site, page)
-        for kind in registry.values():
-            assert kind.symbols in text
-
-
-def test_every_setting_is_documented(site: Path) -> None:
-    page = text_of(site, "service/settings.html")
-    for setting in SETTINGS:
-        assert setting.name in page
-        assert setting.flag in page
-        assert setting.meaning in page
-
-
-def test_every_route_is_documented(site: Path) -> None:
-    page = text_of(site, "reference/http.html")
-    for endpoint in ENDPOINTS:
-        assert endpoint.path.replace(":path", "") in page
-
-
-def test_every_metric_is_documented(site: Path) -> None:
-    page = text_of(site, "service/metrics.html")
-    for metric in list_metrics():
-        assert metric.name in page, metric.name
+@pytest.mark.parametrize("page", DOCUMENTED)
+def test_every_entry_of_a_table_is_on_its_page(site: Path, page: str) -> None:
+    text = text_of(site, f"{page}.html")
+    assert [each for each in DOCUMENTED[page] if each not in text] == []
+    assert DOCUMENTED[page]
 
 
 def test_readme_is_short() -> None:

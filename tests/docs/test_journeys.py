@@ -4,8 +4,6 @@ Every hop of a table must have been called in its phase of the recording, after 
 """
 
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 
 from journeys import Hop, Recording
 from log_writers import simulate_decisions, write_dsjson
+from processes import run_python
 from server_process import Nursery, Server
 from shared_log_helpers import BODY, read_bits
 from waiting import wait_until
@@ -74,16 +73,9 @@ def recording(tmp_path: Path) -> Recording:
     return Recording(folder)
 
 
-def run(recording: Recording, *command: str | Path) -> None:
-    done = subprocess.run(
-        [sys.executable, *command], env=recording.environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize("journey", [1, 2])
 def test_a_choice_and_a_lesson_go_as_the_page_says(recording: Recording, journey: int) -> None:
-    run(recording, "-c", LIBRARY)
+    run_python("-c", LIBRARY, environment=recording.environment)
     first = 2 * journey - 1
     choosing, learning = read_tables(journey)
     compare(choosing, recording.read(first))
@@ -93,7 +85,7 @@ def test_a_choice_and_a_lesson_go_as_the_page_says(recording: Recording, journey
 def test_a_simulated_round_goes_as_the_page_says(recording: Recording, tmp_path: Path) -> None:
     world = ("--dim", "3", "--arms", "4", "--horizon", "20", "--replications", "2")
     words = ("simulate", "--policy", "D-LinTS", *world, "--out", tmp_path / "out")
-    run(recording, "-m", "windvane", *map(str, words))
+    run_python("-m", "windvane", *words, environment=recording.environment)
     [table] = read_tables(3)
     compare(table, recording.read(0))
 
@@ -125,7 +117,8 @@ def test_an_evaluation_goes_as_the_page_says(recording: Recording, tmp_path: Pat
     log = tmp_path / "log.dsjson"
     write_dsjson(log, simulate_decisions(30))
     policies = ("--policy", "first", "--policy", "learner")
-    run(recording, "-m", "windvane", "evaluate", str(log), *policies, "--json")
+    words = ("-m", "windvane", "evaluate", log, *policies, "--json")
+    run_python(*words, environment=recording.environment)
     [table] = read_tables(5)
     compare(table, recording.read(0))
 

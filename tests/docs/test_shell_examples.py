@@ -7,16 +7,17 @@ background until the page is done. A block that opens with ```console no-run is 
 
 import os
 import re
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -26,6 +27,7 @@ PAGES = [
     if "_build" not in page.parts and BLOCK.search(page.read_text("utf-8"))
 ]
 DEFAULT_PORT = "8787"
+SERVING = re.compile(r"serving on http://\S+:(\d+)")
 PATIENCE_SECONDS = 240.0
 
 
@@ -56,38 +58,35 @@ def shows(output: str, printed: str) -> bool:
     return re.fullmatch(".*".join(parts), "".join(printed.split()), re.DOTALL) is not None
 
 
-def free_port() -> str:
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return str(listening.getsockname()[1])
-
-
 @contextmanager
-def background(command: str, folder: Path, environment: dict[str, str]) -> Iterator[None]:
-    """Run a service until the block ends; the block starts when it answers."""
+def background(command: str, folder: Path, environment: dict[str, str]) -> Iterator[str]:
+    """Run a service on a free port, which is the value, until the block ends."""
     messages = folder / "service-messages.txt"
+    read = partial(messages.read_text, "utf-8")
     with messages.open("wb") as stream:
         service = subprocess.Popen(
             ["bash", "-c", f"exec {command}"], cwd=folder, env=environment, stderr=stream
         )
     try:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while "serving on" not in messages.read_text("utf-8"):
-            assert service.poll() is None, messages.read_text("utf-8")
-            assert time.monotonic() < deadline, "the service did not start in time"
-            time.sleep(0.1)
-        yield
+        wait_until(lambda: service.poll() is not None or SERVING.search(read()), PATIENCE_SECONDS)
+        match = SERVING.search(read())
+        assert match, read()
+        yield match[1]
     finally:
         service.terminate()
         service.wait(PATIENCE_SECONDS)
 
 
-def run_examples(examples: list[Example], folder: Path, environment: dict[str, str]) -> None:
-    """Run commands in turn, those after a background command while it runs."""
-    for index, (command, output) in enumerate(examples):
+def run_examples(
+    examples: list[Example], folder: Path, environment: dict[str, str], port: str = DEFAULT_PORT
+) -> None:
+    """Run commands in turn, those after a background command while it runs and with its port."""
+    for index, (printed, output) in enumerate(examples):
+        command = printed.replace(f":{DEFAULT_PORT}", f":{port}")
         if command.endswith(" &"):
-            with background(command.removesuffix(" &"), folder, environment):
-                run_examples(examples[index + 1 :], folder, environment)
+            words = command.removesuffix(" &").replace("windvane serve", "windvane serve --port 0")
+            with background(words, folder, environment) as used:
+                run_examples(examples[index + 1 :], folder, environment, used)
             return
         done = subprocess.run(
             ["bash", "-c", command],
@@ -103,20 +102,10 @@ def run_examples(examples: list[Example], folder: Path, environment: dict[str, s
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_run_as_they_are_printed(page: Path, tmp_path: Path) -> None:
-    port = free_port()
     scripts = str(Path(sys.executable).parent)
     environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
-    examples = [
-        Example(
-            re.sub(r"^windvane serve\b", f"windvane serve --port {port}", command).replace(
-                f":{DEFAULT_PORT}", f":{port}"
-            ),
-            output,
-        )
-        for command, output in read_examples(page)
-    ]
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    run_examples(examples, tmp_path, environment)
+    run_examples(read_examples(page), tmp_path, environment)
 
 
 def test_output_is_compared() -> None:

@@ -62,7 +62,6 @@ def test_inner_products_stay_the_same_on_average() -> None:
 
 
 def test_a_learner_projects_arrays_of_the_context_and_of_actions() -> None:
-    """A learner with `array_size` decides as one that gets the projected arrays."""
     random = np.random.default_rng(3)
     whole, given = wv.Learner(seed=1, array_size=5), wv.Learner(seed=1)
     for i in range(60):

@@ -63,27 +63,32 @@ def test_probabilities_match_the_frequencies_of_choices(lessons: int) -> None:
     assert (np.abs(counts / draws - chances) < 5 * errors).all()
 
 
+NESTED = {"device": "phone", "user": {"plan": "free", "city": "Rome", "v": [1.0, 5.0]}}
+
+
 @pytest.mark.parametrize(
-    "context",
-    [{}, {"device": "phone"}, {"a": "x", "b": "y", "c": "z", "n": 3.0, "v": [1.0, 2.0, 3.0]}],
-    ids=len,
+    ("crossings", "context"),
+    [
+        ("context*action", {}),
+        ("context*action", {"device": "phone"}),
+        ("context*action", {"a": "x", "b": "y", "c": "z", "n": 3.0, "v": [1.0, 2.0, 3.0]}),
+        ("none", NESTED),
+        ("user*shop", NESTED),
+        ("user*shop, context*topic, user*action", NESTED),
+    ],
 )
-def test_a_blank_learner_prefers_no_action_whatever_its_features(context: Features) -> None:
-    actions: list[str | Features] = ["none", {"id": "one", "a": "x"}]
+def test_a_blank_learner_prefers_no_action_whatever_its_features_and_crossings(
+    crossings: str, context: Features
+) -> None:
+    actions: list[str | Features] = [
+        "none",
+        {"id": "one", "a": "x"},
+        {"id": "two", "a": "x", "b": "y"},
+    ]
     actions += [{"id": f"{n}"} | {f"f{i}": "x" for i in range(n)} for n in (2, 3, 7, 50)]
+    actions += [{"id": f"shop{n}", "shop": {f"f{i}": "x" for i in range(n)}} for n in (1, 2, 9)]
     actions += [{"id": "array", "v": [0.1, 0.2, 0.3]}, {"id": "numbers", "n": 1e6, "m": -3.0}]
     actions += [{"id": "namespaces", "u": {"a": "x", "b": "y"}, "w": {"v": [1.0, 5.0]}}]
-    chances = wv.Learner(seed=1).rank(context, actions, at=0.0).probabilities
-    assert chances == pytest.approx(np.full(len(actions), 1.0 / len(actions)), abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    "crossings", ["none", "user*shop", "user*shop, context*topic, user*action"]
-)
-def test_a_blank_learner_prefers_no_action_for_its_crossings(crossings: str) -> None:
-    context = {"device": "phone", "user": {"plan": "free", "city": "Rome", "v": [1.0, 5.0]}}
-    actions: list[str | Features] = ["plain", {"id": "outside", "a": "x", "b": "y"}]
-    actions += [{"id": f"{n}", "shop": {f"f{i}": "x" for i in range(n)}} for n in (1, 2, 9)]
     actions += [{"id": "both", "a": "x", "shop": {"f": "x"}, "topic": {"v": [3.0, 1.0, 2.0]}}]
     chances = wv.Learner(seed=1, crossings=crossings).rank(context, actions, at=0.0).probabilities
     assert chances == pytest.approx(np.full(len(actions), 1.0 / len(actions)), abs=1e-12)
@@ -165,7 +170,6 @@ def test_the_leader_is_short_where_tastes_turn_often_and_long_where_they_stay() 
 
 
 def test_noise_is_found_from_the_rewards() -> None:
-    """With rewards of deviation σ around a constant, the estimate is within a tenth of σ."""
     for deviation in (0.1, 2.0):
         learner, random = wv.Learner(seed=1, half_life="never"), np.random.default_rng(1)
         for i in range(800):

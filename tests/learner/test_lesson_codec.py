@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learner_helpers import Offer
+from learner_helpers import Offer, check_same_sides
 from windvane.beliefs.bank.feature_parts import PackedSides
 from windvane.beliefs.bank.sides import (
     decode_lesson,
@@ -39,18 +39,12 @@ def make_lesson(name: str, crossings: str = "context*action") -> PackedSides:
     return join_request([context], packed, parse_crossings(crossings))
 
 
-def assert_same(left: PackedSides, right: PackedSides) -> None:
-    for name, mine, theirs in zip(PackedSides._fields, left, right, strict=True):
-        assert mine.dtype == theirs.dtype, name
-        assert mine.tobytes() == theirs.tobytes(), name
-
-
 @pytest.mark.parametrize("crossings", ["context*action", "none", "context*user, context*action"])
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_lesson_comes_back_to_the_bit(name: str, crossings: str) -> None:
     lesson = make_lesson(name, crossings)
     encoded = encode_lesson(lesson)
-    assert_same(decode_lesson(encoded), lesson)
+    check_same_sides(decode_lesson(encoded), lesson)
     assert encode_lesson(decode_lesson(encoded)) == encoded
 
 
@@ -72,7 +66,7 @@ def test_lessons_of_every_length_are_read_back() -> None:
             for crossings in ("context*action", "none"):
                 sides = join_request([context], actions, parse_crossings(crossings))
                 encoded = encode_lesson(sides)
-                assert_same(decode_lesson(encoded), sides)
+                check_same_sides(decode_lesson(encoded), sides)
                 lengths.add(len(encoded) % 8)
     assert lengths == set(range(8))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import windvane as wv
-from learner_helpers import describe, play
+from learner_helpers import check_same_sides, describe, play
 from windvane.errors import ChoiceError, FeatureError, RewardError, SettingError
 
 
@@ -66,8 +66,7 @@ def test_two_ways_to_write_a_context_are_the_same_features(one: Any, other: Any)
     actions = [{"id": "x", "n": 3.0, "c": "red"}, {"id": "y", "v": [3.0, 1.0]}, "z"]
     first, second = rank(one, actions), rank(other, actions)
     assert describe([first]) == describe([second])
-    for mine, theirs in zip(first.lesson, second.lesson, strict=True):
-        assert mine.tobytes() == theirs.tobytes()
+    check_same_sides(first.lesson, second.lesson)
 
 
 def test_every_kind_of_feature_of_the_context_changes_the_prediction() -> None:
@@ -180,6 +179,10 @@ ENDLESS["a"] = ENDLESS
 CONTEXT = "features of the context: "
 NO_ACTION = "rank: an action must be a text, or a dict with a text as its id, got "
 IN_NAMESPACE = " must not be an object, because it is inside a namespace"
+ONE_KIND = " must hold only numbers or only strings"
+NO_FEATURE = " must be a string, number, boolean, list, object or null, got "
+AT_MOST = " must have at most "
+MANY = {f"a{i}": "x" for i in range(300)}
 BAD_REQUESTS: list[tuple[Any, Any, dict[str, Any], str]] = [
     (None, ["x"], {}, "rank: the context must be a dict or a list of dicts, got None"),
     ("phone", ["x"], {}, "rank: the context must be a dict or a list of dicts, got 'phone'"),
@@ -199,33 +202,22 @@ BAD_REQUESTS: list[tuple[Any, Any, dict[str, Any], str]] = [
     ({}, ["x"], {"at": math.nan}, "rank: at must be a finite number, got nan"),
     ({"a": {"b": {"c": 1}}}, ["x"], {}, CONTEXT + "a.b" + IN_NAMESPACE),
     (ENDLESS, ["x"], {}, CONTEXT + "a.a" + IN_NAMESPACE),
-    ({"a": [["x"]]}, ["x"], {}, CONTEXT + "a must hold only numbers or only strings"),
-    ({"a": math.nan}, ["x"], {}, "features of the context: a must be a finite number, got nan"),
+    ({"a": [["x"]]}, ["x"], {}, CONTEXT + "a" + ONE_KIND),
+    ({"a": math.nan}, ["x"], {}, CONTEXT + "a must be a finite number, got nan"),
+    ({}, [{"id": "x", "v": [1, "2"]}], {}, "features of action x: v" + ONE_KIND),
+    ({"a": b"x"}, ["x"], {}, CONTEXT + "a" + NO_FEATURE + "bytes"),
+    ({"v": np.ones((2, 2))}, ["x"], {}, CONTEXT + "v" + ONE_KIND),
     (
+        MANY,
+        [{"id": "x"} | MANY],
         {},
-        [{"id": "x", "v": [1, "2"]}],
-        {},
-        "features of action x: v must hold only numbers or only strings",
+        "features: the context and one action" + AT_MOST + "65536 crossings, got 90902",
     ),
     (
-        {"a": b"x"},
-        ["x"],
-        {},
-        "features of the context: a must be a string, number, boolean, list, object or null, "
-        "got bytes",
-    ),
-    ({"v": np.ones((2, 2))}, ["x"], {}, CONTEXT + "v must hold only numbers or only strings"),
-    (
-        {f"a{i}": "x" for i in range(300)},
-        [{"id": "x"} | {f"a{i}": "x" for i in range(300)}],
-        {},
-        "features: the context and one action must have at most 65536 crossings, got 90902",
-    ),
-    (
-        {f"a{i}": "x" for i in range(200)},
+        MANY,
         [f"x{i}" for i in range(6000)],
         {},
-        "features: context and actions must have at most 1048576 crossings, got 1200000",
+        "features: context and actions" + AT_MOST + "1048576 crossings, got 1800000",
     ),
 ]
 
@@ -296,10 +288,9 @@ def test_a_dismissed_decision_waits_no_longer() -> None:
     learner = wv.Learner(seed=1)
     first, second = (learner.rank({}, ["x", "y"], at=0.0) for _ in range(2))
     learner.dismiss(first)
-    with pytest.raises(ChoiceError, match="round 0 has its reward or was dismissed"):
-        learner.dismiss(first)
-    with pytest.raises(ChoiceError, match="round 0 has its reward or was dismissed"):
-        learner.reward(first, 1.0)
+    for again in (learner.dismiss, lambda decision: learner.reward(decision, 1.0)):
+        with pytest.raises(ChoiceError, match="round 0 has its reward or was dismissed"):
+            again(first)
     learner.reward(pickle.loads(pickle.dumps(second)), 1.0)
     assert learner.bank.lessons == 1
 
@@ -311,10 +302,9 @@ def test_the_decision_of_another_learner_is_refused() -> None:
     later = [twin.rank({}, ["x"], at=0.0) for _ in range(2)][1]
     learner.rank({}, ["x"], at=0.0)
     for decision in (foreign, later):
-        with pytest.raises(ChoiceError, match="this decision was made by another learner"):
-            learner.reward(decision, 1.0)
-        with pytest.raises(ChoiceError, match="this decision was made by another learner"):
-            learner.dismiss(decision)
+        for use in (learner.dismiss, lambda decision: learner.reward(decision, 1.0)):
+            with pytest.raises(ChoiceError, match="this decision was made by another learner"):
+                use(decision)
 
 
 @pytest.mark.parametrize("decision", [None, 3, "news"])

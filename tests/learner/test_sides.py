@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learner_helpers import Offer
+from learner_helpers import Offer, check_same_sides
 from windvane.beliefs.bank.feature_parts import pick_action
 from windvane.beliefs.bank.sides import MAX_ROW_ENTRIES, join_lesson, join_request, pack_context
 from windvane.errors import FeatureError
@@ -58,9 +58,8 @@ def test_picking_an_action_is_joining_it_alone(index: int, crossings: str) -> No
     if crossings == "context*action":
         same.append(join_lesson(pack_context(CONTEXT), packed.single[index]))
     for alone in same:
-        for name, mine, theirs in zip(picked._fields, picked, alone, strict=True):
-            assert mine.dtype == theirs.dtype, name
-            assert mine.tobytes() == theirs.tobytes(), name
+        check_same_sides(picked, alone)
+        for mine, theirs in zip(picked, alone, strict=True):
             assert mine.flags.writeable == theirs.flags.writeable  # or code is compiled twice
 
 

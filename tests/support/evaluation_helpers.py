@@ -8,19 +8,16 @@ import numpy as np
 
 import windvane as wv
 from server_process import Client
-from store_helpers import SECOND
+from store_helpers import SECOND, TERMS, make_requested
 from waiting import wait_until
 from windvane.beliefs.bank.sides import encode_lesson
-from windvane.service.loops.rank_requests import cut_offer
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.log import Store
-from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.loop_operations import PutLoop
-from windvane.service.store.writer.reward_operations import PutReward, RewardTerms
+from windvane.service.store.writer.reward_operations import PutReward
 from windvane.service.store.writer.server_operations import PutClock
 
-TERMS = RewardTerms(600 * SECOND)
 START = 1_790_000_000  # seconds since 1970, the first decision
 STEP = 40  # seconds between two decisions
 OFFER = json.dumps(
@@ -58,23 +55,11 @@ def write_log(
         decision = learner.rank(context, actions, at=at)
         reward = float(draws.random() < find_means(k)[device][decision.index])
         request = json.dumps({"contextFeatures": [context], "actions": json.loads(OFFER)})
-        rest, offer_at = cut_offer(request, OFFER)
-        assert rest is not None
-        row = DecisionRow(
-            loop=loop,
-            event_id=f"e{k}",
+        row = make_requested(loop, f"e{k}", at * SECOND, request, OFFER, IDS)._replace(
             round=k,
-            at=at * SECOND,
-            mode="Online",
-            deferred=False,
-            degraded=False,
             chosen=decision.index,
             features=encode_lesson(decision.lesson),
             probabilities=decision.probabilities.tobytes(),
-            actions=json.dumps(IDS),
-            request=rest,
-            offer=OFFER,
-            offer_at=offer_at,
         )
         store.submit(PutDecision(row, TERMS))
         store.submit(PutReward(loop, f"e{k}", reward, at * SECOND, TERMS))

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import naive
 import windvane as wv
 from windvane import persistence, validation
 from windvane.beliefs.full.block import reset
@@ -37,12 +38,19 @@ every_memory = pytest.mark.parametrize("memory", MEMORIES, ids=repr)
 every_mergeable = pytest.mark.parametrize("memory", MERGEABLE, ids=repr)
 every_exploration = pytest.mark.parametrize("exploration", EXPLORATIONS, ids=repr)
 every_law = pytest.mark.parametrize("law", LAWS, ids=repr)
-row_and_column = pytest.mark.parametrize(  # for laws of bookkeeping, which no pair changes
-    ("memory", "exploration"),
-    [
-        *((memory, wv.thompson(0.6)) for memory in MEMORIES),
-        *((wv.discount(0.9), exploration) for exploration in EXPLORATIONS),
-    ],
+PAIRS = [  # one row and one column of all pairs, for laws of bookkeeping, which no pair changes
+    *((memory, wv.thompson(wv.posterior(0.6))) for memory in MEMORIES),
+    *((wv.discount(0.9), exploration) for exploration in EXPLORATIONS),
+]
+DIAGONAL_PAIRS = [
+    (memory, exploration)
+    for memory, exploration in PAIRS
+    if memory.kind.diagonal and exploration.kind.needs != "history"
+]
+row_and_column = pytest.mark.parametrize(("memory", "exploration"), PAIRS, ids=repr)
+row_and_column_of_each_belief = pytest.mark.parametrize(
+    ("belief", "memory", "exploration"),
+    [*(("full", *pair) for pair in PAIRS), *(("diagonal", *pair) for pair in DIAGONAL_PAIRS)],
     ids=repr,
 )
 
@@ -52,6 +60,23 @@ def unit_rows(random: np.random.Generator, count: int, dim: int) -> Floats:
     rows = random.standard_normal((count, dim))
     unit: Floats = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return unit
+
+
+def check_estimate(
+    policy: wv.Policy, expected: naive.Estimate, arms: Floats, within: float = 1e-9
+) -> None:
+    """Compare W, W̃, b, θ̂, V⁻¹ and widths with those of the formulas, relative to their sizes."""
+    belief = policy.belief
+    for got, wanted, least_size in (
+        (belief.precision, expected.W, 0.0),
+        (belief.noise, expected.W_noise, 0.0),
+        (belief.moment, expected.b, 1.0),
+        (policy.theta, expected.theta, 1.0),
+        (belief.theta, expected.theta, 1.0),
+        (belief.covariance, expected.V_inverse, 0.0),
+        (policy.widths(arms), expected.widths(arms), 0.0),
+    ):
+        assert np.abs(got - wanted).max() <= within * (least_size + np.abs(wanted).max())
 
 
 def make_inversions_rare(policy: wv.Policy) -> wv.Policy:
@@ -81,10 +106,10 @@ def rewrite_saved(path: Path, change: Callable[[Any, Any], object], kind: str = 
 
 
 def busy_policy(
-    memory: wv.Memory, exploration: wv.Exploration
+    memory: wv.Memory, exploration: wv.Exploration, belief: str = "full"
 ) -> tuple[wv.Policy, list[wv.Choice]]:
     """A policy that has learned in 14 rounds, and two choices without a reward."""
-    policy = wv.Policy(3, memory, exploration, seed=7)
+    policy = wv.Policy(3, memory, exploration, seed=7, belief=belief)
     for t in range(14):
         policy.learn(policy.choose(ARMS[t]), REWARDS[t])
     return policy, [policy.choose(ARMS[14]), policy.choose(ARMS[15])]

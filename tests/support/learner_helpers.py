@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import windvane as wv
+from windvane.beliefs.bank.feature_parts import PackedSides
 
 Features = dict[str, Any]
 HOUR = 3600.0
@@ -77,3 +78,10 @@ def play(
 def describe(decisions: Sequence[wv.Decision]) -> list[tuple[str, bytes]]:
     """What two runs must agree on, to the bit."""
     return [(decision.action, decision.probabilities.tobytes()) for decision in decisions]
+
+
+def check_same_sides(left: PackedSides, right: PackedSides) -> None:
+    """Two lessons or requests agree to the bit."""
+    for name, mine, theirs in zip(PackedSides._fields, left, right, strict=True):
+        assert mine.dtype == theirs.dtype, name
+        assert mine.tobytes() == theirs.tobytes(), name

@@ -21,7 +21,7 @@ class History(NamedTuple):
 
     xs: Floats  # (n, d)
     ys: Floats  # (n,)
-    rounds: npt.NDArray[np.int64]  # (n,) the round in which each was chosen
+    rounds: npt.NDArray[np.int64] | Floats  # (n,) the round or time in which each was chosen
     now: int  # the last round that was chosen in
 
 

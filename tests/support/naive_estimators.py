@@ -19,13 +19,18 @@ def mean_and_error(scores: Floats, coefficients: Floats) -> tuple[float, float]:
     return value, math.sqrt(n / (n - 1) * square) / float(coefficients.sum())
 
 
-def lower_bound(terms: Sequence[float], floor: float, prior: float, level: float) -> float:
-    """(S − (1+ℓ) boundary)/n from X one after the other; the boundary by bisection of log M."""
+def sum_terms(terms: Sequence[float], prior: float) -> tuple[float, float]:
+    """Σ X, and Σ (X − guess)² with a guess from the terms before it."""
     total = variance = 0.0
     for i, x in enumerate(terms, start=1):
-        guess = min(1.0, (prior + total) / i)
-        variance += (x - guess) ** 2
+        variance += (x - min(1.0, (prior + total) / i)) ** 2
         total += x
+    return total, variance
+
+
+def lower_bound(terms: Sequence[float], floor: float, prior: float, level: float) -> float:
+    """(S − (1+ℓ) boundary)/n; the boundary by bisection of log M."""
+    total, variance = sum_terms(terms, prior)
     scale = 1 + floor
     wealth = log_wealth_by_integral(variance / scale**2)
     low, high = 0.0, 10 * math.sqrt(variance / scale**2 + 1) + 20
@@ -41,10 +46,7 @@ def joint_lower_bound(
     """The smallest mean with which the average wealth of several (terms, ℓ) is at most 1/level."""
     sums = []
     for terms, floor in sides:
-        total = variance = 0.0
-        for i, x in enumerate(terms, start=1):
-            variance += (x - min(1.0, (prior + total) / i)) ** 2
-            total += x
+        total, variance = sum_terms(terms, prior)
         sums.append((total, 1 + floor, log_wealth_by_integral(variance / (1 + floor) ** 2)))
     n = len(sides[0][0])
     low, high = min(total / n for total, _, _ in sums) - 60.0, max(t / n for t, _, _ in sums)
@@ -65,21 +67,15 @@ def log_wealth_by_integral(variance: float) -> Callable[[float], float]:
         def exponent(rate: float) -> float:
             return rate * s + variance * (math.log1p(-rate) + rate) + rate - 1
 
+        def density(rate: float) -> float:
+            return math.exp(exponent(min(rate, 1 - 1e-15)) - top)
+
         peak = (s + 1) / (s + 1 + variance)
         top = exponent(min(peak, 1 - 1e-12))
         width = 8 * math.sqrt(variance + 1) / (s + variance + 1)
         cuts = {0.0, peak - 2 * width, peak - width, peak, peak + width, peak + 2 * width, 1.0}
-        total = sum(
-            quad(
-                lambda rate: math.exp(exponent(min(rate, 1 - 1e-15)) - top),
-                low,
-                high,
-                epsabs=0,
-                epsrel=1e-11,
-                limit=200,
-            )[0]
-            for low, high in pairwise(sorted(cut for cut in cuts if 0 <= cut <= 1))
-        )
+        ends = pairwise(sorted(cut for cut in cuts if 0 <= cut <= 1))
+        total = sum(quad(density, *both, epsabs=0, epsrel=1e-11, limit=200)[0] for both in ends)
         return top + math.log(total) - math.log(1 - math.exp(-1))
 
     return log_wealth

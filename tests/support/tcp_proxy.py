@@ -6,7 +6,6 @@ import select
 import socket
 import threading
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 Target = tuple[str, int] | str  # host and port, or the path of a Unix socket
@@ -34,12 +33,7 @@ class TcpProxy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closing = True
         self._flows.set()
         self._listening.close()

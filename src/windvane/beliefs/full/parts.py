@@ -85,9 +85,7 @@ def view_parts(arrays: PolicyArrays) -> PartsState:
 
 
 @compiled
-def update_parts(
-    arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float
-) -> None:
+def update_parts(arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float) -> None:
     """Learn one observation, whose arm was chosen at time `at`."""
     rule, counts, parts = arrays.rules[0], arrays.tally[0], view_parts(arrays)
     if counts.seen == 0:
@@ -104,9 +102,7 @@ def update_parts(
         for i in range(rule.dim):
             u[s * rule.dim + i] = past * x[i]
     variance = compute_noise(arrays) ** 2
-    error, total = correct(
-        parts.means, parts.covariance, u, reward, 1.0 + extra, np.empty(u.size)
-    )
+    error, total = correct(parts.means, parts.covariance, u, reward, 1.0 + extra, np.empty(u.size))
     if rule.finds:
         still_error, still_total = correct(
             parts.still_mean, parts.still_covariance, x, reward, 1.0, np.empty(x.size)
@@ -219,9 +215,7 @@ def measure_filter(mean: Floats, covariance: Floats, first: int, count: int) -> 
 
 
 @compiled
-def exchange_prior(
-    mean: Floats, covariance: Floats, first: int, count: int, more: float
-) -> None:
+def exchange_prior(mean: Floats, covariance: Floats, first: int, count: int, more: float) -> None:
     """Add `more` to the prior precision of some weights, whose prior mean is 0, one by one."""
     column = np.empty(mean.size)
     for k in range(first, first + count):
