@@ -11,86 +11,42 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, Union, get_args
 
 import msgspec
 
 import windvane
-from windvane.service.store.evaluations import (
-    DeleteEvaluation,
-    EndEvaluation,
-    PutEvaluation,
-    PutEvaluationPart,
-)
-from windvane.service.store.writer.decision_operations import (
-    Activate,
-    Expire,
-    PutDecision,
-    PutImport,
-    Withdraw,
+from windvane.service.store import evaluations
+from windvane.service.store.writer import (
+    decision_operations,
+    loop_operations,
+    reward_operations,
+    server_operations,
 )
 from windvane.service.store.writer.group_commit import Operation
 from windvane.service.store.writer.log_news import LogNews
-from windvane.service.store.writer.loop_operations import (
-    DeleteLogs,
-    DeleteLoop,
-    PurgeLoops,
-    PutHalfLifeChange,
-    PutLoop,
-    PutSettings,
-    PutSnapshot,
-    PutSnapshotPart,
-    ReclaimSpace,
-)
-from windvane.service.store.writer.reward_operations import PutReward, PutRewards
-from windvane.service.store.writer.server_operations import (
-    Heartbeat,
-    Leave,
-    PutClock,
-    ReturnRounds,
-    StepClock,
-    TakeRounds,
-)
 
-SentOperation = (
-    PutDecision
-    | PutReward
-    | Activate
-    | Withdraw
-    | Expire
-    | PutLoop
-    | PutSettings
-    | PutSnapshot
-    | DeleteLogs
-    | DeleteLoop
-    | PurgeLoops
-    | PutClock
-    | StepClock
-    | PutSnapshotPart
-    | ReclaimSpace
-    | PutHalfLifeChange
-    | PutEvaluation
-    | PutEvaluationPart
-    | EndEvaluation
-    | DeleteEvaluation
-    | TakeRounds
-    | ReturnRounds
-    | Heartbeat
-    | Leave
-    | PutRewards
-    | PutImport
+OPERATION_MODULES = (
+    decision_operations,
+    evaluations,
+    loop_operations,
+    reward_operations,
+    server_operations,
 )
+SENT_OPERATIONS: set[type[Operation[Any]]] = {
+    each
+    for module in OPERATION_MODULES
+    for each in vars(module).values()
+    if isinstance(each, type) and issubclass(each, Operation) and each is not Operation
+}
 _SIZE = struct.Struct("<I")  # bytes of the message that follows
 
 ErrorParts = tuple[str, str]  # the sentence and the kind of a StoreError
 
 
-class WriteRequest(NamedTuple):
-    """An operation to write, with the number by which the reply refers to it."""
-
-    number: int
-    deadline: float  # on the monotonic clock; after it the writer skips the operation
-    operation: SentOperation
+# An operation to write, with the number by which the reply refers to it, and its deadline on the
+# monotonic clock: after it the writer skips the operation.
+WriteRequest = tuple[int, float, Operation[Any]]
 
 
 class WriteReply(NamedTuple):
@@ -116,11 +72,12 @@ def _find_result_type(operation_type: type[Operation[Any]]) -> Any:
 
 encode = msgspec.msgpack.Encoder().encode
 decode_start = msgspec.msgpack.Decoder(ErrorParts | None).decode
-decode_request = msgspec.msgpack.Decoder(WriteRequest).decode
+decode_request: Callable[[bytes], WriteRequest] = msgspec.msgpack.Decoder(
+    tuple[int, float, Union[*SENT_OPERATIONS]]  # type: ignore[valid-type]
+).decode
 decode_message = msgspec.msgpack.Decoder(WriterMessage).decode
 decode_result: dict[type[Operation[Any]], Callable[[bytes | msgspec.Raw], Any]] = {
-    kind: msgspec.msgpack.Decoder(_find_result_type(kind)).decode
-    for kind in get_args(SentOperation)
+    kind: msgspec.msgpack.Decoder(_find_result_type(kind)).decode for kind in SENT_OPERATIONS
 }
 
 
