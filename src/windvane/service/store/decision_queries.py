@@ -92,20 +92,16 @@ def count_decisions(
     query = select(func.count()).where(is_made_between(loop, since, until))
     if mode is not None:
         query = query.where(decisions.c.mode == mode)
-    return int(log.fetch_all(query)[0][0])
+    return int(log.fetch_value(query))
 
 
 def iterate_batches(
     log: LogReader, loop: int, since: int | None = None, until: int | None = None
 ) -> Iterator[tuple[DecisionColumns, Requests]]:
     """Iterate over the decisions that the log has now, made in [since, until), ordered by time."""
-    ((last,),) = log.fetch_all(select(func.max(decisions.c.id)).where(decisions.c.loop == loop))
+    last = log.fetch_value(select(func.max(decisions.c.id)).where(decisions.c.loop == loop))
     query = (
-        select(
-            *decisions.c[DecisionColumns._fields[:-2]],
-            LEARNED_REWARD,
-            FIRST_KIND,
-        )
+        select(*decisions.c[DecisionColumns._fields[:-2]], LEARNED_REWARD, FIRST_KIND)
         .where(is_made_between(loop, since, until), decisions.c.id <= (last or 0))
         .order_by(decisions.c.at, decisions.c.id)
         .limit(BATCH_ROWS)
@@ -127,7 +123,7 @@ def iterate_batches(
         raise make_gone_error(loop)
 
 
-def _split_requests(batch: DecisionColumns, offers_by_id: dict[int, OfferTexts]) -> Requests:
+def _split_requests(batch: DecisionColumns, offers_by_id: dict[int | None, OfferTexts]) -> Requests:
     """Split every request of a batch into offer and context."""
     numbers: dict[OfferTexts, int] = {}  # of the distinct offers of the batch
     offer_numbers = []
@@ -136,18 +132,17 @@ def _split_requests(batch: DecisionColumns, offers_by_id: dict[int, OfferTexts])
     for request, offer_id, offer_at, actions in zip(
         batch.request, batch.offer, batch.offer_at, batch.actions, strict=True
     ):
-        offer = None if offer_id is None else offers_by_id[offer_id]
-        offer, parts = _split_request(request, offer, offer_at, actions)
+        offer, parts = _split_request(request, offers_by_id.get(offer_id), offer_at, actions)
         offer_numbers.append(numbers.setdefault(offer, len(numbers)))
         contexts.append(bytes(parts.context_features).decode())
         excluded.append(parts.excluded_actions)
     return Requests(list(numbers), offer_numbers, contexts, excluded)
 
 
-def _read_offers(log: LogReader, ids: set[int]) -> dict[int, OfferTexts]:
+def _read_offers(log: LogReader, ids: set[int]) -> dict[int | None, OfferTexts]:
     """Read offers, by id."""
     offer_ids = sorted(ids)
-    by_id = {}
+    by_id: dict[int | None, OfferTexts] = {}
     for first in range(0, len(offer_ids), OFFERS_PER_QUERY):
         chunk = offers.c.id.in_(offer_ids[first : first + OFFERS_PER_QUERY])
         for row in log.fetch_all(select(*offers.c["id", "ids", "actions"]).where(chunk)):

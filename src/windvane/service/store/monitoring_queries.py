@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, select
 
 from windvane.service.store.log import LogReader
 from windvane.service.store.rows import Funnel, join_request
@@ -35,9 +35,9 @@ class DecisionSummary(NamedTuple):
     at: int
     chosen: int
     probabilities: bytes
-    actions: str
     mode: str
     degraded: bool
+    actions: str  # JSON list of the ids
 
 
 class RecentRequest(NamedTuple):
@@ -53,24 +53,22 @@ _SELECT_REQUESTS = select(
 
 
 _SELECT_SUMMARIES = select(
-    *decisions.c["id", "at", "chosen", "probabilities"],
-    ACTION_IDS,
-    *decisions.c["mode", "degraded"],
+    *decisions.c["id", "at", "chosen", "probabilities", "mode", "degraded"], ACTION_IDS
 ).select_from(DECISIONS_WITH_OFFERS)
 
 
 def find_window_start(log: LogReader, loop: int, decision_count: int) -> WindowStart:
     """Find the place in the log after which the newest `decision_count` decisions follow."""
     ids = select(decisions.c.id).where(decisions.c.loop == loop).order_by(decisions.c.id.desc())
-    rows = log.fetch_all(ids.offset(decision_count).limit(1))
-    decision = int(rows[0].id) if rows else 0
+    decision = log.fetch_value(ids.offset(decision_count).limit(1)) or 0
     of_loop = lessons.c.loop == loop
-    first_query = select(func.min(lessons.c.id)).where(of_loop, lessons.c.decision > decision)
-    ((first_lesson,),) = log.fetch_all(first_query)
+    first = select(func.min(lessons.c.id)).where(of_loop, lessons.c.decision > decision)
+    first_lesson = log.fetch_value(first)
     if first_lesson is not None:
-        return WindowStart(decision, int(first_lesson) - 1)
-    ((last_lesson,),) = log.fetch_all(select(func.max(lessons.c.id)).where(of_loop))
-    return WindowStart(decision, int(last_lesson or 0))
+        return WindowStart(decision, first_lesson - 1)
+    return WindowStart(
+        decision, log.fetch_value(select(func.max(lessons.c.id)).where(of_loop)) or 0
+    )
 
 
 def read_funnels(log: LogReader) -> dict[int, Funnel]:
@@ -81,13 +79,8 @@ def read_funnels(log: LogReader) -> dict[int, Funnel]:
 
 def find_last_lesson_times(log: LogReader, loop_ids: Sequence[int]) -> dict[int, int]:
     """Find the time of the last lesson of some loops, by id; a loop without lessons is absent."""
-    last = (
-        select(lessons.c.at)
-        .where(lessons.c.loop == loops.c.id)
-        .order_by(lessons.c.id.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
+    of_loop = select(lessons.c.at).where(lessons.c.loop == loops.c.id)
+    last = of_loop.order_by(lessons.c.id.desc()).limit(1).scalar_subquery()
     times: dict[int, int] = {}
     for first in range(0, len(loop_ids), BATCH_LOOPS):
         ids = loop_ids[first : first + BATCH_LOOPS]
@@ -98,32 +91,27 @@ def find_last_lesson_times(log: LogReader, loop_ids: Sequence[int]) -> dict[int,
 
 def find_first_decision(log: LogReader, loop: int) -> int | None:
     """Find the id of the oldest decision in the log; returns None if there is none."""
-    query = select(func.min(decisions.c.id)).where(decisions.c.loop == loop)
-    ((first,),) = log.fetch_all(query)
-    return None if first is None else int(first)
+    first: int | None = log.fetch_value(
+        select(func.min(decisions.c.id)).where(decisions.c.loop == loop)
+    )
+    return first
 
 
 def count_observations(log: LogReader, loop: int, after_lesson: int) -> int:
     """Count the lessons after a lesson that give a decision its reward; amendments do not."""
-    query = select(func.count()).where(
-        lessons.c.loop == loop, lessons.c.id > after_lesson, lessons.c.kind != "amend"
-    )
-    ((count,),) = log.fetch_all(query)
-    return int(count)
+    is_later = and_(lessons.c.loop == loop, lessons.c.id > after_lesson)
+    return int(log.fetch_value(select(func.count()).where(is_later, lessons.c.kind != "amend")))
 
 
 def count_waiting_decisions(log: LogReader, loop: int) -> int:
     """Count the decisions that still wait for their reward."""
-    query = select(func.count()).where(waiting.c.loop == loop)
-    ((count,),) = log.fetch_all(query)
-    return int(count)
+    return int(log.fetch_value(select(func.count()).where(waiting.c.loop == loop)))
 
 
 def find_first_waiting(log: LogReader, loop: int) -> int:
     """Find the id of the first decision that waits for its reward, or the first id after all."""
-    ((newest,),) = log.fetch_all(select(func.max(decisions.c.id)).where(decisions.c.loop == loop))
-    query = select(func.min(waiting.c.decision)).where(waiting.c.loop == loop)
-    ((first,),) = log.fetch_all(query)
+    newest = log.fetch_value(select(func.max(decisions.c.id)).where(decisions.c.loop == loop))
+    first = log.fetch_value(select(func.min(waiting.c.decision)).where(waiting.c.loop == loop))
     return int(newest or 0) + 1 if first is None else int(first)
 
 
@@ -151,10 +139,6 @@ def find_request(log: LogReader, decision: int) -> str | None:
 
 def list_recent_requests(log: LogReader, loop: int, limit: int) -> list[RecentRequest]:
     """List the last rank requests, newest first."""
-    query = (
-        _SELECT_REQUESTS.where(decisions.c.loop == loop)
-        .order_by(decisions.c.id.desc())
-        .limit(limit)
-    )
-    rows = log.fetch_all(query)
+    query = _SELECT_REQUESTS.where(decisions.c.loop == loop)
+    rows = log.fetch_all(query.order_by(decisions.c.id.desc()).limit(limit))
     return [RecentRequest(event_id, join_request(*parts)) for event_id, *parts in rows]
