@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec.structs import asdict
 from sqlalchemy import ColumnElement, and_, delete, func, insert, select, update
 
 from windvane.service.store.log import LogReader
@@ -37,6 +38,7 @@ class PutEvaluation(Operation[str], frozen=True):
     def run(self, transaction: Transaction) -> str:
         connection = transaction.connection
         of_loop = evaluations.c.loop == self.loop
+        count = select(func.count()).where(of_loop)
         is_same = and_(of_loop, evaluations.c.key == self.key)
         if connection.scalar(select(evaluations.c.id).where(is_same)) is not None:
             return "exists"
@@ -45,19 +47,10 @@ class PutEvaluation(Operation[str], frozen=True):
             newest = select(evaluations.c.id).where(is_auto).order_by(evaluations.c.id.desc())
             for old in connection.scalars(newest.offset(MAX_AUTO_EVALUATIONS_PER_LOOP - 1)).all():
                 _delete(transaction, old)
-        elif (
-            connection.scalar(select(func.count()).where(of_loop)) or 0
-        ) >= MAX_EVALUATIONS_PER_LOOP:
+        elif connection.execute(count).scalar_one() >= MAX_EVALUATIONS_PER_LOOP:
             return "full"
-        row = {
-            "loop": self.loop,
-            "key": self.key,
-            "name": self.name,
-            "type": self.type,
-            "contract": self.contract,
-            "status": RUNNING,
-            "created": self.at,
-        }
+        row = asdict(self)
+        row |= {"status": RUNNING, "created": row.pop("at")}
         connection.execute(insert(evaluations), row)
         return "created"
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, bindparam, delete, exists, func, select, update
+from sqlalchemy import and_, bindparam, delete, exists, false, func, select, update
 
 from windvane.service.store.rows import (
     IMPORTED,
@@ -66,11 +66,7 @@ class ExpireResult(NamedTuple):
 
 
 _SELECT_ANSWERS = (
-    select(
-        decisions.c.event_id,
-        ACTION_IDS,
-        *decisions.c["probabilities", "chosen", "degraded"],
-    )
+    select(decisions.c.event_id, ACTION_IDS, *decisions.c["probabilities", "chosen", "degraded"])
     .select_from(DECISIONS_WITH_OFFERS)
     .where(
         decisions.c.loop == bindparam("loop"),
@@ -135,38 +131,22 @@ class PutDecision(Operation[PutDecisionResult], frozen=True):
         return results
 
 
-_INSERT_DECISION = """
-INSERT INTO decisions (loop, event_id, round, at, mode, deferred, degraded, chosen, features,
-    probabilities, actions, request, offer_at, activated_at, offer)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-
-
 def _insert_decisions(transaction: Transaction, loop: int, new: list[DecisionRow]) -> None:
     """Insert decisions; those with features wait for their reward from now on."""
     offer_ids = put_offers(transaction, loop, new)
     rows = [
         (
-            loop,
-            decision.event_id,
-            decision.round,
-            decision.at,
-            decision.mode,
-            decision.deferred,
-            decision.degraded,
-            decision.chosen,
-            decision.features,
-            decision.probabilities,
+            *decision[:10],  # all that stands before `actions`
             decision.actions if decision.offer is None else "",
             decision.request,
+            offer_ids[decision.offer],
             decision.offer_at,
             None if decision.deferred else decision.at,
-            offer_ids[decision.offer],
         )
         for decision in new
     ]
     ((last_id,),) = transaction.fetch_all(_SELECT_LAST_ID, (loop,))
-    transaction.execute_many(_INSERT_DECISION, rows)
+    transaction.insert_many("decisions", DecisionRow._fields[:-1], rows)
     transaction.execute_many(_INSERT_WAITING, [(loop, last_id or 0)])
     own = [decision for decision in new if decision.mode != IMPORTED]
     transaction.counter_changes[loop, "ranked"] += len(own)
@@ -299,9 +279,8 @@ class Withdraw(Operation[None], frozen=True):
         close_decisions(transaction, loop, ids)
         columns = ("chosen", "probabilities", "features", "degraded")
         values = {name: getattr(self.replacement, name) for name in columns}
-        transaction.connection.execute(
-            update(decisions).where(decisions.c.id.in_(ids)).values(values)
-        )
+        change = update(decisions).where(decisions.c.id.in_(ids))
+        transaction.connection.execute(change.values(values))
 
 
 class Expire(Operation[ExpireResult], frozen=True):
@@ -328,23 +307,17 @@ class Expire(Operation[ExpireResult], frozen=True):
             .subquery()
         )
         query = (
-            select(*decisions.c["id", "at", "round", "features", "activated_at"], oldest.c.at)
+            select(
+                *decisions.c["id", "at", "round", "features"],
+                decisions.c.activated_at.is_not(None),
+                false(),
+                oldest.c.at,
+            )
             .join(oldest, oldest.c.decision == decisions.c.id)
             .order_by(decisions.c.id)
         )
         rows: Sequence[Any] = transaction.connection.execute(query).all()
-        expired = [
-            DecisionState(
-                id=id_,
-                at=at,
-                round=round_,
-                features=features,
-                is_activated=activated_at is not None,
-                is_rewarded=False,
-                waits_since=waits_since,
-            )
-            for id_, at, round_, features, activated_at, waits_since in rows
-        ]
+        expired = [DecisionState(*row) for row in rows]
         activated = [state for state in expired if state.is_activated]
         unactivated = [state.id for state in expired if not state.is_activated]
         transaction.counter_changes[self.loop, "default"] += len(activated)
@@ -367,28 +340,23 @@ def put_offers(
     transaction: Transaction, loop: int, new: Sequence[DecisionRow]
 ) -> dict[str | None, int | None]:
     """Write the offers of new decisions that the log lacks; returns the ids of all, by offer."""
-    last_uses: dict[str, DecisionRow] = {}
-    for decision in new:
-        if decision.offer is not None:
-            last = last_uses.setdefault(decision.offer, decision)
-            if decision.at > last.at:
-                last_uses[decision.offer] = decision
-    ids: dict[str | None, int | None] = {None: None}
+    in_order = sorted(new, key=lambda decision: decision.at)
+    last_uses = {each.offer: each for each in in_order if each.offer is not None}
     by_hash = {
-        blake2b(offer.encode(), digest_size=HASH_BYTES).digest(): offer for offer in last_uses
+        blake2b(offer.encode(), digest_size=HASH_BYTES).digest(): decision
+        for offer, decision in last_uses.items()
     }
     stored = _read_offers(transaction, loop, list(by_hash))
-    rows = []
-    for digest, offer in by_hash.items():
-        decision = last_uses[offer]
-        if digest not in stored or stored[digest].is_outdated(decision.at):
-            rows.append((loop, digest, decision.at, decision.actions, offer))
+    rows = [
+        (loop, digest, decision.at, decision.actions, decision.offer)
+        for digest, decision in by_hash.items()
+        if digest not in stored or stored[digest].last_used < decision.at - USE_RESOLUTION_US
+    ]
     if rows:
         transaction.execute_many(_PUT_OFFER, rows)
         stored |= _read_offers(transaction, loop, [digest for _, digest, *_ in rows])
-    for digest, offer in by_hash.items():
-        ids[offer] = stored[digest].id
-    return ids
+    ids: dict[str | None, int | None] = {None: None}
+    return ids | {decision.offer: stored[digest].id for digest, decision in by_hash.items()}
 
 
 class _StoredOffer(NamedTuple):
@@ -396,10 +364,6 @@ class _StoredOffer(NamedTuple):
 
     id: int
     last_used: int
-
-    def is_outdated(self, at: int) -> bool:
-        """Whether a use at a time has to be recorded."""
-        return self.last_used < at - USE_RESOLUTION_US
 
 
 def _read_offers(

@@ -8,7 +8,6 @@ in the same order.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -108,8 +107,9 @@ class LessonDraft(NamedTuple):
 
 _SELECT_STATES = """
 SELECT decisions.event_id, decisions.id, decisions.at, decisions.round, decisions.features,
-    decisions.activated_at, waiting.at, EXISTS (
-        SELECT * FROM lessons WHERE lessons.decision = decisions.id AND lessons.kind = 'observe')
+    decisions.activated_at IS NOT NULL, EXISTS (
+        SELECT * FROM lessons WHERE lessons.decision = decisions.id AND lessons.kind = 'observe'),
+    waiting.at
 FROM decisions
 LEFT JOIN waiting ON waiting.loop = decisions.loop AND waiting.decision = decisions.id
 WHERE decisions.loop = ? AND decisions.event_id IN
@@ -122,18 +122,7 @@ def read_decision_states(
     """Read the decisions of some events, by event id; an event without a decision is absent."""
     events = sorted(set(event_ids))
     rows = transaction.fetch_all(f"{_SELECT_STATES}({list_marks(events)})", (loop, *events))
-    return {
-        event_id: DecisionState(
-            id=id_,
-            at=at,
-            round=round_,
-            features=features,
-            is_activated=activated_at is not None,
-            is_rewarded=bool(is_rewarded),
-            waits_since=waits_since,
-        )
-        for event_id, id_, at, round_, features, activated_at, waits_since, is_rewarded in rows
-    }
+    return {event_id: DecisionState(*columns) for event_id, *columns in rows}
 
 
 _SELECT_EARLY_REWARDS = (
@@ -168,7 +157,6 @@ def match_early_rewards(
         return {}
     states = read_decision_states(transaction, loop, (row.event_id for row in early_rewards))
     drafts: list[LessonDraft] = []
-    draft_events: list[str] = []
     updates = []
     for reward, event_id, value, at in early_rewards:
         state = states[event_id]
@@ -179,13 +167,11 @@ def match_early_rewards(
         transaction.counter_changes[loop, new_status] += 1
         if new_status in LESSON_KIND:
             drafts.append(LessonDraft(state, LESSON_KIND[new_status], value, match_time.at))
-            draft_events.append(event_id)
     transaction.connection.execute(_UPDATE_STATUS, updates)
-    lessons_by_event: dict[str, list[Lesson]] = {}
-    for event_id, lesson in zip(
-        draft_events, write_lessons(transaction, loop, drafts), strict=True
-    ):
-        lessons_by_event.setdefault(event_id, []).append(lesson)
+    lessons_by_event: dict[str, list[Lesson]] = {event_id: [] for event_id in states}
+    by_decision = {state.id: lessons_by_event[event_id] for event_id, state in states.items()}
+    for lesson in write_lessons(transaction, loop, drafts):
+        by_decision[lesson.decision].append(lesson)
     return lessons_by_event
 
 
@@ -206,9 +192,8 @@ def write_lessons(
     inserted = transaction.fetch_all(_SELECT_LAST_LESSONS, (loop, len(rows)))[::-1]
     if [decision for _, decision in inserted] != [draft.decision.id for draft in drafts]:
         raise StoreError("store: the database numbers lessons out of order", "refused")
-    close_decisions(
-        transaction, loop, [draft.decision.id for draft in drafts if draft.kind != "amend"]
-    )
+    closed = [draft.decision.id for draft in drafts if draft.kind != "amend"]
+    close_decisions(transaction, loop, closed)
     ids = [id_ for id_, _ in inserted]
     transaction.positions[loop] = position._replace(lesson=ids[-1])
     return [
@@ -418,22 +403,19 @@ class PutRewards(Operation[PutRewardsResult], frozen=True):
     def run_batch(
         cls, transaction: Transaction, batch: Sequence["PutRewards"]
     ) -> Sequence[PutRewardsResult]:
-        puts = [put for operation in batch for put in operation._list_puts()]
+        puts = [
+            PutReward(each.loop, event_id, value, each.at, each.terms, request_id)
+            for each in batch
+            for event_id, value, request_id in each.entries
+        ]
         results: list[PutRewardResult] = []
         for first in range(0, len(puts), REWARDS_PER_STATEMENT):
             chunk = puts[first : first + REWARDS_PER_STATEMENT]
             results += PutReward.run_batch(transaction, chunk)
+        joined = []
         remaining = iter(results)
-        return [_join_results(islice(remaining, len(each.entries))) for each in batch]
-
-    def _list_puts(self) -> list[PutReward]:
-        return [
-            PutReward(self.loop, event_id, value, self.at, self.terms, request_id)
-            for event_id, value, request_id in self.entries
-        ]
-
-
-def _join_results(results: "islice[PutRewardResult]") -> PutRewardsResult:
-    rows = list(results)
-    lessons = tuple(lesson for row in rows for lesson in row.lessons)
-    return PutRewardsResult(tuple(row.status for row in rows), lessons)
+        for each in batch:
+            own = [next(remaining) for _ in each.entries]
+            learned = tuple(lesson for result in own for lesson in result.lessons)
+            joined.append(PutRewardsResult(tuple(result.status for result in own), learned))
+        return joined
