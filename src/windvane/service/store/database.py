@@ -3,7 +3,8 @@
 import errno
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
@@ -118,6 +119,16 @@ def make_engine(url: URL, writes: bool, application_name: str | None = None) -> 
         pool_pre_ping=True,
         **_pool_settings(writes),
     )
+
+
+@contextmanager
+def open_engine(url: URL, writes: bool, application_name: str | None = None) -> Iterator[Engine]:
+    """Make an engine as `make_engine` does, and close its connections at the end."""
+    engine = make_engine(url, writes, application_name)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def open_for_writing(url: URL) -> Engine:

@@ -41,8 +41,8 @@ from windvane.service.store.database import (
     check_output,
     check_version,
     create_or_migrate_tables,
-    make_engine,
     map_error,
+    open_engine,
     open_for_writing,
     prepare_file,
     resolve_url,
@@ -102,10 +102,11 @@ def copy_log(
             hold_service_lock(target_url, LOCK_WAIT_SECONDS),
         ):
             _check_withdrawals(source_url)
-            with _read_snapshot(source_url) as reader, _open_target(target_url) as engine:
-                return _copy_all(reader, engine, report)
-    except StoreError:
-        raise
+            with _read_snapshot(source_url) as reader:
+                if target_url.get_backend_name() == "sqlite":
+                    prepare_file(Path(target_url.database or ""))
+                with open_engine(target_url, writes=True) as engine:
+                    return _copy_all(reader, engine, report)
     except Exception as error:
         raise map_error(error) from None
 
@@ -125,14 +126,10 @@ def _check_source(url: URL) -> None:
         check_file(path)
         if not path.exists():
             raise missing
-    engine = make_engine(url, writes=False)
-    try:
-        if not inspect(engine).has_table(schema_version.name):
+    with open_engine(url, writes=False) as engine, engine.connect() as connection:
+        if not inspect(connection).has_table(schema_version.name):
             raise missing
-        with engine.connect() as connection:
-            version = connection.scalar(select(schema_version.c.version)) or 0
-    finally:
-        engine.dispose()
+        version = connection.scalar(select(schema_version.c.version)) or 0
     check_version(version, shown)
     if version < SCHEMA_VERSION:
         with hold_service_lock(url, LOCK_WAIT_SECONDS):
@@ -156,29 +153,14 @@ def _check_withdrawals(url: URL) -> None:
 @contextmanager
 def _read_snapshot(url: URL) -> Iterator[Connection]:
     """A connection that sees the log as it is at one moment."""
-    engine = make_engine(url, writes=False)
-    try:
-        with engine.connect() as connection:
-            if url.get_backend_name() == "sqlite":
-                connection.exec_driver_sql("BEGIN")
-            else:
-                connection.execution_options(isolation_level="REPEATABLE READ")
-                for timeout in ("statement_timeout", "idle_in_transaction_session_timeout"):
-                    connection.exec_driver_sql(f"SET {timeout} = 0")  # a copy takes long
-            yield connection
-    finally:
-        engine.dispose()
-
-
-@contextmanager
-def _open_target(url: URL) -> Iterator[Engine]:
-    if url.get_backend_name() == "sqlite":
-        prepare_file(Path(url.database or ""))
-    engine = make_engine(url, writes=True)
-    try:
-        yield engine
-    finally:
-        engine.dispose()
+    with open_engine(url, writes=False) as engine, engine.connect() as connection:
+        if url.get_backend_name() == "sqlite":
+            connection.exec_driver_sql("BEGIN")
+        else:
+            connection.execution_options(isolation_level="REPEATABLE READ")
+            for timeout in ("statement_timeout", "idle_in_transaction_session_timeout"):
+                connection.exec_driver_sql(f"SET {timeout} = 0")  # a copy takes long
+        yield connection
 
 
 def _copy_all(reader: Connection, engine: Engine, report: Report) -> dict[str, int]:
@@ -190,7 +172,7 @@ def _copy_all(reader: Connection, engine: Engine, report: Report) -> dict[str, i
     report(KEYED_TABLES[0].name, done, total)
     for table in KEYED_TABLES:
         with engine.begin() as writer:
-            last_key = _find_last_key(writer, table)
+            last_key = _find_end_key(writer, table)
         for rows in _read_batches(reader, table, last_key):
             with engine.begin() as writer:
                 _insert_rows(writer, table, rows)
@@ -269,9 +251,7 @@ def _compute_fingerprint(connection: Connection, counts: dict[str, int]) -> str:
     """
     state: list[object] = [sorted(counts.items())]
     for table in KEYED_TABLES:
-        key = list(table.primary_key.columns)
-        for order in (key, [column.desc() for column in key]):
-            row = connection.execute(select(*key).order_by(*order).limit(1)).first()
+        for row in (_find_end_key(connection, table, last) for last in (False, True)):
             state.append(None if row is None else list(row))
     for table in SMALL_TABLES:
         rows = connection.execute(select(table).order_by(*table.columns))
@@ -295,11 +275,11 @@ def _insert_rows(writer: Connection, table: Table, rows: list[dict[str, Any]]) -
             stream.write_row(tuple(row.values()))
 
 
-def _find_last_key(connection: Connection, table: Table) -> Sequence[Any] | None:
-    """The key of the last row; None if the table has no rows."""
+def _find_end_key(connection: Connection, table: Table, last: bool = True) -> Sequence[Any] | None:
+    """The key of the last row, or of the first; None if the table has no rows."""
     key = list(table.primary_key.columns)
-    query = select(*key).order_by(*(column.desc() for column in key)).limit(1)
-    return connection.execute(query).first()
+    order = (column.desc() if last else column for column in key)
+    return connection.execute(select(*key).order_by(*order).limit(1)).first()
 
 
 def _read_batches(
@@ -431,13 +411,11 @@ def restore_backup(backup: str | PathLike[str], location: str | PathLike[str]) -
                 )
                 raise StoreError(message, "refused")
         _copy_database(source, target)
-        engine = make_engine(url, writes=False)
         try:
-            reset_progress(engine)
+            with open_engine(url, writes=False) as engine:
+                reset_progress(engine)
         except (OSError, SQLAlchemyError) as error:
             raise map_error(error) from None
-        finally:
-            engine.dispose()
 
 
 def _check_backup(path: Path) -> None:
@@ -481,14 +459,11 @@ def compact_database(location: str | PathLike[str]) -> FileSizes:
     with hold_service_lock(url, timeout_seconds=0.0):
         open_for_writing(url).dispose()
         before = path.stat().st_size
-        engine = make_engine(url, writes=False)
         try:
-            with engine.connect() as connection:
+            with open_engine(url, writes=False) as engine, engine.connect() as connection:
                 connection.exec_driver_sql("PRAGMA auto_vacuum = INCREMENTAL")
                 connection.exec_driver_sql("VACUUM")
                 connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").all()
         except Exception as error:
             raise map_error(error) from None
-        finally:
-            engine.dispose()
         return FileSizes(before, path.stat().st_size)

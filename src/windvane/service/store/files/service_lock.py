@@ -27,8 +27,8 @@ from windvane.errors import StoreError
 from windvane.service.store.database import (
     LOCK_FILE,
     create_or_migrate_tables,
-    make_engine,
     map_error,
+    open_engine,
     open_for_writing,
 )
 from windvane.service.store.files.data_directory import make_private_directory, open_private_file
@@ -54,15 +54,12 @@ def hold_service_lock(url: URL, timeout_seconds: float) -> Iterator[None]:
         with _hold_file_lock(Path(url.database or "").parent, timeout_seconds):
             yield
         return
-    engine = make_engine(url, writes=False)
     try:
-        with engine.connect() as connection:
+        with open_engine(url, writes=False) as engine, engine.connect() as connection:
             _wait_for_advisory_lock(connection, _TRY_EXCLUSIVE_LOCK, timeout_seconds)
             yield
     except SQLAlchemyError as error:
         raise map_error(error) from None
-    finally:
-        engine.dispose()
 
 
 @contextmanager
@@ -82,8 +79,7 @@ def open_as_service(
                 engine.dispose()  # before the lock is released
         return
     name = f"windvane writer process {os.getpid()} on {socket.gethostname()}"
-    engine = make_engine(url, writes=True, application_name=name)
-    try:
+    with open_engine(url, writes=True, application_name=name) as engine:
         try:
             with engine.begin() as connection:  # the pool keeps this connection, and its lock
                 _wait_for_advisory_lock(connection, _TRY_SHARED_LOCK, timeout_seconds)
@@ -93,8 +89,6 @@ def open_as_service(
         except Exception as error:
             raise map_error(error) from None
         yield engine
-    finally:
-        engine.dispose()
 
 
 def _note_lost_connection(lock_is_lost: threading.Event, context: ExceptionContext) -> None:

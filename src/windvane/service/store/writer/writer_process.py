@@ -20,7 +20,7 @@ from sqlalchemy import URL, Connection, Engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from windvane.errors import StoreError
-from windvane.service.store.database import make_engine
+from windvane.service.store.database import open_engine
 from windvane.service.store.files.data_directory import OpenedFiles, save_progress
 from windvane.service.store.files.service_lock import open_as_service
 from windvane.service.store.writer.group_commit import (
@@ -89,13 +89,12 @@ def run_checkpoints(url: URL, committed: threading.Event) -> Iterator[None]:
     if url.get_backend_name() != "sqlite":
         yield
         return
-    engine = make_engine(url, writes=False)
-    thread = CheckpointThread(engine, committed)
-    try:
-        yield
-    finally:
-        thread.close()
-        engine.dispose()
+    with open_engine(url, writes=False) as engine:
+        thread = CheckpointThread(engine, committed)
+        try:
+            yield
+        finally:
+            thread.close()
 
 
 class WriterChannel:
