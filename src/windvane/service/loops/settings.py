@@ -266,18 +266,12 @@ def _describe_error(values: Mapping[str, object], error: msgspec.ValidationError
     if isinstance(error.__cause__, SettingError):  # of `__post_init__`
         return str(error.__cause__).removeprefix("settings: ")
     place = find_invalid_place(error)
-    for field in msgspec.structs.fields(LoopSettings):
-        if field.encode_name == place:
-            return _describe_invalid_setting(field, values[place])
+    for setting in SETTINGS:
+        if setting.name == place:
+            article = ARTICLES.get(setting.kind.split()[0], "")
+            shown = repr(values[place])[:MAX_SHOWN_CHARACTERS]
+            return f"{place} must be {article}{setting.kind}, got {shown}"
     return describe_invalid_value(error)
-
-
-def _describe_invalid_setting(field: msgspec.structs.FieldInfo, value: object) -> str:
-    """Say which values a setting takes, and which one came."""
-    values = _describe_values(field)
-    article = ARTICLES.get(values.split()[0], "")
-    shown = repr(value)[:MAX_SHOWN_CHARACTERS]
-    return f"{field.encode_name} must be {article}{values}, got {shown}"
 
 
 def _describe_values(field: msgspec.structs.FieldInfo) -> str:

@@ -186,12 +186,10 @@ def save_progress(engine: Engine) -> None:
             last_ids = _read_last_ids(connection)
         saved = _read_progress(path)
         if saved is not None:  # another process may have saved a later state
-            last_ids = {
-                table: max(last_ids.get(table, 0), saved.last_ids.get(table, 0)) for table in TABLES
-            }
-            if last_ids == saved.last_ids:
-                return
-        _write_progress(path, last_ids)
+            pairs = {name: (last_ids.get(name, 0), saved.last_ids.get(name, 0)) for name in TABLES}
+            last_ids = {name: max(pair) for name, pair in pairs.items()}
+        if saved is None or last_ids != saved.last_ids:
+            _write_progress(path, last_ids)
 
 
 def reset_progress(engine: Engine) -> None:

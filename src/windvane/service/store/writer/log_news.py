@@ -11,7 +11,6 @@ import select
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import URL
@@ -77,10 +76,8 @@ class NotificationThread:
         """Notify the other servers soon; never waits."""
         with self._lock:
             for each in news:
-                before = self._unsent.get(each.loop, LogNews(each.loop, 0, 0))
-                self._unsent[each.loop] = LogNews(
-                    each.loop, max(before.lesson, each.lesson), max(before.change, each.change)
-                )
+                before = self._unsent.get(each.loop, each)
+                self._unsent[each.loop] = LogNews(*map(max, before, each))
         with suppress(BlockingIOError):
             os.write(self._wake_write, b".")
 
@@ -105,7 +102,9 @@ class NotificationThread:
         connection: Any = pooled.driver_connection
         pooled.detach()  # the pool would give it to others
         try:
-            connection.add_notify_handler(partial(self._receive, connection))
+            connection.add_notify_handler(
+                lambda news: self._parse(connection, news.pid, news.payload)
+            )
             connection.execute(f"LISTEN {POSTGRESQL_CHANNEL}")
             while not self._closing.is_set():
                 ready, _, _ = select.select([connection, self._wake_read], [], [], WAIT_SECONDS)
@@ -125,9 +124,6 @@ class NotificationThread:
         connection.pgconn.consume_input()
         while (notification := connection.pgconn.notifies()) is not None:
             self._parse(connection, notification.be_pid, notification.extra.decode())
-
-    def _receive(self, connection: Any, notification: Any) -> None:
-        self._parse(connection, notification.pid, notification.payload)
 
     def _parse(self, connection: Any, sender: int, payload: str) -> None:
         if sender == connection.info.backend_pid:

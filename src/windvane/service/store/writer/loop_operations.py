@@ -167,12 +167,8 @@ class PutSnapshotPart(Operation[None], frozen=True):
     blob: bytes
 
     def run(self, transaction: Transaction) -> None:
-        is_same = and_(
-            snapshot_parts.c.loop == self.loop,
-            snapshot_parts.c.at == self.at,
-            snapshot_parts.c.place == self.place,
-        )
-        transaction.connection.execute(delete(snapshot_parts).where(is_same))
+        key = {"loop": self.loop, "at": self.at, "place": self.place}
+        transaction.connection.execute(delete(snapshot_parts).filter_by(**key))
         transaction.connection.execute(insert(snapshot_parts), asdict(self))
 
 
@@ -227,17 +223,11 @@ class DeleteLogs(Operation[int], frozen=True):
             is_old &= ~exists().where(
                 waiting.c.loop == self.loop, waiting.c.decision == decisions.c.id
             )
-        is_old_orphan = and_(
-            rewards.c.loop == self.loop,
-            rewards.c.status == "orphan",
-            rewards.c.at < self.before,
+        old_orphans = delete(rewards).where(
+            rewards.c.loop == self.loop, rewards.c.status == "orphan", rewards.c.at < self.before
         )
-        rows = transaction.connection.execute(
-            select(*decisions.c["id", "event_id"])
-            .where(is_old)
-            .order_by(decisions.c.at)
-            .limit(self.limit)
-        ).all()
+        oldest = select(*decisions.c["id", "event_id"]).where(is_old).order_by(decisions.c.at)
+        rows = transaction.connection.execute(oldest.limit(self.limit)).all()
         if rows:
             ids = [row.id for row in rows]
             self._note_deleted(transaction, ids)
@@ -249,7 +239,7 @@ class DeleteLogs(Operation[int], frozen=True):
                 delete(decisions).where(decisions.c.id.in_(ids)),
             ):
                 transaction.connection.execute(statement)
-        transaction.connection.execute(delete(rewards).where(is_old_orphan))
+        transaction.connection.execute(old_orphans)
         delete_unused_offers(transaction, self.loop, self.limit)
         # Older snapshots need lessons that were deleted just now.
         _prune_snapshots(transaction, self.loop, SNAPSHOTS_BEFORE_DELETION)
@@ -323,16 +313,10 @@ class ExpireKey(Operation[bool], frozen=True):
 
 
 def _prune_snapshots(transaction: Transaction, loop: int, keep: int) -> None:
-    newest = (
-        select(snapshots.c.id)
-        .where(snapshots.c.loop == loop)
-        .order_by(snapshots.c.id.desc())
-        .limit(keep)
-    )
-    transaction.connection.execute(
-        delete(snapshots).where(snapshots.c.loop == loop, snapshots.c.id.not_in(newest))
-    )
     of_loop = snapshots.c.loop == loop
+    newest = select(snapshots.c.id).where(of_loop).order_by(snapshots.c.id.desc()).limit(keep)
+    old = delete(snapshots).where(of_loop, snapshots.c.id.not_in(newest))
+    transaction.connection.execute(old)
     is_kept = snapshot_parts.c.at.in_(select(snapshots.c.at).where(of_loop))
     last = select(func.max(snapshots.c.at)).where(of_loop).scalar_subquery()
     # Another server may be writing the parts of a later snapshot.
