@@ -21,6 +21,8 @@ from postgresql_server import INSTALL, create_database, run_postgresql
 from server_process import Nursery
 from windvane._numba.compile_notice import SWITCH
 from windvane.cli import main
+from windvane.exploration import Exploration
+from windvane.memory import Memory
 
 # the same examples in every run, however slow the machine is
 settings.register_profile(
@@ -83,8 +85,18 @@ EXTRA_TESTS = (  # only `make test-all` runs them: npm, steps of the container, 
 FIRST_PATH = "tests/test_distribution.py"  # minutes of installing, in which other workers are busy
 
 
+def is_possible(item: pytest.Item) -> bool:
+    """Whether a policy can have the memory and the exploration of a test."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    memory, exploration = parameters.get("memory"), parameters.get("exploration")
+    if not (isinstance(memory, Memory) and isinstance(exploration, Exploration)):
+        return True
+    return memory.kind.works_with_history or exploration.kind.needs != "history"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that `make test-fast` leaves out, and begin with the longest tests."""
+    items[:] = [item for item in items if is_possible(item)]
     items.sort(key=lambda item: item.path != ROOT / FIRST_PATH)
     for item in items:
         path = item.path.relative_to(ROOT).as_posix()

@@ -6,12 +6,12 @@ from . import laws as laws
 from . import sets as sets
 from .beliefs.adaptive import BanditsOverBandits as BanditsOverBandits
 from .beliefs.adaptive import PredictiveMemory as PredictiveMemory
+from .beliefs.chooser import Choice as Choice
+from .beliefs.chooser import Chooser as Chooser
 from .beliefs.diagonal.sparse_rows import SparseRow as SparseRow
 from .beliefs.diagonal.sparse_rows import SparseRows as SparseRows
 from .beliefs.full.belief import Belief as Belief
 from .beliefs.glm.policy import GeneralizedPolicy as GeneralizedPolicy
-from .chooser import Choice as Choice
-from .chooser import Chooser as Chooser
 from .errors import WindvaneError as WindvaneError
 from .exploration import Exploration as Exploration
 from .exploration import epsilon as epsilon
@@ -34,6 +34,7 @@ from .memory import discount as discount
 from .memory import half_life as half_life
 from .memory import kalman as kalman
 from .memory import keep as keep
+from .memory import parts as parts
 from .memory import restart as restart
 from .memory import restart_at as restart_at
 from .memory import window as window

@@ -16,13 +16,6 @@ from windvane.beliefs.bank.bank import HALF_LIVES, BeliefBank
 from windvane.beliefs.bank.choosing import Ranking
 from windvane.beliefs.bank.feature_parts import PackedSides, pick_action
 from windvane.beliefs.bank.layout import explain_lesson
-from windvane.beliefs.bank.settings import (
-    AUTO,
-    EXPLORATION,
-    MAX_ARRAY_SIZE,
-    HalfLife,
-    parse_half_life,
-)
 from windvane.beliefs.bank.sides import (
     is_plain,
     join_lesson,
@@ -51,6 +44,13 @@ from windvane.features.request_reader import (
     read_context,
 )
 from windvane.persistence import Persistent, locked
+from windvane.settings import (
+    AUTO,
+    EXPLORATION,
+    MAX_ARRAY_SIZE,
+    HalfLife,
+    parse_half_life,
+)
 from windvane.types import Floats
 
 
@@ -119,7 +119,7 @@ class Learner(Persistent):
         array_size: int = 0,
         seed: int | np.random.SeedSequence | None = None,
     ) -> None:
-        from windvane.chooser import make_key
+        from windvane.beliefs.chooser import make_key
 
         super().__init__()
         who = "Learner"

@@ -31,6 +31,7 @@ from typing import Literal
 
 from windvane import validation
 from windvane.errors import SettingError, shorten
+from windvane.settings import HalfLife, format_half_life, parse_half_life
 from windvane.validation import Entry, Registry
 
 MOST_PARTS = 4
@@ -128,6 +129,7 @@ class MemoryKind(Entry[Memory]):
     mergeable: bool = False  # two beliefs can be merged, and a policy can be given a belief
     amendable: bool = False  # the weight of an old observation is known, so a reward can grow
     works_with_link: bool = False  # GeneralizedPolicy accepts it
+    works_with_history: bool = False  # perturbed_history can go through past observations
     diagonal: bool = False  # a diagonal belief has it
     large: bool = False  # above 128 dimensions, the matrices of a full belief may wait for it
     sized_by: Literal["", "gamma", "length"] = ""  # the number that adaptive policies vary
@@ -179,6 +181,7 @@ def table() -> list[dict[str, str]]:
     works_with_link=True,
     diagonal=True,
     large=True,
+    works_with_history=True,
 )
 def keep() -> Memory:
     """Forget nothing: W = λI + Σ xxᵀ.
@@ -201,6 +204,7 @@ def keep() -> Memory:
     sized_by="gamma",
     diagonal=True,
     large=True,
+    works_with_history=True,
 )
 def discount(gamma: float, single: bool = False) -> Memory:
     """Let each observation fade by γ whenever another one is learned.
@@ -233,6 +237,7 @@ def discount(gamma: float, single: bool = False) -> Memory:
     amendable=True,
     diagonal=True,
     large=True,
+    works_with_history=True,
 )
 def half_life(span: float) -> Memory:
     """Let each observation count half after a span of rounds, or of time if `learn` gets `at`.
@@ -256,6 +261,7 @@ def half_life(span: float) -> Memory:
     keeps_history=True,
     works_with_link=True,
     sized_by="length",
+    works_with_history=True,
 )
 def window(rounds: int) -> Memory:
     """Keep the last `rounds` observations: W = λI + Σ xxᵀ over these.
@@ -276,6 +282,7 @@ def window(rounds: int) -> Memory:
     sized_by="length",
     diagonal=True,
     large=True,
+    works_with_history=True,
 )
 def restart(every: int) -> Memory:
     """Keep everything, and drop all of it before rounds H, 2H, 3H, … (the first round is 0).
@@ -298,6 +305,7 @@ def restart(every: int) -> Memory:
     clock="rounds",
     diagonal=True,
     large=True,
+    works_with_history=True,
 )
 def restart_at(rounds: Iterable[int]) -> Memory:
     """Keep everything, and drop all of it before each given round (the first round is 0).
@@ -320,6 +328,7 @@ def restart_at(rounds: Iterable[int]) -> Memory:
     all_dropped="when an alarm is raised",
     raises_alarms=True,
     diagonal=True,
+    works_with_history=True,
 )
 def detect(
     noise: float = 1.0, theta_norm: float = 1.0, slack: float = 1.4, alarm: float = 25.0
@@ -349,6 +358,7 @@ def detect(
     examples=("kalman(0.97, 0.5)",),
     fades_by="filter gain",
     is_filter=True,
+    works_with_history=True,
 )
 def kalman(rho: float, noise: float = 1.0) -> Memory:
     """Assume that θ drifts, θ ← ρθ + N(0, (1−ρ²)I/λ), and track it with a Kalman filter.
@@ -373,39 +383,72 @@ DEFAULT_HALF_LIVES = (100.0, 3000.0)  # observations
 
 @_register(
     symbols="parts(h₁, …)",
-    examples=("parts(20.0, 200.0)", "parts(10.0, 300.0, shares=[0.5, 0.5])"),
-    arguments=lambda memory: [memory.half_lives, [] if memory.finds else list(memory.shares)],
+    examples=("parts(20.0, 200.0)", "parts(5.0, 'never', shares=[0.5, 0.5])"),
+    arguments=lambda memory: _write_parts(memory),
     fades_by="filter gain",
     is_filter=True,
 )
-def parts(*half_lives: float, shares: Sequence[float] = ()) -> Memory:
+def parts(*half_lives: float | str, shares: Sequence[float] = ()) -> Memory:
     """Assume that θ is still, or a sum of parts that fade at different speeds; nothing is tuned.
 
     θ = θ₁ + … + θ_S, where part s moves by θ_s ← φ_s·θ_s + N(0, (1−φ_s²)v_s·I), φ_s = 2^{−1/h_s}:
     a Gaussian process in time, followed by an exact Kalman filter of S·d numbers. What changes
     quickly goes into the fast parts, and moves into the slow ones if it stays.
 
-    Without `shares`, the variances v_s are found from the rewards, and a second filter believes
-    that θ is still, until the rewards say that it has moved. With `shares`, v_s is the share of
-    part s, divided by their sum and by the ridge, and stays so.
+    Half-lives are numbers of observations, or texts such as "1 day" if `learn` gets `at` in
+    seconds. The last one can be "never". Without `shares`, the variances v_s are found from the
+    rewards, and a second filter believes that θ is still, until rewards say that it has moved. With
+    `shares`, v_s is the share of part s, divided by the sum of all and by the ridge, and stays so.
 
-    >>> parts(), parts(30, 300, 3000)
-    (parts(100.0, 3000.0), parts(30.0, 300.0, 3000.0))
-    >>> parts(100, math.inf, shares=[1, 3])
-    parts(100.0, inf, shares=[0.25, 0.75])
+    >>> parts(), parts("1 day", "30 days")
+    (parts(100.0, 3000.0), parts('1 day', '30 days'))
+    >>> parts(100, "never", shares=[1, 3])
+    parts(100.0, 'never', shares=[0.25, 0.75])
 
     Rasmussen & Williams (2006), "Gaussian processes for machine learning", for the processes; how
     stillness is judged and renewed is Windvane's own.
     """
-    spans = tuple(validation.positive("parts", "a half-life", each) for each in half_lives)
-    spans = tuple(sorted(spans or DEFAULT_HALF_LIVES))
-    if len(spans) > MOST_PARTS:
-        raise SettingError(f"parts: there are at most {MOST_PARTS} parts, got {len(spans)}")
+    spans, in_time = _read_half_lives(half_lives or DEFAULT_HALF_LIVES)
     given = validation.check_sequence("parts", "shares", shares)
     if given and len(given) != len(spans):
         raise SettingError(f"parts: shares must be {len(spans)}, one a part, got {len(given)}")
     own = [validation.positive("parts", "a share", each) for each in given]
     own = own or [float(place + 1) for place in range(len(spans))]  # slow parts move more
     whole = sum(own)
-    shared = tuple(each / whole for each in own)
-    return Memory("parts", half_lives=spans, shares=shared, finds=not given)
+    return Memory(
+        "parts",
+        half_lives=spans,
+        in_time=in_time,
+        shares=tuple(each / whole for each in own),
+        finds=not given,
+    )
+
+
+def _read_half_lives(half_lives: Sequence[float | str]) -> tuple[tuple[float, ...], bool]:
+    """Return half-lives in observations or in seconds, and whether they are in seconds."""
+    spans: list[float] = []
+    units = set()
+    for each in half_lives:
+        read = parse_half_life(each) if isinstance(each, str) else each
+        if read is not None:
+            units.add(isinstance(read, HalfLife) and not read.in_rounds)
+        span = read.length if isinstance(read, HalfLife) else read
+        spans.append(
+            math.inf if span is None else validation.positive("parts", "a half-life", span)
+        )
+    shown = shorten(list(half_lives))
+    if len(spans) > MOST_PARTS or spans != sorted(set(spans)) or len(units) != 1:
+        raise SettingError(
+            f"parts: half-lives must be up to {MOST_PARTS} in rising order, all in observations "
+            f'or all texts such as "1 day", and "never" may be the last, got {shown}'
+        )
+    return tuple(spans), units.pop()
+
+
+def _write_parts(memory: Memory) -> list[object]:
+    """Return the arguments with which `parts` makes a memory again."""
+    spans: list[object] = [
+        format_half_life(span) if memory.in_time or math.isinf(span) else span
+        for span in memory.half_lives
+    ]
+    return [spans, [] if memory.finds else list(memory.shares)]

@@ -12,8 +12,8 @@ import numpy as np
 
 from windvane import validation
 from windvane.beliefs.adaptive import Adaptation, Adaptive, bandits, predictive
+from windvane.beliefs.chooser import Chooser
 from windvane.beliefs.glm.policy import GeneralizedPolicy
-from windvane.chooser import Chooser
 from windvane.errors import SettingError, shorten
 from windvane.exploration import (
     Exploration,

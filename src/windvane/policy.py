@@ -5,12 +5,12 @@ from typing import Any, Self
 import numpy as np
 
 from windvane import persistence, validation
+from windvane.beliefs.chooser import Choice, Chooser, check_draws
 from windvane.beliefs.diagonal.sparse_rows import Arms, Features
 from windvane.beliefs.full.belief import Belief, settle
 from windvane.beliefs.full.layout import LARGEST, PolicyArrays
 from windvane.beliefs.full.policy_belief import FullPolicyBelief
 from windvane.beliefs.policy_belief import PolicyBelief
-from windvane.chooser import Choice, Chooser, check_draws
 from windvane.errors import ArmsError, SettingError, shorten
 from windvane.exploration import (
     EXPLORATIONS,

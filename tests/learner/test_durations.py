@@ -2,13 +2,13 @@
 
 import pytest
 
-from windvane.beliefs.bank.settings import (
+from windvane.errors import SettingError
+from windvane.settings import (
     HalfLife,
     format_half_life,
     parse_half_life,
     parse_seconds,
 )
-from windvane.errors import SettingError
 
 
 @pytest.mark.parametrize(

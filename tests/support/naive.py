@@ -97,8 +97,9 @@ def estimate(memory: Memory, ridge: float, history: History) -> Estimate:
     """W = λI + Σ w·xxᵀ, W̃ = λI + Σ w²·xxᵀ, b = Σ w·xy, θ̂ = W⁻¹b, V⁻¹ = W⁻¹W̃W⁻¹."""
     w, xs, ys = weights(memory, history, ridge), history.xs, history.ys
     identity = np.eye(xs.shape[1])
-    if memory.name == "kalman":
-        mean, covariance = kalman(memory, ridge, xs, ys)
+    if memory.name in ("kalman", "parts"):
+        follow = kalman if memory.name == "kalman" else fit_parts
+        mean, covariance = follow(memory, ridge, xs, ys)
         W = solve(covariance, identity)
         return Estimate(W, W, W @ mean, mean, covariance)
     W = ridge * identity + (w[:, None] * xs).T @ xs
@@ -128,6 +129,71 @@ def kalman(
         left = identity - np.outer(gain, x)
         covariance = left @ covariance @ left.T + memory.noise**2 * np.outer(gain, gain)
     return mean, covariance
+
+
+def fit_parts(memory: Memory, ridge: float, xs: Floats, ys: Floats) -> tuple[Floats, Floats]:
+    """The mean and covariance of θ now, under `parts`.
+
+    Given variances make it a regression with the kernel Σ v_s·2^{−|i−j|/h_s}·x_iᵀx_j.
+    """
+    if memory.finds:
+        return find_parts(memory, ridge, xs, ys)[:2]
+    n, halves = len(ys), np.array(memory.half_lives)
+    steps, v = np.arange(n), np.array(memory.shares) / ridge
+    kernel = (0.5 ** (np.abs(steps[:, None] - steps)[..., None] / halves)) @ v
+    cross = (0.5 ** ((n - 1 - steps)[:, None] / halves) @ v)[:, None] * xs
+    both = solve(kernel * (xs @ xs.T) + np.eye(n), np.column_stack([ys, cross]))
+    covariance = v.sum() * np.eye(xs.shape[1]) - cross.T @ both[:, 1:]
+    return cross.T @ both[:, 0], covariance
+
+
+def find_parts(
+    memory: Memory, ridge: float, xs: Floats, ys: Floats
+) -> tuple[Floats, Floats, float]:
+    """The same if variances are found, and the noise σ̂, by the rules in the order of the text."""
+    d, halves = xs.shape[1], np.array(memory.half_lives)
+    if not len(ys):
+        return np.zeros(d), np.eye(d) / ridge, 0.5
+    count, first = len(halves), 1 / (xs[0] @ xs[0])
+    v0 = first * np.array(memory.shares)
+    v, m, P = v0.copy(), np.zeros(count * d), np.kron(np.diag(v0), np.eye(d))
+    still, Q, still_v = np.zeros(d), first * np.eye(d), first
+    odds, squares, determined = 1.0, np.zeros(count), np.zeros(count)
+    errors = weight = 0.0
+    total = np.tile(np.eye(d), count)
+    for n, (x, y) in enumerate(zip(xs, ys, strict=True), 1):
+        fade = np.repeat(0.5 ** (1 / halves), d)
+        m, P = fade * m, np.outer(fade, fade) * P + np.diag((1 - fade**2) * np.repeat(v, d))
+        noise, u = (0.5 + errors) / (2 + weight), np.tile(x, count)
+        c, e, k, miss = 1 + u @ P @ u, y - u @ m, 1 + x @ Q @ x, y - x @ still
+        m, P = m + P @ u * e / c, P - np.outer(P @ u, P @ u) / c
+        still, Q = still + Q @ x * miss / k, Q - np.outer(Q @ x, Q @ x) / k
+        parts_score = stats.norm.logpdf(e, 0, np.sqrt(noise * c))
+        odds = np.clip(odds + stats.norm.logpdf(miss, 0, np.sqrt(noise * k)) - parts_score, -10, 10)
+        errors = 0.9995 * errors + (miss**2 / k if odds > 0 else e**2 / c)
+        weight = 0.9995 * weight + 1
+        noise = (0.5 + errors) / (2 + weight)
+        is_due = n in 2 ** np.arange(3, 40)
+        determined = 0.9995 * determined + d - np.diag(P).reshape(count, d).sum(1) / v
+        squares = 0.9995 * squares + (m.reshape(count, d) ** 2).sum(1) / noise
+        found = (10 * v0 + squares) / (10 + determined)
+        found = np.maximum(found, 0.1 * np.array(memory.shares) * v.sum())
+        is_young = halves > 2 * n
+        if is_due:
+            more = np.where(is_young, 1 / found - 1 / v, 0.0)
+            inverse = np.linalg.inv(P)
+            P = np.linalg.inv(inverse + np.diag(np.repeat(more, d)))
+            m = P @ inverse @ m
+            if still_v:
+                better = (2 * first + still @ still / noise) / (2 + d - np.trace(Q) / still_v)
+                inverse = np.linalg.inv(Q)
+                Q = np.linalg.inv(inverse + (1 / better - 1 / still_v) * np.eye(d))
+                still, still_v = Q @ inverse @ still, better
+        v = np.where(is_due | ~is_young, found, v)
+        if odds <= -10:
+            odds, still, Q, still_v = -5.0, total @ m, total @ P @ total.T, 0.0
+    mean, covariance = (still, Q) if odds > 0 else (total @ m, total @ P @ total.T)
+    return mean, covariance, float(np.sqrt((0.5 + errors) / (2 + weight)))
 
 
 class Running:
@@ -198,6 +264,9 @@ def standard_error(memory: Memory, ridge: float, history: History) -> float:
     before = History(history.xs[first:n], history.ys[first:n], rounds[first:n], int(rounds[n]))
     now = estimate(memory, ridge, before)
     mean, covariance, unit = now.theta, now.V_inverse, 1.0
+    if memory.name == "parts":  # what is learned next sees θ after one more step
+        more = np.vstack([history.xs[:n], np.zeros(len(x))])
+        mean, covariance = fit_parts(memory, ridge, more, np.append(history.ys[:n], 0.0))
     if memory.name == "kalman":
         mean, unit = memory.rho * mean, memory.noise**2
         covariance = memory.rho**2 * covariance + (1 - memory.rho**2) / ridge * np.eye(len(x))
@@ -222,6 +291,8 @@ def standard_errors(memory: Memory, ridge: float, history: History) -> Floats:
 def noise_weights(memory: Memory, history: History) -> Floats:
     """What each error still counts in the noise, (n,): a window fades, restarts drop nothing."""
     ages = np.arange(len(history.ys))[::-1].astype(np.float64)
+    if memory.name == "parts":
+        return np.asarray(0.9995**ages)
     if memory.name == "window":
         return np.asarray((1 - 1 / memory.rounds) ** ages)
     if memory.name in ("restart", "restart_at", *DROP_WHEN_LEARNING):
@@ -231,6 +302,8 @@ def noise_weights(memory: Memory, history: History) -> Floats:
 
 def noise(memory: Memory, ridge: float, history: History) -> float:
     """σ̂² = (2·0.25 + Σ w·e²/S)/(2 + Σ w)."""
+    if memory.finds:
+        return find_parts(memory, ridge, history.xs, history.ys)[2]
     w, errors = noise_weights(memory, history), standard_errors(memory, ridge, history)
     return float(np.sqrt((2 * 0.25 + np.sum(w * errors**2)) / (2 + np.sum(w))))
 
@@ -285,7 +358,7 @@ def sample(
         rewards = history.ys + a * memory.noise * stirred
         return kalman(memory, ridge, history.xs, rewards, a * strays / np.sqrt(ridge))[0]
     if exploration.name == "thompson":
-        if memory.name == "kalman":
+        if memory.kind.is_filter:
             stray: Floats = np.linalg.cholesky(now.V_inverse) @ draws.normals[:d]
             return now.theta + a * stray
         if memory.name == "window":

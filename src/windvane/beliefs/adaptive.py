@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import persistence, validation
+from windvane.beliefs.chooser import Choice, Chooser
 from windvane.beliefs.full.policy_belief import FullPolicyBelief
-from windvane.chooser import Choice, Chooser
 from windvane.errors import SettingError
 from windvane.exploration import Exploration, as_exploration, read_exploration
 from windvane.memory import Memory, keep, memory_of_size, read_memory

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from windvane import __version__
 from windvane._terminal.tables import Cell, format_cell, is_number
-from windvane.beliefs.bank.settings import format_half_life
 from windvane.evaluation.estimates.result import (
     Evaluation,
     HtmlResult,
@@ -42,6 +41,7 @@ from windvane.evaluation.tables import (
     name_reference,
 )
 from windvane.evaluation.tuning import LearnerTuning
+from windvane.settings import format_half_life
 
 STYLE = files("windvane.evaluation").joinpath("report.css").read_text("utf-8")
 STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()

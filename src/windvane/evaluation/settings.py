@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import validation
-from windvane.beliefs.bank.settings import HalfLife, parse_half_life
 from windvane.errors import SettingError
 from windvane.evaluation.estimates.policy_record import DEFAULT_HALF_LIFE
 from windvane.evaluation.log_batch import Period
 from windvane.evaluation.readers.rows import parse_time
+from windvane.settings import HalfLife, parse_half_life
 
 Moment = float | str | datetime | None
 

@@ -10,12 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from windvane.beliefs.bank.settings import (
-    AUTO,
-    EXPLORATION,
-    SECONDS_PER_UNIT,
-    format_half_life,
-)
 from windvane.errors import SettingError
 from windvane.evaluation.estimates.result import Evaluation, Gain, HtmlResult
 from windvane.evaluation.evaluator import EvaluationProgress, run_evaluation
@@ -32,6 +26,12 @@ from windvane.evaluation.learners.candidates import (
 from windvane.evaluation.log_batch import Log, Period, survey_log
 from windvane.evaluation.settings import EvaluationSettings
 from windvane.features import ALL_CROSSINGS
+from windvane.settings import (
+    AUTO,
+    EXPLORATION,
+    SECONDS_PER_UNIT,
+    format_half_life,
+)
 
 HALF_LIFE, CROSSINGS = "half-life", "crossings"
 TUNED = (HALF_LIFE, CROSSINGS)

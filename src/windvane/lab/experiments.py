@@ -21,7 +21,7 @@ import numpy as np
 
 from windvane._numba.instructions import LANES
 from windvane._terminal.console import make_bars
-from windvane.chooser import make_key
+from windvane.beliefs.chooser import make_key
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.lanes import can_play_side_by_side, replay_side_by_side
 from windvane.lab.engines.replay import select_engine

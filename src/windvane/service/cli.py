@@ -481,8 +481,8 @@ def expire_key(
 ) -> None:
     """Let a key expire, now or later; with a delay, an old key and a new one overlap."""
     with open_store(data, database) as store:
-        from windvane.beliefs.bank.settings import parse_seconds
         from windvane.service.store.writer.loop_operations import ExpireKey
+        from windvane.settings import parse_seconds
 
         if delay is None:  # expired by service time and by any wall clock, now and later
             until = min(read_wall_us(), store.find_newest_time() or read_wall_us())

@@ -43,12 +43,12 @@ from windvane.beliefs.full.learning import (
     LEAST_FADE,
     LEAST_WEIGHT,
     NOT_FINITE,
-    add_error,
     advance_clock,
     check_observations,
     weigh_age,
 )
 from windvane.beliefs.full.linalg import copy_vector, dot, fill
+from windvane.beliefs.full.noise import add_error
 from windvane.beliefs.full.widths import (
     bound_width_error,
     compute_squared_norms,

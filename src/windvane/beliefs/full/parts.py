@@ -1,9 +1,9 @@
 """The memory `parts`: θ is still, or a sum of parts that fade at different speeds.
 
-θ = θ₁ + … + θ_S. Each part is a Gaussian process in time whose covariance halves with its half-life
-h: θ_s ← φ_s·θ_s + N(0, (1−φ_s²)v_s·I) with φ_s = 2^{−1/h_s}, and θ_s ~ N(0, v_s·I) before any data.
-One Kalman filter follows all parts. With their mean m, their covariance Σ in units of σ², and u, the
-features x repeated for each part:
+θ = θ₁ + … + θ_S. Each part is a Gaussian process in time: θ_s ~ N(0, v_s·I) before any data, and
+θ_s ← φ_s·θ_s + N(0, (1−φ_s²)v_s·I) with φ_s = 2^{−1/h_s}, so that it halves with its half-life h_s.
+One Kalman filter follows all parts. With their mean m, their covariance Σ in units of σ², and the
+features x repeated for each part as u:
 
     m_s ← φ_s·m_s,  Σ_st ← φ_s·φ_t·Σ_st + [s = t](1−φ_s²)v_s·I
     p = Σu,  c = 1 + uᵀp,  e = y − uᵀm,  m ← m + p·e/c,  Σ ← Σ − ppᵀ/c
@@ -179,29 +179,31 @@ def find_variances(arrays: PolicyArrays, parts: PartsState) -> None:
     first, noise = parts.numbers[FIRST_VARIANCE], compute_noise(arrays) ** 2
     is_due = counts.seen >= FIRST_EXCHANGE and counts.seen & (counts.seen - 1) == 0
     lived = counts.clock - parts.numbers[FIRST_TIME] if rule.is_timed else float(counts.seen)
-    whole = 0.0
+    whole, found = 0.0, np.empty(rule.parts)
     for s in range(rule.parts):
         whole += parts.variances[s]
     for s in range(rule.parts):
-        old = parts.variances[s]
         trace, square = measure_filter(parts.means, parts.covariance, s * d, d)
-        parts.determined[s] = EVIDENCE_FADE * parts.determined[s] + (d - trace / old)
+        determined = d - trace / parts.variances[s]
+        parts.determined[s] = EVIDENCE_FADE * parts.determined[s] + determined
         parts.squares[s] = EVIDENCE_FADE * parts.squares[s] + square / noise
-        found = IMAGINED_WEIGHTS * first * rule.shares[s] + parts.squares[s]
-        found /= IMAGINED_WEIGHTS + parts.determined[s]
-        found = max(found, LEAST_SHARE * rule.shares[s] * whole)
+        imagined = IMAGINED_WEIGHTS * first * rule.shares[s]
+        found[s] = (imagined + parts.squares[s]) / (IMAGINED_WEIGHTS + parts.determined[s])
+        found[s] = max(found[s], LEAST_SHARE * rule.shares[s] * whole)
+    for s in range(rule.parts):
         is_young = rule.half_lives[s] > 2.0 * lived
         if is_young and is_due:
-            exchange_prior(parts.means, parts.covariance, s * d, d, 1.0 / found - 1.0 / old)
+            more = 1.0 / found[s] - 1.0 / parts.variances[s]
+            exchange_prior(parts.means, parts.covariance, s * d, d, more)
         if is_due or not is_young:
-            parts.variances[s] = found
+            parts.variances[s] = found[s]
     old = parts.numbers[STILL_VARIANCE]
     if is_due and old > 0.0:
         trace, square = measure_filter(parts.still_mean, parts.still_covariance, 0, d)
-        found = IMAGINED_STILL_WEIGHTS * first + square / noise
-        found /= IMAGINED_STILL_WEIGHTS + (d - trace / old)
-        exchange_prior(parts.still_mean, parts.still_covariance, 0, d, 1.0 / found - 1.0 / old)
-        parts.numbers[STILL_VARIANCE] = found
+        new = IMAGINED_STILL_WEIGHTS * first + square / noise
+        new /= IMAGINED_STILL_WEIGHTS + (d - trace / old)
+        exchange_prior(parts.still_mean, parts.still_covariance, 0, d, 1.0 / new - 1.0 / old)
+        parts.numbers[STILL_VARIANCE] = new
 
 
 @compiled

@@ -20,10 +20,12 @@ from windvane.beliefs.full.belief import (
 )
 from windvane.beliefs.full.layout import LARGEST, PolicyArrays
 from windvane.beliefs.policy_belief import PolicyBelief
-from windvane.errors import ArmsError, BeliefError
+from windvane.errors import ArmsError, BeliefError, SettingError
 from windvane.exploration import Exploration
 from windvane.memory import Memory
 from windvane.types import Floats
+
+MOST_PART_WEIGHTS = 2048  # S·d; the covariance of all parts then has 32 MiB
 
 
 class FullPolicyBelief(PolicyBelief[Floats, Floats, Floats]):
@@ -61,7 +63,18 @@ class FullPolicyBelief(PolicyBelief[Floats, Floats, Floats]):
         self._learn = compile_for(learn, self.arrays, np.zeros(1), 0.0, 0.0)
 
     def check_parts(self) -> None:
-        """Every memory and every exploration has a full belief."""
+        """Refuse an exploration for which the memory cannot go through its past observations."""
+        if self.exploration.kind.needs == "history" and not self.memory.kind.works_with_history:
+            raise SettingError(
+                f"Policy: {self.memory!r} cannot be replayed for {self.exploration!r}; "
+                "thompson draws from the same law"
+            )
+        size = max(len(self.memory.half_lives), 1) * self.dim
+        if len(self.memory.half_lives) and size > MOST_PART_WEIGHTS:
+            raise SettingError(
+                f"Policy: {self.memory!r} follows {size} numbers together, and at most "
+                f"{MOST_PART_WEIGHTS} are possible; take fewer parts or features"
+            )
 
     def read_arms(self, arms: npt.ArrayLike) -> Floats:
         return validation.read_rows(arms, self.dim)

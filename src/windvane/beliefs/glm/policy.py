@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from windvane import persistence, validation
 from windvane.beliefs import glm
+from windvane.beliefs.chooser import Choice, Chooser, check_draws
 from windvane.beliefs.diagonal.sparse_rows import Arms
 from windvane.beliefs.full.layout import LARGEST, compute_history_room
-from windvane.chooser import Choice, Chooser, check_draws
 from windvane.errors import ArmsError, FitError, SettingError
 from windvane.memory import Memory, as_memory, names_of, read_memory
 from windvane.persistence import locked

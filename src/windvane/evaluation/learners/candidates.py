@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Literal
 
 from windvane import validation
 from windvane.beliefs.adaptive import PredictiveMemory
-from windvane.beliefs.bank.settings import AUTO, EXPLORATION
+from windvane.beliefs.chooser import Chooser
 from windvane.beliefs.glm.policy import GeneralizedPolicy
-from windvane.chooser import Chooser
 from windvane.errors import SettingError
 from windvane.evaluation.learners.own_policies import (
     FunctionPolicy,
@@ -34,6 +33,7 @@ from windvane.learner import Learner
 from windvane.memory import Memory, read_memory
 from windvane.names import NAMES, named
 from windvane.policy import Policy
+from windvane.settings import AUTO, EXPLORATION
 
 if TYPE_CHECKING:
     from numpy.random import SeedSequence

@@ -23,6 +23,7 @@ import numpy as np
 from windvane._numba.compilation import compiled
 from windvane.beliefs.adaptive import Adaptive
 from windvane.beliefs.bank.feature_parts import pick_action
+from windvane.beliefs.chooser import Choice, Chooser
 from windvane.beliefs.diagonal.sparse_rows import SparseRow, SparseRows, read_arms
 from windvane.beliefs.full.block import view_belief
 from windvane.beliefs.full.choosing import score_linearly
@@ -31,7 +32,6 @@ from windvane.beliefs.full.learning import learn
 from windvane.beliefs.full.propensities import compute_exact_propensities
 from windvane.beliefs.full.widths import compute_widths
 from windvane.beliefs.glm.policy import GeneralizedPolicy
-from windvane.chooser import Choice, Chooser
 from windvane.errors import WindvaneError
 from windvane.evaluation.learners.candidates import (
     LearnerCandidate,

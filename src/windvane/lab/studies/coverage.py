@@ -20,7 +20,7 @@ import polars as pl
 
 from windvane import validation
 from windvane._terminal.tables import Cell
-from windvane.chooser import make_key
+from windvane.beliefs.chooser import make_key
 from windvane.errors import SettingError
 from windvane.evaluation.estimates.confidence_sequence import (
     MODEL_BOUNDS,

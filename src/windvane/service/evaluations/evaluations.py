@@ -23,7 +23,6 @@ from uuid import uuid4
 
 import msgspec
 
-from windvane.beliefs.bank.settings import parse_seconds
 from windvane.errors import StoreError, WindvaneError
 from windvane.service.clock import (
     MICROSECONDS_PER_DAY,
@@ -73,6 +72,7 @@ from windvane.service.store.writer.writer_protocol import (
     build_command,
     build_environment,
 )
+from windvane.settings import parse_seconds
 
 SUCCEEDED, FAILED, TIMEOUT = "Succeeded", "Failed", "Timeout"
 APPLIED, RETAINED = "OptimalPolicyApplied", "OnlinePolicyRetained"

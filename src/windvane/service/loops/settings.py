@@ -13,13 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, get
 
 import msgspec
 
-from windvane.beliefs.bank.settings import (
-    AUTO,
-    EXPLORATION,
-    MAX_ARRAY_SIZE,
-    parse_half_life,
-    parse_seconds,
-)
 from windvane.errors import SettingError
 from windvane.features import ALL_CROSSINGS
 from windvane.service.clock import MICROSECONDS_PER_SECOND, parse_date
@@ -28,6 +21,13 @@ from windvane.service.errors import (
     LoopSettingsError,
     describe_invalid_value,
     find_invalid_place,
+)
+from windvane.settings import (
+    AUTO,
+    EXPLORATION,
+    MAX_ARRAY_SIZE,
+    parse_half_life,
+    parse_seconds,
 )
 
 # Imported late, because the command line reads the settings without it: NumPy takes long to load.

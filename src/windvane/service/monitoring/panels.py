@@ -11,7 +11,6 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from windvane.beliefs.bank.settings import format_half_life
 from windvane.errors import FeatureError
 from windvane.evaluation.estimates.estimators import RewardRange
 from windvane.service.loops.learner_model import LearningState
@@ -33,6 +32,7 @@ from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import decode_rank_request
 from windvane.service.store.monitoring_queries import count_waiting_decisions, list_recent_requests
 from windvane.service.store.rows import DecisionRow, RewardRow, decode_action_ids
+from windvane.settings import format_half_life
 from windvane.types import Floats
 
 WEIGHED_REQUESTS = 50  # the last ones, from which the weights of features are computed

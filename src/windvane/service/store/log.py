@@ -112,6 +112,10 @@ class LogReader:
         except Exception as error:
             raise self._explain_error(error) from None
 
+    def fetch_value(self, query: Executable) -> Any:
+        """The first value of the first row of a query; None if there is no row."""
+        return next((row[0] for row in self.fetch_all(query)), None)
+
     def _explain_error(self, error: Exception) -> StoreError:
         """Make the StoreError of a failed query, which may need tables of a later version."""
         store_error = map_error(error)
@@ -252,8 +256,7 @@ class LogReader:
 
     def count_lessons(self, loop: int) -> int:
         """Count the lessons of a loop that the log still has."""
-        query = select(func.count()).select_from(lessons).where(lessons.c.loop == loop)
-        return int(self.fetch_all(query)[0][0])
+        return int(self.fetch_value(select(func.count()).where(lessons.c.loop == loop)))
 
     def list_snapshots(self, loop: int) -> list[SnapshotKey]:
         """List the snapshots of a loop, the last one first, without their content."""

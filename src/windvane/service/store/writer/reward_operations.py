@@ -13,12 +13,12 @@ from typing import NamedTuple
 import msgspec
 from sqlalchemy import bindparam, func, select, tuple_, update
 
-from windvane.beliefs.bank.settings import parse_seconds
 from windvane.errors import StoreError
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.store.rows import Lesson, RewardRow
 from windvane.service.store.schema import rewards
 from windvane.service.store.writer.group_commit import Operation, Phase, Transaction, list_marks
+from windvane.settings import parse_seconds
 
 LESSON_KIND = {"learned": "observe", "summed": "amend"}  # by status of the reward; others: none
 
