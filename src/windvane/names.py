@@ -23,8 +23,18 @@ from windvane.exploration import (
     randomized,
     thompson,
 )
-from windvane.laws import Confidence, confidence, half_normal
-from windvane.memory import Memory, detect, discount, kalman, keep, restart, restart_at, window
+from windvane.laws import Confidence, confidence, half_normal, posterior
+from windvane.memory import (
+    Memory,
+    detect,
+    discount,
+    kalman,
+    keep,
+    parts,
+    restart,
+    restart_at,
+    window,
+)
 from windvane.policy import Policy
 from windvane.theory import Tuning, discount_for, span_for
 
@@ -101,6 +111,8 @@ NAMES = [
     Name("SW-FPL-GLM", "window", "perturbed_history", "", DRIFTING, has_link=True),
     Name("D-SquareCB", "discount", "inverse_gap", "", DRIFTING),
     Name("Kalman-LinTS", "kalman", "thompson", "", DRIFTING),
+    Name("Parts-RandLinUCB", "parts", "randomized", "", UNKNOWN),
+    Name("Parts-LinTS", "parts", "thompson", "", UNKNOWN),
     Name("CUSUM-LinUCB", "detect", "optimism", "", UNKNOWN),
     Name("CUSUM-RandLinUCB", "detect", "randomized", "", UNKNOWN),
     Name("CUSUM-LinTS", "detect", "thompson", "", UNKNOWN),
@@ -241,13 +253,21 @@ def _radius(problem: Problem) -> Confidence:
 def _tune_thompson(row: Name, problem: Problem) -> Exploration:
     """a = σ, or 1 if σ is unknown; the LinTS of Agrawal and Goyal takes σ√(9d·log(T/δ)).
 
-    The covariance of a Kalman filter contains σ already, so that a = 1.
+    The covariance of a Kalman filter contains σ already, so that a = 1; `parts` estimates σ.
     """
+    if row.memory == "parts":
+        return thompson(posterior(1.0))
     scale = 1.0 if row.memory == "kalman" else problem.noise_or_one
     if row.inflated:
         horizon = _require(row, problem, "horizon")
         scale *= math.sqrt(9.0 * problem.dim * math.log(horizon / problem.delta))
     return thompson(scale)
+
+
+def _tune_randomized(row: Name, problem: Problem) -> Exploration:
+    """|N(0, 1)| times 0.4 of the radius, or times the estimate of σ under `parts`."""
+    width = posterior(1.0) if row.memory == "parts" else 0.4 * _radius(problem)
+    return randomized(half_normal(width))
 
 
 def _tune_inverse_gap(row: Name, problem: Problem) -> Exploration:
@@ -275,11 +295,12 @@ _MEMORY_TUNINGS: dict[str, Callable[[Name, Problem], Memory]] = {
     "restart": lambda row, problem: restart(_tune_span(row, problem)),
     "restart_at": _tune_restart_at,
     "kalman": _tune_kalman,
+    "parts": lambda row, problem: parts(),
     "detect": lambda row, problem: detect(_positive_noise(problem), problem.theta_norm),
 }
 _EXPLORATION_TUNINGS: dict[str, Callable[[Name, Problem], Exploration]] = {
     "optimism": lambda row, problem: optimism(_radius(problem)),
-    "randomized": lambda row, problem: randomized(half_normal(0.4 * _radius(problem))),
+    "randomized": _tune_randomized,
     "thompson": _tune_thompson,
     "perturbed_history": _tune_perturbed_history,
     "inverse_gap": _tune_inverse_gap,

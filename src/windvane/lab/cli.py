@@ -46,12 +46,16 @@ def reproduce(
     data: Data = None,
     out: Out = Path("out/figure"),
     seed: Seed = 1,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(help="A further policy: parts, or a name. May be repeated."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Play the paper's experiment and draw its figure. Print its numbers, judge its claims."""
     from windvane import lab
 
-    settings = (protocol, replications, panels, data, seed)
+    settings = (protocol, replications, panels, data, seed, also or ())
     _play(lab.reproduce, *settings, out=out, as_json=as_json, checkpoint=out / CHUNKS)
 
 

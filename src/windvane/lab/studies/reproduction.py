@@ -22,7 +22,7 @@ from windvane.exploration import optimism, randomized, thompson
 from windvane.lab import worlds
 from windvane.lab.engines.game import Player
 from windvane.lab.experiments import Experiment, ExperimentResult, Report, open_report, run_all
-from windvane.lab.studies import criteo
+from windvane.lab.studies import criteo, plan
 from windvane.lab.studies.criteo import STAND_IN, Pools
 from windvane.lab.studies.result import Panel, PanelResult, count_noun, standard_error
 from windvane.laws import confidence, half_normal
@@ -39,6 +39,7 @@ DELTA = 0.01
 RIDGE = 1.0
 PANELS: tuple[PanelSize, ...] = ((10, 10), (20, 10), (50, 10), (10, 100), (20, 100), (50, 100))
 POLICIES = ("D-LinUCB", "D-RandLinUCB", "D-LinTS", "LinTS", "LinTS-OR")
+SHORT_NAMES = {"parts": "Parts-RandLinUCB"}
 EARLY_ROUND = 5500  # a round soon after the change
 LATE_ROUND = 7000  # a round long after the change
 COLLAPSE_RATIO = 1.5  # a regret this many times the worst of the discounted policies is a collapse
@@ -99,6 +100,7 @@ def reproduce(
     panels: str | Sequence[PanelSize] = "all",
     data: str | PathLike[str] | None = None,
     seed: int = 1,
+    also: Sequence[str] = (),
     *,
     checkpoint: str | PathLike[str] | None = None,
     progress: bool | Report = False,
@@ -107,7 +109,8 @@ def reproduce(
 
     `protocol` is "released" (the published code) or "paper" (the text). `panels` is "all", a text
     such as "10x10,50x100", or pairs (d, K). `data` is the path of the Criteo file; without it,
-    stand-in data is generated. `checkpoint` and `progress` are those of `simulate`.
+    stand-in data is generated. `also` names further policies, tuned for each panel, such as
+    "Parts-RandLinUCB", or "parts" for short. `checkpoint` and `progress` are those of `simulate`.
     """
     settings = find_protocol(protocol)
     replications = validation.whole("reproduce", "replications", replications)
@@ -116,7 +119,9 @@ def reproduce(
     with open_report(progress) as report:
         pools = criteo.load_pools(data, dims, protocol, seed, progress=report)
         experiments = {
-            panel_title(size): make_experiment(size, protocol, pools[size[0]], replications, seed)
+            panel_title(size): make_experiment(
+                size, protocol, pools[size[0]], replications, seed, also
+            )
             for size in sizes
         }
         results = run_all(experiments, report, checkpoint)
@@ -202,7 +207,12 @@ def flip_signs(theta: Floats, protocol: str) -> Floats:
 
 
 def make_experiment(
-    size: PanelSize, protocol: str, pools: Pools, replications: int, seed: int
+    size: PanelSize,
+    protocol: str,
+    pools: Pools,
+    replications: int,
+    seed: int,
+    also: Sequence[str] = (),
 ) -> Experiment:
     """Make the experiment of one panel."""
     dim, arms = size
@@ -219,6 +229,9 @@ def make_experiment(
     arm_norm = float(np.linalg.norm(np.vstack([pools.clicked, pools.other]), axis=1).max())
     norms = (float(np.linalg.norm(pools.theta)), arm_norm)
     players = make_players(size, settings, variation, norms)
+    for name in also:
+        policy = {"name": SHORT_NAMES.get(name, name)}
+        players = (*players, plan.make_player(policy, world))
     extra = (settings.change, EARLY_ROUND, LATE_ROUND)
     return Experiment(players, world, replications, seed, extra=extra)
 
@@ -323,5 +336,6 @@ def summarize(
             }
         )
         if protocol == PROTOCOLS["released"]:
-            rows[-1]["published"] = PUBLISHED[size][POLICIES.index(name)]
+            published = dict(zip(POLICIES, PUBLISHED[size], strict=True))
+            rows[-1]["published"] = published.get(name)
     return rows
