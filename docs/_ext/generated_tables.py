@@ -197,19 +197,17 @@ def write_routes() -> str:
 
 
 def _describe_endpoint(endpoint: Any) -> dict[str, object]:
-    document = endpoint.document
-    if document is None:
+    meaning = endpoint.summary
+    if endpoint.refusal:
+        meaning = f"Answered with 403: {endpoint.refusal}"
+    elif not meaning:
         sentence = (endpoint.handler.__doc__ or "").split("\n")[0].rpartition(": ")[2]
         meaning = PAGES.get(endpoint.path, sentence) or "Answered with 403"
-    elif hasattr(document, "reason"):
-        meaning = f"Answered with 403: {document.reason}"
-    else:
-        meaning = document.summary
     return {
         "method": endpoint.method,
         "path": f"`{endpoint.path.replace(':path', '')}`",
         "role": endpoint.role or "none",
-        "success": getattr(document, "status", ""),
+        "success": endpoint.status if endpoint.summary and not endpoint.refusal else "",
         "meaning": meaning.removesuffix("."),
     }
 

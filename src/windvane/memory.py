@@ -378,7 +378,7 @@ def kalman(rho: float, noise: float = 1.0) -> Memory:
     )
 
 
-DEFAULT_HALF_LIVES = (100.0, 3000.0)  # observations
+DEFAULT_HALF_LIVES = (50.0, 1000.0)  # observations
 
 
 @_register(
@@ -401,7 +401,7 @@ def parts(*half_lives: float | str, shares: Sequence[float] = ()) -> Memory:
     `shares`, v_s is the share of part s, divided by the sum of all and by the ridge, and stays so.
 
     >>> parts(), parts("1 day", "30 days")
-    (parts(100.0, 3000.0), parts('1 day', '30 days'))
+    (parts(50.0, 1000.0), parts('1 day', '30 days'))
     >>> parts(100, "never", shares=[1, 3])
     parts(100.0, 'never', shares=[0.25, 0.75])
 

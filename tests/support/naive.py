@@ -169,7 +169,7 @@ def find_parts(
         m, P = m + P @ u * e / c, P - np.outer(P @ u, P @ u) / c
         still, Q = still + Q @ x * miss / k, Q - np.outer(Q @ x, Q @ x) / k
         parts_score = stats.norm.logpdf(e, 0, np.sqrt(noise * c))
-        odds = np.clip(odds + stats.norm.logpdf(miss, 0, np.sqrt(noise * k)) - parts_score, -10, 10)
+        odds = np.clip(odds + stats.norm.logpdf(miss, 0, np.sqrt(noise * k)) - parts_score, -5, 5)
         errors = 0.9995 * errors + (miss**2 / k if odds > 0 else e**2 / c)
         weight = 0.9995 * weight + 1
         noise = (0.5 + errors) / (2 + weight)
@@ -190,8 +190,8 @@ def find_parts(
                 Q = np.linalg.inv(inverse + (1 / better - 1 / still_v) * np.eye(d))
                 still, still_v = Q @ inverse @ still, better
         v = np.where(is_due | ~is_young, found, v)
-        if odds <= -10:
-            odds, still, Q, still_v = -5.0, total @ m, total @ P @ total.T, 0.0
+        if odds <= -5:
+            odds, still, Q, still_v = -2.5, total @ m, total @ P @ total.T, 0.0
     mean, covariance = (still, Q) if odds > 0 else (total @ m, total @ P @ total.T)
     return mean, covariance, float(np.sqrt((0.5 + errors) / (2 + weight)))
 

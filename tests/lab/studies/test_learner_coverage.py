@@ -12,12 +12,14 @@ from windvane.errors import SettingError
 from windvane.lab import cli
 from windvane.lab.studies.learner_coverage import (
     ACTIONS,
+    FASHION_ROWS,
     KINDS,
     WORLDS,
     draw_means,
     make_log,
     play_live,
     summarize,
+    value_shadows,
 )
 
 LEARNERS = ("learner", "halfLife=1 hour", "halfLife=15 minutes crossings=none")
@@ -29,15 +31,16 @@ def result() -> lab.LearnerCoverage:
 
 
 def test_every_learner_is_judged_on_every_log(result: lab.LearnerCoverage) -> None:
-    assert len(result.estimates) == 3 * 3 * len(LEARNERS)
-    assert result.estimates["log"].n_unique() == 9
-    assert len(result.summary) == 9 + 1
+    assert len(result.estimates) == 4 * 3 * len(LEARNERS)
+    assert result.estimates["log"].n_unique() == 12
+    assert len(result.summary) == 12 + 1
     truths = result.estimates.group_by("world", "learner").agg(pl.col("truth").n_unique())
     assert set(truths["truth"]) == {1}  # whoever logged
-    errors = (result.estimates["value"] - result.estimates["truth"]).abs()
-    assert result.summary["error"][-1] == pytest.approx(errors.mean())
-    assert float(errors.max()) < 0.25  # type: ignore[arg-type]
-    assert (result.estimates["low"] <= result.estimates["high"]).all()
+    for name, of in (("error to shadow", "shadow"), ("error to live", "truth")):
+        errors = np.abs(result.estimates["value"] - result.estimates[of])
+        assert result.summary[name][-1] == pytest.approx(errors.mean())
+        assert errors.max() < 0.25
+    assert result.estimates.select(pl.col("shadow").is_between("low", "high").all()).item()
 
 
 def test_the_same_seed_gives_the_same_numbers_and_they_are_read_back(
@@ -55,7 +58,7 @@ def test_the_same_seed_gives_the_same_numbers_and_they_are_read_back(
 
 
 def test_worlds_change_as_they_are_named() -> None:
-    still, abrupt, slow = (draw_means(name, 100, np.random.default_rng(1)) for name in WORLDS)
+    still, abrupt, slow, _ = (draw_means(name, 100, np.random.default_rng(1)) for name in WORLDS)
     assert still.shape == (100, KINDS, ACTIONS)
     assert (still == still[0]).all()
     assert (abrupt[:50] == still[0]).all()
@@ -65,10 +68,31 @@ def test_worlds_change_as_they_are_named() -> None:
     assert steps == pytest.approx(np.broadcast_to(steps[0], steps.shape))
 
 
+def test_a_fashion_is_that_of_all_visitors_and_ends_and_a_short_half_life_earns_more() -> None:
+    means = draw_means("fashion", 3050, np.random.default_rng(4))
+    assert means.shape == (3050, KINDS, ACTIONS)
+    assert (means == means[:, :1]).all()
+    changes = 1 + np.flatnonzero(np.diff(means[:, 0, 0]))
+    assert changes.tolist() == list(range(FASHION_ROWS, 3050, FASHION_ROWS))
+    short, default = (
+        play_live(text, means, [1]).value for text in ("halfLife=15 minutes", "learner")
+    )
+    assert short > default + 0.02
+
+
+@pytest.mark.parametrize("text", ["learner", "full(half_life(3600) * epsilon(0.02), dim=32)"])
+def test_the_shadow_of_the_learner_that_logged_earns_what_it_earned(text: str) -> None:
+    play = play_live(text, draw_means("slow", 600, np.random.default_rng(5)), [1])
+    own, other = value_shadows((text, "explorationPercentage=1.0"), play.log)
+    assert own == pytest.approx(play.value)
+    assert other == pytest.approx(play.log.means.mean())  # it chooses at random
+
+
 def test_a_live_learner_earns_more_than_a_uniform_one_and_its_log_is_calibrated() -> None:
     means = draw_means("still", 1000, np.random.default_rng(2))
     uniform = play_live("explorationPercentage=1.0", means, [1])
-    assert uniform.batch.probabilities == pytest.approx(1 / ACTIONS)
+    [batch] = uniform.log.iterate_batches()
+    assert batch.probabilities == pytest.approx(1 / ACTIONS)
     assert play_live("learner", means, [1]).value > uniform.value + 0.05
     [batch] = make_log(means, 0.2, [5]).iterate_batches()
     own = batch.chosen_probabilities
@@ -85,7 +109,7 @@ def test_a_verdict_with_the_wrong_sign_is_false_and_following_it_costs() -> None
     ) -> dict[str, object]:
         return {
             **{"world": "still", "logger": "uniform", "log": log, "learner": learner},
-            **{"truth": truth, "value": value, "verdict": verdict},
+            **{"truth": truth, "shadow": 0.5, "value": value, "verdict": verdict},
             **{"gain": value - 0.5, "true gain": truth - 0.5},
         }  # fmt: skip
 
@@ -102,7 +126,8 @@ def test_a_verdict_with_the_wrong_sign_is_false_and_following_it_costs() -> None
     assert total["false verdicts"] == pytest.approx(1 / 3)
     assert total["reward of following"] == pytest.approx(-0.1 / 2)
     assert total["standard error"] == pytest.approx(0.05)
-    assert total["error"] == pytest.approx((0.2 + 0.3) / 6)
+    assert total["error to live"] == pytest.approx((0.2 + 0.3) / 6)
+    assert total["error to shadow"] == pytest.approx((0.1 + 0.2 + 0.1 + 0.1) / 6)
 
 
 def test_the_command_plays_the_study_and_writes_its_files(

@@ -46,7 +46,7 @@ NOISE_FADE = 0.9995
 LEAST_SHARE = 0.1  # of the first share of a part in the variance of all parts
 FIRST_EXCHANGE = 8  # lessons after which the first variances are exchanged for better ones
 FIRST_ODDS = 1.0  # in nats, that θ is still
-MOST_ODDS = 10.0
+MOST_ODDS = 5.0
 
 
 class PartsState(NamedTuple):

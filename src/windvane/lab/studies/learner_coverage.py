@@ -3,11 +3,13 @@
 In each world a logger decides and its log is evaluated: a shadow of every learner follows the log.
 The truth is what the same learner earns if it decides itself in the same world, the mean over
 several runs with other contexts and other rewards. It has seen the rewards of its own choices, not
-those of the log, and that is the error which no interval of an evaluation contains.
+those of the log, and that is an error which no interval of an evaluation contains. What an interval
+promises is the shadow's own value, which is known exactly in a world whose means are known.
 
 The worlds offer four actions to four kinds of visitors, who have one favourite each. In the world
 `still` nothing changes, in `abrupt` all tastes are dealt out again half-way, and in `slow` they
-move from the first to the last decision.
+move from the first to the last decision. In `fashion` all visitors have the same favourite, which
+is dealt out again every 100 decisions: there a half-life of 15 minutes is better than the default.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,13 +28,15 @@ from windvane.evaluation.learners.candidates import (
     read_candidate,
 )
 from windvane.evaluation.learners.feature_blocks import split_blocks
-from windvane.evaluation.learners.shadow import open_candidate
+from windvane.evaluation.learners.shadow import make_shadow, open_candidate
 from windvane.evaluation.log_batch import (
     BadRow,
     DecisionFeatures,
     LogBatch,
     LogFacts,
     LoggedAction,
+    Period,
+    survey_log,
 )
 from windvane.lab.experiments import Report, TaskProgress, open_report
 from windvane.lab.studies.result import StudyResult, count_noun, standard_error
@@ -41,7 +45,7 @@ from windvane.types import Floats, Places
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WORLDS = ("still", "abrupt", "slow")
+WORLDS = ("still", "abrupt", "slow", "fashion")
 LOGGERS = {"uniform": 1.0, "20 % exploration": 0.2, "2 % exploration": 0.02}
 REFERENCE = "learner"
 LEARNERS = (  # a log of 3000 decisions, one a minute, has 50 hours
@@ -63,6 +67,7 @@ TIMES_OF_DAY = 2  # a feature that means nothing
 SECONDS_PER_ROW = 60.0
 LEAST_MEAN, LARGEST_MEAN = 0.05, 0.3  # of actions that are no favourites
 FAVOURITE = 0.4  # what a favourite earns more
+FASHION_ROWS = 100  # for which a fashion lasts
 ALPHA = 0.05  # over all learners of one log
 
 
@@ -70,12 +75,13 @@ ALPHA = 0.05  # over all learners of one log
 class LearnerCoverage(StudyResult):
     """The result of `learner_coverage`.
 
-    `summary` has one row for each world and logger and one for all: error (the mean distance of the
-    value from the truth), rank correlation (of values and truths, a mean over logs), verdicts (how
-    often a learner was called better or worse than the default one), false verdicts (the share of
-    them with the wrong sign), recommended (how often another learner than the default one was),
-    reward of following (how much more than the default learner the recommended one earns live, a
-    mean over logs) and its standard error. `estimates` has one row for each log and learner.
+    `summary` has one row for each world and logger and one for all: the mean distances of the value
+    from what the shadow earns exactly and from what the learner earns live, rank correlation (of
+    values and what is earned live, a mean over logs), verdicts (how often a learner was called
+    better or worse than the default one), false verdicts (the share of them with the wrong sign),
+    recommended (how often another learner than the default one was), reward of following (how much
+    more than the default learner the recommended one earns live, a mean over logs) and its standard
+    error. `estimates` has one row for each log and learner.
     """
 
     logs: int  # of each world and logger
@@ -160,6 +166,9 @@ def draw_means(world: str, horizon: int, rng: np.random.Generator) -> Floats:
         means[np.arange(KINDS), rng.integers(ACTIONS, size=KINDS)] += FAVOURITE
         return means
 
+    if world == "fashion":
+        fashions = [[deal()[0]] * KINDS for _ in range(0, horizon, FASHION_ROWS)]
+        return np.repeat(fashions, FASHION_ROWS, axis=0)[:horizon]
     first, last = deal(), deal()
     share = np.zeros(horizon)
     if world == "abrupt":
@@ -171,7 +180,7 @@ def draw_means(world: str, horizon: int, rng: np.random.Generator) -> Floats:
 
 
 class WorldLog:
-    """A log of decisions in a world, in memory."""
+    """A log of decisions in a world, in memory, with the mean rewards of all actions, (T, K)."""
 
     description = "a simulated log"
     has_fitted_probabilities = False
@@ -180,8 +189,8 @@ class WorldLog:
     bad_rows: Sequence[BadRow] = ()
     bad_row_count = 0
 
-    def __init__(self, batch: LogBatch) -> None:
-        self._batch = batch
+    def __init__(self, batch: LogBatch, means: Floats) -> None:
+        self._batch, self.means = batch, means
 
     def iterate_batches(self) -> Iterator[LogBatch]:
         """All decisions at once."""
@@ -192,19 +201,25 @@ class LivePlay(NamedTuple):
     """What a policy did in a world."""
 
     value: float  # mean of Σ_a π(a) μ(a)
-    batch: LogBatch
+    log: WorldLog
 
 
 def make_log(means: Floats, exploration: float, seed: Sequence[int]) -> WorldLog:
     """The log of a learner that explores with a share of its decisions; 1 is a uniform log."""
-    return WorldLog(play_live(f"explorationPercentage={exploration}", means, seed).batch)
+    return play_live(f"explorationPercentage={exploration}", means, seed).log
+
+
+def read_learner(text: str) -> LearnerCandidate | PolicyCandidate:
+    """Read a candidate that learns."""
+    candidate = read_candidate(text)
+    if not isinstance(candidate, LearnerCandidate | PolicyCandidate):
+        raise SettingError(f"coverage: {text} does not learn")
+    return candidate
 
 
 def play_live(text: str, means: Floats, seed: Sequence[int]) -> LivePlay:
     """Let a policy decide and learn in a world, from nothing."""
-    candidate = read_candidate(text)
-    if not isinstance(candidate, LearnerCandidate | PolicyCandidate):
-        raise SettingError(f"coverage: {text} does not learn")
+    candidate = read_learner(text)
     rng = np.random.default_rng(seed)
     horizon = len(means)
     kinds, draws = rng.integers(KINDS, size=horizon), rng.random((horizon, 2))
@@ -226,7 +241,21 @@ def play_live(text: str, means: Floats, seed: Sequence[int]) -> LivePlay:
             rewards[row] = float(draws[row, 1] < expected[action])
             policy.learn_row(place, action, rewards[row], at)
     logged = batch._replace(chosen=np.array(chosen), rewards=np.array(rewards))
-    return LivePlay(value / horizon, logged)
+    return LivePlay(value / horizon, WorldLog(logged, means[np.arange(horizon), kinds]))
+
+
+def value_shadows(learners: Sequence[str], log: WorldLog) -> list[float]:
+    """What the shadows of an evaluation earn on a log, exactly: the mean of Σ_a π(a) μ(a)."""
+    facts = survey_log(log, Period()).facts
+    shadows = [make_shadow(read_learner(text), facts, seed=0) for text in learners]
+    values = np.zeros(len(learners))
+    for batch in log.iterate_batches():
+        for block in split_blocks(batch, np.arange(batch.size)):
+            means = log.means[block.rows].ravel()
+            for place, shadow in enumerate(shadows):
+                views = shadow.view_block(block, int(block.rows[0]))
+                values[place] += views.probabilities @ means / batch.size
+    return values.tolist()
 
 
 def make_batch(kinds: Places) -> LogBatch:
@@ -263,7 +292,7 @@ def judge_log(
     level = ALPHA / (len(learners) - 1)
     result = evaluate(log, learners, reference=learners[0], level=level)
     rows: list[dict[str, object]] = []
-    for text in learners:
+    for text, shadow in zip(learners, value_shadows(learners, log), strict=True):
         gain = None if text == learners[0] else result.compare(text)
         policy = result[text]
         rows.append(
@@ -271,6 +300,7 @@ def judge_log(
                 **cell,
                 "learner": text,
                 "truth": truth[text],
+                "shadow": shadow,
                 "value": policy.value.value,
                 "low": policy.sequence.low,
                 "high": policy.sequence.high,
@@ -303,8 +333,10 @@ def _summarize(part: pl.DataFrame) -> dict[str, float | int | None]:
         better = log.filter(pl.col("verdict") == "better").sort("gain")
         changes += len(better) > 0
         followed.append(float(better["true gain"][-1]) if len(better) else 0.0)
+    shadow, live = (float(np.abs(part["value"] - part[by]).mean()) for by in ("shadow", "truth"))
     return {
-        "error": float((part["value"] - part["truth"]).abs().mean()),  # type: ignore[arg-type]
+        "error to shadow": shadow,
+        "error to live": live,
         "rank correlation": float(np.mean(orders)),
         "verdicts": len(judged),
         "false verdicts": len(wrong) / len(judged) if len(judged) else 0.0,
