@@ -5,8 +5,8 @@ that a busy machine slows all of them alike:
 
 - straightforward: a pseudo-inverse per update and a Python loop over arms, as in published code
 - vectorised: one solve for all arms, one einsum
-- Windvane: discount × randomized, discount × optimism and discount × thompson through
-  `Policy.choose` and `learn`
+- Windvane: discount × randomized, discount × optimism, discount × thompson and parts × randomized
+  through `Policy.choose` and `learn`
 
 A second table has dense and sparse features of 256 to 1024 numbers and fifteen arms. Beside the
 choice and the lesson stand, from the same turns, one symmetric matrix-vector product (dsymv) and
@@ -90,9 +90,9 @@ def vectorised(dim: int) -> Play:
     return play
 
 
-def windvane(dim: int, exploration: wv.Exploration) -> Play:
+def windvane(dim: int, exploration: wv.Exploration, memory: str = f"discount({GAMMA})") -> Play:
     """The library, through its front door."""
-    policy = wv.Policy(dim, wv.discount(GAMMA), exploration, ridge=RIDGE, seed=1)
+    policy = wv.Policy(dim, memory, exploration, ridge=RIDGE, seed=1)
 
     def play(arms: Floats, reward_of: Callable[[int], float]) -> None:
         choice = policy.choose(arms)
@@ -116,6 +116,7 @@ def measure(dim: int, arms: int) -> dict[str, float]:
         "randomized": windvane(dim, randomized),
         "optimism": windvane(dim, wv.optimism(wv.confidence(DELTA, NOISE))),
         "thompson": windvane(dim, wv.thompson(NOISE)),
+        "parts": windvane(dim, wv.randomized(wv.half_normal(wv.posterior(1.0))), "parts()"),
     }
     slow = dim * arms >= 10_000
     times: dict[str, list[float]] = {name: [] for name in players}
@@ -231,6 +232,7 @@ def measure_sizes() -> list[dict[str, float | str]]:
                 "randomized ×": round(took["vectorised"] / took["randomized"], 1),
                 "optimism ×": round(took["vectorised"] / took["optimism"], 1),
                 "thompson ×": round(took["vectorised"] / took["thompson"], 1),
+                "parts ×": round(took["vectorised"] / took["parts"], 1),
                 "randomized × straightforward": round(
                     took["straightforward"] / took["randomized"], 1
                 ),

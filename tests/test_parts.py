@@ -258,3 +258,17 @@ def test_a_damaged_file_is_refused(
 def test_parts_are_written_as_they_are_read(memory: wv.Memory, text: str) -> None:
     assert repr(memory) == text
     assert read_memory(text) == memory
+
+
+def test_a_policy_that_has_learned_nothing_is_saved_and_loaded(tmp_path: Path) -> None:
+    policy = wv.Policy(2, wv.parts("1234567 seconds", "2345678.5 seconds"), wv.greedy(), seed=1)
+    policy.save(tmp_path / "blank")
+    assert wv.Policy.load(tmp_path / "blank") == policy
+
+
+def test_tiny_first_features_leave_the_belief_sound() -> None:
+    policy = wv.Policy(2, wv.parts(), wv.greedy(), seed=1)
+    policy.learn([1e-12, 0.0], 1.0)
+    for x in np.random.default_rng(1).standard_normal((50, 2)):
+        policy.learn(x, float(x[0]))
+    assert np.abs(policy.theta - [1.0, 0.0]).max() < 0.2

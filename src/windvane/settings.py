@@ -5,6 +5,7 @@ that a command line shows the defaults at once.
 """
 
 import re
+from decimal import Decimal
 from typing import NamedTuple
 
 from windvane.errors import SettingError, shorten
@@ -93,7 +94,7 @@ def format_half_life(seconds: float) -> str:
         count, rest = divmod(seconds, SECONDS_PER_UNIT[unit])
         if count and not rest:
             return f"{count:.0f} {unit}{'' if count == 1 else 's'}"
-    return f"{seconds:g} seconds"
+    return f"{Decimal(repr(seconds)):f} seconds".replace(".0 ", " ")
 
 
 def _check_length(text: str, seconds: float) -> float:

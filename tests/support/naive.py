@@ -154,7 +154,7 @@ def find_parts(
     d, halves = xs.shape[1], np.array(memory.half_lives)
     if not len(ys):
         return np.zeros(d), np.eye(d) / ridge, 0.5
-    count, first = len(halves), 1 / (xs[0] @ xs[0])
+    count, first = len(halves), min(1 / (xs[0] @ xs[0]), 1e8 / ridge)
     v0 = first * np.array(memory.shares)
     v, m, P = v0.copy(), np.zeros(count * d), np.kron(np.diag(v0), np.eye(d))
     still, Q, still_v = np.zeros(d), first * np.eye(d), first
@@ -191,7 +191,8 @@ def find_parts(
                 still, still_v = Q @ inverse @ still, better
         v = np.where(is_due | ~is_young, found, v)
         if odds <= -5:
-            odds, still, Q, still_v = -2.5, total @ m, total @ P @ total.T, 0.0
+            odds, still, still_v = -2.5, total @ m, 0.0
+            Q = total @ P @ total.T + v.sum() * np.eye(d)
     mean, covariance = (still, Q) if odds > 0 else (total @ m, total @ P @ total.T)
     return mean, covariance, float(np.sqrt((0.5 + errors) / (2 + weight)))
 

@@ -278,7 +278,7 @@ def check_block(arrays: PolicyArrays) -> None:
     back to where it started, as far as rounding and a ridge that fades allow.
     """
     from windvane.beliefs.full.block import view_belief
-    from windvane.beliefs.full.parts import view_parts
+    from windvane.beliefs.full.parts import FIRST_VARIANCE, view_parts
 
     rule, state = arrays.rules[0], view_belief(arrays)
     dim, room = len(state.moment), int(rule["room"])
@@ -286,10 +286,10 @@ def check_block(arrays: PolicyArrays) -> None:
     is_filter = bool(rule["filter"])
     precision = state.gram + ridge
     matrices = [state.inverse, state.spread]
-    if rule["parts"]:
+    if rule["parts"] and arrays.tally["seen"][0]:
         parts = view_parts(arrays)
         matrices += [parts.covariance, parts.still_covariance]
-        if (parts.variances <= 0.0).any() and arrays.tally["seen"][0]:
+        if min(*parts.variances, parts.numbers[FIRST_VARIANCE]) <= 0.0:
             raise ValueError("its variances are not positive")
     if not is_filter:
         matrices += [precision, state.noise + ridge]

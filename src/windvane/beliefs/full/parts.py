@@ -9,8 +9,8 @@ features x repeated for each part as u:
     p = Σu,  c = 1 + uᵀp,  e = y − uᵀm,  m ← m + p·e/c,  Σ ← Σ − ppᵀ/c
 
 θ̂ is the sum of the m_s, and V⁻¹ the sum of the Σ_st. A reward for a choice of an earlier time τ is
-an observation of θ_s(τ) = ψ_s·θ_s + N(0, (1−ψ_s²)v_s·I), ψ_s = 2^{−age/h_s}: exact if nothing was
-learned in between.
+an observation of θ_s(τ) = ψ_s·θ_s + N(0, (1−ψ_s²)v_s·I), ψ_s = 2^{−age/h_s}: exact if all that was
+learned before has one time, and close if it does not.
 
 If the shares of the parts are not given, three rules find what nobody has to choose:
 
@@ -21,9 +21,10 @@ If the shares of the parts are not given, three rules find what nobody has to ch
    At first, the variance of the mean reward is that of the noise: v₀ = share/‖x‖². While a part has
    hardly faded, its prior is exchanged: Σ⁻¹ ← Σ⁻¹ + (1/v' − 1/v)I after 8, 16, 32, … lessons.
 2. A second filter, of d numbers, believes that θ is still. The log odds of the two beliefs follow
-   from what each had predicted, within ±MOST_ODDS, and the more probable one chooses.
-3. If the odds fall to −MOST_ODDS, θ has moved: the still belief starts again, from that of the
-   parts, with half of these odds against it.
+   from what each had predicted, at most MOST_ODDS, and the more probable one chooses.
+3. If the odds fall to −MOST_ODDS, θ has moved: the still belief starts again, with half of these
+   odds against it, at N(θ̂, V⁻¹ + Σ v_s·I) of the parts. The added variance is that of weights which
+   were not seen since and may have moved too.
 """
 
 import math
@@ -44,6 +45,7 @@ IMAGINED_STILL_WEIGHTS = 2.0  # n₀ of the belief that θ is still
 EVIDENCE_FADE = 0.9995
 NOISE_FADE = 0.9995
 LEAST_SHARE = 0.1  # of the first share of a part in the variance of all parts
+MOST_FIRST_VARIANCE = 1e8  # times 1/λ; larger ones would leave too few digits
 FIRST_EXCHANGE = 8  # lessons after which the first variances are exchanged for better ones
 FIRST_ODDS = 1.0  # in nats, that θ is still
 MOST_ODDS = 5.0
@@ -109,7 +111,7 @@ def update_parts(arrays: PolicyArrays, state: State, x: Floats, reward: float, a
         )
         surprise = error * error / total - still_error * still_error / still_total
         gain = 0.5 * (math.log(total / still_total) + surprise / variance)
-        parts.numbers[ODDS] = min(MOST_ODDS, max(-MOST_ODDS, parts.numbers[ODDS] + gain))
+        parts.numbers[ODDS] = min(MOST_ODDS, parts.numbers[ODDS] + gain)
         if parts.numbers[ODDS] > 0.0:
             error, total = still_error, still_total
     add_error(arrays, error, total, NOISE_FADE, 1.0)
@@ -126,7 +128,7 @@ def start_parts(arrays: PolicyArrays, parts: PartsState, x: Floats, at: float) -
     rule, d, square = arrays.rules[0], arrays.rules[0].dim, dot(x, x)
     first = 1.0 / rule.ridge
     if rule.finds and square > 0.0:
-        first = 1.0 / square
+        first = min(1.0 / square, MOST_FIRST_VARIANCE * first)
     for s in range(rule.parts):
         parts.variances[s] = first * rule.shares[s]
         for i in range(s * d, (s + 1) * d):
@@ -251,6 +253,9 @@ def sum_parts(arrays: PolicyArrays, parts: PartsState, state: State) -> None:
     if rule.finds and parts.numbers[ODDS] <= -MOST_ODDS:
         copy_vector(state.theta, parts.still_mean)
         copy_matrix(state.inverse, parts.still_covariance)
+        for s in range(rule.parts):
+            for i in range(d):
+                parts.still_covariance[i, i] += parts.variances[s]
         parts.numbers[ODDS], parts.numbers[STILL_VARIANCE] = -0.5 * MOST_ODDS, 0.0
     if is_still:
         copy_vector(parts.still_mean, state.theta)
