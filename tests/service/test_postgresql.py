@@ -5,16 +5,18 @@ import random
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import polars as pl
 import pytest
+from sqlalchemy import create_engine, func, select
 
 from server_process import BASE, Client, Nursery, Server, wait_for_health
 from shared_log_helpers import read_bits
 from windvane.errors import StoreError
-from windvane.service.store.database import resolve_url
+from windvane.service.store.database import CREATION_LOCK_KEY, LOCK_TIMEOUT_MS, resolve_url
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
 
@@ -49,6 +51,18 @@ def play(client: Client, events: range) -> list[object]:
             if deferred and turn == 0:
                 heard.append(client.activate(path).status)
     return heard
+
+
+def test_a_second_server_waits_until_the_first_has_created_the_tables(database: str) -> None:
+    engine = create_engine(database)
+    with engine.connect() as first, ThreadPoolExecutor(1) as pool:
+        first.execute(select(func.pg_advisory_xact_lock(CREATION_LOCK_KEY)))
+        second = pool.submit(lambda: Store(database).close())
+        with pytest.raises(TimeoutError):
+            second.result(2 * LOCK_TIMEOUT_MS / 1000)
+        first.rollback()
+        second.result(20)
+    engine.dispose()
 
 
 def test_the_same_traffic_has_the_same_answers_and_teaches_the_same_as_over_sqlite(

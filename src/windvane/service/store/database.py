@@ -190,7 +190,8 @@ def create_or_migrate_tables(engine: Engine) -> None:
     with engine.begin() as connection:
         if engine.url.get_backend_name() == "sqlite":
             check_progress(Path(engine.url.database or ""), connection)
-        else:  # one server creates the tables, and the others find them
+        else:  # one server creates the tables, however long that takes, and the others find them
+            connection.execute(text("SET LOCAL lock_timeout = 0"))
             connection.execute(select(func.pg_advisory_xact_lock(CREATION_LOCK_KEY)))
         tables = set(inspect(connection).get_table_names())
         if schema_version.name in tables:
