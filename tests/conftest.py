@@ -97,6 +97,8 @@ def is_possible(item: pytest.Item) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that `make test-fast` leaves out, and begin with the longest tests."""
     items[:] = [item for item in items if is_possible(item)]
+    if addresses := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        raise pytest.UsageError(f"{addresses[0]}: another process would give this test another id")
     items.sort(key=lambda item: item.path != ROOT / FIRST_PATH)
     for item in items:
         path = item.path.relative_to(ROOT).as_posix()

@@ -83,7 +83,7 @@ def test_learners_differ_by_settings_seed_and_what_they_learned() -> None:
         {"round": 1.5},
         {"half_life": "soon"},
     ],
-    ids=repr,
+    ids=lambda change: next(iter(change)),
 )
 def test_a_file_that_does_not_fit_together_is_refused(
     change: dict[str, Any], tmp_path: Path
