@@ -387,6 +387,7 @@ DEFAULT_HALF_LIVES = (50.0, 1000.0)  # observations
     arguments=lambda memory: _write_parts(memory),
     fades_by="filter gain",
     is_filter=True,
+    diagonal=True,
 )
 def parts(*half_lives: float | str, shares: Sequence[float] = ()) -> Memory:
     """Assume that θ is still, or a sum of parts that fade at different speeds; nothing is tuned.
@@ -399,6 +400,7 @@ def parts(*half_lives: float | str, shares: Sequence[float] = ()) -> Memory:
     seconds. The last one can be "never". Without `shares`, the variances v_s are found from the
     rewards, and a second filter believes that θ is still, until rewards say that it has moved. With
     `shares`, v_s is the share of part s, divided by the sum of all and by the ridge, and stays so.
+    In a diagonal belief each part of a weight is one more entry of a row, without correlations.
 
     >>> parts(), parts("1 day", "30 days")
     (parts(50.0, 1000.0), parts('1 day', '30 days'))

@@ -70,7 +70,8 @@ ridge=0.01)
     choice and a lesson cost O(entries that are not 0), memory grows with the weights that were
     learned, and `dim` can be any number. Its arms are a SciPy sparse matrix, `SparseRows`, or an
     array, and `learn` also takes a pair of indices and values. Its memories are keep, discount,
-    half_life, restart, restart_at and detect. Every exploration works except perturbed_history.
+    half_life, restart, restart_at, detect and parts. Every exploration works except
+    perturbed_history.
 
     >>> policy = wv.Policy(2**22, wv.half_life(500.0), wv.thompson(0.5), seed=7, belief="diagonal")
     >>> news, sport = ([7, 1_000_000], [1.0, 1.0]), ([7, 4_000_000], [1.0, 1.0])

@@ -5,7 +5,13 @@ import pytest
 
 import naive
 import windvane as wv
-from diagonal_game import every_exploration, every_memory, make_diagonal, row_and_column
+from diagonal_game import (
+    SPARSE_MEMORIES,
+    every_exploration,
+    every_memory,
+    make_diagonal,
+    row_and_column,
+)
 from grid import Floats
 from windvane import _random
 from windvane.laws import Posterior
@@ -87,6 +93,8 @@ def test_every_pair_plays_as_the_formulas_say(
     """Estimates, widths and the chosen arm, where every third reward comes four rounds late."""
     policy = make_diagonal(DIM, memory, exploration, ridge=RIDGE, seed=9)
     belief = naive.DiagonalWeights(memory, RIDGE)
+    if memory.name == "parts":
+        belief = naive.DiagonalParts(memory, RIDGE, DIM)
     late: list[tuple[int, wv.Choice, naive.Row, float]] = []
     oldest = 0
     for t, arms in enumerate(GAMES[:70]):
@@ -205,7 +213,7 @@ def test_arms_that_share_a_weight_share_its_draw() -> None:
 AXES = [draw_arms(np.random.default_rng([61, t]), count=4, longest=1, dim=6) for t in range(60)]
 
 
-@every_memory
+@pytest.mark.parametrize("memory", [m for m in SPARSE_MEMORIES if not m.kind.is_filter], ids=repr)
 @every_exploration
 def test_a_diagonal_and_a_full_belief_agree_on_rows_of_one_entry(
     memory: wv.Memory, exploration: wv.Exploration

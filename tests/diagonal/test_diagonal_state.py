@@ -74,8 +74,12 @@ OF_EXPLORATIONS = (
 @pytest.mark.parametrize(
     ("memory", "exploration", "complaint"),
     [
-        ("window(9)", "greedy()", f"{OF_MEMORIES}restart_at, detect, got window(9)"),
-        ("kalman(0.9)", "greedy()", f"{OF_MEMORIES}restart_at, detect, got kalman(0.9, 1.0)"),
+        ("window(9)", "greedy()", f"{OF_MEMORIES}restart_at, detect, parts, got window(9)"),
+        (
+            "kalman(0.9)",
+            "greedy()",
+            f"{OF_MEMORIES}restart_at, detect, parts, got kalman(0.9, 1.0)",
+        ),
         (
             "keep()",
             "perturbed_history(1.0)",

@@ -606,3 +606,114 @@ class DiagonalWeights:
             radius = radius_of(self.mass(), len(self.ages), dim, self.ridge, width)
             return width.times * radius
         return width.share * self.noise() if isinstance(width, Posterior) else width
+
+
+class DiagonalParts(DiagonalWeights):
+    """A diagonal belief under `parts`, with all weights of all parts in arrays, (S, d)."""
+
+    def __init__(self, memory: Memory, ridge: float, dim: int) -> None:
+        self.dim = dim
+        super().__init__(memory, ridge)
+
+    def drop(self) -> None:
+        """Forget everything."""
+        super().drop()
+        self.halves, self.share = np.array(self.memory.half_lives), np.array(self.memory.shares)
+        self.p, self.b = np.zeros((2, len(self.halves), self.dim))
+        self.still_p, self.still_b = np.zeros((2, self.dim))
+        self.determined, self.squares_of_parts = np.zeros((2, len(self.halves)))
+        self.still_determined = self.still_squares = 0.0
+        self.start(1 / self.ridge, 0.0)
+
+    def start(self, first: float, at: float) -> None:
+        """Set the variances before any data."""
+        self.first, self.v, self.still_v = first, first * self.share, first
+        self.now, self.odds = at, 1.0
+
+    def leads(self) -> bool:
+        """Whether the belief that nothing moves chooses."""
+        return self.memory.finds and self.odds > 0
+
+    def read_all(self) -> tuple[Floats, Floats]:
+        """The means and variances of all weights in the belief that chooses, (d,) each."""
+        if self.leads():
+            variances = 1 / (self.still_p + 1 / self.still_v)
+            return self.still_b * variances, variances
+        variances = 1 / (self.p + 1 / self.v[:, None])
+        return (self.b * variances).sum(axis=0), variances.sum(axis=0)
+
+    def read(self, i: int) -> tuple[float, float, float]:
+        """The mean and the variance of a weight now."""
+        means, variances = self.read_all()
+        return float(means[i]), float(variances[i]), 0.0
+
+    def noise(self) -> float:
+        """σ̂² = (2·0.25 + Σ w·e²/S)/(2 + Σ w) with w = 0.9995^age."""
+        w = 0.9995 ** np.arange(len(self.errors))[::-1]
+        total = float(w @ np.array([square for _, square in self.errors])) if len(w) else 0.0
+        return float(np.sqrt((0.5 + total) / (2 + w.sum())))
+
+    def learn(self, row: Row, y: float, at: float) -> None:
+        """All entries of all parts as one row, and the belief that nothing moves beside it."""
+        x, h = np.zeros(self.dim), self.halves
+        x[list(row)] = list(row.values())
+        if not self.ages:
+            first = 1 / self.ridge
+            if self.memory.finds and x.any():
+                first = min(1 / float(x @ x), 1e8 * first)
+            self.start(first, at)
+        elapsed, age = 1.0, 0.0
+        if self.memory.in_time:
+            elapsed, age = max(at - self.now, 0.0), max(self.now - at, 0.0)
+        self.now = max(self.now, at)
+        self.ages.append(at)
+        self.p *= 0.5 ** (elapsed / h)[:, None]
+        self.b *= 0.5 ** (elapsed / h)[:, None]
+        noise, psi = self.noise() ** 2, 0.5 ** (age / h)
+        known = 1 + float((1 - psi**2) @ self.v * (x @ x))
+        prior = np.repeat(1 / self.v, self.dim)
+        p, b, e, S = self.correct(self.p, self.b, prior, np.outer(psi, x), y, known)
+        self.p, self.b = p.reshape(self.p.shape), b.reshape(self.b.shape)
+        if self.memory.finds:
+            still = np.full(self.dim, 1 / self.still_v)
+            self.still_p, self.still_b, miss, k = self.correct(
+                self.still_p, self.still_b, still, x, y, 1.0
+            )
+            self.odds += stats.norm.logpdf(miss, 0, np.sqrt(noise * k))
+            self.odds -= stats.norm.logpdf(e, 0, np.sqrt(noise * S))
+            self.odds = float(np.clip(self.odds, -5, 5))
+            e, S = (miss, k) if self.leads() else (e, S)
+        self.errors.append((at, e * e / S))
+        if self.memory.finds:
+            self.find(x != 0.0)
+
+    def correct(
+        self, p: Floats, b: Floats, prior: Floats, u: Floats, y: float, known: float
+    ) -> tuple[Floats, Floats, float, float]:
+        """Bayes' rule for a prior without correlations; the new p and b, e and S."""
+        u, before = u.ravel(), 1 / (p.ravel() + prior)
+        means = b.ravel() * before
+        e, S = y - float(u @ means), known + float(u**2 @ before)
+        after, moved = before - (before * u) ** 2 / S, means + before * u * e / S
+        return 1 / after - prior, moved / after, e, S
+
+    def find(self, own: npt.NDArray[np.bool_]) -> None:
+        """Find variances from the weights of a row; let the still belief start again."""
+        noise = self.noise() ** 2
+        s, still_s = 1 / (self.p + 1 / self.v[:, None]), 1 / (self.still_p + 1 / self.still_v)
+        m, still_m = self.b * s, self.still_b * still_s
+        determined = (1 - s / self.v[:, None])[:, own].sum(axis=1)
+        self.determined = 0.9995 * self.determined + determined
+        squares = (m**2)[:, own].sum(axis=1) / noise
+        self.squares_of_parts = 0.9995 * self.squares_of_parts + squares
+        found = (10 * self.first * self.share + self.squares_of_parts) / (10 + self.determined)
+        self.v = np.maximum(found, 0.1 * self.share * self.v.sum())
+        more = (1 - still_s / self.still_v)[own].sum(), (still_m**2)[own].sum() / noise
+        self.still_determined = 0.9995 * self.still_determined + more[0]
+        self.still_squares = 0.9995 * self.still_squares + more[1]
+        self.still_v = (2 * self.first + self.still_squares) / (2 + self.still_determined)
+        if self.odds <= -5:
+            means, variances = self.read_all()
+            self.odds = -2.5
+            self.still_p = np.maximum(1 / (variances + self.v.sum()) - 1 / self.still_v, 0.0)
+            self.still_b = means * (self.still_p + 1 / self.still_v)

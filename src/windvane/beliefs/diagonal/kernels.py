@@ -93,7 +93,25 @@ def learn_entries(
     All indices are distinct and at least 0. A weight of 0 changes nothing.
     """
     mean, variance = predict_entries(sums, column, fade, indices, values, priors)
-    error, total = reward - mean, 1.0 / weight + variance
+    error = reward - mean
+    correct_entries(sums, column, fade, indices, values, priors, error, variance, weight)
+    return error, 1.0 + weight * variance
+
+
+@compiled_in_order
+def correct_entries(
+    sums: Floats,
+    column: int,
+    fade: float,
+    indices: Places,
+    values: Floats,
+    priors: Floats,
+    error: float,
+    variance: float,
+    weight: float,
+) -> None:
+    """Correct a column by the error e of an observation, given the variance of the whole row."""
+    total = 1.0 / weight + variance
     for i in range(indices.size):
         at, x = indices[i], values[i]
         precision = fade * sums[at, column, PRECISION] + priors[i]
@@ -101,7 +119,6 @@ def learn_entries(
         own_mean = (fade * sums[at, column, MOMENT] + x * error / total) / precision
         sums[at, column, PRECISION] += gain / fade
         sums[at, column, MOMENT] = own_mean * (precision + gain) / fade
-    return error, 1.0 + weight * variance
 
 
 @compiled_in_order
@@ -139,6 +156,8 @@ def scale_sums(sums: Floats, column: int, factor: float) -> None:
 
 
 WEIGHTS, LONG_ROWS = 0, 1  # counters: weights with a slot, learned rows with several entries
+VARIANCE, DETERMINED, SQUARES = range(3)  # evidence: v, faded Σ (1 − s/v), faded Σ m²/σ̂²
+ODDS, FIRST_VARIANCE = range(2)  # in the last row of the evidence
 LEAST_FADE = 1e-50  # below this factor the sums are scaled back
 
 
@@ -148,10 +167,11 @@ class Weights(NamedTuple):
     keys: UnsignedIntegers  # (places,) the hash table: the key of a weight, or EMPTY
     slots: Places  # (places,) the slot of each key
     indices: Places  # (room,) by slot: the index of the weight
-    sums: Floats  # (room, 1, 2) by slot: p/f and b/f
+    sums: Floats  # (room, columns, 2) by slot: p/f and b/f, in one column but under `parts`
     squares: Floats  # (room,) by slot: sums of squared weights over f²; empty if not kept
-    fade: Floats  # (1,) f, the factor by which `sums` have faded
+    fade: Floats  # (columns,) f, the factor by which `sums` have faded
     counters: Places  # (2,)
+    evidence: Floats  # (columns + 1, 3) under `parts`: a row for each column, then ODDS; else empty
 
 
 @compiled_in_order
@@ -195,19 +215,19 @@ def index_slots(weights: Weights) -> None:
 
 
 @compiled_in_order
-def fade_weights(weights: Weights, factor: float) -> None:
-    """Let all weights fade by a factor.
+def fade_weights(weights: Weights, factor: float, column: int = 0) -> None:
+    """Let a column of all weights fade by a factor.
 
     Sums are scaled back before their scale becomes too large, by a power of two, so that no digit
     changes.
     """
-    weights.fade[0] *= factor
-    if weights.fade[0] < LEAST_FADE:
-        rest, exponent = math.frexp(weights.fade[0])
+    weights.fade[column] *= factor
+    if weights.fade[column] < LEAST_FADE:
+        rest, exponent = math.frexp(weights.fade[column])
         back = 2.0**exponent if rest > 0.0 else 0.0
-        weights.fade[0] = rest if rest > 0.0 else 1.0
+        weights.fade[column] = rest if rest > 0.0 else 1.0
         size = weights.counters[WEIGHTS]
-        scale_sums(weights.sums[:size], 0, back)
+        scale_sums(weights.sums[:size], column, back)
         for slot in range(min(size, weights.squares.size)):
             weights.squares[slot] *= back * back
 
@@ -216,7 +236,7 @@ def fade_weights(weights: Weights, factor: float) -> None:
 def drop_weights(weights: Weights) -> None:
     """Drop everything that was learned."""
     weights.keys[:] = EMPTY
-    weights.fade[0] = 1.0
+    weights.fade[:] = 1.0
     weights.counters[:] = 0
 
 
@@ -231,6 +251,11 @@ def read_slots(
     """
     rule, sums, squares, fade = arrays.rules[0], weights.sums, weights.squares, weights.fade[0]
     ridge, twin = rule.ridge, rule.twin
+    if rule.parts > 0 and arrays.tally[0].seen > 0:
+        is_still = rule.finds and weights.evidence[-1, ODDS] > 0.0
+        first, last = (rule.parts, rule.parts + 1) if is_still else (0, rule.parts)
+        read_columns(weights, first, last, slots, means, variances)
+        return
     for i in range(slots.size):
         slot = slots[i]
         if slot == ABSENT:
@@ -241,6 +266,22 @@ def read_slots(
         if twin:
             variance *= (fade * fade * squares[slot] + ridge) * variance
         variances[i] = variance
+
+
+@compiled_in_order
+def read_columns(
+    weights: Weights, first: int, last: int, slots: Places, means: Floats, variances: Floats
+) -> None:
+    """Fill in the mean and the variance of the sum of some columns, of which each has its prior."""
+    sums = weights.sums
+    for i in range(slots.size):
+        slot, means[i], variances[i] = slots[i], 0.0, 0.0
+        for s in range(first, last):
+            variance, fade = weights.evidence[s, VARIANCE], weights.fade[s]
+            if slot != ABSENT:
+                variance = 1.0 / (fade * sums[slot, s, PRECISION] + 1.0 / variance)
+                means[i] += fade * sums[slot, s, MOMENT] * variance
+            variances[i] += variance
 
 
 @compiled_in_order

@@ -18,13 +18,16 @@ from windvane._numba.compilation import compile_for
 from windvane.beliefs.diagonal import kernels
 from windvane.beliefs.diagonal.belief import DiagonalBelief
 from windvane.beliefs.diagonal.kernels import (
+    FIRST_VARIANCE,
     LONG_ROWS,
     MOMENT,
     PRECISION,
+    VARIANCE,
     WEIGHTS,
     Weights,
     index_slots,
 )
+from windvane.beliefs.diagonal.parts import learn_by_parts
 from windvane.beliefs.diagonal.sparse_rows import (
     Arms,
     CheckedRow,
@@ -33,14 +36,15 @@ from windvane.beliefs.diagonal.sparse_rows import (
     read_arms,
     read_features,
 )
+from windvane.beliefs.diagonal.weight_table import ABSENT
 from windvane.beliefs.full import layout, propensities
 from windvane.beliefs.full.belief import Belief, restore_counters
 from windvane.beliefs.policy_belief import PolicyBelief
-from windvane.errors import ArmsError, SettingError
+from windvane.errors import ArmsError, BeliefError, SettingError
 from windvane.exploration import Exploration
 from windvane.exploration import names_of as explorations_of
 from windvane.memory import Memory, names_of
-from windvane.types import Floats
+from windvane.types import Floats, Places
 
 LARGEST_RATIO = 1e13  # ‖x‖²/λ beyond this would leave too few digits in the sums of a row
 LEAST_ROOM = 64  # weights for which a blank policy has room
@@ -50,14 +54,17 @@ PLACES_PER_SLOT = 2  # the hash table is at most half full
 def make_blank_weights(memory: Memory, room: int = LEAST_ROOM) -> Weights:
     """Return weights of which none was learned, with room for some; `room` is a power of two."""
     keeps_squares = memory.kind.fades and not memory.single
+    parts = len(memory.half_lives)
+    columns = parts + memory.finds if parts else 1
     return Weights(
         np.zeros(PLACES_PER_SLOT * room, np.uint64),
         np.zeros(PLACES_PER_SLOT * room, np.int64),
         np.zeros(room, np.int64),
-        np.zeros((room, 1, 2)),
+        np.zeros((room, columns, 2)),
         np.zeros(room if keeps_squares else 0),
-        np.ones(1),
+        np.ones(columns),
         np.zeros(2, np.int64),
+        np.zeros((columns + 1 if parts else 0, 3)),
     )
 
 
@@ -77,6 +84,7 @@ def make_room(weights: Weights, more: int) -> Weights:
         _grow(weights.squares, room if weights.squares.size else 0),
         weights.fade,
         weights.counters,
+        weights.evidence,
     )
     index_slots(larger)
     return larger
@@ -91,12 +99,14 @@ def _grow(array: persistence.Array, size: int) -> persistence.Array:
 def export_weights(weights: Weights) -> persistence.Arrays:
     """Return copies of the arrays that a saved file holds."""
     size = int(weights.counters[WEIGHTS])
+    of_parts = {"evidence": weights.evidence.copy()} if weights.evidence.size else {}
     return {
         "indices": weights.indices[:size].copy(),
         "sums": weights.sums[:size].copy(),
         "squares": weights.squares[:size].copy(),
         "fade": weights.fade.copy(),
         "counters": weights.counters.copy(),
+        **of_parts,
     }
 
 
@@ -115,22 +125,26 @@ def restore_weights(memory: Memory, dim: int, arrays: persistence.Arrays) -> Wei
     size = indices.size
     if len(sums) != size or squares.size != (size if blank.squares.size else 0):
         raise ValueError("its arrays have different lengths")
-    if fade.size != 1 or counters.size != 2 or counters[WEIGHTS] != size:
+    rest = saved.keys() - {"indices", "sums", "squares"}
+    if any(len(saved[name]) != len(getattr(blank, name)) for name in rest):
+        raise ValueError("its arrays have different lengths")
+    if counters[WEIGHTS] != size:
         raise ValueError("its counters have another number of weights")
     if size and not (indices.min() >= 0 and indices.max() < dim):
         raise ValueError("its indices are out of bounds")
     if np.unique(indices).size != size:
         raise ValueError("it has a weight twice")
-    if not (0 < fade[0] <= 1 and counters[LONG_ROWS] >= 0):
+    if not ((fade > 0) & (fade <= 1)).all() or counters[LONG_ROWS] < 0:
         raise ValueError("its counters are out of bounds")
-    if (sums[:, 0, PRECISION] < 0).any() or (squares < 0).any():
+    evidence = saved.get("evidence", blank.evidence)
+    if any((each < 0).any() for each in (sums[..., PRECISION], squares, evidence[:-1])):
         raise ValueError("it has a negative precision")
     weights = make_room(blank, size)
     weights.indices[:size] = indices
     weights.sums[:size] = sums
     weights.squares[: squares.size] = squares
-    weights.fade[:] = fade
-    weights.counters[:] = counters
+    for name in rest:
+        getattr(weights, name)[:] = saved[name]
     index_slots(weights)
     return weights
 
@@ -157,7 +171,8 @@ class DiagonalPolicyBelief(PolicyBelief[CheckedRows, CheckedRow, Sequence[Checke
         self._choose = compile_for(
             kernels.choose, *belief, CheckedRows(places, values, places), 0, 0
         )
-        self._learn = compile_for(kernels.learn, *belief, places, values, 0.0, 0.0)
+        learn = learn_by_parts if self.memory.half_lives else kernels.learn
+        self._learn = compile_for(learn, *belief, places, values, 0.0, 0.0)
 
     def check_parts(self) -> None:
         memory, exploration = self.memory, self.exploration
@@ -268,15 +283,19 @@ class DiagonalPolicyBelief(PolicyBelief[CheckedRows, CheckedRow, Sequence[Checke
         weights, tally = self.weights, self.arrays.tally
         size, fade = int(weights.counters[WEIGHTS]), float(weights.fade[0])
         order = np.argsort(weights.indices[:size])
-        gram = fade * weights.sums[:size, 0, PRECISION][order]
+        if self.memory.half_lives:
+            ridge, gram, moment = self._read_parts(order)
+        else:
+            ridge, gram = self.ridge, fade * weights.sums[:size, 0, PRECISION][order]
+            moment = fade * weights.sums[:size, 0, MOMENT][order]
         has_squares = weights.squares.size > 0
         return DiagonalBelief(
             self.memory,
-            self.ridge,
+            ridge,
             tally["seen"].item(),
             gram,
             fade * fade * weights.squares[:size][order] if has_squares else gram.copy(),
-            fade * weights.sums[:size, 0, MOMENT][order],
+            moment,
             tally["clock"].item(),
             tally["held"].item(),
             *(tally[name].item() for name in layout.COUNTERS_OF_ERRORS),
@@ -284,6 +303,24 @@ class DiagonalPolicyBelief(PolicyBelief[CheckedRows, CheckedRow, Sequence[Checke
             full_dim=self.dim,
             has_long_rows=bool(weights.counters[LONG_ROWS] > 0),
         )
+
+    def _read_parts(self, slots: Places) -> tuple[float, Floats, Floats]:
+        """Return λ, p and b of the belief that chooses: 1/λ is the variance of a blank weight."""
+        slots = np.append(slots, ABSENT)
+        means, variances = np.empty(slots.size), np.empty(slots.size)
+        kernels.read_slots(self.arrays, self.weights, slots, means, variances)
+        precisions = 1.0 / variances
+        gram = np.maximum(precisions - precisions[-1], 0.0)
+        return float(precisions[-1]), gram[:-1], (means * precisions)[:-1]
+
+    def check_settings(self, belief: Belief) -> None:
+        if self.memory.kind.is_filter:
+            names = ", ".join(names_of(lambda kind: kind.diagonal and not kind.is_filter))
+            raise BeliefError(
+                f"belief: {self.memory!r} needs the observations themselves; only {names} can be "
+                "given a belief"
+            )
+        super().check_settings(belief)
 
     def write(self, belief: Belief) -> None:
         assert isinstance(belief, DiagonalBelief)
@@ -308,4 +345,8 @@ class DiagonalPolicyBelief(PolicyBelief[CheckedRows, CheckedRow, Sequence[Checke
     def restore(self, counters: dict[str, float], arrays: persistence.Arrays) -> None:
         weights = restore_weights(self.memory, self.dim, arrays)
         restore_counters(self.arrays, counters, has_ridge=False)
+        evidence = weights.evidence
+        variances = [*evidence[:-1, VARIANCE], *evidence[-1:, FIRST_VARIANCE]]
+        if self.arrays.tally["seen"][0] and min(variances, default=1.0) <= 0.0:
+            raise ValueError("its variances are not positive")
         self.weights = weights

@@ -92,10 +92,7 @@ def update_parts(arrays: PolicyArrays, state: State, x: Floats, reward: float, a
     rule, counts, parts = arrays.rules[0], arrays.tally[0], view_parts(arrays)
     if counts.seen == 0:
         start_parts(arrays, parts, x, at)
-    elapsed, age = 1.0, 0.0
-    if rule.is_timed:
-        elapsed, age = max(at - counts.clock, 0.0), max(counts.clock - at, 0.0)
-        counts.clock = max(counts.clock, at)
+    elapsed, age = pass_time(arrays, at)
     fade_parts(arrays, parts, elapsed)
     u, extra, square = np.empty(parts.means.size), 0.0, dot(x, x)
     for s in range(rule.parts):
@@ -109,9 +106,8 @@ def update_parts(arrays: PolicyArrays, state: State, x: Floats, reward: float, a
         still_error, still_total = correct(
             parts.still_mean, parts.still_covariance, x, reward, 1.0, np.empty(x.size)
         )
-        surprise = error * error / total - still_error * still_error / still_total
-        gain = 0.5 * (math.log(total / still_total) + surprise / variance)
-        parts.numbers[ODDS] = min(MOST_ODDS, parts.numbers[ODDS] + gain)
+        odds = parts.numbers[ODDS]
+        parts.numbers[ODDS] = judge(odds, error, total, still_error, still_total, variance)
         if parts.numbers[ODDS] > 0.0:
             error, total = still_error, still_total
     add_error(arrays, error, total, NOISE_FADE, 1.0)
@@ -123,12 +119,46 @@ def update_parts(arrays: PolicyArrays, state: State, x: Floats, reward: float, a
 
 
 @compiled
+def pass_time(arrays: PolicyArrays, at: float) -> tuple[float, float]:
+    """Set the clock for a choice made at time `at`; return how long parts fade, and its age."""
+    counts = arrays.tally[0]
+    if not arrays.rules[0].is_timed:
+        return 1.0, 0.0
+    elapsed, age = max(at - counts.clock, 0.0), max(counts.clock - at, 0.0)
+    counts.clock = max(counts.clock, at)
+    return elapsed, age
+
+
+@compiled
+def judge(
+    odds: float, error: float, total: float, still_error: float, still_total: float, noise: float
+) -> float:
+    """Return the log odds that θ is still, after both beliefs have made an error; noise is σ̂²."""
+    surprise = error * error / total - still_error * still_error / still_total
+    gain = 0.5 * (math.log(total / still_total) + surprise / noise)
+    return min(MOST_ODDS, odds + gain)
+
+
+@compiled
+def choose_first_variance(arrays: PolicyArrays, square: float) -> float:
+    """Return the first variance of θ: 1/‖x‖² of the first features if it will be found."""
+    first: float = 1.0 / arrays.rules[0].ridge
+    if arrays.rules[0].finds and square > 0.0:
+        first = min(1.0 / square, MOST_FIRST_VARIANCE * first)
+    return first
+
+
+@compiled
+def find_variance(imagined: float, first: float, squares: float, determined: float) -> float:
+    """Return MacKay's estimate of a variance, given so many imagined weights of the first one."""
+    return (imagined * first + squares) / (imagined + determined)
+
+
+@compiled
 def start_parts(arrays: PolicyArrays, parts: PartsState, x: Floats, at: float) -> None:
     """Set the first variances; if they will be found, by the size of the first features."""
-    rule, d, square = arrays.rules[0], arrays.rules[0].dim, dot(x, x)
-    first = 1.0 / rule.ridge
-    if rule.finds and square > 0.0:
-        first = min(1.0 / square, MOST_FIRST_VARIANCE * first)
+    rule, d = arrays.rules[0], arrays.rules[0].dim
+    first = choose_first_variance(arrays, dot(x, x))
     for s in range(rule.parts):
         parts.variances[s] = first * rule.shares[s]
         for i in range(s * d, (s + 1) * d):
@@ -189,8 +219,9 @@ def find_variances(arrays: PolicyArrays, parts: PartsState) -> None:
         determined = d - trace / parts.variances[s]
         parts.determined[s] = EVIDENCE_FADE * parts.determined[s] + determined
         parts.squares[s] = EVIDENCE_FADE * parts.squares[s] + square / noise
-        imagined = IMAGINED_WEIGHTS * first * rule.shares[s]
-        found[s] = (imagined + parts.squares[s]) / (IMAGINED_WEIGHTS + parts.determined[s])
+        found[s] = find_variance(
+            IMAGINED_WEIGHTS, first * rule.shares[s], parts.squares[s], parts.determined[s]
+        )
         found[s] = max(found[s], LEAST_SHARE * rule.shares[s] * whole)
     for s in range(rule.parts):
         is_young = rule.half_lives[s] > 2.0 * lived
@@ -202,8 +233,7 @@ def find_variances(arrays: PolicyArrays, parts: PartsState) -> None:
     old = parts.numbers[STILL_VARIANCE]
     if is_due and old > 0.0:
         trace, square = measure_filter(parts.still_mean, parts.still_covariance, 0, d)
-        new = IMAGINED_STILL_WEIGHTS * first + square / noise
-        new /= IMAGINED_STILL_WEIGHTS + (d - trace / old)
+        new = find_variance(IMAGINED_STILL_WEIGHTS, first, square / noise, d - trace / old)
         exchange_prior(parts.still_mean, parts.still_covariance, 0, d, 1.0 / new - 1.0 / old)
         parts.numbers[STILL_VARIANCE] = new
 
