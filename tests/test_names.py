@@ -39,6 +39,8 @@ TABLE = {
     "D-SquareCB": ("discount", "inverse_gap"),
     "LB-WeightUCB": ("discount", "optimism"),
     "Kalman-LinTS": ("kalman", "thompson"),
+    "Parts-RandLinUCB": ("parts", "randomized"),
+    "Parts-LinTS": ("parts", "thompson"),
     "CUSUM-LinUCB": ("detect", "optimism"),
     "CUSUM-RandLinUCB": ("detect", "randomized"),
     "CUSUM-LinTS": ("detect", "thompson"),
