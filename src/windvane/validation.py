@@ -257,14 +257,12 @@ class Entry(Generic[Part]):
         for parameter, value in zip(parameters.values(), values, strict=True):
             if parameter.kind is parameter.VAR_POSITIONAL:
                 words += [repr(each) for each in cast(Iterable[object], value)]
-                continue
-            if parameter.kind is parameter.KEYWORD_ONLY and value:
-                words.append(f"{parameter.name}={value!r}")
-            if parameter.kind is parameter.KEYWORD_ONLY or (
-                isinstance(value, bool | str) and value == parameter.default
-            ):
-                continue
-            words.append(f"{parameter.name}={value}" if isinstance(value, bool) else repr(value))
+            elif parameter.kind is parameter.KEYWORD_ONLY:
+                words += [f"{parameter.name}={value!r}"] if value else []
+            elif isinstance(value, bool):
+                words += [f"{parameter.name}={value}"] if value != parameter.default else []
+            elif not isinstance(value, str) or value != parameter.default:
+                words.append(repr(value))
         return f"{self.name}({', '.join(words)})"
 
 

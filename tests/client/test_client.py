@@ -16,6 +16,7 @@ import httpx2
 import numpy as np
 import pytest
 
+from decision_pages import make_decision_page
 from windvane.client import (
     AsyncClient,
     Client,
@@ -259,23 +260,7 @@ def test_pages_are_read_until_there_is_none() -> None:
     def page(request: httpx2.Request) -> httpx2.Response:
         after = int(request.url.params["after"])
         ids = [after + 1, after + 2] if after < 6 else []
-        decisions = [
-            {
-                "id": id_,
-                "eventId": f"e{id_}",
-                "time": "2026-01-01T00:00:00Z",
-                "mode": "Online",
-                "ranking": [{"id": "a", "probability": 1.0}],
-                "rewardActionId": "a",
-                "degraded": False,
-                "isActivated": True,
-                "reward": None,
-                "isDefaultReward": False,
-                "isFinal": False,
-            }
-            for id_ in ids
-        ]
-        return httpx2.Response(200, json={"decisions": decisions, "after": max([after, *ids])})
+        return httpx2.Response(200, json=make_decision_page(max([after, *ids]), ids))
 
     play = Play(page)
     with play.client() as client:

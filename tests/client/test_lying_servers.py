@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from decision_pages import make_decision_page
 from windvane.client import AsyncClient, Client, ClientError, RankedDecision, RequestError
 from windvane.client.transport import MAX_ANSWER_BYTES
 
@@ -267,19 +268,7 @@ def test_a_flood_takes_little_memory() -> None:
 
 
 def make_page(after: int, *ids: int) -> bytes:
-    fields = {
-        "time": "2026-01-01T00:00:00Z",
-        "mode": "Online",
-        "ranking": [{"id": "a", "probability": 1.0}],
-        "rewardActionId": "a",
-        "degraded": False,
-        "isActivated": True,
-        "reward": None,
-        "isDefaultReward": False,
-        "isFinal": False,
-    }
-    decisions = [{"id": id_, "eventId": f"e{id_}", **fields} for id_ in ids]
-    return respond(json.dumps({"decisions": decisions, "after": after}).encode(), "200 OK")
+    return respond(json.dumps(make_decision_page(after, ids)).encode(), "200 OK")
 
 
 def make_outcomes(*outcomes: tuple[object, object]) -> bytes:

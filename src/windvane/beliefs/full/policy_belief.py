@@ -69,8 +69,8 @@ class FullPolicyBelief(PolicyBelief[Floats, Floats, Floats]):
                 f"Policy: {self.memory!r} cannot be replayed for {self.exploration!r}; "
                 "thompson draws from the same law"
             )
-        size = max(len(self.memory.half_lives), 1) * self.dim
-        if len(self.memory.half_lives) and size > MOST_PART_WEIGHTS:
+        size = len(self.memory.half_lives) * self.dim
+        if size > MOST_PART_WEIGHTS:
             raise SettingError(
                 f"Policy: {self.memory!r} follows {size} numbers together, and at most "
                 f"{MOST_PART_WEIGHTS} are possible; take fewer parts or features"

@@ -193,7 +193,7 @@ async def run_reclaim(service: Service) -> None:
 
 async def run_clock(service: Service) -> None:
     """Compare service time with the wall clock and store it now and then, until cancelled."""
-    told: set[str] = set()  # clocks that were wrong at the last comparison
+    reported: set[str] = set()  # clocks that were wrong at the last comparison
     comparisons = 0
     while True:
         await asyncio.sleep(CLOCK_INTERVAL_SECONDS)
@@ -205,9 +205,9 @@ async def run_clock(service: Service) -> None:
         doubt = service.clock.doubt
         sentences = {"believed": doubt and doubt.sentence, "skew": service.describe_skew()}
         wrong = {name: sentence for name, sentence in sentences.items() if sentence is not None}
-        for name in wrong.keys() - told:
+        for name in wrong.keys() - reported:
             logger.warning("%s", wrong[name])
-        told = set(wrong)
+        reported = set(wrong)
 
 
 async def compare_clocks(service: Service) -> None:

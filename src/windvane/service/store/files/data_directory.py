@@ -93,7 +93,7 @@ def open_private_file(path: Path) -> int:
 
 
 def narrow_permissions(directory: Path, own_names: Iterable[str]) -> None:
-    """Take files of the log from the group and all others, whoever copied them there.
+    """Let only the owner read and write the files of the log, also those that were copied there.
 
     The directory is narrowed too, unless it also contains files of somebody else. What another user
     owns stays as it is, and so does what a link leads to: it may be a device.
