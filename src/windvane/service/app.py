@@ -39,7 +39,7 @@ from windvane.service.store.files.withdrawal_file import (
 )
 from windvane.service.store.log import LogReader
 from windvane.service.store.writer.writer_client import WriterClient
-from windvane.service.tracing import TracedService, Tracing
+from windvane.service.traces import TracedService, Tracing
 
 NEW_OBJECTS_BEFORE_COLLECTION = 20_000  # a rank makes some fifty
 SWITCH_INTERVAL_SECONDS = 0.0005  # longest wait of the event loop for a thread that computes

@@ -27,7 +27,7 @@ from windvane.service.clock import ServiceClock
 from windvane.service.json_logging import log_to_stderr
 from windvane.service.store.database import may_have_log, resolve_url
 from windvane.service.store.log import Store
-from windvane.service.tracing import open_tracing
+from windvane.service.traces import open_tracing
 
 SHUTDOWN_SECONDS = 10  # until requests in flight are cancelled
 LINGER_SECONDS = 0.1  # for requests that are on their way when listening ends

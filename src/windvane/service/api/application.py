@@ -43,7 +43,7 @@ from windvane.service.api.routes import (
     match_endpoint,
 )
 from windvane.service.json_logging import hide_passwords
-from windvane.service.tracing import Tracing
+from windvane.service.traces import Tracing
 
 MAX_LOGGED_PATH_LENGTH = 200
 MAX_CACHED_URL_BYTES = 256

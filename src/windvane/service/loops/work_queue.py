@@ -11,6 +11,8 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from windvane.service.errors import TooManyRequestsError
@@ -68,7 +70,8 @@ class WorkQueue:
         if self.can_run_now(is_long):
             return function()
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._append(_Work(function, future))
+        in_context = partial(copy_context().run, function)  # traces find the request by it
+        self._append(_Work(in_context, future))
         try:
             return await future
         finally:

@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 
 from server_process import run_serve
 from windvane.errors import SettingError
-from windvane.service import tracing
+from windvane.service import traces
 from windvane.service.app import EdgeOptions, create_app
-from windvane.service.tracing import Tracing, is_configured, open_tracing
+from windvane.service.traces import Tracing, is_configured, open_tracing
 
 INSTALL = "pip install 'windvane[otel]' to test traces"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -170,7 +170,7 @@ def test_without_the_packages_the_sentence_names_the_extra(monkeypatch: pytest.M
     def fail(_: object) -> None:
         raise ModuleNotFoundError("no", name="opentelemetry.sdk")
 
-    monkeypatch.setattr(tracing, "_build_provider", fail)
+    monkeypatch.setattr(traces, "_build_provider", fail)
     with pytest.raises(SettingError, match=r"pip install 'windvane\[otel\]'"):
         open_tracing({ENDPOINT: "http://collector:4318"})
 
@@ -178,7 +178,7 @@ def test_without_the_packages_the_sentence_names_the_extra(monkeypatch: pytest.M
 def test_nothing_is_imported_if_traces_are_not_wanted() -> None:
     code = (
         "import sys; from windvane.service.app import EdgeOptions, create_app;"
-        "from windvane.service.tracing import open_tracing;"
+        "from windvane.service.traces import open_tracing;"
         "create_app('unused', edge=EdgeOptions(tracing=open_tracing()));"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )

@@ -14,14 +14,11 @@ from starlette.types import Scope
 
 from windvane.errors import SettingError
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.rank_requests import OfferedActions
 from windvane.service.loops.service import Service
-from windvane.service.schemas import RankOptions
 from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer.group_commit import Operation
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span
 
@@ -30,7 +27,6 @@ ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
 PROTOCOL = "http/protobuf"
 DISABLED = "OTEL_SDK_DISABLED"
-NAMES = ("OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES")  # variables that name the service
 INSTALL = "serve: traces need OpenTelemetry: pip install 'windvane[otel]'"
 _HEADERS = (b"traceparent", b"tracestate")  # W3C Trace Context
 
@@ -66,9 +62,9 @@ def _build_provider(environment: Mapping[str, str]) -> "TracerProvider":
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    is_named = any("service.name=" in environment.get(name, "") for name in NAMES[1:])
-    is_named |= bool(environment.get(NAMES[0]))
-    resource = Resource.create({} if is_named else {"service.name": "windvane"})
+    resource = Resource.create()
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):  # no variable has it
+        resource = resource.merge(Resource({"service.name": "windvane"}))
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(_build_exporter(environment)))
     return provider
@@ -143,16 +139,12 @@ class Tracing:
             span.set_status(self._trace.Status(self._trace.StatusCode.ERROR))
         span.end()
 
-    def read_context(self) -> "Context | None":
-        """The context of the request that this task answers; None if it answers none."""
-        current = self._context.get_current()
-        span = self._trace.get_current_span(current)
-        return current if span.get_span_context().is_valid else None
-
-    def start_child(self, name: str, parent: "Context", **attributes: str) -> "Span":
-        """Start a span inside the request of a context."""
+    def start_child(self, name: str, **attributes: str) -> "Span":
+        """Start a span inside the request that is answered now; outside of any it is not kept."""
+        if not self._trace.get_current_span().get_span_context().is_valid:
+            return self._trace.INVALID_SPAN
         named = {f"windvane.{key}": value for key, value in attributes.items()}
-        return self._tracer.start_span(name, parent, attributes=named)
+        return self._tracer.start_span(name, attributes=named)
 
 
 class TracedService(Service):
@@ -160,46 +152,19 @@ class TracedService(Service):
 
     def __init__(self, tracing: Tracing, *arguments: Any) -> None:
         self._tracing = tracing
-        self._contexts: dict[int, Context] = {}  # of the rank requests that are answered now
         super().__init__(*arguments)
 
-    async def _rank(
-        self, loop: Loop, request: RankOptions, offer: OfferedActions, text: str
-    ) -> bytes:
-        # A long decision is made in a thread, which knows the request but not its context.
-        context = self._tracing.read_context()
-        if context is None:
-            return await super()._rank(loop, request, offer, text)
-        self._contexts[id(request)] = context
+    def _decide(self, loop: Loop, *request: Any) -> DecisionRow:
+        span = self._tracing.start_child("decide", loop=loop.name)
         try:
-            return await super()._rank(loop, request, offer, text)
-        finally:
-            del self._contexts[id(request)]
-
-    def _decide(
-        self,
-        loop: Loop,
-        request: RankOptions,
-        offer: OfferedActions,
-        text: str,
-        round_: int | None = None,
-    ) -> DecisionRow:
-        context = self._contexts.get(id(request))
-        if context is None:
-            return super()._decide(loop, request, offer, text, round_)
-        span = self._tracing.start_child("decide", context, loop=loop.name)
-        try:
-            return super()._decide(loop, request, offer, text, round_)
+            return super()._decide(loop, *request)
         finally:
             span.end()
 
     def write(
         self, operation: Operation[Result], loop: Loop | None = None, timeout: float | None = None
     ) -> "asyncio.Future[Result]":
-        context = self._tracing.read_context()
-        if context is None:  # of a background task
-            return super().write(operation, loop, timeout)
-        span = self._tracing.start_child("write", context, operation=type(operation).__name__)
+        span = self._tracing.start_child("write", operation=type(operation).__name__)
         try:
             future = super().write(operation, loop, timeout)
         except BaseException:
