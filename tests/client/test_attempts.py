@@ -89,7 +89,7 @@ def test_the_server_that_answered_is_preferred_and_the_one_that_failed_comes_las
     assert servers.list_order() == [A, B, C]
     attempts, _ = start(servers, 9.0)
     attempts.note_failure(plan(attempts), "no answer")
-    attempts.note_answer(plan(attempts))
+    servers.note_answer(plan(attempts).server)
     assert servers.list_order() == [B, C, A]
     servers.note_failure(B, 101.0)
     assert servers.list_order() == [C, A, B]

@@ -5,7 +5,7 @@ server takes in time raises a DeliveryError inside the operation. `Client` and `
 method for each of them.
 """
 
-import math
+import json
 import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import partial
@@ -388,19 +388,8 @@ def _check_id(who: str, id_: object, name: str = "event_id") -> str:
 
 def _encode(request: object) -> bytes:
     try:
-        _check_finite(request)
-        return msgspec.json.encode(request)
-    except FeatureError:
-        raise
-    except (TypeError, ValueError, OverflowError, RecursionError) as reason:
+        # msgspec would send numbers that JSON does not have as null.
+        text = json.dumps(msgspec.to_builtins(request), ensure_ascii=False, allow_nan=False)
+        return text.encode()
+    except (TypeError, ValueError, RecursionError) as reason:
         raise FeatureError(f"rank: the features cannot be sent as JSON ({reason})") from None
-
-
-def _check_finite(value: object) -> None:
-    """Refuse numbers that JSON does not have; they would be sent as null."""
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise FeatureError(f"rank: features must be finite numbers, got {value}")
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            _check_finite(inner)

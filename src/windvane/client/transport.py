@@ -137,10 +137,6 @@ class Attempts:
         wait = min(self._wait, seconds)
         return Attempt(server, pause, wait + (seconds - wait) / max(untried, 1))
 
-    def note_answer(self, attempt: Attempt) -> None:
-        """The server answered, whatever it said."""
-        self._servers.note_answer(attempt.server)
-
     def note_failure(self, attempt: Attempt, reason: str, retry_after: float = 0.0) -> None:
         """The server failed: it is tried again after a pause, at the earliest `retry_after`.
 
@@ -257,10 +253,10 @@ class Connection:
                 retry_after = getattr(error, "retry_after", 0.0)
                 attempts.note_failure(attempt, describe_failure(error), retry_after)
             except RequestError:
-                attempts.note_answer(attempt)
+                self._servers.note_answer(attempt.server)
                 raise
             else:
-                attempts.note_answer(attempt)
+                self._servers.note_answer(attempt.server)
                 return answer
         message = f"{call.name}: no server took the request in {call.timeout:g} s"
         raise DeliveryError(f"{message} ({attempts.reason})")
