@@ -16,7 +16,6 @@ from windvane.service.json_logging import (
     JsonFormatter,
     RepetitionFilter,
     StderrHandler,
-    StderrWriter,
 )
 
 PIPE_BYTES = 4096
@@ -87,9 +86,7 @@ def test_a_reader_that_does_not_read_stops_nobody_and_learns_what_is_missing(
     pipe: tuple[int, int],
 ) -> None:
     reading, writing = pipe
-    writer = StderrWriter(writing)
-    handler = StderrHandler(writer)
-    handler.setFormatter(JsonFormatter())
+    handler = StderrHandler(writing)
     sent = MAX_WAITING_LINES + 500
     for number in range(sent):
         handler.emit(make_record(number=number))  # returns, although nobody reads
@@ -111,7 +108,7 @@ def test_a_reader_that_does_not_read_stops_nobody_and_learns_what_is_missing(
 def test_a_closed_stderr_is_survived(pipe: tuple[int, int]) -> None:
     _, writing = pipe
     os.close(writing)
-    writer = StderrWriter(writing)
+    writer = StderrHandler(writing)
     writer.write("nobody reads this")
     writer.flush()
     assert json_logging.dropped_messages["blocked"] == 1

@@ -77,15 +77,23 @@ def _shorten(text: str, max_bytes: int, keep_end: bool = False) -> str:
     return f"[...] {text[-length:]}" if keep_end else f"{text[:length]} [...]"
 
 
-class StderrWriter:
+class StderrHandler(logging.Handler):
     """Writes lines to stderr in a thread of its own; a line that does not fit is dropped."""
 
     def __init__(self, file_descriptor: int) -> None:
+        super().__init__()
+        self.setFormatter(JsonFormatter())
         self._file_descriptor = file_descriptor
         self._lines: queue.Queue[str] = queue.Queue(MAX_WAITING_LINES)
         self._reported = dropped_messages.copy()
         self._reported_at = time.monotonic()
         threading.Thread(target=self._run, name="stderr", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self.write(self.format(record))
+        except Exception:  # a message that cannot be formatted must not fail a request
+            dropped_messages[BLOCKED] += 1
 
     def write(self, line: str) -> None:
         """Write a line soon; never waits."""
@@ -129,7 +137,7 @@ class StderrWriter:
                 __name__, logging.WARNING, "", 0, "messages were dropped", (), None
             )
             record.facts = {"dropped": dict(counts)}
-            self._write_now(JsonFormatter().format(record))
+            self._write_now(self.format(record))
 
 
 class RepetitionFilter(logging.Filter):
@@ -158,26 +166,10 @@ class RepetitionFilter(logging.Filter):
             return False
 
 
-class StderrHandler(logging.Handler):
-    """Formats records and hands them to a writer."""
-
-    def __init__(self, writer: StderrWriter) -> None:
-        super().__init__()
-        self._writer = writer
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._writer.write(self.format(record))
-        except Exception:  # a message that cannot be formatted must not fail a request
-            dropped_messages[BLOCKED] += 1
-
-
-def log_to_stderr() -> StderrWriter:
+def log_to_stderr() -> StderrHandler:
     """Send warnings and errors of this process to stderr, and return what writes them."""
     is_closed = sys.stderr is None
-    writer = StderrWriter(os.open(os.devnull, os.O_WRONLY) if is_closed else sys.stderr.fileno())
-    handler = StderrHandler(writer)
-    handler.setFormatter(JsonFormatter())
+    handler = StderrHandler(os.open(os.devnull, os.O_WRONLY) if is_closed else sys.stderr.fileno())
     handler.addFilter(RepetitionFilter())
     root = logging.getLogger()
     root.handlers = [handler]
@@ -185,4 +177,4 @@ def log_to_stderr() -> StderrWriter:
     logging.captureWarnings(True)  # Python would write them to stderr itself, and wait
     # The service logs the same failures with more facts.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-    return writer
+    return handler
